@@ -167,12 +167,12 @@ def missed(commands: Commands, answers: Sequence[Answer]) -> list[str]:
 def growth(repeats: int = 3) -> dict[str, list[float]]:
     """Milliseconds of a verdict on every hostile text, by its length; the best of a few runs."""
     sys.path.insert(0, str(ROOT))
-    from tests.shellverdict.hostile import HOSTILE
+    from tests.shellverdict.hostile import HOSTILE_INPUTS
 
     judge = our_judge()
     return {
         name: [_fastest(judge, write(size * 1024)[:LONGEST], repeats) for size in SIZES]
-        for name, write in HOSTILE.items()
+        for name, write in HOSTILE_INPUTS.items()
     }
 
 

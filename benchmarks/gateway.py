@@ -41,7 +41,7 @@ from mcp.client.stdio import stdio_client
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from measuring.scores import spread
-from tests.mcp.servers import fastmcp, listening
+from tests.mcp.servers import fastmcp_python, run_http_server
 
 CURRENT_DIRECTORY = Path(__file__).parent / "measuring"
 ECHO = (sys.executable, str(CURRENT_DIRECTORY / "gateway_echo.py"))
@@ -113,7 +113,7 @@ def over_http(folder: Path) -> Iterator[list[Front]]:
         def start(name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Front:
             # The port stands in a variable and is put into the command by a shell, which then is the command.
             words = ["sh", "-c", 'exec "$@" --port "$PORT"', "sh", *argv]
-            made = listening(
+            made = run_http_server(
                 words, lambda port: {"PORT": str(port), **(env or {})}, "/mcp", folder / f"{name}.log"
             )
             found = stack.enter_context(made)
@@ -141,7 +141,7 @@ def over_stdio(folder: Path) -> Iterator[list[Front]]:
 
 def peers() -> list[tuple[str, tuple[str, ...]]]:
     try:
-        python = fastmcp()
+        python = fastmcp_python()
     except pytest.skip.Exception as reason:
         print(f"FastMCP is left out: {reason}", file=sys.stderr)
         return []
@@ -272,7 +272,7 @@ async def burst(lines: Sequence[Line], figures: Figures) -> None:
 
 def tell_foreign_client(fronts: Sequence[Front], calls: int) -> None:
     """The same with FastMCP's client, to see that the figures are not our client's."""
-    words = [fastmcp(), str(CURRENT_DIRECTORY / "gateway_fastmcp.py"), "client", str(calls)]
+    words = [fastmcp_python(), str(CURRENT_DIRECTORY / "gateway_fastmcp.py"), "client", str(calls)]
     words += [f"{front.name}={front.url}" for front in fronts]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     times = json.loads(printed.splitlines()[-1])

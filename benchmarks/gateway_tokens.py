@@ -36,7 +36,7 @@ from starlette.routing import Route
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from measuring.peers import tell
-from tests.mcp.servers import listening
+from tests.mcp.servers import run_http_server
 
 from toolfold.turn.tokens import TokenCounter, compact
 
@@ -116,7 +116,7 @@ def gateway(urls: Mapping[str, str], folder: Path) -> Any:
     tools, held = (sum(len(each[key]) for each in seen) for key in ("tools", "held"))
     tell(f"toolfold has seen {tools} tools, {held} of them held for review")
     words = ("sh", "-c", f'exec {TOOLFOLD} serve --port "$PORT"')
-    return listening(words, lambda port: {"PORT": str(port), **env}, "/mcp", folder / "gateway.log")
+    return run_http_server(words, lambda port: {"PORT": str(port), **env}, "/mcp", folder / "gateway.log")
 
 
 def tokens(tools: Listed, counter: TokenCounter) -> int:

@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from measuring.scores import spread
-from tests.mcp.load_server import BODIES, LINES, RESULTS, chunk, in_pieces
+from tests.mcp.load_server import BODIES, LINES, RESULTS, chunk, repeat_in_pieces
 
 LOAD = str(Path(__file__).resolve().parent.parent / "tests" / "mcp" / "load_server.py")
 ECHO = str(Path(__file__).parent / "measuring" / "gateway_echo.py")
@@ -82,7 +82,7 @@ def tiny_chunks(*lines: str, host: str = "127.0.0.1") -> Attack:
     def run(url: str, scale: float) -> str:
         def parts() -> Iterator[bytes]:
             yield head(*_CHUNKED, *lines, host=host)
-            yield from in_pieces(chunk(b" "), 2_000_000 * scale)
+            yield from repeat_in_pieces(chunk(b" "), 2_000_000 * scale)
             yield b"0\r\n\r\n"
 
         return exchange(url, parts())
@@ -251,7 +251,7 @@ class Gateway:
 
 @contextmanager
 def gateway() -> Iterator[Gateway]:
-    from tests.mcp.servers import listening
+    from tests.mcp.servers import run_http_server
 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tf-")))
@@ -262,7 +262,7 @@ def gateway() -> Iterator[Gateway]:
             words = ["sh", "-c", 'exec "$@" --port "$PORT"', "sh", *argv]
             file = log / f"{Path(argv[-1]).stem}.log"
             return stack.enter_context(
-                listening(words, lambda port: {"PORT": str(port), **env}, "/mcp", file)
+                run_http_server(words, lambda port: {"PORT": str(port), **env}, "/mcp", file)
             )
 
         web = start([sys.executable, LOAD], {})

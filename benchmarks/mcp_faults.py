@@ -30,13 +30,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests.mcp.faults import FAULTS, SERVER, Fault, at, free_port, meet, stdio
+from tests.mcp.faults import FAULTS, SERVER, Fault, free_port, http_settings, run_fault, stdio_settings
 
 from toolfold.config.servers import McpServerSettings
 
 HTTP = SERVER.with_name("fault_http.py")
 BARE_SECONDS = 4.0
-WAITS = "no answer yet"
+WAITS = "no response yet"
 AT_ONCE = 2
 BESIDE = (
     *("stdio-silent-at-start", "stdio-nameless-tool", "stdio-hang", "stdio-crash", "stdio-broken-frame"),
@@ -50,19 +50,21 @@ TITLES = {"stdio": "Over standard input and output", "http": "Over Streamable HT
 @contextlib.contextmanager
 def reachable(fault: Fault) -> Iterator[McpServerSettings]:
     """The server in a process of its own, so that its memory is not counted."""
-    limits = {"connect_timeout_seconds": fault.connect, "call_timeout_seconds": fault.limit}
-    if fault.way == "stdio":
-        yield stdio(fault.name, **limits)
+    limits = {"connect_timeout_seconds": fault.connect_timeout, "call_timeout_seconds": fault.call_timeout}
+    if fault.transport == "stdio":
+        yield stdio_settings(fault.name, **limits)
         return
-    path = "sse" if fault.way == "sse" else "mcp"
+    path = "sse" if fault.transport == "sse" else "mcp"
     if fault.name == "refused":
-        yield at(f"http://127.0.0.1:{free_port()}/{path}", fault.way, **limits)
+        yield http_settings(f"http://127.0.0.1:{free_port()}/{path}", fault.transport, **limits)
         return
     words = [sys.executable, str(HTTP), "--fault", fault.name]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield at(f"http://127.0.0.1:{int(process.stdout.readline())}/{path}", fault.way, **limits)
+            yield http_settings(
+                f"http://127.0.0.1:{int(process.stdout.readline())}/{path}", fault.transport, **limits
+            )
         finally:
             process.kill()
 
@@ -74,11 +76,11 @@ def met_by_us(fault: Fault) -> dict[str, Any]:
 
     async def measure(folder: Path) -> dict[str, Any]:
         nonlocal before
-        if fault.is_of_a_call:  # what a first connection needs is no cost of the fault
-            await meet(replace(fault, name=""), folder, settings=stdio())
+        if fault.occurs_during_call:  # what a first connection needs is no cost of the fault
+            await run_fault(replace(fault, name=""), folder, settings=stdio_settings())
         before = _largest()
-        met = await meet(fault, folder, settings)
-        return {"answer": met.answer, "said": met.said, "seconds": met.seconds, "then": met.then}
+        met = await run_fault(fault, folder, settings)
+        return {"answer": met.answer, "said": met.message, "seconds": met.seconds, "then": met.next_answer}
 
     with tempfile.TemporaryDirectory() as folder, reachable(fault) as settings:
         found = asyncio.run(measure(Path(folder)))
@@ -94,10 +96,10 @@ async def _bare(fault: Fault, settings: McpServerSettings) -> dict[str, Any]:
     from mcp import Client
 
     began, before = time.perf_counter(), _largest()
-    watch = None if fault.is_of_a_call else _given_up()
+    watch = None if fault.occurs_during_call else _given_up()
     try:
         async with Client(_transport(settings)) as client:
-            if fault.is_of_a_call:
+            if fault.occurs_during_call:
                 await client.call_tool("echo", {"text": "before"})
                 watch = _given_up()
             began, before = time.perf_counter(), _largest()
@@ -169,21 +171,21 @@ def apart(fault: Fault, *, bare: bool) -> dict[str, Any]:
 def row(fault: Fault) -> str:
     ours = apart(fault, bare=False)
     is_error = ours["answer"] == fault.answer and ours["said"] != ours["answer"]
-    then = "works" if ours["then"] == "again" else "says what to do"
-    limit = f" (after a limit of {fault.waits:g} s)" if fault.waits else ""
-    late = max(0.0, ours["seconds"] - fault.waits)
-    answer = f"`{ours['answer']}`" if is_error else "the answer"
-    return f"| {fault.about} | {answer} | {late:.2f}{limit} | {ours['megabytes']:.0f} | {then} |"
+    then = "works" if ours["then"] == "again" else "fails with advice"
+    limit = f" (after a limit of {fault.min_seconds:g} s)" if fault.min_seconds else ""
+    late = max(0.0, ours["seconds"] - fault.min_seconds)
+    answer = f"`{ours['answer']}`" if is_error else "the response"
+    return f"| {fault.description} | {answer} | {late:.2f}{limit} | {ours['megabytes']:.0f} | {then} |"
 
 
 def table(faults: Sequence[Fault]) -> str:
     lines: list[str] = []
     for way, title in TITLES.items():
-        wanted = [fault for fault in faults if fault.way == way]
+        wanted = [fault for fault in faults if fault.transport == way]
         lines += [
             f"## {title}",
             "",
-            "| what the server does | answer | seconds until it | MB | the next call |",
+            "| fault | result | seconds | MB | next call |",
         ]
         lines += ["|---|---|---|---|---|", *at_once(row, wanted), ""]
     return "\n".join(lines)
@@ -192,12 +194,12 @@ def table(faults: Sequence[Fault]) -> str:
 def beside(faults: Sequence[Fault]) -> str:
     """The same faults, and the SDK's client alone."""
     wanted = [fault for fault in faults if str(fault) in BESIDE]
-    lines = [BESIDE_HEAD, "| what the server does | over | the client alone |", "|---|---|---|"]
+    lines = [BESIDE_HEAD, "| fault | transport | the client alone |", "|---|---|---|"]
     return "\n".join([*lines, *at_once(_bare_row, wanted), ""])
 
 
 def _bare_row(fault: Fault) -> str:
-    return f"| {fault.about} | {fault.way} | {_in_words(apart(fault, bare=True))} |"
+    return f"| {fault.description} | {fault.transport} | {_in_words(apart(fault, bare=True))} |"
 
 
 def at_once(work: Callable[[Fault], str], faults: Sequence[Fault]) -> list[str]:
@@ -219,25 +221,25 @@ HEAD = """\
 # Faults of MCP servers
 
 Written by `python benchmarks/mcp_faults.py --bare --write docs/mcp-faults.md`. Each row is a server that
-does one thing wrong (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`); `tests/mcp/test_faults.py`
-asserts every answer.
+has one fault (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`); `tests/mcp/test_faults.py` asserts every
+result.
 
-* **Answer** is the kind of the error, as `toolfold.sources.mcp.faults` has it, or the tool's own answer
-  where the fault costs nothing.
-* **Seconds** count from the call until its answer, or from the moment that a time limit made the fault
-  known. The start of the server is part of it where the fault is one of the start.
-* **MB** is what the client's process grew by at most.
+* **Result** is the `kind` of the error (see `toolfold.sources.mcp.faults`), or "the response" if the call
+  succeeds despite the fault.
+* **Seconds** is the time from the call to its result, or from the expiry of a timeout. For faults at startup
+  it includes the start of the server.
+* **MB** is the peak memory growth of the client's process.
 
-One run, on a machine with two slow cores that others used at the same time; two faults were met at once.
+One run, on a machine with two slow cores that others used at the same time; two faults were tested in parallel.
 
 """
 
 
 BESIDE_HEAD = f"""\
-## The client of the SDK alone
+## The SDK's client alone
 
-The official client without anything around it and without any time limit, given some of the same faults and
-watched for {BARE_SECONDS:g} seconds.
+The official client without Toolfold and without any timeout, with some of the same faults, observed for
+{BARE_SECONDS:g} seconds.
 """
 
 

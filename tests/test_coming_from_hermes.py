@@ -18,7 +18,7 @@ from tests.conftest import Opened
 from toolfold.cli.app import app
 from toolfold.config.settings import Settings
 from toolfold.model import BRIDGE_NAMES
-from toolfold.turn import Answers, Bridge
+from toolfold.turn import Bridge, BridgeAnswers
 
 ROOT = Path(__file__).parent.parent
 DOCUMENT = ROOT / "docs" / "coming-from-hermes.md"
@@ -130,7 +130,9 @@ def test_every_value_is_accepted_by_its_setting(name: str, opened: Opened) -> No
 
 
 def test_limit_is_an_argument_of_tool_search() -> None:
-    search = next(tool for tool in Bridge(Answers.__new__(Answers)).tools if tool.name == "tool_search")
+    search = next(
+        tool for tool in Bridge(BridgeAnswers.__new__(BridgeAnswers)).tools if tool.name == "tool_search"
+    )
     assert {"query", "queries", "limit"} <= search.parameters["properties"].keys()
 
 

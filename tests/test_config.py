@@ -1165,7 +1165,7 @@ def test_the_json_schema_accepts_what_loads(place: Place) -> None:
     assert not schema.is_valid({"tools": {"synonyms": {"a": ["b" * 101]}}})
     assert not schema.is_valid({"tools": {"rag_top": 3}})
     assert not schema.is_valid({"tools": {"rag_top_k": 99}})
-    assert build_json_schema()["$defs"]["Plugins"]["properties"]["folder"]["grants"] is True
+    assert build_json_schema()["$defs"]["PluginsSettings"]["properties"]["folder"]["grants"] is True
 
 
 def test_a_file_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from measuring.scripted import Habit, Script
 from toolfold import Runtime, Session, load_config, open_runtime
 from toolfold.model import BRIDGE_SEARCH, CallContext, Json, Tool, ToolCall, ToolResult, read_json
 from toolfold.retrieval.judging import Query
-from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, bill
+from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, compute_bill
 from toolfold.turn.tokens import TokenCounter
 
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Use the tools where they help. " * 40}
@@ -185,7 +185,7 @@ class Outcome:
 
     def bills(self, prices: Prices) -> list[Bill]:
         """Each conversation by itself: nothing is remembered from the one before."""
-        return [bill(talk.requests, prices) for talk in self.talks]
+        return [compute_bill(talk.requests, prices) for talk in self.talks]
 
     def figures(self, eager: Outcome, needing: Collection[str], prices: Sequence[Prices]) -> Json:
         """What is told of it, beside the mode that shows everything."""

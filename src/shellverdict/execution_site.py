@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths import PathClassifier
 from shellverdict.paths.patterns import has_wildcards
 from shellverdict.shell.runs import ProgramRun
@@ -22,34 +22,36 @@ from shellverdict.verdict import CommandEffect, EffectKind, Finding
 __all__ = ["CONFINABLE_RULES", "ExecutionSite"]
 
 CONFINABLE_RULES = {
-    "fs-delete": names(
+    "fs-delete": split_names(
         "delete-system-tree delete-system-file delete-whole-directory delete-tree delete-many"
     ),
-    "data-loss": names(
+    "data-loss": split_names(
         "delete-precious delete-for-good overwrite-secret overwrite-data overwrite-data-with-another"
         " overwrite-emptied overwrite-many overwrite-for-good"
     ),
-    "overwrite": names("overwrite-system write-system"),
-    "permissions": names(
+    "overwrite": split_names("overwrite-system write-system"),
+    "permissions": split_names(
         "permissions-system-tree permissions-system permissions-secret permissions-everybody"
         " permissions-unusable"
     ),
-    "process": names("process-everything process-named process-unknown process-forced"),
+    "process": split_names("process-everything process-named process-unknown process-forced"),
 }
 """Rules whose findings a site can make harmless, by category. Only built-in rules are included."""
 
 _FILE_EFFECTS = frozenset({EffectKind.DELETE, EffectKind.OVERWRITE, EffectKind.WRITE, EffectKind.PERMISSIONS})
 # The effects of these programs are fully known and local to the machine they run on.
-_LOCAL_PROGRAMS = names(
+_LOCAL_PROGRAMS = split_names(
     "rm rmdir unlink shred find mv cp install tee truncate dd chmod chown chgrp kill pkill killall"
     " cat echo printf sed touch mkdir : true"
 )
-_TRANSPARENT_WRAPPERS = names("find xargs sh bash dash env nice timeout command nohup time")
+_TRANSPARENT_WRAPPERS = split_names("find xargs sh bash dash env nice timeout command nohup time")
 # After these programs, a path may lead elsewhere.
-_ESCAPING_PROGRAMS = names("ln link mount umount chroot nsenter unshare pivot_root bwrap setns fusermount")
+_ESCAPING_PROGRAMS = split_names(
+    "ln link mount umount chroot nsenter unshare pivot_root bwrap setns fusermount"
+)
 
 # Directories that cannot be expected to link to the project; any other one could.
-_SITE_DIRECTORIES = names("tmp etc usr bin sbin lib lib32 lib64 var boot run")
+_SITE_DIRECTORIES = split_names("tmp etc usr bin sbin lib lib32 lib64 var boot run")
 
 _Parts = tuple[str, ...]
 

@@ -17,8 +17,8 @@ from shellverdict.effects.deleting import deletes_only_generated_files, deletes_
 from shellverdict.embedded_code import analyze_code
 from shellverdict.execution_site import ExecutionSite
 from shellverdict.interactive.process_input import ProcessInput
-from shellverdict.interactive.replay import read_input
-from shellverdict.names import names
+from shellverdict.interactive.replay import analyze_input
+from shellverdict.names import split_names
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.embedded import (
@@ -94,7 +94,7 @@ class Judge:
         # Earlier input may have moved files, and only the latest lines are analyzed.
         paths, command = self._paths.without_disk_checks(), process_input.description
         try:
-            input_reading = read_input(
+            input_reading = analyze_input(
                 process_input,
                 home=paths.home,
                 cwd=process_input.workdir or CURRENT_DIRECTORY,
@@ -106,13 +106,15 @@ class Judge:
             return Verdict(command, (_failure_finding(command),), unread=True)
         span, runs = (0, len(command)), _unique_runs(input_reading.reading.runs)
         findings = list(
-            self._collect_findings(input_reading.shown, input_reading.reading.effects, runs[:MAX_RUNS], paths)
+            self._collect_findings(
+                input_reading.displayed_text, input_reading.reading.effects, runs[:MAX_RUNS], paths
+            )
         )
-        possible = _unique_runs(input_reading.possible.runs)[:MAX_RUNS]
-        guesses = self._collect_findings("", input_reading.possible.effects, possible, paths)
+        possible = _unique_runs(input_reading.possible_reading.runs)[:MAX_RUNS]
+        guesses = self._collect_findings("", input_reading.possible_reading.effects, possible, paths)
         findings += [replace(each, blocked=False) for each in guesses]  # a guess never blocks for good
         findings += [
-            Finding(INPUT_UNKNOWN, "unreadable", Severity.HIGH, why) for why in input_reading.unknown
+            Finding(INPUT_UNKNOWN, "unreadable", Severity.HIGH, why) for why in input_reading.unknown_reasons
         ]
         if input_reading.reading.is_incomplete or len(runs) > MAX_RUNS:
             findings.append(TOO_LONG)
@@ -223,8 +225,8 @@ def _embedded_candidates(
                 yield f"an argument or the input of {run.name.display_text}", command, run.span
 
 
-_MOVING_PROGRAMS = names("mv gmv rename prename mmv ln link mount rsync git-mv git-rm bindfs")
-_MOVING_GIT_COMMANDS = names("mv rm update-index read-tree worktree submodule init clone")
+_MOVING_PROGRAMS = split_names("mv gmv rename prename mmv ln link mount rsync git-mv git-rm bindfs")
+_MOVING_GIT_COMMANDS = split_names("mv rm update-index read-tree worktree submodule init clone")
 
 
 def _moves_files(run: ProgramRun) -> bool:

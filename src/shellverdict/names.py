@@ -1,13 +1,13 @@
-"""Lists of names as the tables of this package write them: many in one line."""
+"""Sets of names written as one string, as in the tables of this package."""
 
 from __future__ import annotations
 
 import functools
 
-__all__ = ["names"]
+__all__ = ["split_names"]
 
 
-@functools.cache  # of the texts in this package, and asked for with every run
-def names(text: str) -> frozenset[str]:
-    """The names in the text, which are parted by blanks."""
+@functools.cache  # called for every run, only with constant texts
+def split_names(text: str) -> frozenset[str]:
+    """Return the set of names in a text that separates them by blanks."""
     return frozenset(text.split())

@@ -1,8 +1,8 @@
-"""The words of one program told apart: its options, their values, its operands.
+"""Parser for the arguments of a program: options, their values, operands.
 
-Reads as `getopt_long` does: clusters of short options, long options with `=`, `--`, and long options cut
-short. What an option means is the business of whoever asks. It never fails: words that no program would
-take are read as well as they can be.
+Parses as `getopt_long` does: clusters of short options, long options with `=`, `--`, and abbreviated long
+options. The caller knows what an option means. It never fails: arguments that no program would accept are
+parsed as well as possible.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from shellverdict.shell.words import GAP, Word
 
 __all__ = ["Flag", "Options"]
 
-MAX_CLUSTER_LETTERS = 64  # different letters in one word; no program has more
+MAX_CLUSTER_LETTERS = 64  # different letters in one word; no program has more options
 
 _NONE: frozenset[str] = frozenset()
 
 
 class Flag(NamedTuple):
-    """One option as it was given: `-r`, `--output`; and its value, where one came with it."""
+    """One option as given, such as `-r` or `--output`, and its value if it has one."""
 
     name: str
     value: Word | None = None
@@ -30,9 +30,9 @@ class Flag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a program is given behind its name.
+    """Options and operands of one run.
 
-    `unclear` says that an option contains a gap, so that any option may be among the given ones.
+    `has_unknown_option` is True if an option has unknown parts, so that any option may be among them.
     """
 
     operands: tuple[Word, ...] = ()
@@ -51,40 +51,40 @@ class Options:
         abbreviated: bool = True,
         permuted: bool = True,
     ) -> Options:
-        """Tell apart the words behind `argv[0]`, which is the program or its subcommand.
+        """Parse the words after `argv[0]`, which is the program or its subcommand.
 
-        `takes_value` names the options whose value may be the next word, `attached` those whose value can
-        only be part of the same word (`sed -i.bak`). Without `clusters`, `-name` is one option, as in `find`
-        and in Go programs. `abbreviated` lets `--recurs` be `--recursive`. Without `permuted`, the first
+        `takes_value` are the options whose value may be the next word, `attached` those whose value can only
+        be part of the same word (`sed -i.bak`). Without `clusters`, `-name` is one option, as in `find` and
+        in Go programs. `abbreviated` lets `--recurs` mean `--recursive`. Without `permuted`, the first
         operand ends the options, as in wrappers.
         """
         return _OptionParser(argv, takes_value, attached, clusters, abbreviated, permuted).parse()
 
     def has(self, *names: str) -> bool:
-        """Whether any of these options is given, in full or cut short."""
+        """Return True if any of these options is given, in full or abbreviated."""
         return any(self._is_any_of(flag.name, names) for flag in self.flags)
 
     def value(self, *names: str) -> Word | None:
-        """The last value given to any of these options."""
+        """Return the last value given to any of these options."""
         return next((v for v in reversed(self.values(*names))), None)
 
     def values(self, *names: str) -> tuple[Word, ...]:
         return tuple(f.value for f in self.flags if f.value is not None and self._is_any_of(f.name, names))
 
     def has_prefix(self, prefix: str) -> bool:
-        """Whether an option begins like this, as in rsync's `--delete`, `--delete-after`."""
+        """Return True if an option starts with the prefix, such as `--delete-after` with `--delete`."""
         return any(flag.name.startswith(prefix) for flag in self.flags)
 
-    def _is_any_of(self, given: str, names: tuple[str, ...]) -> bool:
-        return given in names or (self.abbreviated and any(_is_abbreviation(given, name) for name in names))
+    def _is_any_of(self, option: str, names: tuple[str, ...]) -> bool:
+        return option in names or (self.abbreviated and any(_is_abbreviation(option, name) for name in names))
 
 
-def _is_abbreviation(given: str, name: str) -> bool:
-    return len(given) > 2 and given.startswith("--") and name.startswith(given)
+def _is_abbreviation(option: str, name: str) -> bool:
+    return len(option) > 2 and option.startswith("--") and name.startswith(option)
 
 
 class _OptionParser:
-    """One pass over the words."""
+    """State of one pass over the words."""
 
     def __init__(
         self,

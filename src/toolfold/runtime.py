@@ -55,10 +55,10 @@ from toolfold.sources.report import LOADED
 from toolfold.tools import Services
 from toolfold.tools.terminal import SOURCE as TERMINAL
 from toolfold.tools.terminal import located
-from toolfold.turn import Answers, Bridge, Disclosure, Selector, assemble, definitions
+from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, render_definitions
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.request_builder import RequestPolicy
-from toolfold.turn.weights import Weights
+from toolfold.turn.weights import ToolTokenCounts
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
@@ -175,8 +175,8 @@ class Runtime:
         self._nameless = _Nameless(config.tools.synonyms)
         self._id = secrets.token_hex(8)
         self._scope = self._configured_scope()
-        bridge = Bridge(Answers(retriever, config.tools))
-        deferral, weights = Deferral(config.tools), Weights()
+        bridge = Bridge(BridgeAnswers(retriever, config.tools))
+        deferral, weights = Deferral(config.tools), ToolTokenCounts()
         selector = Selector(config.tools, retriever, deferral=deferral, weights=weights)
         self._grounds = Grounds(
             config=config,
@@ -240,7 +240,7 @@ class Runtime:
         """The tools array for these toolsets: only the enabled, or all minus the disabled, or all."""
         toolsets = self.toolsets()
         scope = self._scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
-        return definitions(self._offered(toolsets, scope, quiet_mode))
+        return render_definitions(self._offered(toolsets, scope, quiet_mode))
 
     def offered(self, quiet: bool = False) -> Sequence[Tool]:
         """The tools that the configuration allows and that can work now."""
@@ -383,9 +383,9 @@ class RuntimeRegistry:
         """The definitions of these tools, of those that the configuration allows and that can work now."""
         offered = self._runtime.offered(quiet)
         if names is None:
-            return definitions(offered)
+            return render_definitions(offered)
         wanted = {tool.name for name in names if (tool := self.snapshot().find(name))}
-        return definitions(tool for tool in offered if tool.name in wanted)
+        return render_definitions(tool for tool in offered if tool.name in wanted)
 
     def dispatch(self, name: str, args: Json | str | None = None, **options: Any) -> str:
         """Run one call through the one line and give the JSON text for the model."""

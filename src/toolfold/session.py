@@ -33,11 +33,11 @@ from toolfold.turn import (
     Conversation,
     Disclosure,
     Grant,
-    Grants,
+    GrantCache,
     Selection,
     Selector,
     Turn,
-    begin,
+    begin_turn,
     unwrap,
 )
 from toolfold.turn.placement import Request
@@ -63,7 +63,7 @@ class Grounds:
     """The toolsets as they are now."""
     awaiting: Callable[[], Mapping[str, frozenset[str]]] = dict
     """Toolset → the names of its tools that nobody may use before a person has looked at them."""
-    grants: Grants = field(default_factory=Grants)
+    grants: GrantCache = field(default_factory=GrantCache)
 
 
 class Session:
@@ -136,7 +136,7 @@ class Session:
         dialect = get_dialect(form)
         history = self._requests.read(messages)
         grant = self._grant()
-        turn = self._assembled(grant, history.meant())
+        turn = self._assembled(grant, history.plain_messages())
         request = self._requests.build(
             grant, turn, history, dialect=dialect, model=model, native=native, cache=cache
         )
@@ -221,7 +221,7 @@ class Session:
     def _grant(self) -> Grant:
         """What this session may call of the tools there are now."""
         offers = frozenset(self.agent.offers if self.agent else ())
-        return self._grounds.grants.of(self._grounds.toolsets(), self.scope, offers)
+        return self._grounds.grants.get_grant(self._grounds.toolsets(), self.scope, offers)
 
     def _assembled(self, grant: Grant, message: Message) -> Turn:
         whole = self._whole_turn(grant)
@@ -250,7 +250,7 @@ class Session:
         """Everything granted; `checked` limits whose checks are run, where one call is all there is."""
         looked_at = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._grounds, self._grounds.disclosure.always_shown(grant)
-        return begin(
+        return begin_turn(
             looked_at, grounds.availability, grounds.bridge, awaiting=self._awaiting(), direct=direct
         )
 
@@ -283,8 +283,8 @@ class Session:
         """What fits the conversation; None where nothing is to be chosen."""
         if self._grounds.config.tools.selection == "eager":
             return None
-        conversation = Conversation.of(message)
-        return self._grounds.selector(grant, turn, conversation) if conversation.said else None
+        conversation = Conversation.from_messages(message)
+        return self._grounds.selector(grant, turn, conversation) if conversation.user_texts else None
 
     def _chosen(self, grant: Grant, selection: Selection | None) -> list[str] | None:
         """The names to show beside the tools that the model finds itself; None for all."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Toolfold
-from tests.cli.test_mcp import at_a_terminal
+from tests.cli.test_mcp import run_at_terminal
 from toolfold.approval.allowed_tools import KEY
 from toolfold.cli.restrictions import ALLOWED_IN_TOOL_CALLS
 from toolfold.config import read_file_value, set_value
@@ -34,7 +34,7 @@ def notes(file: Path, tmp_path: Path) -> Path:
     return file
 
 
-def test_a_tool_is_allowed_listed_used_and_revoked(notes: Path, toolfold: Toolfold) -> None:
+def test_allowed_tool_is_listed_runs_and_can_be_revoked(notes: Path, toolfold: Toolfold) -> None:
     refused = toolfold("call", DELETE, '{"text": "draft"}')
     assert refused.code == 1
     assert f"toolfold approvals allow {DELETE}" in refused.out + refused.err
@@ -59,7 +59,7 @@ def test_a_tool_is_allowed_listed_used_and_revoked(notes: Path, toolfold: Toolfo
         (("notes", "--project"), f"{ENTRY} project={{project}}"),
     ],
 )
-def test_a_server_is_allowed_in_a_scope(
+def test_allow_can_be_limited_to_a_client_or_project(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], entry: str
 ) -> None:
     assert toolfold("approvals", "allow", *words).code == 0
@@ -76,7 +76,7 @@ def test_a_server_is_allowed_in_a_scope(
         (("notes", "--client", "a b"), "is not the name of a client"),
     ],
 )
-def test_what_cannot_be_allowed_is_explained(
+def test_invalid_allow_targets_are_explained(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], problem: str
 ) -> None:
     done = toolfold("approvals", "allow", *words)
@@ -85,7 +85,7 @@ def test_what_cannot_be_allowed_is_explained(
     assert read_file_value(notes, KEY) is None
 
 
-def test_revoke_tells_apart_allowed_tools_and_the_allow_list(notes: Path, toolfold: Toolfold) -> None:
+def test_revoke_removes_only_the_named_entry_of_either_list(notes: Path, toolfold: Toolfold) -> None:
     set_value(notes, "command_allowlist", ["rm -rf build/"])
     assert toolfold("approvals", "allow", "notes").code == 0
     assert toolfold("approvals", "revoke", "2").code == 0
@@ -98,7 +98,7 @@ def test_revoke_tells_apart_allowed_tools_and_the_allow_list(notes: Path, toolfo
     assert (read_file_value(notes, KEY), read_file_value(notes, "command_allowlist")) == (None, None)
 
 
-def test_allowing_is_refused_inside_a_tool_call() -> None:
+def test_allow_is_refused_inside_a_tool_call() -> None:
     assert "approvals allow" not in ALLOWED_IN_TOOL_CALLS
 
 
@@ -109,7 +109,7 @@ class TestNewServers:
         assert done.code == 0, done.err
         return " ".join(done.out.split())
 
-    def test_add_tells_of_destructive_tools_and_allows_nothing_by_itself(
+    def test_add_reports_destructive_tools_and_allows_none(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         told = self.add(toolfold, tmp_path)
@@ -117,24 +117,24 @@ class TestNewServers:
         assert "toolfold approvals allow notes" in told
         assert read_file_value(file, KEY) is None
 
-    def test_add_allows_them_where_the_option_says_so(
+    def test_add_allows_destructive_tools_with_the_option(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         assert f"toolfold approvals revoke {ENTRY}" in self.add(toolfold, tmp_path, "--allow-destructive")
         assert read_file_value(file, KEY) == [ENTRY]
 
     @pytest.mark.parametrize(("answer", "entries"), [(b"y\n", [ENTRY]), (b"\n", None), (b"\x04", None)])
-    def test_add_asks_at_a_terminal_and_takes_anything_but_yes_for_a_no(
+    def test_add_asks_at_a_terminal_and_defaults_to_no(
         self, file: Path, tmp_path: Path, answer: bytes, entries: list[str] | None
     ) -> None:
         words = ("mcp", "add", "notes", sys.executable, NOTES, str(tmp_path / "record"))
-        shown = at_a_terminal(*words, typed=b"y\n" + answer, after=b"Add it?")
+        shown = run_at_terminal(*words, typed=b"y\n" + answer, after=b"Add it?")
         assert "run without a question?" in shown
         assert read_file_value(file, KEY) == entries
         assert read_file_value(file, "mcp.servers.notes") is not None
 
     @pytest.mark.parametrize("options", [(), ("--allow-destructive",)])
-    def test_import_allows_them_only_where_the_option_says_so(
+    def test_import_allows_destructive_tools_only_with_the_option(
         self, file: Path, toolfold: Toolfold, tmp_path: Path, options: tuple[str, ...]
     ) -> None:
         source = tmp_path / "mcp.json"

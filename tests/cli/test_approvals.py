@@ -65,11 +65,11 @@ def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[BinaryIO]:
         yield keys
 
 
-Answered = Callable[[str, ApprovalRequest], Answer]
+AnswerQuestion = Callable[[str, ApprovalRequest], Answer]
 
 
 @pytest.fixture
-def answered(keyboard: BinaryIO) -> Answered:
+def answer_question(keyboard: BinaryIO) -> AnswerQuestion:
     """The answer that a person types."""
 
     def answer(typed: str, asked: ApprovalRequest) -> Answer:
@@ -81,45 +81,45 @@ def answered(keyboard: BinaryIO) -> Answered:
 
 class TestPrompt:
     @pytest.mark.parametrize("answer", list(Answer))
-    def test_an_answer_is_a_letter_or_a_word(self, answer: Answer, answered: Answered) -> None:
+    def test_answer_can_be_a_letter_or_a_word(self, answer: Answer, answer_question: AnswerQuestion) -> None:
         key = {Answer.ALWAYS_KIND: "ak"}.get(answer, answer.value[0])
-        assert answered(f"{key}\n", request()) is answer
-        assert answered(f" {answer.value.upper()} \n", request()) is answer
+        assert answer_question(f"{key}\n", request()) is answer
+        assert answer_question(f" {answer.value.upper()} \n", request()) is answer
 
-    def test_only_an_answer_that_means_yes_is_one(self, answered: Answered) -> None:
-        assert answered("\n", request()) is Answer.DENY
-        assert answered("what\nok\nsure\n", request()) is Answer.DENY
-        assert answered("ok\no\n", request()) is Answer.ONCE
+    def test_unknown_answers_deny(self, answer_question: AnswerQuestion) -> None:
+        assert answer_question("\n", request()) is Answer.DENY
+        assert answer_question("what\nok\nsure\n", request()) is Answer.DENY
+        assert answer_question("ok\no\n", request()) is Answer.ONCE
 
-    def test_a_plain_yes_is_one_for_this_once(self, answered: Answered) -> None:
-        assert answered("y\n", request()) is Answer.ONCE
-        assert answered("Yes\n", request()) is Answer.ONCE
-        assert answered("y\ny\ny\n", request(answers=(Answer.ALWAYS, Answer.DENY))) is Answer.DENY
+    def test_yes_allows_once(self, answer_question: AnswerQuestion) -> None:
+        assert answer_question("y\n", request()) is Answer.ONCE
+        assert answer_question("Yes\n", request()) is Answer.ONCE
+        assert answer_question("y\ny\ny\n", request(answers=(Answer.ALWAYS, Answer.DENY))) is Answer.DENY
 
     @pytest.mark.parametrize("word", ["n", "N", "no", "No"])
-    def test_no_refuses_at_once(self, answered: Answered, word: str) -> None:
-        assert answered(f"{word}\ny\n", request()) is Answer.DENY
+    def test_no_denies_at_once(self, answer_question: AnswerQuestion, word: str) -> None:
+        assert answer_question(f"{word}\ny\n", request()) is Answer.DENY
 
-    def test_what_is_not_offered_cannot_be_answered(self, answered: Answered) -> None:
+    def test_answer_that_is_not_offered_is_rejected(self, answer_question: AnswerQuestion) -> None:
         asked = request(answers=(Answer.ONCE, Answer.DENY))
-        assert answered("a\ns\nalways\n", asked) is Answer.DENY
+        assert answer_question("a\ns\nalways\n", asked) is Answer.DENY
         assert "always" not in format_question(asked)
 
-    def test_what_was_typed_for_the_next_question_is_left_for_it(self, answered: Answered) -> None:
-        assert answered("o\na\n", request()) is Answer.ONCE
-        assert answered("", request()) is Answer.ALWAYS
+    def test_input_for_the_next_question_is_not_consumed(self, answer_question: AnswerQuestion) -> None:
+        assert answer_question("o\na\n", request()) is Answer.ONCE
+        assert answer_question("", request()) is Answer.ALWAYS
 
     @pytest.mark.parametrize("typed", ["", "o"])
-    def test_the_end_of_input_is_a_no(self, typed: str, keyboard: BinaryIO) -> None:
+    def test_end_of_input_denies(self, typed: str, keyboard: BinaryIO) -> None:
         keyboard.write(typed.encode())
         keyboard.close()
         assert ApprovalPrompt()(request()) is Answer.DENY
 
-    def test_bytes_that_are_no_text_are_no_answer(self, keyboard: BinaryIO) -> None:
+    def test_invalid_utf8_denies(self, keyboard: BinaryIO) -> None:
         keyboard.write(b"\xff\xfeo\n\n")
         assert ApprovalPrompt()(request()) is Answer.DENY
 
-    def test_a_question_that_is_taken_back_is_waited_for_no_longer(
+    def test_withdrawn_question_stops_waiting(
         self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
     ) -> None:
         asked, said = request(), list[Answer]()
@@ -131,7 +131,7 @@ class TestPrompt:
         thread.join(240)
         assert said == [Answer.DENY]
 
-    def test_the_whole_question_is_told(self) -> None:
+    def test_question_shows_command_reason_and_answers(self) -> None:
         told = click.unstyle(
             format_question(
                 request(
@@ -154,7 +154,7 @@ class TestPrompt:
         )
         assert "never ask about ls; rm -rf build again" in told
 
-    def test_a_model_cannot_draw_on_the_terminal(self) -> None:
+    def test_control_characters_of_a_command_are_escaped(self) -> None:
         hostile = "ls \x1b[1A\x1b[2K\rrm -rf ~ \u202e [red]x[/red]"
         told = format_question(
             request(command=hostile, part=hostile, reason=hostile, covers=hostile, also=(hostile,))
@@ -164,27 +164,25 @@ class TestPrompt:
         assert "\x1b[2K" not in told
         assert "‹ESC›[2K‹CR›rm -rf ~ ‹U+202E› [red]x[/red]" in told
 
-    def test_every_line_of_a_command_is_marked_as_its_own(self) -> None:
+    def test_every_line_of_a_command_is_prefixed(self) -> None:
         told = format_question(request(command="ls\n\n  why: harmless\n  o  once: run it"))
         assert "  │   why: harmless" in told
         assert "  │   o  once: run it" in told
 
-    def test_a_long_command_does_not_push_its_dangerous_part_away(self) -> None:
+    def test_dangerous_part_of_a_long_command_is_shown(self) -> None:
         long = "echo " + "x" * 60_000 + "; rm -rf ~"
         told = format_question(request(command=long, part="rm -rf ~"))
         assert len(told) < 7_000
         assert "characters are not shown" in told
         assert told.index("part: rm -rf ~") > told.index("characters are not shown")
 
-    def test_a_question_that_nobody_waits_for_any_more_is_not_put(
-        self, capfd: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_question_withdrawn_while_queued_is_not_shown(self, capfd: pytest.CaptureFixture[str]) -> None:
         late = request()
         late.withdrawn.set()
         assert ApprovalPrompt()(late) is Answer.DENY
         assert capfd.readouterr().err == ""
 
-    def test_questions_come_one_at_a_time(
+    def test_concurrent_questions_are_asked_one_at_a_time(
         self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
     ) -> None:
         prompt, shown = ApprovalPrompt(), ""
@@ -202,7 +200,7 @@ class TestPrompt:
 
 
 @pytest.fixture
-def shop(toolfold: Toolfold) -> Path:
+def destructive_plugin(toolfold: Toolfold) -> Path:
     """A plugin with a tool that destroys."""
     folder = load_config().plugins_folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -210,7 +208,7 @@ def shop(toolfold: Toolfold) -> Path:
     return load_config().paths.user_file
 
 
-class Called(NamedTuple):
+class TerminalCall(NamedTuple):
     """What a call in a process of its own left behind: its result, what the terminal showed, and its code."""
 
     out: str
@@ -218,8 +216,8 @@ class Called(NamedTuple):
     code: int
 
 
-def call_at_a_terminal(typed: bytes) -> Called:
-    """A call whose question is answered; keys such as Ctrl-C do there what they do for a person."""
+def call_at_a_terminal(typed: bytes) -> TerminalCall:
+    """A call whose question is answer_question; keys such as Ctrl-C do there what they do for a person."""
     screen, terminal = pty.openpty()
     command = [str(Path(sys.executable).with_name("toolfold")), "call", "wipe", '{"what": "all"}']
     process = subprocess.Popen(
@@ -230,17 +228,17 @@ def call_at_a_terminal(typed: bytes) -> Called:
         start_new_session=True,
     )
     os.close(terminal)  # or the end of the process would not be the end of what we read
-    shown, answered = b"", False
+    shown, answer_question = b"", False
     try:
         while piece := _read(screen):
             shown += piece
-            if b"Your answer > " in shown and not answered:
+            if b"Your answer > " in shown and not answer_question:
                 os.write(screen, typed)
-                answered = True
+                answer_question = True
         out, _ = process.communicate(timeout=240)
     finally:
         os.close(screen)
-    return Called(out.decode(), click.unstyle(shown.decode()), process.returncode)
+    return TerminalCall(out.decode(), click.unstyle(shown.decode()), process.returncode)
 
 
 def _read(screen: int) -> bytes:
@@ -251,17 +249,17 @@ def _read(screen: int) -> bytes:
 
 
 class TestAtATerminal:
-    def test_a_yes_runs_the_call_once(self, shop: Path, toolfold: Toolfold) -> None:
+    def test_yes_runs_the_call_once(self, destructive_plugin: Path, toolfold: Toolfold) -> None:
         out, shown, code = call_at_a_terminal(b"o\n")
         assert code == 0
         assert out == '{"result":"wiped all"}\n'
         assert 'wipe {"what": "all"}' in shown
         assert toolfold("call", "wipe", '{"what": "all"}').code == 1  # and there is nobody to ask now
 
-    def test_a_no_does_not(self, shop: Path) -> None:
+    def test_no_does_not_run_the_call(self, destructive_plugin: Path) -> None:
         assert "the person asked said no" in call_at_a_terminal(b"\n").out
 
-    def test_ctrl_d_is_a_no(self, shop: Path) -> None:
+    def test_ctrl_d_denies(self, destructive_plugin: Path) -> None:
         out, shown, code = call_at_a_terminal(CTRL_D)
         assert "the person asked said no" in out
         assert "Traceback" not in shown
@@ -270,17 +268,19 @@ class TestAtATerminal:
     @pytest.mark.parametrize(
         "before", [b"", b"o", b"o" + CTRL_D], ids=["at once", "in a line", "after a part"]
     )
-    def test_ctrl_c_ends_the_call_and_crashes_nothing(self, before: bytes, shop: Path) -> None:
+    def test_ctrl_c_ends_the_call_without_a_crash(self, before: bytes, destructive_plugin: Path) -> None:
         out, shown, code = call_at_a_terminal(before + CTRL_C)
         assert out == ""
         assert "error: interrupted\r\n" in shown
         assert "Fatal" not in shown
         assert code == 130
 
-    def test_always_is_kept_listed_and_taken_back(self, shop: Path, toolfold: Toolfold) -> None:
+    def test_always_is_stored_listed_and_revocable(
+        self, destructive_plugin: Path, toolfold: Toolfold
+    ) -> None:
         entry = 'tool:wipe {"what": "all"}'
         call_at_a_terminal(b"a\n")
-        assert read_file_value(shop, "command_allowlist") == [entry]
+        assert read_file_value(destructive_plugin, "command_allowlist") == [entry]
         assert toolfold("call", "wipe", '{"what": "all"}').code == 0
         assert toolfold("call", "wipe", '{"what": "more"}').code == 1
         assert toolfold("approvals", "list", "--json").json["allowed"] == [entry]
@@ -296,7 +296,7 @@ class TestAtATerminal:
 
 
 class TestList:
-    def test_nothing_is_there_at_first(self, toolfold: Toolfold) -> None:
+    def test_list_is_empty_at_first(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "list")
         assert done.code == 0
         assert "mode: manual" in done.out
@@ -316,7 +316,7 @@ class TestList:
             "denied": ["git push *"],
         }
 
-    def test_patterns_are_listed_with_what_they_cover_and_taken_back(self, toolfold: Toolfold) -> None:
+    def test_patterns_are_listed_with_coverage_and_can_be_revoked(self, toolfold: Toolfold) -> None:
         file = load_config().paths.user_file
         entries = ["kind:recursive-delete", "rule:git-clean", "rm -rf build"]
         set_value(file, "command_allowlist", entries)
@@ -329,7 +329,7 @@ class TestList:
         assert toolfold("approvals", "test", "git clean -fdx").code == 1
         assert read_file_value(file, "command_allowlist") == ["rm -rf build"]
 
-    def test_patterns_that_can_never_count_are_said(self, toolfold: Toolfold) -> None:
+    def test_patterns_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
         entries = ["kind:recursive-deletes", "rule:delete-everything", "rule:own-file", "Recursive delete"]
         set_value(load_config().paths.user_file, "command_allowlist", entries)
         said = " ".join(toolfold("approvals", "list").err.split())
@@ -344,7 +344,7 @@ class TestList:
             in said
         )
 
-    def test_entries_that_can_never_count_are_said(self, toolfold: Toolfold) -> None:
+    def test_entries_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
         set_value(
             load_config().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"]
         )
@@ -356,7 +356,7 @@ class TestList:
 
 
 class TestRevoke:
-    def test_by_number_by_text_and_all(self, toolfold: Toolfold) -> None:
+    def test_revoke_by_number_text_or_all(self, toolfold: Toolfold) -> None:
         file = load_config().paths.user_file
         set_value(file, "command_allowlist", ["rm a", "rm b", "rm c", "rm d"])
         assert toolfold("approvals", "revoke", "2", "rm d").code == 0
@@ -365,7 +365,7 @@ class TestRevoke:
         assert read_file_value(file, "command_allowlist") is None
         assert "nothing to take back" in toolfold("approvals", "revoke", "--all").out
 
-    def test_what_is_not_there_is_said(self, toolfold: Toolfold) -> None:
+    def test_revoking_an_unknown_entry_is_an_error(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "revoke", "rm z")
         assert done.code == 4
         assert "nothing is allowed as 'rm z'" in done.err
@@ -373,19 +373,19 @@ class TestRevoke:
 
 
 class TestTest:
-    def test_a_harmless_command_would_run(self, toolfold: Toolfold) -> None:
+    def test_harmless_command_would_run(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "test", "git status")
         assert done.code == 0
         assert done.out.startswith("runs, decided by: nothing found")
 
-    def test_a_dangerous_one_would_be_asked_about(self, toolfold: Toolfold) -> None:
+    def test_dangerous_command_would_need_approval(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "test", "cd sub && rm -rf build")
         assert done.code == 1
         assert done.out.startswith("asked about, decided by: a person")
         for text in ("delete-tree", "fs-delete", "low", "rm -rf build"):
             assert text in done.out
 
-    def test_the_floor_would_refuse_in_every_mode(self, toolfold: Toolfold) -> None:
+    def test_blocked_command_would_be_refused_in_every_mode(self, toolfold: Toolfold) -> None:
         done = toolfold("--set", "approval.mode=off", "approvals", "test", "rm -rf /")
         assert done.code == 1
         assert done.out.startswith("refused, decided by: hard floor")
@@ -399,14 +399,12 @@ class TestTest:
             ("approval.mode=manual", "a person", 1),
         ],
     )
-    def test_the_station_that_would_decide_is_named(
-        self, toolfold: Toolfold, setting: str, station: str, code: int
-    ) -> None:
+    def test_deciding_check_is_named(self, toolfold: Toolfold, setting: str, station: str, code: int) -> None:
         done = toolfold("--set", setting, "approvals", "test", "rm -rf build", "--json")
         assert (done.json["decided_by"], done.code) == (station, code)
         assert done.json["runs_unasked"] is (code == 0)
 
-    def test_a_command_is_tried_for_the_place_where_it_would_run(self, toolfold: Toolfold) -> None:
+    def test_command_is_judged_for_the_chosen_backend(self, toolfold: Toolfold) -> None:
         allowed = ("--set", "approval.isolated=fs-delete", "approvals", "test", "rm -rf /etc/nginx")
         there = toolfold(*allowed, "--backend", "sandbox")
         assert there.code == 0
@@ -416,7 +414,7 @@ class TestTest:
         )
         assert toolfold(*allowed).out.startswith("asked about, decided by: a person")
 
-    def test_a_program_gets_the_whole_verdict(self, toolfold: Toolfold) -> None:
+    def test_json_contains_the_whole_verdict(self, toolfold: Toolfold) -> None:
         told = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
         assert told["dangerous"] is True
         assert told["blocked"] is told["unread"] is False
@@ -424,17 +422,19 @@ class TestTest:
         assert (told["shape"], told["outcome"]) == ("ls; rm -rf build", "asked about")
         assert told["findings"][0]["rule"] == "delete-tree"
 
-    def test_nothing_is_run_or_recorded(self, toolfold: Toolfold, home: Path) -> None:
+    def test_tested_command_is_not_run_or_logged(self, toolfold: Toolfold, home: Path) -> None:
         toolfold("approvals", "test", "touch trace; rm -rf trace")
         assert not Path("trace").exists()
         assert toolfold("approvals", "log", "--json").json == []
 
 
 class TestLog:
-    def test_an_empty_log_says_where_it_would_be(self, toolfold: Toolfold) -> None:
+    def test_empty_log_names_its_file(self, toolfold: Toolfold) -> None:
         assert "approvals.jsonl" in toolfold("approvals", "log").out
 
-    def test_the_newest_are_shown_and_can_be_filtered(self, shop: Path, toolfold: Toolfold) -> None:
+    def test_log_shows_latest_decisions_and_can_be_filtered(
+        self, destructive_plugin: Path, toolfold: Toolfold
+    ) -> None:
         for what in ("a", "b", "c"):
             toolfold("call", "wipe", f'{{"what": "{what}"}}')
         done = toolfold("approvals", "log", "-n", "2")

@@ -35,30 +35,30 @@ def register(plugin):
 
 
 @pytest.fixture
-def plugins_folder(toolfold: Toolfold) -> Path:
+def plugins_directory(toolfold: Toolfold) -> Path:
     """Wherever this machine's user folder is."""
-    folder = load_config().plugins_folder
+    folder = load_config().plugins_directory
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def test_no_argument_says_what_it_can_do_and_what_to_do_first(toolfold: Toolfold) -> None:
+def test_no_argument_prints_commands_and_first_steps(toolfold: Toolfold) -> None:
     done = toolfold()
     assert done.code == 0
-    assert "Try first" in done.out
+    assert "First steps" in done.out
     assert "toolfold demo" in done.out
     for command in ("call", "completion", "config", "demo", "plugins", "tools"):
         assert command in done.out
 
 
-def test_an_unknown_command_is_wrong_usage(toolfold: Toolfold) -> None:
+def test_an_unknown_command_is_a_usage_error(toolfold: Toolfold) -> None:
     done = toolfold("tolls")
     assert done.code == 2
     assert "tolls" in done.err
     assert done.out == ""
 
 
-def test_help_and_version_are_there(toolfold: Toolfold) -> None:
+def test_help_and_version_options_work(toolfold: Toolfold) -> None:
     assert "Commands" in toolfold("--help").out
     assert "0.1.0" in toolfold("--version").out
 
@@ -70,10 +70,10 @@ def test_tools_list_shows_every_tool_with_its_state(toolfold: Toolfold) -> None:
     assert "available" in done.out
 
 
-def test_tools_list_leaves_words_together_on_80_columns_and_shows_more_on_wider_ones(
-    toolfold: Toolfold, plugins_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_tools_list_breaks_no_word_at_80_columns_and_shows_more_on_wide_terminals(
+    toolfold: Toolfold, plugins_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (plugins_folder / "shop.py").write_text(PLUGIN)
+    (plugins_directory / "shop.py").write_text(PLUGIN)
     assert "toolset" in toolfold("tools", "list").out
     monkeypatch.setenv("COLUMNS", "80")
     narrow = toolfold("tools", "list").out
@@ -83,36 +83,36 @@ def test_tools_list_leaves_words_together_on_80_columns_and_shows_more_on_wider_
     assert "toolset" not in narrow
 
 
-def test_tools_list_as_json_is_one_document_and_nothing_else(toolfold: Toolfold) -> None:
+def test_tools_list_as_json_prints_only_one_document(toolfold: Toolfold) -> None:
     rows = toolfold("tools", "list", "--json").json
     names = [row["name"] for row in rows]
     assert names == sorted(names)
     assert {"read_file", "write_file", "patch", "search_files", "todo"} <= set(names)
 
 
-def test_what_a_tool_is_missing_is_shown(toolfold: Toolfold, plugins_folder: Path) -> None:
-    (plugins_folder / "shop.py").write_text(PLUGIN)
+def test_tools_list_shows_missing_requirements(toolfold: Toolfold, plugins_directory: Path) -> None:
+    (plugins_directory / "shop.py").write_text(PLUGIN)
     row = toolfold("tools", "show", "price", "--json").json
     assert row["state"] == "unavailable"
     assert row["missing_env"] == ["SHOP_KEY"]
     assert "set SHOP_KEY" in toolfold("tools", "list").out
-    assert "needs an agent" in toolfold("tools", "list").out
+    assert "must be run by the agent" in toolfold("tools", "list").out
 
 
-def test_tools_show_gives_schema_and_tokens(toolfold: Toolfold) -> None:
+def test_tools_show_prints_schema_and_tokens(toolfold: Toolfold) -> None:
     row = toolfold("tools", "show", "read_file", "--json").json
     assert row["definition"]["parameters"]["required"] == ["path"]
     assert row["tokens"] > 20
     assert "Read a text file" in toolfold("tools", "show", "read_file").out
 
 
-def test_tools_show_of_an_unknown_name_suggests_a_near_one(toolfold: Toolfold) -> None:
+def test_tools_show_suggests_a_name_for_a_typo(toolfold: Toolfold) -> None:
     done = toolfold("tools", "show", "read_fil")
     assert done.code == 4
     assert "read_file" in done.err
 
 
-def test_a_disabled_tool_is_off_until_enabled_again(toolfold: Toolfold) -> None:
+def test_a_disabled_tool_stays_off_until_enabled(toolfold: Toolfold) -> None:
     assert toolfold("tools", "disable", "patch").code == 0
     off = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
     assert off["patch"] == "off"
@@ -125,27 +125,27 @@ def test_a_disabled_tool_is_off_until_enabled_again(toolfold: Toolfold) -> None:
     assert on["patch"] == "available"
 
 
-def test_disabling_a_toolset_takes_all_its_tools(toolfold: Toolfold) -> None:
+def test_disabling_a_toolset_disables_all_its_tools(toolfold: Toolfold) -> None:
     assert toolfold("tools", "disable", "file").code == 0
     rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
     assert rows["read_file"] == rows["search_files"] == "off"
     assert rows["todo"] == "available"
 
 
-def test_disabling_what_does_not_exist_is_refused_and_writes_nothing(toolfold: Toolfold, home: Path) -> None:
+def test_disabling_an_unknown_tool_is_refused_and_writes_nothing(toolfold: Toolfold, home: Path) -> None:
     done = toolfold("tools", "disable", "pacth")
     assert done.code == 4
     assert "patch" in done.err
     assert not list(home.rglob("config.yaml"))
 
 
-def test_enabling_what_is_not_disabled_says_so(toolfold: Toolfold) -> None:
+def test_enabling_a_tool_that_is_not_disabled_is_an_error(toolfold: Toolfold) -> None:
     done = toolfold("tools", "enable", "patch")
     assert done.code == 1
-    assert "patch is not switched off" in done.err
+    assert "patch is not disabled" in done.err
 
 
-def test_switching_tools_touches_only_your_own_list(toolfold: Toolfold) -> None:
+def test_switching_tools_changes_only_the_user_settings(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  disabled: [patch]\n")
     assert toolfold("tools", "disable", "write_file").code == 0
     assert read_file_value(load_config().paths.user_file, "tools.disabled") == ["write_file"]
@@ -156,14 +156,14 @@ def test_switching_tools_touches_only_your_own_list(toolfold: Toolfold) -> None:
     assert "toolfold.yaml" in done.err
 
 
-def test_what_a_plugin_prints_stays_out_of_the_json(toolfold: Toolfold, plugins_folder: Path) -> None:
-    (plugins_folder / "loud.py").write_text("print('hello')\ndef register(plugin):\n    print('there')\n")
+def test_output_of_a_plugin_is_kept_out_of_json(toolfold: Toolfold, plugins_directory: Path) -> None:
+    (plugins_directory / "loud.py").write_text("print('hello')\ndef register(plugin):\n    print('there')\n")
     assert toolfold("tools", "--json").json
     (row,) = toolfold("plugins", "--json").json
     assert row["state"] == "loaded"
 
 
-def test_a_call_of_a_name_nobody_has_is_told_to_a_person(toolfold: Toolfold) -> None:
+def test_a_call_of_an_unknown_tool_is_an_error(toolfold: Toolfold) -> None:
     done = toolfold("call", "raed_file", "{}")
     assert done.code == 4
     assert "read_file" in done.err
@@ -178,13 +178,13 @@ def test_toolsets_are_listed_with_their_tools(toolfold: Toolfold) -> None:
     assert "toolfold-editor" in toolfold("tools", "list", "--toolsets").out
 
 
-def test_tools_of_an_unknown_toolset_are_an_error_with_a_near_name(toolfold: Toolfold) -> None:
+def test_tools_of_an_unknown_toolset_are_an_error_with_a_suggestion(toolfold: Toolfold) -> None:
     done = toolfold("tools", "list", "--toolset", "fiel")
     assert done.code == 4
     assert "file" in done.err
 
 
-def test_a_call_goes_from_the_command_line_to_a_file_and_back(toolfold: Toolfold) -> None:
+def test_a_call_writes_a_file_and_another_reads_it(toolfold: Toolfold) -> None:
     written = toolfold("call", "write_file", '{"path": "notes/a.txt", "content": "hello\\n"}')
     assert written.code == 0
     assert Path("notes/a.txt").read_text() == "hello\n"
@@ -192,7 +192,7 @@ def test_a_call_goes_from_the_command_line_to_a_file_and_back(toolfold: Toolfold
     assert read.json["lines"] == "1\thello"
 
 
-def test_a_call_that_fails_exits_with_one_and_still_prints_json(toolfold: Toolfold) -> None:
+def test_a_call_that_fails_exits_with_1_and_prints_json(toolfold: Toolfold) -> None:
     done = toolfold("call", "read_file", '{"path": "../secret"}')
     assert done.code == 1
     assert "error" in done.json
@@ -204,29 +204,29 @@ def test_a_call_outside_the_granted_toolset_is_refused(toolfold: Toolfold) -> No
     assert "not available in this session" in done.json["error"]
 
 
-def test_a_destructive_tool_is_refused_where_nobody_can_be_asked(
-    toolfold: Toolfold, plugins_folder: Path
+def test_a_destructive_tool_is_refused_without_a_terminal(
+    toolfold: Toolfold, plugins_directory: Path
 ) -> None:
-    (plugins_folder / "shop.py").write_text(PLUGIN)
+    (plugins_directory / "shop.py").write_text(PLUGIN)
     done = toolfold("call", "wipe")
     assert done.code == 1
     assert "nobody could be asked" in done.json["error"]
 
 
-def test_a_secret_of_the_environment_is_not_printed(
-    toolfold: Toolfold, plugins_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_secret_from_the_environment_is_not_printed(
+    toolfold: Toolfold, plugins_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHOP_TOKEN", "correct-horse-battery")
-    (plugins_folder / "shop.py").write_text(PLUGIN)
+    (plugins_directory / "shop.py").write_text(PLUGIN)
     done = toolfold("call", "leak")
     assert done.json["error"].startswith("Tool execution failed: ValueError: key is ")
     assert "correct-horse" not in done.out + done.err
 
 
-def test_plugins_are_listed_with_state_and_error(toolfold: Toolfold, plugins_folder: Path) -> None:
+def test_plugins_are_listed_with_state_and_error(toolfold: Toolfold, plugins_directory: Path) -> None:
     assert "no plugins" in toolfold("plugins").out
-    (plugins_folder / "shop.py").write_text(PLUGIN)
-    (plugins_folder / "broken.py").write_text("import a_package_nobody_has")
+    (plugins_directory / "shop.py").write_text(PLUGIN)
+    (plugins_directory / "broken.py").write_text("import a_package_nobody_has")
     rows = {row["name"]: row for row in toolfold("plugins", "--json").json}
     assert rows["shop"]["state"] == "loaded"
     assert rows["shop"]["toolsets"] == ["market"]
@@ -235,7 +235,7 @@ def test_plugins_are_listed_with_state_and_error(toolfold: Toolfold, plugins_fol
     assert "a_package_nobody_has" in toolfold("plugins", "list").out
 
 
-def test_a_projects_plugin_loads_only_once_the_folder_is_trusted(toolfold: Toolfold) -> None:
+def test_project_plugin_loads_only_after_the_directory_is_trusted(toolfold: Toolfold) -> None:
     folder = Path(".toolfold/plugins")
     folder.mkdir(parents=True)
     (folder / "shop.py").write_text(PLUGIN)
@@ -255,7 +255,7 @@ def test_a_projects_plugin_loads_only_once_the_folder_is_trusted(toolfold: Toolf
     assert toolfold("plugins", "--json").json[0]["state"] == "untrusted"
 
 
-def test_a_bad_setting_stops_the_command_with_key_file_line_and_near_key(toolfold: Toolfold) -> None:
+def test_a_bad_setting_error_names_key_file_line_and_similar_key(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  tool_search:\n    threshold_pc: 5\n")
     done = toolfold("tools", "list")
     assert done.code == 3
@@ -265,7 +265,7 @@ def test_a_bad_setting_stops_the_command_with_key_file_line_and_near_key(toolfol
     assert "did you mean threshold_pct?" in done.err
 
 
-def test_an_argument_overrides_every_file(toolfold: Toolfold) -> None:
+def test_set_option_overrides_every_file(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  rag_top_k: 3\n")
     assert toolfold("config", "get", "tools.rag_top_k").out == "3\n"
     assert toolfold("--set", "tools.rag_top_k=5", "config", "get", "tools.rag_top_k").out == "5\n"
@@ -278,7 +278,7 @@ def test_demo_shows_tokens_before_and_after(toolfold: Toolfold) -> None:
     assert "not available in this session" in done.out
 
 
-def test_demo_takes_messages_and_gives_json(toolfold: Toolfold) -> None:
+def test_demo_accepts_messages_and_prints_json(toolfold: Toolfold) -> None:
     (row,) = toolfold("demo", "create an invoice", "--json").json
     assert row["message"] == "create an invoice"
     assert row["tokens_sent"] < row["tokens_all"] / 10
@@ -286,13 +286,15 @@ def test_demo_takes_messages_and_gives_json(toolfold: Toolfold) -> None:
     assert any(name.startswith("tallyhouse_") for name in row["selected"])
 
 
-def test_demo_leaves_nothing_behind(toolfold: Toolfold, home: Path) -> None:
+def test_demo_leaves_no_files(toolfold: Toolfold, home: Path) -> None:
     toolfold("demo")
     assert not home.exists()
     assert list(Path().iterdir()) == []
 
 
-def test_text_that_looks_like_markup_is_shown_as_it_is(toolfold: Toolfold, plugins_folder: Path) -> None:
+def test_text_that_looks_like_markup_is_printed_unchanged(
+    toolfold: Toolfold, plugins_directory: Path
+) -> None:
     source = """
 from toolfold import tool
 
@@ -304,7 +306,7 @@ def odd() -> str:
 def register(plugin):
     plugin.add(odd)
 """
-    (plugins_folder / "odd.py").write_text(source)
+    (plugins_directory / "odd.py").write_text(source)
     assert "[bold]Loud[/oops]" in toolfold("tools", "list").out
     assert "[bold]Loud[/oops]" in toolfold("tools", "show", "odd").out
     assert toolfold("tools", "show", "odd", "--json").json["summary"] == "[bold]Loud[/oops]"

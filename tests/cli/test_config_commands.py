@@ -35,7 +35,7 @@ def test_show_lists_every_setting_with_its_origin(toolfold: Toolfold) -> None:
     assert "tools.tool_search.threshold_pct" in toolfold("config", "show").out
 
 
-def test_set_then_get_then_unset(toolfold: Toolfold) -> None:
+def test_set_get_and_unset_work_together(toolfold: Toolfold) -> None:
     assert toolfold("config", "set", "tools.selection", "keyword").code == 0
     assert toolfold("config", "get", "tools.selection").out == "keyword\n"
     assert toolfold("config", "unset", "tools.selection").code == 0
@@ -47,7 +47,7 @@ def test_set_in_project_writes_the_projects_file(toolfold: Toolfold) -> None:
     assert "rag_top_k: 4" in Path("toolfold.yaml").read_text()
 
 
-def test_set_of_an_unknown_key_or_bad_value_changes_nothing(toolfold: Toolfold) -> None:
+def test_set_with_unknown_key_or_bad_value_changes_nothing(toolfold: Toolfold) -> None:
     assert toolfold("config", "set", "tools.selektion", "keyword").code == 3
     done = toolfold("config", "set", "tools.selection", "everything")
     assert done.code == 3
@@ -62,14 +62,14 @@ def test_a_number_out_of_range_is_clamped_with_a_warning(toolfold: Toolfold) -> 
     assert toolfold("config", "get", "tools.tool_search.max_search_limit").out == "50\n"
 
 
-def test_a_broken_file_can_be_mended_by_the_command_line(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_invalid_file_can_be_repaired_with_set(toolfold: Toolfold, tmp_path: Path) -> None:
     Path("toolfold.yaml").write_text("tools:\n  selektion: keyword\n")
     assert toolfold("config", "show").code == 3
     assert toolfold("config", "unset", "--in-project", "tools.selektion").code == 0
     assert toolfold("config", "show").code == 0
 
 
-def test_schema_documents_every_key_and_is_a_json_schema_for_editors(toolfold: Toolfold) -> None:
+def test_schema_documents_every_key_and_prints_json_schema(toolfold: Toolfold) -> None:
     text = toolfold("config", "schema").out
     for key in ("tools.rag_top_k", "tools.tool_search.reranker.endpoint", "files.extra_roots"):
         assert key in text
@@ -78,7 +78,7 @@ def test_schema_documents_every_key_and_is_a_json_schema_for_editors(toolfold: T
     assert "tools" in schema["properties"]
 
 
-def test_edit_saves_what_can_be_used(
+def test_edit_saves_valid_settings(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     editor(tmp_path, monkeypatch, "# mine\ntools:\n  rag_top_k: 6\n")
@@ -86,7 +86,7 @@ def test_edit_saves_what_can_be_used(
     assert Path("toolfold.yaml").read_text() == "# mine\ntools:\n  rag_top_k: 6\n"
 
 
-def test_edit_refuses_what_cannot_be_used_and_the_file_stays(
+def test_edit_rejects_invalid_settings_and_keeps_the_file(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("toolfold.yaml").write_text("tools:\n  rag_top_k: 6\n")
@@ -115,7 +115,7 @@ approval:
 @pytest.mark.parametrize("how", [["show", "--json"], ["show"], ["get", "mcp"],
                                  ["get", "mcp.servers.x.url"], ["get", "approval.smart_endpoint"],
                                  ["get", "mcp.servers.y", "--json"]])  # fmt: skip
-def test_no_secret_of_the_settings_is_shown(toolfold: Toolfold, how: list[str]) -> None:
+def test_secrets_in_settings_are_redacted(toolfold: Toolfold, how: list[str]) -> None:
     load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
     load_config().paths.user_file.write_text(SERVER)
     done = toolfold("config", *how)
@@ -123,7 +123,7 @@ def test_no_secret_of_the_settings_is_shown(toolfold: Toolfold, how: list[str]) 
     assert "Hunter" not in done.out + done.err
 
 
-def test_what_is_not_secret_is_shown(toolfold: Toolfold) -> None:
+def test_values_that_are_not_secret_are_shown(toolfold: Toolfold) -> None:
     load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
     load_config().paths.user_file.write_text(SERVER)
     shown = toolfold("config", "show", "--json").out
@@ -133,14 +133,14 @@ def test_what_is_not_secret_is_shown(toolfold: Toolfold) -> None:
     )
 
 
-def test_setting_a_secret_in_a_project_file_makes_it_private(toolfold: Toolfold) -> None:
+def test_secret_in_a_project_file_warns_and_makes_it_private(toolfold: Toolfold) -> None:
     done = toolfold("config", "set", "--in-project", "mcp.servers.x.url", "https://a:Hunter2xyz@h/mcp")
     assert done.code == 0, done
     assert Path("toolfold.yaml").stat().st_mode & 0o077 == 0
-    assert "no place for secrets" in done.err
+    assert "secrets should not be written" in done.err
 
 
-def test_a_setting_of_an_existing_server_can_be_changed(toolfold: Toolfold) -> None:
+def test_setting_of_an_existing_server_can_be_changed(toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
     assert toolfold("config", "set", "mcp.servers.git.trust", "warn").code == 0
     assert toolfold("config", "set", "mcp.servers.git.env.MODE", "fast").code == 0
@@ -148,7 +148,7 @@ def test_a_setting_of_an_existing_server_can_be_changed(toolfold: Toolfold) -> N
     assert (server.trust, dict(server.env), server.command) == ("warn", {"MODE": "fast"}, "uvx")
 
 
-def test_a_setting_of_an_unknown_server_names_the_nearest(toolfold: Toolfold) -> None:
+def test_setting_of_an_unknown_server_suggests_a_name(toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
     done = toolfold("config", "set", "mcp.servers.gti.trust", "warn")
     assert done.code == 3
@@ -158,7 +158,7 @@ def test_a_setting_of_an_unknown_server_names_the_nearest(toolfold: Toolfold) ->
     assert list(load_config().mcp.servers) == ["git"]
 
 
-def test_a_server_of_the_project_is_pointed_out(toolfold: Toolfold) -> None:
+def test_setting_a_project_server_hints_at_in_project(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("mcp: {servers: {git: {command: run}}}\n")
     done = toolfold("config", "set", "mcp.servers.git.trust", "warn")
     assert done.code == 3

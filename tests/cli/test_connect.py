@@ -17,18 +17,18 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.cli.conftest import Toolfold
-from tests.cli.test_mcp import TOKEN, at_a_terminal, servers
+from tests.cli.test_mcp import TOKEN, run_at_terminal, servers
 from toolfold.connecting import (
-    Original,
-    Running,
-    Steps,
-    Way,
-    changed,
-    command_of,
-    difference,
-    entry_of,
-    opened,
-    section_of,
+    ChangeLog,
+    ClientFile,
+    GatewayAccess,
+    RunningProgram,
+    build_content,
+    build_entry,
+    gateway_command,
+    open_client_file,
+    servers_key,
+    unified_diff,
 )
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing import CLIENTS, is_gateway, user_config_file
@@ -57,7 +57,7 @@ JSON_CLIENTS: tuple[ClientName, ...] = (
 )
 
 # Each as a person would have it: comments, an order, odd spaces, and a server called git.
-HELD: dict[ClientName, str] = {
+FILE_CONTENTS: dict[ClientName, str] = {
     "claude-code": """{"numStartups": 3, "mcpServers": {"git": {"command": "uvx", "args": ["git"]}},
  "projects": {}}""",
     "claude-desktop": """{
@@ -111,7 +111,7 @@ extensions:
     type: stdio
 """,
 }
-WAY = Way(("/opt/bin/toolfold", "mcp", "serve"))
+ACCESS = GatewayAccess(("/opt/bin/toolfold", "mcp", "serve"))
 
 
 @pytest.fixture
@@ -124,13 +124,13 @@ def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.delenv(name, raising=False)
     for client, path in FILES.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(HELD[client].encode())
+        (folder / path).write_bytes(FILE_CONTENTS[client].encode())
     return folder
 
 
 def held(person: Path, client: ClientName) -> Any:
     """The servers in a program's file, by name."""
-    return opened(client, person / FILES[client]).servers
+    return open_client_file(client, person / FILES[client]).servers
 
 
 def everything(folder: Path) -> dict[str, bytes]:
@@ -139,7 +139,7 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("client", FILES)
 class TestEveryProgram:
-    def test_it_is_connected_and_undone_to_the_byte(
+    def test_connect_and_undo_restore_the_file_exactly(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = everything(person)
@@ -164,7 +164,7 @@ class TestEveryProgram:
         assert "already" in done.out
         assert everything(person) == before
 
-    def test_the_change_is_shown_and_nothing_is_written_unasked(
+    def test_change_is_shown_and_not_written_without_confirmation(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = everything(person)
@@ -174,7 +174,7 @@ class TestEveryProgram:
         assert any(line.startswith("+") and "toolfold" in line for line in done.out.splitlines())
         assert everything(person) == before
 
-    def test_a_file_that_was_not_there_goes_again_with_its_folder(
+    def test_undo_deletes_a_created_file_and_its_directory(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -187,7 +187,7 @@ class TestEveryProgram:
         assert not file.exists()
         assert file.parent == person or not file.parent.exists()
 
-    def test_its_servers_move_behind_toolfold_and_come_back(
+    def test_replace_moves_servers_and_undo_restores_them(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = everything(person)
@@ -199,7 +199,7 @@ class TestEveryProgram:
         assert "toolfold mcp remove" in toolfold("connect", client, "--undo", "--yes").out
         assert everything(person) == before
 
-    def test_what_was_changed_since_is_shown_and_kept(
+    def test_undo_shows_and_keeps_later_changes(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--replace", "--yes")
@@ -211,13 +211,13 @@ class TestEveryProgram:
         done = toolfold("connect", client, "--undo", "--yes")
         assert done.code == 1
         assert f"+{comment}" in done.out
-        assert "was changed since" in done.err
+        assert "was edited since" in done.err
         assert everything(person) == before
         assert toolfold("connect", client, "--undo", "--keep-changes", "--yes").code == 0
         assert set(held(person, client)) == {"git"}
         assert comment in file.read_text()
 
-    def test_a_file_that_cannot_be_read_is_left_alone(
+    def test_unreadable_file_is_not_changed(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -234,14 +234,14 @@ class TestEveryProgram:
             assert str(file) in done.err
             assert everything(person) == before
 
-    def test_a_section_that_holds_no_servers_is_left_alone(
+    def test_invalid_server_section_is_not_changed(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
-        file, section = person / FILES[client], section_of(client)
+        file, section = person / FILES[client], servers_key(client)
         file.write_text(f"{section} = 1\n" if client == "codex" else json.dumps({section: [1]}))
-        assert "is not a map of servers" in toolfold("connect", client, "--yes").err
+        assert "is not a mapping of servers" in toolfold("connect", client, "--yes").err
 
-    def test_a_read_only_file_is_left_alone(
+    def test_read_only_file_is_not_changed(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -252,7 +252,7 @@ class TestEveryProgram:
         assert "read-only" in done.err
         assert everything(person) == before
 
-    def test_a_link_is_followed_and_stays_one(
+    def test_symbolic_link_is_followed_and_kept(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file, real = person / FILES[client], person / f"dotfiles{Path(FILES[client]).suffix}"
@@ -266,23 +266,26 @@ class TestEveryProgram:
         assert file.is_symlink()
         assert real.read_bytes() == before
         real.unlink()
-        assert "leads nowhere" in toolfold("connect", client, "--yes").err
+        assert "symbolic link is broken" in toolfold("connect", client, "--yes").err
         assert not real.exists()
 
-    def test_a_gateway_that_runs_is_reached_by_address(
+    def test_http_option_writes_the_gateway_url(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         url = "http://127.0.0.1:8765/mcp"
         done = toolfold("connect", client, "--http", url, "--token-env", "TF_TOKEN", "--yes")
         if client == "claude-desktop":
             assert done.code == 3
-            assert "Leave --http out" in done.err
+            assert "Omit --http" in done.err
             return
         assert done.code == 0
         said = json.dumps(held(person, client)["toolfold"])
         assert url in said
         assert "TF_TOKEN" in said
-        found = {each.name: each for each in opened(client, person / FILES[client]).answer(person).servers}
+        found = {
+            each.name: each
+            for each in open_client_file(client, person / FILES[client]).import_servers(person).servers
+        }
         assert "description" in held(person, client)["toolfold"] or client != "goose"  # Goose insists
         assert found["toolfold"].settings["headers"] == {"Authorization": "Bearer ${TF_TOKEN}"}
 
@@ -296,35 +299,37 @@ class TestCommand:
             ("http://127.0.0.1:8799/tools/mcp", "http://127.0.0.1:8799/tools/mcp"),
         ],
     )
-    def test_an_address_without_a_path_means_the_gateways(
+    def test_url_without_a_path_gets_the_gateway_path(
         self, person: Path, toolfold: Toolfold, said: str, written: str
     ) -> None:
         assert toolfold("connect", "cursor", "--http", said, "--yes").code == 0
         assert held(person, "cursor")["toolfold"]["url"] == written
 
-    def test_no_gateway_of_ours_is_moved_behind_itself(self, person: Path, toolfold: Toolfold) -> None:
+    def test_replace_does_not_move_the_gateway(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--name", "one", "--yes")
         toolfold("connect", "cursor", "--name", "two", "--http", "http://localhost:8765", "--yes")
         assert toolfold("connect", "cursor", "--replace", "--yes").code == 0
         assert set(servers()) == {"git"}
         assert set(held(person, "cursor")) == {"one", "two", "toolfold"}
 
-    def test_a_person_is_asked(self, person: Path) -> None:
+    def test_confirmation_is_asked_at_a_terminal(self, person: Path) -> None:
         before = everything(person)
         asked = ("connect", "cursor")
-        assert "nothing was changed" in at_a_terminal(*asked, typed=b"n\n", after=b"mcp.json?")
+        assert "nothing was changed" in run_at_terminal(*asked, typed=b"n\n", after=b"mcp.json?")
         assert everything(person) == before
-        assert "uses Toolfold" in at_a_terminal(*asked, typed=b"y\n", after=b"mcp.json?")
+        assert "uses Toolfold" in run_at_terminal(*asked, typed=b"y\n", after=b"mcp.json?")
         assert "toolfold" in held(person, "cursor")
 
-    def test_a_program_may_write_to_its_file_while_a_person_thinks(self, person: Path) -> None:
+    def test_file_changed_during_confirmation_is_handled(self, person: Path) -> None:
         file = person / FILES["claude-code"]
 
         def busy(_shown: str) -> bytes:
             file.write_text(file.read_text().replace('"numStartups": 3', '"numStartups": 4'))
             return b"y\n"
 
-        assert "uses Toolfold" in at_a_terminal("connect", "claude-code", typed=busy, after=b".claude.json?")
+        assert "uses Toolfold" in run_at_terminal(
+            "connect", "claude-code", typed=busy, after=b".claude.json?"
+        )
         assert json.loads(file.read_text())["numStartups"] == 4
         assert "toolfold" in held(person, "claude-code")
 
@@ -333,11 +338,11 @@ class TestCommand:
             return b"y\n"
 
         words = ("connect", "claude-code", "--uvx")
-        assert "changed a moment ago" in at_a_terminal(*words, typed=meddling, after=b".claude.json?")
+        assert "changed meanwhile" in run_at_terminal(*words, typed=meddling, after=b".claude.json?")
         assert held(person, "claude-code")["git"]["command"] == "other"
         assert held(person, "claude-code")["toolfold"]["command"] != "uvx"
 
-    def test_what_is_written_starts_a_gateway(self, person: Path, toolfold: Toolfold) -> None:
+    def test_written_entry_starts_a_gateway(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--yes")
         entry = held(person, "cursor")["toolfold"]
         hello = {
@@ -361,7 +366,7 @@ class TestCommand:
         )
         assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "toolfold"
 
-    def test_settings_elsewhere_are_elsewhere_for_the_gateway_too(
+    def test_gateway_uses_the_same_settings_directory(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         toolfold("--project", str(person), "connect", "cursor", "--yes")
@@ -386,7 +391,7 @@ class TestCommand:
         ],
         ids=str,
     )
-    def test_what_makes_no_sense_is_wrong_usage(
+    def test_conflicting_options_are_usage_errors(
         self, person: Path, toolfold: Toolfold, words: tuple[str, ...]
     ) -> None:
         before = everything(person)
@@ -395,10 +400,10 @@ class TestCommand:
         assert TOKEN not in done.err
         assert everything(person) == before
 
-    def test_a_gateway_beyond_this_machine_wants_a_token(self, person: Path, toolfold: Toolfold) -> None:
+    def test_remote_gateway_without_token_is_warned_about(self, person: Path, toolfold: Toolfold) -> None:
         assert "toolfold token add" in toolfold("connect", "cursor", "--http", "https://x.example/mcp").err
 
-    def test_a_file_can_be_named(self, person: Path, toolfold: Toolfold, tmp_path: Path) -> None:
+    def test_file_option_selects_the_file(self, person: Path, toolfold: Toolfold, tmp_path: Path) -> None:
         file = tmp_path / "profile.json"
         assert toolfold("connect", "vscode", "--file", str(file), "--yes").code == 0
         assert "toolfold" in json.loads(file.read_text())["servers"]
@@ -406,7 +411,7 @@ class TestCommand:
         assert not file.exists()
         assert ".toml" in toolfold("connect", "codex", "--file", str(file), "--yes").err
 
-    def test_a_changed_wish_still_comes_back_to_the_beginning(self, person: Path, toolfold: Toolfold) -> None:
+    def test_undo_after_reconnecting_restores_the_original(self, person: Path, toolfold: Toolfold) -> None:
         before = everything(person)
         toolfold("connect", "cursor", "--yes")
         toolfold("connect", "cursor", "--http", "http://127.0.0.1:1/mcp", "--yes")
@@ -415,7 +420,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert everything(person) == before
 
-    def test_steps_with_changes_between_them_are_undone_one_by_one(
+    def test_connections_with_changes_between_are_undone_one_by_one(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         file = person / FILES["cursor"]
@@ -431,7 +436,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert file.read_bytes() == before
 
-    def test_what_somebody_else_put_back_is_only_forgotten(self, person: Path, toolfold: Toolfold) -> None:
+    def test_undo_of_an_already_restored_file_changes_nothing(self, person: Path, toolfold: Toolfold) -> None:
         before = everything(person)
         toolfold("connect", "cursor", "--yes")
         (person / FILES["cursor"]).write_bytes(before[FILES["cursor"]])
@@ -440,7 +445,7 @@ class TestCommand:
         assert "as it was already" in done.out
         assert everything(person) == before
 
-    def test_a_backup_that_is_gone_is_told_of(self, person: Path, toolfold: Toolfold) -> None:
+    def test_missing_backup_is_reported(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--yes")
         backup = person / (FILES["cursor"] + ".before-toolfold")
         backup.write_text("{}")
@@ -452,7 +457,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--keep-changes", "--yes").code == 0
         assert set(held(person, "cursor")) == {"git"}
 
-    def test_a_list_of_steps_that_cannot_be_read_stops_everything(
+    def test_unreadable_connection_record_is_an_error(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         (home / "state").mkdir(parents=True)
@@ -462,7 +467,7 @@ class TestCommand:
         assert set(held(person, "cursor")) == {"git"}
         assert {name for name in everything(person) if "before-toolfold" not in name} == set(before)
 
-    def test_what_cannot_be_written_leaves_no_trace(self, person: Path, toolfold: Toolfold) -> None:
+    def test_failed_write_leaves_no_trace(self, person: Path, toolfold: Toolfold) -> None:
         for nowhere in ("/proc/mcp.json", "/proc/new/mcp.json"):
             done = toolfold("connect", "cursor", "--file", nowhere, "--yes")
             assert done.code == 3
@@ -471,7 +476,7 @@ class TestCommand:
         below_a_file = person / FILES["cursor"] / "mcp.json"
         assert "cannot be read" in toolfold("connect", "cursor", "--file", str(below_a_file), "--yes").err
 
-    def test_codex_is_told_which_variables_to_hand_on(self, person: Path, toolfold: Toolfold) -> None:
+    def test_codex_entry_names_required_variables(self, person: Path, toolfold: Toolfold) -> None:
         words = (
             "--env",
             "A=${ONE:-x}",
@@ -492,7 +497,7 @@ class TestCommand:
         entry = held(person, "codex")["toolfold"]
         assert entry["env_vars"] == ["FIVE", "FOUR", "ONE", "THREE", "TWO"]
 
-    def test_a_private_file_stays_private_and_so_is_its_backup(
+    def test_private_file_and_its_backup_stay_private(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         file = person / FILES["cursor"]
@@ -501,7 +506,7 @@ class TestCommand:
         for each in (file, file.with_name("mcp.json.before-toolfold"), home / "state/connected.json"):
             assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
-    def test_no_secret_is_shown(self, person: Path, toolfold: Toolfold) -> None:
+    def test_secrets_are_redacted_in_the_diff(self, person: Path, toolfold: Toolfold) -> None:
         secret = "nobody-may-read-this"
         entry = {
             "command": "run",
@@ -520,7 +525,7 @@ class TestCommand:
                 assert TOKEN not in done.out + done.err
                 assert "+" in done.out
 
-    def test_no_secret_is_shown_of_what_was_changed_since(self, person: Path, toolfold: Toolfold) -> None:
+    def test_secrets_are_redacted_in_later_changes(self, person: Path, toolfold: Toolfold) -> None:
         file = person / FILES["cursor"]
         toolfold("connect", "cursor", "--yes")
         document = json.loads(file.read_text())
@@ -531,7 +536,7 @@ class TestCommand:
             assert done.code == 1
             assert "nobody-may-read-this" not in done.out + done.err
 
-    def test_secrets_that_move_go_into_a_private_file(
+    def test_moved_secrets_are_written_to_a_private_file(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         entry = {"command": "run", "env": {"API_TOKEN": TOKEN}}
@@ -541,7 +546,7 @@ class TestCommand:
         assert stat.S_IMODE((home / "config.yaml").stat().st_mode) == 0o600
         assert servers()["it"]["env"] == {"API_TOKEN": TOKEN}
 
-    def test_what_cannot_move_stays_where_it_is(self, person: Path, toolfold: Toolfold) -> None:
+    def test_unusable_servers_are_not_moved(self, person: Path, toolfold: Toolfold) -> None:
         entries = {
             "odd": {"args": []},
             "older": {"command": "/x/toolfold", "args": ["mcp", "serve"]},
@@ -553,16 +558,16 @@ class TestCommand:
         assert set(held(person, "cursor")) == {"odd", "older", "toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_a_server_that_is_behind_toolfold_already_only_leaves(
-        self, person: Path, toolfold: Toolfold
-    ) -> None:
+    def test_known_server_is_removed_but_not_imported_again(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--replace", "--yes")
         done = toolfold("connect", "windsurf", "--replace", "--yes")
         assert "is behind Toolfold already" in done.out
         assert set(held(person, "windsurf")) == {"toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_servers_of_a_project_in_claudes_file_stay_there(self, person: Path, toolfold: Toolfold) -> None:
+    def test_project_servers_in_claude_code_file_are_not_moved(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         own = {"git": {"command": "theirs"}, "local": {"command": "x"}}
         document = {
             "mcpServers": {"git": {"command": "mine"}},
@@ -575,7 +580,7 @@ class TestCommand:
         assert now["projects"] == document["projects"]
         assert set(now["mcpServers"]) == {"toolfold"}
 
-    def test_a_large_history_is_no_obstacle(self, person: Path, toolfold: Toolfold) -> None:
+    def test_large_settings_file_can_be_changed(self, person: Path, toolfold: Toolfold) -> None:
         history = [{"display": "x" * 50, "pasted": {}} for _ in range(20_000)]
         text = json.dumps({"history": history, "mcpServers": {}}, indent=2)
         (person / FILES["claude-code"]).write_text(text)
@@ -585,7 +590,7 @@ class TestCommand:
         assert toolfold("connect", "claude-code", "--undo", "--yes").code == 0
         assert (person / FILES["claude-code"]).read_text() == text
 
-    def test_a_program_that_is_not_there_is_told_of(
+    def test_missing_program_is_reported(
         self, home: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
@@ -595,24 +600,26 @@ class TestCommand:
 
 class TestStarting:
     @pytest.fixture
-    def running(self, tmp_path: Path) -> Running:
+    def running(self, tmp_path: Path) -> RunningProgram:
         for name in ("toolfold", "uvx", "pipx"):
             (tmp_path / "bin").mkdir(exist_ok=True)
             (tmp_path / "bin" / name).write_text("")
             (tmp_path / "bin" / name).chmod(0o755)
         environment = {"PATH": str(tmp_path / "bin")}
-        return Running(
+        return RunningProgram(
             tmp_path / "bin/toolfold", tmp_path / "bin/python", tmp_path / "venv", "linux", environment
         )
 
-    def test_what_a_desktop_does_not_find_is_named_by_its_path(self, running: Running) -> None:
-        assert command_of(running) == (str(running.script), "mcp", "serve")
-        assert command_of(running, with_uvx=True)[0].endswith("/bin/uvx")
+    def test_executable_outside_the_default_path_is_absolute(self, running: RunningProgram) -> None:
+        assert gateway_command(running) == (str(running.script), "mcp", "serve")
+        assert gateway_command(running, with_uvx=True)[0].endswith("/bin/uvx")
 
-    def test_what_it_finds_is_named_by_its_name(self, running: Running) -> None:
-        there = Running(running.script, running.interpreter, running.prefix, "win32", running.environment)
-        assert command_of(there) == ("toolfold", "mcp", "serve")
-        assert command_of(there, with_uvx=True) == ("uvx", "toolfold", "mcp", "serve")
+    def test_executable_on_the_default_path_is_named_without_directory(self, running: RunningProgram) -> None:
+        there = RunningProgram(
+            running.script, running.interpreter, running.prefix, "win32", running.environment
+        )
+        assert gateway_command(there) == ("toolfold", "mcp", "serve")
+        assert gateway_command(there, with_uvx=True) == ("uvx", "toolfold", "mcp", "serve")
 
     @pytest.mark.parametrize(
         ("prefix", "words"),
@@ -621,34 +628,36 @@ class TestStarting:
             ("/home/me/.cache/pipx/1234", ("pipx", "run", "toolfold")),
         ],
     )
-    def test_what_is_thrown_away_again_is_not_named(
-        self, running: Running, prefix: str, words: tuple[str, ...]
+    def test_temporary_executable_is_not_used(
+        self, running: RunningProgram, prefix: str, words: tuple[str, ...]
     ) -> None:
-        passing = Running(running.script, running.interpreter, Path(prefix), "linux", running.environment)
-        command = command_of(passing)
+        passing = RunningProgram(
+            running.script, running.interpreter, Path(prefix), "linux", running.environment
+        )
+        command = gateway_command(passing)
         assert (Path(command[0]).name, *command[1:]) == (*words, "mcp", "serve")
 
-    def test_what_pipx_installed_stays(self, running: Running) -> None:
+    def test_pipx_executable_is_used(self, running: RunningProgram) -> None:
         kept = Path("/home/me/.local/share/pipx/venvs/toolfold")
-        installed = Running(running.script, running.interpreter, kept, "linux", running.environment)
-        assert command_of(installed)[0] == str(running.script)
+        installed = RunningProgram(running.script, running.interpreter, kept, "linux", running.environment)
+        assert gateway_command(installed)[0] == str(running.script)
 
-    def test_without_a_script_the_interpreter_does_it(self, running: Running) -> None:
+    def test_interpreter_is_used_without_a_script(self, running: RunningProgram) -> None:
         running.script.unlink()
-        command = command_of(running)
+        command = gateway_command(running)
         assert command[0] == str(running.interpreter)
         assert command[-2:] == ("mcp", "serve")
 
     @pytest.mark.parametrize("client", FILES)
-    def test_our_own_entries_are_known_again(self, client: ClientName, tmp_path: Path) -> None:
+    def test_written_entries_are_recognised_as_gateway(self, client: ClientName, tmp_path: Path) -> None:
         file = tmp_path / Path(FILES[client]).name
-        original = Original(client, file, file, None)
-        file.write_bytes(changed(original, "it", entry_of(client, "it", WAY), {}))
-        (found,) = opened(client, file).answer(tmp_path).servers
+        original = ClientFile(client, file, file, None)
+        file.write_bytes(build_content(original, "it", build_entry(client, "it", ACCESS), {}))
+        (found,) = open_client_file(client, file).import_servers(tmp_path).servers
         assert is_gateway(found.settings, ())
 
 
-def test_the_usual_file_is_that_of_the_program_that_is_there(tmp_path: Path) -> None:
+def test_default_file_belongs_to_the_installed_variant(tmp_path: Path) -> None:
     def usual(client: ClientName) -> Path:
         return user_config_file(client, home=tmp_path, platform="linux", environment={})
 
@@ -662,43 +671,46 @@ def test_the_usual_file_is_that_of_the_program_that_is_there(tmp_path: Path) -> 
     assert usual("vscode") == insiders / "mcp.json"
 
 
-KILLED = """
+CONNECT_AND_DIE = """
 import os, sys
 from pathlib import Path
-from toolfold.connecting import Steps, Way, changed, entry_of, opened, steps
+from toolfold.connecting import (
+    ChangeLog, GatewayAccess, build_content, build_entry, change_log, open_client_file
+)
 
 file, at, late = Path(sys.argv[1]), int(sys.argv[3]), bool(int(sys.argv[4]))
-replace, calls = steps.replace, []
+replace_file, calls = change_log.replace_file, []
 
-def dying(*args, **options):
+def die_at_call(*args, **options):
     calls.append(args)
     if len(calls) == at and not late:
         os._exit(9)
-    replace(*args, **options)
+    replace_file(*args, **options)
     if len(calls) == at:
         os._exit(9)
 
-steps.replace = dying
-original, entry = opened("cursor", file), entry_of("cursor", "toolfold", Way(("toolfold", "mcp", "serve")))
-content = changed(original, "toolfold", entry, {})
-Steps(Path(sys.argv[2])).take(original, content, name="toolfold", entry=entry, moved=())
+change_log.replace_file = die_at_call
+client_file = open_client_file("cursor", file)
+entry = build_entry("cursor", "toolfold", GatewayAccess(("toolfold", "mcp", "serve")))
+content = build_content(client_file, "toolfold", entry, {})
+ChangeLog(Path(sys.argv[2])).apply(client_file, content, name="toolfold", entry=entry, moved=())
 """
 
 
 @pytest.mark.parametrize("late", [0, 1])
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_an_end_at_any_moment_can_be_undone(tmp_path: Path, at: int, late: int) -> None:
-    file, list_of_steps = tmp_path / "mcp.json", tmp_path / "state/connected.json"
-    file.write_text(HELD["claude-desktop"])
-    words = [sys.executable, "-c", KILLED, str(file), str(list_of_steps), str(at), str(late)]
+def test_connect_killed_at_any_moment_can_be_undone(tmp_path: Path, at: int, late: int) -> None:
+    file, log_file = tmp_path / "mcp.json", tmp_path / "state/connected.json"
+    file.write_text(FILE_CONTENTS["claude-desktop"])
+    words = [sys.executable, "-c", CONNECT_AND_DIE, str(file), str(log_file), str(at), str(late)]
     assert subprocess.run(words).returncode == 9
     assert ("toolfold" in file.read_text()) == ((at, late) == (3, 1))
-    steps = Steps(list_of_steps)
-    step = steps.last("cursor")
+    change_log = ChangeLog(log_file)
+    step = change_log.last_change("cursor")
     assert (step is not None) == ((at, late) > (2, 0))
     if step is not None:
-        steps.undo(step, *steps.undone(step))
-    assert file.read_text() == HELD["claude-desktop"]
+        change_log.undo(step, *change_log.plan_undo(step))
+    assert file.read_text() == FILE_CONTENTS["claude-desktop"]
 
 
 # From here on: any file.
@@ -824,9 +836,9 @@ def files(draw: st.DrawFn) -> tuple[ClientName, str]:
     return client, draw(texts_of(client))
 
 
-def original_of(client: ClientName, text: str) -> Original:
+def original_of(client: ClientName, text: str) -> ClientFile:
     file = Path(Path(FILES[client]).name)
-    original = Original(client, file, file, text.encode())
+    original = ClientFile(client, file, file, text.encode())
     try:
         _ = original.servers
     except ConfigError:
@@ -849,18 +861,18 @@ def is_only_longer(before: bytes, after: bytes) -> bool:
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(files())
-def test_any_file_gets_the_entry_and_keeps_everything_else(file: tuple[ClientName, str]) -> None:
+def test_any_file_gets_the_entry_and_keeps_other_content(file: tuple[ClientName, str]) -> None:
     client, text = file
     original = original_of(client, text)
-    entry = entry_of(client, "toolfold", WAY)
+    entry = build_entry(client, "toolfold", ACCESS)
     try:
-        content = changed(original, "toolfold", entry, {})
+        content = build_content(original, "toolfold", entry, {})
     except ConfigError:
         assert client in ("codex", "goose")  # JSON can always be changed in place
         return
-    after = Original(client, original.file, original.file, content)
+    after = ClientFile(client, original.file, original.file, content)
     assert after.servers == {**original.servers, "toolfold": entry}
-    assert changed(after, "toolfold", entry, {}) == content
+    assert build_content(after, "toolfold", entry, {}) == content
     if "toolfold" not in original.servers and client != "goose":
         assert is_only_longer(original.data or b"", content)
 
@@ -869,52 +881,55 @@ def test_any_file_gets_the_entry_and_keeps_everything_else(file: tuple[ClientNam
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(files(), st.data())
-def test_servers_taken_out_of_any_file_take_nothing_with_them(
+def test_removing_servers_from_any_file_keeps_other_content(
     file: tuple[ClientName, str], data: st.DataObject
 ) -> None:
     client, text = file
     original = original_of(client, text)
     assume(original.servers)
     gone = set(data.draw(st.lists(st.sampled_from(sorted(original.servers)), min_size=1))) - {"toolfold"}
-    entry = entry_of(client, "toolfold", WAY)
+    entry = build_entry(client, "toolfold", ACCESS)
     try:
-        content = changed(original, "toolfold", entry, dict.fromkeys(gone))
+        content = build_content(original, "toolfold", entry, dict.fromkeys(gone))
     except ConfigError:
         assert client in ("codex", "goose")
         return
     kept = {name: each for name, each in original.servers.items() if name not in gone}
-    assert Original(client, original.file, original.file, content).servers == {**kept, "toolfold": entry}
+    assert ClientFile(client, original.file, original.file, content).servers == {**kept, "toolfold": entry}
 
 
 @settings(
     deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(files())
-def test_any_file_is_undone_to_the_byte(file: tuple[ClientName, str]) -> None:
+def test_undo_restores_any_file_exactly(file: tuple[ClientName, str]) -> None:
     client, text = file
     original_of(client, text)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "there", Path(FILES[client]).name)
         place.parent.mkdir()
         place.write_bytes(text.encode())
-        steps, entry = Steps(Path(folder, "state", "connected.json")), entry_of(client, "toolfold", WAY)
+        change_log, entry = (
+            ChangeLog(Path(folder, "state", "connected.json")),
+            build_entry(client, "toolfold", ACCESS),
+        )
         with suppress(ConfigError):
-            original = opened(client, place)
-            content = changed(
+            original = open_client_file(client, place)
+            content = build_content(
                 original, "toolfold", entry, dict.fromkeys(set(original.servers) - {"toolfold"})
             )
             moved = tuple(set(original.servers) - {"toolfold"})
-            step = steps.take(original, content, name="toolfold", entry=entry, moved=moved)
+            step = change_log.apply(original, content, name="toolfold", entry=entry, moved=moved)
             assert place.read_bytes() == content
-            steps.undo(step, *steps.undone(step))
+            change_log.undo(step, *change_log.plan_undo(step))
         assert place.read_bytes() == text.encode()
         assert list(place.parent.iterdir()) == [place]
-        assert steps.all() == []
+        assert change_log.list_changes() == []
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.lists(st.sampled_from("abc"), max_size=30))
-def test_a_difference_says_what_went_and_what_came(old: list[str], new: list[str]) -> None:
-    lines = list(difference("\n".join(old), "\n".join(new), titles=("a", "b")))
+def test_difference_lists_removed_and_added_lines(old: list[str], new: list[str]) -> None:
+    lines = list(unified_diff("\n".join(old), "\n".join(new), titles=("a", "b")))
     assert bool(lines) == (old != new)
     body = [line for line in lines[2:] if not line.startswith("@@")]
     assert sum(line.startswith("+") for line in body) - sum(line.startswith("-") for line in body) == len(
@@ -922,7 +937,7 @@ def test_a_difference_says_what_went_and_what_came(old: list[str], new: list[str
     ) - len(old)
 
 
-def test_codex_waits_for_the_gateway(person: Path, toolfold: Toolfold) -> None:
+def test_codex_entry_sets_a_longer_startup_timeout(person: Path, toolfold: Toolfold) -> None:
     done = toolfold("connect", "codex", "--yes")
     entry = held(person, "codex")["toolfold"]
     assert entry["required"] is True

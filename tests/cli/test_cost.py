@@ -64,7 +64,7 @@ def test_cost_compares_every_strategy_for_every_model(toolfold: Toolfold, catalo
     assert set(done.json["placement"]) == {model for model, _ in rows(done)}
 
 
-def test_cost_tells_people_a_table_for_each_kind_of_provider_and_who_pays_least(
+def test_cost_prints_a_table_per_kind_of_provider_and_the_cheapest_strategy(
     toolfold: Toolfold, catalog: str
 ) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3")
@@ -78,14 +78,14 @@ def test_cost_tells_people_a_table_for_each_kind_of_provider_and_who_pays_least(
     assert "check yours" in done.out
 
 
-def test_cost_says_the_same_every_time(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_is_deterministic(toolfold: Toolfold, catalog: str) -> None:
     arguments = (*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--json")
     first = toolfold(*arguments).json
     assert toolfold(*arguments).json == first
     assert toolfold(*arguments, "--seed", "8").json != first
 
 
-def test_cost_without_tools_of_ones_own_takes_the_sample_and_says_so(toolfold: Toolfold) -> None:
+def test_cost_uses_the_sample_catalog_if_no_tools_are_configured(toolfold: Toolfold) -> None:
     done = toolfold(*LIGHT, "cost", "--turns", "2", "--json")
     assert done.code == 0
     assert done.json["tools"] > 200
@@ -93,7 +93,7 @@ def test_cost_without_tools_of_ones_own_takes_the_sample_and_says_so(toolfold: T
     assert toolfold(*LIGHT, "cost", "--sample", "--turns", "2", "--json").json == done.json
 
 
-def test_cost_counts_catalog_and_sample_together(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_accepts_catalog_and_sample_together(toolfold: Toolfold, catalog: str) -> None:
     def cost(*options: str) -> Any:
         return toolfold(*LIGHT, "cost", *options, "--turns", "1", "--json").json
 
@@ -104,7 +104,7 @@ def test_cost_counts_catalog_and_sample_together(toolfold: Toolfold, catalog: st
     assert "own words" in cost("--catalog", catalog)["origin"]
 
 
-def test_cost_counts_the_tools_of_a_catalog_beside_those_configured(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_adds_catalog_tools_to_configured_tools(toolfold: Toolfold, catalog: str) -> None:
     folder = load_config().plugins_folder
     folder.mkdir(parents=True)
     (folder / "shop.py").write_text(PLUGIN)
@@ -119,7 +119,7 @@ def prices(tmp_path: Path) -> Path:
     return tmp_path / "prices.yaml"
 
 
-def test_cost_with_prices_of_ones_own(toolfold: Toolfold, catalog: str, prices: Path) -> None:
+def test_cost_uses_prices_from_a_file(toolfold: Toolfold, catalog: str, prices: Path) -> None:
     prices.write_text(
         "house: {input: 1000000, output: 0}\nother:\n  input: 2\n  output: 4\n  cached_read: 0.5\n"
     )
@@ -136,7 +136,7 @@ def test_cost_with_prices_of_ones_own(toolfold: Toolfold, catalog: str, prices: 
 @pytest.mark.parametrize(
     "text", ["[1, 2]", "house: {input: 1}", "house: {input: a, output: 1}", "house: [", ""]
 )
-def test_prices_that_make_no_sense_are_refused_with_their_file(
+def test_invalid_prices_are_rejected_with_the_file_name(
     toolfold: Toolfold, catalog: str, prices: Path, text: str
 ) -> None:
     prices.write_text(text)
@@ -146,20 +146,18 @@ def test_prices_that_make_no_sense_are_refused_with_their_file(
     assert done.out == ""
 
 
-def test_a_program_is_told_of_the_models_it_asks_for(toolfold: Toolfold, catalog: str) -> None:
+def test_json_contains_only_the_requested_models(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "2", "--model", "gpt-4o", "--json")
     assert {model for model, _ in rows(done)} == {"gpt-4o"}
 
 
-def test_a_model_without_prices_is_wrong_usage(toolfold: Toolfold, catalog: str) -> None:
+def test_model_without_prices_is_a_usage_error(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--model", "nobody")
     assert done.code == 2
     assert "gpt-5.4" in done.err
 
 
-def test_a_recorded_conversation_is_billed_as_it_was(
-    toolfold: Toolfold, catalog: str, tmp_path: Path
-) -> None:
+def test_recorded_conversation_is_priced(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
     file = tmp_path / "talk.jsonl"
     turns: list[Any] = [
         {"system": 900},
@@ -193,7 +191,7 @@ def test_a_recorded_conversation_is_billed_as_it_was(
         '{"user": 1, "pause": "long"}',
     ],
 )
-def test_a_broken_line_of_a_conversation_is_named(
+def test_invalid_line_of_a_conversation_is_named(
     toolfold: Toolfold, catalog: str, tmp_path: Path, line: str
 ) -> None:
     file = tmp_path / "talk.jsonl"
@@ -203,7 +201,7 @@ def test_a_broken_line_of_a_conversation_is_named(
     assert "talk.jsonl, line 2" in done.err.replace("\n", "")
 
 
-def test_a_conversation_without_messages_is_refused(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+def test_conversation_without_messages_is_rejected(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
     file = tmp_path / "talk.jsonl"
     file.write_text('{"system": 5}\n')
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--conversation", str(file))
@@ -211,7 +209,7 @@ def test_a_conversation_without_messages_is_refused(toolfold: Toolfold, catalog:
     assert "no message" in done.err
 
 
-def test_a_plot_without_the_library_says_what_to_install(
+def test_plot_without_matplotlib_names_the_package(
     toolfold: Toolfold, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -222,7 +220,7 @@ def test_a_plot_without_the_library_says_what_to_install(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="drawing is an extra")
-def test_the_plot_is_drawn(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+def test_plot_is_written(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
     file = tmp_path / "cost.png"
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--plot", str(file), "--json")
     assert done.code == 0
@@ -235,7 +233,7 @@ def test_the_plot_is_drawn(toolfold: Toolfold, catalog: str, tmp_path: Path) -> 
     ("name", "problem"),
     [("cost.odd", "must end in .png, .svg, .pdf"), ("nowhere/o.png", "cannot be written")],
 )
-def test_a_plot_that_cannot_be_written_is_refused_before_any_work(
+def test_plot_file_that_cannot_be_written_is_rejected_early(
     toolfold: Toolfold, catalog: str, name: str, problem: str
 ) -> None:
     Path(catalog).write_text("{oops")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Done, Toolfold
-from tests.cli.test_mcp import TOKEN, Small, a_tool
+from tests.cli.test_mcp import TOKEN, SmallServer, make_tool
 from toolfold.cli import doctor
 from toolfold.config import load_config, set_value, trust_project
 
@@ -21,8 +21,8 @@ MUTE = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"
 
 
 @pytest.fixture
-def small(home: Path, tmp_path: Path) -> Small:
-    return Small(tmp_path)
+def small(home: Path, tmp_path: Path) -> SmallServer:
+    return SmallServer(tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -33,18 +33,18 @@ def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(folder))
     for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
-    bubblewrap(tmp_path, monkeypatch, works=False)
+    install_fake_bubblewrap(tmp_path, monkeypatch, works=False)
     return folder
 
 
 @pytest.fixture(autouse=True)
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_slow_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """No server is slow because the machine is."""
     monkeypatch.setattr(doctor, "SLOW_START_S", 600.0)
 
 
-def bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
-    """A stand-in for bubblewrap: whether the real one may work is for the machine to say."""
+def install_fake_bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
+    """A stand-in for install_fake_bubblewrap: whether the real one may work is for the machine to say."""
     program = folder / "bin" / "bwrap"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\nexit {0 if works else 1}\n")
@@ -52,11 +52,11 @@ def bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) ->
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-def setting(key: str, value: Any) -> None:
+def change_setting(key: str, value: Any) -> None:
     set_value(load_config().paths.user_file, key, value)
 
 
-def found(done: Done, about: str, mark: str) -> list[str]:
+def find_lines(done: Done, about: str, mark: str) -> list[str]:
     """What was said of something, with what to do about it."""
     assert done.code == (0 if done.json["ok"] else 1)
     assert done.json["ok"] == all(each["mark"] != "fail" for each in done.json["findings"])
@@ -64,89 +64,89 @@ def found(done: Done, about: str, mark: str) -> list[str]:
     return [f"{each['what']} → {each['next']}" for each in lines]
 
 
-def test_a_server_that_answers_is_told_of(small: Small, toolfold: Toolfold) -> None:
+def test_working_server_is_reported(small: SmallServer, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     done = toolfold("doctor", *PATIENTLY)
     assert done.code == 0
-    assert "small is up after" in done.out
+    assert "small started in after" in done.out
     assert "2 tools, protocol 2025-06-18" in done.out
     assert "0 failed" in done.out
     (server,) = toolfold("doctor", "--json", *PATIENTLY).json["servers"]
     assert (server["name"], server["state"], server["tools"], server["held"]) == ("small", "up", 2, 0)
 
 
-def test_what_clients_of_the_gateway_are_shown_is_told(small: Small, toolfold: Toolfold) -> None:
-    small.offers(*(a_tool(f"tool_{number}") for number in range(40)))
+def test_size_of_the_tool_list_is_reported(small: SmallServer, toolfold: Toolfold) -> None:
+    small.offers(*(make_tool(f"tool_{number}") for number in range(40)))
     toolfold("mcp", "add", "small", "--yes", *small.command)
-    setting("mcp.servers.broken", {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]})
+    change_setting("mcp.servers.broken", {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]})
     done = toolfold("doctor", "--json", *PATIENTLY)
-    (line,) = [each for each in found(done, "gateway", "ok") if "to clients," in each]
+    (line,) = [each for each in find_lines(done, "gateway", "ok") if "to clients," in each]
     assert "0 tools are listed, 40 are behind tool_search" in line
 
 
-def test_one_line_for_each_finding(toolfold: Toolfold) -> None:
+def test_every_finding_is_one_line(toolfold: Toolfold) -> None:
     lines = toolfold("doctor").out.split("\n\n")[0].splitlines()
     assert len(lines) == len(toolfold("doctor", "--json").json["findings"])
     assert all(line[0] in "✓·!✗" for line in lines)
 
 
-def test_without_servers_it_says_how_to_have_some(toolfold: Toolfold) -> None:
+def test_missing_servers_are_reported_with_advice(toolfold: Toolfold) -> None:
     done = toolfold("doctor", "--json")
     assert done.code == 0
-    assert "toolfold mcp import" in found(done, "servers", "warn")[0]
-    assert "toolfold connect" in found(done, "clients", "ok")[0]
+    assert "toolfold mcp import" in find_lines(done, "servers", "warn")[0]
+    assert "toolfold connect" in find_lines(done, "clients", "ok")[0]
 
 
-def test_one_that_fails_and_one_that_hangs_hide_no_other(small: Small, toolfold: Toolfold) -> None:
-    setting("mcp.servers.small", {"command": small.command[0], "args": small.command[1:]})
-    setting("mcp.servers.gone", {"command": "/there/is/no/such/program"})
-    setting("mcp.servers.mute", {**MUTE, "connect_timeout_seconds": 1})
-    setting("mcp.servers.off", {"command": "x", "enabled": False})
+def test_failing_and_hanging_servers_do_not_affect_others(small: SmallServer, toolfold: Toolfold) -> None:
+    change_setting("mcp.servers.small", {"command": small.command[0], "args": small.command[1:]})
+    change_setting("mcp.servers.gone", {"command": "/there/is/no/such/program"})
+    change_setting("mcp.servers.mute", {**MUTE, "connect_timeout_seconds": 1})
+    change_setting("mcp.servers.off", {"command": "x", "enabled": False})
     done = toolfold("doctor", "--json", *PATIENTLY)
-    assert [each.split()[0] for each in found(done, "servers", "fail")] == ["gone", "mute"]
-    assert "small is up" in found(done, "servers", "ok")[0]
+    assert [each.split()[0] for each in find_lines(done, "servers", "fail")] == ["gone", "mute"]
+    assert "small started in" in find_lines(done, "servers", "ok")[0]
 
 
-def test_nobody_is_waited_for_longer_than_was_said(toolfold: Toolfold) -> None:
-    setting("mcp.servers.mute", MUTE)
+def test_time_limit_is_respected(toolfold: Toolfold) -> None:
+    change_setting("mcp.servers.mute", MUTE)
     done = toolfold("doctor", "--seconds", "0.5", "--json")
-    assert "did not answer within 0.5 s" in found(done, "servers", "fail")[0]
+    assert "did not respond within 0.5 s" in find_lines(done, "servers", "fail")[0]
 
 
-def test_a_slow_server_is_told_of(small: Small, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_server_is_reported(
+    small: SmallServer, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
+) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     monkeypatch.setattr(doctor, "SLOW_START_S", 0.0)
-    assert "That is slow" in found(toolfold("doctor", "--json", *PATIENTLY), "servers", "warn")[0]
+    assert "(slow)" in find_lines(toolfold("doctor", "--json", *PATIENTLY), "servers", "warn")[0]
 
 
-def test_held_tools_are_told_of(small: Small, toolfold: Toolfold) -> None:
+def test_held_tools_are_reported(small: SmallServer, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
-    small.offers(a_tool("read", "Another thing."), a_tool("write"))
+    small.offers(make_tool("read", "Another thing."), make_tool("write"))
     done = toolfold("doctor", "--json", *PATIENTLY)
-    assert "toolfold mcp review small" in found(done, "review", "warn")[0]
+    assert "toolfold mcp review small" in find_lines(done, "review", "warn")[0]
     assert done.json["servers"][0]["held"] == 1
 
 
-def test_what_is_odd_about_a_server_is_a_line_like_any_other(
-    small: Small, toolfold: Toolfold, tmp_path: Path
-) -> None:
+def test_log_warnings_become_findings(small: SmallServer, toolfold: Toolfold, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
-    other = Small(tmp_path / "other")
-    setting("mcp.servers.one", {"command": small.command[0], "args": small.command[1:]})
-    setting("mcp.servers.two", {"command": other.command[0], "args": other.command[1:]})
+    other = SmallServer(tmp_path / "other")
+    change_setting("mcp.servers.one", {"command": small.command[0], "args": small.command[1:]})
+    change_setting("mcp.servers.two", {"command": other.command[0], "args": other.command[1:]})
     done = toolfold("doctor", "--json", *PATIENTLY)
-    assert "it has the name of 'read'" in found(done, "log", "warn")[0]
+    assert "it has the name of 'read'" in find_lines(done, "log", "warn")[0]
     assert done.err == ""
 
 
-def test_servers_that_are_switched_off_are_not_started(toolfold: Toolfold) -> None:
-    setting("mcp.servers.off", {"command": "x", "enabled": False})
-    assert "switched off" in found(toolfold("doctor", "--json"), "servers", "warn")[0]
-    setting("mcp.enabled", False)
-    assert "mcp.enabled is false" in found(toolfold("doctor", "--json"), "servers", "warn")[0]
+def test_disabled_servers_are_not_started(toolfold: Toolfold) -> None:
+    change_setting("mcp.servers.off", {"command": "x", "enabled": False})
+    assert "disabled" in find_lines(toolfold("doctor", "--json"), "servers", "warn")[0]
+    change_setting("mcp.enabled", False)
+    assert "mcp.enabled is false" in find_lines(toolfold("doctor", "--json"), "servers", "warn")[0]
 
 
-def test_a_secret_is_pointed_at_and_never_shown(
+def test_secret_is_located_but_not_shown(
     toolfold: Toolfold, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = "only-in-the-environment"
@@ -157,32 +157,32 @@ def test_a_secret_is_pointed_at_and_never_shown(
         "args": ["-c", script, TOKEN],
         "env": {"API_TOKEN": TOKEN, "K": "${MY_KEY}"},
     }
-    setting("mcp.servers.leaky", settings)
-    setting("mcp.servers.odd", {"url": f"http://127.0.0.1:1/{TOKEN}"})
+    change_setting("mcp.servers.leaky", settings)
+    change_setting("mcp.servers.odd", {"url": f"http://127.0.0.1:1/{TOKEN}"})
     (person / ".cursor").mkdir()
     (person / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"it": settings}}))
     load_config().paths.user_file.chmod(0o644)
     done, told = toolfold("doctor", "--json"), toolfold("doctor")
     for secret in (TOKEN, own):
         assert secret not in done.out + done.err + told.out + told.err
-    warned = "\n".join(found(done, "secrets", "warn"))
+    warned = "\n".join(find_lines(done, "secrets", "warn"))
     assert "mcp.servers.leaky.env.API_TOKEN" in warned
     assert "config.yaml:" in warned
     assert str(person / ".cursor/mcp.json") in warned
     assert "env.K" not in warned
-    assert "config.yaml can be read by others" in found(done, "files", "fail")[0]
+    assert "config.yaml can be read by other users" in find_lines(done, "files", "fail")[0]
 
 
-def test_files_that_others_can_read_or_write_are_told_of(toolfold: Toolfold, home: Path) -> None:
+def test_unsafe_file_permissions_are_reported(toolfold: Toolfold, home: Path) -> None:
     toolfold("token", "add", "laptop")
-    assert found(toolfold("doctor", "--json"), "files", "fail") == []
+    assert find_lines(toolfold("doctor", "--json"), "files", "fail") == []
     tokens, lock = home / "state/gateway/tokens.json", home / "toolfold.lock"
     tokens.chmod(0o644)
     lock.write_text("{}")
     lock.chmod(0o666)
     (home / "state/oauth").mkdir(mode=0o700)
     (home / "state/oauth/a.json").write_text("{}")
-    told = found(toolfold("doctor", "--json"), "files", "fail")
+    told = find_lines(toolfold("doctor", "--json"), "files", "fail")
     assert [each.split(" → ")[1] for each in told] == [
         f"chmod go= {tokens}",
         f"chmod go= {home / 'state/oauth/a.json'}",
@@ -190,148 +190,150 @@ def test_files_that_others_can_read_or_write_are_told_of(toolfold: Toolfold, hom
     ]
 
 
-def test_what_is_less_safe_than_it_could_be_is_told_of(toolfold: Toolfold) -> None:
-    setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})
-    setting("approval.mode", "off")
+def test_unsafe_settings_are_reported(toolfold: Toolfold) -> None:
+    change_setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})
+    change_setting("approval.mode", "off")
     done = toolfold("doctor", "--seconds", "1", "--json")
-    trusting = "\n".join(found(done, "trust", "warn"))
+    trusting = "\n".join(find_lines(done, "trust", "warn"))
     assert "toolfold config set mcp.servers.x.trust pin" in trusting
     assert "toolfold config set mcp.servers.x.sampling ask" in trusting
-    assert "approval.mode manual" in found(done, "approval", "warn")[0]
+    assert "approval.mode manual" in find_lines(done, "approval", "warn")[0]
 
 
-def test_a_gateway_beyond_this_machine_is_told_of(toolfold: Toolfold) -> None:
-    assert found(toolfold("doctor", "--json"), "gateway", "ok")
-    setting("gateway.host", "0.0.0.0")
-    assert "toolfold token add" in found(toolfold("doctor", "--json"), "gateway", "fail")[0]
+def test_gateway_reachable_from_other_machines_is_reported(toolfold: Toolfold) -> None:
+    assert find_lines(toolfold("doctor", "--json"), "gateway", "ok")
+    change_setting("gateway.host", "0.0.0.0")
+    assert "toolfold token add" in find_lines(toolfold("doctor", "--json"), "gateway", "fail")[0]
     toolfold("token", "add", "laptop")
-    assert "other machines, with 1 token" in found(toolfold("doctor", "--json"), "gateway", "warn")[0]
+    assert "other machines; 1 token issued" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
 
 
-def test_who_needs_a_token_at_the_gateway_is_reported(toolfold: Toolfold) -> None:
-    assert "need no token until one is made" in "".join(found(toolfold("doctor", "--json"), "gateway", "ok"))
+def test_token_requirement_of_the_gateway_is_reported(toolfold: Toolfold) -> None:
+    assert "need no token until you create one" in "".join(
+        find_lines(toolfold("doctor", "--json"), "gateway", "ok")
+    )
     toolfold("token", "add", "laptop")
     assert "every client needs a token (1 token)" in "".join(
-        found(toolfold("doctor", "--json"), "gateway", "ok")
+        find_lines(toolfold("doctor", "--json"), "gateway", "ok")
     )
-    setting("gateway.allow_anonymous", True)
-    assert "gateway.allow_anonymous" in found(toolfold("doctor", "--json"), "gateway", "warn")[0]
-    setting("gateway.allow_anonymous", False)
+    change_setting("gateway.allow_anonymous", True)
+    assert "gateway.allow_anonymous" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
+    change_setting("gateway.allow_anonymous", False)
     toolfold("token", "revoke", "laptop")
-    assert "nobody has one" in found(toolfold("doctor", "--json"), "gateway", "warn")[0]
+    assert "none has been created" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
 
 
-def test_a_sandbox_is_recommended_where_it_can_run(
+def test_available_sandbox_is_recommended(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert found(toolfold("doctor", "--json"), "terminal", "warn") == []
-    bubblewrap(tmp_path, monkeypatch, works=True)
-    advice = found(toolfold("doctor", "--json"), "terminal", "warn")[0]
+    assert find_lines(toolfold("doctor", "--json"), "terminal", "warn") == []
+    install_fake_bubblewrap(tmp_path, monkeypatch, works=True)
+    advice = find_lines(toolfold("doctor", "--json"), "terminal", "warn")[0]
     assert "toolfold config set terminal.backend sandbox" in advice
-    setting("terminal.backend", "sandbox")
-    assert found(toolfold("doctor", "--json"), "terminal", "ok") == ["commands run in sandbox → "]
+    change_setting("terminal.backend", "sandbox")
+    assert find_lines(toolfold("doctor", "--json"), "terminal", "ok") == ["commands run in sandbox → "]
 
 
-def test_a_backend_that_cannot_be_used_fails(toolfold: Toolfold) -> None:
-    setting("terminal.backend", "ssh")
-    assert "terminal.ssh.host" in found(toolfold("doctor", "--json"), "terminal", "fail")[0]
+def test_unusable_backend_is_a_failure(toolfold: Toolfold) -> None:
+    change_setting("terminal.backend", "ssh")
+    assert "terminal.ssh.host" in find_lines(toolfold("doctor", "--json"), "terminal", "fail")[0]
 
 
-def test_a_project_that_has_changed_since_it_was_trusted_is_told_of(toolfold: Toolfold) -> None:
+def test_project_changed_since_trusted_is_reported(toolfold: Toolfold) -> None:
     file = Path("toolfold.yaml")
     file.write_text("tools: {rag_top_k: 5}\n")
-    assert "is not trusted" in found(toolfold("doctor", "--json"), "project", "ok")[0]
+    assert "is not trusted" in find_lines(toolfold("doctor", "--json"), "project", "ok")[0]
     trust_project(Path.cwd(), load_config().paths)
-    assert found(toolfold("doctor", "--json"), "project", "ok") == []
+    assert find_lines(toolfold("doctor", "--json"), "project", "ok") == []
     file.write_text("tools: {rag_top_k: 6}\n")
-    assert "toolfold plugins trust" in found(toolfold("doctor", "--json"), "project", "warn")[0]
+    assert "toolfold plugins trust" in find_lines(toolfold("doctor", "--json"), "project", "warn")[0]
 
 
-def test_settings_that_cannot_be_read_are_a_finding(toolfold: Toolfold, home: Path) -> None:
+def test_invalid_settings_are_a_finding(toolfold: Toolfold, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("tools: {no_such: 1}\n")
     done = toolfold("doctor", "--json")
-    assert "no_such" in found(done, "settings", "fail")[0]
+    assert "no_such" in find_lines(done, "settings", "fail")[0]
     assert "toolfold config edit" in toolfold("doctor").out
 
 
-def test_a_setting_that_was_clamped_is_told_of_once(toolfold: Toolfold, home: Path) -> None:
+def test_clamped_setting_is_reported_once(toolfold: Toolfold, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("tools: {rag_top_k: 500}\n")
     done = toolfold("doctor", "--json")
-    assert "rag_top_k" in found(done, "settings", "warn")[0]
+    assert "rag_top_k" in find_lines(done, "settings", "warn")[0]
     assert done.err == ""
 
 
-def test_a_gateway_that_a_program_is_to_reach_must_be_there(toolfold: Toolfold, person: Path) -> None:
+def test_program_with_unreachable_gateway_is_a_failure(toolfold: Toolfold, person: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         toolfold("connect", "windsurf", "--http", f"http://127.0.0.1:{port}/mcp", "--yes")
-        assert "Windsurf uses Toolfold" in found(toolfold("doctor", "--json"), "clients", "ok")[0]
-    assert f"toolfold serve --port {port}" in found(toolfold("doctor", "--json"), "clients", "fail")[0]
+        assert "Windsurf is connected" in find_lines(toolfold("doctor", "--json"), "clients", "ok")[0]
+    assert f"toolfold serve --port {port}" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_connected_programs_are_looked_at(toolfold: Toolfold, person: Path) -> None:
+def test_connected_programs_are_checked(toolfold: Toolfold, person: Path) -> None:
     toolfold("connect", "cursor", "--yes")
     file = person / ".cursor/mcp.json"
-    assert "Cursor uses Toolfold" in found(toolfold("doctor", "--json"), "clients", "ok")[0]
+    assert "Cursor is connected" in find_lines(toolfold("doctor", "--json"), "clients", "ok")[0]
     document = json.loads(file.read_text())
     document["mcpServers"]["toolfold"]["command"] = "/gone/toolfold"
     file.write_text(json.dumps(document))
-    failed = found(toolfold("doctor", "--json"), "clients", "fail")[0]
-    assert "/gone/toolfold, which cannot be found → toolfold connect cursor" in failed
+    failed = find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
+    assert "/gone/toolfold, which was not found → toolfold connect cursor" in failed
     file.write_text("{}")
-    assert "no longer has 'toolfold'" in found(toolfold("doctor", "--json"), "clients", "warn")[0]
+    assert "no longer has 'toolfold'" in find_lines(toolfold("doctor", "--json"), "clients", "warn")[0]
     file.write_text("{")
-    assert str(file) in found(toolfold("doctor", "--json"), "clients", "fail")[0]
+    assert str(file) in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
     load_config().paths.state_dir.joinpath("connected.json").write_text("[")
-    assert "connected.json" in found(toolfold("doctor", "--json"), "clients", "fail")[0]
+    assert "connected.json" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_advice_is_not_redacted_by_secrets_that_are_plain_words(toolfold: Toolfold) -> None:
+def test_secrets_that_are_plain_words_do_not_redact_advice(toolfold: Toolfold) -> None:
     settings = {"command": "/gone/server", "env": {"API_TOKEN": "toolfold", "API_KEY": "Install"}}
-    setting("mcp.servers.odd", {**settings, "trust": "off"})
+    change_setting("mcp.servers.odd", {**settings, "trust": "off"})
     done = toolfold("doctor", "--json")
     assert "[redacted]" not in "".join(each["next"] for each in done.json["findings"])
-    assert "→ toolfold config set mcp.servers.odd.trust pin" in "".join(found(done, "trust", "warn"))
+    assert "→ toolfold config set mcp.servers.odd.trust pin" in "".join(find_lines(done, "trust", "warn"))
 
 
-def test_a_port_that_nobody_listens_on_is_not_shown_as_fine(toolfold: Toolfold) -> None:
+def test_unused_gateway_port_is_not_reported_as_ok(toolfold: Toolfold) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        setting("gateway.port", port)
+        change_setting("gateway.port", port)
         assert (
             f"something listens on 127.0.0.1, port {port}"
-            in found(toolfold("doctor", "--json"), "gateway", "ok")[0]
+            in find_lines(toolfold("doctor", "--json"), "gateway", "ok")[0]
         )
     done = toolfold("doctor", "--json")
-    assert f"nothing listens on 127.0.0.1, port {port}" in found(done, "gateway", "info")[0]
-    assert str(port) not in "".join(found(done, "gateway", "ok"))
+    assert f"nothing listens on 127.0.0.1, port {port}" in find_lines(done, "gateway", "info")[0]
+    assert str(port) not in "".join(find_lines(done, "gateway", "ok"))
 
 
-def test_a_server_under_two_names_is_reported(toolfold: Toolfold) -> None:
+def test_server_under_two_names_is_reported(toolfold: Toolfold) -> None:
     server = {"command": "/gone/npx", "args": ["-y", "pkg"]}
-    setting("mcp.servers.one", server)
-    setting("mcp.servers.two", {**server, "args": ["pkg"]})
-    setting("mcp.servers.other_account", {**server, "env": {"ACCOUNT": "b"}})
-    setting("mcp.servers.web", {"url": "http://127.0.0.1:1/mcp"})
-    setting("mcp.servers.web2", {"url": "http://127.0.0.1:1/mcp/"})
-    setting("mcp.servers.off", {**server, "enabled": False})
-    first, second = found(toolfold("doctor", "--json"), "twice", "warn")
+    change_setting("mcp.servers.one", server)
+    change_setting("mcp.servers.two", {**server, "args": ["pkg"]})
+    change_setting("mcp.servers.other_account", {**server, "env": {"ACCOUNT": "b"}})
+    change_setting("mcp.servers.web", {"url": "http://127.0.0.1:1/mcp"})
+    change_setting("mcp.servers.web2", {"url": "http://127.0.0.1:1/mcp/"})
+    change_setting("mcp.servers.off", {**server, "enabled": False})
+    first, second = find_lines(toolfold("doctor", "--json"), "twice", "warn")
     assert "one and two are the same server" in first
     assert "→ toolfold mcp remove two" in first
     assert "web and web2" in second
 
 
-def test_a_server_beside_the_gateway_is_reported(toolfold: Toolfold, person: Path) -> None:
+def test_server_used_directly_and_through_the_gateway_is_reported(toolfold: Toolfold, person: Path) -> None:
     server = {"command": "/gone/run", "args": ["x"]}
-    setting("mcp.servers.mine", server)
+    change_setting("mcp.servers.mine", server)
     toolfold("connect", "cursor", "--yes")
-    assert found(toolfold("doctor", "--json"), "twice", "warn") == []
+    assert find_lines(toolfold("doctor", "--json"), "twice", "warn") == []
     file = person / ".cursor/mcp.json"
     document = json.loads(file.read_text())
     document["mcpServers"] |= {"theirs": server, "another": {"command": "/gone/other"}}
     file.write_text(json.dumps(document))
-    (line,) = found(toolfold("doctor", "--json"), "twice", "warn")
+    (line,) = find_lines(toolfold("doctor", "--json"), "twice", "warn")
     assert "Cursor has theirs (here mine) twice" in line
     assert "→ toolfold connect cursor --replace" in line

@@ -1,4 +1,4 @@
-"""What an MCP server asks of a person at a terminal: whose question it is, answered by nobody else."""
+"""What an MCP server call_with_question of a person at a terminal: whose question it is, answered by nobody else."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_mcp import at_a_terminal
+from tests.cli.test_mcp import run_at_terminal
 
 FAULTY = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
 
 
 @pytest.fixture
-def asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """A call of a tool whose server asks for a name meanwhile."""
+def call_with_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """A call of a tool whose server call_with_question for a name meanwhile."""
     monkeypatch.setenv("TOOLFOLD_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     servers = {"nosy": {"command": sys.executable, "args": [FAULTY, "--fault", "asks-back"]}}
@@ -24,22 +24,22 @@ def asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return *settings, "call", "mcp_nosy_echo", '{"text": "now"}'
 
 
-def test_the_answer_of_a_person_reaches_the_server(asks: tuple[str, ...]) -> None:
-    shown = at_a_terminal(*asks, typed=b"y\nAda\n", after=b"Answer it?")
-    assert "The MCP server nosy asks you something" in shown
+def test_answer_of_the_user_reaches_the_server(call_with_question: tuple[str, ...]) -> None:
+    shown = run_at_terminal(*call_with_question, typed=b"y\nAda\n", after=b"Answer it?")
+    assert "The MCP server nosy asks for information" in shown
     assert "Your name?" in shown
     assert "Ada" in shown.rpartition("result")[2]
 
 
-def test_no_is_told_to_the_server(asks: tuple[str, ...]) -> None:
-    shown = at_a_terminal(*asks, typed=b"\n", after=b"Answer it?")
+def test_refusal_is_sent_to_the_server(call_with_question: tuple[str, ...]) -> None:
+    shown = run_at_terminal(*call_with_question, typed=b"\n", after=b"Answer it?")
     assert "decline" in shown.rpartition("result")[2]
 
 
-def test_without_a_terminal_nobody_is_asked(asks: tuple[str, ...]) -> None:
+def test_user_is_not_asked_without_a_terminal(call_with_question: tuple[str, ...]) -> None:
     import subprocess
 
-    program = [str(Path(sys.executable).with_name("toolfold")), *asks]
+    program = [str(Path(sys.executable).with_name("toolfold")), *call_with_question]
     done = subprocess.run(
         program,
         stdin=subprocess.DEVNULL,
@@ -50,4 +50,4 @@ def test_without_a_terminal_nobody_is_asked(asks: tuple[str, ...]) -> None:
         check=False,
     )
     assert "accept" not in done.stdout
-    assert "asks you" not in done.stderr
+    assert "asks for" not in done.stderr

@@ -27,8 +27,8 @@ PATIENCE = 60.0
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 
 
-def programs(folder: Path, **texts: str) -> str:
-    """A folder of programs, to stand before the others on PATH."""
+def install_programs(folder: Path, **texts: str) -> str:
+    """A folder of install_programs, to stand before the others on PATH."""
     folder.mkdir()
     for name, text in texts.items():
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -43,10 +43,12 @@ class TestList:
         assert [name for name, each in found.items() if each["configured"]] == ["local"]
         assert found["local"]["available"]
 
-    def test_what_cannot_be_used_says_why_and_what_to_do(
+    def test_unusable_backend_is_listed_with_reason_and_advice(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        path = programs(tmp_path / "bin", bwrap="echo bwrap: namespaces are forbidden here >&2; exit 1")
+        path = install_programs(
+            tmp_path / "bin", bwrap="echo bwrap: namespaces are forbidden here >&2; exit 1"
+        )
         monkeypatch.setenv("PATH", path)
         done = toolfold("--set", "terminal.backend=sandbox", "env", "list")
         assert done.code == 0
@@ -57,7 +59,7 @@ class TestList:
         assert "sandbox is configured and cannot be used" in done.err
         assert "local" in done.err
 
-    def test_the_list_leaves_words_together_on_80_columns(
+    def test_list_breaks_no_word_at_80_columns(
         self, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("COLUMNS", "80")
@@ -69,25 +71,25 @@ class TestList:
         assert max(map(len, table.splitlines())) <= 80
 
 
-class TestTrial:
-    def test_a_place_that_works_passes_every_trial(self, toolfold: Toolfold) -> None:
+class TestTest:
+    def test_working_backend_passes_every_trial(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test", "local", "--json")
         trials = done.json["trials"]
         assert (done.code, done.json["passed"]) == (0, True), trials
         assert len(trials) == 8
         assert all(each["milliseconds"] > 0 for each in trials)
 
-    def test_the_configured_place_is_tried_where_none_is_named(self, toolfold: Toolfold) -> None:
+    def test_configured_backend_is_tested_by_default(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test")
         assert done.code == 0
         assert "✓" in done.out
         assert "✗" not in done.out
         assert "local works." in done.out
 
-    def test_one_thing_that_fails_is_told_and_the_others_are_tried_all_the_same(
+    def test_failed_trial_is_reported_and_others_still_run(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("PATH", programs(tmp_path / "bin", stty="echo nonsense"))
+        monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", stty="echo nonsense"))
         done = toolfold("env", "test", "local", "--json")
         assert done.code == 1
         assert [each["what"] for each in done.json["trials"] if not each["passed"]] == [
@@ -96,16 +98,16 @@ class TestTrial:
         shown = toolfold("env", "test", "local")
         assert "local does not work: it said 'nonsense" in shown.out
 
-    def test_a_place_that_cannot_be_used_is_not_opened(
+    def test_unusable_backend_is_not_opened(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("PATH", programs(tmp_path / "bin", bwrap="echo forbidden >&2; exit 1"))
+        monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", bwrap="echo forbidden >&2; exit 1"))
         done = toolfold("env", "test", "sandbox")
         assert done.code == 1
         assert "sandbox does not work: forbidden" in done.out
         assert "Use docker or local." in done.out
 
-    def test_an_unknown_name_gets_the_one_that_was_meant(self, toolfold: Toolfold) -> None:
+    def test_unknown_backend_gets_a_suggestion(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test", "sandbx")
         assert done.code == 4
         assert "Did you mean sandbox?" in done.err
@@ -132,14 +134,14 @@ class Screen:
         return found
 
 
-async def asleep(token: str) -> None:
+async def wait_for_process(token: str) -> None:
     """Wait until what has the token about it runs."""
     async with asyncio.timeout(PATIENCE):
         while not any(": sleep" in trace for trace in find_traces(token)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
-async def gone(token: str) -> None:
+async def wait_for_process_end(token: str) -> None:
     """Wait until nothing has the token about it: what was killed takes a moment to end."""
     async with asyncio.timeout(PATIENCE):
         while find_traces(token):  # noqa: ASYNC110
@@ -172,14 +174,14 @@ async def screen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
     await client.close()
 
 
-class Opened:
+class OpenShell:
     """The shell on a screen, ready to be typed into."""
 
     def __init__(self, screen: Screen, before: str, pid: int) -> None:
         self.screen, self._before, self.pid = screen, before, pid
 
     @classmethod
-    async def on(cls, screen: Screen) -> Opened:
+    async def on(cls, screen: Screen) -> OpenShell:
         before = (await screen.until(r"([0-9a-f]+(?::[0-9a-f]+)+)\r\n"))[1]
         pid = int((await screen.until(r"pid=(\d+)"))[1])
         await screen.until("Ctrl-D leaves")
@@ -194,16 +196,18 @@ class Opened:
 
 
 class TestShell:
-    async def test_it_is_a_shell_where_commands_begin_and_its_exit_code_is_ours(self, screen: Screen) -> None:
-        opened = await Opened.on(screen)
+    async def test_shell_starts_in_the_working_directory_and_returns_its_exit_code(
+        self, screen: Screen
+    ) -> None:
+        opened = await OpenShell.on(screen)
         await screen.type("echo $((6 * 7)) $PWD $(test -t 0 && echo terminal)\n")
         await screen.until(r"42 \S+/project terminal")
         await screen.type("exit 3\n")
         await opened.left(3)
 
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
-    async def test_it_has_the_size_of_the_terminal_also_after_a_change(self, screen: Screen) -> None:
-        opened = await Opened.on(screen)
+    async def test_shell_follows_the_terminal_size(self, screen: Screen) -> None:
+        opened = await OpenShell.on(screen)
         await screen.type("stty size\n")
         await screen.until("30 90")
         screen.client.resize(TerminalSize(41, 123))
@@ -213,11 +217,11 @@ class TestShell:
         await opened.left(0)
 
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
-    async def test_ctrl_c_is_for_what_runs_in_it(self, screen: Screen) -> None:
-        opened = await Opened.on(screen)
+    async def test_ctrl_c_reaches_the_command_in_the_shell(self, screen: Screen) -> None:
+        opened = await OpenShell.on(screen)
         token = f"token{secrets.token_hex(8)}"
         await screen.type(f"MARK={token} sleep 86400\n")
-        await asleep(token)
+        await wait_for_process(token)
         await screen.type("\x03")
         await screen.until(r"\^C")
         await screen.type("echo status $?\n")
@@ -225,31 +229,31 @@ class TestShell:
         await screen.type("exit 0\n")
         await opened.left(0)
 
-    async def test_end_of_input_leaves_it(self, screen: Screen) -> None:
-        opened = await Opened.on(screen)
+    async def test_end_of_input_ends_the_shell(self, screen: Screen) -> None:
+        opened = await OpenShell.on(screen)
         await screen.type("\x04")
         await opened.left(0)
 
-    async def test_what_does_not_answer_can_be_left_and_nothing_of_it_stays(self, screen: Screen) -> None:
-        opened, token = await Opened.on(screen), f"token{secrets.token_hex(8)}"
+    async def test_unresponsive_shell_can_be_detached_and_is_killed(self, screen: Screen) -> None:
+        opened, token = await OpenShell.on(screen), f"token{secrets.token_hex(8)}"
         await screen.type(f"trap '' INT TERM HUP; MARK={token} sleep 86400\n")
-        await asleep(token)
+        await wait_for_process(token)
         await screen.type("\x03\x03")
         await screen.type("\x1d\x1d\x1d")
         await screen.until("left: the shell, and what it started, was ended")
         await opened.left(0)
-        await gone(token)
+        await wait_for_process_end(token)
 
-    async def test_a_signal_to_us_ends_it_and_brings_the_terminal_back(self, screen: Screen) -> None:
-        opened, token = await Opened.on(screen), f"token{secrets.token_hex(8)}"
+    async def test_termination_signal_ends_the_shell_and_restores_the_terminal(self, screen: Screen) -> None:
+        opened, token = await OpenShell.on(screen), f"token{secrets.token_hex(8)}"
         await screen.type(f"MARK={token} sleep 86400\n")
-        await asleep(token)
+        await wait_for_process(token)
         os.kill(opened.pid, signal.SIGTERM)
         await opened.left(143)
-        await gone(token)
+        await wait_for_process_end(token)
 
-    async def test_what_a_program_left_on_is_switched_off(self, screen: Screen) -> None:
-        opened = await Opened.on(screen)
+    async def test_terminal_modes_left_enabled_are_reset(self, screen: Screen) -> None:
+        opened = await OpenShell.on(screen)
         await screen.type(r"printf '\033[?1049h\033[?25l\033[?1000;1006h'; kill -9 $$" + "\n")
         after = (await screen.until(r"((?:\x1b\[\?\d+[hl])+)(?:[^\x1b]*)code="))[1]
         assert {"\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l", "\x1b[?1006l"} <= set(
@@ -258,7 +262,7 @@ class TestShell:
         screen.seen = "code=" + screen.seen
         await opened.left(137)
 
-    def test_without_a_terminal_it_says_what_to_do(self, tmp_path: Path) -> None:
+    def test_shell_without_a_terminal_is_an_error_with_advice(self, tmp_path: Path) -> None:
         done = subprocess.run(
             [TOOLFOLD, "env", "shell"],
             input="echo no\n",
@@ -277,7 +281,7 @@ MODES = st.sampled_from([b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?2
 
 
 @given(st.lists(st.one_of(MODES, st.binary(max_size=9))), st.integers(1, 7))
-def test_modes_are_seen_however_the_output_is_cut(parts: list[bytes], cut: int) -> None:
+def test_modes_are_tracked_across_split_output(parts: list[bytes], cut: int) -> None:
     whole, pieces, data = _TerminalModes(), _TerminalModes(), b"".join(parts)
     whole.track(data)
     for first in range(0, len(data), cut):

@@ -21,7 +21,7 @@ from toolfold.sources import load_catalog
 from toolfold.turn import count_tokens
 
 LIGHT = ("--set", "tools.rag_embed_model=light")
-Evaluated = Callable[..., Done]
+RunEval = Callable[..., Done]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def queries(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def evaluated(toolfold: Toolfold, catalog: Path, queries: Path) -> Evaluated:
+def run_eval(toolfold: Toolfold, catalog: Path, queries: Path) -> RunEval:
     """Runs `eval` on the catalog and the queries with the light model."""
 
     def call(*options: str) -> Done:
@@ -48,17 +48,17 @@ def evaluated(toolfold: Toolfold, catalog: Path, queries: Path) -> Evaluated:
     return call
 
 
-def answers(done: Done) -> list[dict[str, Any]]:
+def parse_lines(done: Done) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.out.splitlines()]
 
 
 # for programs
 
 
-def test_eval_as_json_prints_one_object_a_message_and_nothing_else(evaluated: Evaluated) -> None:
-    done = evaluated("--json")
+def test_eval_as_json_prints_only_one_object_per_message(run_eval: RunEval) -> None:
+    done = run_eval("--json")
     assert done.code == 0
-    rows = answers(done)
+    rows = parse_lines(done)
     assert [row["id"] for row in rows] == [query["id"] for query in QUERIES]
     for row in rows:
         assert list(row) == ["id", "ranked", "selected", "ms"]
@@ -67,8 +67,8 @@ def test_eval_as_json_prints_one_object_a_message_and_nothing_else(evaluated: Ev
     assert done.err == ""
 
 
-def test_eval_names_tools_exactly_as_the_catalog_does(evaluated: Evaluated) -> None:
-    rows = {row["id"]: row for row in answers(evaluated("--json"))}
+def test_eval_uses_tool_names_of_the_catalog(run_eval: RunEval) -> None:
+    rows = {row["id"]: row for row in parse_lines(run_eval("--json"))}
     assert rows["w"]["ranked"][0] == "get_weather"
     assert rows["i"]["ranked"][0] == LONG
     assert rows["g"]["ranked"][0] == "größe_ändern"
@@ -78,76 +78,70 @@ def test_eval_names_tools_exactly_as_the_catalog_does(evaluated: Evaluated) -> N
         assert len(set(row["ranked"])) == len(row["ranked"])
 
 
-def test_eval_selects_the_first_ones_ranked(evaluated: Evaluated) -> None:
-    for row in answers(evaluated("--json", "--k", "2")):
+def test_eval_selects_the_top_ranked_tools(run_eval: RunEval) -> None:
+    for row in parse_lines(run_eval("--json", "--k", "2")):
         assert row["selected"] in ([], row["ranked"][:2])
-    assert answers(evaluated("--json", "--k", "2"))[0]["selected"][0] == "get_weather"
+    assert parse_lines(run_eval("--json", "--k", "2"))[0]["selected"][0] == "get_weather"
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "rerank"])
-def test_eval_measures_every_mode(evaluated: Evaluated, mode: str) -> None:
-    rows = answers(evaluated("--json", "--mode", mode))
+def test_eval_measures_every_mode(run_eval: RunEval, mode: str) -> None:
+    rows = parse_lines(run_eval("--json", "--mode", mode))
     assert rows[0]["ranked"][0] == "get_weather"
 
 
-def test_eval_says_the_same_every_time_of_an_index_once_kept(evaluated: Evaluated) -> None:
-    evaluated("--json")
-    first, second = answers(evaluated("--json")), answers(evaluated("--json"))
+def test_eval_is_deterministic_with_a_cached_index(run_eval: RunEval) -> None:
+    run_eval("--json")
+    first, second = parse_lines(run_eval("--json")), parse_lines(run_eval("--json"))
     assert [row["ranked"] for row in first] == [row["ranked"] for row in second]
 
 
 def test_eval_works_with_the_default_model(toolfold: Toolfold, catalog: Path, queries: Path) -> None:
     done = toolfold("eval", "--catalog", str(catalog), "--queries", str(queries), "--json")
-    assert [row["ranked"][0] for row in answers(done)[:2]] == ["get_weather", LONG]
+    assert [row["ranked"][0] for row in parse_lines(done)[:2]] == ["get_weather", LONG]
 
 
-def test_the_runtimes_own_tools_do_not_compete_in_eval(
-    evaluated: Evaluated, catalog: Path, queries: Path
-) -> None:
+def test_built_in_tools_are_not_ranked_in_eval(run_eval: RunEval, catalog: Path, queries: Path) -> None:
     queries.write_text(lines([{"id": 1, "query": "use read_file to read a file", "gold": ["send_email"]}]))
-    (row,) = answers(evaluated("--json"))
+    (row,) = parse_lines(run_eval("--json"))
     assert set(row["ranked"]) <= set(TOOLS)
 
 
 @pytest.mark.parametrize("identity", [7, 1.5, "7", "", "größe"])
-def test_an_answer_has_the_id_as_it_stands_in_the_file(
-    evaluated: Evaluated, queries: Path, identity: str | float
-) -> None:
+def test_result_has_the_id_of_the_message(run_eval: RunEval, queries: Path, identity: str | float) -> None:
     queries.write_text(lines([{"id": identity, "query": "weather", "gold": ["get_weather"]}]), "utf-8")
-    (row,) = answers(evaluated("--json"))
+    (row,) = parse_lines(run_eval("--json"))
     assert row["id"] == identity
     assert type(row["id"]) is type(identity)
 
 
-def test_a_message_with_candidates_of_its_own_is_answered_with_those_alone(
-    evaluated: Evaluated, queries: Path
-) -> None:
+def test_message_with_candidates_is_searched_among_them_only(run_eval: RunEval, queries: Path) -> None:
     own = {"candidates": ["send_email", "users.list"], "scope": "own_candidates_only"}
     queries.write_text(lines([{"id": "w", "query": "weather forecast for Oslo", "gold": [], **own}]))
-    (row,) = answers(evaluated("--json"))
+    (row,) = parse_lines(run_eval("--json"))
     assert set(row["ranked"]) <= {"send_email", "users.list"}
 
 
-def test_candidates_that_are_only_listed_leave_the_whole_catalog(evaluated: Evaluated, queries: Path) -> None:
+def test_informational_candidates_do_not_limit_the_search(run_eval: RunEval, queries: Path) -> None:
     message = {"id": "w", "query": "weather forecast", "gold": ["get_weather"], "candidates": ["send_email"]}
     queries.write_text(lines([message]))
-    (row,) = answers(evaluated("--json"))
+    (row,) = parse_lines(run_eval("--json"))
     assert row["ranked"][0] == "get_weather"
 
 
-def test_gzipped_files_are_measured_alike(
-    evaluated: Evaluated, toolfold: Toolfold, catalog: Path, queries: Path
+def test_gzipped_files_are_accepted(
+    run_eval: RunEval, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
     for file in (catalog, queries):
         file.with_suffix(".jsonl.gz").write_bytes(gzip.compress(file.read_bytes()))
     packed = ("--catalog", f"{catalog}.gz", "--queries", f"{queries}.gz")
-    evaluated("--json")
-    plain, done = answers(evaluated("--json")), toolfold(*LIGHT, "eval", *packed, "--json")
-    assert [row["ranked"] for row in answers(done)] == [row["ranked"] for row in plain]
+    run_eval("--json")
+    plain, done = parse_lines(run_eval("--json")), toolfold(*LIGHT, "eval", *packed, "--json")
+    assert [row["ranked"] for row in parse_lines(done)] == [row["ranked"] for row in plain]
 
 
-def test_what_makes_the_figures_doubtful_is_told_beside_the_lines(
-    evaluated: Evaluated, catalog: Path, queries: Path
+def test_inconsistent_inputs_are_warned_about_on_stderr(
+    run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     catalog.write_text(catalog.read_text("utf-8") + lines([definition("get_weather", "Again.")]), "utf-8")
     own = {"candidates": ["gone_too"], "scope": "own_candidates_only"}
@@ -160,61 +154,55 @@ def test_what_makes_the_figures_doubtful_is_told_beside_the_lines(
             ]
         )
     )
-    done = evaluated("--json")
+    done = run_eval("--json")
     assert done.code == 0
-    assert [row["id"] for row in answers(done)] == ["a", "a", "b"]
+    assert [row["id"] for row in parse_lines(done)] == ["a", "a", "b"]
     tools, ids, strange = done.err.strip().splitlines()
     assert tools == f"warning: {catalog}: more than one tool is called get_weather; the last one counts"
     assert ids == f"warning: {queries}: more than one message has the id a"
     assert strange == f"warning: {queries}: not in catalog.jsonl, so never found: gone, gone_too"
 
 
-def test_a_catalog_may_have_a_tool_of_a_built_in_name(
-    evaluated: Evaluated, catalog: Path, queries: Path
-) -> None:
+def test_catalog_may_contain_a_built_in_name(run_eval: RunEval, catalog: Path, queries: Path) -> None:
     catalog.write_text(lines([definition("read_file", "Read aloud a file, as an actor would.")]))
     queries.write_text(lines([{"id": "r", "query": "read a file like an actor", "gold": ["read_file"]}]))
-    (row,) = answers(evaluated("--json"))
+    (row,) = parse_lines(run_eval("--json"))
     assert row["ranked"] == ["read_file"]
 
 
-def test_a_catalog_may_have_names_that_no_runtime_would_take(
-    evaluated: Evaluated, catalog: Path, queries: Path
+def test_catalog_may_contain_names_that_the_registry_rejects(
+    run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     catalog.write_text(lines([definition("tool_search", "Find a tool in the shed."), definition("a", "b")]))
     queries.write_text(lines([{"id": "t", "query": "what is in the shed", "gold": ["tool_search"]}]))
-    (row,) = answers(evaluated("--json"))
+    (row,) = parse_lines(run_eval("--json"))
     assert row["ranked"][0] == "tool_search"
 
 
-def test_text_that_no_terminal_can_carry_is_carried(
-    evaluated: Evaluated, catalog: Path, queries: Path
-) -> None:
+def test_text_that_cannot_be_encoded_is_escaped(run_eval: RunEval, catalog: Path, queries: Path) -> None:
     rows = [{"id": "\ud800", "query": "weather \ud83d \x1b[2J", "gold": ["get_weather"]}]
     queries.write_text("".join(json.dumps(row) for row in rows))
-    (row,) = answers(evaluated("--json"))
+    (row,) = parse_lines(run_eval("--json"))
     assert row["id"] == "\ud800"
     assert row["ranked"][0] == "get_weather"
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_no_messages_are_nothing_to_measure(
-    evaluated: Evaluated, queries: Path, options: tuple[str, ...]
-) -> None:
+def test_empty_queries_file_is_an_error(run_eval: RunEval, queries: Path, options: tuple[str, ...]) -> None:
     queries.write_text("\n")
-    done = evaluated(*options)
+    done = run_eval(*options)
     assert (done.code, done.out) == (1, "")
     assert "queries.jsonl holds no messages: there is nothing to measure" in " ".join(done.err.split())
 
 
-def test_no_tools_are_nothing_to_search(evaluated: Evaluated, catalog: Path) -> None:
+def test_empty_catalog_is_an_error(run_eval: RunEval, catalog: Path) -> None:
     catalog.write_text("\n")
-    done = evaluated("--json")
+    done = run_eval("--json")
     assert (done.code, done.out) == (1, "")
     assert "catalog.jsonl holds no tools" in done.err
 
 
-def test_what_a_plugin_prints_stays_out_of_the_lines(
+def test_output_of_a_plugin_is_kept_out_of_json_lines(
     home: Path, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
     from toolfold.config import load_config
@@ -224,13 +212,11 @@ def test_what_a_plugin_prints_stays_out_of_the_lines(
     (folder / "noisy.py").write_text("print('hello from a plugin')\n\ndef register(plugin):\n    pass\n")
     files = ("--catalog", str(catalog), "--queries", str(queries))
     done = toolfold(*LIGHT, "eval", *files, "--mode", "keyword", "--json")
-    assert len(answers(done)) == len(QUERIES)
+    assert len(parse_lines(done)) == len(QUERIES)
     assert "hello from a plugin" in done.err
 
 
-def test_eval_in_a_process_of_its_own_writes_lines_whatever_the_encoding(
-    home: Path, catalog: Path, queries: Path
-) -> None:
+def test_eval_process_writes_lines_with_any_encoding(home: Path, catalog: Path, queries: Path) -> None:
     toolfold = str(Path(sys.executable).with_name("toolfold"))
     done = subprocess.run(
         [
@@ -257,14 +243,14 @@ def test_eval_in_a_process_of_its_own_writes_lines_whatever_the_encoding(
 # for people
 
 
-def told(done: Done) -> list[str]:
+def report_lines(done: Done) -> list[str]:
     """What a person reads, without the white space that makes it a table."""
     assert done.code == 0, done.err
     return [" ".join(line.split()) for line in done.out.splitlines() if line.strip()]
 
 
-def test_eval_shows_the_measures_of_all_messages_and_of_every_kind(evaluated: Evaluated) -> None:
-    title, heading, header, _rule, *rows = told(evaluated())
+def test_eval_reports_measures_overall_and_per_kind(run_eval: RunEval) -> None:
+    title, heading, header, _rule, *rows = report_lines(run_eval())
     assert title == "6 tools, 5 messages, hybrid"
     assert heading == "messages that need a tool"
     assert header.split() == ["kind", "count", "R@1", "R@5", "R@8", "MRR", "nDCG@10"]
@@ -272,18 +258,18 @@ def test_eval_shows_the_measures_of_all_messages_and_of_every_kind(evaluated: Ev
     assert [row.split()[:2] for row in rows[1:3]] == [["odd", "2"], ["plain", "2"]]
 
 
-def test_recall_is_shown_at_the_depth_asked_for_too(evaluated: Evaluated) -> None:
-    header = told(evaluated("--k", "3"))[2]
+def test_recall_is_reported_at_the_requested_k(run_eval: RunEval) -> None:
+    header = report_lines(run_eval("--k", "3"))[2]
     assert header.split()[2:6] == ["R@1", "R@3", "R@5", "R@8"]
 
 
-def test_eval_tells_mistakes_about_need_tokens_and_time(
-    evaluated: Evaluated, catalog: Path, queries: Path
+def test_eval_reports_selection_errors_tokens_and_time(
+    run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     own = {"candidates": ["users.list"], "scope": "own_candidates_only"}
     alone = {"id": "own", "query": "list all users", "gold": [], **own}
     queries.write_text(lines([*QUERIES, alone]), "utf-8")
-    rows = told(evaluated("--mode", "keyword"))
+    rows = report_lines(run_eval("--mode", "keyword"))
     every = count_tokens(tool.definition() for tool in load_catalog(catalog))
     assert any(re.fullmatch(r"a tool needed, none selected \S+% \(\d of 4\)", row) for row in rows)
     assert any(re.fullmatch(r"no tool needed, some selected \S+% \(\d of 1\)", row) for row in rows)
@@ -294,42 +280,38 @@ def test_eval_tells_mistakes_about_need_tokens_and_time(
     assert any(re.fullmatch(r"CPU time a message \S+ ms p50, \S+ ms p99", row) for row in rows)
 
 
-def test_messages_that_need_no_tool_are_measured_without_recall(evaluated: Evaluated, queries: Path) -> None:
+def test_messages_without_gold_are_reported_without_recall(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
-    rows = told(evaluated())
+    rows = report_lines(run_eval())
     assert any("there is no recall to measure" in row for row in rows)
     assert any(row.startswith("no tool needed, some selected") for row in rows)
     assert not any("R@1" in row for row in rows)
 
 
-def test_eval_says_so_when_nothing_could_be_better(evaluated: Evaluated) -> None:
-    assert told(evaluated())[-1] == "Every message finds what it needs in the first place."
+def test_eval_reports_a_perfect_result(run_eval: RunEval) -> None:
+    assert report_lines(run_eval())[-1] == "Every message finds what it needs in the first place."
 
 
-def test_a_wanted_tool_that_is_not_there_is_told_so_and_last(evaluated: Evaluated, queries: Path) -> None:
+def test_wanted_tool_missing_from_the_catalog_is_listed_last(run_eval: RunEval, queries: Path) -> None:
     gone = {"id": "g", "query": "weather in Oslo", "gold": ["no_such_tool"]}
     behind = {"id": "b", "query": "use get_weather and then send email", "gold": ["users.list"]}
     queries.write_text(lines([gone, behind]))
-    text = " ".join(told(evaluated()))
+    text = " ".join(report_lines(run_eval()))
     assert "the worst 2" in text
     assert text.index("users.list") < text.index("no_such_tool")
     assert text.endswith("not in the catalog")
 
 
-def test_a_tool_outside_of_the_messages_own_candidates_is_told_so(
-    evaluated: Evaluated, queries: Path
-) -> None:
+def test_wanted_tool_outside_the_candidates_is_reported(run_eval: RunEval, queries: Path) -> None:
     own = {"candidates": ["send_email"], "scope": "own_candidates_only"}
     queries.write_text(lines([{"id": "g", "query": "weather email", "gold": ["get_weather"], **own}]))
-    assert "not among the message's own candidates" in " ".join(told(evaluated()))
+    assert "not among the message's own candidates" in " ".join(report_lines(run_eval()))
 
 
-def test_the_worst_are_told_with_what_stood_in_front_and_which_leg_missed(
-    evaluated: Evaluated, queries: Path
-) -> None:
+def test_worst_results_name_the_tool_ranked_before_and_the_reason(run_eval: RunEval, queries: Path) -> None:
     message = "email the weather forecast of the city"
     queries.write_text(lines([{"id": "m", "query": message, "gold": ["delete_branch"]}]))
-    rank, wanted, *why = told(evaluated())[-4:]
+    rank, wanted, *why = report_lines(run_eval())[-4:]
     both = " ".join((rank, wanted, *why))
     assert message in both
     assert "→ delete_branch" in both
@@ -337,9 +319,9 @@ def test_the_worst_are_told_with_what_stood_in_front_and_which_leg_missed(
     assert re.search(r"similarity -?\d\.\d\d, lower than the first's \d\.\d\d", both)
 
 
-def test_a_leg_that_was_not_asked_is_not_blamed(evaluated: Evaluated, queries: Path) -> None:
+def test_search_method_that_was_not_used_is_not_mentioned(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "m", "query": "weather forecast", "gold": ["delete_branch"]}]))
-    keyword, semantic = (" ".join(told(evaluated("--mode", mode))) for mode in ("keyword", "semantic"))
+    keyword, semantic = (" ".join(report_lines(run_eval("--mode", mode))) for mode in ("keyword", "semantic"))
     assert "none weather forecast behind get_weather" in keyword
     assert "no shared words; the first has weather, forecast" in keyword
     assert "similarity" not in keyword
@@ -347,27 +329,27 @@ def test_a_leg_that_was_not_asked_is_not_blamed(evaluated: Evaluated, queries: P
     assert "shared words" not in semantic
 
 
-def test_a_tool_deeper_than_anyone_looks_is_told_with_how_deep_that_is(
-    evaluated: Evaluated, catalog: Path, queries: Path
+def test_tool_below_the_maximum_rank_is_reported_with_that_rank(
+    run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     many = [definition(f"weather_{number}", "Weather forecast.") for number in range(60)]
     catalog.write_text(lines([*many, definition("send_email", "Send an email.")]))
     queries.write_text(lines([{"id": "m", "query": "weather forecast", "gold": ["send_email"]}]))
-    assert ">50 weather forecast behind weather_" in " ".join(told(evaluated("--mode", "semantic")))
+    assert ">50 weather forecast behind weather_" in " ".join(report_lines(run_eval("--mode", "semantic")))
 
 
-def test_a_message_that_names_another_tool_is_told_so(evaluated: Evaluated, queries: Path) -> None:
+def test_message_that_names_another_tool_is_reported(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(
         lines([{"id": "m", "query": "use get_weather on a branch", "gold": ["delete_branch"]}])
     )
-    assert "the message names get_weather" in " ".join(told(evaluated()))
+    assert "the message names get_weather" in " ".join(report_lines(run_eval()))
 
 
-def test_the_report_does_nothing_to_the_terminal(evaluated: Evaluated, queries: Path) -> None:
+def test_report_escapes_control_characters(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(
         json.dumps({"id": "m", "query": "[red]weather[/red] \x1b[2J\ud83d", "gold": ["\x1b[2J"]})
     )
-    done = evaluated()
+    done = run_eval()
     assert done.code == 0
     assert "[red]weather[/red]" in done.out
     assert "\x1b" not in done.out + done.err
@@ -377,18 +359,18 @@ def test_the_report_does_nothing_to_the_terminal(evaluated: Evaluated, queries: 
 
 
 @pytest.mark.parametrize(("name", "start"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.PDF", b"%PDF")])
-def test_a_plot_is_drawn_in_the_format_of_its_name(
-    evaluated: Evaluated, tmp_path: Path, name: str, start: bytes
+def test_plot_is_written_in_the_format_of_its_suffix(
+    run_eval: RunEval, tmp_path: Path, name: str, start: bytes
 ) -> None:
-    done = evaluated("--plot", str(tmp_path / name))
+    done = run_eval("--plot", str(tmp_path / name))
     assert done.code == 0
     assert name in done.err.replace("\n", "")
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-def test_a_plot_has_a_curve_a_mode_and_says_what_its_axes_are(evaluated: Evaluated, tmp_path: Path) -> None:
-    done = evaluated("--mode", "keyword", "--json", "--plot", str(tmp_path / "o.svg"))
-    assert len(answers(done)) == len(QUERIES)
+def test_plot_has_a_curve_per_mode_and_labelled_axes(run_eval: RunEval, tmp_path: Path) -> None:
+    done = run_eval("--mode", "keyword", "--json", "--plot", str(tmp_path / "o.svg"))
+    assert len(parse_lines(done)) == len(QUERIES)
     drawn = (tmp_path / "o.svg").read_text("utf-8")
     for text in (
         "keyword",
@@ -405,30 +387,30 @@ def test_a_plot_has_a_curve_a_mode_and_says_what_its_axes_are(evaluated: Evaluat
     ("name", "problem"),
     [("o.bmp", "must end in .png, .svg, .pdf"), ("o", "must end in"), ("nowhere/o.png", "cannot be written")],
 )
-def test_a_plot_that_cannot_be_written_is_refused_before_any_work(
-    evaluated: Evaluated, catalog: Path, name: str, problem: str
+def test_plot_file_that_cannot_be_written_is_rejected_early(
+    run_eval: RunEval, catalog: Path, name: str, problem: str
 ) -> None:
     catalog.write_text("{oops")
-    done = evaluated("--plot", name)
+    done = run_eval("--plot", name)
     assert done.code == 2
     assert problem in done.err
     assert done.out == ""
 
 
-def test_without_the_drawing_library_a_plot_says_what_to_install(
-    evaluated: Evaluated, monkeypatch: pytest.MonkeyPatch
+def test_plot_without_matplotlib_names_the_package(
+    run_eval: RunEval, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert evaluated().code == 0
-    done = evaluated("--plot", "o.png")
+    assert run_eval().code == 0
+    done = run_eval("--plot", "o.png")
     assert done.code == 1
     assert "pip install 'toolfold[plot]'" in done.err
     assert done.out == ""
 
 
-def test_without_gold_there_is_nothing_to_plot(evaluated: Evaluated, queries: Path) -> None:
+def test_plot_without_gold_tools_is_an_error(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
-    done = evaluated("--plot", "o.png")
+    done = run_eval("--plot", "o.png")
     assert done.code == 1
     assert "no recall to draw" in done.err
     assert not Path("o.png").exists()
@@ -437,9 +419,7 @@ def test_without_gold_there_is_nothing_to_plot(evaluated: Evaluated, queries: Pa
 # progress
 
 
-def test_a_bar_is_drawn_for_a_person_and_never_among_the_lines(
-    home: Path, catalog: Path, queries: Path
-) -> None:
+def test_progress_bar_is_never_mixed_with_json_lines(home: Path, catalog: Path, queries: Path) -> None:
     screen, terminal = pty.openpty()
     toolfold = str(Path(sys.executable).with_name("toolfold"))
     files = ("--catalog", str(catalog), "--queries", str(queries))
@@ -470,9 +450,9 @@ def test_a_bar_is_drawn_for_a_person_and_never_among_the_lines(
         '{"id": "x", "query": "y", "gold": [], "scope": "own_candidates_only"}',
     ],
 )
-def test_a_broken_line_of_the_queries_is_named(evaluated: Evaluated, queries: Path, broken: str) -> None:
+def test_invalid_line_of_the_queries_is_named(run_eval: RunEval, queries: Path, broken: str) -> None:
     queries.write_text(lines(QUERIES[:1]) + broken)
-    done = evaluated("--json")
+    done = run_eval("--json")
     assert done.code == 1
     assert "queries.jsonl, line 2" in done.err.replace("\n", "")
     assert done.out == ""
@@ -484,15 +464,15 @@ def test_eval_needs_a_catalog_and_queries(toolfold: Toolfold, catalog: Path) -> 
     assert toolfold("eval", "--catalog", str(catalog), "--queries", "nowhere.jsonl").code == 2
 
 
-def test_a_broken_line_of_the_catalog_is_named(evaluated: Evaluated, catalog: Path) -> None:
+def test_invalid_line_of_the_catalog_is_named(run_eval: RunEval, catalog: Path) -> None:
     catalog.write_bytes(catalog.read_bytes() + b'{"function": {"name": "\xff"}}\n')
-    done = evaluated("--json")
+    done = run_eval("--json")
     assert done.code == 1
     assert f"catalog.jsonl, line {len(TOOLS) + 1}" in done.err.replace("\n", "")
     assert done.out == ""
 
 
-def test_a_folder_is_not_a_catalog(toolfold: Toolfold, tmp_path: Path, queries: Path) -> None:
+def test_directory_as_catalog_is_rejected(toolfold: Toolfold, tmp_path: Path, queries: Path) -> None:
     done = toolfold("eval", "--catalog", str(tmp_path), "--queries", str(queries))
     assert done.code == 2
     assert "is a directory" in done.err

@@ -29,7 +29,7 @@ def catalog(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_a_program_gets_every_tool_with_its_ranks_and_why(toolfold: Toolfold, catalog: str) -> None:
+def test_json_contains_every_tool_with_ranks_and_reason(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json")
     assert done.code == 0
     told = {each["name"]: each for each in done.json["tools"]}
@@ -45,7 +45,7 @@ def test_a_program_gets_every_tool_with_its_ranks_and_why(toolfold: Toolfold, ca
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "both"])
-def test_as_many_are_selected_as_the_settings_say(toolfold: Toolfold, catalog: str, mode: str) -> None:
+def test_number_of_selected_tools_follows_the_settings(toolfold: Toolfold, catalog: str, mode: str) -> None:
     given = (*LIGHT, "--set", "tools.rag_top_k=1", "explain", MESSAGE, "--catalog", catalog, "--mode", mode)
     report = toolfold(*given, "--json").json
     bridge = BRIDGE if mode == "both" else set()
@@ -55,13 +55,13 @@ def test_as_many_are_selected_as_the_settings_say(toolfold: Toolfold, catalog: s
     assert out["why"]
 
 
-def test_eager_shows_everything(toolfold: Toolfold, catalog: str) -> None:
+def test_eager_mode_sends_every_tool(toolfold: Toolfold, catalog: str) -> None:
     report = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "eager", "--json").json
     assert {*report["selected"]} == {each["name"] for each in report["tools"]}
     assert report["tokens_sent"] == report["tokens_all"]
 
 
-def test_tool_search_shows_the_runtimes_own_and_the_bridge(toolfold: Toolfold, catalog: str) -> None:
+def test_tool_search_mode_sends_built_in_and_bridge_tools(toolfold: Toolfold, catalog: str) -> None:
     report = toolfold(
         *LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "tool_search", "--json"
     ).json
@@ -69,7 +69,7 @@ def test_tool_search_shows_the_runtimes_own_and_the_bridge(toolfold: Toolfold, c
     assert not {*report["selected"]} & TOOLS.keys()
 
 
-def test_a_person_gets_a_table(toolfold: Toolfold, catalog: str) -> None:
+def test_report_is_printed_as_a_table(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both")
     assert done.code == 0
     assert "invoice_create" in done.out
@@ -78,14 +78,14 @@ def test_a_person_gets_a_table(toolfold: Toolfold, catalog: str) -> None:
     assert "tokens" in done.out
 
 
-def test_the_table_is_short_unless_all_is_wanted(toolfold: Toolfold) -> None:
+def test_table_is_limited_unless_all_is_given(toolfold: Toolfold) -> None:
     few = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword")
     every = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword", "--all")
-    assert "more; --all" in few.out
+    assert "use --all" in few.out
     assert len(every.out.splitlines()) > 277 > len(few.out.splitlines())
 
 
-def test_a_bad_catalog_is_an_error_that_names_the_line(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_invalid_catalog_error_names_the_line(toolfold: Toolfold, tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_text('{"type": "function"\n')
     done = toolfold("explain", MESSAGE, "--catalog", str(file))
@@ -94,7 +94,7 @@ def test_a_bad_catalog_is_an_error_that_names_the_line(toolfold: Toolfold, tmp_p
     assert toolfold("explain", MESSAGE, "--catalog", str(tmp_path / "none.jsonl")).code == 2
 
 
-def test_a_name_nobody_may_take_is_left_out_with_a_word(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_reserved_name_is_left_out_with_a_warning(toolfold: Toolfold, tmp_path: Path) -> None:
     file = tmp_path / "odd.jsonl"
     file.write_text('{"type": "function", "function": {"name": "tool_call", "description": "x"}}\n')
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", str(file), "--json")
@@ -102,7 +102,7 @@ def test_a_name_nobody_may_take_is_left_out_with_a_word(toolfold: Toolfold, tmp_
     assert "tool_call" in done.err
 
 
-def test_a_catalog_that_no_session_is_granted_is_told(toolfold: Toolfold, catalog: str) -> None:
+def test_catalog_that_no_session_may_use_is_warned_about(toolfold: Toolfold, catalog: str) -> None:
     narrow = ("--set", "tools.enabled_toolsets=[file]")
     done = toolfold(*LIGHT, *narrow, "explain", MESSAGE, "--catalog", catalog, "--json")
     assert "tools.enabled_toolsets" in done.err
@@ -124,7 +124,7 @@ class TestConversations:
             "\ufeff" + "".join(json.dumps(each) + "\n" for each in HISTORY),
         ],
     )
-    def test_what_was_said_before_counts(
+    def test_earlier_messages_influence_the_selection(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path, written: str
     ) -> None:
         file = tmp_path / "history"
@@ -136,7 +136,7 @@ class TestConversations:
         told = {each["name"]: each for each in later.json["tools"]}
         assert told["invoice_create"]["why"] == "fits an earlier message"
 
-    def test_without_a_message_the_newest_of_the_history_is_explained(
+    def test_latest_user_message_of_the_history_is_explained(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path
     ) -> None:
         file = tmp_path / "history.json"
@@ -147,15 +147,15 @@ class TestConversations:
     @pytest.mark.parametrize(
         ("written", "problem"),
         [
-            ('[{"role": "user"', "no list of messages"),
+            ('[{"role": "user"', "not a valid JSON list of messages"),
             ('{"role": "user", "content": "a"}\n{"role"\n', "line 2"),
             ('["hello"]', "a message is an object with a role"),
             ('{"content": "a"}\n', "a message is an object with a role"),
-            ('{"role": "assistant", "content": "a"}\n', "no message of a user"),
-            ("", "no message of a user"),
+            ('{"role": "assistant", "content": "a"}\n', "no message with the role `user`"),
+            ("", "no message with the role `user`"),
         ],
     )
-    def test_a_history_that_is_none_is_an_error(
+    def test_invalid_history_is_an_error(
         self, toolfold: Toolfold, tmp_path: Path, written: str, problem: str
     ) -> None:
         file = tmp_path / "history.json"
@@ -164,14 +164,14 @@ class TestConversations:
         assert done.code == 1
         assert problem in " ".join(done.err.split())
 
-    def test_something_must_be_said(self, toolfold: Toolfold) -> None:
+    def test_missing_message_is_a_usage_error(self, toolfold: Toolfold) -> None:
         done = toolfold("explain")
         assert done.code == 2
-        assert "say what to explain" in done.err
+        assert "missing MESSAGE or --history" in done.err
 
 
 class TestPlacement:
-    def test_what_stands_beside_the_message_is_shown(self, toolfold: Toolfold, catalog: str) -> None:
+    def test_tools_placed_next_to_the_message_are_shown(self, toolfold: Toolfold, catalog: str) -> None:
         asked = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--placement", "tail")
         request = toolfold(*asked, "--json").json["request"]
         assert request["placement"] == "tail"
@@ -182,7 +182,7 @@ class TestPlacement:
         assert "placement tail" in told
         assert "- invoice_create(" in told
 
-    def test_the_model_decides_where_nothing_is_said(self, toolfold: Toolfold, catalog: str) -> None:
+    def test_model_decides_the_automatic_placement(self, toolfold: Toolfold, catalog: str) -> None:
         asked = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")
         assert toolfold(*asked, "--model", "claude-sonnet-4-6").json["request"]["placement"] == "tail"
         request = toolfold(*asked, "--model", "llama-4-maverick").json["request"]
@@ -191,7 +191,7 @@ class TestPlacement:
         assert "invoice_create" in request["array"]
 
 
-def test_the_score_is_what_the_fusion_gives(toolfold: Toolfold, catalog: str) -> None:
+def test_score_equals_the_fused_score(toolfold: Toolfold, catalog: str) -> None:
     told = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json").json
     chosen = [each for each in told["tools"] if each["why"] == "fits the message"]
     ranked = [each["ranks"]["fused"] for each in chosen]

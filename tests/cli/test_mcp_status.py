@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Toolfold
-from tests.cli.test_mcp import Small
+from tests.cli.test_mcp import SmallServer
 from toolfold.config import load_config, set_value
 from toolfold.gateway.status import read_statuses
 
@@ -25,7 +25,7 @@ WAIT_S = 120.0
 @pytest.fixture
 def gateway(home: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A gateway over stdio in a process of its own, in front of a small server."""
-    command = Small(tmp_path).command
+    command = SmallServer(tmp_path).command
     set_value(
         load_config().paths.user_file, "mcp.servers.small", {"command": command[0], "args": command[1:]}
     )
@@ -43,7 +43,7 @@ def gateway(home: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
                 stream.close()
 
 
-def ask(process: subprocess.Popen[str], number: int, method: str, **params: Any) -> None:
+def send_request(process: subprocess.Popen[str], number: int, method: str, **params: Any) -> None:
     assert process.stdin is not None
     assert process.stdout is not None
     message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
@@ -55,10 +55,10 @@ def ask(process: subprocess.Popen[str], number: int, method: str, **params: Any)
 
 def connect(process: subprocess.Popen[str]) -> None:
     about = {"name": "probe", "version": "1"}
-    ask(process, 1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=about)
+    send_request(process, 1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo=about)
     assert process.stdin is not None
     process.stdin.write('{"jsonrpc": "2.0", "method": "notifications/initialized"}\n')
-    ask(process, 2, "tools/list")
+    send_request(process, 2, "tools/list")
 
 
 def status_with_client(toolfold: Toolfold) -> Any:
@@ -88,19 +88,17 @@ def test_servers_and_clients_of_a_running_gateway_are_shown(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_nothing_is_left_of_a_gateway_that_has_ended(
-    gateway: subprocess.Popen[str], toolfold: Toolfold
-) -> None:
+def test_stopped_gateway_is_not_listed(gateway: subprocess.Popen[str], toolfold: Toolfold) -> None:
     connect(gateway)
     status_with_client(toolfold)
     assert gateway.stdin is not None
     gateway.stdin.close()
     gateway.wait(WAIT_S)
     assert list((load_config().paths.state_dir / "gateway/status").iterdir()) == []
-    assert "no gateway runs" in toolfold("mcp", "status").out
+    assert "no gateway is running" in toolfold("mcp", "status").out
 
 
-def test_files_of_dead_processes_and_broken_files_are_ignored(tmp_path: Path) -> None:
+def test_status_of_dead_processes_and_invalid_files_is_ignored(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / f"{ended.pid}.json").write_text(json.dumps({"pid": ended.pid}))

@@ -18,7 +18,7 @@ from toolfold.cli import output
 CONTROLS = re.compile(r"\x1b\[(\d*)([A-Za-z])|\x1b\[\?\d+[hl]|(\r\n|\n|\r)")
 
 
-def shown_in_terminal(script: str) -> list[str]:
+def run_in_terminal(script: str) -> list[str]:
     """The lines on a terminal after a script has run in a process of its own."""
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
@@ -38,10 +38,10 @@ def shown_in_terminal(script: str) -> list[str]:
     finally:
         process.wait(240)
         os.close(screen)
-    return interpret(written.decode())
+    return render_screen(written.decode())
 
 
-def interpret(text: str) -> list[str]:
+def render_screen(text: str) -> list[str]:
     """What a terminal shows of a text, as far as rich uses its controls."""
     lines, row, column, place = [""], 0, 0, 0
     for found in [*CONTROLS.finditer(text), None]:
@@ -63,8 +63,8 @@ def interpret(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("display", ["show_spinner('asking')", "progress_bar('asking')"])
-def test_warnings_stand_above_a_live_display(display: str) -> None:
-    lines = shown_in_terminal(
+def test_warnings_are_printed_above_a_live_display(display: str) -> None:
+    lines = run_in_terminal(
         f"""
         import logging, sys, time
         from toolfold.cli.app import _StderrHandler
@@ -85,9 +85,7 @@ def test_warnings_stand_above_a_live_display(display: str) -> None:
     assert lines == ["warning: the first thing", "WARNING:x:the second thing", "the third thing", "done"]
 
 
-def test_words_of_a_table_stay_whole(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_breaks_no_word(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     long_words = "interoperability-of-tools administrative-authority"
     output.print_table(
@@ -106,7 +104,7 @@ def test_words_of_a_table_stay_whole(
     st.lists(st.lists(st.text(alphabet="abc de", max_size=60), min_size=3, max_size=3), max_size=4),
     st.integers(20, 200),
 )
-def test_columns_fit_the_terminal_and_their_words(rows: list[list[str]], terminal_width: int) -> None:
+def test_columns_fit_the_terminal_and_their_longest_words(rows: list[list[str]], terminal_width: int) -> None:
     widths = output._column_widths(("a", "b", "#c"), rows, "a", terminal_width)
     if None not in widths:
         assert sum(each for each in widths if each) + 8 <= terminal_width

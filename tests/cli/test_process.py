@@ -54,7 +54,7 @@ def test_completion_works_in_a_real_shell(shell: str, script: str, environment: 
     assert "plugins" in done.stdout or "_toolfold_completion" in done.stdout, done
 
 
-def test_a_reader_that_goes_away_is_no_error_anyone_sees(environment: dict[str, str]) -> None:
+def test_closed_pipe_prints_no_error(environment: dict[str, str]) -> None:
     command = f"{TOOLFOLD} config schema --json | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=240, check=False
@@ -63,9 +63,7 @@ def test_a_reader_that_goes_away_is_no_error_anyone_sees(environment: dict[str, 
     assert "Traceback" not in done.stderr
 
 
-def test_ctrl_c_ends_a_running_call_with_130_and_leaves_nothing_behind(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_ctrl_c_exits_with_130_and_leaves_no_process(environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "plugins"
     folder.mkdir()
     started, ended = tmp_path / "started", tmp_path / "ended"
@@ -100,7 +98,7 @@ def test_ctrl_c_ends_a_running_call_with_130_and_leaves_nothing_behind(
     assert "Traceback" not in errors
 
 
-def test_ctrl_c_is_how_the_gateway_is_ended_and_no_error(environment: dict[str, str], tmp_path: Path) -> None:
+def test_ctrl_c_stops_the_gateway_without_an_error(environment: dict[str, str], tmp_path: Path) -> None:
     process = subprocess.Popen(
         [TOOLFOLD, "serve", "--port", "0"], env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True
     )
@@ -113,7 +111,7 @@ def test_ctrl_c_is_how_the_gateway_is_ended_and_no_error(environment: dict[str, 
 
 
 @pytest.mark.parametrize("command", [("serve", "--port", "0"), ("mcp", "serve")])
-def test_a_gateway_for_a_toolset_that_is_not_there_does_not_start(
+def test_gateway_with_an_unknown_toolset_does_not_start(
     command: tuple[str, ...], environment: dict[str, str], tmp_path: Path
 ) -> None:
     done = subprocess.run(
@@ -139,7 +137,7 @@ def test_a_gateway_for_a_toolset_that_is_not_there_does_not_start(
         ("127.0.0.1", "Choose another port with --port."),
     ],
 )
-def test_a_gateway_that_cannot_listen_says_whether_the_address_or_the_port_is_at_fault(
+def test_bind_error_names_the_address_or_port_as_the_cause(
     host: str, advice: str, toolfold: Toolfold
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

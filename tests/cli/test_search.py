@@ -20,24 +20,24 @@ def catalog(tmp_path: Path) -> Path:
     return file
 
 
-def test_search_shows_rank_tool_and_why(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_shows_rank_tool_and_reason(toolfold: Toolfold, catalog: Path) -> None:
     done = toolfold(*LIGHT, "search", "weather forecast for Oslo", "--catalog", str(catalog))
     assert done.code == 0
     header, _rule, first, *_ = done.out.strip().splitlines()
     assert header.split() == ["rank", "tool", "why"]
     assert first.split()[:2] == ["1", "get_weather"]
-    assert "shares" in first
+    assert "matching words" in first
     assert "similarity" in first
 
 
-def test_search_needs_no_setting_and_no_network(toolfold: Toolfold) -> None:
+def test_search_works_without_settings_and_network(toolfold: Toolfold) -> None:
     done = toolfold("search", "open a document and look what is in it", "--json")
     assert done.code == 0
     assert "read_file" in [hit["name"] for hit in done.json]
     assert done.err == ""
 
 
-def test_a_tool_named_in_the_message_comes_first_and_is_told_so(toolfold: Toolfold, catalog: Path) -> None:
+def test_tool_named_in_the_message_is_ranked_first(toolfold: Toolfold, catalog: Path) -> None:
     message = "about the weather, use delete_branch"
     done = toolfold(*LIGHT, "search", message, "--catalog", str(catalog))
     first = done.out.strip().splitlines()[2]
@@ -45,7 +45,7 @@ def test_a_tool_named_in_the_message_comes_first_and_is_told_so(toolfold: Toolfo
     assert "named in the message" in first
 
 
-def test_search_as_json_is_one_document_and_nothing_else(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_as_json_prints_only_one_document(toolfold: Toolfold, catalog: Path) -> None:
     done = toolfold(*LIGHT, "search", "send an email to Anna", "--catalog", str(catalog), "--json")
     hits = done.json
     assert [hit["rank"] for hit in hits] == list(range(1, len(hits) + 1))
@@ -56,7 +56,7 @@ def test_search_as_json_is_one_document_and_nothing_else(toolfold: Toolfold, cat
     assert -1 <= hits[0]["similarity"] <= 1
 
 
-def test_keywords_alone_have_no_similarity(toolfold: Toolfold, catalog: Path) -> None:
+def test_keyword_mode_reports_no_similarity(toolfold: Toolfold, catalog: Path) -> None:
     options = ("--catalog", str(catalog), "--mode", "keyword", "--json")
     hits = toolfold(*LIGHT, "search", "git branch", *options).json
     assert hits[0]["name"] == "delete_branch"
@@ -64,18 +64,18 @@ def test_keywords_alone_have_no_similarity(toolfold: Toolfold, catalog: Path) ->
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-def test_search_shows_no_more_than_asked(toolfold: Toolfold, catalog: Path, mode: str) -> None:
+def test_search_respects_the_limit(toolfold: Toolfold, catalog: Path, mode: str) -> None:
     options = ("--catalog", str(catalog), "--mode", mode, "--limit", "2", "--json")
     hits = toolfold(*LIGHT, "search", "send a message to a person about the weather", *options).json
     assert len(hits) == 2
 
 
-def test_search_can_be_tried_on_the_sample(toolfold: Toolfold) -> None:
+def test_search_accepts_the_sample_catalog(toolfold: Toolfold) -> None:
     hits = toolfold(*LIGHT, "search", "create an out of office reply", "--sample", "--json").json
     assert "larkpost_set_auto_responder" in [hit["name"] for hit in hits]
 
 
-def test_a_catalog_may_have_names_that_no_runtime_would_take(toolfold: Toolfold, catalog: Path) -> None:
+def test_catalog_may_contain_names_that_the_registry_rejects(toolfold: Toolfold, catalog: Path) -> None:
     catalog.write_text(
         lines([definition("tool_search", "Find a hammer in the shed."), definition(LONG, "b")])
     )
@@ -86,9 +86,7 @@ def test_a_catalog_may_have_names_that_no_runtime_would_take(toolfold: Toolfold,
     assert (named["name"], named["exact"]) == (LONG, True)
 
 
-def test_a_catalog_asked_for_is_searched_whatever_a_session_is_granted(
-    toolfold: Toolfold, catalog: Path
-) -> None:
+def test_catalog_is_searched_regardless_of_enabled_toolsets(toolfold: Toolfold, catalog: Path) -> None:
     only = ("--set", "tools.enabled_toolsets=[file]")
     hits = toolfold(*LIGHT, *only, "search", "weather forecast", "--catalog", str(catalog), "--json").json
     assert hits[0]["name"] == "get_weather"
@@ -102,16 +100,16 @@ def test_catalog_and_sample_are_searched_together(toolfold: Toolfold, catalog: P
     assert {"get_weather", "larkpost_set_auto_responder"} <= set(names)
 
 
-def test_a_tool_that_shares_many_words_is_told_with_a_few(toolfold: Toolfold, catalog: Path) -> None:
+def test_matching_words_are_limited(toolfold: Toolfold, catalog: Path) -> None:
     words = "apple birch cedar daisy elder fern grape hazel iris jasmine kale lemon"
     catalog.write_text(lines([definition("garden", f"Plants {words}.")]))
     done = toolfold(*LIGHT, "search", words, "--catalog", str(catalog), "--mode", "keyword")
     first = done.out.strip().splitlines()[2]
-    assert "shares apple, birch, cedar" in first
+    assert "matching words: apple, birch, cedar" in first
     assert "and 4 more" in first
 
 
-def test_a_catalog_does_nothing_to_the_terminal(toolfold: Toolfold, catalog: Path) -> None:
+def test_control_characters_of_a_catalog_are_escaped(toolfold: Toolfold, catalog: Path) -> None:
     catalog.write_text(lines([definition("\x1b[2Jweather[red]", "The weather.")]))
     done = toolfold(*LIGHT, "search", "weather", "--catalog", str(catalog))
     assert "weather[red]" in done.out
@@ -119,25 +117,25 @@ def test_a_catalog_does_nothing_to_the_terminal(toolfold: Toolfold, catalog: Pat
 
 
 @pytest.mark.parametrize("message", ["", " \n\t"])
-def test_an_empty_message_is_answered_with_an_example(toolfold: Toolfold, message: str) -> None:
+def test_empty_message_prints_an_example(toolfold: Toolfold, message: str) -> None:
     done = toolfold(*LIGHT, "search", message)
     assert done.code == 0
     assert "the message is empty" in done.out
     assert toolfold(*LIGHT, "search", message, "--json").json == []
 
 
-def test_where_nothing_matches_search_says_what_to_do(toolfold: Toolfold) -> None:
+def test_search_without_matches_gives_advice(toolfold: Toolfold) -> None:
     done = toolfold(*LIGHT, "search", "xyzzy", "--mode", "keyword")
     assert done.code == 0
-    assert "no tool matches" in done.out
+    assert "none of 10 tools matches" in done.out
     assert "toolfold tools list" in done.out
 
 
-def test_where_nothing_matches_a_program_gets_an_empty_list(toolfold: Toolfold) -> None:
+def test_search_without_matches_prints_an_empty_json_list(toolfold: Toolfold) -> None:
     assert toolfold(*LIGHT, "search", "xyzzy", "--mode", "keyword", "--json").json == []
 
 
-def test_search_never_shows_what_the_configuration_takes_away(toolfold: Toolfold) -> None:
+def test_disabled_tools_are_not_found(toolfold: Toolfold) -> None:
     asked = ("search", "use read_file to read a file", "--json")
     assert "read_file" in [hit["name"] for hit in toolfold(*LIGHT, *asked).json]
     without = toolfold(*LIGHT, "--set", "tools.disabled_toolsets=[file]", *asked)
@@ -148,11 +146,11 @@ def test_search_never_shows_what_the_configuration_takes_away(toolfold: Toolfold
 @pytest.mark.parametrize(
     "message", ["", " ", "\udcff\udcfe", "[bold]red[/bold] [/]", "\x1b[31m", "a" * 9_000]
 )
-def test_no_message_is_too_odd_to_search_for(toolfold: Toolfold, message: str) -> None:
+def test_unusual_messages_are_accepted(toolfold: Toolfold, message: str) -> None:
     assert toolfold(*LIGHT, "search", message).code == 0
 
 
-def test_a_model_behind_an_endpoint_is_asked_for_the_tools_once_and_for_every_message(
+def test_embedding_endpoint_is_called_once_for_tools_and_once_per_message(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -169,7 +167,7 @@ def test_a_model_behind_an_endpoint_is_asked_for_the_tools_once_and_for_every_me
     assert first.json[0]["similarity"] == pytest.approx(second.json[0]["similarity"], abs=0.02)
 
 
-def test_the_provider_of_the_environment_is_asked_with_its_key(
+def test_embedding_provider_is_called_with_its_api_key(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -188,7 +186,7 @@ def test_the_provider_of_the_environment_is_asked_with_its_key(
     assert "sk-secret" not in done.out + done.err
 
 
-def test_a_model_that_does_not_answer_leaves_the_keywords_and_is_told_beside(
+def test_failing_embedding_endpoint_falls_back_to_keywords_with_a_warning(
     toolfold: Toolfold, catalog: Path
 ) -> None:
     nowhere = ("--set", "tools.rag_embed_model=nomic-embed-text")
@@ -199,7 +197,7 @@ def test_a_model_that_does_not_answer_leaves_the_keywords_and_is_told_beside(
     assert done.json[0]["similarity"] is None
 
 
-def test_a_second_opinion_orders_the_hits_when_it_is_switched_on_and_asked_for(
+def test_reranker_orders_the_hits_if_enabled_and_requested(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -218,14 +216,14 @@ def test_a_second_opinion_orders_the_hits_when_it_is_switched_on_and_asked_for(
 @pytest.mark.parametrize(
     "options", [("--mode", "magic"), ("--limit", "0"), ("--limit", "51"), ("--catalog", "nowhere.jsonl")]
 )
-def test_search_refuses_what_it_does_not_know(toolfold: Toolfold, options: tuple[str, str]) -> None:
+def test_search_rejects_invalid_options(toolfold: Toolfold, options: tuple[str, str]) -> None:
     done = toolfold("search", "hello", *options)
     assert done.code == 2
     assert options[1] in done.err
     assert done.out == ""
 
 
-def test_a_broken_catalog_is_told_with_its_line(toolfold: Toolfold, catalog: Path) -> None:
+def test_invalid_catalog_error_names_the_line(toolfold: Toolfold, catalog: Path) -> None:
     catalog.write_text(lines([definition("a", "b")]) + "{oops\n")
     done = toolfold(*LIGHT, "search", "hello", "--catalog", str(catalog), "--json")
     assert done.code == 1

@@ -302,7 +302,7 @@ class TestTaskState:
         await environment.run("mkdir -p here; : >here/file")
         for folder in ("/nowhere", "here/file"):
             with pytest.raises(
-                CallError, match=f"no directory {folder} to be entered from .*Make it"
+                CallError, match=f"Cannot enter the directory {folder} from .*Create it"
             ) as said:
                 await environment.run(": >ran", directory=folder)
             assert "shell/command" not in str(said.value)
@@ -311,7 +311,7 @@ class TestTaskState:
     async def test_missing_directory_of_background_process_is_an_error(
         self, environment: Environment
     ) -> None:
-        with pytest.raises(CallError, match=r"no directory nope to be entered from .*Make it first"):
+        with pytest.raises(CallError, match=r"Cannot enter the directory nope from .*Create it first"):
             await environment.start_process(": >ran", directory="nope")
         assert (await environment.run("ls")).output == ""
         assert [each.state for each in await environment.processes.list_all()] == ["ended"]
@@ -468,7 +468,7 @@ class TestBackgroundProcess:
         before = await environment.processes.get_input_log(process.name)
         assert (before.command, before.directory, before.pty, before.entries) == ("cat", "/usr", False, [])
         await environment.processes.write(process.name, b"one\ntw", revision=before.revision)
-        with pytest.raises(CallError, match="something else meanwhile"):
+        with pytest.raises(CallError, match="has changed meanwhile"):
             await environment.processes.write(process.name, b"ice\n", revision=before.revision)
         after = await environment.processes.get_input_log(process.name)
         assert (after.entries, after.incomplete_reason) == ([("write", "one\ntw")], "")
@@ -529,7 +529,7 @@ class TestBackgroundProcess:
     async def test_number_of_processes_is_limited(self, site: BackendSite) -> None:
         async with Environment(site.backend(), limits=EnvironmentLimits(max_processes=2)) as environment:
             both = [await environment.start_process("read line") for _ in range(2)]
-            with pytest.raises(CallError, match="2 background processes run already"):
+            with pytest.raises(CallError, match="2 background processes are running"):
                 await environment.start_process("true")
             await environment.processes.kill(both[0].name)
             third = await environment.start_process("read line")

@@ -72,7 +72,7 @@ async def test_silent_target_is_reported_before_the_timeout(options: dict[str, s
         for each in stopped:
             os.kill(each, signal.SIGSTOP)
         async with asyncio.timeout(WAIT_TIMEOUT_S):
-            with pytest.raises(EnvironmentFailed, match=r"nothing answers there any more\. Try again"):
+            with pytest.raises(EnvironmentFailed, match=r"the target no longer responds\. Try again"):
                 await command
         for each in stopped:
             os.kill(each, signal.SIGCONT)
@@ -109,7 +109,7 @@ class UnresponsiveBackend(Local):
 
 def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the timeouts while the target cannot answer anyway."""
-    for name in ("ANSWER_SECONDS", "ENDING_SECONDS", "START_SECONDS", "PARTING_SECONDS"):
+    for name in ("ANSWER_TIMEOUT_S", "TERMINATE_TIMEOUT_S", "START_TIMEOUT_S", "CLOSE_INPUT_TIMEOUT_S"):
         monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
 
 
@@ -287,13 +287,13 @@ async def test_unlimited_answer_cannot_exhaust_memory(
         (folder / "about").unlink()
         (folder / "about").write_text("[" * 100_000)
         (found,) = await environment.processes.list_all()
-        assert found.command == "(its note cannot be read)"
+        assert found.command == "(unreadable description)"
 
 
 async def test_command_that_imitates_the_guard_only_breaks_the_guard(options: dict[str, str]) -> None:
     async with Environment(make_local(options)) as environment:
         await environment.open()
-        for said in ("1 done nothing", "2 what ever", "3 done " + "9" * 5000, "x" * 200_000):
+        for line in ("1 done nothing", "2 what ever", "3 done " + "9" * 5000, "x" * 200_000):
             for pid in guards(options):
-                await environment.run(f"printf '%s\\n' {said} >/proc/{pid}/fd/1")
+                await environment.run(f"printf '%s\\n' {line} >/proc/{pid}/fd/1")
             assert await environment.processes.list_all() == []

@@ -25,7 +25,7 @@ def test_too_many_bytes_make_the_log_incomplete() -> None:
     log.add_write(b"x" * MAX_LOGGED_BYTES)
     assert log.incomplete_reason == ""
     log.add_write(b"y")
-    assert "more than is remembered" in log.incomplete_reason
+    assert "more input than is logged" in log.incomplete_reason
     assert log.size == MAX_LOGGED_BYTES + 1
 
 
@@ -33,7 +33,7 @@ def test_too_many_writes_make_the_log_incomplete() -> None:
     log = InputLog("bash")
     for _ in range(MAX_LOGGED_ENTRIES + 1):
         log.add_write(b"\n")
-    assert "more than is remembered" in log.incomplete_reason
+    assert "more input than is logged" in log.incomplete_reason
     assert len(log.entries) == MAX_LOGGED_ENTRIES
 
 

@@ -88,8 +88,9 @@ async def test_project_containing_home_hides_credentials_and_runtime_files(works
     await skip_if_unavailable(around)
     async with Environment(around) as environment:
         done = await environment.run(
-            f"cat {home}/notes.txt; ls -A {home}/.ssh; cat {home}/.netrc {workspace_root}/state/audit; touch made;"
-            f" echo mine >{workspace_root}/state/audit; echo mine >{home}/.netrc; echo cached >~/.cache/inside"
+            f"cat {home}/notes.txt; ls -A {home}/.ssh; cat {home}/.netrc {workspace_root}/state/audit;"
+            f" touch made; echo mine >{workspace_root}/state/audit; echo mine >{home}/.netrc;"
+            " echo cached >~/.cache/inside"
         )
         assert "readable" in done.output
         assert "id_ed25519" not in done.output

@@ -52,5 +52,5 @@ async def test_self_cancelled_call_raises_connection_error() -> None:
     async def broken() -> None:
         raise asyncio.CancelledError
 
-    with pytest.raises(ConnectionError, match="broken off"):
+    with pytest.raises(ConnectionError, match="cancelled by the SDK"):
         await call_with_timeout(10, broken())

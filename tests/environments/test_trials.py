@@ -52,7 +52,7 @@ async def test_failed_trial_gives_advice_and_the_rest_continues(tmp_path: Path) 
         outcomes = {each.step: each async for each in run_trials(environment)}
     failed = [each for each in outcomes.values() if not each.passed]
     assert [(each.step, each.problem, each.advice) for each in failed] == [
-        ("a terminal of its own", "the line was cut.", "Mend it.")
+        ("terminal", "the line was cut.", "Mend it.")
     ]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.harness import free_port, serving, until
-from tests.mcp.servers import conformance
+from tests.mcp.servers import conformance_command
 
 FIXTURE = Path(__file__).parent / "conformance_fixture.py"
 EXTENSIONS = "server-tasks-"
@@ -47,7 +47,7 @@ def fixture() -> Iterator[str]:
 
 @pytest.mark.parametrize(("revision", "protocol"), [("2025-11-25", "legacy"), ("2026-07-28", "auto")])
 def test_every_scenario_that_is_no_extension_passes(tmp_path: Path, revision: str, protocol: str) -> None:
-    runner = conformance()
+    runner = conformance_command()
     with fixture() as behind:
         servers = {"fixture": {"url": behind, "prefix": "", "protocol": protocol}}
         settings = {"tools.tool_search.enabled": "off"}

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from tests.gateway.harness import faulty, serving
-from tests.mcp.servers import fastmcp
+from tests.mcp.servers import fastmcp_python
 
 PROGRAM = """
 import asyncio, json, sys
@@ -26,7 +26,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 async def test_several_at_once_see_and_call_what_each_was_granted(tmp_path: Path) -> None:
-    python = fastmcp()
+    python = fastmcp_python()
     servers = {"one": faulty("--tools", "2"), "two": faulty("--tools", "2")}
 
     async def use(url: str, token: str, tool: str) -> dict[str, object]:

@@ -210,7 +210,7 @@ async def test_faults_behind_are_told_to_who_called_and_to_nobody_else(tmp_path:
     assert crash.is_error
     assert "may or may not" in words(crash)
     assert hang.is_error
-    assert "did not answer" in words(hang)
+    assert "did not respond" in words(hang)
     assert words(flood) == "after the flood"
     assert huge.is_error
     assert "more than" in words(huge)

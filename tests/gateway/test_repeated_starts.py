@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.gateway_process import environment, write_settings
-from tests.mcp.faults import entry
+from tests.mcp.faults import server_entry
 
 STARTER = Path(__file__).with_name("start_many.py")
 STARTS = 50
@@ -41,7 +41,7 @@ assert not failures, failures
 @pytest.mark.timeout(1_200)
 def test_fifty_starts_beside_dead_slow_and_missing_servers_are_all_answered(tmp_path: Path) -> None:
     unset = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer ${UNSET_VARIABLE}"}}
-    good = {f"good_{number}": entry("", "--tools", "2") for number in range(3)}
+    good = {f"good_{number}": server_entry("", "--tools", "2") for number in range(3)}
     bad = {
         "unset": unset,
         "refused": {"url": "http://127.0.0.1:9/mcp"},

@@ -1,8 +1,8 @@
-"""The official conformance runner, one scenario at a time, and what it found.
+"""Runner of the official conformance scenarios, one at a time, and its results.
 
-`python -m tests.mcp.conformance` runs them all, prints a table and puts it on the page about conformance,
-where that speaks of the client. The runner's own way to run a whole revision starts everything at once, for
-which a small machine is too slow. Knows how scenarios are run, not what is in them.
+`python -m tests.mcp.conformance` runs all scenarios, prints a table and writes it to the client section of
+docs/conformance.md. The runner's own mode for a whole revision starts everything in parallel, which is too
+slow on a small machine. Knows how scenarios are run, not what they contain.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.mcp import servers
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/conformance.md"
-DOOR = Path(__file__).with_name("conformance_launcher.py")
+LAUNCHER = Path(__file__).with_name("conformance_launcher.py")
 HEADING = "## As a client"
 PATIENCE = 120.0
 
@@ -95,7 +95,7 @@ UNSCORED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one scenario."""
+    """Result of one scenario."""
 
     revision: str
     scenario: str
@@ -106,15 +106,15 @@ class Outcome:
     said: str
 
     @property
-    def is_good(self) -> bool:
-        """Something was checked, nothing failed or was warned of, and the runner is content."""
+    def is_passed(self) -> bool:
+        """True if something was checked, nothing failed or gave a warning, and the runner exited with 0."""
         bad = self.checks["FAILURE"] + self.checks["WARNING"] + self.ended
         return not bad and self.checks["SUCCESS"] > 0
 
 
 @contextlib.contextmanager
-def ready_client() -> Iterator[str]:
-    """Our client, loaded once for many scenarios; gives the command that hands it one."""
+def start_client() -> Iterator[str]:
+    """Start the client once for many scenarios; yield the command that runs a scenario with it."""
     with tempfile.TemporaryDirectory() as folder:
         place = f"{folder}/door"
         words = [sys.executable, "-m", "tests.mcp.conformance_client", "--ready", place]
@@ -123,11 +123,11 @@ def ready_client() -> Iterator[str]:
             assert client.stdout is not None
             assert client.stdout.readline() == "ready\n"
             # Without `exec` only a shell would end when the time is over.
-            yield f"exec {shlex.join([sys.executable, '-I', '-S', str(DOOR), place])}"
+            yield f"exec {shlex.join([sys.executable, '-I', '-S', str(LAUNCHER), place])}"
 
 
 def run(runner: Sequence[str], client: str, revision: str, scenario: str, folder: Path) -> Outcome:
-    """Run one scenario against our client. Everything that is written goes below the folder."""
+    """Run one scenario against the client. All output is written below the directory."""
     words = ["--command", client, "--scenario", scenario, "--spec-version", revision, "-o", str(folder)]
     # Extensions are of no revision: without `--force` they would be passed over.
     limits = ["--timeout", str(int(PATIENCE * 1_000)), "--force"]
@@ -160,21 +160,21 @@ def _problem(check: Mapping[str, Any]) -> str:
 
 
 def run_all(runner: Sequence[str], at_once: int) -> list[Outcome]:
-    """Every scenario of both revisions."""
+    """Run every scenario of both revisions."""
     cases = [(each, name) for each in SCORED for name in (*SCORED[each], *UNSCORED)]
 
     def one(case: tuple[str, str]) -> Outcome:
         with tempfile.TemporaryDirectory() as folder:
             outcome = run(runner, client, *case, Path(folder))
-        print(f"{'ok ' if outcome.is_good else 'NOT'} {' '.join(case)}", file=sys.stderr)
+        print(f"{'ok ' if outcome.is_passed else 'NOT'} {' '.join(case)}", file=sys.stderr)
         return outcome
 
-    with ready_client() as client, ThreadPoolExecutor(at_once) as pool:
+    with start_client() as client, ThreadPoolExecutor(at_once) as pool:
         return list(pool.map(one, cases))
 
 
-def section(outcomes: Iterable[Outcome]) -> str:
-    """The part of the page about the client."""
+def render_section(outcomes: Iterable[Outcome]) -> str:
+    """Return the client section of the docs page."""
     known = {(each.revision, each.scenario): each for each in outcomes}
     scores = [_score(known, revision) for revision in SCORED]
     rows = [
@@ -213,7 +213,7 @@ def _score(known: Mapping[tuple[str, str], Outcome], revision: str) -> str:
     of_it = [known[revision, name] for name in SCORED[revision]]
     total: Counter[str] = sum((each.checks for each in of_it), Counter())
     checked = total["SUCCESS"] + total["FAILURE"] + total["WARNING"]
-    good = sum(each.is_good for each in of_it)
+    good = sum(each.is_passed for each in of_it)
     return f"| {revision} | {good} of {len(of_it)} | {total['SUCCESS']} of {checked} | {total['WARNING']} |"
 
 
@@ -222,34 +222,34 @@ def _cell(outcome: Outcome | None) -> str:
         return "–"
     passed = outcome.checks["SUCCESS"]
     checked = passed + outcome.checks["FAILURE"] + outcome.checks["WARNING"]
-    return f"{'passes' if outcome.is_good else 'fails'}, {passed} of {checked}"
+    return f"{'passes' if outcome.is_passed else 'fails'}, {passed} of {checked}"
 
 
 def _failing(outcomes: Iterable[Outcome]) -> list[str]:
     lines = [
         f"* `{each.scenario}` at {each.revision}: {'; '.join(each.problems) or f'ended with {each.ended}'}"
         for each in outcomes
-        if not each.is_good and each.scenario not in UNSCORED
+        if not each.is_passed and each.scenario not in UNSCORED
     ]
     return [*lines, ""] if lines else ["No scored scenario fails.", ""]
 
 
-def written(page: str, part: str) -> str:
-    """The page with its section about the client replaced."""
+def replace_section(page: str, part: str) -> str:
+    """Return the page with its client section replaced."""
     before, _, rest = page.partition(f"{HEADING}\n")
     end = rest.find("\n## ")
     return before + part + (rest[end:] if end >= 0 else "")
 
 
 def main() -> int:
-    """Run all, print and write."""
+    """Run all scenarios, print the table and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--at-once", type=int, default=2)
-    outcomes = run_all(servers.conformance(), parser.parse_args().at_once)
-    part = section(outcomes)
+    outcomes = run_all(servers.conformance_command(), parser.parse_args().at_once)
+    part = render_section(outcomes)
     print(part)
-    PAGE.write_text(written(PAGE.read_text(), part))
-    return int(any(not each.is_good for each in outcomes if each.scenario in SCORED[each.revision]))
+    PAGE.write_text(replace_section(PAGE.read_text(), part))
+    return int(any(not each.is_passed for each in outcomes if each.scenario in SCORED[each.revision]))
 
 
 if __name__ == "__main__":

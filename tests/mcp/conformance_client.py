@@ -1,12 +1,11 @@
-"""What the official conformance runner starts in client mode: Toolfold, with one server.
+"""Client that the official conformance runner starts: Toolfold with one server.
 
-`python -m tests.mcp.conformance_client URL`; the runner says in the environment what else it wants. All of it
-goes through a runtime and its dispatch line, as it would for a model. The person whom Toolfold asks says yes
-to every call, fills in forms with what they propose, and logs in when told to. Ends with 0 if all that was
-tried was also done.
+`python -m tests.mcp.conformance_client URL`; the runner passes the rest in environment variables. Everything
+goes through a runtime and its dispatch line, as for a model. The simulated user approves every call, fills
+in forms with their defaults, and logs in when required. Exits with 0 if everything succeeded.
 
-`python -m tests.mcp.conformance_client --ready SOCKET` loads everything once and does each scenario in a
-process that is a copy of it, until its standard input ends: to load takes ten times as long as a scenario.
+`python -m tests.mcp.conformance_client --ready SOCKET` loads everything once and runs each scenario in a
+forked process until its standard input ends: loading takes ten times as long as a scenario.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ LOADED = (
     "toolfold.tools.file",
 )
 """What a scenario would load in the end."""
-MOST_LOGINS = 3
+MAX_LOGINS = 3
 """As often a person would follow the advice to log in, and no more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What the runner wants."""
+class ScenarioRequest:
+    """Parameters of a scenario from the runner."""
 
     url: str
     scenario: str
@@ -66,7 +65,7 @@ class Asked:
 
     @property
     def settings(self) -> Json:
-        """The configuration, as a person would have written it."""
+        """Return the server settings as a user would have written them."""
         oauth = {"client_metadata_url": DOCUMENT}
         if client := self.context.get("client_id"):
             oauth = {"client_id": client, "client_secret": self.context.get("client_secret", "")}
@@ -74,8 +73,8 @@ class Asked:
 
 
 def main() -> int:
-    """Do what the scenario needs, in a home of its own."""
-    asked = Asked(
+    """Run the scenario in a home directory of its own."""
+    asked = ScenarioRequest(
         sys.argv[-1],
         os.environ["MCP_CONFORMANCE_SCENARIO"],
         json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}"),
@@ -83,12 +82,12 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         home = {"TOOLFOLD_HOME": folder, "HOME": folder}
         config = load_config(project=Path(folder), env={**os.environ, **home}, overrides=asked.settings)
-        with open_runtime(config, approver=lambda _request: True, elicit=proposed) as runtime:
-            return asyncio.run(_Person(runtime, asked).work())
+        with open_runtime(config, approver=lambda _request: True, elicit=accept_form_defaults) as runtime:
+            return asyncio.run(_ScenarioRunner(runtime, asked).run())
 
 
-def be_ready(place: str) -> int:
-    """Do what is asked for at the socket, until nobody is left who could ask."""
+def serve_scenarios(place: str) -> int:
+    """Run the scenarios that arrive at the socket until standard input ends."""
     for name in LOADED:
         import_module(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
@@ -105,7 +104,7 @@ def be_ready(place: str) -> int:
 
 
 def _serve(caller: socket.socket) -> int:
-    """Be the client that the caller stands for: with its output, in its environment, as long as it lives."""
+    """Run a scenario for the caller, with its output streams and environment."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _, outputs, *_ = socket.recv_fds(caller, 1, 2)
     for own, given in zip((1, 2), outputs, strict=True):
@@ -126,55 +125,55 @@ def _serve(caller: socket.socket) -> int:
     return code
 
 
-def proposed(question: ElicitationRequest) -> Json:
-    """What a form proposes, and yes where it proposes nothing."""
+def accept_form_defaults(question: ElicitationRequest) -> Json:
+    """Return the defaults of a form, and True for fields without one."""
     return {
         each.name: True if each.default is None and each.kind == "switch" else each.default
         for each in question.fields
     }
 
 
-async def browse(address: str) -> str:
-    """A browser whose person is known to the issuer: it is sent on at once, and this is where to."""
+async def follow_redirects(address: str) -> str:
+    """Simulate a browser in which the user is already logged in at the issuer; return the redirect URL."""
     import httpx2
 
     async with httpx2.AsyncClient(follow_redirects=False, timeout=PATIENCE) as client:
         return str((await client.get(address)).headers["location"])
 
 
-class _Person:
-    """Uses the server as the scenario wants it used."""
+class _ScenarioRunner:
+    """Uses the server as the scenario requires."""
 
-    def __init__(self, runtime: Runtime, asked: Asked) -> None:
+    def __init__(self, runtime: Runtime, asked: ScenarioRequest) -> None:
         self._runtime, self._asked = runtime, asked
         self._logins = self._failures = 0
 
-    async def work(self) -> int:
-        """0 if everything went well."""
+    async def run(self) -> int:
+        """Run the scenario; return 0 on success."""
         while self._state.state == "login" and await self._log_in():
-            await self._begin_anew()
+            await self._restart()
         if self._state.state != "up":
             print(self._state)
             return 1
         self._session = self._runtime.session([f"mcp-{SERVER}"])
-        await _SCENARIOS.get(self._asked.scenario, _Person.call_each)(self)
+        await _SCENARIOS.get(self._asked.scenario, _ScenarioRunner.call_each)(self)
         return min(self._failures, 1)
 
-    async def look(self) -> None:
-        """Nothing more: the tools are listed."""
+    async def list_tools(self) -> None:
+        """Do nothing more: opening the runtime lists the tools."""
 
     async def call_each(self) -> None:
-        """Call each tool with as little as it takes."""
-        for offer in self._offers.values():
+        """Call each tool with minimal arguments."""
+        for offer in self._listed_tools.values():
             required = offer.input_schema.get("required", ())
             await self._call(offer.name, dict.fromkeys(required, "any"))
 
     async def add(self) -> None:
-        """Call a tool that wants numbers."""
+        """Call a tool with numeric arguments."""
         await self._call("add_numbers", {"a": 2, "b": 3})
 
-    async def call_as_told(self) -> None:
-        """Call what the runner says, with what it says."""
+    async def call_from_context(self) -> None:
+        """Call the tools with the arguments that the runner gives."""
         for call in self._asked.context["toolCalls"]:
             await self._call(call["name"], call["arguments"])
 
@@ -187,8 +186,8 @@ class _Person:
             await self._call("get_prompt", {"name": prompt["name"]})
 
     async def echo_schema(self) -> None:
-        """Give a tool's schema back as it was received."""
-        schema = self._offers["json_schema_2020_12_tool"].input_schema
+        """Send a tool's schema back as it was received."""
+        schema = self._listed_tools["json_schema_2020_12_tool"].input_schema
         await self._call("json_schema_echo", {"schema": schema})
 
     @property
@@ -196,12 +195,12 @@ class _Person:
         return self._runtime.mcp.states()[0]
 
     @property
-    def _offers(self) -> dict[str, ListedTool]:
+    def _listed_tools(self) -> dict[str, ListedTool]:
         listing = self._runtime.mcp.listing(SERVER)
         return {offer.name: offer for offer in listing.tools} if listing else {}
 
     async def _call(self, tool: str, args: Json) -> ToolResult:
-        """Call it as a model would; a person who is told to log in does, and has it called again."""
+        """Call a tool as a model would; log in and repeat the call if a login is required."""
         name = f"mcp_{SERVER}_{tool}"
         result = await self._session.call(name, args)
         while _wants_login(result) and await self._log_in():
@@ -211,20 +210,20 @@ class _Person:
         return result
 
     async def _log_in(self) -> bool:
-        """Whether the person could log in, and had not lost patience."""
+        """Return True if the login succeeded and the maximum number of logins is not reached."""
         self._logins += 1
-        if self._logins > MOST_LOGINS:
+        if self._logins > MAX_LOGINS:
             return False
         config = self._runtime.config
         settings, folder = config.mcp.servers[SERVER], config.paths.state_dir / "oauth"
         try:
-            await log_in(SERVER, settings, folder, environment=config.environment, open_url=browse)
+            await log_in(SERVER, settings, folder, environment=config.environment, open_url=follow_redirects)
         except ServerFailed as error:
             print(error)
             return False
         return True
 
-    async def _begin_anew(self) -> None:
+    async def _restart(self) -> None:
         try:
             await asyncio.to_thread(self._runtime.mcp.restart, SERVER)
         except ServerFailed as error:
@@ -235,16 +234,16 @@ def _wants_login(result: ToolResult) -> bool:
     return not result.ok and json.loads(result.text).get("kind") == "needs-login"
 
 
-_SCENARIOS: Mapping[str, Callable[[_Person], Awaitable[None]]] = {
-    "initialize": _Person.look,
-    "request-metadata": _Person.look,
-    "json-schema-ref-no-deref": _Person.look,
-    "tools_call": _Person.add,
-    "http-custom-headers": _Person.call_as_told,
-    "http-standard-headers": _Person.use_all,
-    "json-schema-2020-12-preservation": _Person.echo_schema,
+_SCENARIOS: Mapping[str, Callable[[_ScenarioRunner], Awaitable[None]]] = {
+    "initialize": _ScenarioRunner.list_tools,
+    "request-metadata": _ScenarioRunner.list_tools,
+    "json-schema-ref-no-deref": _ScenarioRunner.list_tools,
+    "tools_call": _ScenarioRunner.add,
+    "http-custom-headers": _ScenarioRunner.call_from_context,
+    "http-standard-headers": _ScenarioRunner.use_all,
+    "json-schema-2020-12-preservation": _ScenarioRunner.echo_schema,
 }
 
 
 if __name__ == "__main__":
-    sys.exit(be_ready(sys.argv[2]) if sys.argv[1] == "--ready" else main())
+    sys.exit(serve_scenarios(sys.argv[2]) if sys.argv[1] == "--ready" else main())

@@ -1,10 +1,9 @@
-"""A small MCP server over HTTP that does one thing wrong, on purpose. Standard library only.
+"""Small MCP server over HTTP with one deliberate fault. Standard library only.
 
     python fault_http.py [--fault NAME] [--port N]
 
-`/mcp` speaks Streamable HTTP with sessions, `/sse` the older transport. The tool is `echo`, which gives its
-`text` back. The fault shows when `echo` is called with the text `now`, or at the moment its name says. Prints
-the port it listens at.
+`/mcp` is Streamable HTTP with sessions, `/sse` the older transport. Its tool `echo` returns its `text`. The
+fault occurs when `echo` is called with the text `now`, or at the moment its name says. Prints its port.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ ECHO = {"name": "echo", "description": "Gives back the text it is given.", "inpu
 NOTICE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
 
 
-class FaultHttp(ThreadingHTTPServer):
-    """The server. `calls` counts the calls that it was given."""
+class FaultHttpServer(ThreadingHTTPServer):
+    """The server. `calls` counts the tool calls it received."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -51,8 +50,8 @@ class FaultHttp(ThreadingHTTPServer):
         self._clients.append(request)
         super().process_request(request, client_address)
 
-    def hang_up(self) -> None:
-        """As a process that ends does: nobody is served any more, over no connection."""
+    def close_connections(self) -> None:
+        """Close all connections and accept no more, like a process that exits."""
         self.closing.set()
         self.shutdown()
         self.server_close()
@@ -61,28 +60,28 @@ class FaultHttp(ThreadingHTTPServer):
                 client.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """Ignore clients that disconnect."""
 
 
 @contextlib.contextmanager
-def serving(fault: str = "", port: int = 0) -> Iterator[FaultHttp]:
-    """The server in a thread of this process."""
-    server = FaultHttp(fault, port)
+def serve_in_thread(fault: str = "", port: int = 0) -> Iterator[FaultHttpServer]:
+    """Run the server in a thread of this process."""
+    server = FaultHttpServer(fault, port)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
         yield server
     finally:
-        server.hang_up()
+        server.close_connections()
         thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: FaultHttp
+    server: FaultHttpServer
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class has that name
-        """Says nothing."""
+        """Log nothing."""
 
     def do_GET(self) -> None:
         if self.path.startswith("/sse"):
@@ -109,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self.server.fault.replace("-", "_")
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Streamable HTTP: the answer is the response."""
+        """Handle a message of Streamable HTTP: the response is in the HTTP response."""
         method, id_ = message.get("method"), message.get("id")
         if id_ is None:
             self.server.cancelled += method == "notifications/cancelled"
@@ -142,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def begin(self, status: int, kind: str, size: int | None, headers: dict[str, str] | None = None) -> None:
-        """The head of a response; without a size its end is the end of the connection."""
+        """Send the head of a response; without a size it ends when the connection is closed."""
         self.send_response(status)
         if kind:
             self.send_header("content-type", kind)
@@ -342,7 +341,7 @@ def main() -> None:
     options.add_argument("--fault", default="")
     options.add_argument("--port", type=int, default=0)
     given = options.parse_args()
-    server = FaultHttp(given.fault, given.port)
+    server = FaultHttpServer(given.fault, given.port)
     print(server.port, flush=True)
     server.serve_forever()
 

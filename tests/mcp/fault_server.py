@@ -1,13 +1,13 @@
-"""A small MCP server over stdio that does one thing wrong, on purpose. Standard library only: it starts fast.
+"""Small MCP server over stdio with one deliberate fault. Standard library only, so that it starts fast.
 
     python fault_server.py [--tools N] [--first NAME] [--revision 2025-11-25]
                            [--fault NAME] [--unless FILE] [--until FILE] [--diary FILE] [--resources N]
 
-The tools are `echo`, or what `--first` says, which gives its `text` back, and `tool_2` … `tool_N`. The fault
-shows when `echo` is called with the text `now`, or at the moment its name says; never where the file of
-`--unless` exists. What is slow takes until the file of `--until` exists. The diary has a line for each start,
-call, cancellation, ping and list of resources or prompts. With `--resources` it has as many resources, and
-one prompt.
+Its tools are `echo` (or the name given by `--first`), which returns its `text`, and `tool_2` … `tool_N`. The
+fault occurs when `echo` is called with the text `now`, or at the moment its name says, unless the file of
+`--unless` exists. Slow operations last until the file of `--until` exists. The diary gets a line for each
+start, call, cancellation, ping and list of resources or prompts. `--resources` sets the number of resources
+and adds one prompt.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ class Server:
         if self.fault == "escaped-grandchild":
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
         for line in sys.stdin.buffer:
-            self.hear(json.loads(line))
+            self.handle(json.loads(line))
         if self.fault == "deaf-to-closing":
             time.sleep(3600)
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def handle(self, message: dict[str, Any]) -> None:
         method, id_ = message.get("method"), message.get("id")
         if method == "initialize":
             self.initialize(id_)
@@ -191,7 +191,7 @@ class Server:
         answer(id_, text(str(os.getpid())))
 
     def do_hang(self, id_: Any, params: Any) -> None:
-        """Never answers this call, and hears everything else."""
+        """Never respond to this call, but handle everything else."""
 
     def do_hang_wholly(self, id_: Any, params: Any) -> None:
         time.sleep(3600)
@@ -320,7 +320,7 @@ class Server:
             if reply.get("id") == "back-1":
                 answer(id_, text(json.dumps(reply.get("result") or reply.get("error"))))
                 return
-            self.hear(reply)
+            self.handle(reply)
 
 
 def main() -> None:

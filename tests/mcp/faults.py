@@ -1,6 +1,6 @@
-"""The faults of servers, and what a client must answer to each: for the tests and for the table in the docs.
+"""Faults of servers and the expected error for each, for the tests and for docs/mcp-faults.md.
 
-Each fault is met by a supervised server of its own: one call that meets it, and one after it.
+Each fault is tested with a supervised server of its own: one call during which it occurs, and one after it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.mcp.fault_http import serving
+from tests.mcp.fault_http import serve_in_thread
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.redaction import Redaction
 from toolfold.sources.mcp.connection import ConnectionDeps
@@ -26,14 +26,14 @@ from toolfold.sources.mcp.supervisor import ServerSupervisor
 from toolfold.sources.mcp.tool_listing import Listing
 
 SERVER = Path(__file__).with_name("fault_server.py")
-LIMIT = 3.0
-"""How long a call may go without an answer that gets none."""
-PATIENT = 60.0
-"""The same for a call that gets one, on a machine that has much else to do."""
-Way = Literal["stdio", "http", "sse"]
+CALL_TIMEOUT_S = 3.0
+"""Timeout of a call that gets no response."""
+LONG_TIMEOUT_S = 60.0
+"""Timeout of a call that gets a response, on a busy machine."""
+TransportName = Literal["stdio", "http", "sse"]
 
 
-_AT_START = {
+_STARTUP_FAULTS = {
     "banner",
     "latin-banner",
     "deaf-to-news",
@@ -46,171 +46,294 @@ _AT_START = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong, and what is answered to the call that meets it and to the next."""
+    """One fault, and the expected results of the call during which it occurs and of the next one."""
 
     name: str
-    about: str
+    description: str
     answer: str
-    """The kind of the error, or what the tool says."""
-    then: str = "again"
-    way: Way = "stdio"
-    says: str = ""
-    """Words that the error must have, to be of use."""
-    connect: float = PATIENT
-    waits: float = 0.0
-    """How long it takes until anybody can know."""
-    limit: float = PATIENT
+    """The kind of the error, or the text that the tool returns."""
+    expected_next: str = "again"
+    transport: TransportName = "stdio"
+    expected_text: str = ""
+    """Text that the error message must contain."""
+    connect_timeout: float = LONG_TIMEOUT_S
+    min_seconds: float = 0.0
+    """Time after which the fault can be noticed at the earliest."""
+    call_timeout: float = LONG_TIMEOUT_S
 
     def __str__(self) -> str:
-        return f"{self.way}-{self.name}"
+        return f"{self.transport}-{self.name}"
 
     @property
-    def is_of_a_call(self) -> bool:
-        """Whether it shows in a call, of a server that is up by then."""
-        return self.then == "again" and self.name not in _AT_START
+    def occurs_during_call(self) -> bool:
+        """True if the fault occurs in a call, when the server is already connected."""
+        return self.expected_next == "again" and self.name not in _STARTUP_FAULTS
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """What was answered, and when."""
+class FaultResult:
+    """Results of the two calls, and the duration of the first."""
 
     answer: str
-    said: str
+    message: str
     seconds: float
-    then: str
-    then_said: str
+    next_answer: str
+    next_message: str
 
 
 UNKNOWN = "may or may not have taken effect"
 
 FAULTS = (
     # Before it is up.
-    Fault("missing", "the program is not there", "not-started", "not-started", says="Install it"),
-    Fault("crash-at-start", "ends at once", "not-started", "not-started", says="no database"),
-    Fault("silent-at-start", "never says a word", "not-started", "not-started", connect=1.0, waits=1.0),
-    Fault("crash-at-hello", "ends at the handshake", "not-started", "not-started", says="exit code 4"),
-    Fault("silent-at-hello", "hangs at the handshake", "not-started", "not-started", connect=1.0, waits=1.0),
-    Fault("crash-at-list", "ends when asked for its tools", "not-started", "not-started", says="exit code 5"),
+    Fault(
+        "missing", "the program is not installed", "not-started", "not-started", expected_text="Install it"
+    ),
+    Fault("crash-at-start", "exits at once", "not-started", "not-started", expected_text="no database"),
+    Fault(
+        "silent-at-start",
+        "never writes anything",
+        "not-started",
+        "not-started",
+        connect_timeout=1.0,
+        min_seconds=1.0,
+    ),
+    Fault(
+        "crash-at-hello",
+        "exits during initialization",
+        "not-started",
+        "not-started",
+        expected_text="exit code 4",
+    ),
+    Fault(
+        "silent-at-hello",
+        "hangs during initialization",
+        "not-started",
+        "not-started",
+        connect_timeout=1.0,
+        min_seconds=1.0,
+    ),
+    Fault(
+        "crash-at-list", "exits during tools/list", "not-started", "not-started", expected_text="exit code 5"
+    ),
     Fault(
         "silent-at-list",
-        "hangs when asked for its tools",
+        "hangs during tools/list",
         "not-started",
         "not-started",
-        connect=1.0,
-        waits=1.0,
+        connect_timeout=1.0,
+        min_seconds=1.0,
     ),
-    Fault("odd-revision", "speaks no known revision", "not-started", "not-started", says="protocol version"),
-    Fault("banner", "greets people on its output", "now"),
-    Fault("latin-banner", "greets them in another encoding", "now"),
-    Fault("deaf-to-news", "ignores methods that it does not know", "now", waits=3.0),
-    Fault("endless-list", "its list of tools has no end", "now"),
-    Fault("looping-list", "its list of tools comes back to its start", "now"),
-    Fault("same-name-twice", "two tools have one name", "now"),
+    Fault(
+        "odd-revision",
+        "reports an unknown protocol revision",
+        "not-started",
+        "not-started",
+        expected_text="protocol version",
+    ),
+    Fault("banner", "prints a banner on stdout", "now"),
+    Fault("latin-banner", "prints a banner that is not UTF-8", "now"),
+    Fault("deaf-to-news", "does not respond to unknown methods", "now", min_seconds=3.0),
+    Fault("endless-list", "its list of tools never ends", "now"),
+    Fault("looping-list", "its list of tools repeats a cursor", "now"),
+    Fault("same-name-twice", "two tools have the same name", "now"),
     Fault("nameless-tool", "a tool has no name", "now"),
     # During a call.
-    Fault("hang", "never answers this call", "no-answer", waits=LIMIT, limit=LIMIT, says=UNKNOWN),
-    Fault("hang-wholly", "hears nothing any more", "no-answer", waits=LIMIT, limit=LIMIT, says=UNKNOWN),
-    Fault("crash", "ends during the call", "lost", says="out of cheese"),
-    Fault("close-output", "closes its output and lives on", "lost", says=UNKNOWN),
-    Fault("broken-frame", "a message that is no JSON", "garbled", says=UNKNOWN),
-    Fault("half-a-frame", "half a message", "garbled", says=UNKNOWN),
     Fault(
-        "noise", "plain words instead of an answer", "no-answer", waits=LIMIT, limit=LIMIT, says="something"
+        "hang",
+        "never responds to the call",
+        "no-answer",
+        min_seconds=CALL_TIMEOUT_S,
+        call_timeout=CALL_TIMEOUT_S,
+        expected_text=UNKNOWN,
     ),
-    Fault("noise-then-answer", "plain words before the answer", "after the noise"),
-    Fault("bad-utf8", "bytes that are no text", "garbled", says=UNKNOWN),
-    Fault("bad-utf8-inside", "an answer with bytes that are no text", "caf\N{REPLACEMENT CHARACTER}"),
-    Fault("wrong-id", "an answer to what nobody asked", "garbled", says="nobody asked"),
-    Fault("no-result", "an answer without a result", "garbled", says=UNKNOWN),
-    Fault("wrong-shape", "a result of the wrong shape", "garbled", says=UNKNOWN),
-    Fault("error", "an error of its own", "rejected", says="the disk is full"),
-    Fault("is-error", "a result that says it failed", "no such city"),
-    Fault("twice", "two answers to one call", "first"),
-    Fault("huge", "20 MB at once", "too-large", says="Ask for less"),
-    Fault("huge-without-end", "400 MB at once", "too-large", says="Ask for less"),
+    Fault(
+        "hang-wholly",
+        "stops reading its input",
+        "no-answer",
+        min_seconds=CALL_TIMEOUT_S,
+        call_timeout=CALL_TIMEOUT_S,
+        expected_text=UNKNOWN,
+    ),
+    Fault("crash", "exits during the call", "lost", expected_text="out of cheese"),
+    Fault("close-output", "closes stdout and keeps running", "lost", expected_text=UNKNOWN),
+    Fault("broken-frame", "a message that is not JSON", "garbled", expected_text=UNKNOWN),
+    Fault("half-a-frame", "half a message", "garbled", expected_text=UNKNOWN),
+    Fault(
+        "noise",
+        "plain text instead of a response",
+        "no-answer",
+        min_seconds=CALL_TIMEOUT_S,
+        call_timeout=CALL_TIMEOUT_S,
+        expected_text="something",
+    ),
+    Fault("noise-then-answer", "plain text before the response", "after the noise"),
+    Fault("bad-utf8", "bytes that are not UTF-8", "garbled", expected_text=UNKNOWN),
+    Fault("bad-utf8-inside", "a response with bytes that are not UTF-8", "caf\N{REPLACEMENT CHARACTER}"),
+    Fault("wrong-id", "a response with an unknown id", "garbled", expected_text="unknown request id"),
+    Fault("no-result", "a response without a result", "garbled", expected_text=UNKNOWN),
+    Fault("wrong-shape", "a result that violates the schema", "garbled", expected_text=UNKNOWN),
+    Fault("error", "an error response", "rejected", expected_text="the disk is full"),
+    Fault("is-error", "a result with isError", "no such city"),
+    Fault("twice", "two responses to one call", "first"),
+    Fault("huge", "a message of 20 MB", "too-large", expected_text="Request less data"),
+    Fault("huge-without-end", "a message of 400 MB", "too-large", expected_text="Request less data"),
     Fault("flood", "50,000 notifications", "after the flood"),
-    Fault("flood-of-requests", "2,000 questions of its own", "after the flood"),
-    Fault("flood-of-words", "200,000 lines on its error output", "after the flood"),
-    Fault("asks-back", "a question that nobody is there to answer", "*"),
+    Fault("flood-of-requests", "2,000 requests to the client", "after the flood"),
+    Fault("flood-of-words", "200,000 lines on stderr", "after the flood"),
+    Fault("asks-back", "an elicitation request that no one can answer", "*"),
     # By an address.
-    Fault(
-        "refused", "nobody listens at the port", "not-started", "not-started", "http", "could not be reached"
-    ),
-    Fault("not-found", "HTTP 404 to everything", "not-started", "not-started", "http", "url"),
-    Fault("broken", "HTTP 500 to everything", "not-started", "not-started", "http", "HTTP 500"),
-    Fault("html", "web pages to everything", "not-started", "not-started", "http", "text/html"),
-    Fault("login", "HTTP 401 to everything", "needs-login", "needs-login", "http", "toolfold mcp login"),
+    Fault("refused", "connection refused", "not-started", "not-started", "http", "could not be reached"),
+    Fault("not-found", "HTTP 404 for every request", "not-started", "not-started", "http", "url"),
+    Fault("broken", "HTTP 500 for every request", "not-started", "not-started", "http", "HTTP 500"),
+    Fault("html", "HTML pages for every request", "not-started", "not-started", "http", "text/html"),
+    Fault("login", "HTTP 401 for every request", "needs-login", "needs-login", "http", "toolfold mcp login"),
     Fault(
         "elsewhere", "a redirect to another host", "not-started", "not-started", "http", "elsewhere.invalid"
     ),
-    Fault("silent", "accepts and says nothing", "not-started", "not-started", "http", connect=1.0, waits=1.0),
-    Fault("status-500", "HTTP 500", "lost", way="http", says=UNKNOWN),
     Fault(
-        "status-404", "HTTP 404 with an error of the protocol", "rejected", way="http", says="no such tool"
+        "silent",
+        "accepts connections but never responds",
+        "not-started",
+        "not-started",
+        "http",
+        connect_timeout=1.0,
+        min_seconds=1.0,
     ),
-    Fault("status-202", "HTTP 202 and no answer", "garbled", way="http", says=UNKNOWN),
+    Fault("status-500", "HTTP 500", "lost", transport="http", expected_text=UNKNOWN),
     Fault(
-        "hang-before-headers", "no response", "no-answer", way="http", waits=LIMIT, limit=LIMIT, says=UNKNOWN
+        "status-404",
+        "HTTP 404 with a JSON-RPC error",
+        "rejected",
+        transport="http",
+        expected_text="no such tool",
+    ),
+    Fault("status-202", "HTTP 202 without a response", "garbled", transport="http", expected_text=UNKNOWN),
+    Fault(
+        "hang-before-headers",
+        "no response",
+        "no-answer",
+        transport="http",
+        min_seconds=CALL_TIMEOUT_S,
+        call_timeout=CALL_TIMEOUT_S,
+        expected_text=UNKNOWN,
     ),
     Fault(
         "hang-in-body",
-        "half a response, then silence",
+        "half a response, then nothing",
         "no-answer",
-        way="http",
-        waits=LIMIT,
-        limit=LIMIT,
-        says=UNKNOWN,
+        transport="http",
+        min_seconds=CALL_TIMEOUT_S,
+        call_timeout=CALL_TIMEOUT_S,
+        expected_text=UNKNOWN,
     ),
-    Fault("cut-before-headers", "the connection ends", "lost", way="http", says=UNKNOWN),
-    Fault("cut-in-body", "the connection ends in the response", "lost", way="http", says=UNKNOWN),
-    Fault("wrong-content-type", "a web page", "garbled", way="http", says="text/html"),
-    Fault("broken-json", "a response that is no JSON", "garbled", way="http", says=UNKNOWN),
-    Fault("wrong-id", "an answer to what nobody asked", "garbled", way="http", says="nobody asked"),
-    Fault("wrong-shape", "a result of the wrong shape", "garbled", way="http", says=UNKNOWN),
-    Fault("packed", "a packed response that nobody wanted", "garbled", way="http", says=UNKNOWN),
-    Fault("huge-body", "200 MB in one response", "too-large", way="http", says="Ask for less"),
-    Fault("huge-event", "200 MB in one event", "too-large", way="http", says="Ask for less"),
-    Fault("stream", "a stream of events, as it should be", "streamed", way="http"),
-    Fault("stream-ends-early", "a stream that ends without the answer", "lost", way="http", says=UNKNOWN),
-    Fault("stream-of-garbage", "a stream of garbage", "garbled", way="http", says=UNKNOWN),
-    Fault("flood", "50,000 notifications", "after the flood", way="http"),
-    Fault("session-forgotten", "it has forgotten the session", "now", way="http"),
+    Fault("cut-before-headers", "the connection is closed", "lost", transport="http", expected_text=UNKNOWN),
+    Fault(
+        "cut-in-body",
+        "the connection is closed during the response",
+        "lost",
+        transport="http",
+        expected_text=UNKNOWN,
+    ),
+    Fault("wrong-content-type", "an HTML page", "garbled", transport="http", expected_text="text/html"),
+    Fault("broken-json", "a response that is not JSON", "garbled", transport="http", expected_text=UNKNOWN),
+    Fault(
+        "wrong-id",
+        "a response with an unknown id",
+        "garbled",
+        transport="http",
+        expected_text="unknown request id",
+    ),
+    Fault(
+        "wrong-shape", "a result that violates the schema", "garbled", transport="http", expected_text=UNKNOWN
+    ),
+    Fault(
+        "packed",
+        "a compressed response although none was accepted",
+        "garbled",
+        transport="http",
+        expected_text=UNKNOWN,
+    ),
+    Fault(
+        "huge-body",
+        "200 MB in one response",
+        "too-large",
+        transport="http",
+        expected_text="Request less data",
+    ),
+    Fault(
+        "huge-event", "200 MB in one event", "too-large", transport="http", expected_text="Request less data"
+    ),
+    Fault("stream", "a valid event stream", "streamed", transport="http"),
+    Fault(
+        "stream-ends-early",
+        "an event stream that ends without the response",
+        "lost",
+        transport="http",
+        expected_text=UNKNOWN,
+    ),
+    Fault(
+        "stream-of-garbage",
+        "an event stream of invalid data",
+        "garbled",
+        transport="http",
+        expected_text=UNKNOWN,
+    ),
+    Fault("flood", "50,000 notifications", "after the flood", transport="http"),
+    Fault("session-forgotten", "the session has expired", "now", transport="http"),
     # By the older transport.
+    Fault("refused", "connection refused", "not-started", "not-started", "sse", "could not be reached"),
+    Fault("broken", "HTTP 500 for every request", "not-started", "not-started", "sse", "500"),
+    Fault("login", "HTTP 401 for every request", "needs-login", "needs-login", "sse", "toolfold mcp login"),
+    Fault("html", "HTML pages for every request", "not-started", "not-started", "sse", "text/html"),
     Fault(
-        "refused", "nobody listens at the port", "not-started", "not-started", "sse", "could not be reached"
+        "no-endpoint",
+        "never sends the endpoint event",
+        "not-started",
+        "not-started",
+        "sse",
+        connect_timeout=1.0,
+        min_seconds=1.0,
     ),
-    Fault("broken", "HTTP 500 to everything", "not-started", "not-started", "sse", "500"),
-    Fault("login", "HTTP 401 to everything", "needs-login", "needs-login", "sse", "toolfold mcp login"),
-    Fault("html", "web pages to everything", "not-started", "not-started", "sse", "text/html"),
+    Fault("post-refused", "HTTP 500 for the call", "lost", transport="sse", expected_text=UNKNOWN),
     Fault(
-        "no-endpoint", "never says where to send", "not-started", "not-started", "sse", connect=1.0, waits=1.0
+        "stream-ends-early",
+        "the event stream ends without the response",
+        "lost",
+        transport="sse",
+        expected_text=UNKNOWN,
     ),
-    Fault("post-refused", "HTTP 500 to the call", "lost", way="sse", says=UNKNOWN),
-    Fault("stream-ends-early", "the stream ends without the answer", "lost", way="sse", says=UNKNOWN),
-    Fault("broken-json", "an event that is no JSON", "garbled", way="sse", says=UNKNOWN),
-    Fault("wrong-id", "an answer to what nobody asked", "garbled", way="sse", says="nobody asked"),
-    Fault("huge-event", "20 MB in one event", "too-large", way="sse", says="Ask for less"),
-    Fault("flood", "50,000 notifications", "after the flood", way="sse"),
+    Fault("broken-json", "an event that is not JSON", "garbled", transport="sse", expected_text=UNKNOWN),
+    Fault(
+        "wrong-id",
+        "a response with an unknown id",
+        "garbled",
+        transport="sse",
+        expected_text="unknown request id",
+    ),
+    Fault(
+        "huge-event", "20 MB in one event", "too-large", transport="sse", expected_text="Request less data"
+    ),
+    Fault("flood", "50,000 notifications", "after the flood", transport="sse"),
 )
 
 
-async def meet(fault: Fault, folder: Path, settings: McpServerSettings | None = None) -> Met:
-    """Meet a fault with a server of its own, and call once more."""
+async def run_fault(fault: Fault, folder: Path, settings: McpServerSettings | None = None) -> FaultResult:
+    """Call a server with this fault, and call it once more."""
     if settings is None:
-        with reachable(fault) as found:
-            return await meet(fault, folder, found)
-    async with supervised(settings, folder, name=fault.name) as server:
-        if fault.is_of_a_call:
-            await called(server, "before")
+        with serve_fault(fault) as found:
+            return await run_fault(fault, folder, found)
+    async with open_supervisor(settings, folder, name=fault.name) as server:
+        if fault.occurs_during_call:
+            await call_echo(server, "before")
         began = time.monotonic()
-        answer, said = await called(server, "now")
+        answer, said = await call_echo(server, "now")
         seconds = time.monotonic() - began
-        then, then_said = await called(server, "again")
-        return Met(answer, said, seconds, then, then_said)
+        then, then_said = await call_echo(server, "again")
+        return FaultResult(answer, said, seconds, then, then_said)
 
 
-async def called(server: ServerSupervisor, text: str) -> tuple[str, str]:
-    """What a call of `echo` gives: the words of the tool, or the kind and the words of the error."""
+async def call_echo(server: ServerSupervisor, text: str) -> tuple[str, str]:
+    """Call `echo`; return the tool's text twice, or the kind and the message of the error."""
     tool = "echo" if server.name != "endless-list" else "page_0"
     try:
         result = await server.call_tool(tool, {"text": text})
@@ -221,7 +344,7 @@ async def called(server: ServerSupervisor, text: str) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def supervised(
+async def open_supervisor(
     settings: McpServerSettings,
     folder: Path,
     *,
@@ -230,7 +353,7 @@ async def supervised(
     environment: Mapping[str, str] | None = None,
     secrets: Sequence[str] = (),
 ) -> AsyncIterator[ServerSupervisor]:
-    """A server under supervision, which ends with the block."""
+    """Open a supervisor for a server and close it at the end of the block."""
     known = dict(environment if environment is not None else os.environ)
 
     async def wiring(server: ServerSupervisor) -> ConnectionDeps:
@@ -250,43 +373,47 @@ async def supervised(
         await server.close()
 
 
-def stdio(fault: str = "", *words: str, **settings: Any) -> McpServerSettings:
-    """The settings of the fault server; `words` are more of its arguments."""
-    return parse_server_settings({**entry(fault, *words), "call_timeout_seconds": PATIENT, **settings})
+def stdio_settings(fault: str = "", *words: str, **settings: Any) -> McpServerSettings:
+    """Return the settings of the stdio fault server; `words` are additional arguments."""
+    return parse_server_settings(
+        {**server_entry(fault, *words), "call_timeout_seconds": LONG_TIMEOUT_S, **settings}
+    )
 
 
-def entry(fault: str = "", *words: str) -> dict[str, Any]:
-    """The fault server, as a configuration has it."""
+def server_entry(fault: str = "", *words: str) -> dict[str, Any]:
+    """Return the fault server as an entry of a configuration file."""
     if fault == "missing":
         return {"command": "a-program-that-nobody-has"}
     return {"command": sys.executable, "args": [str(SERVER), "--fault", fault, *words]}
 
 
-def at(url: str, way: Way, **settings: Any) -> McpServerSettings:
-    """The settings of a server at an address."""
-    return parse_server_settings({"url": url, "transport": way, "call_timeout_seconds": PATIENT, **settings})
+def http_settings(url: str, way: TransportName, **settings: Any) -> McpServerSettings:
+    """Return the settings of a server at a URL."""
+    return parse_server_settings(
+        {"url": url, "transport": way, "call_timeout_seconds": LONG_TIMEOUT_S, **settings}
+    )
 
 
-def reachable(fault: Fault) -> AbstractContextManager[McpServerSettings]:
-    """The settings of a server with this fault, which runs as long as they are used."""
-    return _reachable(fault)
+def serve_fault(fault: Fault) -> AbstractContextManager[McpServerSettings]:
+    """Run a server with this fault and return its settings."""
+    return _serve_fault(fault)
 
 
 @contextlib.contextmanager
-def _reachable(fault: Fault) -> Iterator[McpServerSettings]:
-    limit = {"connect_timeout_seconds": fault.connect, "call_timeout_seconds": fault.limit}
-    if fault.way == "stdio":
-        yield stdio(fault.name, **limit)
+def _serve_fault(fault: Fault) -> Iterator[McpServerSettings]:
+    limit = {"connect_timeout_seconds": fault.connect_timeout, "call_timeout_seconds": fault.call_timeout}
+    if fault.transport == "stdio":
+        yield stdio_settings(fault.name, **limit)
     elif fault.name == "refused":
-        path = "sse" if fault.way == "sse" else "mcp"
-        yield at(f"http://127.0.0.1:{free_port()}/{path}", fault.way, **limit)
+        path = "sse" if fault.transport == "sse" else "mcp"
+        yield http_settings(f"http://127.0.0.1:{free_port()}/{path}", fault.transport, **limit)
     else:
-        with serving(fault.name) as server:
-            yield at(server.url(fault.way), fault.way, **limit)
+        with serve_in_thread(fault.name) as server:
+            yield http_settings(server.url(fault.transport), fault.transport, **limit)
 
 
 def free_port() -> int:
-    """A port that nobody listens at just now."""
+    """Return a port that is not in use."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,10 +1,10 @@
-"""An MCP server over stdio that answers each list request with what a JSON file says.
+"""MCP server over stdio that answers list requests with the contents of a JSON file.
 
     python listing_server.py FILE
 
-FILE holds an object: method → result, or method → a list of results, one per page. `initialize` is answered
-with the entry of that name merged over a usual answer. A call of any tool answers with its arguments and is
-followed by notifications that the lists of resources and prompts have changed.
+FILE holds an object: method → result, or method → a list of results, one per page. The entry `initialize` is
+merged over the default result. A call of any tool returns its arguments and is followed by notifications
+that the lists of resources and prompts have changed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 CAPABILITIES = {"tools": {"listChanged": True}, "resources": {}, "prompts": {}}
 
 
-def usual(revision: str) -> dict[str, Any]:
+def default_initialize_result(revision: str) -> dict[str, Any]:
     return {
         "protocolVersion": revision,
         "capabilities": CAPABILITIES,
@@ -25,10 +25,10 @@ def usual(revision: str) -> dict[str, Any]:
     }
 
 
-def result_of(results: dict[str, Any], message: dict[str, Any]) -> Any:
+def find_result(results: dict[str, Any], message: dict[str, Any]) -> Any:
     method, params = message["method"], message.get("params") or {}
     if method == "initialize":
-        return {**usual(params["protocolVersion"]), **results.get("initialize", {})}
+        return {**default_initialize_result(params["protocolVersion"]), **results.get("initialize", {})}
     if method == "tools/call":
         return {"content": [{"type": "text", "text": json.dumps(params.get("arguments") or {})}]}
     if method == "ping":
@@ -44,7 +44,7 @@ def main() -> None:
         if "id" not in message or "method" not in message:
             continue
         answer = {"jsonrpc": "2.0", "id": message["id"]}
-        found = result_of(json.loads(file.read_text()), message)
+        found = find_result(json.loads(file.read_text()), message)
         if found is None:
             answer["error"] = {"code": -32601, "message": "no such method"}
         else:

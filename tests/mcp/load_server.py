@@ -1,10 +1,10 @@
-"""An MCP server that answers calls in ways that are expensive to read. Standard library only.
+"""MCP server whose responses are expensive to read. Standard library only.
 
     python load_server.py            over standard input and output
     python load_server.py --port N   over Streamable HTTP, on loopback
 
 Its tool `load` takes `kind`, one of RESULTS, LINES or (over HTTP) BODIES, and `scale`, which multiplies the
-number of items. Every answer is below ten megabytes at the scale of 1. Any other kind is given back as text.
+number of items. Every response is below ten megabytes at a scale of 1. Any other kind is returned as text.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ LINES: dict[str, Callable[[int], str]] = {
 """Kind → a line that comes again and again before the answer, 9 MB at the scale of 1."""
 
 
-def lines_of(kind: str, scale: float) -> Iterator[bytes]:
-    """The lines of a kind, in pieces of bounded size."""
+def generate_lines(kind: str, scale: float) -> Iterator[bytes]:
+    """Yield the lines of a kind, in chunks of limited size."""
     left, number = 9_000_000 * scale, 0
     while left > 0:
         count = SLICE // (len(LINES[kind](number)) + 1)
@@ -101,8 +101,8 @@ def lines_of(kind: str, scale: float) -> Iterator[bytes]:
         yield piece
 
 
-def reply(message: dict[str, Any]) -> bytes | None:
-    """The answer to everything but the expensive kinds of a call."""
+def respond(message: dict[str, Any]) -> bytes | None:
+    """Return the response to everything but the expensive kinds of a call."""
     method, params = message.get("method", ""), message.get("params") or {}
     if message.get("id") is None:
         return None
@@ -130,9 +130,9 @@ def over_stdio() -> None:
         message = json.loads(line)
         arguments = (message.get("params") or {}).get("arguments") or {}
         if message.get("method") == "tools/call" and arguments.get("kind") in LINES:
-            for piece in lines_of(arguments["kind"], arguments.get("scale", 1)):
+            for piece in generate_lines(arguments["kind"], arguments.get("scale", 1)):
                 output.write(piece)
-        if (answer := reply(message)) is not None:
+        if (answer := respond(message)) is not None:
             output.write(answer + b"\n")
             output.flush()
 
@@ -145,8 +145,8 @@ def event(answer: bytes) -> bytes:
     return b"event: message\ndata: " + answer + b"\n\n"
 
 
-def in_pieces(item: bytes, count: float) -> Iterator[bytes]:
-    """The item so many times, in pieces of bounded size."""
+def repeat_in_pieces(item: bytes, count: float) -> Iterator[bytes]:
+    """Yield the item the given number of times, in chunks of limited size."""
     each = max(1, SLICE // len(item))
     for start in range(0, int(count), each):
         yield item * min(each, int(count) - start)
@@ -154,23 +154,29 @@ def in_pieces(item: bytes, count: float) -> Iterator[bytes]:
 
 _JSON, _EVENTS = "application/json", "text/event-stream"
 BODIES: dict[str, tuple[str, Callable[[bytes, float], Iterator[bytes]]]] = {
-    "chunks": (_JSON, lambda answer, n: iter([*in_pieces(chunk(b" "), 2_000_000 * n), chunk(answer)])),
-    "event chunks": (_EVENTS, lambda answer, n: iter([*in_pieces(chunk(b":"), 2_000_000 * n)])),
+    "chunks": (_JSON, lambda answer, n: iter([*repeat_in_pieces(chunk(b" "), 2_000_000 * n), chunk(answer)])),
+    "event chunks": (_EVENTS, lambda answer, n: iter([*repeat_in_pieces(chunk(b":"), 2_000_000 * n)])),
     "comments": (
         _EVENTS,
-        lambda answer, n: (chunk(each) for each in (*in_pieces(b":\n\n", 3_000_000 * n), event(answer))),
+        lambda answer, n: (
+            chunk(each) for each in (*repeat_in_pieces(b":\n\n", 3_000_000 * n), event(answer))
+        ),
     ),
     "blank events": (
         _EVENTS,
-        lambda answer, n: (chunk(each) for each in (*in_pieces(b"\n", 9_000_000 * n), event(answer))),
+        lambda answer, n: (chunk(each) for each in (*repeat_in_pieces(b"\n", 9_000_000 * n), event(answer))),
     ),
     "tiny events": (
         _EVENTS,
-        lambda answer, n: (chunk(each) for each in (*in_pieces(b"data:\n\n", 1_300_000 * n), event(answer))),
+        lambda answer, n: (
+            chunk(each) for each in (*repeat_in_pieces(b"data:\n\n", 1_300_000 * n), event(answer))
+        ),
     ),
     "event lines": (
         _EVENTS,
-        lambda answer, n: (chunk(each) for each in (*in_pieces(b"data:\n", 1_500_000 * n), event(answer))),
+        lambda answer, n: (
+            chunk(each) for each in (*repeat_in_pieces(b"data:\n", 1_500_000 * n), event(answer))
+        ),
     ),
     "event lists": (
         _EVENTS,
@@ -197,7 +203,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         message = json.loads(self.rfile.read(int(self.headers["content-length"])))
         arguments = (message.get("params") or {}).get("arguments") or {}
         kind, scale = str(arguments.get("kind")), arguments.get("scale", 1)
-        answer = reply(message)
+        answer = respond(message)
         if message.get("method") == "tools/call" and kind == "headers":
             self.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"a:b\r\n" * int(1_000_000 * scale))
         elif message.get("method") == "tools/call" and kind in BODIES:
@@ -228,7 +234,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
     daemon_threads = True
 
     def handle_error(self, *_: object) -> None:
-        """Clients that refuse to read on are expected."""
+        """Ignore clients that stop reading, which is expected."""
 
 
 def main() -> None:

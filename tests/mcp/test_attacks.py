@@ -1,4 +1,4 @@
-"""Servers and projects that mean harm: what they try, and that it comes to nothing."""
+"""Malicious servers and projects: their attacks have no effect."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_combined_server_and_tool_name_is_never_a_bridge_tool(server: str, tool:
 
 
 class FrozenTime:
-    """A clock that stands still."""
+    """A clock that does not advance."""
 
     def monotonic(self) -> float:
         return 1_000.0
@@ -128,7 +128,7 @@ def test_dropped_requests_are_logged_as_requests_and_parsed_once(monkeypatch: py
         count_accepted(NotificationLimiter(notes.append), asked, count)
         == notification_limiter.MAX_REQUESTS_PER_SECOND
     )
-    assert notes == ["(more than 2,000 requests a second: the rest is dropped)"]
+    assert notes == ["(more than 2,000 requests per second: the rest is dropped)"]
     assert len(parsed) == count
 
 
@@ -253,7 +253,7 @@ def test_injection_at_the_split_of_a_long_text_is_marked(before: int) -> None:
 def test_end_of_a_very_long_text_is_scanned_and_its_middle_labelled_unscanned() -> None:
     told = mark_injections("A note of the day. " * 20_000 + ORDER)
     assert "no instruction" in told[-1_000:]
-    assert "not looked through" in told
+    assert "not scanned" in told
 
 
 def test_tool_definition_above_the_scan_limit_is_left_out() -> None:

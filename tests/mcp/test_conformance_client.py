@@ -1,4 +1,4 @@
-"""The official conformance runner against our client: every scenario that a revision requires."""
+"""The official conformance runner against the client: every scenario that a revision requires."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from pathlib import Path
 import pytest
 
 from tests.mcp import servers
-from tests.mcp.conformance import SCORED, UNSCORED, Outcome, ready_client, run, section, written
+from tests.mcp.conformance import (
+    SCORED,
+    UNSCORED,
+    Outcome,
+    render_section,
+    replace_section,
+    run,
+    start_client,
+)
 
 CASES = [(revision, scenario) for revision, scenarios in SCORED.items() for scenario in scenarios]
 
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[str]:
-    with ready_client() as command:
+    with start_client() as command:
         yield command
 
 
@@ -25,13 +33,13 @@ def client() -> Iterator[str]:
 def test_client_passes_the_conformance_scenario(
     client: str, revision: str, scenario: str, tmp_path: Path
 ) -> None:
-    outcome = run(servers.conformance(), client, revision, scenario, tmp_path)
-    assert outcome.is_good, f"{outcome.problems or outcome.ended}\n{outcome.said[-4_000:]}"
+    outcome = run(servers.conformance_command(), client, revision, scenario, tmp_path)
+    assert outcome.is_passed, f"{outcome.problems or outcome.ended}\n{outcome.said[-4_000:]}"
 
 
 @pytest.mark.parametrize("revision", SCORED)
 def test_all_scenarios_of_the_runner_are_covered(revision: str) -> None:
-    package = Path(servers.conformance()[1]).parents[1]
+    package = Path(servers.conformance_command()[1]).parents[1]
     required = (package / f"requirements/{revision}.yaml").read_text()
     _, _, ours = required.partition("\nclient:\n")
     scored, _, others = ours.partition("\nnot_scored:\n")
@@ -42,9 +50,9 @@ def test_all_scenarios_of_the_runner_are_covered(revision: str) -> None:
 
 def test_docs_page_lists_failing_scenarios_with_reasons() -> None:
     good = [_outcome(*case, checks={"SUCCESS": 2, "INFO": 1}) for case in CASES]
-    assert "No scored scenario fails." in section(good)
+    assert "No scored scenario fails." in render_section(good)
     failed = _outcome(*CASES[0], checks={"SUCCESS": 1, "FAILURE": 1}, problems=("greeting: was rude",))
-    page = section([failed, *good[1:]])
+    page = render_section([failed, *good[1:]])
     assert f"* `{failed.scenario}` at {failed.revision}: greeting: was rude" in page
     assert f"| `{failed.scenario}` | fails, 1 of 2 |" in page
     assert f"| {failed.revision} | 17 of 18 | 35 of 36 | 0 |" in page
@@ -56,7 +64,7 @@ def test_docs_page_lists_failing_scenarios_with_reasons() -> None:
     ids=["nothing was checked", "only looked at", "a warning", "the client gave up"],
 )
 def test_scenario_without_clean_success_is_not_passed(checks: dict[str, int], ended: int) -> None:
-    assert not _outcome("2026-07-28", "tools_call", checks=checks, ended=ended).is_good
+    assert not _outcome("2026-07-28", "tools_call", checks=checks, ended=ended).is_passed
 
 
 def _outcome(
@@ -68,5 +76,6 @@ def _outcome(
 def test_docs_page_update_keeps_other_sections() -> None:
     page = "# A\n\n## As a client\n\nold\n\n## As a server\n\nkept\n"
     assert (
-        written(page, "## As a client\n\nnew\n") == "# A\n\n## As a client\n\nnew\n\n## As a server\n\nkept\n"
+        replace_section(page, "## As a client\n\nnew\n")
+        == "# A\n\n## As a client\n\nnew\n\n## As a server\n\nkept\n"
     )

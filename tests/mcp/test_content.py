@@ -1,4 +1,4 @@
-"""Whatever a server answers, the model is told all of it, in a form it can take."""
+"""Every result of a server is converted completely to content that a model accepts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import Opened
-from tests.mcp.servers import PATIENCE, stdio
+from tests.mcp.servers import PATIENCE, stdio_command
 from toolfold.model import Content, Json, Media
 from toolfold.providers import DIALECTS
 from toolfold.results import render
@@ -197,7 +197,7 @@ def test_audio_type_is_detected_from_its_content() -> None:
 def test_undecodable_data_is_reported(data: Any) -> None:
     content = read({"type": "image", "data": data, "mimeType": "image/png"})
     assert content.blocks == ()
-    assert "cannot be read" in content.value
+    assert "unreadable" in content.value
 
 
 def test_base64_with_line_breaks_is_decoded() -> None:
@@ -235,7 +235,7 @@ def test_embedded_blob_is_converted_by_its_type() -> None:
 
 
 def test_undecodable_text_resource_is_reported() -> None:
-    assert "cannot be read" in read(resource(blob="?", mimeType="text/plain")).value
+    assert "unreadable" in read(resource(blob="?", mimeType="text/plain")).value
 
 
 def test_resource_link_is_described() -> None:
@@ -246,8 +246,8 @@ def test_resource_link_is_described() -> None:
         "title": "Accounts",
         "mimeType": "text/csv",
     }
-    assert read(link).value == "(a resource to read, db://a, text/csv: Accounts)"
-    assert read({"type": "resource_link", "uri": "db://a"}).value == "(a resource to read, db://a)"
+    assert read(link).value == "(resource link, db://a, text/csv: Accounts)"
+    assert read({"type": "resource_link", "uri": "db://a"}).value == "(resource link, db://a)"
 
 
 def test_block_of_unknown_type_is_reported() -> None:
@@ -362,7 +362,7 @@ def test_sdk_model_and_plain_mapping_give_the_same_content() -> None:
 
 @pytest.fixture
 def session(opened: Opened, tmp_path: Path) -> Session:
-    command = stdio("everything", tmp_path)
+    command = stdio_command("everything", tmp_path)
     runtime = opened({"mcp": {"servers": {"everything": command.entry}}})
     runtime.mcp.settle(PATIENCE)
     return runtime.session()
@@ -377,7 +377,7 @@ def test_images_structured_values_and_resources_of_a_server_reach_the_model(sess
     weather = session.call_sync("mcp__everything__get-structured-content", {"location": "Chicago"})
     assert set(json.loads(weather.text)) == {"temperature", "conditions", "humidity"}
     linked = session.call_sync("mcp_everything_get-resource-links", {"count": 1})
-    assert "a resource to read, demo://resource/dynamic/" in linked.text
+    assert "resource link, demo://resource/dynamic/" in linked.text
     read = session.call_sync("mcp_everything_read_resource", {"uri": "demo://resource/dynamic/text/1"})
     assert "plaintext resource" in read.text
     prompt = session.call_sync(

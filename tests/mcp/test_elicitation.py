@@ -1,4 +1,4 @@
-"""What a real server asks of people and of the model, and what it is told."""
+"""Elicitation and sampling requests of a server, and the responses it gets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECRET = "correct horse battery staple"
 
 
 class Asking:
-    """A person who answers each question with the next of the answers, and keeps what was asked."""
+    """Callback that gives the next of its answers to each request and records the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.asked = list(answers), list[ElicitationRequest]()
@@ -51,7 +51,7 @@ class Asking:
 async def told(
     people: InteractionCallbacks, tool: str, settings: Mapping[str, Any] | None = None, **args: Any
 ) -> Any:
-    """What a server that asks in this way is told, over a real connection."""
+    """Call a tool that sends a request to the client, over a real connection; return the response it got."""
     return (await all_told(people, [(tool, args)], settings))[0]
 
 
@@ -81,7 +81,7 @@ async def all_told(
 
 
 def asking_server() -> MCPServer:
-    """A server whose tools ask, and answer with what they were told."""
+    """Server whose tools send requests to the client and return the response."""
     server = MCPServer("asking")
 
     async def outcome(asking: Any) -> dict[str, Any]:
@@ -280,8 +280,8 @@ async def test_deceptive_url_is_refused(url: str) -> None:
     ("url", "host", "warning"),
     [
         ("http://example.com/", "example.com", "not encrypted"),
-        ("https://b\u00fccher.example/", "xn--bcher-kva.example", "plain letters"),
-        ("https://xn--80ak6aa92e.com/", "xn--80ak6aa92e.com", "plain letters"),
+        ("https://b\u00fccher.example/", "xn--bcher-kva.example", "non-ASCII characters"),
+        ("https://xn--80ak6aa92e.com/", "xn--80ak6aa92e.com", "non-ASCII characters"),
         ("http://127.0.0.1:8080/", "127.0.0.1", ""),
     ],
 )
@@ -504,7 +504,7 @@ async def test_failing_sampler_gives_an_error_without_details() -> None:
         answer = await told(
             InteractionCallbacks(sampler=sampler), "think", {"sampling": "allow"}, text="hello"
         )
-        assert answer == {"error": "The model gave no answer.", "code": -32603}
+        assert answer == {"error": "The model gave no response.", "code": -32603}
 
 
 async def test_sampling_with_tools_or_too_much_text_is_refused() -> None:

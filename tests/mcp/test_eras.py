@@ -1,4 +1,4 @@
-"""What servers of either era may leave out or ask for in the middle of things, and the client that copes."""
+"""Servers of old and new revisions that omit optional fields or require a login during a call."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _with(opened: Opened, server: Json) -> Runtime:
 
 
 def _log_in(opened: Opened, url: str, token_endpoint: str) -> None:
-    """As if a person had logged in before."""
+    """Store a login, as if the user had logged in before."""
     folder = opened().config.paths.state_dir / "oauth"
     LoginStore(folder).save(
         Login(
@@ -112,7 +112,7 @@ def _called(runtime: Runtime, tool: str) -> Any:
 
 
 class Locked(BaseHTTPRequestHandler):
-    """A server of the older era, over both transports, that takes some tokens and not others."""
+    """A server of an older revision, over both HTTP transports, that accepts only some tokens."""
 
     protocol_version = "HTTP/1.1"
     url: str

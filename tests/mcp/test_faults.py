@@ -1,4 +1,4 @@
-"""Every fault of a server gets an answer that names it, and the next call works or says what to do."""
+"""Every fault of a server gives an error that names it, and the next call works or gives advice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mcp.faults import FAULTS, Fault, meet
+from tests.mcp.faults import FAULTS, Fault, run_fault
 
 PATIENCE = 120.0
 
@@ -15,12 +15,14 @@ PATIENCE = 120.0
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 async def test_fault_gives_the_expected_error_and_the_next_call_works(fault: Fault, tmp_path: Path) -> None:
     async with asyncio.timeout(PATIENCE):
-        met = await meet(fault, tmp_path)
+        met = await run_fault(fault, tmp_path)
     assert fault.answer in (met.answer, "*"), met
-    assert fault.says in met.said
-    assert met.then == fault.then, met
-    if met.then != "again":
-        assert "`" in met.then_said or "Install" in met.then_said or "url" in met.then_said, met  # what to do
+    assert fault.expected_text in met.message
+    assert met.next_answer == fault.expected_next, met
+    if met.next_answer != "again":
+        assert "`" in met.next_message or "Install" in met.next_message or "url" in met.next_message, (
+            met
+        )  # what to do
 
 
 def test_there_are_enough_distinct_faults() -> None:

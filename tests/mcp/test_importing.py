@@ -1,4 +1,4 @@
-"""Servers out of the files of other programs, written as those programs write them."""
+"""Import of servers from the configuration files of other clients, in their own formats."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.config.servers import McpServerSettings, parse_server_settings
-from toolfold.connecting import section_of
+from toolfold.connecting import servers_key
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp.importing import (
     CLIENTS,
@@ -51,7 +51,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-def answer(
+def import_text(
     folder: Path, client: ClientName, text: str, name: str = "mcp.json", scope: FileScope = "user"
 ) -> ImportResult:
     file = folder / name
@@ -59,22 +59,22 @@ def answer(
     return read_client_file(ClientConfigFile(client, scope, file), home=folder / "home", project=folder)
 
 
-def servers(told: ImportResult) -> dict[str, Any]:
-    assert not told.problem
-    return {each.name: each.settings for each in told.servers}
+def servers(result: ImportResult) -> dict[str, Any]:
+    assert not result.problem
+    return {each.name: each.settings for each in result.servers}
 
 
-def one(
+def import_entry(
     folder: Path, client: ClientName, entry: dict[str, Any], scope: FileScope = "user", **more: Any
 ) -> ImportedServer:
     key = "servers" if client == "vscode" else "mcpServers"
-    told = answer(folder, client, json.dumps({key: {"it": entry}, **more}), scope=scope)
-    assert told.rejected == ()
-    return told.servers[0]
+    result = import_text(folder, client, json.dumps({key: {"it": entry}, **more}), scope=scope)
+    assert result.rejected == ()
+    return result.servers[0]
 
 
-def test_claude_desktops_servers_are_read(tmp_path: Path) -> None:
-    told = answer(
+def test_claude_desktop_servers_are_read(tmp_path: Path) -> None:
+    result = import_text(
         tmp_path,
         "claude-desktop",
         """{"globalShortcut": "", "mcpServers": {
@@ -82,7 +82,7 @@ def test_claude_desktops_servers_are_read(tmp_path: Path) -> None:
                            "args": ["-y", "@modelcontextprotocol/server-filesystem", "/data"]},
             "github": {"command": "docker", "args": ["run", "-i"], "env": {"PAT": "secret-value"}}}}""",
     )
-    assert servers(told) == {
+    assert servers(result) == {
         "filesystem": {
             "command": "npx",
             "args": ["-y", "@modelcontextprotocol/server-filesystem", "/data"],
@@ -91,7 +91,7 @@ def test_claude_desktops_servers_are_read(tmp_path: Path) -> None:
     }
 
 
-def test_claude_code_keeps_servers_for_everywhere_and_for_a_project(tmp_path: Path) -> None:
+def test_claude_code_user_and_project_servers_are_read(tmp_path: Path) -> None:
     text = json.dumps(
         {
             "history": ["anything"],
@@ -108,16 +108,16 @@ def test_claude_code_keeps_servers_for_everywhere_and_for_a_project(tmp_path: Pa
             },
         }
     )
-    told = answer(tmp_path, "claude-code", text, ".claude.json")
-    assert servers(told) == {
+    result = import_text(tmp_path, "claude-code", text, ".claude.json")
+    assert servers(result) == {
         "web": {"url": "https://x.example/mcp", "headers": {"X-Key": "${KEY:-none}"}},
         "off": {"command": "off", "enabled": False},
         "here": {"command": "${HOME}/bin/run", "call_timeout_seconds": 5.0, "cwd": str(tmp_path)},
     }
-    assert told.remarks == ("it also keeps servers for 1 other project; import those from their folders",)
+    assert result.remarks == ("it also has servers for 1 other project; run the import in their directories",)
 
 
-def test_a_login_registered_by_hand_is_taken_over(tmp_path: Path) -> None:
+def test_oauth_client_settings_are_imported(tmp_path: Path) -> None:
     entry = {
         "type": "http",
         "url": "https://x.example/mcp",
@@ -128,24 +128,24 @@ def test_a_login_registered_by_hand_is_taken_over(tmp_path: Path) -> None:
             "authServerMetadataUrl": "https://y",
         },
     }
-    found = one(tmp_path, "claude-code", entry)
+    found = import_entry(tmp_path, "claude-code", entry)
     assert found.settings["oauth"] == {"client_id": "me", "scopes": ["read", "write"], "redirect_port": 8080}
     assert found.remarks == ("oauth.authServerMetadataUrl has no counterpart and is left out",)
     entry = {"url": "https://x.example", "auth": {"CLIENT_ID": "me", "CLIENT_SECRET": "${env:SECRET}"}}
-    assert one(tmp_path, "cursor", entry).settings["oauth"] == {
+    assert import_entry(tmp_path, "cursor", entry).settings["oauth"] == {
         "client_id": "me",
         "client_secret": "${SECRET}",
     }
 
 
-def test_cursors_variables_become_ours(tmp_path: Path) -> None:
+def test_cursor_variables_are_translated(tmp_path: Path) -> None:
     entry = {
         "command": "${userHome}/bin/server",
         "args": ["${workspaceFolder}/data", "${workspaceFolderBasename}", "a${/}b"],
         "env": {"TOKEN": "${env:MY_TOKEN}"},
         "envFile": "${workspaceFolder}/.env",
     }
-    found = one(tmp_path, "cursor", entry, scope="project")
+    found = import_entry(tmp_path, "cursor", entry, scope="project")
     assert found.settings == {
         "command": f"{tmp_path}/home/bin/server",
         "args": [f"{tmp_path}/data", tmp_path.name, "a/b"],
@@ -156,16 +156,16 @@ def test_cursors_variables_become_ours(tmp_path: Path) -> None:
     assert ".env" in found.remarks[0]
 
 
-def test_a_server_of_a_workspace_is_refused_where_there_is_none(tmp_path: Path) -> None:
-    told = answer(
+def test_workspace_variable_without_a_project_is_rejected(tmp_path: Path) -> None:
+    result = import_text(
         tmp_path, "cursor", '{"mcpServers": {"it": {"command": "x", "args": ["${workspaceFolder}"]}}}'
     )
-    assert told.servers == ()
-    assert told.rejected[0].reason == "it uses ${workspaceFolder}, and belongs to no project"
+    assert result.servers == ()
+    assert result.rejected[0].reason == "it uses ${workspaceFolder} but belongs to no project"
 
 
-def test_vscodes_comments_and_inputs_are_understood(tmp_path: Path) -> None:
-    told = answer(
+def test_vscode_comments_and_inputs_are_read(tmp_path: Path) -> None:
+    result = import_text(
         tmp_path,
         "vscode",
         """{
@@ -182,32 +182,32 @@ def test_vscodes_comments_and_inputs_are_understood(tmp_path: Path) -> None:
           },
         }""",
     )
-    assert servers(told) == {
+    assert servers(result) == {
         "gh": {"url": "https://gh.example/mcp", "headers": {"Authorization": "Bearer ${GH_TOKEN}"}},
         "db": {"command": "db // no comment", "env": {"REGION": "${REGION:-eu}", "N": "3"}},
     }
-    remarks = {each.name: each.remarks for each in told.servers}
+    remarks = {each.name: each.remarks for each in result.servers}
     assert remarks["gh"] == ("the editor asks for 'gh-token' (GitHub token): set the variable GH_TOKEN",)
     assert "sandbox" in remarks["db"][1]
-    whys = {each.name: each.reason for each in told.rejected}
+    whys = {each.name: each.reason for each in result.rejected}
     assert whys["socket"] == "a url begins with http:// or https://"
     assert "${command:pick}" in whys["odd"]
 
 
-def test_vscodes_older_settings_are_read_too(tmp_path: Path) -> None:
+def test_older_vscode_settings_are_read(tmp_path: Path) -> None:
     text = '{"editor.fontSize": 12, "mcp": {"servers": {"it": {"command": "x"}}}}'
-    assert servers(answer(tmp_path, "vscode", text, "settings.json")) == {"it": {"command": "x"}}
-    assert servers(answer(tmp_path, "vscode", '{"editor.fontSize": 12}', "settings.json")) == {}
+    assert servers(import_text(tmp_path, "vscode", text, "settings.json")) == {"it": {"command": "x"}}
+    assert servers(import_text(tmp_path, "vscode", '{"editor.fontSize": 12}', "settings.json")) == {}
 
 
-def test_windsurfs_names_become_ours(tmp_path: Path) -> None:
+def test_windsurf_keys_are_translated(tmp_path: Path) -> None:
     entry = {
         "serverUrl": "https://x.example/sse",
         "headers": {"Authorization": "Bearer ${env:T}"},
         "disabled": True,
         "disabledTools": ["drop_table", "odd[1]"],
     }
-    assert one(tmp_path, "windsurf", entry).settings == {
+    assert import_entry(tmp_path, "windsurf", entry).settings == {
         "url": "https://x.example/sse",
         "headers": {"Authorization": "Bearer ${T}"},
         "transport": "sse",
@@ -216,8 +216,8 @@ def test_windsurfs_names_become_ours(tmp_path: Path) -> None:
     }
 
 
-def test_codexs_tables_are_read(tmp_path: Path) -> None:
-    told = answer(
+def test_codex_tables_are_read(tmp_path: Path) -> None:
+    result = import_text(
         tmp_path,
         "codex",
         """
@@ -245,7 +245,7 @@ def test_codexs_tables_are_read(tmp_path: Path) -> None:
         """,
         "config.toml",
     )
-    assert servers(told) == {
+    assert servers(result) == {
         "docs": {
             "command": "npx",
             "args": ["-y", "docs"],
@@ -267,12 +267,12 @@ def test_codexs_tables_are_read(tmp_path: Path) -> None:
             "oauth": {"scopes": ["a"]},
         },
     }
-    assert [each.name for each in told.rejected] == ["bad"]
-    assert any("FAR" in remark for remark in told.servers[0].remarks)
+    assert [each.name for each in result.rejected] == ["bad"]
+    assert any("FAR" in remark for remark in result.servers[0].remarks)
 
 
-def test_gooses_extensions_are_read(tmp_path: Path) -> None:
-    told = answer(
+def test_goose_extensions_are_read(tmp_path: Path) -> None:
+    result = import_text(
         tmp_path,
         "goose",
         """
@@ -294,7 +294,7 @@ extensions:
 """,
         "config.yaml",
     )
-    assert servers(told) == {
+    assert servers(result) == {
         "git": {
             "command": "uvx",
             "args": ["mcp-server-git"],
@@ -304,24 +304,24 @@ extensions:
         "web": {"url": "https://x.example/mcp", "headers": {"X-A": "b"}, "enabled": False},
         "deeper": {"url": "https://y.example/events", "transport": "sse"},
     }
-    assert told.rejected[0].reason == "it is a part of Goose, and no server"
-    assert "GIT_TOKEN" in told.servers[0].remarks[0]
+    assert result.rejected[0].reason == "it is a part of Goose, not an MCP server"
+    assert "GIT_TOKEN" in result.servers[0].remarks[0]
 
 
-def test_a_value_of_the_form_of_a_reference_is_one_and_an_argument_is_the_shells(tmp_path: Path) -> None:
+def test_reference_is_kept_in_values_and_escaped_in_arguments(tmp_path: Path) -> None:
     entry = {"command": "sh", "args": ["-c", "run ${FOO} ${1:-x"], "env": {"KEY": "${KEY}"}}
-    found = one(tmp_path, "claude-desktop", entry)
+    found = import_entry(tmp_path, "claude-desktop", entry)
     assert found.settings["args"] == ["-c", "run $${FOO} $${1:-x"]
     assert resolve_references(found.settings["args"][1], {}) == "run ${FOO} ${1:-x"
     assert found.settings["env"] == {"KEY": "${KEY}"}
-    assert "Toolfold looks the variable up" in found.remarks[0]
+    assert "Toolfold expands the variable" in found.remarks[0]
 
 
-def test_time_limits_stay_between_our_bounds(tmp_path: Path) -> None:
+def test_time_limits_are_clamped_to_the_allowed_range(tmp_path: Path) -> None:
     text = "[mcp_servers.a]\ncommand = 'x'\nstartup_timeout_sec = 99999\ntool_timeout_sec = -1\n"
-    found = answer(tmp_path, "codex", text, "config.toml").servers[0]
+    found = import_text(tmp_path, "codex", text, "config.toml").servers[0]
     assert found.settings == {"command": "x", "connect_timeout_seconds": 600.0}
-    assert found.remarks == ("tool_timeout_sec is no time limit and is left out",)
+    assert found.remarks == ("tool_timeout_sec is not a valid time limit and is left out",)
 
 
 @pytest.mark.parametrize(
@@ -344,12 +344,12 @@ def test_time_limits_stay_between_our_bounds(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_an_entry_that_cannot_be_used_takes_no_other_with_it(tmp_path: Path, entry: Any) -> None:
+def test_unusable_entry_does_not_affect_the_others(tmp_path: Path, entry: Any) -> None:
     text = json.dumps({"mcpServers": {"bad": entry, "good": {"command": "y"}}})
-    told = answer(tmp_path, "claude-code", text)
-    assert servers(told) == {"good": {"command": "y"}}
-    assert told.rejected[0].name == "bad"
-    assert told.rejected[0].reason
+    result = import_text(tmp_path, "claude-code", text)
+    assert servers(result) == {"good": {"command": "y"}}
+    assert result.rejected[0].name == "bad"
+    assert result.rejected[0].reason
 
 
 @pytest.mark.parametrize(
@@ -369,21 +369,21 @@ def test_an_entry_that_cannot_be_used_takes_no_other_with_it(tmp_path: Path, ent
     ],
     ids=lambda value: value[:20],
 )
-def test_a_broken_file_is_told_of_and_gives_nothing(tmp_path: Path, name: str, text: str) -> None:
+def test_broken_file_is_reported_and_yields_no_servers(tmp_path: Path, name: str, text: str) -> None:
     client: ClientName = guess_client(tmp_path / name) if name != "mcp.json" else "cursor"
-    told = answer(tmp_path, client, text, name)
-    assert told.problem
-    assert (told.servers, told.rejected) == ((), ())
+    result = import_text(tmp_path, client, text, name)
+    assert result.problem
+    assert (result.servers, result.rejected) == ((), ())
 
 
-def test_a_file_with_a_history_may_be_larger(tmp_path: Path) -> None:
+def test_user_file_with_history_may_be_larger(tmp_path: Path) -> None:
     text = json.dumps({"history": "x" * (2 << 20), "mcpServers": {"it": {"command": "x"}}})
-    assert servers(answer(tmp_path, "claude-code", text)) == {"it": {"command": "x"}}
-    assert "larger" in answer(tmp_path, "cursor", text).problem
-    assert "larger" in answer(tmp_path, "claude-code", text, scope="project").problem
+    assert servers(import_text(tmp_path, "claude-code", text)) == {"it": {"command": "x"}}
+    assert "larger" in import_text(tmp_path, "cursor", text).problem
+    assert "larger" in import_text(tmp_path, "claude-code", text, scope="project").problem
 
 
-def test_what_is_no_file_is_told_of(tmp_path: Path) -> None:
+def test_path_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a file"):
         read_document(tmp_path)
     assert read_client_file(
@@ -392,7 +392,7 @@ def test_what_is_no_file_is_told_of(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
-def test_every_programs_files_are_found_on_every_platform(tmp_path: Path, platform: str) -> None:
+def test_files_of_all_clients_are_found_on_every_platform(tmp_path: Path, platform: str) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
     support = {"linux": ".config", "darwin": "Library/Application Support", "win32": "AppData/Roaming"}[
         platform
@@ -428,7 +428,7 @@ def test_every_programs_files_are_found_on_every_platform(tmp_path: Path, platfo
     assert all(read_client_file(each, home=home, project=project).servers == () for each in found)
 
 
-def test_variables_may_say_where_programs_keep_their_files(tmp_path: Path) -> None:
+def test_environment_variables_change_the_file_locations(tmp_path: Path) -> None:
     for name in ("codex/config.toml", "claude/.claude.json", "xdg/goose/config.yaml"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
@@ -441,12 +441,12 @@ def test_variables_may_say_where_programs_keep_their_files(tmp_path: Path) -> No
     assert [each.client_name for each in found] == ["claude-code", "codex", "goose"]
 
 
-def test_a_home_folder_is_no_project(tmp_path: Path) -> None:
+def test_home_directory_is_not_a_project(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text("")
     assert find_config_files(home=tmp_path, project=tmp_path, platform="linux", environment={}) == ()
 
 
-def test_whose_file_it_is_is_guessed_from_its_name() -> None:
+def test_client_is_guessed_from_the_file_name() -> None:
     names = {
         "a/.vscode/mcp.json": "vscode",
         "a/.cursor/mcp.json": "cursor",
@@ -462,7 +462,7 @@ def test_whose_file_it_is_is_guessed_from_its_name() -> None:
     assert {name: guess_client(Path(name)) for name in names} == names
 
 
-def found_in(client: ClientName, name: str, **settings: Any) -> ImportedServer:
+def make_server(client: ClientName, name: str, **settings: Any) -> ImportedServer:
     return ImportedServer(name, ClientConfigFile(client, "user", Path(client)), settings)
 
 
@@ -481,7 +481,7 @@ GATEWAYS = (
 
 
 @pytest.mark.parametrize("words", GATEWAYS)
-def test_a_command_that_starts_or_reaches_our_gateway_is_known(words: tuple[str, ...]) -> None:
+def test_command_that_starts_or_reaches_the_gateway_is_recognised(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])}
     assert is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
@@ -496,13 +496,13 @@ def test_a_command_that_starts_or_reaches_our_gateway_is_known(words: tuple[str,
         (),
     ],
 )
-def test_another_command_is_no_gateway_of_ours(words: tuple[str, ...]) -> None:
+def test_other_commands_are_not_the_gateway(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])} if words else {}
     assert not is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
 
 @pytest.mark.parametrize(
-    ("url", "is_ours"),
+    ("url", "is_toolfold"),
     [
         ("http://127.0.0.1:8765/mcp", True),
         ("http://localhost:8765/mcp/", True),
@@ -514,38 +514,41 @@ def test_another_command_is_no_gateway_of_ours(words: tuple[str, ...]) -> None:
         ("http://127.0.0.1:99999/mcp", False),
     ],
 )
-def test_an_address_is_known_by_whatever_name_this_machine_has(url: str, is_ours: bool) -> None:
-    assert is_gateway({"url": url}, ["http://0.0.0.0:8765/mcp"]) is is_ours
+def test_gateway_url_is_recognised_under_any_local_host_name(url: str, is_toolfold: bool) -> None:
+    assert is_gateway({"url": url}, ["http://0.0.0.0:8765/mcp"]) is is_toolfold
 
 
 @given(st.lists(st.text()), st.text(), st.text())
-def test_any_words_and_addresses_are_looked_at(args: list[str], command: str, url: str) -> None:
+def test_is_gateway_accepts_any_command_and_url(args: list[str], command: str, url: str) -> None:
     for settings in ({"command": command, "args": args}, {"url": f"http://{url}"}):
         assert is_gateway(settings, [f"http://{url}", command]) in (True, False)
 
 
-def test_the_same_server_in_two_programs_is_one() -> None:
-    first, second = found_in("cursor", "git", command="x"), found_in("vscode", "git", command="x", args=[])
+def test_same_server_of_two_clients_becomes_one_candidate() -> None:
+    first, second = (
+        make_server("cursor", "git", command="x"),
+        make_server("vscode", "git", command="x", args=[]),
+    )
     (only,) = build_candidates([first, second], {})
     assert (only.name, only.server, only.duplicate_sources) == ("git", first, (second.source,))
 
 
-def test_two_servers_of_one_name_are_kept_apart_by_their_programs() -> None:
-    found = [found_in(client, "Git", command=client) for client in ("cursor", "vscode", "vscode")]
-    found[2] = found_in("vscode", "git", command="third")
+def test_servers_of_the_same_name_get_the_client_name_appended() -> None:
+    found = [make_server(client, "Git", command=client) for client in ("cursor", "vscode", "vscode")]
+    found[2] = make_server("vscode", "git", command="third")
     assert [each.name for each in build_candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
 
 
-def test_what_is_known_word_for_word_is_not_new() -> None:
+def test_configured_server_is_marked_as_known() -> None:
     known: dict[str, McpServerSettings] = {"git": parse_server_settings({"command": "x"})}
     same, other = build_candidates(
-        [found_in("cursor", "git", command="x"), found_in("vscode", "git", command="y")], known
+        [make_server("cursor", "git", command="x"), make_server("vscode", "git", command="y")], known
     )
     assert same.is_known
     assert (other.is_known, other.name) == (False, "git-vscode")
 
 
-def test_secrets_that_are_written_out_are_flagged_and_references_are_not() -> None:
+def test_literal_secrets_are_found_and_references_are_not() -> None:
     settings = {
         "command": "x",
         "args": ["--api-key", "abcdef123456"],
@@ -562,7 +565,7 @@ def test_secrets_that_are_written_out_are_flagged_and_references_are_not() -> No
     assert find_literal_secrets({"command": "npx", "args": ["-y", "@org/server", "--port", "80"]}) == ()
 
 
-def test_what_is_shown_holds_no_secret_and_every_reference() -> None:
+def test_redacted_settings_hide_secrets_and_keep_references() -> None:
     settings = {
         "command": "x",
         "args": ["--api-key", "abcdef123456", "--token=${T}", TOKEN, "--port", "80"],
@@ -579,7 +582,7 @@ def test_what_is_shown_holds_no_secret_and_every_reference() -> None:
     assert redact_settings({"url": "https://x.example"}) == {"url": "https://x.example"}
 
 
-def test_secrets_can_be_left_behind_as_references() -> None:
+def test_secrets_can_be_replaced_by_references() -> None:
     settings = {"env": {"A_TOKEN": TOKEN}, "headers": {"Authorization": f"Bearer {TOKEN}"}, "args": [TOKEN]}
     changed, variables = replace_secrets("my-server", settings)
     assert changed == {
@@ -592,7 +595,7 @@ def test_secrets_can_be_left_behind_as_references() -> None:
 
 
 @given(st.text())
-def test_every_name_becomes_one_a_server_can_have(text: str) -> None:
+def test_any_name_is_normalised_to_a_valid_server_name(text: str) -> None:
     from toolfold.config.servers import McpSettings
 
     name = normalise_server_name(text)
@@ -601,16 +604,16 @@ def test_every_name_becomes_one_a_server_can_have(text: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("${}ab:-1/ ")) | st.text())
-def test_what_is_meant_as_it_stands_comes_out_as_it_stands(text: str) -> None:
+def test_literal_text_is_preserved_by_translation(text: str) -> None:
     remarks: list[str] = []
-    assert resolve_references(Variables().translated(text, remarks), {}) == text
+    assert resolve_references(Variables().translate(text, remarks), {}) == text
     assert remarks == []
 
 
 @given(st.text(alphabet=st.sampled_from("${}AB:-")), st.sampled_from(["none", "shell", "editor"]))
-def test_whatever_is_translated_can_be_looked_up(text: str, style: Any) -> None:
+def test_translated_references_can_be_resolved(text: str, style: Any) -> None:
     try:
-        mine = Variables(style).translated(text, [], is_value=True)
+        mine = Variables(style).translate(text, [], is_value=True)
     except RejectedEntryError:
         return
     names = re.findall("[A-Za-z_]+", mine)
@@ -618,18 +621,18 @@ def test_whatever_is_translated_can_be_looked_up(text: str, style: Any) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from('"\\/*,{}[]:a1 \n')))
-def test_taking_comments_away_never_fails(text: str) -> None:
+def test_strip_comments_accepts_any_text(text: str) -> None:
     assert len(strip_comments(text)) <= len(text)
 
 
 @given(JSON_VALUES)
-def test_json_without_comments_is_left_as_it_is(value: Any) -> None:
+def test_strip_comments_preserves_json_without_comments(value: Any) -> None:
     text = json.dumps(value)
     assert repr(json.loads(strip_comments(text))) == repr(json.loads(text))
 
 
 @given(JSON_VALUES)
-def test_comments_and_last_commas_change_nothing(value: Any) -> None:
+def test_comments_and_trailing_commas_do_not_change_the_document(value: Any) -> None:
     plain = json.dumps({"it": value}, indent=1)
     commented = plain.replace("\n", " // a comment, with a comma,\n").replace("\n}", ", /* } */\n}")
     assert repr(parse_document(commented, Path("x.json"))) == repr(parse_document(plain, Path("x.json")))
@@ -638,26 +641,26 @@ def test_comments_and_last_commas_change_nothing(value: Any) -> None:
 @given(
     st.text(alphabet=st.sampled_from("[]{}=\"'\n#:-&*!|> a1.\\")), st.sampled_from(["json", "toml", "yaml"])
 )
-def test_any_text_is_a_map_or_an_error_a_person_can_read(text: str, ending: str) -> None:
+def test_any_text_parses_to_a_mapping_or_raises_config_error(text: str, suffix: str) -> None:
     try:
-        held = parse_document(text, Path(f"x.{ending}"))
+        held = parse_document(text, Path(f"x.{suffix}"))
     except ConfigError:
         return
     assert isinstance(held, dict)
 
 
 @given(JSON_VALUES, st.sampled_from(sorted(CLIENTS)))
-def test_any_entry_is_usable_or_told_of(
+def test_any_entry_is_imported_or_rejected(
     tmp_path_factory: pytest.TempPathFactory, value: Any, client: ClientName
 ) -> None:
-    key = section_of(client)
+    key = servers_key(client)
     file = tmp_path_factory.mktemp("any") / "mcp.json"
     file.write_text(json.dumps({key: {"it": value}, "inputs": value}))
-    told = read_client_file(
+    result = read_client_file(
         ClientConfigFile(client, "user", file), home=Path("/home"), project=Path("/project")
     )
-    assert len(told.servers) + len(told.rejected) == 1
-    for each in told.servers:
+    assert len(result.servers) + len(result.rejected) == 1
+    for each in result.servers:
         parse_server_settings(each.settings)
         find_literal_secrets(each.settings)
         replace_secrets("it", each.settings)
@@ -669,8 +672,8 @@ def test_gemini_servers_are_read(tmp_path: Path) -> None:
                 "trust": true},
         "docs": {"httpUrl": "https://docs.example/mcp", "includeTools": ["a"], "excludeTools": ["b"]},
         "old": {"url": "https://old.example/events"}}}"""
-    told = answer(tmp_path, "gemini", text, "settings.json")
-    assert servers(told) == {
+    result = import_text(tmp_path, "gemini", text, "settings.json")
+    assert servers(result) == {
         "git": {
             "command": "uvx",
             "args": ["git"],
@@ -680,7 +683,7 @@ def test_gemini_servers_are_read(tmp_path: Path) -> None:
         "docs": {"url": "https://docs.example/mcp", "include": ["a"], "exclude": ["b"]},
         "old": {"url": "https://old.example/events", "transport": "sse"},
     }
-    assert any("may do unasked" in remark for each in told.servers for remark in each.remarks)
+    assert any("automatic approvals" in remark for each in result.servers for remark in each.remarks)
 
 
 def test_opencode_servers_are_read(tmp_path: Path) -> None:
@@ -691,8 +694,8 @@ def test_opencode_servers_are_read(tmp_path: Path) -> None:
                  "oauth": {"clientId": "x", "scope": "a b"}},
         "file": {"type": "local", "command": ["x", "{file:~/secret}"]},
     }}"""
-    told = answer(tmp_path, "opencode", text, "opencode.jsonc")
-    assert servers(told) == {
+    result = import_text(tmp_path, "opencode", text, "opencode.jsonc")
+    assert servers(result) == {
         "git": {"command": "uvx", "args": ["git"], "env": {"GH": "${GH_TOKEN}"}},
         "docs": {
             "url": "https://docs.example/mcp",
@@ -701,5 +704,5 @@ def test_opencode_servers_are_read(tmp_path: Path) -> None:
             "oauth": {"client_id": "x", "scopes": ["a", "b"]},
         },
     }
-    assert [each.name for each in told.rejected] == ["file"]
-    assert "{file:~/secret} cannot be expanded" in told.rejected[0].reason
+    assert [each.name for each in result.rejected] == ["file"]
+    assert "{file:~/secret} cannot be expanded" in result.rejected[0].reason

@@ -1,4 +1,4 @@
-"""Malformed entries in what servers list: only the entry is dropped, and it is reported by its name."""
+"""Malformed entries in server listings: only the entry is dropped, and it is reported by its name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mcp_types.methods import parse_server_result
 
 from tests.conftest import Opened
-from tests.mcp.faults import supervised
+from tests.mcp.faults import open_supervisor
 from tests.mcp.test_pool import until
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.sources.mcp.list_results import MAX_LISTED, PROBLEMS_KEY, repair_list_result
@@ -32,7 +32,7 @@ PROTOCOLS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
 def serving(folder: Path, **results: Any) -> McpServerSettings:
-    """The settings of a server that answers so; `tools` is short for a list of tools."""
+    """Return the settings of a server that lists these results; `tools` is short for `tools/list`."""
     if "tools" in results:
         results["tools/list"] = {"tools": results.pop("tools")}
     file = folder / "results.json"
@@ -41,7 +41,7 @@ def serving(folder: Path, **results: Any) -> McpServerSettings:
 
 
 async def listing_of(folder: Path, **results: Any) -> Listing:
-    async with supervised(serving(folder, **results), folder) as server:
+    async with open_supervisor(serving(folder, **results), folder) as server:
         return await server.refresh_listing()
 
 
@@ -64,7 +64,7 @@ async def listing_of(folder: Path, **results: Any) -> Listing:
     ids=json.dumps,
 )
 async def test_incomplete_schema_is_accepted(schema: Any, tmp_path: Path) -> None:
-    async with supervised(
+    async with open_supervisor(
         serving(tmp_path, tools=[{"name": "odd", "inputSchema": schema}, GOOD]), tmp_path
     ) as it:
         listing = await it.refresh_listing()
@@ -84,20 +84,20 @@ async def test_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
     [
         (
             {"name": "bad", "inputSchema": "none"},
-            "'bad' is left out: its inputSchema is 'none' instead of an",
+            "'bad' is ignored: its inputSchema is 'none' instead of an",
         ),
-        ({"name": "bad", "inputSchema": False}, "'bad' is left out: its inputSchema is false instead of an"),
+        ({"name": "bad", "inputSchema": False}, "'bad' is ignored: its inputSchema is false instead of an"),
         ({"name": "bad", "inputSchema": {"type": "string"}}, "has the type 'string' instead of 'object'"),
         (
             {"name": "bad", "inputSchema": {"properties": "a"}},
             "inputSchema.properties is 'a' instead of an obj",
         ),
-        ({"inputSchema": {"type": "object"}}, "the tool 1 of its list is left out: it has no usable name"),
-        ({"name": "", "inputSchema": {}}, "the tool 1 of its list is left out: it has no usable name"),
-        ({"name": 7, "inputSchema": {}}, "the tool 1 of its list is left out: it has no usable name"),
-        ({"name": None, "inputSchema": {}}, "the tool 1 of its list is left out: it has no usable name"),
-        ("bad", "the tool 1 of its list is left out: it is 'bad' instead of an object"),
-        (None, "the tool 1 of its list is left out: it is null instead of an object"),
+        ({"inputSchema": {"type": "object"}}, "the tool 1 of its list is ignored: it has no usable name"),
+        ({"name": "", "inputSchema": {}}, "the tool 1 of its list is ignored: it has no usable name"),
+        ({"name": 7, "inputSchema": {}}, "the tool 1 of its list is ignored: it has no usable name"),
+        ({"name": None, "inputSchema": {}}, "the tool 1 of its list is ignored: it has no usable name"),
+        ("bad", "the tool 1 of its list is ignored: it is 'bad' instead of an object"),
+        (None, "the tool 1 of its list is ignored: it is null instead of an object"),
         ({"name": "bad", "inputSchema": {"description": "x" * 300_000}}, "'bad' is larger than 200,000"),
         ({"name": "x" * 600, "inputSchema": {}}, "no usable name"),
     ],
@@ -138,7 +138,9 @@ async def test_too_deeply_nested_tool_is_dropped_without_affecting_others(tmp_pa
     ids=json.dumps,
 )
 async def test_malformed_optional_field_is_ignored_and_reported(fields: Any, tmp_path: Path) -> None:
-    async with supervised(serving(tmp_path, tools=[{**GOOD, "name": "odd", **fields}, GOOD]), tmp_path) as it:
+    async with open_supervisor(
+        serving(tmp_path, tools=[{**GOOD, "name": "odd", **fields}, GOOD]), tmp_path
+    ) as it:
         listing = await it.refresh_listing()
         assert [each.name for each in listing.tools] == ["odd", "good"]
         assert any(f"'odd' has a malformed {next(iter(fields))}" in each for each in listing.problems)
@@ -156,7 +158,7 @@ async def test_malformed_tool_does_not_stop_the_next_page(tmp_path: Path) -> Non
     pages = [{"tools": [{"name": 7}], "nextCursor": "1"}, {"tools": [GOOD], "nextCursor": ""}]
     listing = await listing_of(tmp_path, **{"tools/list": pages})
     assert [each.name for each in listing.tools] == ["good"]
-    assert listing.problems == ("the tool 1 of its list is left out: it has no usable name",)
+    assert listing.problems == ("the tool 1 of its list is ignored: it has no usable name",)
 
 
 @pytest.mark.parametrize(
@@ -195,27 +197,27 @@ async def test_malformed_resources_and_prompts_are_dropped_without_affecting_oth
         "size": "x",
     }
     settings = serving(tmp_path, **{method: {METHODS[method]: [*bad, good, odd]}})
-    async with supervised(settings, tmp_path) as server:
+    async with open_supervisor(settings, tmp_path) as server:
         page = await server.send_request(method, {})
     found = page.model_dump(by_alias=True, exclude_none=True)[METHODS[method]]
     assert found[0] == good
     assert len(found) == 2
     assert "description" not in found[1]
     log = (tmp_path / "some.log").read_text()
-    assert len({line for line in log.splitlines() if "is left out" in line}) == len(bad)
+    assert len({line for line in log.splitlines() if "is ignored" in line}) == len(bad)
     assert "has a malformed description, which is ignored" in log
 
 
 async def test_resource_without_a_name_is_named_by_its_uri(tmp_path: Path) -> None:
     settings = serving(tmp_path, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
-    async with supervised(settings, tmp_path) as server:
+    async with open_supervisor(settings, tmp_path) as server:
         page = await server.send_request("resources/list", {})
     assert [each.name for each in page.resources] == ["a:b"]
 
 
 async def test_invalid_result_error_names_the_field(tmp_path: Path) -> None:
     settings = serving(tmp_path, initialize={"serverInfo": {"name": 7}})
-    async with supervised(settings, tmp_path) as server:
+    async with open_supervisor(settings, tmp_path) as server:
         with pytest.raises(Exception, match=r"does not follow the protocol: serverInfo\.name"):
             await server.refresh_listing()
     assert "serverInfo.name" in (tmp_path / "some.log").read_text()
@@ -290,7 +292,7 @@ def test_repaired_result_is_always_valid(method: str, protocol: str, entries: An
     parse_server_result(method, protocol, repaired)
     if isinstance(entries, list):
         lost = len(entries) - len(repaired[METHODS[method]])
-        assert sum("is left out" in each for each in repaired["_meta"][PROBLEMS_KEY]) == lost
+        assert sum("is ignored" in each for each in repaired["_meta"][PROBLEMS_KEY]) == lost
 
 
 @given(
@@ -304,4 +306,4 @@ def test_entries_above_the_page_limit_are_reported() -> None:
     prompts = [{"name": f"p{number}"} for number in range(MAX_LISTED + 1_500)]
     repaired = repair_list_result("prompts/list", "2025-11-25", {"prompts": prompts})
     assert len(repaired["prompts"]) == MAX_LISTED
-    assert repaired["_meta"][PROBLEMS_KEY] == ["1,500 more prompts are left out"]
+    assert repaired["_meta"][PROBLEMS_KEY] == ["1,500 more prompts are ignored"]

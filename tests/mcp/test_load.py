@@ -1,4 +1,4 @@
-"""Results, lines and streams that are expensive to read are refused or cut, and other servers answer."""
+"""Expensive results, lines and streams are refused or truncated while other servers keep responding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.gateway.harness import free_port
 from tests.mcp.load_server import BODIES, LINES
-from tests.mcp.servers import running_at
+from tests.mcp.servers import run_at_port
 from toolfold import load_config
 from toolfold.dispatch import MAX_FILES
 from toolfold.errors import SourceError
@@ -43,7 +43,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     )
     argv = [sys.executable, LOAD, "--port", str(port)]
     with (
-        running_at(port, argv, folder / "web.log"),
+        run_at_port(port, argv, folder / "web.log"),
         open_runtime(config, behind_gateway=True) as opened,
     ):
         opened.mcp.settle()
@@ -51,7 +51,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
 
 
 async def load(runtime: Runtime, kind: str, *, server: str = "pipe", scale: float = 1.0) -> ToolResult:
-    """The result of the call; another server answers while it is made."""
+    """Call the load server; assert that another server responds meanwhile."""
     session = runtime.session()
     await session.prepare()
     expensive = asyncio.create_task(session.call(f"{server}_load", {"kind": kind, "scale": scale}))
@@ -92,7 +92,7 @@ async def test_number_of_result_parts_and_stored_files_is_limited(runtime: Runti
     result = await load(runtime, kind, scale=0.05)
     assert result.ok
     assert len(result.raw.content) == MAX_PARTS + 1
-    assert result.raw.content[-1].text.endswith("more items were not kept)")
+    assert result.raw.content[-1].text.endswith("more items were dropped)")
     assert len(result.media) <= MAX_PARTS
     assert stored(runtime) <= before + MAX_FILES + 1
 
@@ -120,7 +120,7 @@ async def test_large_image_table_and_long_numbers_are_accepted(runtime: Runtime)
 async def test_endless_lines_are_dropped_or_end_the_connection(runtime: Runtime, kind: str) -> None:
     server = f"pipe{list(LINES).index(kind)}"  # one each: a server that floods is given up
     result = await load(runtime, kind, server=server, scale=0.02)
-    endings = ("was lost", "which nobody asked", "that is no message")
+    endings = ("disconnected", "unknown request id", "that is not a message")
     assert result.ok or any(each in (result.error or "") for each in endings), result.error
 
 
@@ -175,7 +175,7 @@ def test_too_long_lists_of_a_result_are_truncated() -> None:
         "messages": [{}] * MAX_PARTS,
     }
     cut = truncate_result(result)
-    assert cut["contents"][-1]["text"] == "(2 more items were not kept)"
+    assert cut["contents"][-1]["text"] == "(2 more items were dropped)"
     assert len(cut["messages"]) == MAX_PARTS
     assert truncate_result("nothing") == "nothing"
 

@@ -1,4 +1,4 @@
-"""Messages on a pipe that nobody reads."""
+"""Messages on a pipe that is not read."""
 
 from __future__ import annotations
 

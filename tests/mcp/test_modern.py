@@ -1,4 +1,4 @@
-"""A server of the newest revision: spoken to without a handshake, and heard when its list changes."""
+"""A server of the newest revision: connected without a handshake, with change notifications."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def entry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
         return
     # The port is an argument of this server, so that it is started by a shell that knows it.
     words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))
-    with servers.listening(words, lambda port: {"PORT": str(port)}, "/mcp", tmp_path / "log") as server:
+    with servers.run_http_server(words, lambda port: {"PORT": str(port)}, "/mcp", tmp_path / "log") as server:
         yield {"url": server.url, "trust": "off"}
 
 
@@ -97,12 +97,12 @@ def test_interrupted_subscription_is_reopened(opened: Opened, tmp_path: Path) ->
         port = given
         return {"PORT": str(given)}
 
-    with servers.listening(words, at, "/mcp", tmp_path / "log") as server:
+    with servers.run_http_server(words, at, "/mcp", tmp_path / "log") as server:
         settings = {"mcp.servers": {"it": {"url": server.url, "trust": "off"}}, "mcp.wait_seconds": PATIENCE}
         session = opened(settings).session(["all"])
         assert "mcp_it_echo" in session.assemble().offered_names
     again = (sys.executable, str(SERVER), str(port))
-    with servers.running_at(port, again, tmp_path / "log"):
+    with servers.run_at_port(port, again, tmp_path / "log"):
         until(lambda: not session.call_sync("mcp_it_echo", {"text": "hello"}).error)
         assert not session.call_sync("mcp_it_grow", {}).error
         until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)

@@ -1,4 +1,4 @@
-"""Every tool of every server has a name that providers take, its own, whoever arrives first."""
+"""Every tool of every server has a unique, valid name, independent of the order of servers."""
 
 from __future__ import annotations
 

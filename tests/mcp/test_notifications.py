@@ -1,4 +1,4 @@
-"""What is listened to ends with the connection that it came over, whatever was just under way."""
+"""Subscriptions end with their connection, even if they are just being opened."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolfold.sources.mcp.notifications import ResourceSubscriptions
 
 
 class Server:
-    """One that acknowledges a subscription when it is let to, and then says nothing."""
+    """Server that acknowledges a subscription when allowed, and then sends nothing."""
 
     def __init__(self) -> None:
         self.may_answer, self.open = asyncio.Event(), 0

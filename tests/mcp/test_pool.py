@@ -1,4 +1,4 @@
-"""All servers of a runtime: their tools are there early, and none of them is in another's way."""
+"""All servers of a runtime: tools are available early, and servers do not affect each other."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tests.conftest import Opened
-from tests.mcp.fault_http import serving
-from tests.mcp.faults import entry
+from tests.mcp.fault_http import serve_in_thread
+from tests.mcp.faults import server_entry
 from toolfold import Runtime
 from toolfold.sources.mcp.lock import LOCK_FILE
 
@@ -31,7 +31,7 @@ def states(runtime: Runtime) -> dict[str, str]:
 
 
 def tools(runtime: Runtime) -> set[str]:
-    """The tools of servers that a session's next turn could call."""
+    """Return the server tools that a session's next turn could call."""
     return {name for name in runtime.session(["all"]).assemble().offered_names if name.startswith("mcp_")}
 
 
@@ -47,7 +47,7 @@ def noted(diary: Path) -> Counter[str]:
 
 
 def test_server_tools_are_called_through_a_session(opened: Opened) -> None:
-    runtime = opened(servers(files=entry("", "--tools", "3")))
+    runtime = opened(servers(files=server_entry("", "--tools", "3")))
     assert tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2", "mcp_files_tool_3"}
     session = runtime.session(["mcp-files"])
     assert json.loads(session.call_sync("mcp_files_echo", {"text": "hello"}).text) == {"result": "hello"}
@@ -56,7 +56,7 @@ def test_server_tools_are_called_through_a_session(opened: Opened) -> None:
 
 def test_session_without_grant_cannot_call_a_server(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(servers(one=entry("", "--diary", str(diary)), other=entry()))
+    runtime = opened(servers(one=server_entry("", "--diary", str(diary)), other=server_entry()))
     result = runtime.session(["mcp-other"]).call_sync("mcp_one_echo", {"text": "hello"})
     assert result.error
     assert noted(diary)["call"] == 0
@@ -64,7 +64,7 @@ def test_session_without_grant_cannot_call_a_server(opened: Opened, tmp_path: Pa
 
 def test_cached_tools_are_available_before_the_server_starts(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    settings = servers(files=entry("", "--diary", str(diary), "--tools", "2"))
+    settings = servers(files=server_entry("", "--diary", str(diary), "--tools", "2"))
     opened(settings).close()
     runtime = opened(settings)
     assert tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2"}
@@ -74,23 +74,23 @@ def test_cached_tools_are_available_before_the_server_starts(opened: Opened, tmp
 
 
 def test_tool_changed_while_the_server_was_down_is_never_called(opened: Opened, tmp_path: Path) -> None:
-    """The first call starts the server; until then nobody knows of the change."""
+    """The first call starts the server; the change is not known before that."""
     diary, unchanged = tmp_path / "diary", tmp_path / "unchanged"
-    settings = servers(files=entry("reworded", "--unless", str(unchanged), "--diary", str(diary)))
+    settings = servers(files=server_entry("reworded", "--unless", str(unchanged), "--diary", str(diary)))
     unchanged.touch()
     opened(settings).close()
     unchanged.unlink()
     session = opened(settings).session(["all"])
     assert "mcp_files_echo" in session.assemble().offered_names
     result = session.call_sync("mcp_files_echo", {"text": "hello"})
-    assert "waits for review" in (result.error or "")
+    assert "must be reviewed first" in (result.error or "")
     assert (noted(diary)["start"], noted(diary)["call"]) == (2, 0)
 
 
 def test_server_with_other_arguments_has_its_own_cache(opened: Opened, tmp_path: Path) -> None:
-    opened(servers(files=entry("", "--tools", "2"))).close()
+    opened(servers(files=server_entry("", "--tools", "2"))).close()
     awake = tmp_path / "awake"
-    other = entry("slow-at-start", "--until", str(awake))
+    other = server_entry("slow-at-start", "--until", str(awake))
     runtime = opened({**servers(files=other), "mcp.wait_seconds": 0})
     assert tools(runtime) == set()
     awake.touch()
@@ -98,17 +98,19 @@ def test_server_with_other_arguments_has_its_own_cache(opened: Opened, tmp_path:
 
 
 def test_broken_cached_listing_is_ignored(opened: Opened, home: Path) -> None:
-    opened(servers(files=entry())).close()
+    opened(servers(files=server_entry())).close()
     kept = list(home.rglob("mcp/files-*.json"))
     assert kept
     for number, file in enumerate(kept):
         file.write_text('{"format": 1, "tools": [' if number % 2 else '{"format": 1, "tools": {"a": []}}')
-    assert tools(opened(servers(files=entry()))) == {"mcp_files_echo"}
+    assert tools(opened(servers(files=server_entry()))) == {"mcp_files_echo"}
 
 
 def test_dead_and_hung_servers_do_not_delay_others(opened: Opened) -> None:
-    hung = {**entry("silent-at-start"), "connect_timeout_seconds": 600}
-    settings = servers(dead=entry("crash-at-start"), hung=hung, gone=entry("missing"), well=entry())
+    hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
+    settings = servers(
+        dead=server_entry("crash-at-start"), hung=hung, gone=server_entry("missing"), well=server_entry()
+    )
     runtime = opened({**settings, "mcp.wait_seconds": 0})
     until(lambda: tools(runtime) == {"mcp_well_echo"})
     session = runtime.session(["all"])
@@ -120,8 +122,8 @@ def test_dead_and_hung_servers_do_not_delay_others(opened: Opened) -> None:
 
 def test_hanging_call_does_not_delay_another_server(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    hung = {**entry("hang-wholly", "--diary", str(diary)), "call_timeout_seconds": 600}
-    runtime = opened(servers(hung=hung, well=entry()))
+    hung = {**server_entry("hang-wholly", "--diary", str(diary)), "call_timeout_seconds": 600}
+    runtime = opened(servers(hung=hung, well=server_entry()))
     session = runtime.session(["all"])
 
     async def both() -> Any:
@@ -137,7 +139,7 @@ def test_hanging_call_does_not_delay_another_server(opened: Opened, tmp_path: Pa
 
 
 def test_opening_waits_at_most_the_limit_and_only_once_for_a_slow_server(opened: Opened) -> None:
-    hung = {**entry("silent-at-start"), "connect_timeout_seconds": 600}
+    hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
     settings = {**servers(hung=hung), "mcp.wait_seconds": 0.2}
     opened(settings).close()
     began = time.monotonic()
@@ -147,7 +149,7 @@ def test_opening_waits_at_most_the_limit_and_only_once_for_a_slow_server(opened:
 
 def test_late_server_appears_in_the_next_turn(opened: Opened, tmp_path: Path) -> None:
     awake = tmp_path / "awake"
-    late = entry("slow-at-start", "--until", str(awake))
+    late = server_entry("slow-at-start", "--until", str(awake))
     runtime = opened({**servers(files=late), "mcp.wait_seconds": 0})
     session = runtime.session(["all"])
     before = session.assemble()
@@ -158,7 +160,7 @@ def test_late_server_appears_in_the_next_turn(opened: Opened, tmp_path: Path) ->
 
 
 def test_changed_tool_list_applies_from_the_next_turn(opened: Opened) -> None:
-    runtime = opened(servers(files={**entry("changing-list"), "trust": "off"}))
+    runtime = opened(servers(files={**server_entry("changing-list"), "trust": "off"}))
     session = runtime.session(["all"])
     before = session.assemble()
     assert not session.call_sync("mcp_files_echo", {"text": "now"}).error
@@ -167,7 +169,7 @@ def test_changed_tool_list_applies_from_the_next_turn(opened: Opened) -> None:
 
 
 def test_tool_added_later_is_held_until_accepted(opened: Opened) -> None:
-    runtime = opened(servers(files=entry("changing-list")))
+    runtime = opened(servers(files=server_entry("changing-list")))
     session = runtime.session(["all"])
     session.call_sync("mcp_files_echo", {"text": "now"})
     until(lambda: runtime.mcp.held_tools("files"))
@@ -179,7 +181,7 @@ def test_tool_added_later_is_held_until_accepted(opened: Opened) -> None:
 
 
 def test_suspicious_tool_is_held_and_neither_listed_nor_callable(opened: Opened) -> None:
-    runtime = opened(servers(files=entry("poisoned-tool")))
+    runtime = opened(servers(files=server_entry("poisoned-tool")))
     assert [held.reason for held in runtime.mcp.held_tools("files")] == ["flagged"]
     assert tools(runtime) == {"mcp_files_echo"}
     assert runtime.session(["all"]).call_sync("mcp_files_helper", {"text": "hello"}).error
@@ -190,21 +192,21 @@ def test_calls_are_refused_after_another_program_changed_the_lock_file(
     opened: Opened, home: Path, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(servers(files=entry("", "--diary", str(diary))))
+    runtime = opened(servers(files=server_entry("", "--diary", str(diary))))
     session = runtime.session(["all"])
     [lock] = home.rglob(LOCK_FILE)
     content = json.loads(lock.read_text())
     content["servers"]["files"]["tools"] = {}
     lock.write_text(json.dumps(content))
     result = session.call_sync("mcp_files_echo", {"text": "hello"})
-    assert "the lock file was changed, and not by Toolfold" in (result.error or "")
+    assert "the lock file was changed, but not by Toolfold" in (result.error or "")
     assert "toolfold config accept" in (result.error or "")
     assert noted(diary)["call"] == 0
 
 
 @pytest.mark.parametrize("content", ["", "{", "<<<<<<< HEAD", '{"version": 99, "servers": {}}'])
 def test_no_tool_is_used_while_the_lock_file_is_unreadable(opened: Opened, home: Path, content: str) -> None:
-    settings = servers(files=entry())
+    settings = servers(files=server_entry())
     opened(settings).close()
     [lock] = home.rglob(LOCK_FILE)
     lock.write_text(content)
@@ -216,7 +218,7 @@ def test_no_tool_is_used_while_the_lock_file_is_unreadable(opened: Opened, home:
 
 def test_lock_file_that_breaks_later_stops_the_next_call(opened: Opened, home: Path, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(servers(files=entry("", "--diary", str(diary))))
+    runtime = opened(servers(files=server_entry("", "--diary", str(diary))))
     [lock] = home.rglob(LOCK_FILE)
     lock.write_text("{")
     assert runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "hello"}).error
@@ -227,7 +229,7 @@ def test_server_environment_has_only_harmless_and_named_variables(
     opened: Opened, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-ours")
-    runtime = opened(servers(files={**entry("tell-environment"), "env": {"NAMED": "yes"}}))
+    runtime = opened(servers(files={**server_entry("tell-environment"), "env": {"NAMED": "yes"}}))
     answer = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     known = json.loads(answer.text)
     known = (
@@ -251,14 +253,14 @@ def test_server_environment_has_only_harmless_and_named_variables(
 
 def test_server_errors_contain_no_secrets(opened: Opened) -> None:
     secret = {"SERVICE_API_KEY": "open-sesame-42"}
-    runtime = opened(servers(files={**entry("tell-secret"), "env": secret}))
+    runtime = opened(servers(files={**server_entry("tell-secret"), "env": secret}))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "is not valid" in (result.error or "")
     assert "open-sesame-42" not in result.text + (result.error or "")
 
 
 def test_server_error_reaches_the_model_with_advice(opened: Opened) -> None:
-    runtime = opened(servers(files=entry("crash")))
+    runtime = opened(servers(files=server_entry("crash")))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "out of cheese" in (result.error or "")
     assert "may or may not have taken effect" in (result.error or "")
@@ -266,9 +268,9 @@ def test_server_error_reaches_the_model_with_advice(opened: Opened) -> None:
 
 
 def test_servers_of_all_transports_work_together(opened: Opened) -> None:
-    with serving() as http:
+    with serve_in_thread() as http:
         found = {"web": {"url": http.url()}, "old": {"url": http.url("sse"), "transport": "sse"}}
-        runtime = opened(servers(**found, local=entry()))
+        runtime = opened(servers(**found, local=server_entry()))
         session = runtime.session(["all"])
         for name in ("web", "old", "local"):
             result = session.call_sync(f"mcp_{name}_echo", {"text": name})
@@ -277,20 +279,20 @@ def test_servers_of_all_transports_work_together(opened: Opened) -> None:
 
 
 def test_include_and_exclude_are_applied(opened: Opened) -> None:
-    wanted = {**entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
+    wanted = {**server_entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
     assert tools(opened(servers(files=wanted))) == {"mcp_files_tool_2", "mcp_files_tool_4"}
 
 
 def test_disabled_server_is_not_started(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(servers(files={**entry("", "--diary", str(diary)), "enabled": False}))
+    runtime = opened(servers(files={**server_entry("", "--diary", str(diary)), "enabled": False}))
     assert (states(runtime), noted(diary)) == ({}, Counter())
 
 
 def test_close_terminates_every_server_in_any_state(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     names = ("", "deaf-to-closing", "silent-at-start", "grandchild")
-    found = {f"s{number}": entry(fault, "--diary", str(diary)) for number, fault in enumerate(names)}
+    found = {f"s{number}": server_entry(fault, "--diary", str(diary)) for number, fault in enumerate(names)}
     runtime = opened({**servers(**found), "mcp.wait_seconds": 0})
     until(lambda: noted(diary)["start"] == len(names))
     runtime.close()
@@ -299,7 +301,7 @@ def test_close_terminates_every_server_in_any_state(opened: Opened, tmp_path: Pa
 
 
 def of_the_test(word: str) -> list[str]:
-    """The processes whose command has this word in it."""
+    """Return the processes whose command line contains this word."""
     found = []
     for pid in Path("/proc").glob("[0-9]*"):
         try:
@@ -312,7 +314,7 @@ def of_the_test(word: str) -> list[str]:
 
 
 def test_call_after_close_is_refused(opened: Opened) -> None:
-    runtime = opened(servers(files=entry()))
+    runtime = opened(servers(files=server_entry()))
     session = runtime.session(["all"])
     runtime.close()
     assert session.call_sync("mcp_files_echo", {"text": "hello"}).error
@@ -325,7 +327,7 @@ def test_runtime_without_servers_starts_no_thread(opened: Opened) -> None:
 
 def test_restart_registers_the_current_tools(opened: Opened, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
-    runtime = opened(servers(files=entry("crash-at-start", "--unless", str(mended))))
+    runtime = opened(servers(files=server_entry("crash-at-start", "--unless", str(mended))))
     assert tools(runtime) == set()
     mended.touch()
     runtime.mcp.restart("files")

@@ -37,7 +37,7 @@ CALLED = (
 
 
 def opened(folder: Path, found: Mapping[str, object]) -> Runtime:
-    """A runtime with these servers, which has all their tools; whoever is asked says yes."""
+    """Open a runtime with these servers and all their tools; every approval is given."""
     home = folder / "home"
     home.mkdir(parents=True)
     known = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "PATH": os.environ["PATH"]}
@@ -48,23 +48,23 @@ def opened(folder: Path, found: Mapping[str, object]) -> Runtime:
 
 @contextmanager
 def alone(name: str, folder: Path, **more: Any) -> Iterator[Session]:
-    """A session with one server, which works in `folder`."""
+    """Open a session with one server, which works in `folder`."""
     place = folder / "place"
     place.mkdir()
-    entry = servers.stdio(name, place).entry
+    entry = servers.stdio_command(name, place).entry
     with opened(folder, {name: {**entry, **more}}) as runtime:
         yield runtime.session(["all"])
 
 
 @pytest.fixture(scope="module", params=["stdio", "http", "sse"])
 def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """The server that has one of everything, over each transport."""
+    """The reference server "everything", over each transport."""
     folder, way = tmp_path_factory.mktemp("everything"), request.param
     with ExitStack() as stack:
         if way == "stdio":
-            entry: dict[str, object] = servers.stdio("everything", folder).entry
+            entry: dict[str, object] = servers.stdio_command("everything", folder).entry
         else:
-            listening = stack.enter_context(servers.everything(way, folder / "log"))
+            listening = stack.enter_context(servers.everything_over_http(way, folder / "log"))
             entry = {"url": listening.url, "transport": way}
         runtime = stack.enter_context(opened(folder, {"it": {**entry, "call_timeout_seconds": PATIENCE}}))
         yield runtime.session(["all"])
@@ -155,7 +155,7 @@ def test_progress_is_relayed_and_extends_the_timeout(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)
         return answer
 
-    entry = servers.stdio("everything", tmp_path).entry
+    entry = servers.stdio_command("everything", tmp_path).entry
     with opened(tmp_path, {"it": {**entry, "call_timeout_seconds": 4}}) as runtime:
         answer = asyncio.run(call(runtime))
     assert "completed" in answer.content[0].text
@@ -254,7 +254,7 @@ class Page(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Log nothing."""
 
 
 def test_fetch_server_fetches_a_page(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_killed_server_is_restarted_for_the_next_call(tmp_path: Path) -> None:
 
 
 def of_the(folder: Path) -> list[int]:
-    """The servers that know this folder from their environment."""
+    """Return the server processes that have this directory in their environment."""
     found = []
     for file in Path("/proc").glob("[0-9]*/environ"):
         try:

@@ -1,4 +1,4 @@
-"""A server as a process: nothing of it is left, whatever happens to it or to us."""
+"""Server processes leave nothing behind, whatever happens to them or to the parent."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def written(file: Path) -> str:
-    """What a file says, once it says anything."""
+    """Wait until a file has content and return it."""
     await until(lambda: file.exists() and file.read_text().endswith("\n"))
     return file.read_text()  # noqa: ASYNC240 - a small one
 
 
 async def gone(*pids: int) -> None:
-    """Wait until none of these lives."""
+    """Wait until none of these processes exists."""
     await until(lambda: not any(map(lives, pids)))
 
 
@@ -147,7 +147,7 @@ time.sleep(600)
 
 
 def of_the_test(home: Path) -> set[int]:
-    """The servers' processes, and what they started: they alone know the home of this test by that name."""
+    """Return the servers' processes and their descendants, identified by the home directory of this test."""
     found = set()
     for file in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
@@ -187,7 +187,7 @@ async def test_server_gets_only_the_given_environment(log: ServerLog, tmp_path: 
 
 @pytest.mark.parametrize(
     ("command", "cwd", "says"),
-    [("no-such-program", None, "Install it"), ("sh", "no-such-folder", "no such folder")],
+    [("no-such-program", None, "Install it"), ("sh", "no-such-folder", "does not exist")],
 )
 async def test_start_failure_states_the_reason(
     log: ServerLog, tmp_path: Path, command: str, cwd: str | None, says: str
@@ -245,7 +245,7 @@ async def test_log_lines_per_second_are_limited(log: ServerLog, tmp_path: Path) 
     lines = (tmp_path / "logs" / "some.log").read_text().splitlines()
     assert lines[0] == "line 0"
     assert len(lines) < 20_000
-    assert any("left out" in line for line in lines) or len(lines) <= MAX_LINES_PER_SECOND
+    assert any("were dropped" in line for line in lines) or len(lines) <= MAX_LINES_PER_SECOND
 
 
 async def test_endless_log_line_is_truncated(log: ServerLog, tmp_path: Path) -> None:

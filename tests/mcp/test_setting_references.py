@@ -1,4 +1,4 @@
-"""References in a server's settings, and what a server's process knows of our environment."""
+"""References in a server's settings, and the environment of a server's process."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_reference_is_replaced_by_the_variable(text: str, meant: str) -> None:
 
 
 def test_unset_variable_error_names_only_the_variable() -> None:
-    with pytest.raises(ConfigError, match="the variable MISSING is not set") as raised:
+    with pytest.raises(ConfigError, match="the environment variable MISSING is not set") as raised:
         resolve_references("${PRESENT} ${MISSING}", {"PRESENT": SECRET})
     assert SECRET not in str(raised.value)
 
@@ -149,7 +149,7 @@ def test_exported_shell_function_is_not_passed() -> None:
 
 @pytest.mark.parametrize("name", ["A=B", ""])
 def test_invalid_variable_name_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match="no process can be given"):
+    with pytest.raises(ConfigError, match="has an invalid name or value"):
         build_environment(stdio(env={name: "x"}), {})
 
 

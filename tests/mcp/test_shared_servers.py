@@ -1,6 +1,6 @@
-"""What 58 real servers list: every tool is read, named, found, checked and shown to every provider.
+"""Recorded listings of 58 real servers: every tool is parsed, named, found, validated and rendered.
 
-The answers lie beside the project and are no part of it. Without them these tests skip.
+The recordings are stored beside the project and are not part of it. Without them these tests are skipped.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ async def unanswered(offer: ListedTool, args: Json, context: CallContext) -> Con
 
 @cache
 def answers() -> Mapping[str, Json]:
-    """Each server's `tools/list` answer, by its name."""
+    """Return each server's `tools/list` result by its name."""
     read = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(ANSWERS.glob("*.json")))
     return {answer["server"]: answer for answer in read}
 
 
 @cache
 def snapshot() -> Snapshot:
-    """All of their tools, registered as a runtime would."""
+    """Return all of their tools, registered as by a runtime."""
     registry, names = Registry(), ToolNames(answers())
     for server, answer in answers().items():
         offers, _ = parse_tools(answer["tools"])
@@ -130,7 +130,7 @@ def test_plain_query_finds_its_tool_among_all(
 
 
 def example(schema: Any, root: Json, depth: int = 0) -> Any:
-    """A value that a schema should take: the least that it asks for."""
+    """Return a minimal value that is valid for a schema."""
     if not isinstance(schema, Mapping) or depth > 20:
         return "x"
     if isinstance(ref := schema.get("$ref"), str):

@@ -1,4 +1,4 @@
-"""Servers in text that was copied from a README."""
+"""Servers in text copied from a README."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_server_may_have_the_name_of_a_section() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"a": 1}', '"git": {', "hello", '{"a": {"b": 1}}'])
-def test_text_without_servers_is_refused_with_the_reason(text: str) -> None:
+def test_text_without_servers_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         servers(text)
 

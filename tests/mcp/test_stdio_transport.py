@@ -1,4 +1,4 @@
-"""Messages over a server's standard output: whatever comes, nothing breaks and no message is lost."""
+"""Messages over a server's stdout: no input breaks the transport, and no message is lost."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ NOISE = st.binary(max_size=60).map(lambda noise: noise.replace(b"\n", b" "))
 
 
 class Ends:
-    """The two ends of a server that says what it is told to."""
+    """Both ends of a simulated server process."""
 
     def __init__(self, stdin: asyncio.StreamWriter, receiving: int) -> None:
         self.stdout, self.stdin = asyncio.StreamReader(limit=1 << 20), stdin
         self._receiving = receiving
 
     def read(self) -> None:
-        """Take what was said to it."""
+        """Read what was written to the server's stdin."""
         os.read(self._receiving, 1 << 16)
 
 
 class Session:
-    """The other side of the wire, as the SDK's session would be."""
+    """The client side of the transport, in place of the SDK's session."""
 
     def __init__(
         self, ends: Ends, wire: StdioTransport, reading: Any, writing: Any, over: asyncio.Event
@@ -57,7 +57,7 @@ class Session:
         await asyncio.sleep(0.01)
 
     async def heard(self) -> list[Any]:
-        """Everything until the end."""
+        """Receive all messages until the end."""
         return [each.message async for each in self._reading]
 
     async def next(self) -> Any:
@@ -91,7 +91,7 @@ def notice(number: int) -> bytes:
 
 
 def feed(stream: asyncio.StreamReader, data: bytes, cuts: Sequence[int]) -> None:
-    """The data in pieces."""
+    """Feed the data in chunks."""
     places = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     for start, end in pairwise(places):
         stream.feed_data(data[start:end])

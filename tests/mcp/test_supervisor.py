@@ -1,4 +1,4 @@
-"""One server under supervision: started when needed, opened again when lost, left alone while it fails."""
+"""Supervision of one server: start on demand, reopening when lost, backoff while it fails."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.mcp.fault_http import serving
-from tests.mcp.faults import LIMIT, at, called, stdio, supervised
+from tests.mcp.fault_http import serve_in_thread
+from tests.mcp.faults import CALL_TIMEOUT_S, call_echo, http_settings, open_supervisor, stdio_settings
 from toolfold.config.servers import McpServerSettings
 from toolfold.sources.mcp import supervisor
 from toolfold.sources.mcp.call_relay import CallRelay
@@ -26,7 +26,7 @@ from toolfold.sources.mcp.tool_listing import Listing
 
 PATIENCE = 60.0
 NEVER = 600.0
-"""Longer than anybody waits here."""
+"""Longer than any test takes."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def diary(tmp_path: Path) -> Path:
 
 
 class Clock:
-    """The time of the supervisor, which can be put forward."""
+    """The supervisor's clock, which tests can advance."""
 
     ahead = 0.0
 
@@ -52,13 +52,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that keeps failing rests for longer than any test takes."""
+    """Make the backoff of a failing server longer than any test takes."""
     monkeypatch.setattr(supervisor, "INITIAL_BACKOFF_S", NEVER)
     monkeypatch.setattr(supervisor, "MAX_BACKOFF_S", NEVER)
 
 
 def noted(diary: Path) -> Counter[str]:
-    """What the server wrote down about itself."""
+    """Count the lines of the server's diary."""
     return Counter(diary.read_text().split()) if diary.exists() else Counter()
 
 
@@ -69,28 +69,28 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 def with_diary(fault: str, diary: Path, **settings: Any) -> Any:
-    return stdio(fault, "--diary", str(diary), **settings)
+    return stdio_settings(fault, "--diary", str(diary), **settings)
 
 
 async def test_server_is_started_by_the_first_call(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("", diary), tmp_path) as server:
+    async with open_supervisor(with_diary("", diary), tmp_path) as server:
         await asyncio.sleep(0.05)
         assert (server.state_name, noted(diary)["start"]) == ("idle", 0)
-        assert await called(server, "hello") == ("hello", "hello")
+        assert await call_echo(server, "hello") == ("hello", "hello")
         assert (server.state_name, noted(diary)["start"]) == ("up", 1)
 
 
 async def test_concurrent_calls_share_one_start(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("", diary), tmp_path) as server:
-        answers = await asyncio.gather(*(called(server, str(number)) for number in range(8)))
+    async with open_supervisor(with_diary("", diary), tmp_path) as server:
+        answers = await asyncio.gather(*(call_echo(server, str(number)) for number in range(8)))
     assert [answer for answer, _ in answers] == [str(number) for number in range(8)]
     assert noted(diary) == {"start": 1, "call": 8}
 
 
 async def test_cancelled_caller_does_not_cancel_the_start_for_others(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("", diary), tmp_path) as server:
-        impatient = asyncio.create_task(called(server, "never"))
-        other = asyncio.create_task(called(server, "hello"))
+    async with open_supervisor(with_diary("", diary), tmp_path) as server:
+        impatient = asyncio.create_task(call_echo(server, "never"))
+        other = asyncio.create_task(call_echo(server, "hello"))
         await asyncio.sleep(0.01)
         impatient.cancel()
         assert (await other)[0] == "hello"
@@ -101,7 +101,7 @@ async def test_cancelled_caller_does_not_cancel_the_start_for_others(tmp_path: P
 async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
     tmp_path: Path, diary: Path
 ) -> None:
-    async with supervised(with_diary("crash-at-start", diary), tmp_path) as server:
+    async with open_supervisor(with_diary("crash-at-start", diary), tmp_path) as server:
         for _ in range(supervisor.MAX_FAILURES):
             with pytest.raises(NotStarted):
                 await server.call_tool("echo", {})
@@ -115,22 +115,22 @@ async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
 @pytest.mark.usefixtures("sleepy")
 async def test_repaired_server_works_after_the_backoff(tmp_path: Path, diary: Path, clock: Clock) -> None:
     mended = tmp_path / "mended"
-    settings = stdio("crash-at-start", "--unless", str(mended), "--diary", str(diary))
-    async with supervised(settings, tmp_path) as server:
+    settings = stdio_settings("crash-at-start", "--unless", str(mended), "--diary", str(diary))
+    async with open_supervisor(settings, tmp_path) as server:
         for _ in range(supervisor.MAX_FAILURES):
-            assert (await called(server, "hello"))[0] == "not-started"
+            assert (await call_echo(server, "hello"))[0] == "not-started"
         mended.touch()
-        assert (await called(server, "hello"))[0] == "resting"
+        assert (await call_echo(server, "hello"))[0] == "resting"
         clock.ahead += server.state.next_try
-        assert (await called(server, "hello"))[0] == "hello"
+        assert (await call_echo(server, "hello"))[0] == "hello"
 
 
 @pytest.mark.usefixtures("sleepy")
 async def test_restart_ignores_the_backoff(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
-    async with supervised(stdio("crash-at-start", "--unless", str(mended)), tmp_path) as server:
+    async with open_supervisor(stdio_settings("crash-at-start", "--unless", str(mended)), tmp_path) as server:
         for _ in range(supervisor.MAX_FAILURES):
-            assert (await called(server, "hello"))[0] == "not-started"
+            assert (await call_echo(server, "hello"))[0] == "not-started"
         mended.touch()
         await server.restart()
         assert server.state_name == "up"
@@ -139,28 +139,28 @@ async def test_restart_ignores_the_backoff(tmp_path: Path) -> None:
 async def test_restart_cancels_a_hanging_start(tmp_path: Path, diary: Path) -> None:
     mended = tmp_path / "mended"
     words = ("--unless", str(mended), "--diary", str(diary))
-    settings = stdio("silent-at-start", *words, connect_timeout_seconds=NEVER)
-    async with asyncio.timeout(PATIENCE), supervised(settings, tmp_path) as server:
-        waiting = asyncio.create_task(called(server, "hello"))
+    settings = stdio_settings("silent-at-start", *words, connect_timeout_seconds=NEVER)
+    async with asyncio.timeout(PATIENCE), open_supervisor(settings, tmp_path) as server:
+        waiting = asyncio.create_task(call_echo(server, "hello"))
         await until(lambda: noted(diary)["start"])
         mended.touch()
         await server.restart()
-        assert (await called(server, "again"))[0] == "again"
+        assert (await call_echo(server, "again"))[0] == "again"
         await asyncio.wait({waiting})
 
 
 async def test_lost_server_is_reopened_automatically(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("crash", diary), tmp_path) as server:
-        assert (await called(server, "now"))[0] == "lost"
+    async with open_supervisor(with_diary("crash", diary), tmp_path) as server:
+        assert (await call_echo(server, "now"))[0] == "lost"
         await until(lambda: noted(diary)["start"] == 2 and server.state_name == "up")
 
 
 async def test_server_that_exits_after_start_is_retried_with_growing_backoff(
     tmp_path: Path, diary: Path
 ) -> None:
-    async with supervised(with_diary("dies-soon", diary), tmp_path) as server:
+    async with open_supervisor(with_diary("dies-soon", diary), tmp_path) as server:
         began = time.monotonic()
-        await called(server, "hello")
+        await call_echo(server, "hello")
         await until(lambda: noted(diary)["start"] == 3)
         # A pause is half as long as it may be, or longer, and the second twice as long as the first.
         assert time.monotonic() - began >= (0.5 + 1.0) * supervisor.INITIAL_BACKOFF_S
@@ -168,19 +168,19 @@ async def test_server_that_exits_after_start_is_retried_with_growing_backoff(
 
 @pytest.mark.parametrize("fault", ["crash", "close-output", "hang", "broken-frame", "huge"])
 async def test_call_that_may_have_run_is_never_repeated(tmp_path: Path, diary: Path, fault: str) -> None:
-    limit = {"call_timeout_seconds": LIMIT} if fault == "hang" else {}
-    async with supervised(with_diary(fault, diary, **limit), tmp_path) as server:
+    limit = {"call_timeout_seconds": CALL_TIMEOUT_S} if fault == "hang" else {}
+    async with open_supervisor(with_diary(fault, diary, **limit), tmp_path) as server:
         with pytest.raises(ServerFailed) as failed:
             await server.call_tool("echo", {"text": "now"})
         assert failed.value.may_have_run
-        assert (await called(server, "again"))[0] == "again"
+        assert (await call_echo(server, "again"))[0] == "again"
     assert noted(diary)["call"] == 2
 
 
 @pytest.mark.parametrize("fault", ["status-500", "cut-before-headers", "cut-in-body", "stream-ends-early"])
 async def test_http_call_that_may_have_run_is_never_repeated(tmp_path: Path, fault: str) -> None:
-    with serving(fault) as http:
-        async with supervised(at(http.url(), "http"), tmp_path) as server:
+    with serve_in_thread(fault) as http:
+        async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
             with pytest.raises(ServerFailed) as failed:
                 await server.call_tool("echo", {"text": "now"})
             assert failed.value.may_have_run
@@ -188,27 +188,27 @@ async def test_http_call_that_may_have_run_is_never_repeated(tmp_path: Path, fau
 
 
 async def test_calls_with_an_expired_session_are_resent_once(tmp_path: Path) -> None:
-    with serving() as http:
-        async with supervised(at(http.url(), "http"), tmp_path) as server:
-            assert (await called(server, "first"))[0] == "first"
+    with serve_in_thread() as http:
+        async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
+            assert (await call_echo(server, "first"))[0] == "first"
             http.sessions.clear()
-            answers = await asyncio.gather(*(called(server, str(number)) for number in range(4)))
+            answers = await asyncio.gather(*(call_echo(server, str(number)) for number in range(4)))
             assert [answer for answer, _ in answers] == ["0", "1", "2", "3"]
             assert http.calls == 5
 
 
 @pytest.mark.parametrize("way", ["http", "sse"])
 async def test_externally_restarted_http_server_is_reconnected(tmp_path: Path, way: Any) -> None:
-    with serving() as http:
-        settings, port = at(http.url(way), way), http.port
-        holding = supervised(settings, tmp_path)
+    with serve_in_thread() as http:
+        settings, port = http_settings(http.url(way), way), http.port
+        holding = open_supervisor(settings, tmp_path)
         server = await holding.__aenter__()
-        assert (await called(server, "first"))[0] == "first"
+        assert (await call_echo(server, "first"))[0] == "first"
     try:
-        assert (await called(server, "second"))[0] in ("not-started", "lost")
-        with serving(port=port) as again:
+        assert (await call_echo(server, "second"))[0] in ("not-started", "lost")
+        with serve_in_thread(port=port) as again:
             async with asyncio.timeout(PATIENCE):
-                while (await called(server, "third"))[0] != "third":  # noqa: ASYNC110 - it rests meanwhile
+                while (await call_echo(server, "third"))[0] != "third":  # noqa: ASYNC110 - it rests meanwhile
                     await asyncio.sleep(server.state.next_try)
             assert again.calls == 1
     finally:
@@ -220,13 +220,13 @@ async def test_keepalive_replaces_a_hanging_server(
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
     settings = with_diary("deaf-afterwards", diary, keepalive_seconds=0.3)
-    async with supervised(settings, tmp_path) as server:
-        assert (await called(server, "now"))[0] == "my last words"
+    async with open_supervisor(settings, tmp_path) as server:
+        assert (await call_echo(server, "now"))[0] == "my last words"
         monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", 0.2)
         await until(lambda: server.state_name != "up")
         monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)  # the next one may take its time
         await until(lambda: noted(diary)["start"] == 2 and server.state_name == "up")
-        assert (await called(server, "again"))[0] == "again"
+        assert (await call_echo(server, "again"))[0] == "again"
 
 
 async def test_keepalive_does_not_ping_during_a_call(
@@ -234,9 +234,9 @@ async def test_keepalive_does_not_ping_during_a_call(
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
     awake = tmp_path / "awake"
-    settings = stdio("slow", "--diary", str(diary), "--until", str(awake), keepalive_seconds=0.1)
-    async with supervised(settings, tmp_path) as server:
-        call = asyncio.create_task(called(server, "now"))
+    settings = stdio_settings("slow", "--diary", str(diary), "--until", str(awake), keepalive_seconds=0.1)
+    async with open_supervisor(settings, tmp_path) as server:
+        call = asyncio.create_task(call_echo(server, "now"))
         await until(lambda: noted(diary)["call"])
         monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", 0.05)  # it would be ended if it were asked now
         await asyncio.sleep(0.5)
@@ -250,8 +250,8 @@ async def test_keepalive_keeps_a_responsive_server(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
-    async with supervised(with_diary("", diary, keepalive_seconds=0.1), tmp_path) as server:
-        await called(server, "hello")
+    async with open_supervisor(with_diary("", diary, keepalive_seconds=0.1), tmp_path) as server:
+        await call_echo(server, "hello")
         await until(lambda: noted(diary)["ping"] >= 3)
         assert server.state_name == "up"
     assert noted(diary)["start"] == 1
@@ -263,37 +263,41 @@ async def test_progress_extends_the_timeout_up_to_the_maximum(tmp_path: Path) ->
     async def progress(done: float, total: float | None, message: str | None) -> None:
         heard.append(done)
 
-    settings = stdio("progress", call_timeout_seconds=2.5)  # it takes longer than that
-    async with supervised(settings, tmp_path) as server:
+    settings = stdio_settings("progress", call_timeout_seconds=2.5)  # it takes longer than that
+    async with open_supervisor(settings, tmp_path) as server:
         result = await server.call_tool("echo", {"text": "now"}, CallRelay(client="", progress=progress))
         assert result.content[0].text == "done"
         await until(lambda: heard == [1, 2, 3, 4, 5, 6, 7, 8])
-    settings = stdio("progress", call_timeout_seconds=1.0, max_call_seconds=1.2)
-    async with supervised(settings, tmp_path) as server:
+    settings = stdio_settings("progress", call_timeout_seconds=1.0, max_call_seconds=1.2)
+    async with open_supervisor(settings, tmp_path) as server:
         with pytest.raises(ResponseTimeout):
             await server.call_tool("echo", {"text": "now"})
 
 
 async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("hang", diary, call_timeout_seconds=NEVER), tmp_path) as server:
-        call = asyncio.create_task(called(server, "now"))
+    async with open_supervisor(with_diary("hang", diary, call_timeout_seconds=NEVER), tmp_path) as server:
+        call = asyncio.create_task(call_echo(server, "now"))
         await until(lambda: noted(diary)["call"])
         call.cancel()
         await asyncio.wait({call})
         await until(lambda: noted(diary)["cancelled"])
-        assert (await called(server, "again"))[0] == "again"
+        assert (await call_echo(server, "again"))[0] == "again"
 
 
 async def test_timed_out_call_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("hang", diary, call_timeout_seconds=LIMIT), tmp_path) as server:
-        assert (await called(server, "now"))[0] == "no-answer"
+    async with open_supervisor(
+        with_diary("hang", diary, call_timeout_seconds=CALL_TIMEOUT_S), tmp_path
+    ) as server:
+        assert (await call_echo(server, "now"))[0] == "no-answer"
         await until(lambda: noted(diary)["cancelled"])
 
 
 async def test_cancelled_http_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
-    with serving("hang-before-headers") as http:
-        async with supervised(at(http.url(), "http", call_timeout_seconds=LIMIT), tmp_path) as server:
-            assert (await called(server, "now"))[0] == "no-answer"
+    with serve_in_thread("hang-before-headers") as http:
+        async with open_supervisor(
+            http_settings(http.url(), "http", call_timeout_seconds=CALL_TIMEOUT_S), tmp_path
+        ) as server:
+            assert (await call_echo(server, "now"))[0] == "no-answer"
             await until(lambda: http.cancelled == 1)
 
 
@@ -303,8 +307,8 @@ async def test_changed_tool_list_is_fetched_and_published(tmp_path: Path) -> Non
     def publish(_name: str, listing: Listing) -> None:
         told.append([offer.name for offer in listing.tools])
 
-    async with supervised(stdio("changing-list"), tmp_path, publish=publish) as server:
-        await called(server, "now")
+    async with open_supervisor(stdio_settings("changing-list"), tmp_path, publish=publish) as server:
+        await call_echo(server, "now")
         await until(lambda: len(told) == 2)
     assert told == [["echo"], ["echo", "arrived_late"]]
 
@@ -316,9 +320,9 @@ async def test_list_change_during_the_first_listing_is_fetched(tmp_path: Path) -
     def publish(_name: str, listing: Listing) -> None:
         told.append([offer.name for offer in listing.tools])
 
-    settings = stdio("changes-while-listed", "--until", str(settled))
-    async with supervised(settings, tmp_path, publish=publish) as server:
-        starting = asyncio.create_task(called(server, "hello"))
+    settings = stdio_settings("changes-while-listed", "--until", str(settled))
+    async with open_supervisor(settings, tmp_path, publish=publish) as server:
+        starting = asyncio.create_task(call_echo(server, "hello"))
         await asyncio.sleep(5 * supervisor.RELIST_DELAY_S)  # longer than a change is left to be followed
         settled.touch()
         await starting
@@ -329,35 +333,37 @@ async def test_list_change_during_the_first_listing_is_fetched(tmp_path: Path) -
 async def test_close_during_start(tmp_path: Path, diary: Path) -> None:
     async with (
         asyncio.timeout(PATIENCE),
-        supervised(with_diary("silent-at-start", diary, connect_timeout_seconds=NEVER), tmp_path) as server,
+        open_supervisor(
+            with_diary("silent-at-start", diary, connect_timeout_seconds=NEVER), tmp_path
+        ) as server,
     ):
-        call = asyncio.create_task(called(server, "hello"))
+        call = asyncio.create_task(call_echo(server, "hello"))
         await until(lambda: noted(diary)["start"])
         await server.close()
         await asyncio.wait({call})
         assert call.cancelled() or call.exception() or call.result()[0] == "not-started"
-        assert (await called(server, "hello"))[0] == "not-started"
+        assert (await call_echo(server, "hello"))[0] == "not-started"
     assert noted(diary)["start"] == 1
 
 
 async def test_close_during_a_call(tmp_path: Path, diary: Path) -> None:
     settings = with_diary("hang", diary, call_timeout_seconds=NEVER)
-    async with asyncio.timeout(PATIENCE), supervised(settings, tmp_path) as server:
-        call = asyncio.create_task(called(server, "now"))
+    async with asyncio.timeout(PATIENCE), open_supervisor(settings, tmp_path) as server:
+        call = asyncio.create_task(call_echo(server, "now"))
         await until(lambda: noted(diary)["call"])
         await server.close()
         assert (await call)[0] == "lost"
 
 
 async def test_close_also_ends_a_retired_connection(tmp_path: Path, diary: Path) -> None:
-    async with supervised(with_diary("close-output", diary), tmp_path) as server:
-        assert (await called(server, "now"))[0] == "lost"
+    async with open_supervisor(with_diary("close-output", diary), tmp_path) as server:
+        assert (await call_echo(server, "now"))[0] == "lost"
         assert running(diary)
     await until(lambda: not running(diary))
 
 
 def running(diary: Path) -> list[str]:
-    """The servers that write this diary."""
+    """Return the server processes that write this diary."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -399,7 +405,7 @@ def followed(tmp_path: Path, diary: Path) -> McpServerSettings:
 
 
 async def test_failed_unsubscribe_is_not_resubscribed(tmp_path: Path, diary: Path) -> None:
-    async with supervised(followed(tmp_path, diary), tmp_path) as server:
+    async with open_supervisor(followed(tmp_path, diary), tmp_path) as server:
         await server.send_request("resources/subscribe", {"uri": "note://a"})
         with pytest.raises(ServerFailed):
             await server.send_request("resources/unsubscribe", {"uri": "note://a"})
@@ -410,7 +416,7 @@ async def test_failed_unsubscribe_is_not_resubscribed(tmp_path: Path, diary: Pat
 
 
 async def test_server_exit_during_resubscription_is_not_an_error(tmp_path: Path, diary: Path) -> None:
-    async with supervised(followed(tmp_path, diary), tmp_path) as server:
+    async with open_supervisor(followed(tmp_path, diary), tmp_path) as server:
         connection = await server.get_connection()
         await connection.resubscribe(["note://a", "note://fatal", "note://b"], PATIENCE)
     assert noted(diary)["note://fatal"] == 1
@@ -418,19 +424,19 @@ async def test_server_exit_during_resubscription_is_not_an_error(tmp_path: Path,
 
 
 async def test_missing_login_does_not_count_as_failure(tmp_path: Path) -> None:
-    with serving("login") as http:
-        async with supervised(at(http.url(), "http"), tmp_path) as server:
+    with serve_in_thread("login") as http:
+        async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
             for _ in range(supervisor.MAX_FAILURES + 1):
-                assert (await called(server, "hello"))[0] == "needs-login"
+                assert (await call_echo(server, "hello"))[0] == "needs-login"
             assert server.state_name == "login"
 
 
 async def test_secrets_in_server_errors_are_redacted(tmp_path: Path) -> None:
     known = {**os.environ, "SERVICE_API_KEY": "open-sesame-42"}
-    async with supervised(
-        stdio("tell-secret"), tmp_path, environment=known, secrets=["open-sesame-42"]
+    async with open_supervisor(
+        stdio_settings("tell-secret"), tmp_path, environment=known, secrets=["open-sesame-42"]
     ) as server:
-        kind, said = await called(server, "now")
+        kind, said = await call_echo(server, "now")
     assert kind == "rejected"
     assert "is not valid" in said
     assert "open-sesame-42" not in said
@@ -442,7 +448,7 @@ async def test_unresolvable_settings_are_reported(tmp_path: Path) -> None:
     async def wiring(_server: ServerSupervisor) -> ConnectionDeps:
         raise ConfigError("the variable TOKEN is not set")
 
-    server = ServerSupervisor("some", stdio(), build_deps=wiring, publish=lambda *_: None)
+    server = ServerSupervisor("some", stdio_settings(), build_deps=wiring, publish=lambda *_: None)
     with pytest.raises(NotStarted, match="the variable TOKEN is not set"):
         await server.call_tool("echo", {})
     await server.close()

@@ -1,4 +1,4 @@
-"""Changed tools: harmless changes are recorded, changes of meaning are held, and small steps add up."""
+"""Changed tools: harmless changes are recorded, meaningful ones are held, and small steps add up."""
 
 from __future__ import annotations
 
@@ -336,7 +336,7 @@ def test_update_with_a_wrong_hash_is_an_error(trust: Trust, file: Path) -> None:
     trust.check_tools("git", "pin", [tool()])
     trust.check_tools("git", "pin", [tool(title="Git Log")])
     file.write_text(file.read_text().replace('"title": "Git Log"', '"title": "Git Push"'))
-    with pytest.raises(ConfigError, match="not its definition's"):
+    with pytest.raises(ConfigError, match="does not match its definition"):
         Trust(lambda _server: file).check_call("git", "pin", tool())
 
 
@@ -345,7 +345,7 @@ def _lock_in(folder: Path, _server: str) -> Path:
 
 
 def letters_of(offer: ListedTool) -> list[str]:
-    """All that it says but hints, without blanks, punctuation and case."""
+    """Return all texts except hints, without whitespace, punctuation and case."""
     parts = [offer.description, offer.title, offer.input_schema, offer.output_schema]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
     return re.findall(r"\w", re.sub(r"\\[nrt]", " ", text).lower())
@@ -353,7 +353,7 @@ def letters_of(offer: ListedTool) -> list[str]:
 
 @pytest.mark.parametrize("half", ["seen", "held"])
 def test_changes_of_the_corpus_are_held_except_for_punctuation_and_hints(half: str, tmp_path: Path) -> None:
-    """Counted and not shown: a message that names a case of the held half would spoil it."""
+    """Only counts are reported: naming a case of the held-out half would spoil it."""
     unasked = wrong = total = 0
     lines = (Path(__file__).parent / "poison" / f"{half}.jsonl").read_text("utf-8").splitlines()
     for number, case in enumerate(map(json.loads, lines)):

@@ -1,4 +1,4 @@
-"""What a server offers becomes tools that the rest of the house knows how to treat."""
+"""Listed tools, resources and prompts become registry tools with names, effects and meanings."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ EXTRAS = ["list_resources", "read_resource", "list_prompts", "get_prompt"]
 
 
 class Server:
-    """Answers what is not about tools, from a table."""
+    """Answers resource and prompt requests from a table."""
 
     def __init__(self, **answers: Any) -> None:
         self.answers, self.asked = answers, list[tuple[str, Json]]()

@@ -286,7 +286,7 @@ def test_the_difference_writes_out_what_hides() -> None:
 def test_a_change_of_blanks_alone_is_shown_as_one() -> None:
     assert describe_difference(offer(), offer(description="Reads  a file.\n")) != ()
     assert describe_difference(offer(), offer(description="Reads a file. ")) == (
-        "  description: only its blanks and line breaks have changed",
+        "  description: only its whitespace has changed",
     )
 
 

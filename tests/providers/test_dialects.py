@@ -300,7 +300,9 @@ def test_openai_chat_shows_an_image_behind_the_tools_message() -> None:
 def test_what_a_tool_shows_is_nothing_the_user_said() -> None:
     _, shown = answer(seen(IMAGE), "openai")
     assert not is_user_message(shown)
-    assert Conversation.of([{"role": "user", "content": "take a picture"}, shown]).said == ("take a picture",)
+    assert Conversation.from_messages([{"role": "user", "content": "take a picture"}, shown]).user_texts == (
+        "take a picture",
+    )
 
 
 def test_responses_and_anthropic_have_a_place_for_images_in_the_result() -> None:

@@ -1,4 +1,4 @@
-"""A shell among recorders, for the tests that compare our reading with a real one."""
+"""Fixture with a sandboxed bash that records which programs it starts."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.shellverdict.recording import NotHeld, Recording
+from tests.shellverdict.recording import RecordingShell, SandboxUnavailable
 
 PROGRAMS = ("rm", "ls", "git", "curl", "dd", "foo", "chmod")
 
 
 @pytest.fixture(scope="session")
-def shell() -> Iterator[Recording]:
+def shell() -> Iterator[RecordingShell]:
     try:
-        recording = Recording(PROGRAMS)
-    except NotHeld:
-        pytest.skip("the kernel cannot hold a shell in, and nothing is run without that")
+        recording = RecordingShell(PROGRAMS)
+    except SandboxUnavailable:
+        pytest.skip("the kernel does not support Landlock, which the sandbox needs")
     with recording:
         yield recording

@@ -1,9 +1,9 @@
-"""Other spellings of a command, all of which run the same program with the same words.
+"""Other spellings of a command that run the same program with the same arguments.
 
-A spelling is made in three steps, each drawn by a seeded generator: something put in front of the words
-(`nice`, `env`…), the words spelled anew (quotes, escapes, variables, encodings…), and the script that results
-put inside of something (functions, loops, shells in shells, files, decoders…). Nothing here is proved by
-reasoning: `recording` tells whether a spelling really runs what it should.
+A spelling is made in three steps, each chosen by a seeded generator: a prefix (`nice`, `env` and others),
+another spelling of the words (quotes, escapes, variables, encodings), and wrappers around the resulting
+script (functions, loops, nested shells, files, decoders). Whether a spelling really runs the same program is
+checked with `recording`.
 """
 
 from __future__ import annotations
@@ -13,14 +13,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
-from tests.shellverdict.fuzzing_inside import INSIDE
-from tests.shellverdict.fuzzing_words import IN_FRONT, KEEP_TYPED, WHOLE, Plain, Words
+from tests.shellverdict.fuzzing_words import (
+    COMMAND_PREFIXES,
+    COMMAND_SPELLINGS,
+    EXPANSION_SAFE_SPELLINGS,
+    PlainCommand,
+    PrefixedCommand,
+)
+from tests.shellverdict.fuzzing_wrappers import WRAPPERS
 
-__all__ = ["Plain", "Spelling", "plain_command", "respell", "spell_inside"]
+__all__ = ["PlainCommand", "Spelling", "parse_plain_command", "respell_command", "wrap_script"]
 
-UNSPLIT = frozenset(";&|<>()`\n\\!#=\"'")  # signs that make more of a command than a list of words
-EXPANDED = frozenset("$~*?[]{}")
-# Started by the shell itself: no recorder can stand for them, and `kill -9 -1` would be a real one.
+COMPOUND_CHARACTERS = frozenset(
+    ";&|<>()`\n\\!#=\"'"
+)  # make a command more than a list of words
+EXPANSION_CHARACTERS = frozenset("$~*?[]{}")
+# Builtins cannot be replaced by recorders, and `kill -9 -1` would really run.
 BUILTIN_NAMES = """
 alias bg bind break builtin caller cd command compgen complete compopt continue declare dirs disown echo
 enable eval exec exit export false fc fg getopts hash help history jobs kill let local logout mapfile popd
@@ -28,7 +36,7 @@ printf pushd pwd read readarray readonly return set shift shopt source suspend t
 typeset ulimit umask unalias unset wait if then else elif fi for while until do done case esac in function
 select time coproc . : [ [[ ! { }
 """
-BUILTINS = frozenset(BUILTIN_NAMES.split())
+BUILTIN_COMMANDS = frozenset(BUILTIN_NAMES.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,55 +45,62 @@ class Spelling:
     steps: tuple[str, ...]
 
 
-def plain_command(command: str) -> Plain | None:
-    """The command as words; None where it is more than one program and its words."""
+def parse_plain_command(command: str) -> PlainCommand | None:
+    """Parse a command into words; None if it is more than one program with arguments."""
     try:
         words = shlex.split(command)
     except ValueError:
         return None
-    if not words or words[0].rpartition("/")[2] in BUILTINS or "\r" in command or not command.isprintable():
+    if (
+        not words
+        or words[0].rpartition("/")[2] in BUILTIN_COMMANDS
+        or "\r" in command
+        or not command.isprintable()
+    ):
         return None
     words[0] = words[0].rpartition("/")[2]
-    if UNSPLIT & set(command) - set("\"'=") or "=" in words[0] or not words[0].strip("."):
+    if COMPOUND_CHARACTERS & set(command) - set("\"'=") or "=" in words[0] or not words[0].strip("."):
         return None
-    typed = tuple(bool(EXPANDED & set(word)) for word in words)
+    has_expansion = tuple(bool(EXPANSION_CHARACTERS & set(word)) for word in words)
     quoted = "'" in command or '"' in command
-    if typed[0] or (quoted and any(typed)) or "$(" in command:
+    if has_expansion[0] or (quoted and any(has_expansion)) or "$(" in command:
         return None
-    return Plain(tuple(words), typed)
+    return PlainCommand(tuple(words), has_expansion)
 
 
-def respell(plain: Plain, random: Random, steps: int) -> Spelling:
-    """The command spelled anew by so many steps, one of which is about its words."""
-    names = _names()
-    in_front = steps > 1 and random.random() < 0.3
-    prefix = random.choice(IN_FRONT) if in_front else ()
-    possible = [name for name in WHOLE if not any(plain.typed) or name in KEEP_TYPED]
+def respell_command(plain: PlainCommand, random: Random, steps: int) -> Spelling:
+    """Spell the command differently in the given number of steps, one of which changes its words."""
+    names = _generate_names()
+    has_prefix = steps > 1 and random.random() < 0.3
+    prefix = random.choice(COMMAND_PREFIXES) if has_prefix else ()
+    possible = [
+        name for name in COMMAND_SPELLINGS if not any(plain.has_expansion) or name in EXPANSION_SAFE_SPELLINGS
+    ]
     name = random.choice(possible)
-    done = [*(" ".join(prefix) for _ in range(in_front)), name]
-    script = WHOLE[name](Words(plain, prefix), random, names)
-    for _ in range(steps - len(done)):
-        script, name = _wrapped(script, random, names)
-        done.append(name)
-    return Spelling(script, tuple(done))
+    applied_steps = [*(" ".join(prefix) for _ in range(has_prefix)), name]
+    script = COMMAND_SPELLINGS[name](PrefixedCommand(plain, prefix), random, names)
+    for _ in range(steps - len(applied_steps)):
+        script, name = _wrap_once(script, random, names)
+        applied_steps.append(name)
+    return Spelling(script, tuple(applied_steps))
 
 
-def spell_inside(script: str, random: Random, steps: int) -> Spelling:
-    """The script inside of so many things."""
-    names, done = _names(), []
+def wrap_script(script: str, random: Random, steps: int) -> Spelling:
+    """Put the script into the given number of random wrappers."""
+    names, applied_steps = _generate_names(), []
     for _ in range(steps):
-        script, name = _wrapped(script, random, names)
-        done.append(name)
-    return Spelling(script, tuple(done))
+        script, name = _wrap_once(script, random, names)
+        applied_steps.append(name)
+    return Spelling(script, tuple(applied_steps))
 
 
-def _wrapped(script: str, random: Random, names: Iterator[str]) -> tuple[str, str]:
-    """The script inside of something, and inside of what."""
-    name = random.choice(sorted(INSIDE))
-    return INSIDE[name](script, random, names), name
+def _wrap_once(script: str, random: Random, names: Iterator[str]) -> tuple[str, str]:
+    """Put the script into a random wrapper; return the new script and the name of the wrapper."""
+    name = random.choice(sorted(WRAPPERS))
+    return WRAPPERS[name](script, random, names), name
 
 
-def _names() -> Iterator[str]:
+def _generate_names() -> Iterator[str]:
     number = 0
     while True:
         number += 1

@@ -1,9 +1,10 @@
-"""A real shell in an empty place, where every program only writes down that it was started.
+"""Bash in a sandbox in which programs only record that they were started.
 
-Programs are recorders: scripts that append their words to a log and do nothing. A few harmless helpers
-(`env`, `base64`, `xargs`…) are real. The kernel holds everything in (Landlock): nothing outside of the folder
-can be written, nothing but the recorders and the helpers can be started, no connection can be opened; and the
-shells run as nobody where root could be lost. Where the kernel cannot do that, nothing is run at all.
+Programs are recorders: scripts that append their arguments to a log and do nothing else. A few harmless
+programs (`env`, `base64`, `xargs` and others) are real. The kernel restricts the process with Landlock:
+nothing outside of the directory can be written, only the recorders and the real programs can be started, and
+no connection can be opened. Shells of root run as the user nobody. If the kernel does not support this,
+nothing is run.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-NOBODY = 65_534
-HOST = Path(__file__).with_name("recording_host.py")
-HELPERS = (
+NOBODY_UID = 65_534
+HOST_SCRIPT = Path(__file__).with_name("recording_host.py")
+REAL_PROGRAMS = (
     *("sh", "bash", "env", "nice", "timeout", "nohup", "stdbuf", "setsid", "xargs", "find", "chroot", "time"),
     *(
         "cat",
@@ -47,86 +48,88 @@ printf '%s\\0' "$#" "${{0##*/}}" "$@" >> '{log}'
 """
 
 
-class NotHeld(Exception):
-    """The kernel cannot hold a shell in here."""
+class SandboxUnavailable(Exception):
+    """The kernel does not support the restrictions that the sandbox needs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """The programs that were started, with their words, and whether the shell ended by itself."""
+class RecordedCommand:
+    """Programs that a command started, with their arguments, and whether it ended before the timeout."""
 
     starts: tuple[tuple[str, ...], ...]
     ended: bool
     printed: str = ""
 
 
-class Recording:
-    """A folder with recorders, and the process that runs shells in it."""
+class RecordingShell:
+    """Directory with recorders, and the process that runs shells in it."""
 
     def __init__(self, programs: Iterable[str]) -> None:
-        self._folder = folder = Path(tempfile.mkdtemp(prefix="recording-")).resolve()
-        self._log, self.work, self.home = folder / "log", folder / "work", folder / "home"
-        self._shadows = folder / "shadows"
+        self._directory = directory = Path(tempfile.mkdtemp(prefix="recording-")).resolve()
+        self._log, self.work, self.home = directory / "log", directory / "work", directory / "home"
+        self._shadow_directory = directory / "shadows"
         programs = set(programs) - {"."}
-        self._fill(folder / "bin", programs)
+        self._create_programs(directory / "bin", programs)
         self.home.mkdir()
         self.work.mkdir()
-        self._hand_over()
+        self._grant_access()
         self._host = subprocess.Popen(
-            [sys.executable, "-I", str(HOST), str(folder), *self._real],
+            [sys.executable, "-I", str(HOST_SCRIPT), str(directory), *self._real_programs],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        if self._answer() != {"held": True}:
+        if self._read_response() != {"held": True}:
             self.close()
-            raise NotHeld
+            raise SandboxUnavailable
 
-    def _fill(self, bin_folder: Path, programs: set[str]) -> None:
-        bin_folder.mkdir()
+    def _create_programs(self, bin_directory: Path, programs: set[str]) -> None:
+        bin_directory.mkdir()
         self._log.touch()
-        recorder = self._folder / "recorder"
+        recorder = self._directory / "recorder"
         recorder.write_text(RECORDER.format(log=self._log))
         recorder.chmod(0o755)
         helpers = {
-            name: found for name in HELPERS if (found := shutil.which(name, path=os.defpath + ":/usr/bin"))
+            name: found
+            for name in REAL_PROGRAMS
+            if (found := shutil.which(name, path=os.defpath + ":/usr/bin"))
         }
-        self._real = [os.path.realpath(found) for found in helpers.values()]
+        self._real_programs = [os.path.realpath(found) for found in helpers.values()]
         for name, found in helpers.items():
-            (bin_folder / name).symlink_to(os.path.realpath(found))
+            (bin_directory / name).symlink_to(os.path.realpath(found))
         for name in programs:
             if name not in helpers:
-                (bin_folder / name).symlink_to(recorder)
-            shadow = self._shadows / name
+                (bin_directory / name).symlink_to(recorder)
+            shadow = self._shadow_directory / name
             shadow.mkdir(parents=True)
-            (shadow / name).symlink_to(recorder)  # a helper can be recorded as well, where a case asks for it
+            (shadow / name).symlink_to(recorder)  # used to record a program that is usually real
 
-    def _hand_over(self) -> None:
-        """Shells of root run as nobody, who must be able to come here."""
+    def _grant_access(self) -> None:
+        """Give the user nobody access to the directory, because shells of root run as that user."""
         if os.geteuid() == 0:
-            self._folder.chmod(0o755)
+            self._directory.chmod(0o755)
             for path in (self._log, self.work, self.home):
-                os.chown(path, NOBODY, NOBODY)
+                os.chown(path, NOBODY_UID, NOBODY_UID)
 
-    def run(self, command: str, *, recorded: str = "", seconds: float = 5) -> Recorded:
-        """Run the command; `recorded` is a program that must be a recorder whatever else it is."""
+    def run(self, command: str, *, recorded: str = "", seconds: float = 5) -> RecordedCommand:
+        """Run the command; `recorded` is a program to record even if it is usually a real one."""
         self._log.write_bytes(b"")
-        for folder in (self.work, self.home):
-            for left in folder.iterdir():
+        for directory in (self.work, self.home):
+            for left in directory.iterdir():
                 shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-        path = f"{self._folder}/bin"
+        path = f"{self._directory}/bin"
         if recorded:
-            if not (self._shadows / recorded).is_dir():
-                raise ValueError(f"{recorded} is no recorder here")
-            path = f"{self._shadows / recorded}:{path}"
+            if not (self._shadow_directory / recorded).is_dir():
+                raise ValueError(f"{recorded} has no recorder; pass it to RecordingShell")
+            path = f"{self._shadow_directory / recorded}:{path}"
         assert self._host.stdin is not None
-        question = {"command": command, "path": path, "seconds": seconds}
-        self._host.stdin.write(json.dumps(question) + "\n")
+        request = {"command": command, "path": path, "seconds": seconds}
+        self._host.stdin.write(json.dumps(request) + "\n")
         self._host.stdin.flush()
-        answer = self._answer()
-        return Recorded(_starts(self._log.read_bytes()), answer["ended"], answer["printed"])
+        response = self._read_response()
+        return RecordedCommand(_parse_log(self._log.read_bytes()), response["ended"], response["printed"])
 
-    def _answer(self) -> Any:
+    def _read_response(self) -> Any:
         assert self._host.stdout is not None
         return json.loads(self._host.stdout.readline() or "null")
 
@@ -136,9 +139,9 @@ class Recording:
         self._host.stdin.close()
         self._host.wait(timeout=60)
         self._host.stdout.close()
-        shutil.rmtree(self._folder)
+        shutil.rmtree(self._directory)
 
-    def __enter__(self) -> Recording:
+    def __enter__(self) -> RecordingShell:
         return self
 
     def __exit__(
@@ -147,7 +150,7 @@ class Recording:
         self.close()
 
 
-def _starts(log: bytes) -> tuple[tuple[str, ...], ...]:
+def _parse_log(log: bytes) -> tuple[tuple[str, ...], ...]:
     fields = os.fsdecode(log).split("\0")
     found = []
     place = 0

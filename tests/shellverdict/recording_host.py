@@ -1,8 +1,8 @@
-"""The process in which recorded shells run: it gives up all rights that they do not need, then takes orders.
+"""Process that runs recorded shells: it drops all rights that they do not need, then handles requests.
 
-    python -I recording_host.py FOLDER REAL_PROGRAM...
+    python -I recording_host.py DIRECTORY REAL_PROGRAM...
 
-Orders and answers are lines of JSON. It imports nothing of the project: what it starts must not depend on it.
+Requests and responses are lines of JSON. This module imports nothing from the project.
 """
 
 from __future__ import annotations
@@ -21,28 +21,31 @@ from pathlib import Path
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 VERSION = 1
 EXECUTE, WRITE_FILE = 1 << 0, 1 << 1
-CHANGES = sum(1 << bit for bit in range(4, 13)) | WRITE_FILE  # removing and making of every kind
+FILESYSTEM_CHANGES = sum(1 << bit for bit in range(4, 13)) | WRITE_FILE  # create and remove files of every type
 TRUNCATE, REFER = 1 << 14, 1 << 13
-CONNECT = 0b11  # binding and connecting
-NOBODY = 65_534
+CONNECT = 0b11  # bind and connect TCP sockets
+NOBODY_UID = 65_534
 NO_NEW_PRIVILEGES = 38
-WRITABLE = ("/dev/null", "/dev/tty")
-LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/libexec", "/nix/store")
+WRITABLE_PATHS = ("/dev/null", "/dev/tty")
+LIBRARY_PATHS = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/libexec", "/nix/store")
 
 
-def hold(folder: str, real: list[str]) -> bool:
-    """Give up the right to change or start anything else; False where the kernel has no such thing."""
+def restrict_process(directory: str, real_programs: list[str]) -> bool:
+    """Drop the right to change or start anything else; return False if the kernel does not support it."""
     libc = ctypes.CDLL(None, use_errno=True)
     version = libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), VERSION)
     if version < 1:
         return False
-    changes = CHANGES | (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
+    changes = FILESYSTEM_CHANGES | (REFER if version >= 2 else 0) | (TRUNCATE if version >= 3 else 0)
     rules = struct.pack("QQ", changes | EXECUTE, CONNECT if version >= 4 else 0)
     ruleset = libc.syscall(CREATE_RULESET, rules, ctypes.c_size_t(len(rules) if version >= 4 else 8), 0)
     if ruleset < 0:
         return False
-    allowed = [(folder, changes | EXECUTE), *((path, EXECUTE) for path in (*real, *LIBRARIES))]
-    allowed += [(path, WRITE_FILE) for path in WRITABLE]
+    allowed = [
+        (directory, changes | EXECUTE),
+        *((path, EXECUTE) for path in (*real_programs, *LIBRARY_PATHS)),
+    ]
+    allowed += [(path, WRITE_FILE) for path in WRITABLE_PATHS]
     for path, rights in allowed:
         if not Path(path).exists():
             continue
@@ -56,7 +59,7 @@ def hold(folder: str, real: list[str]) -> bool:
     return True
 
 
-def limit() -> None:
+def set_resource_limits() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_000_000, 4_000_000))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
@@ -64,28 +67,28 @@ def limit() -> None:
 def become_nobody() -> None:
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setresgid(NOBODY, NOBODY, NOBODY)
-        os.setresuid(NOBODY, NOBODY, NOBODY)
+        os.setresgid(NOBODY_UID, NOBODY_UID, NOBODY_UID)
+        os.setresuid(NOBODY_UID, NOBODY_UID, NOBODY_UID)
 
 
-def run(folder: str, order: dict[str, str]) -> dict[str, object]:
+def run_command(directory: str, request: dict[str, str]) -> dict[str, object]:
     environment = {
-        "PATH": order["path"],
-        "HOME": f"{folder}/home",
-        "TMPDIR": f"{folder}/work",
+        "PATH": request["path"],
+        "HOME": f"{directory}/home",
+        "TMPDIR": f"{directory}/work",
         "LC_ALL": "C.UTF-8",
     }
     started = subprocess.Popen(
-        [f"{folder}/bin/bash", "--norc", "--noprofile", "-c", order["command"]],
+        [f"{directory}/bin/bash", "--norc", "--noprofile", "-c", request["command"]],
         env=environment,
-        cwd=f"{folder}/work",
+        cwd=f"{directory}/work",
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         start_new_session=True,
     )
     try:
-        printed, _ = started.communicate(timeout=float(order["seconds"]))
+        printed, _ = started.communicate(timeout=float(request["seconds"]))
         ended = True
     except subprocess.TimeoutExpired:
         ended, printed = False, b""
@@ -97,15 +100,15 @@ def run(folder: str, order: dict[str, str]) -> dict[str, object]:
 
 
 def main() -> None:
-    folder, *real = sys.argv[1:]
-    limit()
-    held = hold(folder, real)
+    directory, *real_programs = sys.argv[1:]
+    set_resource_limits()
+    is_restricted = restrict_process(directory, real_programs)
     become_nobody()
-    print(json.dumps({"held": held}), flush=True)
-    if not held:
+    print(json.dumps({"held": is_restricted}), flush=True)
+    if not is_restricted:
         return
     for line in sys.stdin:
-        print(json.dumps(run(folder, json.loads(line))), flush=True)
+        print(json.dumps(run_command(directory, json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

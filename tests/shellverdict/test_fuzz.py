@@ -1,6 +1,6 @@
-"""Dangerous commands spelled anew, run by a real shell among recorders: what runs is what was judged.
+"""Dangerous commands in random other spellings, run by bash in a sandbox that records started programs.
 
-Set `TOOLFOLD_FUZZ_CASES` and `TOOLFOLD_FUZZ_SEED` for a longer run or another one.
+Set `TOOLFOLD_FUZZ_CASES` and `TOOLFOLD_FUZZ_SEED` for a longer or a different run.
 """
 
 from __future__ import annotations
@@ -21,34 +21,40 @@ from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.reader import read_command
 from shellverdict.verdict import Verdict
-from tests.shellverdict.comparing import shown, unaccounted
-from tests.shellverdict.fuzzing import Plain, Spelling, plain_command, respell, spell_inside
-from tests.shellverdict.recording import NotHeld, Recording
+from tests.shellverdict.fuzzing import (
+    PlainCommand,
+    Spelling,
+    parse_plain_command,
+    respell_command,
+    wrap_script,
+)
+from tests.shellverdict.recording import RecordingShell, SandboxUnavailable
+from tests.shellverdict.run_comparison import find_unpredicted_runs, format_runs
 
 CORPUS = Path(__file__).with_name("corpus")
-CASES = int(os.environ.get("TOOLFOLD_FUZZ_CASES", "300"))
+CASE_COUNT = int(os.environ.get("TOOLFOLD_FUZZ_CASES", "300"))
 SEED = int(os.environ.get("TOOLFOLD_FUZZ_SEED", "20261116"))
 BATCHES = 10
-MOST_STEPS = 4
+MAX_STEPS = 4
 
 
 @cache
-def dangerous() -> tuple[str, ...]:
+def load_dangerous_commands() -> tuple[str, ...]:
     text = (CORPUS / "dangerous_dev.jsonl").read_text(encoding="utf-8")
     return tuple(json.loads(line)["command"] for line in text.split("\n") if line)
 
 
 @cache
-def plain_commands() -> tuple[Plain, ...]:
-    return tuple(plain for command in dangerous() if (plain := plain_command(command)))
+def load_plain_commands() -> tuple[PlainCommand, ...]:
+    return tuple(plain for command in load_dangerous_commands() if (plain := parse_plain_command(command)))
 
 
 @pytest.fixture(scope="module")
-def shell() -> Iterator[Recording]:
+def shell() -> Iterator[RecordingShell]:
     try:
-        recording = Recording({plain.program for plain in plain_commands()} | {"ls", "git"})
-    except NotHeld:
-        pytest.skip("the kernel cannot hold a shell in, and nothing is run without that")
+        recording = RecordingShell({plain.program for plain in load_plain_commands()} | {"ls", "git"})
+    except SandboxUnavailable:
+        pytest.skip("the kernel does not support Landlock, which the sandbox needs")
     with recording:
         yield recording
 
@@ -63,34 +69,38 @@ def judge(rules: Rules) -> Judge:
     return Judge(rules, PathClassifier(home="/home/someone", cwd="/home/someone/project"))
 
 
-def spellings(batch: int) -> Iterator[tuple[Plain, Spelling]]:
+def generate_spellings(batch: int) -> Iterator[tuple[PlainCommand, Spelling]]:
     random = Random(f"{SEED}/{batch}")
-    for _ in range(CASES // BATCHES):
-        plain = random.choice(plain_commands())
-        yield plain, respell(plain, random, random.randint(1, MOST_STEPS))
+    for _ in range(CASE_COUNT // BATCHES):
+        plain = random.choice(load_plain_commands())
+        yield plain, respell_command(plain, random, random.randint(1, MAX_STEPS))
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_what_runs_is_what_was_judged(batch: int, shell: Recording, rules: Rules) -> None:
+def test_respelled_commands_run_the_predicted_programs_and_stay_dangerous(
+    batch: int, shell: RecordingShell, rules: Rules
+) -> None:
     ran = 0
     judge = Judge(rules, PathClassifier(home=str(shell.home), cwd=str(shell.work)))
-    for plain, spelling in spellings(batch):
+    for plain, spelling in generate_spellings(batch):
         wanted = shell.run(plain.script, recorded=plain.program).starts
         starts = shell.run(spelling.script, recorded=plain.program).starts
         reading = read_command(spelling.script, home=str(shell.home), cwd=str(shell.work))
-        assert unaccounted(starts, reading) == [], (spelling, shown(reading.runs))
+        assert find_unpredicted_runs(starts, reading) == [], (spelling, format_runs(reading.runs))
         if not set(wanted) <= set(starts):
-            continue  # a spelling that does not run the command proves nothing
+            continue  # the spelling does not run the command, so its verdict is irrelevant
         ran += 1
         if judge(plain.script).dangerous:
             assert judge(spelling.script).dangerous, spelling
-    assert ran > CASES // BATCHES * 0.8
+    assert ran > CASE_COUNT // BATCHES * 0.8
 
 
-def test_what_is_blocked_stays_blocked_where_every_word_is_known(shell: Recording, rules: Rules) -> None:
+def test_blocked_commands_stay_blocked_when_respelled_with_known_words(
+    shell: RecordingShell, rules: Rules
+) -> None:
     judge = Judge(rules, PathClassifier(home=str(shell.home), cwd=str(shell.work)))
     stayed, asked = 0, []
-    for plain, spelling in (each for batch in range(BATCHES) for each in spellings(batch)):
+    for plain, spelling in (each for batch in range(BATCHES) for each in generate_spellings(batch)):
         if not judge(plain.script).blocked:
             continue
         verdict = judge(spelling.script)
@@ -98,20 +108,20 @@ def test_what_is_blocked_stays_blocked_where_every_word_is_known(shell: Recordin
         if verdict.shape and not verdict.blocked:
             asked.append(spelling)
     assert asked == []
-    assert stayed > CASES // 10
+    assert stayed > CASE_COUNT // 10
 
 
-def test_a_dangerous_script_stays_dangerous_inside_of_anything(judge: Judge) -> None:
+def test_dangerous_script_stays_dangerous_inside_any_wrapper(judge: Judge) -> None:
     random = Random(SEED)
-    for command in dangerous():
+    for command in load_dangerous_commands():
         plain = judge(command)
         if not plain.dangerous or "\r" in command:
             continue
-        spelling = spell_inside(command, random, random.randint(1, 3))
+        spelling = wrap_script(command, random, random.randint(1, 3))
         assert judge(spelling.script).dangerous, spelling
 
 
-# Whatever it is, there is an answer
+# Arbitrary text
 
 FRAGMENTS = st.sampled_from(
     [
@@ -203,15 +213,15 @@ FRAGMENTS = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @example(text="alias g='if true; then rm'\ng x; fi")
 @given(text=st.one_of(st.lists(FRAGMENTS, max_size=30).map("".join), st.text(max_size=60)))
-def test_any_text_gets_a_verdict(text: str) -> None:
+def test_any_text_can_be_analyzed(text: str) -> None:
     reading = read_command(text, home="/home/someone", cwd="/")
     assert reading.is_incomplete in (True, False)
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_a_mangled_command_gets_a_verdict(judge: Judge, data: st.DataObject) -> None:
-    command = data.draw(st.sampled_from(dangerous()))
+def test_mangled_command_gets_a_verdict(judge: Judge, data: st.DataObject) -> None:
+    command = data.draw(st.sampled_from(load_dangerous_commands()))
     start = data.draw(st.integers(0, len(command)))
     end = data.draw(st.integers(start, len(command)))
     mangled = command[:start] + data.draw(FRAGMENTS) + command[end:]

@@ -1,4 +1,4 @@
-"""Texts made to cost time: each is read within bounds that do not grow with it, or said to be unread."""
+"""Inputs designed to be slow: each is analysed within fixed limits or reported as incomplete."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from shellverdict.judge import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.reader import CommandReading, read_command
-from tests.shellverdict.hostile import HOSTILE
+from tests.shellverdict.hostile import HOSTILE_INPUTS
 
-LONGEST = 65_536
-MOST_RUNS = 2_000
-MOST_LETTERS = 4_000_000
+MAX_COMMAND_BYTES = 65_536
+MAX_RUNS = 2_000
+MAX_CHARACTERS = 4_000_000
 
 
 @pytest.fixture(scope="module")
@@ -20,39 +20,39 @@ def judge() -> Judge:
     return Judge(Rules.shipped(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
 
 
-def letters(reading: CommandReading) -> int:
+def count_characters(reading: CommandReading) -> int:
     return sum(len(word) for run in reading.runs for word in run.argv)
 
 
 @pytest.mark.parametrize("kilobytes", [2, 64])
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_text_makes_no_more_work_than_the_bound(name: str, kilobytes: int) -> None:
-    command = HOSTILE[name](kilobytes * 1024)[:LONGEST]
+@pytest.mark.parametrize("name", HOSTILE_INPUTS)
+def test_hostile_input_stays_within_work_limits(name: str, kilobytes: int) -> None:
+    command = HOSTILE_INPUTS[name](kilobytes * 1024)[:MAX_COMMAND_BYTES]
     reading = read_command(command, home="/home/someone", cwd="/home/someone/project")
-    assert len(reading.runs) <= MOST_RUNS
-    assert letters(reading) <= MOST_LETTERS
+    assert len(reading.runs) <= MAX_RUNS
+    assert count_characters(reading) <= MAX_CHARACTERS
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_what_was_not_read_in_full_is_asked_about(name: str, judge: Judge) -> None:
-    verdict = judge(HOSTILE[name](8 * 1024))
+@pytest.mark.parametrize("name", HOSTILE_INPUTS)
+def test_incompletely_analyzed_input_is_dangerous(name: str, judge: Judge) -> None:
+    verdict = judge(HOSTILE_INPUTS[name](8 * 1024))
     assert verdict.dangerous or not verdict.unread
 
 
-def test_beyond_the_longest_a_person_is_asked_at_once(judge: Judge) -> None:
-    longest, longer = "a" * LONGEST, "a" * (LONGEST + 1)
+def test_command_over_the_length_limit_is_dangerous_without_analysis(judge: Judge) -> None:
+    longest, longer = "a" * MAX_COMMAND_BYTES, "a" * (MAX_COMMAND_BYTES + 1)
     assert not judge(longest).unread
     assert judge(longer).unread
     assert judge(longer).dangerous
     assert read_command(longer, home="/", cwd="/").runs == []
 
 
-def test_length_is_counted_in_bytes(judge: Judge) -> None:
-    assert judge("é" * (LONGEST // 2 + 1)).unread
-    assert not judge("é" * (LONGEST // 2)).unread
+def test_command_length_is_counted_in_bytes(judge: Judge) -> None:
+    assert judge("é" * (MAX_COMMAND_BYTES // 2 + 1)).unread
+    assert not judge("é" * (MAX_COMMAND_BYTES // 2)).unread
 
 
-def test_a_dangerous_end_of_a_long_command_is_not_lost(judge: Judge) -> None:
+def test_dangerous_end_of_a_long_command_is_detected(judge: Judge) -> None:
     for size in (1, 8, 60):
         assert judge("ls;" * (size * 1024 // 3) + "rm -rf /").dangerous
         assert judge("echo " + "a " * (size * 512) + "; rm -rf /").dangerous

@@ -1,4 +1,4 @@
-"""What a run runs in turn."""
+"""Commands and code that programs run in turn."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.words import GAP, Word
 
 
-def of(line: str, stdin: str | None = None) -> tuple[InnerCommand, ...]:
+def find_inner(line: str, stdin: str | None = None) -> tuple[InnerCommand, ...]:
     words = [Word(word) for word in shlex.split(line)]
     name = Word(words[0].rpartition("/")[2])
     given_in = None if stdin is None else TextStream(Word(stdin))
     return find_inner_commands(ProgramRun(argv=(name, *words[1:]), path=words[0], stdin=given_in))
 
 
-def commands(line: str, stdin: str | None = None) -> list[str]:
-    return [" ".join(each.argv) for each in of(line, stdin) if each.argv is not None]
+def find_commands(line: str, stdin: str | None = None) -> list[str]:
+    return [" ".join(each.argv) for each in find_inner(line, stdin) if each.argv is not None]
 
 
-def codes(line: str) -> list[tuple[str, str]]:
-    return [(each.language, each.code) for each in of(line) if each.code is not None]
+def find_code(line: str) -> list[tuple[str, str]]:
+    return [(each.language, each.code) for each in find_inner(line) if each.code is not None]
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def codes(line: str) -> list[tuple[str, str]]:
         "screen -S name -d -m",
     ],
 )
-def test_a_wrapper_is_seen_through_whatever_options_it_has(wrapper: str) -> None:
-    assert "rm -rf /x" in commands(f"{wrapper} rm -rf /x")
+def test_command_of_a_wrapper_is_found_after_its_options(wrapper: str) -> None:
+    assert "rm -rf /x" in find_commands(f"{wrapper} rm -rf /x")
 
 
 @pytest.mark.parametrize(
@@ -184,8 +184,8 @@ def test_a_wrapper_is_seen_through_whatever_options_it_has(wrapper: str) -> None
         ("nc h 1 -e 'rm -rf /'", "rm -rf /"),
     ],
 )
-def test_code_for_a_shell_is_found(line: str, code: str) -> None:
-    assert ("sh", code) in codes(line)
+def test_shell_code_in_arguments_is_found(line: str, code: str) -> None:
+    assert ("sh", code) in find_code(line)
 
 
 @pytest.mark.parametrize(
@@ -205,8 +205,8 @@ def test_code_for_a_shell_is_found(line: str, code: str) -> None:
         "/bin/ash -c X",
     ],
 )
-def test_a_shells_own_code_is_found_among_its_options(line: str) -> None:
-    assert codes(line) == [("sh", "X")]
+def test_code_of_a_shell_is_found_among_its_options(line: str) -> None:
+    assert find_code(line) == [("sh", "X")]
 
 
 @pytest.mark.parametrize(
@@ -252,8 +252,8 @@ def test_a_shells_own_code_is_found_among_its_options(line: str) -> None:
         ("make --eval=X", "make"),
     ],
 )
-def test_the_language_of_code_is_told(line: str, language: str) -> None:
-    assert (language, "X") in codes(line)
+def test_language_of_code_is_detected(line: str, language: str) -> None:
+    assert (language, "X") in find_code(line)
 
 
 @pytest.mark.parametrize(
@@ -293,46 +293,52 @@ def test_the_language_of_code_is_told(line: str, language: str) -> None:
         "sh -s",
     ],
 )
-def test_what_runs_nothing_else_has_nothing_inside(line: str) -> None:
-    assert of(line) == ()
+def test_programs_that_run_nothing_have_no_inner_commands(line: str) -> None:
+    assert find_inner(line) == ()
 
 
-def test_a_script_is_a_file_or_standard_input() -> None:
-    assert of("bash x.sh a") == (InnerCommand(source="file", file=Word("x.sh"), arguments=(Word("a"),)),)
-    assert of("bash -s -- a", "code") == (InnerCommand(source="stdin", arguments=(Word("a"),)),)
-    assert of("python3 -", "code") == (InnerCommand(source="stdin", language="python"),)
-    assert of("sh", "code") == (InnerCommand(source="stdin"),)
-    assert of("source /dev/stdin", "code") == (InnerCommand(source="stdin"),)
-    assert of("crontab -", "x") == (InnerCommand(source="stdin", language="crontab", wrapper="crontab"),)
-    assert of("bash --rcfile evil.rc -i") == (InnerCommand(source="file", file=Word("evil.rc")),)
-    assert of("source .venv/bin/activate") == (InnerCommand(source="file", file=Word(".venv/bin/activate")),)
+def test_script_comes_from_a_file_or_standard_input() -> None:
+    assert find_inner("bash x.sh a") == (
+        InnerCommand(source="file", file=Word("x.sh"), arguments=(Word("a"),)),
+    )
+    assert find_inner("bash -s -- a", "code") == (InnerCommand(source="stdin", arguments=(Word("a"),)),)
+    assert find_inner("python3 -", "code") == (InnerCommand(source="stdin", language="python"),)
+    assert find_inner("sh", "code") == (InnerCommand(source="stdin"),)
+    assert find_inner("source /dev/stdin", "code") == (InnerCommand(source="stdin"),)
+    assert find_inner("crontab -", "x") == (
+        InnerCommand(source="stdin", language="crontab", wrapper="crontab"),
+    )
+    assert find_inner("bash --rcfile evil.rc -i") == (InnerCommand(source="file", file=Word("evil.rc")),)
+    assert find_inner("source .venv/bin/activate") == (
+        InnerCommand(source="file", file=Word(".venv/bin/activate")),
+    )
 
 
-def test_what_find_finds_stands_where_it_would_be_put() -> None:
-    assert commands(r"find /var -name x -exec rm {} \;") == [f"rm /var/x /var/{GAP}"]
-    assert commands(r"find /var -name 'x*' -exec rm {} \;") == [f"rm /var/{GAP}"]
-    assert commands("find /a /b -exec rm {} + -execdir wc {} +") == [
+def test_find_results_replace_the_placeholder() -> None:
+    assert find_commands(r"find /var -name x -exec rm {} \;") == [f"rm /var/x /var/{GAP}"]
+    assert find_commands(r"find /var -name 'x*' -exec rm {} \;") == [f"rm /var/{GAP}"]
+    assert find_commands("find /a /b -exec rm {} + -execdir wc {} +") == [
         f"rm /a/{GAP} /b/{GAP}",
         f"wc /a/{GAP} /b/{GAP}",
     ]
-    assert commands(r"find . -exec sh -c 'rm {}' \;") == [f"sh -c rm ./{GAP}"]
-    assert all(each.has_unknown_operands for each in of(r"find . -exec rm {} \;"))
+    assert find_commands(r"find . -exec sh -c 'rm {}' \;") == [f"sh -c rm ./{GAP}"]
+    assert all(each.has_unknown_operands for each in find_inner(r"find . -exec rm {} \;"))
 
 
-def test_words_from_known_standard_input_are_added() -> None:
-    assert commands("xargs rm -rf", "/ '/a b'\n") == ["rm -rf / /a b"]
-    assert commands("xargs -0 -I{} rm {}", "/etc\0/usr\0") == ["rm /etc", "rm /usr"]
-    assert commands("xargs rm -rf", GAP) == ["rm -rf"]
-    assert of("xargs rm")[0].has_unknown_operands
-    assert not of("xargs rm", "x")[0].has_unknown_operands
+def test_xargs_appends_known_standard_input() -> None:
+    assert find_commands("xargs rm -rf", "/ '/a b'\n") == ["rm -rf / /a b"]
+    assert find_commands("xargs -0 -I{} rm {}", "/etc\0/usr\0") == ["rm /etc", "rm /usr"]
+    assert find_commands("xargs rm -rf", GAP) == ["rm -rf"]
+    assert find_inner("xargs rm")[0].has_unknown_operands
+    assert not find_inner("xargs rm", "x")[0].has_unknown_operands
 
 
-def test_code_that_is_still_to_come_comes_from_standard_input() -> None:
+def test_shell_without_code_operand_takes_unknown_code_from_standard_input() -> None:
     waiting = ProgramRun(argv=(Word("sh"), Word("-c")), has_unknown_operands=True)
     assert find_inner_commands(waiting) == (InnerCommand(source="stdin"),)
 
 
-def test_a_variable_that_names_a_program_is_run() -> None:
+def test_program_named_by_an_environment_variable_is_found() -> None:
     run = ProgramRun(
         argv=(Word("git"), Word("log")),
         env_assignments={"PAGER": Word("less -R"), "LD_PRELOAD": Word("./evil.so")},
@@ -340,18 +346,18 @@ def test_a_variable_that_names_a_program_is_run() -> None:
     assert [each.code or each.file for each in find_inner_commands(run)] == ["less -R", "./evil.so"]
 
 
-def test_encoded_code_is_decoded() -> None:
-    assert codes("powershell -enc SQBFAFgA") == [("powershell", "IEX")]
-    assert codes("powershell -enc !") == [("powershell", GAP)]
+def test_encoded_powershell_command_is_decoded() -> None:
+    assert find_code("powershell -enc SQBFAFgA") == [("powershell", "IEX")]
+    assert find_code("powershell -enc !") == [("powershell", GAP)]
 
 
-def test_every_program_of_the_table_can_be_read() -> None:
+def test_every_program_in_the_table_can_be_parsed() -> None:
     for name in load_programs():
         find_inner_commands(ProgramRun(argv=(Word(name), Word("--help"))))
         find_inner_commands(ProgramRun(argv=(Word(name), Word("a"), Word("b"), Word("c"))))
 
 
-_NAMES = sorted(
+_PROGRAM_NAMES = sorted(
     {
         *load_programs(),
         "sh",
@@ -368,7 +374,7 @@ _NAMES = sorted(
         "tmux",
     }
 )
-_WORD = st.one_of(
+_WORDS = st.one_of(
     st.text(st.characters(exclude_categories=()), max_size=6),
     st.text(alphabet="-+=ceEsxonf/;{}:!" + GAP, max_size=6),
     st.sampled_from(
@@ -379,43 +385,43 @@ _WORD = st.one_of(
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.sampled_from(_NAMES),
-    st.lists(_WORD, max_size=6),
+    st.sampled_from(_PROGRAM_NAMES),
+    st.lists(_WORDS, max_size=6),
     st.one_of(st.none(), st.text(max_size=20)),
     st.booleans(),
 )
-def test_no_words_raise(name: str, words: list[str], text: str | None, more: bool) -> None:
+def test_arbitrary_arguments_do_not_raise(name: str, words: list[str], text: str | None, more: bool) -> None:
     stdin = None if text is None else TextStream(Word(text))
     run = ProgramRun(argv=(Word(name), *map(Word, words)), stdin=stdin, has_unknown_operands=more)
     assert isinstance(find_inner_commands(run), tuple)
 
 
-def test_a_variable_given_to_awk_stands_in_its_program() -> None:
-    assert codes("""awk -v c='rm "x"' 'BEGIN { system(c) }'""") == [
+def test_awk_variable_is_added_to_the_program() -> None:
+    assert find_code("""awk -v c='rm "x"' 'BEGIN { system(c) }'""") == [
         ("awk", 'BEGIN { c = "rm \\"x\\"" }\nBEGIN { system(c) }'),
     ]
 
 
-def test_an_external_address_of_git_is_a_command() -> None:
-    assert of("git clone 'ext::sh -c rm% -rf% /' x")[0].argv == ("sh", "-c", "rm -rf /")
+def test_git_ext_url_is_a_command() -> None:
+    assert find_inner("git clone 'ext::sh -c rm% -rf% /' x")[0].argv == ("sh", "-c", "rm -rf /")
 
 
-def test_an_option_nobody_has_listed_hides_no_command() -> None:
-    assert "rm -rf /" in commands("strace --no-such-option value rm -rf /")
-    assert "rm -rf /" in commands("kubectl --no-such-option value exec pod -- rm -rf /")
+def test_unlisted_option_does_not_hide_the_command() -> None:
+    assert "rm -rf /" in find_commands("strace --no-such-option value rm -rf /")
+    assert "rm -rf /" in find_commands("kubectl --no-such-option value exec pod -- rm -rf /")
 
 
-def test_a_wrapper_without_a_command_that_starts_a_shell_reads_it() -> None:
-    assert of("sudo -s", "rm -rf /") == (InnerCommand(source="stdin", wrapper="sudo"),)
-    assert of("chroot /mnt", "rm -rf /") == (InnerCommand(source="stdin", wrapper="chroot"),)
-    assert of("sudo -s") == ()
+def test_wrapper_that_starts_a_shell_reads_code_from_standard_input() -> None:
+    assert find_inner("sudo -s", "rm -rf /") == (InnerCommand(source="stdin", wrapper="sudo"),)
+    assert find_inner("chroot /mnt", "rm -rf /") == (InnerCommand(source="stdin", wrapper="chroot"),)
+    assert find_inner("sudo -s") == ()
 
 
-def test_another_program_of_an_image_is_taken_for_its_command() -> None:
-    assert commands("docker run --rm --entrypoint rm debian -rf /") == ["rm -rf /"]
+def test_docker_entrypoint_is_the_program_of_the_command() -> None:
+    assert find_commands("docker run --rm --entrypoint rm debian -rf /") == ["rm -rf /"]
 
 
-def test_settings_of_git_come_in_variables_too() -> None:
+def test_git_settings_are_read_from_environment_variables() -> None:
     assigned = {
         "GIT_CONFIG_COUNT": Word("1"),
         "GIT_CONFIG_KEY_0": Word("core.pager"),
@@ -425,12 +431,12 @@ def test_settings_of_git_come_in_variables_too() -> None:
     assert [each.code for each in found] == ["rm -rf /"]
 
 
-def test_a_helper_that_was_not_installed_is_code_nobody_has_read() -> None:
-    assert [each.file for each in of("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
-    assert [each.file for each in of("rg --pre /usr/bin/pdftotext x")] == [None]
+def test_helper_outside_system_directories_is_unreviewed_code() -> None:
+    assert [each.file for each in find_inner("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
+    assert [each.file for each in find_inner("rg --pre /usr/bin/pdftotext x")] == [None]
 
 
-def test_libraries_beside_a_program_of_the_project_are_no_surprise() -> None:
+def test_library_path_of_a_project_program_is_ignored() -> None:
     library = {"LD_LIBRARY_PATH": Word("./lib")}
     assert (
         find_inner_commands(ProgramRun(argv=(Word("app"),), path=Word("./app"), env_assignments=library))
@@ -442,7 +448,7 @@ def test_libraries_beside_a_program_of_the_project_are_no_surprise() -> None:
     )
 
 
-def test_more_than_anybody_would_look_at_ends_in_something_unknown() -> None:
-    found = of("perl " + "-e x " * 1000)
+def test_inner_commands_over_the_limit_end_in_an_unknown_command() -> None:
+    found = find_inner("perl " + "-e x " * 1000)
     assert len(found) < 300
     assert found[-1].argv == (GAP,)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shellverdict.interactive.keys import Event, new_events, transcribe
+from shellverdict.interactive.terminal_input import InputEvent, new_events, transcribe
 
 
 def lines(text: str, *, pty: bool = True) -> list[str]:
@@ -32,18 +32,18 @@ def test_simple_editing_is_resolved(text: str, expected: list[str]) -> None:
     "key", ["\x1b[A", "\x12", "\x16", "\x17", "\x08", "\x1a", "\x01", "\x0c", "a\t", "a\x04"]
 )
 def test_other_editing_is_unclear(key: str) -> None:
-    assert transcribe([("write", key)], pty=True).unclear
-    assert not transcribe([("write", key)], pty=False).unclear
+    assert transcribe([("write", key)], pty=True).unclear_key
+    assert not transcribe([("write", key)], pty=False).unclear_key
 
 
 def test_interrupt_and_end_are_events() -> None:
     found = transcribe([("write", "half\x03\x04"), ("signal", "INT"), ("signal", "CONT")], pty=True)
-    assert found.events == [Event("break"), Event("end"), Event("break")]
+    assert found.events == [InputEvent("break"), InputEvent("end"), InputEvent("break")]
 
 
 def test_without_editing_the_keys_count_as_plain_characters_that_nobody_sees() -> None:
     found = transcribe([("write", "ab\x7fc\r")], pty=True, editing=False)
-    assert (found.events, found.edited) == ([Event("line", "abc")], True)
+    assert (found.events, found.has_editing) == ([InputEvent("line", "abc")], True)
 
 
 def test_a_pipe_resolves_nothing_and_drops_nul() -> None:

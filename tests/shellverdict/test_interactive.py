@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shellverdict.interactive.code import MAX_HELD_LINES, MAX_READ_CHARS, CodeReader
+from shellverdict.interactive.code_reader import MAX_ANALYZED_CHARS, MAX_STATEMENT_LINES, CodeReader
 from shellverdict.interactive.process_input import ProcessInput
 from shellverdict.judge import FAILED, Judge
 from shellverdict.paths import PathClassifier
@@ -41,7 +41,7 @@ def verdicts(judge: Judge, sequence: Sequence) -> list[Verdict]:
     before: tuple[tuple[str, str], ...] = ()
     for text in sequence.writes:
         written = ProcessInput(
-            command=sequence.command, workdir=WORKDIR, pty=sequence.pty, before=before, text=text
+            command=sequence.command, workdir=WORKDIR, pty=sequence.pty, history=before, text=text
         )
         found.append(judge.judge_input(written))
         before = (*before, ("write", text))
@@ -66,7 +66,7 @@ def test_a_harmless_sequence_of_writes_is_not_asked_about(judge: Judge, sequence
 def judged(judge: Judge, text: str, before: str = "", command: str = "bash", **options: Any) -> Verdict:
     entries = (("write", before),) if before else ()
     return judge.judge_input(
-        ProcessInput(command=command, workdir=WORKDIR, before=entries, text=text, **options)
+        ProcessInput(command=command, workdir=WORKDIR, history=entries, text=text, **options)
     )
 
 
@@ -98,9 +98,9 @@ def test_an_unknown_state_is_asked_about_whatever_is_written(judge: Judge) -> No
 
 
 def test_input_without_its_context_is_asked_about() -> None:
-    assert ProcessInput.from_arguments(None, "ls\n").unknown
-    assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown
-    assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown
+    assert ProcessInput.from_arguments(None, "ls\n").unknown_reason
+    assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown_reason
+    assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown_reason
 
 
 def test_more_input_than_is_judged_is_asked_about(judge: Judge) -> None:
@@ -114,16 +114,16 @@ def test_more_code_than_is_read_is_asked_about(judge: Judge, command: str) -> No
 
 def test_python_that_takes_too_much_parsing_is_asked_about(judge: Judge) -> None:
     text = "x = [\n" + "1,\n" * 300
-    written = ProcessInput(command="python3", workdir=WORKDIR, pty=True, before=(), text=text)
+    written = ProcessInput(command="python3", workdir=WORKDIR, pty=True, history=(), text=text)
     assert judge.judge_input(written).dangerous
 
 
 def test_parsing_of_unfinished_python_is_limited() -> None:
     reader = CodeReader()
-    reader.read_new("python", (), ["x = [", *["1," * 100] * 20])
-    assert reader.left < MAX_READ_CHARS - 20 * 21 / 2 * 200
+    reader.analyze_new("python", (), ["x = [", *["1," * 100] * 20])
+    assert reader.chars_left < MAX_ANALYZED_CHARS - 20 * 21 / 2 * 200
     with pytest.raises(BudgetExceeded):
-        reader.read_new("python", (), ["x = [", *["1,"] * MAX_HELD_LINES])
+        reader.analyze_new("python", (), ["x = [", *["1,"] * MAX_STATEMENT_LINES])
 
 
 def test_a_function_of_usual_length_is_not_asked_about(judge: Judge) -> None:
@@ -145,7 +145,7 @@ def test_the_end_of_the_input_runs_what_was_unfinished(judge: Judge) -> None:
 
 def test_a_signal_drops_the_unfinished_command(judge: Judge) -> None:
     before = (("write", "echo '\n"), ("signal", "INT"))
-    written = ProcessInput(command="bash", workdir=WORKDIR, before=before, text="rm -rf /\n")
+    written = ProcessInput(command="bash", workdir=WORKDIR, history=before, text="rm -rf /\n")
     assert judge.judge_input(written).blocked
 
 
@@ -252,5 +252,7 @@ PIECES += [
 def test_judging_input_never_fails(command: str, writes: list[str], pty: bool, closes: bool) -> None:
     *earlier, text = writes
     before = tuple(("write", each) for each in earlier)
-    written = ProcessInput(command=command, workdir=WORKDIR, pty=pty, before=before, text=text, closes=closes)
+    written = ProcessInput(
+        command=command, workdir=WORKDIR, pty=pty, history=before, text=text, closes_input=closes
+    )
     assert FAILED not in {each.rule for each in shipped_judge().judge_input(written).findings}

@@ -1,4 +1,4 @@
-"""What programs print, as far as their words tell."""
+"""Prediction of what programs print."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from shellverdict.shell.runs import ProgramRun, Taint, TextStream
 from shellverdict.shell.words import GAP, Word
 
 
-def a_run(line: str, stdin: TextStream | None = None) -> ProgramRun:
+def create_run(line: str, stdin: TextStream | None = None) -> ProgramRun:
     return ProgramRun(argv=tuple(Word(word) for word in shlex.split(line)), stdin=stdin)
 
 
-def piped(line: str) -> TextStream:
-    """What the last of several programs in a pipe prints."""
+def run_pipeline(line: str) -> TextStream:
+    """Return the predicted output of the last program in a pipeline."""
     stream: TextStream | None = None
     for part in line.split(" | "):
-        stream = predict_output(a_run(part, stream))
+        stream = predict_output(create_run(part, stream))
     assert stream is not None
     return stream
 
@@ -67,8 +67,8 @@ def piped(line: str) -> TextStream:
         ("""python3 -c 'print("rm "+"-rf /")'""", "rm -rf /\n"),
     ],
 )
-def test_text_is_worked_out_where_that_is_exact(line: str, text: str) -> None:
-    assert piped(line).text == text
+def test_exact_output_is_computed(line: str, text: str) -> None:
+    assert run_pipeline(line).text == text
 
 
 @pytest.mark.parametrize(
@@ -87,25 +87,25 @@ def test_text_is_worked_out_where_that_is_exact(line: str, text: str) -> None:
         ("curl http://x | some-filter", {Taint.NETWORK}),
     ],
 )
-def test_where_bytes_come_from_is_kept_through_a_pipe(line: str, taints: set[Taint]) -> None:
-    assert piped(line).taints == taints
+def test_taints_are_kept_through_a_pipeline(line: str, taints: set[Taint]) -> None:
+    assert run_pipeline(line).taints == taints
 
 
-def test_a_gap_stays_where_it_stands() -> None:
+def test_unknown_text_keeps_its_position() -> None:
     assert predict_output(ProgramRun(argv=(Word("echo"), Word(f"a{GAP}b")))).text == f"a{GAP}b\n"
-    assert piped("echo x").text == "x\n"
+    assert run_pipeline("echo x").text == "x\n"
 
 
-def test_what_is_packed_with_a_gap_in_it_is_unknown_but_marked() -> None:
-    stream = predict_output(a_run("base64 -d", TextStream(Word(f"cm0{GAP}"))))
+def test_encoded_text_with_unknown_parts_is_unknown_and_tainted_as_decoded() -> None:
+    stream = predict_output(create_run("base64 -d", TextStream(Word(f"cm0{GAP}"))))
     assert stream == TextStream(None, frozenset({Taint.DECODED}))
 
 
-def test_a_file_somebody_knows_is_printed() -> None:
-    told = predict_output(
-        a_run("cat notes"), lambda name: TextStream(Word("text")) if name == "notes" else None
+def test_known_file_content_is_printed() -> None:
+    predicted = predict_output(
+        create_run("cat notes"), lambda name: TextStream(Word("text")) if name == "notes" else None
     )
-    assert told.text == "text"
+    assert predicted.text == "text"
 
 
 @pytest.mark.parametrize(
@@ -122,21 +122,21 @@ def test_a_file_somebody_knows_is_printed() -> None:
         "minikube docker-env",
     ],
 )
-def test_settings_of_a_tool_for_the_shell_are_taken_for_nothing(line: str) -> None:
-    assert is_shell_setup_command(a_run(line))
-    assert predict_output(a_run(line)) == TextStream(Word(""))
+def test_shell_setup_commands_have_empty_output(line: str) -> None:
+    assert is_shell_setup_command(create_run(line))
+    assert predict_output(create_run(line)) == TextStream(Word(""))
 
 
 @pytest.mark.parametrize(
     "line", ["ssh-agent bash", "curl completion", "direnv exec . sh", "kubectl get pods"]
 )
-def test_other_commands_print_no_settings(line: str) -> None:
-    assert not is_shell_setup_command(a_run(line))
+def test_other_commands_are_not_shell_setup(line: str) -> None:
+    assert not is_shell_setup_command(create_run(line))
 
 
-def test_unpacking_is_bounded() -> None:
+def test_decompression_has_a_size_limit() -> None:
     bomb = base64.b64encode(gzip.compress(b"\0" * 50_000_000)).decode()
-    text = piped(f"echo {bomb[:60000]} | base64 -d | gunzip").text
+    text = run_pipeline(f"echo {bomb[:60000]} | base64 -d | gunzip").text
     assert text is not None
     assert len(text) < 70_000
     assert text.endswith(GAP)
@@ -165,7 +165,7 @@ _PROGRAMS = [
     st.lists(st.text(alphabet="-ndec%s\\x0b19,[:alnum:]/a*.'" + GAP, max_size=8), max_size=4),
     st.text(st.characters(exclude_categories=()), max_size=60),
 )
-def test_no_words_and_no_input_raise(program: str, words: list[str], text: str) -> None:
+def test_arbitrary_arguments_and_input_do_not_raise(program: str, words: list[str], text: str) -> None:
     run = ProgramRun(argv=(Word(program), *map(Word, words)), stdin=TextStream(Word(text)))
     assert isinstance(predict_output(run), TextStream)
 
@@ -211,14 +211,14 @@ _ARGUMENTS = st.lists(
         ).map(lambda words: ["echo", *words]),
     )
 )
-def test_what_is_worked_out_is_what_a_shell_prints(argv: list[str]) -> None:
-    told = predict_output(ProgramRun(argv=tuple(map(Word, argv)))).text
+def test_predicted_output_equals_output_of_bash(argv: list[str]) -> None:
+    predicted = predict_output(ProgramRun(argv=tuple(map(Word, argv)))).text
     line = " ".join(shlex.quote(word) for word in argv)
     printed = subprocess.run(["bash", "-c", line], capture_output=True, check=False).stdout.decode(
         "utf-8", "surrogateescape"
     )
-    assert told is not None
-    assert told == printed or GAP in told
+    assert predicted is not None
+    assert predicted == printed or GAP in predicted
 
 
 @settings(max_examples=60, deadline=None)
@@ -252,7 +252,7 @@ def test_what_is_worked_out_is_what_a_shell_prints(argv: list[str]) -> None:
     ),
     st.text(alphabet="abcxyz,  \n=é", max_size=30),
 )
-def test_what_filters_leave_is_what_they_leave_in_a_shell(line: str, text: str) -> None:
-    told = predict_output(a_run(line, TextStream(Word(text)))).text
+def test_predicted_filter_output_equals_output_of_bash(line: str, text: str) -> None:
+    predicted = predict_output(create_run(line, TextStream(Word(text)))).text
     run = subprocess.run(["bash", "-c", line], input=text.encode(), capture_output=True, check=False)
-    assert told is None or run.returncode or told == run.stdout.decode("utf-8", "surrogateescape")
+    assert predicted is None or run.returncode or predicted == run.stdout.decode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Random scripts, read by us and run by the shell: assignments, quoting, loops and functions in any order."""
+"""Random scripts of assignments, quoting, loops and functions: predicted against really started programs."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shellverdict.shell.reader import read_command
-from tests.shellverdict.comparing import shown, unaccounted
-from tests.shellverdict.recording import Recording
+from tests.shellverdict.recording import RecordingShell
+from tests.shellverdict.run_comparison import find_unpredicted_runs, format_runs
 
 NAMES = st.sampled_from(["a", "b", "c"])
 TEXTS = st.text(alphabet="ab -/.,*'\"\\$", max_size=6)
 PLAIN = st.text(alphabet="ab-/.,", min_size=1, max_size=5)
 
 
-def single(text: str) -> str:
+def single_quote(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def double(text: str) -> str:
+def double_quote(text: str) -> str:
     return '"' + "".join("\\" + c if c in '"\\$`' else c for c in text) + '"'
 
 
-def ansi(text: str) -> str:
+def ansi_quote(text: str) -> str:
     return "$'" + "".join(f"\\x{ord(c):02x}" for c in text) + "'"
 
 
-def piece() -> st.SearchStrategy[str]:
-    """A part of a word."""
+def word_parts() -> st.SearchStrategy[str]:
+    """Return a strategy for parts of a word."""
     used = NAMES.flatmap(
         lambda n: st.sampled_from(
             [
@@ -54,38 +54,40 @@ def piece() -> st.SearchStrategy[str]:
             ]
         )
     )
-    quoted = TEXTS.flatmap(lambda text: st.sampled_from([single(text), double(text), ansi(text)]))
+    quoted = TEXTS.flatmap(
+        lambda text: st.sampled_from([single_quote(text), double_quote(text), ansi_quote(text)])
+    )
     return st.one_of(
         PLAIN, used, quoted, st.sampled_from(["{a,b}", "{1..3}", "~/", "\\ ", "a\\\nb", "$(echo a b)"])
     )
 
 
-def word() -> st.SearchStrategy[str]:
-    return st.lists(piece(), min_size=1, max_size=3).map("".join)
+def words() -> st.SearchStrategy[str]:
+    return st.lists(word_parts(), min_size=1, max_size=3).map("".join)
 
 
-def assignment() -> st.SearchStrategy[str]:
-    array = st.lists(word(), max_size=3).map(lambda words: f"({' '.join(words)})")
+def assignments() -> st.SearchStrategy[str]:
+    array = st.lists(words(), max_size=3).map(lambda items: f"({' '.join(items)})")
     return st.one_of(
-        st.tuples(NAMES, st.sampled_from(["=", "+="]), word()).map("".join),
+        st.tuples(NAMES, st.sampled_from(["=", "+="]), words()).map("".join),
         st.tuples(NAMES, st.sampled_from(["=", "+="]), array).map("".join),
-        st.tuples(NAMES, word()).map(lambda each: f"read -r {each[0]} <<< {each[1]}"),
-        st.tuples(NAMES, word()).map(lambda each: f"printf -v {each[0]} %s {each[1]}"),
-        st.tuples(NAMES, word()).map(lambda each: f"export {each[0]}={each[1]}"),
-        st.lists(word(), max_size=3).map(lambda words: f"set -- {' '.join(words)}"),
+        st.tuples(NAMES, words()).map(lambda each: f"read -r {each[0]} <<< {each[1]}"),
+        st.tuples(NAMES, words()).map(lambda each: f"printf -v {each[0]} %s {each[1]}"),
+        st.tuples(NAMES, words()).map(lambda each: f"export {each[0]}={each[1]}"),
+        st.lists(words(), max_size=3).map(lambda items: f"set -- {' '.join(items)}"),
         NAMES.map(lambda name: f"unset {name}"),
         st.sampled_from(["IFS=,", "IFS=' '", "IFS=", "unset IFS", "shift", "cd /"]),
     )
 
 
-def program() -> st.SearchStrategy[str]:
-    words = st.lists(word(), max_size=3).map(" ".join)
-    return st.tuples(st.sampled_from(["rm", "foo", "'r'm", "r\\m", "command rm", "env rm", "f"]), words).map(
-        " ".join
-    )
+def program_calls() -> st.SearchStrategy[str]:
+    arguments = st.lists(words(), max_size=3).map(" ".join)
+    return st.tuples(
+        st.sampled_from(["rm", "foo", "'r'm", "r\\m", "command rm", "env rm", "f"]), arguments
+    ).map(" ".join)
 
 
-def extended(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def extend_statements(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     pair = st.tuples(inner, inner)
     return st.one_of(
         pair.map("; ".join),
@@ -94,21 +96,21 @@ def extended(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         pair.map(" || ".join),
         pair.map(lambda two: f"if {two[0]}; then {two[1]}; else {two[0]}; fi"),
         pair.map(lambda two: f"f() {{ {two[0]}; }}\n{two[1]}"),
-        st.tuples(NAMES, word(), word(), inner).map(
+        st.tuples(NAMES, words(), words(), inner).map(
             lambda t: f"for {t[0]} in {t[1]} {t[2]}; do {t[3]}; done"
         ),
-        st.tuples(word(), inner).map(lambda two: f"case {two[0]} in a*) {two[1]};; *) {two[1]};; esac"),
+        st.tuples(words(), inner).map(lambda two: f"case {two[0]} in a*) {two[1]};; *) {two[1]};; esac"),
         inner.map(lambda one: f"( {one} )"),
         inner.map(lambda one: f"{{ {one}; }}"),
         inner.map(lambda one: f"a=$( {one} )"),
-        inner.map(lambda one: f"eval {single(one)}"),
-        inner.map(lambda one: f"bash -c {single(one)} x y"),
+        inner.map(lambda one: f"eval {single_quote(one)}"),
+        inner.map(lambda one: f"bash -c {single_quote(one)} x y"),
         inner.map(lambda one: f"bash <<'E'\n{one}\nE\n"),
         pair.map(lambda two: f"{{ {two[0]}; }} | {{ {two[1]}; }}"),
     )
 
 
-STATEMENTS = st.recursive(st.one_of(assignment(), program()), extended, max_leaves=4)
+STATEMENTS = st.recursive(st.one_of(assignments(), program_calls()), extend_statements, max_leaves=4)
 SCRIPTS = st.lists(STATEMENTS, min_size=2, max_size=6).map("\n".join)
 
 
@@ -119,7 +121,7 @@ SCRIPTS = st.lists(STATEMENTS, min_size=2, max_size=6).map("\n".join)
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(script=SCRIPTS)
-def test_what_starts_in_scripts_that_nobody_wrote_was_read(script: str, shell: Recording) -> None:
+def test_programs_started_by_random_scripts_are_predicted(script: str, shell: RecordingShell) -> None:
     reading = read_command(script, home=str(shell.home), cwd=str(shell.work))
     starts = shell.run(script, seconds=60).starts
-    assert unaccounted(starts, reading) == [], shown(reading.runs)
+    assert find_unpredicted_runs(starts, reading) == [], format_runs(reading.runs)

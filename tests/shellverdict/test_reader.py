@@ -1,4 +1,4 @@
-"""The reading of a command against the shell itself: what really starts is what was read."""
+"""Predicted programs of difficult commands against the programs that bash really starts."""
 
 from __future__ import annotations
 
@@ -7,35 +7,44 @@ from pathlib import Path
 import pytest
 
 from shellverdict.shell.reader import CommandReading, read_command
-from tests.shellverdict.comparing import confesses, shown, unaccounted, unforeseen
-from tests.shellverdict.recording import Recording
+from tests.shellverdict.recording import RecordingShell
+from tests.shellverdict.run_comparison import (
+    find_unmatched_runs,
+    find_unpredicted_runs,
+    format_runs,
+    has_reported_uncertainty,
+)
 
-HARD = Path(__file__).with_name("hard_commands.txt").read_text(encoding="utf-8").removesuffix("\n")
-COMMANDS = HARD.split("\n%%\n")
+HARD_COMMANDS_TEXT = (
+    Path(__file__).with_name("hard_commands.txt").read_text(encoding="utf-8").removesuffix("\n")
+)
+HARD_COMMANDS = HARD_COMMANDS_TEXT.split("\n%%\n")
 
 
-def read(command: str, shell: Recording) -> CommandReading:
+def analyze_command(command: str, shell: RecordingShell) -> CommandReading:
     return read_command(command, home=str(shell.home), cwd=str(shell.work))
 
 
-def check(command: str, shell: Recording) -> None:
-    reading = read(command, shell)
+def assert_all_started_programs_are_predicted(command: str, shell: RecordingShell) -> None:
+    reading = analyze_command(command, shell)
     starts = shell.run(command, seconds=60).starts
-    assert unaccounted(starts, reading) == [], shown(reading.runs)
+    assert find_unpredicted_runs(starts, reading) == [], format_runs(reading.runs)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_what_starts_was_read(command: str, shell: Recording) -> None:
-    check(command, shell)
+@pytest.mark.parametrize("command", HARD_COMMANDS)
+def test_started_programs_are_predicted(command: str, shell: RecordingShell) -> None:
+    assert_all_started_programs_are_predicted(command, shell)
 
 
-def test_nearly_all_is_read_and_not_merely_doubted(shell: Recording) -> None:
+def test_few_predictions_rely_on_reported_uncertainty(shell: RecordingShell) -> None:
     doubted = 0
-    for command in COMMANDS:
-        reading = read(command, shell)
-        if confesses(reading) and unforeseen(shell.run(command, seconds=60).starts, reading.runs):
+    for command in HARD_COMMANDS:
+        reading = analyze_command(command, shell)
+        if has_reported_uncertainty(reading) and find_unmatched_runs(
+            shell.run(command, seconds=60).starts, reading.runs
+        ):
             doubted += 1
-    assert doubted <= len(COMMANDS) // 10
+    assert doubted <= len(HARD_COMMANDS) // 10
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,7 @@ def test_nearly_all_is_read_and_not_merely_doubted(shell: Recording) -> None:
         "/usr/bin/env -i /usr/bin/id",
     ],
 )
-def test_nothing_gets_out_of_the_place_where_commands_are_recorded(command: str, shell: Recording) -> None:
+def test_recorded_commands_cannot_leave_the_sandbox(command: str, shell: RecordingShell) -> None:
     recorded = shell.run(command, seconds=60)
     assert "denied" in recorded.printed.lower()
     assert all(start[0] == "rm" for start in recorded.starts)
@@ -63,7 +72,7 @@ def test_nothing_gets_out_of_the_place_where_commands_are_recorded(command: str,
         "zip a.zip /bin/rm; unzip a.zip; mv bin/rm foo; ./foo -rf ~/docs",
     ],
 )
-def test_a_copy_of_a_program_is_read_as_the_program(line: str) -> None:
+def test_copied_program_is_recognized_under_its_new_name(line: str) -> None:
     runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
     assert ("rm", "-rf", "/home/ann/docs") in [run.argv for run in runs]
 
@@ -75,6 +84,6 @@ def test_a_copy_of_a_program_is_read_as_the_program(line: str) -> None:
         *("alias -s x='rm -rf'; /srv/x.x", "abbr -a ll rm; ll -rf /srv/x"),
     ],
 )
-def test_words_of_zsh_and_fish_are_expanded(line: str) -> None:
+def test_zsh_and_fish_expansions_are_applied(line: str) -> None:
     runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
     assert any(run.argv[:2] == ("rm", "-rf") and len(run.argv) == 3 for run in runs)

@@ -18,7 +18,7 @@ from toolfold.model import Definition, Json, Source, Tool
 from toolfold.registry import Registry
 from toolfold.retrieval.embedding import Function
 from toolfold.retrieval.search import Retriever
-from toolfold.turn import Answers, Bridge, Disclosure, Grant, Turn, begin
+from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Grant, Turn, begin_turn
 
 TOPICS = [{"invoice", "bill"}, {"weather", "umbrella"}, {"parcel"}]
 
@@ -64,10 +64,10 @@ class Asked:
         registry.add_all(tools)
         snapshot = registry.snapshot()
         configured = ToolsSettings.model_validate({"tool_search": {"enabled": "on"}} | settings)
-        self.answers = Answers(retriever or Retriever(Function(by_topic), None, None), configured)
+        self.answers = BridgeAnswers(retriever or Retriever(Function(by_topic), None, None), configured)
         bridge = Bridge(self.answers)
-        grant = Grant.of(snapshot, frozenset(snapshot) - {"secret_invoice"})
-        whole = begin(grant, Availability(timeout=5), bridge)
+        grant = Grant.from_names(snapshot, frozenset(snapshot) - {"secret_invoice"})
+        whole = begin_turn(grant, Availability(timeout=5), bridge)
         self.turn: Turn = Disclosure(configured, bridge)(grant, whole, chosen=chosen)
 
     def search(self, query: Any = None, **args: Any) -> Json:
@@ -442,14 +442,14 @@ def test_turns_of_different_grants_are_answered_side_by_side_each_from_its_own(
     registry.add_all(tool(f"invoice_{owner}_{n}", "An invoice.", owner) for owner in "abcd" for n in range(9))
     snapshot = registry.snapshot()
     configured = ToolsSettings.model_validate({"tool_search": {"enabled": "on"}})
-    answers = Answers(Retriever(Function(by_topic), None, None), configured)
+    answers = BridgeAnswers(Retriever(Function(by_topic), None, None), configured)
     bridge = Bridge(answers)
     disclosure = Disclosure(configured, bridge)
 
     def ask(owner: str) -> None:
         for _ in range(5):
-            grant = Grant.of(snapshot, snapshot.toolsets[owner])
-            turn = disclosure(grant, begin(grant, Availability(timeout=5), bridge))
+            grant = Grant.from_names(snapshot, snapshot.toolsets[owner])
+            turn = disclosure(grant, begin_turn(grant, Availability(timeout=5), bridge))
             names = {match["name"] for match in answers.search(turn, {"query": "invoice"})["matches"]}
             assert len(names) == 5
             assert names <= snapshot.toolsets[owner]

@@ -16,8 +16,8 @@ from toolfold.errors import CallError, OutOfScope
 from toolfold.model import Definition, Tool
 from toolfold.registry import Registry, Snapshot
 from toolfold.scope import Scope, Toolsets
-from toolfold.turn import Grants, Turn, assemble
-from toolfold.turn.grant import MOST_HELD
+from toolfold.turn import GrantCache, Turn, assemble
+from toolfold.turn.grant import MAX_CACHED_GRANTS
 
 
 def tool(name: str, **options: Any) -> Tool:
@@ -146,9 +146,9 @@ def test_a_hidden_tool_is_not_shown_and_can_be_called() -> None:
 
 def test_a_hidden_tool_is_not_spoken_of() -> None:
     turn = turn_of(tool("list_tasks"), tool("list_secrets"), hidden=["list_secrets"])
-    assert turn.told("list_tasks").name == "list_tasks"
+    assert turn.find_visible("list_tasks").name == "list_tasks"
     with pytest.raises(OutOfScope) as caught:
-        turn.told("list_secrets")
+        turn.find_visible("list_secrets")
     assert "Did you mean list_secrets" not in str(caught.value)
     assert "secrets" not in refusal(turn, "list_secret").replace("'list_secret'", "")
 
@@ -218,25 +218,25 @@ def toolsets_of(*tools: Tool) -> Toolsets:
 
 
 def test_a_grant_is_worked_out_once_for_all_who_have_the_same_scope() -> None:
-    grants, toolsets = Grants(), toolsets_of(tool("a"), tool("b"))
-    first = grants.of(toolsets, Scope(("t",)), frozenset())
-    assert grants.of(toolsets, Scope(("t",)), frozenset()) is first
+    grants, toolsets = GrantCache(), toolsets_of(tool("a"), tool("b"))
+    first = grants.get_grant(toolsets, Scope(("t",)), frozenset())
+    assert grants.get_grant(toolsets, Scope(("t",)), frozenset()) is first
     assert first.names == {"a", "b"}
     assert [each.name for each in first.tools] == ["a", "b"]
 
 
 def test_other_scopes_and_other_tools_have_other_grants() -> None:
-    grants, toolsets = Grants(), toolsets_of(tool("a"), tool("b"))
-    assert grants.of(toolsets, Scope(("t",), without=("b",)), frozenset()).names == {"a"}
-    assert grants.of(toolsets, Scope(("t",)).narrow([]), frozenset()).names == set()
-    assert grants.of(toolsets_of(tool("c")), Scope(("t",)), frozenset()).names == {"c"}
-    assert grants.of(toolsets, Scope(("t",)), frozenset()).names == {"a", "b"}
+    grants, toolsets = GrantCache(), toolsets_of(tool("a"), tool("b"))
+    assert grants.get_grant(toolsets, Scope(("t",), without=("b",)), frozenset()).names == {"a"}
+    assert grants.get_grant(toolsets, Scope(("t",)).narrow([]), frozenset()).names == set()
+    assert grants.get_grant(toolsets_of(tool("c")), Scope(("t",)), frozenset()).names == {"c"}
+    assert grants.get_grant(toolsets, Scope(("t",)), frozenset()).names == {"a", "b"}
 
 
 def test_an_agents_own_tool_is_shown_where_an_agent_offers_it_and_granted_everywhere() -> None:
-    grants, toolsets = Grants(), toolsets_of(tool("a"), tool("todo", agent_level=True))
-    without = grants.of(toolsets, Scope(), frozenset())
-    offered = grants.of(toolsets, Scope(), frozenset({"todo"}))
+    grants, toolsets = GrantCache(), toolsets_of(tool("a"), tool("todo", agent_level=True))
+    without = grants.get_grant(toolsets, Scope(), frozenset())
+    offered = grants.get_grant(toolsets, Scope(), frozenset({"todo"}))
     assert [each.name for each in without.tools] == ["a"]
     assert [each.name for each in offered.tools] == ["a", "todo"]
     assert without.names == offered.names == {"a", "todo"}
@@ -246,15 +246,15 @@ def test_a_long_chain_of_scopes_has_a_grant_like_any_other() -> None:
     scope = Scope(("t",))
     for _ in range(5_000):
         scope = scope.narrow()
-    assert Grants().of(toolsets_of(tool("a")), scope, frozenset()).names == {"a"}
+    assert GrantCache().get_grant(toolsets_of(tool("a")), scope, frozenset()).names == {"a"}
 
 
 def test_a_great_many_scopes_do_not_fill_the_memory() -> None:
-    grants, toolsets = Grants(), toolsets_of(tool("a"))
-    for number in range(MOST_HELD * 2 + 5):
+    grants, toolsets = GrantCache(), toolsets_of(tool("a"))
+    for number in range(MAX_CACHED_GRANTS * 2 + 5):
         scope = Scope(None, without=(f"x{number}",))
-        assert grants.of(toolsets, scope, frozenset()).names == {"a"}
-    assert len(grants._held[1]) <= MOST_HELD
+        assert grants.get_grant(toolsets, scope, frozenset()).names == {"a"}
+    assert len(grants._held[1]) <= MAX_CACHED_GRANTS
 
 
 # -- definitions that mention others --------------------------------------------------------------------

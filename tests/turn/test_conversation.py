@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.turn.conversation import (
-    LONGEST_EARLIER,
-    MOST_SAID,
-    MOST_USED,
+    MAX_EARLIER_CHARS,
+    MAX_USED_TOOLS,
+    MAX_USER_TEXTS,
     Conversation,
-    continues,
-    leaning,
+    context_weight,
+    is_follow_up,
 )
 from toolfold.turn.notes import CLOSING, OPENING
 
@@ -64,14 +64,14 @@ ANTHROPIC = [
 
 @pytest.mark.parametrize("history", [OPENAI, RESPONSES, ANTHROPIC], ids=["openai", "responses", "anthropic"])
 def test_every_providers_form_says_the_same(history: list[dict[str, Any]]) -> None:
-    conversation = Conversation.of(history)
-    assert conversation.said == ("weather in Oslo", "and\ntomorrow?")
-    assert conversation.used == ("get_weather", "get_tides")
+    conversation = Conversation.from_messages(history)
+    assert conversation.user_texts == ("weather in Oslo", "and\ntomorrow?")
+    assert conversation.used_tools == ("get_weather", "get_tides")
 
 
 def test_a_plain_message_is_a_conversation() -> None:
-    assert Conversation.of("weather in Oslo") == Conversation(("weather in Oslo",))
-    assert Conversation.of("  \n") == Conversation(())
+    assert Conversation.from_messages("weather in Oslo") == Conversation(("weather in Oslo",))
+    assert Conversation.from_messages("  \n") == Conversation(())
 
 
 @pytest.mark.parametrize(
@@ -80,35 +80,42 @@ def test_a_plain_message_is_a_conversation() -> None:
 )
 def test_a_bridge_call_counts_as_the_tool_inside(arguments: Any) -> None:
     call = {"function": {"name": "tool_call", "arguments": arguments}}
-    assert Conversation.of([{"role": "assistant", "tool_calls": [call]}]).used == ("get_weather",)
+    assert Conversation.from_messages([{"role": "assistant", "tool_calls": [call]}]).used_tools == (
+        "get_weather",
+    )
     block = {"type": "tool_use", "name": "tool_call", "input": arguments}
-    assert Conversation.of([{"role": "assistant", "content": [block]}]).used == ("get_weather",)
+    assert Conversation.from_messages([{"role": "assistant", "content": [block]}]).used_tools == (
+        "get_weather",
+    )
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "Tool-Search"])
 def test_the_bridge_itself_is_no_tool_that_was_used(name: str) -> None:
     call = {"type": "function_call", "name": name, "arguments": "{}"}
     nested = {"type": "function_call", "name": "tool_call", "arguments": json.dumps({"name": name})}
-    assert Conversation.of([call, nested]).used == ()
+    assert Conversation.from_messages([call, nested]).used_tools == ()
 
 
 @pytest.mark.parametrize("arguments", [None, "", "{", "[]", "3", "{}", '{"name": 5}', '{"name": " "}', 7])
 def test_a_bridge_call_without_a_tool_used_nothing(arguments: Any) -> None:
     assert (
-        Conversation.of([{"type": "function_call", "name": "tool_call", "arguments": arguments}]).used == ()
+        Conversation.from_messages(
+            [{"type": "function_call", "name": "tool_call", "arguments": arguments}]
+        ).used_tools
+        == ()
     )
 
 
 def test_what_only_looks_like_the_beginning_of_a_note_is_the_users() -> None:
     text = f"Weather? {OPENING} and a song {CLOSING[:-1]}"
-    (said,) = Conversation.of([{"role": "user", "content": text}]).said
+    (said,) = Conversation.from_messages([{"role": "user", "content": text}]).user_texts
     assert said.startswith("Weather?")
     assert "and a song" in said
 
 
 def test_a_tool_counts_once_from_its_last_use() -> None:
     calls = [{"type": "function_call", "name": name} for name in ("a", "b", "a", "c", "b")]
-    assert Conversation.of(calls).used == ("a", "c", "b")
+    assert Conversation.from_messages(calls).used_tools == ("a", "c", "b")
 
 
 def test_only_the_last_turns_and_tools_are_kept() -> None:
@@ -118,14 +125,14 @@ def test_only_the_last_turns_and_tools_are_kept() -> None:
             {"role": "user", "content": f"wish {number}"},
             {"type": "function_call", "name": f"tool_{number}"},
         ]
-    conversation = Conversation.of(history)
-    assert conversation.said == tuple(f"wish {number}" for number in range(30 - MOST_SAID, 30))
-    assert conversation.used == tuple(f"tool_{number}" for number in range(30 - MOST_USED, 30))
+    conversation = Conversation.from_messages(history)
+    assert conversation.user_texts == tuple(f"wish {number}" for number in range(30 - MAX_USER_TEXTS, 30))
+    assert conversation.used_tools == tuple(f"tool_{number}" for number in range(30 - MAX_USED_TOOLS, 30))
 
 
 def test_what_the_user_asked_is_found_behind_a_long_row_of_calls() -> None:
     calls = [{"type": "function_call", "name": "again", "arguments": "{}"} for _ in range(1_000)]
-    assert Conversation.of([{"role": "user", "content": "go"}, *calls]).said == ("go",)
+    assert Conversation.from_messages([{"role": "user", "content": "go"}, *calls]).user_texts == ("go",)
 
 
 def test_of_a_huge_history_only_the_end_is_kept() -> None:
@@ -138,16 +145,16 @@ def test_of_a_huge_history_only_the_end_is_kept() -> None:
             "arguments": json.dumps({"name": "t", "arguments": big}),
         },
     ] * 2_000
-    conversation = Conversation.of(history)  # reading it all would take a minute
-    assert len(conversation.said[-1]) == len(big)
-    assert max(map(len, conversation.said[:-1])) == LONGEST_EARLIER
+    conversation = Conversation.from_messages(history)  # reading it all would take a minute
+    assert len(conversation.user_texts[-1]) == len(big)
+    assert max(map(len, conversation.user_texts[:-1])) == MAX_EARLIER_CHARS
 
 
 @pytest.mark.parametrize(
     "odd", [None, 5, b"bytes", {"role": "user", "content": "x"}, [None, 5, "x", []], object()]
 )
 def test_what_is_no_conversation_says_nothing(odd: Any) -> None:
-    assert Conversation.of(odd) == Conversation(())
+    assert Conversation.from_messages(odd) == Conversation(())
 
 
 JSON = st.recursive(
@@ -178,24 +185,27 @@ MESSAGES = st.fixed_dictionaries(
 
 @given(st.lists(MESSAGES | JSON, max_size=12) | JSON)
 def test_nothing_that_a_history_may_hold_is_too_much(history: Any) -> None:
-    conversation = Conversation.of(history)
-    assert len(conversation.said) <= MOST_SAID
-    assert len(conversation.used) <= MOST_USED
-    assert len(set(conversation.used)) == len(conversation.used)
-    assert all(isinstance(each, str) and each.strip() for each in (*conversation.said, *conversation.used))
-    assert not {"tool_call", "tool_search", "tool_describe"} & set(conversation.used)
+    conversation = Conversation.from_messages(history)
+    assert len(conversation.user_texts) <= MAX_USER_TEXTS
+    assert len(conversation.used_tools) <= MAX_USED_TOOLS
+    assert len(set(conversation.used_tools)) == len(conversation.used_tools)
+    assert all(
+        isinstance(each, str) and each.strip()
+        for each in (*conversation.user_texts, *conversation.used_tools)
+    )
+    assert not {"tool_call", "tool_search", "tool_describe"} & set(conversation.used_tools)
 
 
 @given(st.lists(st.text(max_size=30), max_size=8), st.sampled_from(["user", "assistant"]))
 def test_only_the_user_is_listened_to(texts: list[str], role: str) -> None:
-    said = Conversation.of([{"role": role, "content": text} for text in texts]).said
-    assert said == (tuple(text for text in texts if text.strip())[-MOST_SAID:] if role == "user" else ())
+    said = Conversation.from_messages([{"role": role, "content": text} for text in texts]).user_texts
+    assert said == (tuple(text for text in texts if text.strip())[-MAX_USER_TEXTS:] if role == "user" else ())
 
 
 @given(st.text(max_size=300))
 def test_any_text_leans_by_some_measure(message: str) -> None:
-    assert 0 <= leaning(message) <= 1
-    assert continues(message) in (True, False)
+    assert 0 <= context_weight(message) <= 1
+    assert is_follow_up(message) in (True, False)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +221,7 @@ def test_any_text_leans_by_some_measure(message: str) -> None:
     ],
 )
 def test_a_follow_up_leans_on_what_came_before(message: str) -> None:
-    assert leaning(message) >= 0.5
+    assert context_weight(message) >= 0.5
 
 
 @pytest.mark.parametrize(
@@ -225,14 +235,14 @@ def test_a_follow_up_leans_on_what_came_before(message: str) -> None:
     ],
 )
 def test_a_wish_that_says_all_leans_on_nothing(message: str) -> None:
-    assert leaning(message) == 0
+    assert context_weight(message) == 0
 
 
 @pytest.mark.parametrize(
     "message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"]
 )
 def test_a_yes_goes_on_with_what_was_asked(message: str) -> None:
-    assert continues(message)
+    assert is_follow_up(message)
 
 
 @pytest.mark.parametrize(
@@ -251,4 +261,4 @@ def test_a_yes_goes_on_with_what_was_asked(message: str) -> None:
     ],
 )
 def test_thanks_go_on_with_nothing(message: str) -> None:
-    assert not continues(message)
+    assert not is_follow_up(message)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from toolfold.config.settings import ToolSearchSettings, ToolsSettings
 from toolfold.retrieval.search import Retriever
 from toolfold.sources import sample_catalog
-from toolfold.turn import Answers, Bridge
-from toolfold.turn.answers import LONGEST_DESCRIPTION
+from toolfold.turn import Bridge, BridgeAnswers
+from toolfold.turn.answers import MAX_DESCRIPTION_CHARS
 from toolfold.turn.cost import (
     PLACEMENTS,
     STRATEGIES,
@@ -30,13 +30,22 @@ from toolfold.turn.cost import (
     sizes_of,
     usual_dialogue,
 )
-from toolfold.turn.pricing import PRICES, Bill, ModelCall, Prices, Segment, bill, prices_for, read_prices
+from toolfold.turn.pricing import (
+    PRICES,
+    Bill,
+    ModelCall,
+    Prices,
+    Segment,
+    compute_bill,
+    prices_for,
+    read_prices,
+)
 from toolfold.turn.tokens import TokenCounter
 
 PAID = Prices(name="paid", input=4.0, cached_read=0.4, cache_write=5.0, output=20.0, minimum_prefix=100)
 FREE = Prices(name="free", input=4.0, cached_read=1.0, output=20.0, minimum_prefix=100)
 NONE = Prices(name="none", input=4.0, output=20.0)
-BRIDGE = Bridge(Answers(Retriever(None, None, None), ToolsSettings()))
+BRIDGE = Bridge(BridgeAnswers(Retriever(None, None, None), ToolsSettings()))
 
 
 def request(*segments: tuple[str, int], output: int = 0, at: float = 0.0, turn: int = 0) -> ModelCall:
@@ -44,7 +53,7 @@ def request(*segments: tuple[str, int], output: int = 0, at: float = 0.0, turn: 
 
 
 def millionths(*requests: ModelCall, prices: Prices) -> float:
-    return round(bill(requests, prices).dollars * 1_000_000, 6)
+    return round(compute_bill(requests, prices).dollars * 1_000_000, 6)
 
 
 # Prefixes
@@ -59,7 +68,7 @@ def test_a_first_request_is_written_and_its_output_paid() -> None:
 
 def test_what_begins_like_an_earlier_request_is_read_from_the_cache() -> None:
     first, second = request(("a", 1000), ("b", 500)), request(("a", 1000), ("b", 500), ("c", 200))
-    total = bill([first, second], PAID)
+    total = compute_bill([first, second], PAID)
     assert (total.calls, total.input, total.cached) == (2, 3200, 1500)
     assert millionths(first, second, prices=PAID) == 1500 * 5 + 1500 * 0.4 + 200 * 5
     assert millionths(first, second, prices=NONE) == 3200 * 4
@@ -67,18 +76,18 @@ def test_what_begins_like_an_earlier_request_is_read_from_the_cache() -> None:
 
 def test_a_change_at_the_front_pays_for_everything_behind_it() -> None:
     first, second = request(("tools", 300), ("rest", 5000)), request(("other tools", 300), ("rest", 5000))
-    assert bill([first, second], PAID).cached == 0
+    assert compute_bill([first, second], PAID).cached == 0
     first, second = request(("rest", 5000), ("tools", 300)), request(("rest", 5000), ("other tools", 300))
-    assert bill([first, second], PAID).cached == 5000
+    assert compute_bill([first, second], PAID).cached == 5000
 
 
 def test_any_earlier_request_may_be_the_one_that_is_remembered() -> None:
     a, b = request(("a", 1000)), request(("b", 1000))
-    assert [charge.cached for charge in bill([a, b, a, b], PAID).charges] == [0, 0, 1000, 1000]
+    assert [charge.cached for charge in compute_bill([a, b, a, b], PAID).charges] == [0, 0, 1000, 1000]
 
 
 def test_the_same_name_with_another_size_is_another_text() -> None:
-    assert bill([request(("a", 1000)), request(("a", 999))], PAID).cached == 0
+    assert compute_bill([request(("a", 1000)), request(("a", 999))], PAID).cached == 0
 
 
 def test_a_short_prefix_is_not_remembered_and_not_charged_as_written() -> None:
@@ -89,14 +98,16 @@ def test_a_short_prefix_is_not_remembered_and_not_charged_as_written() -> None:
 def test_a_prefix_counts_in_whole_steps() -> None:
     stepped = Prices(name="s", input=1.0, cached_read=0.5, output=0.0, minimum_prefix=1024, step=128)
     again = [request(("a", 1023)), request(("a", 1023))]
-    assert bill(again, stepped).cached == 0
+    assert compute_bill(again, stepped).cached == 0
     again = [request(("a", 1300)), request(("a", 1300))]
-    assert bill(again, stepped).cached == 1280
+    assert compute_bill(again, stepped).cached == 1280
 
 
 def test_a_prefix_is_forgotten_after_its_lifetime_and_kept_by_use() -> None:
     def cached(*moments: float) -> list[int]:
-        return [each.cached for each in bill([request(("a", 500), at=at) for at in moments], PAID).charges]
+        return [
+            each.cached for each in compute_bill([request(("a", 500), at=at) for at in moments], PAID).charges
+        ]
 
     assert cached(0, 300) == [0, 500]
     assert cached(0, 301) == [0, 0]
@@ -105,7 +116,7 @@ def test_a_prefix_is_forgotten_after_its_lifetime_and_kept_by_use() -> None:
 
 def test_tokens_are_those_of_the_model() -> None:
     double = Prices(name="d", input=1.0, output=1.0, factor=2.0)
-    total = bill([request(("a", 100), output=10)], double)
+    total = compute_bill([request(("a", 100), output=10)], double)
     assert (total.input, total.output) == (200, 20)
 
 
@@ -126,17 +137,17 @@ def shared(one: ModelCall, other: ModelCall) -> int:
 
 @given(REQUESTS)
 def test_what_is_cached_is_the_longest_prefix_of_any_request_before(requests: list[ModelCall]) -> None:
-    for place, charge in enumerate(bill(requests, PAID).charges):
+    for place, charge in enumerate(compute_bill(requests, PAID).charges):
         assert charge.cached == max((shared(requests[place], each) for each in requests[:place]), default=0)
 
 
 @given(REQUESTS)
 def test_a_cache_with_free_writes_never_costs_more_than_none(requests: list[ModelCall]) -> None:
-    assert bill(requests, FREE).dollars <= bill(requests, NONE).dollars + 1e-12
+    assert compute_bill(requests, FREE).dollars <= compute_bill(requests, NONE).dollars + 1e-12
 
 
 def test_the_dollars_by_turn_end_in_the_whole() -> None:
-    total = bill([request(("a", 1000), turn=turn) for turn in (0, 0, 1, 3)], PAID)
+    total = compute_bill([request(("a", 1000), turn=turn) for turn in (0, 0, 1, 3)], PAID)
     spent = total.by_turn()
     assert len(spent) == 4
     assert spent == sorted(spent)
@@ -249,7 +260,7 @@ def test_a_tool_that_the_catalog_lost_since_costs_nothing_and_stops_nothing() ->
 
 def test_a_conversation_without_turns_costs_nothing() -> None:
     for strategy in STRATEGIES.values():
-        assert bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
+        assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
 def test_tools_are_measured_in_every_form() -> None:
@@ -267,7 +278,7 @@ def test_a_long_description_is_measured_as_it_is_cut_for_a_search() -> None:
         sizes_of([each], TokenCounter(), ToolsSettings(), bridge=()).brief[tool.name]
         for each in (long, longer)
     ]
-    assert brief[0] == brief[1] < LONGEST_DESCRIPTION
+    assert brief[0] == brief[1] < MAX_DESCRIPTION_CHARS
 
 
 def test_tools_are_shown_as_the_settings_say() -> None:
@@ -353,7 +364,7 @@ def test_where_the_eighth_tool_found_is_the_right_one_a_selection_of_eight_is_ch
 def test_the_cheapest_is_named_for_each_model_and_length() -> None:
     def spending(*dollars: float) -> Bill:
         prices = Prices(name="unit", input=1e6, output=0.0)
-        return bill(
+        return compute_bill(
             [request(("x", 1), turn=turn) for turn, much in enumerate(dollars) for _ in range(int(much))],
             prices,
         )

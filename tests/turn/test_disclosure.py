@@ -15,9 +15,9 @@ from toolfold.config.settings import ToolsSettings
 from toolfold.model import Source, Tool
 from toolfold.registry import Registry, Snapshot
 from toolfold.retrieval.search import Retriever
-from toolfold.turn import Answers, Bridge, Disclosure, Grant, Turn, begin, count_tokens
+from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Grant, Turn, begin_turn, count_tokens
 from toolfold.turn.tokens import TokenCounter
-from toolfold.turn.weights import MOST_AT_ONCE
+from toolfold.turn.weights import MAX_COUNTED_TOOLS
 
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
 WORDY = {"description": "word " * 200}
@@ -39,13 +39,13 @@ class Disclosed:
         registry = Registry()
         registry.add_all(tools)
         self.snapshot: Snapshot = registry.snapshot()
-        self.grant = Grant.of(self.snapshot, frozenset(self.snapshot))
+        self.grant = Grant.from_names(self.snapshot, frozenset(self.snapshot))
         configured = ToolsSettings.model_validate({"tool_search": settings, "pinned": pinned})
-        self.bridge = Bridge(Answers(Retriever(None, None, None), configured))
+        self.bridge = Bridge(BridgeAnswers(Retriever(None, None, None), configured))
         self.disclosure = Disclosure(configured, self.bridge)
 
     def turn(self, context_tokens: int | None = None, chosen: Collection[str] | None = None) -> Turn:
-        whole = begin(self.grant, Availability(timeout=5), self.bridge)
+        whole = begin_turn(self.grant, Availability(timeout=5), self.bridge)
         return self.disclosure(self.grant, whole, context_tokens=context_tokens, chosen=chosen)
 
     def shown(self, context_tokens: int | None = None, chosen: Collection[str] | None = None) -> list[str]:
@@ -159,7 +159,7 @@ def test_the_runtimes_own_tools_do_not_count() -> None:
 
 def test_below_the_threshold_the_turn_passes_through_untouched() -> None:
     disclosed = Disclosed(tool("a"), tool("b"))
-    whole = begin(disclosed.grant, Availability(timeout=5))
+    whole = begin_turn(disclosed.grant, Availability(timeout=5))
     assert disclosed.disclosure(disclosed.grant, whole) is whole
 
 
@@ -183,7 +183,7 @@ def test_what_was_found_out_for_one_window_is_not_taken_for_another() -> None:
         assert (disclosed.shown(window) == BRIDGE) is (tokens(*tools) >= window / 10)
 
 
-@pytest.mark.parametrize("broken", [0, 1, 30, 900, MOST_AT_ONCE, MOST_AT_ONCE + 1])
+@pytest.mark.parametrize("broken", [0, 1, 30, 900, MAX_COUNTED_TOOLS, MAX_COUNTED_TOOLS + 1])
 def test_of_very_many_tools_those_that_cannot_work_are_left_out_of_the_decision(broken: int) -> None:
     one = tool("a", schema={"description": "word " * 10})
     checks = [lambda: False, None]  # one for all: a check runs once however many tools share it

@@ -13,7 +13,7 @@ from toolfold.model import Json
 from toolfold.providers import DIALECTS, DialectName, get_dialect
 from toolfold.turn.notes import Note, Notes
 
-NOTE = Note("<tools>\nsend_mail(to: string)\n</tools>", told=frozenset({"send_mail"}))
+NOTE = Note("<tools>\nsend_mail(to: string)\n</tools>", lines=frozenset({"send_mail"}))
 PARTS = st.lists(st.builds(lambda text: {"type": "text", "text": text}, st.text()), max_size=3)
 CONTENTS = st.one_of(st.none(), st.text(), PARTS)
 
@@ -40,8 +40,8 @@ def test_a_message_that_comes_back_with_its_note_is_known_for_what_it_was(
     written = notes.write(notes.read([message]), NOTE, get_dialect(form))
     assert written != [message]
     history = notes.read(written)
-    assert history.meant() == [message]
-    assert history.recalled == NOTE
+    assert history.plain_messages() == [message]
+    assert history.newest_note == NOTE
     assert notes.write(history, Note(), get_dialect(form)) == written
 
 
@@ -77,5 +77,5 @@ def test_keys_of_several_kinds_are_read() -> None:
         {"role": "user", "content": "hello"},
     ]
     written = notes.write(notes.read(messages), NOTE, get_dialect("openai"))
-    assert notes.read(messages).recalled == NOTE
+    assert notes.read(messages).newest_note == NOTE
     assert notes.write(notes.read(messages), Note(), get_dialect("openai")) == written

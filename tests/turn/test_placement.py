@@ -23,9 +23,9 @@ from toolfold.providers import DIALECTS, DialectName, get_dialect, is_user_messa
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Retriever
 from toolfold.session import Session
-from toolfold.turn import Answers, Bridge, Conversation, Grant, Turn, begin
+from toolfold.turn import Bridge, BridgeAnswers, Conversation, Grant, Turn, begin_turn
 from toolfold.turn.cost import Placement
-from toolfold.turn.placement import LONGEST_TAIL, Placements, Placing, Request, Wording
+from toolfold.turn.placement import MAX_TAIL_CHARS, PlacementPolicy, Placing, Request, Wording
 
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
@@ -52,7 +52,7 @@ class Stage:
     ):
         self.registry = Registry()
         self.registry.add_all([*TOOLS, *more])
-        self.bridge = Bridge(Answers(Retriever(None, None, None), ToolsSettings()))
+        self.bridge = Bridge(BridgeAnswers(Retriever(None, None, None), ToolsSettings()))
         self.placing = Placing(Wording(), most=most)
         self.placement: Placement = placement
         self.form: DialectName = form
@@ -60,12 +60,14 @@ class Stage:
 
     def turn(self) -> Turn:
         snapshot = self.registry.snapshot()
-        return begin(Grant.of(snapshot, frozenset(snapshot)), Availability(timeout=5), self.bridge)
+        return begin_turn(
+            Grant.from_names(snapshot, frozenset(snapshot)), Availability(timeout=5), self.bridge
+        )
 
     def send(self, messages: Sequence[Json], *chosen: str, **options: Any) -> Request:
         """The request for a history, if these tools were chosen for its newest message."""
         turn, history = self.turn(), self.placing.read(messages)
-        names = history.recalled.chosen if history.recalled else chosen
+        names = history.newest_note.chosen if history.newest_note else chosen
         placed = self.placing.place(
             turn,
             history,
@@ -305,7 +307,7 @@ def test_anthropics_breakpoint_does_not_move() -> None:
 
 
 def test_the_cheapest_placement_is_found_by_model_or_by_form() -> None:
-    settle = Placements().settle
+    settle = PlacementPolicy().settle
     assert settle("auto", "claude-sonnet-4-6", get_dialect("openai")) == "tail"
     assert settle("auto", "", get_dialect("anthropic")) == "tail"
     assert settle("auto", "", get_dialect("responses")) == "tail"
@@ -335,7 +337,7 @@ def test_the_tail_tells_what_a_call_needs_beside_the_newest_message() -> None:
 def test_what_a_tail_tells_is_nothing_the_user_said(form: DialectName, content: Any) -> None:
     sent = Stage(form=form).send([user(content)], "tool_01", "tool_02")
     assert "tool_02" in json.dumps(sent.messages)
-    assert Conversation.of(sent.messages).said == (("Rain in Ulm?",) if content else ())
+    assert Conversation.from_messages(sent.messages).user_texts == (("Rain in Ulm?",) if content else ())
 
 
 def test_a_tool_is_told_once_and_pointed_at_later() -> None:
@@ -465,7 +467,7 @@ def test_what_providers_write_about_tools_cannot_leave_its_line() -> None:
 def test_a_tail_has_an_end() -> None:
     more = [tool(f"wordy_{number}", "word " * 500) for number in range(100)]
     request = Stage(*more).send([user("Hi")], *(each.name for each in more))
-    assert len(request.tail) < LONGEST_TAIL + 500
+    assert len(request.tail) < MAX_TAIL_CHARS + 500
     assert "more: tool_search finds them." in request.tail
 
 
@@ -629,7 +631,7 @@ def test_tools_that_come_and_go_take_no_place_from_those_that_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 70)
-    monkeypatch.setattr("toolfold.turn.placement.MOST_GONE", 3)
+    monkeypatch.setattr("toolfold.turn.placement.MAX_KEPT_DEFINITIONS", 3)
     stage = Stage(form="anthropic")
     for number in range(20):
         stage.registry.add(tool(f"z_{number}"))

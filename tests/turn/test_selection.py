@@ -22,10 +22,10 @@ from toolfold.registry import Registry
 from toolfold.retrieval.embedding import Function
 from toolfold.retrieval.search import Retriever
 from toolfold.sources import sample_catalog
-from toolfold.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin
-from toolfold.turn.selection import BRIDGE, FITS, FITTED, MOST_KEPT, NAMED, TOO_LARGE, USED
+from toolfold.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin_turn
+from toolfold.turn.selection import BRIDGE, FITS, FITTED, MAX_REUSED_TOOLS, NAMED, TOO_LARGE, USED
 from toolfold.turn.tokens import count_tokens
-from toolfold.turn.weights import Weights
+from toolfold.turn.weights import ToolTokenCounts
 
 
 def tool(name: str, description: str, **options: Any) -> Tool:
@@ -68,8 +68,8 @@ class Bench:
         registry = Registry()
         registry.add_all(tools)
         granted = frozenset(registry.snapshot()) - {*without}
-        self.grant = Grant.of(registry.snapshot(), granted, frozenset(hidden))
-        self.turn = begin(self.grant, Availability(timeout=5))
+        self.grant = Grant.from_names(registry.snapshot(), granted, frozenset(hidden))
+        self.turn = begin_turn(self.grant, Availability(timeout=5))
         self.retriever = retriever or Retriever(Function(by_topic), None, None)
 
     def selector(self, **settings: Any) -> Selector:
@@ -152,7 +152,7 @@ def test_a_tool_that_cannot_work_now_is_not_chosen() -> None:
     conversation = asked("send the invoice", used=["invoice_send"])
     assert "invoice_send" in selector(bench.grant, bench.turn, conversation).names
     works[0] = False
-    later = begin(bench.grant, Availability(timeout=5, grace=0))
+    later = begin_turn(bench.grant, Availability(timeout=5, grace=0))
     assert "invoice_send" not in selector(bench.grant, later, conversation).names
 
 
@@ -234,10 +234,10 @@ class TestTokens:
     def test_no_more_is_counted_than_decides(self) -> None:
         counted: list[str] = []
 
-        class Counting(Weights):
+        class Counting(ToolTokenCounts):
             def of(self, tool: Tool) -> int:
                 counted.append(tool.name)
-                return super().of(tool)
+                return super().count_tool(tool)
 
         bench = Bench([self.long("ledger_all", 9_000), *(self.long(f"ledger_{n}", 20) for n in range(7))])
         chosen = ToolsSettings(selection="keyword", pinned=(), rag_max_tokens=3_000)
@@ -290,7 +290,7 @@ class TestConversations:
         tools = [tool(f"tool_{number}", "Turns a crank.") for number in range(9)]
         conversation = asked("list the invoices", used=[each.name for each in tools])
         kept = [name for name in Bench([*tools, *TOOLS])(conversation).names if name.startswith("tool_")]
-        assert kept == [f"tool_{number}" for number in range(8, 8 - MOST_KEPT, -1)]
+        assert kept == [f"tool_{number}" for number in range(8, 8 - MAX_REUSED_TOOLS, -1)]
 
     def test_a_tool_that_is_gone_does_not_stay(self, selected: Bench) -> None:
         assert "no_such_tool" not in selected(asked("list invoices", used=["no_such_tool"])).names
@@ -392,11 +392,11 @@ class Failing(Retriever):
 
 class TestForcedSearch:
     def disclosed(self, tools: Sequence[Tool], **settings: Any) -> Turn:
-        from toolfold.turn import Answers, Bridge
+        from toolfold.turn import Bridge, BridgeAnswers
 
         bench = Bench(tools, retriever=Failing(None, None, None))
         given = ToolsSettings(selection="hybrid", pinned=(), **settings)
-        disclosure = Disclosure(given, Bridge(Answers(bench.retriever, given)))
+        disclosure = Disclosure(given, Bridge(BridgeAnswers(bench.retriever, given)))
         return disclosure(bench.grant, bench.turn, chosen=(), forced=True)
 
     @pytest.mark.parametrize("enabled", ["auto", "on", "off"])

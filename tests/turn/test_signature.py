@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from toolfold import sample_catalog
 from toolfold.model import Tool, freeze
-from toolfold.turn.signature import LONGEST, signature
+from toolfold.turn.signature import MAX_SIGNATURE_CHARS, signature
 
 
 def signed(parameters: Any, name: str = "go") -> str:
@@ -86,7 +86,7 @@ def test_a_schema_that_refers_to_itself_is_cut() -> None:
     node = {"properties": {"next": {"$ref": "#/properties/node"}}}
     written = of(node=node)
     assert "…" in written
-    assert len(written) < LONGEST
+    assert len(written) < MAX_SIGNATURE_CHARS
 
 
 def test_a_tool_without_parameters_has_empty_brackets() -> None:
@@ -96,7 +96,7 @@ def test_a_tool_without_parameters_has_empty_brackets() -> None:
 def test_a_long_signature_keeps_the_required_parameters_and_says_how_many_are_missing() -> None:
     properties = {f"a_rather_long_name_{number}": {"type": "string"} for number in range(100)}
     written = signed({"properties": properties, "required": ["a_rather_long_name_99"]})
-    assert len(written) <= LONGEST + 40
+    assert len(written) <= MAX_SIGNATURE_CHARS + 40
     assert written.startswith("go(a_rather_long_name_99: string, a_rather_long_name_0?: string")
     assert written.endswith(f"… {100 - written.count('string')} more)")
 
@@ -125,7 +125,7 @@ def test_every_tool_of_the_sample_has_a_short_signature() -> None:
         written = signature(tool)
         assert written.startswith(f"{tool.name}(")
         assert written.isprintable()
-        assert len(written) < LONGEST + 100
+        assert len(written) < MAX_SIGNATURE_CHARS + 100
 
 
 KEYS = st.sampled_from(
@@ -148,7 +148,7 @@ def test_any_schema_at_all_gives_one_printable_bounded_line(schema: dict[str, An
     written = signed(schema)
     json.dumps(written).encode()
     assert written.isprintable()
-    assert len(written) < LONGEST + 200
+    assert len(written) < MAX_SIGNATURE_CHARS + 200
 
 
 @pytest.mark.parametrize("key", ["anyOf", "properties", "allOf"])
@@ -160,7 +160,7 @@ def test_a_schema_made_to_explode_ends_soon(key: str) -> None:
         }
 
     schema = level(0) | {"properties": {"p": level(0)}, "$defs": {f"d{n}": level(n) for n in range(40)}}
-    assert len(signed(schema)) < LONGEST + 200
+    assert len(signed(schema)) < MAX_SIGNATURE_CHARS + 200
 
 
 def test_a_parameter_too_long_to_write_leaves_its_name_and_room_for_the_others() -> None:

@@ -14,7 +14,7 @@ from toolfold.authoring import build_tool
 from toolfold.model import Tool
 from toolfold.sources import sample_catalog
 from toolfold.turn import count_tokens
-from toolfold.turn.weights import MOST_AT_ONCE, Weight, Weights
+from toolfold.turn.weights import MAX_COUNTED_TOOLS, TokenCount, ToolTokenCounts
 
 
 def tool(name: str, description: str = "does it", **schema: Any) -> Tool:
@@ -25,19 +25,19 @@ def tool(name: str, description: str = "does it", **schema: Any) -> Tool:
 
 def test_a_tool_weighs_the_tokens_of_its_definition() -> None:
     one = tool("größe", "Mißt die Größe. 漢字 🎲")
-    assert Weights().of(one) == count_tokens([one.definition()])
+    assert ToolTokenCounts().count_tool(one) == count_tokens([one.definition()])
 
 
 def test_a_total_near_the_limit_is_exact() -> None:
     tools = [tool(f"tool_{number}", "word " * number) for number in range(20)]
     exact = count_tokens(each.definition() for each in tools)
-    assert Weights().total(tools, exact) == Weight(exact)
-    assert Weights().total(tools, exact + 1) == Weight(exact)
+    assert ToolTokenCounts().count_until(tools, exact) == TokenCount(exact)
+    assert ToolTokenCounts().count_until(tools, exact + 1) == TokenCount(exact)
 
 
 def test_what_cannot_reach_the_limit_is_known_by_its_bytes() -> None:
     tools = [tool("a"), tool("ü" * 20, "漢字 🎲 " * 30)]
-    weight = Weights().total(tools, 20_000)
+    weight = ToolTokenCounts().count_until(tools, 20_000)
     assert weight.known == "at most"
     assert count_tokens(each.definition() for each in tools) <= weight.tokens < 20_000
 
@@ -58,23 +58,23 @@ def test_of_very_many_tools_only_so_many_are_counted_as_the_decision_needs() -> 
     one = tool("a", "word " * 50)
     tools = [
         Tool(name=f"a{n}", toolset="t", description=one.description, parameters=one.parameters, handler=print)
-        for n in range(MOST_AT_ONCE + 1)
+        for n in range(MAX_COUNTED_TOOLS + 1)
     ]
-    weight = Weights().total(tools, 500)
+    weight = ToolTokenCounts().count_until(tools, 500)
     assert weight.known == "at least"
     assert 500 <= weight.tokens < 700
 
 
 def test_no_tools_weigh_nothing() -> None:
-    assert Weights().total([], 0) == Weight(0)
-    assert Weights().total([], 5) == Weight(0, "at most")
+    assert ToolTokenCounts().count_until([], 0) == TokenCount(0)
+    assert ToolTokenCounts().count_until([], 5) == TokenCount(0, "at most")
 
 
 def test_a_tool_that_is_gone_is_forgotten() -> None:
-    weights = Weights()
+    weights = ToolTokenCounts()
     one = tool("a", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
-    weights.of(one)
-    weights.likely_at_most(one)
+    weights.count_tool(one)
+    weights.estimate_upper_bound(one)
     gone = weakref.ref(one)
     del one
     gc.collect()
@@ -83,14 +83,18 @@ def test_a_tool_that_is_gone_is_forgotten() -> None:
 
 
 def test_the_quick_limit_is_no_less_than_the_exact_weight() -> None:
-    weights = Weights()
+    weights = ToolTokenCounts()
     for each in sample_catalog()[::10]:
-        assert weights.of(each) <= weights.likely_at_most(each)
+        assert weights.count_tool(each) <= weights.estimate_upper_bound(each)
 
 
 @pytest.mark.parametrize(
     ("weight", "said"),
-    [(Weight(1234), "1,234"), (Weight(5, "at most"), "at most 5"), (Weight(5, "at least"), "at least 5")],
+    [
+        (TokenCount(1234), "1,234"),
+        (TokenCount(5, "at most"), "at most 5"),
+        (TokenCount(5, "at least"), "at least 5"),
+    ],
 )
-def test_a_weight_says_how_much_is_known_of_it(weight: Weight, said: str) -> None:
+def test_a_weight_says_how_much_is_known_of_it(weight: TokenCount, said: str) -> None:
     assert str(weight) == said

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from shellverdict.effects.run_context import RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathKind
 from shellverdict.shell.words import Word
@@ -16,10 +16,10 @@ from shellverdict.verdict import CommandEffect
 
 __all__ = ["find_clearing_effects"]
 
-_LAUNCHERS = names("npx bunx pnpx")
+_LAUNCHERS = split_names("npx bunx pnpx")
 _MODULE_OPTION = re.compile(r"-[A-Za-z]*m")  # -m, or -Im and the like
 # Output directories of site generators, besides the usual build directories.
-_GENERATED = names("site public _site book _book")
+_GENERATED = split_names("site public _site book _book")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,63 +40,86 @@ class _ClearingRule:
 
 
 _CLEARING_RULES: Mapping[str, tuple[_ClearingRule, ...]] = {
-    **dict.fromkeys(names("venv virtualenv"), (_ClearingRule(switches=names("--clear"), operands=True),)),
+    **dict.fromkeys(
+        split_names("venv virtualenv"), (_ClearingRule(switches=split_names("--clear"), operands=True),)
+    ),
     "uv": (
-        _ClearingRule(words=("venv",), switches=names("--clear -c"), operands=True),
+        _ClearingRule(words=("venv",), switches=split_names("--clear -c"), operands=True),
         _ClearingRule(
-            words=("cache", "clean"), options=names("--cache-dir"), variables=names("UV_CACHE_DIR")
+            words=("cache", "clean"),
+            options=split_names("--cache-dir"),
+            variables=split_names("UV_CACHE_DIR"),
         ),
     ),
     "pip": (
         _ClearingRule(
-            words=("cache", "purge"), options=names("--cache-dir"), variables=names("PIP_CACHE_DIR")
+            words=("cache", "purge"),
+            options=split_names("--cache-dir"),
+            variables=split_names("PIP_CACHE_DIR"),
         ),
     ),
     "cargo": (
         _ClearingRule(
             words=("clean",),
-            options=names("--target-dir"),
-            variables=names("CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR"),
+            options=split_names("--target-dir"),
+            variables=split_names("CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR"),
         ),
     ),
     "go": (
-        _ClearingRule(words=("clean",), switches=names("-modcache"), variables=names("GOMODCACHE")),
         _ClearingRule(
-            words=("clean",), switches=names("-cache -testcache -fuzzcache"), variables=names("GOCACHE")
+            words=("clean",), switches=split_names("-modcache"), variables=split_names("GOMODCACHE")
+        ),
+        _ClearingRule(
+            words=("clean",),
+            switches=split_names("-cache -testcache -fuzzcache"),
+            variables=split_names("GOCACHE"),
         ),
     ),
     **dict.fromkeys(
-        names("vite astro"),
+        split_names("vite astro"),
         (
             _ClearingRule(
-                words=("build",), switches=names("--emptyOutDir"), options=names("--outDir"), implicit=True
+                words=("build",),
+                switches=split_names("--emptyOutDir"),
+                options=split_names("--outDir"),
+                implicit=True,
             ),
         ),
     ),
-    "mkdocs": (_ClearingRule(words=("build",), unless=names("--dirty"), options=names("-d --site-dir")),),
-    "mdbook": tuple(
-        _ClearingRule(words=(verb,), options=names("-d --dest-dir")) for verb in ("build", "clean")
+    "mkdocs": (
+        _ClearingRule(words=("build",), unless=split_names("--dirty"), options=split_names("-d --site-dir")),
     ),
-    "jekyll": (_ClearingRule(words=("build",), options=names("-d --destination")),),
-    "zola": (_ClearingRule(words=("build",), switches=names("--force"), options=names("-o --output-dir")),),
-    "hugo": (_ClearingRule(switches=names("--cleanDestinationDir"), options=names("-d --destination")),),
-    "webpack": (_ClearingRule(switches=names("--output-clean"), options=names("-o --output-path")),),
-    "tsup": (_ClearingRule(switches=names("--clean"), options=names("-d --out-dir")),),
-    "ng": (_ClearingRule(words=("build",), options=names("--output-path")),),
-    "typedoc": (_ClearingRule(options=names("--out")),),
+    "mdbook": tuple(
+        _ClearingRule(words=(verb,), options=split_names("-d --dest-dir")) for verb in ("build", "clean")
+    ),
+    "jekyll": (_ClearingRule(words=("build",), options=split_names("-d --destination")),),
+    "zola": (
+        _ClearingRule(
+            words=("build",), switches=split_names("--force"), options=split_names("-o --output-dir")
+        ),
+    ),
+    "hugo": (
+        _ClearingRule(switches=split_names("--cleanDestinationDir"), options=split_names("-d --destination")),
+    ),
+    "webpack": (
+        _ClearingRule(switches=split_names("--output-clean"), options=split_names("-o --output-path")),
+    ),
+    "tsup": (_ClearingRule(switches=split_names("--clean"), options=split_names("-d --out-dir")),),
+    "ng": (_ClearingRule(words=("build",), options=split_names("--output-path")),),
+    "typedoc": (_ClearingRule(options=split_names("--out")),),
     **dict.fromkeys(
-        names("npm yarn"),
+        split_names("npm yarn"),
         (
             _ClearingRule(
                 words=("cache", "clean"),
-                options=names("--cache --cache-folder"),
-                variables=names("npm_config_cache NPM_CONFIG_CACHE YARN_CACHE_FOLDER"),
+                options=split_names("--cache --cache-folder"),
+                variables=split_names("npm_config_cache NPM_CONFIG_CACHE YARN_CACHE_FOLDER"),
             ),
         ),
     ),
 }
-_OTHER_VALUES = names("--prompt -p --python")
-_FALSE = names("false 0 no off")
+_OTHER_VALUES = split_names("--prompt -p --python")
+_FALSE = split_names("false 0 no off")
 
 
 def find_clearing_effects(context: RunContext) -> Iterator[CommandEffect]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths import PathKind
 from shellverdict.shell.words import EMPTY, GAP, Word
 from shellverdict.verdict import CommandEffect, EffectKind
@@ -75,4 +75,4 @@ def _mount_sources(given: Word) -> Iterator[Word]:
         yield Word(source)
 
 
-MOUNT_HANDLERS: EffectHandlers = dict.fromkeys(names("docker podman nerdctl finch ctr"), _mount_effects)
+MOUNT_HANDLERS: EffectHandlers = dict.fromkeys(split_names("docker podman nerdctl finch ctr"), _mount_effects)

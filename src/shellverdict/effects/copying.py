@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from shellverdict.effects.permissions import mode_traits
 from shellverdict.effects.run_context import UNKNOWN_WORD, EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathKind
 from shellverdict.paths.known_names import DIRECTORIES
@@ -19,7 +19,7 @@ from shellverdict.verdict import CommandEffect, EffectKind
 __all__ = ["COPY_HANDLERS"]
 
 
-_COPY_VALUES = names(
+_COPY_VALUES = split_names(
     "-t --target-directory -S --suffix -m --mode -o --owner -g --group --strip-program --sparse --no-preserve"
 )
 _REMOTE = re.compile(r"(?:[\w.@-]|\[[0-9A-Fa-f:.]+\])+:(?!\\)|[a-z0-9+]+://", re.ASCII)
@@ -99,7 +99,7 @@ def _effects_inside_directory(
 
 
 def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(_COPY_VALUES - names("-m --mode -o --owner -g"))
+    options = context.parse_options(_COPY_VALUES - split_names("-m --mode -o --owner -g"))
     sources, destination = _split_operands(context, options)
     if options.has("-l", "--link", "-s", "--symbolic-link"):
         yield from _link_source_effects(context, sources)
@@ -129,7 +129,7 @@ def _link_source_effects(context: RunContext, sources: Sequence[Word]) -> Iterat
 
 
 def _mv_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(_COPY_VALUES - names("-m --mode -o --owner -g"))
+    options = context.parse_options(_COPY_VALUES - split_names("-m --mode -o --owner -g"))
     sources, destination = _split_operands(context, options)
     if destination is None:
         return
@@ -175,7 +175,7 @@ def _is_readable_by_others(context: RunContext, word: Word) -> bool:
 
 
 def _ln_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(_COPY_VALUES - names("-m --mode -o --owner -g"))
+    options = context.parse_options(_COPY_VALUES - split_names("-m --mode -o --owner -g"))
     sources, destination = _split_operands(context, options)
     kind = EffectKind.OVERWRITE if options.has("-f", "--force") else EffectKind.WRITE
     if destination is not None:
@@ -190,7 +190,7 @@ def _ln_effects(context: RunContext) -> Iterator[CommandEffect]:
             yield context.new_effect(EffectKind.DISCLOSE, "linked", "in:secret", target=source)
 
 
-_RSYNC_VALUES = names(
+_RSYNC_VALUES = split_names(
     "-e --rsh -f --filter --exclude --include --exclude-from --include-from --files-from -T --temp-dir "
     "--bwlimit --port --timeout --backup-dir --suffix --chmod --chown --log-file --password-file "
     "--partial-dir --max-size --min-size --max-delete --compare-dest --copy-dest --link-dest -M "
@@ -237,7 +237,7 @@ def _remote_write_effect(context: RunContext, destination: Word) -> CommandEffec
     return away.write_effect(Word(destination.partition(":")[2]), "network", "copied")
 
 
-_SCP_VALUES = names("-c -D -F -i -J -l -o -P -S -X -s")
+_SCP_VALUES = split_names("-c -D -F -i -J -l -o -P -S -X -s")
 
 
 def _scp_effects(context: RunContext) -> Iterator[CommandEffect]:
@@ -265,7 +265,9 @@ def _rclone_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _container_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield the files that `docker cp container:file path` or kubectl writes on this machine."""
-    values = names("-n --namespace -c --container --context --kubeconfig --host -H --config --log-level -l")
+    values = split_names(
+        "-n --namespace -c --container --context --kubeconfig --host -H --config --log-level -l"
+    )
     operands = context.parse_options(values, abbreviated=False).operands
     if "cp" not in operands[:2]:
         return
@@ -275,12 +277,12 @@ def _container_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 COPY_HANDLERS: EffectHandlers = {
-    **dict.fromkeys(names("docker podman nerdctl kubectl oc"), _container_copy_effects),
-    **dict.fromkeys(names("cp gcp"), _cp_effects),
-    **dict.fromkeys(names("mv gmv"), _mv_effects),
-    **dict.fromkeys(names("install ginstall"), _install_effects),
-    **dict.fromkeys(names("ln link"), _ln_effects),
+    **dict.fromkeys(split_names("docker podman nerdctl kubectl oc"), _container_copy_effects),
+    **dict.fromkeys(split_names("cp gcp"), _cp_effects),
+    **dict.fromkeys(split_names("mv gmv"), _mv_effects),
+    **dict.fromkeys(split_names("install ginstall"), _install_effects),
+    **dict.fromkeys(split_names("ln link"), _ln_effects),
     "rsync": _rsync_effects,
-    **dict.fromkeys(names("scp pscp"), _scp_effects),
+    **dict.fromkeys(split_names("scp pscp"), _scp_effects),
     "rclone": _rclone_effects,
 }

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise, takewhile
 
 from shellverdict.effects.run_context import UNKNOWN_WORD, EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths import PathClassifier, PathKind
 from shellverdict.paths.known_names import is_regenerable_path
 from shellverdict.shell.runs import ProgramRun
@@ -50,7 +50,7 @@ def _unlink_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _shred_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield files overwritten beyond recovery, whether or not they are also removed."""
-    options = context.parse_options(names("-n --iterations -s --size --random-source -l -p -P -S"))
+    options = context.parse_options(split_names("-n --iterations -s --size --random-source -l -p -P -S"))
     recursive = options.has("-r", "-R", "--recursive")
     for word in context.iter_operands(options.operands):
         yield context.delete_effect(word, "shredded", "forced", recursive=recursive)
@@ -82,7 +82,7 @@ def _trash_effects(context: RunContext) -> Iterator[CommandEffect]:
         yield context.delete_effect(word, "trashed", recursive=whole)
 
 
-_TRASH_VERB_PROGRAMS = names("gio kioclient kioclient5 gtrash")
+_TRASH_VERB_PROGRAMS = split_names("gio kioclient kioclient5 gtrash")
 
 
 def _dos_delete_effects(context: RunContext) -> Iterator[CommandEffect]:
@@ -94,8 +94,8 @@ def _dos_delete_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 MAX_FIND_WORDS = 400
-_FIND_WRITES = names("-fprint -fprint0 -fprintf -fls")
-_FIND_TESTS = names(
+_FIND_WRITES = split_names("-fprint -fprint0 -fprintf -fls")
+_FIND_TESTS = split_names(
     "-name -iname -path -ipath -wholename -regex -iregex -mtime -mmin -atime -amin -ctime -cmin -newer "
     "-size -empty -user -group -perm -links -inum -samefile"
 )
@@ -118,9 +118,9 @@ def _find_effects(context: RunContext) -> Iterator[CommandEffect]:
     yield from _protected_search_effects(context, words)
 
 
-_FINDERS = names("find gfind bfs")
-_HARMLESS_BESIDE_FIND = names("rm xargs cd echo true :")
-_CHANGING_PROGRAMS = names("chmod chown rm mv cp sed tee truncate unlink shred ln chattr perl")
+_FINDERS = split_names("find gfind bfs")
+_HARMLESS_BESIDE_FIND = split_names("rm xargs cd echo true :")
+_CHANGING_PROGRAMS = split_names("chmod chown rm mv cp sed tee truncate unlink shred ln chattr perl")
 _PROTECTED_KINDS = (PathKind.AGENT, PathKind.OWN, PathKind.GUARD)
 
 
@@ -241,9 +241,9 @@ def _finds_only_generated(context: RunContext, start: Word, words: Sequence[Word
     )
 
 
-_NARROWING_TESTS = names("-type -maxdepth -mindepth -mtime -mmin -size")
-_NARROWING_FLAGS = names("-empty -xdev -mount -depth -prune")
-_PRINTING = names("-print -print0")
+_NARROWING_TESTS = split_names("-type -maxdepth -mindepth -mtime -mmin -size")
+_NARROWING_FLAGS = split_names("-empty -xdev -mount -depth -prune")
+_PRINTING = split_names("-print -print0")
 
 
 def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
@@ -304,16 +304,16 @@ def _find_starts(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 DELETE_HANDLERS: EffectHandlers = {
-    **dict.fromkeys(names("rm grm"), _rm_effects),
-    **dict.fromkeys(names("rimraf del-cli"), _rimraf_effects),
+    **dict.fromkeys(split_names("rm grm"), _rm_effects),
+    **dict.fromkeys(split_names("rimraf del-cli"), _rimraf_effects),
     "rmdir": _rmdir_effects,
     "cmake": _cmake_effects,
     "unlink": _unlink_effects,
-    **dict.fromkeys(names("shred srm wipe scrub sfill secure-delete"), _shred_effects),
+    **dict.fromkeys(split_names("shred srm wipe scrub sfill secure-delete"), _shred_effects),
     **dict.fromkeys(
-        names("trash-empty trash-put trash rmtrash gvfs-trash gvfs-rm send2trash"), _trash_effects
+        split_names("trash-empty trash-put trash rmtrash gvfs-trash gvfs-rm send2trash"), _trash_effects
     ),
     **dict.fromkeys(_TRASH_VERB_PROGRAMS, _trash_effects),
-    **dict.fromkeys(names("del erase rd deltree"), _dos_delete_effects),
+    **dict.fromkeys(split_names("del erase rd deltree"), _dos_delete_effects),
     **dict.fromkeys(_FINDERS, _find_effects),
 }

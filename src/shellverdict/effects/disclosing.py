@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from shellverdict.effects.run_context import RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathInfo, PathKind
 from shellverdict.shell.runs import ProgramRun, Taint
@@ -31,15 +31,15 @@ __all__ = [
 ]
 
 
-_FILE_READERS = names(
+_FILE_READERS = split_names(
     "cat tac head tail less more most bat batcat nl strings xxd od hexdump hd base64 base32 base58 basenc "
     "zcat cut sort uniq rev fold fmt pr paste join column expand jq yq dasel uuencode ascii85 comm sdiff "
     "iconv pv dd sqlite3 unshadow"
 )
-_SEARCHERS = names("grep egrep fgrep rg ag ack sed gsed awk gawk mawk perl zgrep")
-_PACKERS = names("tar gtar bsdtar zip 7z 7za cpio rar zstd gzip xz")
-_COPIERS = names("cp gcp install ditto")
-NON_REVEALING_PROGRAMS = names(
+_SEARCHERS = split_names("grep egrep fgrep rg ag ack sed gsed awk gawk mawk perl zgrep")
+_PACKERS = split_names("tar gtar bsdtar zip 7z 7za cpio rar zstd gzip xz")
+_COPIERS = split_names("cp gcp install ditto")
+NON_REVEALING_PROGRAMS = split_names(
     "wc md5sum sha1sum sha256sum sha512sum cksum sum b2sum true false test [ : ls stat file chmod chown"
 )
 
@@ -66,13 +66,13 @@ def read_files(context: RunContext) -> Iterator[Word]:
 
 def _printed_keys(run: ProgramRun) -> Iterator[Word]:
     """Yield the private key files that an openssl command prints."""
-    options = Options.parse(run.argv[1:], names("-in -out -passin"), clusters=False)
+    options = Options.parse(run.argv[1:], split_names("-in -out -passin"), clusters=False)
     hidden = options.has("-out", "-noout", "-pubout", "-check")
     if run.argv[1:2] and run.argv[1] in ("rsa", "pkey", "ec", "dsa", "pkcs12", "pkcs8") and not hidden:
         yield from options.values("-in")
 
 
-_LISTERS = names("find ls tree du locate fd")
+_LISTERS = split_names("find ls tree du locate fd")
 
 
 def lists_private_directory(context: RunContext) -> bool:
@@ -178,21 +178,21 @@ _SECRET_COMMANDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("getent", ("shadow",)),
 )
 _SECRET_PROGRAMS = frozenset(program for program, _ in _SECRET_COMMANDS)
-DATABASE_DUMPERS = names(
+DATABASE_DUMPERS = split_names(
     "mysqldump mariadb-dump pg_dump pg_dumpall mongodump mongoexport redis-dump sqlcmd expdp slapcat"
 )
 
 
-_CLIPBOARDS = names("pbpaste wl-paste xclip xsel")
+_CLIPBOARDS = split_names("pbpaste wl-paste xclip xsel")
 # Details of the machine and its users: harmless locally, useful to an attacker elsewhere.
-_MACHINE_INFO = names(
+_MACHINE_INFO = split_names(
     "ps id uname whoami hostname ip ifconfig netstat ss lsof w who last lastlog dmesg journalctl arp route "
     "lsblk lscpu dmidecode system_profiler systeminfo ipconfig iwconfig nmcli lshw hostnamectl sw_vers"
 )
 
 
 # Printing these is routine; only sending the output away is harmful.
-_ENVIRONMENT_PRINTERS = names("env set printenv export declare typeset compgen terraform history")
+_ENVIRONMENT_PRINTERS = split_names("env set printenv export declare typeset compgen terraform history")
 
 
 def has_confidential_word(words: Iterable[Word]) -> bool:
@@ -263,8 +263,8 @@ ROUTINE_PRINTERS = (
     | _ENVIRONMENT_PRINTERS
     | _MACHINE_INFO
     | _CLIPBOARDS
-    | names("tcpdump tshark dumpcap crontab")
+    | split_names("tcpdump tshark dumpcap crontab")
 )
 PRINTING_PROGRAMS = (
     _FILE_READERS | _SEARCHERS | _PACKERS | _COPIERS | _SECRET_PROGRAMS | ROUTINE_PRINTERS
-) | names("gpg gpg2 ssh-keygen echo printf print curl wget openssl find ls tree du locate fd")
+) | split_names("gpg gpg2 ssh-keygen echo printf print curl wget openssl find ls tree du locate fd")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.shell.words import EMPTY, Word
 from shellverdict.verdict import CommandEffect, EffectKind
@@ -14,7 +14,7 @@ from shellverdict.verdict import CommandEffect, EffectKind
 __all__ = ["DISK_HANDLERS", "find_mkfs_effects"]
 
 _MKFS = re.compile(r"(?:mkfs|newfs|mkudffs|mkntfs|mkdosfs|mke2fs|mkreiserfs|mkexfatfs|mkswap)(?:[._][\w-]+)?")
-_MKFS_VALUES = names(
+_MKFS_VALUES = split_names(
     "-t --type -b -L --label -N -i -I -m -U --uuid -E -O -T -F -n -s -S -c -C -d -f -G -J -M -o -r -R -v "
     "-z -l -p"
 )
@@ -51,31 +51,31 @@ def _volume_effect(context: RunContext, *traits: str) -> CommandEffect:
 
 
 def _wipefs_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-o --offset -O --output -t --types"))
+    options = context.parse_options(split_names("-o --offset -O --output -t --types"))
     if not options.has("-n", "--no-act") and options.has("-a", "--all", "-o", "--offset"):
         yield from _format_effects(context, *options.operands)
 
 
-_PARTED_CHANGES = names(
+_PARTED_CHANGES = split_names(
     "mklabel mktable mkpart mkpartfs mkfs rm resizepart resize move rescue set name toggle disk_set cp"
 )
 
 
 def _parted_effects(context: RunContext) -> Iterator[CommandEffect]:
-    operands = context.parse_options(names("-a --align")).operands
+    operands = context.parse_options(split_names("-a --align")).operands
     if any(word in _PARTED_CHANGES for word in operands[1:]) or (operands and context.run.stdin is not None):
         yield from _format_effects(context, operands[0])
 
 
 def _fdisk_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-b -C -c -H -L -o -S -t -w -W -N -n -u"))
+    options = context.parse_options(split_names("-b -C -c -H -L -o -S -t -w -W -N -n -u"))
     shows = options.has("-l", "--list", "-s", "-x", "--list-details", "-V", "-v", "-h", "--help")
     if options.operands and not shows:
         yield from _format_effects(context, *options.operands[:1])
 
 
 def _sfdisk_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-N -O -o -w -W -X -Y --partno --backup-file"))
+    options = context.parse_options(split_names("-N -O -o -w -W -X -Y --partno --backup-file"))
     shows = (
         "-l",
         "--list",
@@ -95,7 +95,7 @@ def _sfdisk_effects(context: RunContext) -> Iterator[CommandEffect]:
         yield from _format_effects(context, options.operands[0])
 
 
-_SGDISK_SHOWS = names(
+_SGDISK_SHOWS = split_names(
     "-p --print -i --info -v --verify -L --list-types -P --pretend -b --backup -V --version -?"
 )
 
@@ -119,12 +119,12 @@ def _gdisk_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _blkdiscard_effects(context: RunContext) -> Iterator[CommandEffect]:
-    operands = context.parse_options(names("-o --offset -l --length -p --step")).operands
+    operands = context.parse_options(split_names("-o --offset -l --length -p --step")).operands
     if operands or context.run.has_unknown_operands:
         yield from _format_effects(context, *operands)
 
 
-_NVME_CHANGES = names(
+_NVME_CHANGES = split_names(
     "format sanitize delete-ns detach-ns write write-zeroes write-uncor dsm fw-download fw-commit reset"
 )
 
@@ -149,18 +149,18 @@ def _hdparm_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _badblocks_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-b -c -d -e -i -o -p -t"))
+    options = context.parse_options(split_names("-b -c -d -e -i -o -p -t"))
     if options.has("-w") and options.operands:
         yield from _format_effects(context, options.operands[0])
 
 
-_CRYPT_FORMATS = names("luksformat lukserase erase plainformat")
-_CRYPT_KEYS = names("reencrypt lukskillslot luksremovekey luksheaderrestore")
+_CRYPT_FORMATS = split_names("luksformat lukserase erase plainformat")
+_CRYPT_KEYS = split_names("reencrypt lukskillslot luksremovekey luksheaderrestore")
 
 
 def _cryptsetup_effects(context: RunContext) -> Iterator[CommandEffect]:
     operands = context.parse_options(
-        names("-c --cipher -h --hash -s --key-size -d --key-file -S --key-slot -i -l -M --type")
+        split_names("-c --cipher -h --hash -s --key-size -d --key-file -S --key-slot -i -l -M --type")
     )
     words = operands.operands
     if words and words[0].lower() in _CRYPT_FORMATS:
@@ -170,22 +170,22 @@ def _cryptsetup_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _zfs_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-o -O -t"))
+    options = context.parse_options(split_names("-o -O -t"))
     verb = options.operands[0] if options.operands else EMPTY
-    pool = names("destroy labelclear remove detach export create add")
-    data = names("destroy rollback")
+    pool = split_names("destroy labelclear remove detach export create add")
+    data = split_names("destroy rollback")
     if verb in (pool if context.run.name == "zpool" else data) and not options.has("-n"):
         yield _volume_effect(context)
 
 
-_LVM_CHANGES = names("lvremove vgremove pvremove lvreduce vgreduce pvcreate lvconvert")
+_LVM_CHANGES = split_names("lvremove vgremove pvremove lvreduce vgreduce pvcreate lvconvert")
 
 
 def _lvm_effects(context: RunContext) -> Iterator[CommandEffect]:
     argv = context.run.argv
     if argv and argv[0] == "lvm" and len(argv) > 1 and argv[1] in _LVM_CHANGES:
         argv = argv[1:]
-    options = Options.parse(argv, names("-L --size -l --extents"))
+    options = Options.parse(argv, split_names("-L --size -l --extents"))
     if argv and argv[0] in _LVM_CHANGES and options.operands and not options.has("-t", "--test"):
         yield _volume_effect(context)
 
@@ -238,26 +238,26 @@ def _always_destructive_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _flashrom_effects(context: RunContext) -> Iterator[CommandEffect]:
-    if context.parse_options(names("-p -c -l -i")).has("-w", "--write", "-E", "--erase"):
+    if context.parse_options(split_names("-p -c -l -i")).has("-w", "--write", "-E", "--erase"):
         yield _volume_effect(context, "firmware")
 
 
 def _efibootmgr_effects(context: RunContext) -> Iterator[CommandEffect]:
-    if context.parse_options(names("-b")).has("-B", "--delete-bootnum", "-O", "--delete-bootorder"):
+    if context.parse_options(split_names("-b")).has("-B", "--delete-bootnum", "-O", "--delete-bootorder"):
         yield _volume_effect(context, "firmware")
 
 
 _DESTRUCTIVE_VERBS: dict[str, frozenset[str]] = {
-    "gpart": names("destroy delete create bootcode restore undo"),
-    "gpt": names("destroy remove create"),
-    "geli": names("init kill delkey clear"),
-    "camcontrol": names("format sanitize security"),
-    "asr": names("restore partition"),
-    "rbd": names("rm remove purge trash"),
-    "ceph-volume": names("zap"),
-    "drbdadm": names("invalidate wipe-md create-md down"),
-    "tmutil": names("delete deletelocalsnapshots disable"),
-    "vmkfstools": names("-U"),
+    "gpart": split_names("destroy delete create bootcode restore undo"),
+    "gpt": split_names("destroy remove create"),
+    "geli": split_names("init kill delkey clear"),
+    "camcontrol": split_names("format sanitize security"),
+    "asr": split_names("restore partition"),
+    "rbd": split_names("rm remove purge trash"),
+    "ceph-volume": split_names("zap"),
+    "drbdadm": split_names("invalidate wipe-md create-md down"),
+    "tmutil": split_names("delete deletelocalsnapshots disable"),
+    "vmkfstools": split_names("-U"),
 }
 
 
@@ -270,25 +270,25 @@ def _volume_verb_effects(context: RunContext) -> Iterator[CommandEffect]:
 def _repair_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield repairs that discard data, or that write to a mounted file system directly."""
     letter = "-L" if context.run.name == "xfs_repair" else "-w"
-    if context.parse_options(names("-f -l -o -r")).has(letter):
+    if context.parse_options(split_names("-f -l -o -r")).has(letter):
         yield _volume_effect(context)
 
 
 DISK_HANDLERS: EffectHandlers = {
     **dict.fromkeys(_DESTRUCTIVE_VERBS, _volume_verb_effects),
-    **dict.fromkeys(names("xfs_repair debugfs"), _repair_effects),
+    **dict.fromkeys(split_names("xfs_repair debugfs"), _repair_effects),
     "wipefs": _wipefs_effects,
-    **dict.fromkeys(names("parted"), _parted_effects),
-    **dict.fromkeys(names("fdisk"), _fdisk_effects),
+    **dict.fromkeys(split_names("parted"), _parted_effects),
+    **dict.fromkeys(split_names("fdisk"), _fdisk_effects),
     "sfdisk": _sfdisk_effects,
     "sgdisk": _sgdisk_effects,
-    **dict.fromkeys(names("gdisk cfdisk cgdisk fixparts"), _gdisk_effects),
+    **dict.fromkeys(split_names("gdisk cfdisk cgdisk fixparts"), _gdisk_effects),
     "blkdiscard": _blkdiscard_effects,
     "nvme": _nvme_effects,
     "hdparm": _hdparm_effects,
     "badblocks": _badblocks_effects,
     "cryptsetup": _cryptsetup_effects,
-    **dict.fromkeys(names("zfs zpool"), _zfs_effects),
+    **dict.fromkeys(split_names("zfs zpool"), _zfs_effects),
     **dict.fromkeys(_LVM_CHANGES | {"lvm"}, _lvm_effects),
     "mdadm": _mdadm_effects,
     "btrfs": _btrfs_effects,
@@ -296,7 +296,7 @@ DISK_HANDLERS: EffectHandlers = {
     "format": _dos_format_effects,
     "dmsetup": _dmsetup_effects,
     **dict.fromkeys(
-        names("nwipe sg_format sg_sanitize flash_erase flash_eraseall flashcp ubiformat"),
+        split_names("nwipe sg_format sg_sanitize flash_erase flash_eraseall flashcp ubiformat"),
         _always_destructive_effects,
     ),
     "flashrom": _flashrom_effects,

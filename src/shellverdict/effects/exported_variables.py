@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 
 from shellverdict.effects.run_context import MAX_OPERANDS, EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathKind
 from shellverdict.shell.words import EMPTY, GAP, Word
@@ -19,7 +19,7 @@ from shellverdict.verdict import CommandEffect, EffectKind
 
 __all__ = ["VARIABLE_HANDLERS"]
 
-_COMMAND_VARIABLES = names(
+_COMMAND_VARIABLES = split_names(
     "PAGER MANPAGER GIT_PAGER SYSTEMD_PAGER AWS_PAGER GH_PAGER BAT_PAGER DELTA_PAGER PSQL_PAGER EDITOR "
     "VISUAL FCEDIT GIT_EDITOR GIT_SEQUENCE_EDITOR KUBE_EDITOR SUDO_EDITOR SYSTEMD_EDITOR SVN_EDITOR "
     "HGEDITOR PSQL_EDITOR GH_EDITOR BROWSER GH_BROWSER GIT_SSH GIT_SSH_COMMAND GIT_EXTERNAL_DIFF "
@@ -29,18 +29,18 @@ _COMMAND_VARIABLES = names(
     "KUBECTL_EXTERNAL_DIFF SHELL DOCKER_HOST_COMMAND npm_config_script_shell NPM_CONFIG_SCRIPT_SHELL "
     "PYTHONBREAKPOINT"
 )
-_FILE_VARIABLES = names(
+_FILE_VARIABLES = split_names(
     "BASH_ENV ENV ZDOTDIR PYTHONSTARTUP INPUTRC LD_PRELOAD LD_AUDIT DYLD_INSERT_LIBRARIES "
     "GIT_CONFIG_GLOBAL GIT_CONFIG_SYSTEM GIT_CONFIG GIT_EXEC_PATH GIT_TEMPLATE_DIR OPENSSL_CONF "
     "OPENSSL_ENGINES GCONV_PATH R_PROFILE R_PROFILE_USER R_ENVIRON R_ENVIRON_USER VIMRUNTIME MYVIMRC "
     "PYTHONHOME XDG_CONFIG_HOME XDG_DATA_HOME TERMINFO WGETRC CURL_HOME PSQLRC SCREENRC "
     "NPM_CONFIG_GLOBALCONFIG SYSTEMD_UNIT_PATH LOCPATH NLSPATH MAKEFILES GDBHISTFILE"
 )
-_SEARCH_PATH_VARIABLES = names(
+_SEARCH_PATH_VARIABLES = split_names(
     "PYTHONPATH PERL5LIB PERLLIB RUBYLIB NODE_PATH CLASSPATH LUA_PATH LUA_CPATH GEM_PATH GEM_HOME "
     "LD_LIBRARY_PATH DYLD_LIBRARY_PATH DYLD_FRAMEWORK_PATH CMAKE_PREFIX_PATH EMACSLOADPATH TCLLIBPATH"
 )
-_CODE_VARIABLES = names("PROMPT_COMMAND PERL5DB VIMINIT EXINIT GVIMINIT LUA_INIT")
+_CODE_VARIABLES = split_names("PROMPT_COMMAND PERL5DB VIMINIT EXINIT GVIMINIT LUA_INIT")
 _OPTION_VARIABLES: Mapping[str, re.Pattern[str]] = {
     "NODE_OPTIONS": re.compile(
         r"(?:^|\s)(?:-r|--require|--import|--loader|--experimental-loader)[\s=]\s*[./~]"
@@ -76,7 +76,7 @@ _SYSTEM_PREFIXES = (
     "/Applications/",
     "/dev/null",
 )
-_INTERPRETERS = names(
+_INTERPRETERS = split_names(
     "sh bash zsh dash ksh fish python python3 perl ruby node php env eval exec curl wget nc socat sudo"
 )
 _SHELL_SYNTAX = re.compile(r"[;|&`<>]|\$\(|ProxyCommand|LocalCommand|KnownHostsCommand", re.IGNORECASE)
@@ -110,7 +110,7 @@ def _names_untrusted_file(context: RunContext, value: Word) -> bool:
 def _is_usual_config(context: RunContext, part: str) -> bool:
     """Return True for `~/.config` and similar paths, which such variables usually name."""
     path = context.classify(Word(part)).path
-    return path.startswith(context.paths.home) and path.rpartition("/")[2] in names(
+    return path.startswith(context.paths.home) and path.rpartition("/")[2] in split_names(
         ".config .inputrc .local share zsh .zsh .psqlrc"
     )
 
@@ -177,6 +177,6 @@ def _setenv_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 VARIABLE_HANDLERS: EffectHandlers = {
-    **dict.fromkeys(names("export declare typeset readonly"), _export_effects),
+    **dict.fromkeys(split_names("export declare typeset readonly"), _export_effects),
     "setenv": _setenv_effects,
 }

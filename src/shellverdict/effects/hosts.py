@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.words import GAP, Word
 
 __all__ = ["is_drop_site", "is_external_host", "is_ip_address", "is_loopback_host", "parse_host"]
@@ -18,7 +18,7 @@ _NEAR_HOST = re.compile(
 _LOOPBACK_HOST = re.compile(r"(?:.*\.)?localhost|127\.[0-9.]+|0\.0\.0\.0|::1")
 _IP_ADDRESS = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}|[0-9a-f]*:[0-9a-f:]+")
 # Uploads there can be fetched by anyone who knows the URL, or are forwarded at once.
-_DROP_SITES = names(
+_DROP_SITES = split_names(
     "transfer.sh file.io 0x0.st termbin.com ix.io paste.rs sprunge.us bashupload.com webhook.site temp.sh "
     "requestbin.com requestbin.net pipedream.net beeceptor.com hookbin.com requestcatcher.com oshi.at "
     "pastebin.com hastebin.com dpaste.com dpaste.org paste.ee ghostbin.com rentry.co catbox.moe gofile.io "

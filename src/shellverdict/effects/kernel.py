@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.words import EMPTY, Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
@@ -46,7 +46,7 @@ def _swapoff_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _sysctl_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-r --pattern"))
+    options = context.parse_options(split_names("-r --pattern"))
     sets = any("=" in word for word in options.operands)
     if sets or options.has("-w", "--write", "-p", "--load", "--system", "-f"):
         yield _kernel_effect(context, "set")
@@ -54,7 +54,7 @@ def _sysctl_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _mount_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = context.parse_options(
-        names("-t --types -o --options -L --label -U --uuid -O --source --target")
+        split_names("-t --types -o --options -L --label -U --uuid -O --source --target")
     )
     shows = options.has("-l", "-f", "--fake", "--help")
     if not shows and (options.operands or options.has("-a", "--all")):
@@ -62,13 +62,13 @@ def _mount_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _umount_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-t --types -O"))
+    options = context.parse_options(split_names("-t --types -O"))
     if (options.operands or options.has("-a", "--all")) and not options.has("--fake", "--help"):
         yield _kernel_effect(context, "unmounted", target=options.operands[-1] if options.operands else EMPTY)
 
 
 def _kernel_module_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-C --config -d --dirname -S --set-version"))
+    options = context.parse_options(split_names("-C --config -d --dirname -S --set-version"))
     shows = options.has(
         "-n", "--dry-run", "--show", "-c", "--showconfig", "--show-depends", "-D", "-V", "--help"
     )
@@ -86,12 +86,12 @@ def _kexec_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 KERNEL_HANDLERS: EffectHandlers = {
     "swapoff": _swapoff_effects,
-    **dict.fromkeys(names("hostnamectl timedatectl localectl date hwclock"), _machine_settings_effects),
-    **dict.fromkeys(names("dbus-send busctl gdbus"), _dbus_effects),
-    **dict.fromkeys(names("fsfreeze"), _fsfreeze_effects),
+    **dict.fromkeys(split_names("hostnamectl timedatectl localectl date hwclock"), _machine_settings_effects),
+    **dict.fromkeys(split_names("dbus-send busctl gdbus"), _dbus_effects),
+    **dict.fromkeys(split_names("fsfreeze"), _fsfreeze_effects),
     "sysctl": _sysctl_effects,
     "mount": _mount_effects,
     "umount": _umount_effects,
-    **dict.fromkeys(names("modprobe insmod rmmod"), _kernel_module_effects),
+    **dict.fromkeys(split_names("modprobe insmod rmmod"), _kernel_module_effects),
     "kexec": _kexec_effects,
 }

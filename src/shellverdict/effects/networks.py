@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.words import EMPTY, Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
@@ -19,8 +19,8 @@ def _firewall_effect(context: RunContext, opened: bool) -> CommandEffect:
 
 def _iptables_effects(context: RunContext) -> Iterator[CommandEffect]:
     words = context.run.argv[1:]
-    flushes = names("-F --flush -X --delete-chain -P --policy -D --delete")
-    changes = names("-A --append -I --insert -R --replace -N --new-chain -E --rename-chain")
+    flushes = split_names("-F --flush -X --delete-chain -P --policy -D --delete")
+    changes = split_names("-A --append -I --insert -R --replace -N --new-chain -E --rename-chain")
     if any(word in flushes for word in words):
         yield _firewall_effect(context, opened=True)
     elif any(word in changes for word in words):
@@ -33,7 +33,7 @@ def _iptables_restore_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _nft_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-f --file -I -D"))
+    options = context.parse_options(split_names("-f --file -I -D"))
     verb = next(iter(options.operands), EMPTY)
     if options.has("-c", "--check"):
         return
@@ -50,7 +50,7 @@ def _ufw_effects(context: RunContext) -> Iterator[CommandEffect]:
         return
     if verb in ("disable", "reset", "delete"):
         yield _firewall_effect(context, opened=True)
-    elif verb in names("enable reload allow deny reject limit default insert prepend logging"):
+    elif verb in split_names("enable reload allow deny reject limit default insert prepend logging"):
         yield _firewall_effect(context, opened=False)
 
 
@@ -63,7 +63,7 @@ def _firewalld_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _pfctl_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-F -f -a -t -T -k -K -s -i -p"))
+    options = context.parse_options(split_names("-F -f -a -t -T -k -K -s -i -p"))
     if options.has("-d", "-F", "-k", "-K"):
         yield _firewall_effect(context, opened=True)
     elif options.has("-f", "-e"):
@@ -81,7 +81,7 @@ def _network_down_effect(context: RunContext, target: Word = EMPTY) -> CommandEf
 
 
 def _ip_effects(context: RunContext) -> Iterator[CommandEffect]:
-    words = list(context.parse_options(names("-n -netns -f -b")).operands)
+    words = list(context.parse_options(split_names("-n -netns -f -b")).operands)
     thing, verbs = (words[0], words[1:]) if words else (EMPTY, [])
     takes_down = "down" in verbs and any(v in ("set", "s") for v in verbs)
     loses = bool(verbs) and verbs[0] in ("del", "delete", "flush", "d", "f")
@@ -104,7 +104,7 @@ def _ifdown_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _nmcli_effects(context: RunContext) -> Iterator[CommandEffect]:
-    words = context.parse_options(names("-f --fields -c -m -w")).operands
+    words = context.parse_options(split_names("-f --fields -c -m -w")).operands
     if any(word in ("down", "off", "delete", "disconnect") for word in words[1:]):
         yield _network_down_effect(context)
 
@@ -137,10 +137,10 @@ def _rfkill_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 NETWORK_HANDLERS: EffectHandlers = {
     **dict.fromkeys(
-        names("iptables ip6tables iptables-legacy iptables-nft ip6tables-legacy arptables ebtables"),
+        split_names("iptables ip6tables iptables-legacy iptables-nft ip6tables-legacy arptables ebtables"),
         _iptables_effects,
     ),
-    **dict.fromkeys(names("iptables-restore ip6tables-restore"), _iptables_restore_effects),
+    **dict.fromkeys(split_names("iptables-restore ip6tables-restore"), _iptables_restore_effects),
     "nft": _nft_effects,
     "ufw": _ufw_effects,
     "firewall-cmd": _firewalld_effects,
@@ -152,7 +152,7 @@ NETWORK_HANDLERS: EffectHandlers = {
     "nmcli": _nmcli_effects,
     "route": _route_effects,
     "rfkill": _rfkill_effects,
-    **dict.fromkeys(names("dhclient dhcpcd"), _dhcp_effects),
+    **dict.fromkeys(split_names("dhclient dhcpcd"), _dhcp_effects),
     "networksetup": _networksetup_effects,
     "tc": _tc_effects,
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from shellverdict.effects.run_context import MAX_OPERANDS, EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind
@@ -15,32 +15,34 @@ __all__ = ["OUTPUT_HANDLERS"]
 
 
 _OUTPUT_OPTIONS: dict[str, frozenset[str]] = {
-    **dict.fromkeys(names("sort iconv pandoc strace ltrace time gpg gpg2 age aria2c"), names("-o --output")),
-    **dict.fromkeys(names("gcc g++ cc c++ clang clang++ ld as tcc rustc go ar dot"), names("-o")),
-    "wget": names(
+    **dict.fromkeys(
+        split_names("sort iconv pandoc strace ltrace time gpg gpg2 age aria2c"), split_names("-o --output")
+    ),
+    **dict.fromkeys(split_names("gcc g++ cc c++ clang clang++ ld as tcc rustc go ar dot"), split_names("-o")),
+    "wget": split_names(
         "-O --output-document -o --output-file -a --append-output --save-cookies --hsts-file --warc-file"
     ),
-    "curl": names(
+    "curl": split_names(
         "-o --output -D --dump-header -c --cookie-jar --trace --trace-ascii --stderr --etag-save --hsts "
         "--alt-svc --libcurl"
     ),
-    "shuf": names("-o --output"),
-    "ssh": names("-E"),
-    "tcpdump": names("-w"),
-    "openssl": names("-out -keyout"),
-    "nmap": names("-oN -oX -oG -oA"),
-    "yt-dlp": names("-o --output"),
+    "shuf": split_names("-o --output"),
+    "ssh": split_names("-E"),
+    "tcpdump": split_names("-w"),
+    "openssl": split_names("-out -keyout"),
+    "nmap": split_names("-oN -oX -oG -oA"),
+    "yt-dlp": split_names("-o --output"),
 }
 _OTHER_VALUES: dict[str, frozenset[str]] = {
-    "aria2c": names("-x -s -j -i"),
-    "sort": names(
+    "aria2c": split_names("-x -s -j -i"),
+    "sort": split_names(
         "-k --key -t --field-separator -S --buffer-size -T --temporary-directory --compress-program"
     ),
-    "ssh": names("-B -b -c -D -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w"),
-    "wget": names(
+    "ssh": split_names("-B -b -c -D -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w"),
+    "wget": split_names(
         "-P --directory-prefix --header --post-data --post-file --user-agent -U --method --body-data"
     ),
-    "curl": names(
+    "curl": split_names(
         "-d --data --data-binary --data-raw --data-urlencode -F --form -H --header -X --request -T "
         "--upload-file -u --user -A --user-agent -e --referer -b --cookie -K --config -x --proxy -m "
         "--max-time --connect-timeout -w --write-out --retry --output-dir --cacert -E --cert --key "
@@ -101,7 +103,7 @@ def _network_traits(name: str) -> tuple[str, ...]:
     return ("network",) if name in ("curl", "wget", "aria2c", "yt-dlp") else ()
 
 
-_GIT_VALUES = names(
+_GIT_VALUES = split_names(
     "-b --branch -o --output --output-directory --depth -c --template --prefix --format -C --origin"
 )
 
@@ -119,11 +121,11 @@ def _git_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _objcopy_effects(context: RunContext) -> Iterator[CommandEffect]:
-    for word in context.parse_options(names("--dump-section -O -I -j -R")).values("--dump-section"):
+    for word in context.parse_options(split_names("--dump-section -O -I -j -R")).values("--dump-section"):
         yield context.write_effect(Word(word.partition("=")[2]))
 
 
-_COMPILERS = names("gcc g++ cc c++ clang clang++")
+_COMPILERS = split_names("gcc g++ cc c++ clang clang++")
 _SIDE_OUTPUT_OPTIONS = ("-MF", "-MJ", "-Wl,-Map=", "-Wl,-Map,")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.shell.words import EMPTY, Word
 from shellverdict.verdict import CommandEffect, EffectKind
@@ -82,7 +82,7 @@ def _revoked_traits(who: str, what: str) -> set[str]:
 
 
 def _chmod_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = Options.parse(_modes_as_operands(context.run.argv), names("--reference"))
+    options = Options.parse(_modes_as_operands(context.run.argv), split_names("--reference"))
     like = options.value("--reference")
     mode, *files = options.operands or (EMPTY,)
     traits = mode_traits(mode) if like is None else frozenset({"like-another"})
@@ -107,7 +107,7 @@ def _change_effects(
 
 
 def _chown_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("--reference --from"))
+    options = context.parse_options(split_names("--reference --from"))
     files = options.operands if options.has("--reference") else options.operands[1:]
     away = ("given-away",) if _SYSTEM_OWNER.match(next(iter(options.operands), EMPTY)) else ()
     yield from _change_effects(context, files, options.has("-R", "--recursive"), "owner", *away)
@@ -115,7 +115,7 @@ def _chown_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _setfacl_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = context.parse_options(
-        names("-m --modify -x --remove -M -X --modify-file --remove-file --set --set-file")
+        split_names("-m --modify -x --remove -M -X --modify-file --remove-file --set --set-file")
     )
     if options.has("--test"):
         return
@@ -129,7 +129,7 @@ def _setfacl_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _setcap_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-n"))
+    options = context.parse_options(split_names("-n"))
     words = options.operands
     if options.has("-r"):
         yield from _change_effects(context, words, False, "capability")
@@ -145,7 +145,7 @@ def _filecap_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _security_label_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = context.parse_options(
-        names("-u -r -t -l --user --role --type --range --reference -n -v -s -V -g")
+        split_names("-u -r -t -l --user --role --type --range --reference -n -v -s -V -g")
     )
     about = options.value("-n", "-s")
     powers = ("setuid",) if about is not None and "capability" in about else ()
@@ -187,7 +187,7 @@ def _takeown_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _mkdir_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-m --mode -Z --context"))
+    options = context.parse_options(split_names("-m --mode -Z --context"))
     mode = options.value("-m", "--mode")
     if mode is not None:
         yield from _change_effects(context, options.operands, False, *mode_traits(mode))
@@ -199,16 +199,16 @@ def _umask_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 PERMISSION_HANDLERS: EffectHandlers = {
-    **dict.fromkeys(names("chmod gchmod"), _chmod_effects),
-    **dict.fromkeys(names("chown chgrp gchown lchown"), _chown_effects),
-    **dict.fromkeys(names("setfacl nfs4_setfacl"), _setfacl_effects),
+    **dict.fromkeys(split_names("chmod gchmod"), _chmod_effects),
+    **dict.fromkeys(split_names("chown chgrp gchown lchown"), _chown_effects),
+    **dict.fromkeys(split_names("setfacl nfs4_setfacl"), _setfacl_effects),
     "setcap": _setcap_effects,
     "filecap": _filecap_effects,
-    **dict.fromkeys(names("chcon chacl setfattr attr"), _security_label_effects),
+    **dict.fromkeys(split_names("chcon chacl setfattr attr"), _security_label_effects),
     "chattr": _chattr_effects,
     "chflags": _chflags_effects,
     "xattr": _xattr_effects,
-    **dict.fromkeys(names("icacls cacls"), _icacls_effects),
+    **dict.fromkeys(split_names("icacls cacls"), _icacls_effects),
     "takeown": _takeown_effects,
     "mkdir": _mkdir_effects,
     "umask": _umask_effects,

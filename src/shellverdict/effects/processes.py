@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths import PathKind
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind
@@ -59,11 +59,13 @@ def _process_traits(word: Word) -> tuple[str, ...] | None:
     return ("pid",)
 
 
-_PKILL_VALUES = names(
+_PKILL_VALUES = split_names(
     "--signal -u --euid -U --uid -G --group -g --pgroup -P --parent -s --session -t --terminal -F "
     "--pidfile --ns --nslist"
 )
-_KILLALL_VALUES = names("-s --signal -u --user -o --older-than -y --younger-than -n --ns -Z --context -t -c")
+_KILLALL_VALUES = split_names(
+    "-s --signal -u --user -o --older-than -y --younger-than -n --ns -Z --context -t -c"
+)
 
 
 # Development servers, named by a command line that matches nothing else.
@@ -99,7 +101,7 @@ def _killall_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _fuser_effects(context: RunContext) -> Iterator[CommandEffect]:
-    if context.parse_options(names("-n --namespace")).has("-k", "--kill"):
+    if context.parse_options(split_names("-n --namespace")).has("-k", "--kill"):
         yield context.new_effect(EffectKind.PROCESS, "named", "forced")
 
 
@@ -142,7 +144,7 @@ def _size_effects(context: RunContext, size: int) -> Iterator[CommandEffect]:
 
 def _sized_file_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield the effect of creating a file of a very large size."""
-    options = context.parse_options(names("-l --length -s --size -o --offset -c --bytes -n --lines"))
+    options = context.parse_options(split_names("-l --length -s --size -o --offset -c --bytes -n --lines"))
     size_text = options.value("-l", "--length", "-s", "--size", "-c", "--bytes")
     if context.run.name == "mkfile" and options.operands:
         size_text = options.operands[0]
@@ -161,7 +163,7 @@ def _dd_size_effects(context: RunContext) -> Iterator[CommandEffect]:
         )
 
 
-_ENDLESS = names("yes")
+_ENDLESS = split_names("yes")
 _ENDLESS_FILES = ("/dev/zero", "/dev/urandom", "/dev/random", "/dev/full")
 
 
@@ -178,12 +180,12 @@ def find_endless_output_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 PROCESS_HANDLERS: EffectHandlers = {
     "kill": _kill_effects,
-    **dict.fromkeys(names("killall killall5 pkill skill"), _killall_effects),
+    **dict.fromkeys(split_names("killall killall5 pkill skill"), _killall_effects),
     "fuser": _fuser_effects,
-    **dict.fromkeys(names("taskkill tskill"), _taskkill_effects),
+    **dict.fromkeys(split_names("taskkill tskill"), _taskkill_effects),
     "xkill": _xkill_effects,
     "slay": _slay_effects,
-    **dict.fromkeys(names("fallocate mkfile head xfs_mkfile"), _sized_file_effects),
-    **dict.fromkeys(names("dd gdd dcfldd"), _dd_size_effects),
-    **dict.fromkeys(names("tmux screen"), _tmux_effects),
+    **dict.fromkeys(split_names("fallocate mkfile head xfs_mkfile"), _sized_file_effects),
+    **dict.fromkeys(split_names("dd gdd dcfldd"), _dd_size_effects),
+    **dict.fromkeys(split_names("tmux screen"), _tmux_effects),
 }

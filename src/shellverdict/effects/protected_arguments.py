@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from itertools import islice
 
 from shellverdict.effects.run_context import MAX_OPERANDS, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths import PathKind
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
 __all__ = ["READ_ONLY_PROGRAMS", "find_protected_argument_effects"]
 
-READ_ONLY_PROGRAMS = names(
+READ_ONLY_PROGRAMS = split_names(
     "cat tac head tail less more most bat batcat grep egrep fgrep zgrep rg ag ack wc nl od xxd hexdump hd "
     "strings diff cmp comm sdiff colordiff delta icdiff difft jq gron fx cut sort uniq tr paste join fold "
     "fmt column pr rev expand unexpand look ls ll la dir vdir exa eza lsd tree find fd fdfind locate stat "
@@ -32,7 +32,7 @@ READ_ONLY_PROGRAMS = names(
     "history fc let eval exec toolfold"
 )
 # These run, show or manage start-up files as intended. The runtime's own files stay protected from them.
-_STARTUP_FILE_USERS = names(
+_STARTUP_FILE_USERS = split_names(
     ". source sh bash zsh dash ksh mksh fish csh tcsh tmux screen psql mysql sqlite3 gdb direnv git ssh "
     "scp sftp sudo visudo vi vim nvim view nano pico emacs emacsclient code code-insiders codium subl "
     "micro hx helix kak gedit kate mate zed idea pycharm ed crontab systemctl service systemd-run chezmoi "
@@ -40,11 +40,11 @@ _STARTUP_FILE_USERS = names(
     "fwupdmgr"
 )
 # These change files in their working directory that are not among their arguments.
-_WORKDIR_PROGRAMS = names("patch git cmake")
-_GIT_CHANGES = names(
+_WORKDIR_PROGRAMS = split_names("patch git cmake")
+_GIT_CHANGES = split_names(
     "apply am pull checkout switch reset restore merge rebase stash checkout-index read-tree"
 )
-_GIT_READS = names(
+_GIT_READS = split_names(
     "status log diff show branch ls-files ls-tree rev-parse rev-list blame grep remote describe shortlog "
     "cat-file for-each-ref name-rev reflog whatchanged check-ignore count-objects fsck version help var"
 )
@@ -125,7 +125,7 @@ def _find_workdir(context: RunContext, name: str) -> Word | None:
     if name != "git":
         return context.run.cwd
     options = context.parse_options(
-        names("-C -c --git-dir --work-tree --namespace --exec-path"), permuted=False
+        split_names("-C -c --git-dir --work-tree --namespace --exec-path"), permuted=False
     )
     if not options.operands or options.operands[0] in _GIT_READS:
         return None

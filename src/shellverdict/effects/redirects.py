@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from shellverdict.effects.run_context import RunContext
 from shellverdict.effects.writing import reads_dev_null
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
 __all__ = ["find_redirect_effects"]
 
 
-_SILENT_PROGRAMS = names(": true false exec")
+_SILENT_PROGRAMS = split_names(": true false exec")
 _DEVICE_REMOVAL_FILE = re.compile(r"/sys/(?:block|class|bus|devices)/.*/(?:delete|remove|unbind)")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from shellverdict.effects.run_context import MAX_OPERANDS, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.words import EMPTY, Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
@@ -15,7 +15,7 @@ __all__ = ["find_runtime_variable_effects"]
 
 MAX_TEXT_CHARS = 100_000
 _SETTING = re.compile(r"\bTOOLFOLD_(?!LOG_LEVEL\b)[A-Z][A-Z0-9_]*[\"']?\s{0,4}[=:]")
-_WRITERS = names("tee sponge sed gsed perl ed ex")
+_WRITERS = split_names("tee sponge sed gsed perl ed ex")
 _DOCUMENTS = (".md", ".rst", ".txt", ".py", ".html", ".log", ".adoc")
 
 

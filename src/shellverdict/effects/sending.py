@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from shellverdict.effects.disclosing import read_files
 from shellverdict.effects.hosts import is_loopback_host, parse_host
 from shellverdict.effects.run_context import RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathKind
 from shellverdict.shell.runs import ProgramRun
@@ -25,20 +25,20 @@ __all__ = [
 ]
 
 
-SENDING_PROGRAMS = names(
+SENDING_PROGRAMS = split_names(
     "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail curl wget http https "
     "xh httpie ftp tftp sftp lftp ssh aws gsutil gh websocat croc wormhole"
 )
-_STDIN_SENDERS = names(
+_STDIN_SENDERS = split_names(
     "nc ncat netcat socat telnet mail mailx sendmail mutt msmtp ssmtp swaks s-nail ftp websocat ssh sbd "
     "cryptcat wscat mosquitto_pub kcat kafkacat"
 )
-_LOOKUPS = names("dig nslookup host drill ping ping6 traceroute")
-CURL_BODIES = names(
+_LOOKUPS = split_names("dig nslookup host drill ping ping6 traceroute")
+CURL_BODIES = split_names(
     "-d --data --data-ascii --data-binary --data-raw --data-urlencode -F --form --form-string --json "
     "--url-query"
 )
-CURL_VALUES = CURL_BODIES | names(
+CURL_VALUES = CURL_BODIES | split_names(
     "-T --upload-file -H --header -X --request -o --output -u --user -A --user-agent -e --referer -b "
     "--cookie -c --cookie-jar -K --config -x --proxy -m --max-time --connect-timeout -w --write-out "
     "--retry --output-dir --cacert -E --cert --key --resolve --interface --url -r --range -D "
@@ -47,11 +47,11 @@ CURL_VALUES = CURL_BODIES | names(
 _CREDENTIAL_HEADER = re.compile(
     r"[\w-]*(?:auth|token|key|secret|password|cookie|session|signature|credential)", re.IGNORECASE
 )
-_ARGUMENT_SENDERS = names(
+_ARGUMENT_SENDERS = split_names(
     "finger whois snmptrap snmpget ldapsearch rlogin rsh rexec logger mosquitto_pub kcat kafkacat grpcurl "
     "websocat amqp-publish nats wscat w3m lynx links elinks"
 )
-_BACKUP_PROGRAMS = names("restic rustic borg duplicity kopia duplicacy attic bup rdiff-backup tarsnap")
+_BACKUP_PROGRAMS = split_names("restic rustic borg duplicity kopia duplicacy attic bup rdiff-backup tarsnap")
 _REMOTE_BACKUP = re.compile(
     r"(?:sftp|ssh|s3|b2|gs|azure|rest|swift|rclone|ftp|http|https|webdavs?|scp|par2\+\w+):\S|[^/]+@[^/]+:"
 )
@@ -62,11 +62,13 @@ _METADATA_ADDRESS = re.compile(
     r"fd00:ec2::254|::ffff:a9fe:a9fe|(?:^|//)(?:2852039166|0xa9fea9fe|0xa9\.0xfe|0251\.0376|169\.254\.43518)",
     re.IGNORECASE,
 )
-_UPLOADERS = names(
+_UPLOADERS = split_names(
     "scp rsync sftp rclone gsutil docker kubectl podman aws s3cmd mc az gcloud s5cmd b2 gh glab mutt croc "
     "wormhole magic-wormhole ffsend transfer"
 )
-_FETCHERS = names("curl wget http https xh httpie fetch nc ncat lynx w3m links aria2c lwp-request GET POST")
+_FETCHERS = split_names(
+    "curl wget http https xh httpie fetch nc ncat lynx w3m links aria2c lwp-request GET POST"
+)
 
 
 def sent_words(run: ProgramRun) -> Iterator[Word]:
@@ -84,7 +86,7 @@ def sent_words(run: ProgramRun) -> Iterator[Word]:
         yield from options.operands
     elif name == "wget":
         options = Options.parse(
-            run.argv, names("-O -o -P --header --post-data --post-file --body-data --body-file")
+            run.argv, split_names("-O -o -P --header --post-data --post-file --body-data --body-file")
         )
         if _is_local_request(*options.operands):
             return
@@ -109,7 +111,7 @@ def sent_files(context: RunContext) -> Iterator[Word]:
         yield from _curl_files(run)
     elif name == "wget":
         options = Options.parse(
-            run.argv, names("-O -o -P --header --post-data --post-file --body-data --body-file")
+            run.argv, split_names("-O -o -P --header --post-data --post-file --body-data --body-file")
         )
         yield from options.values("--post-file", "--body-file")
     elif name in ("http", "https", "xh", "httpie"):
@@ -122,12 +124,12 @@ def sent_files(context: RunContext) -> Iterator[Word]:
     elif name in ("gh", "glab") and len(run.argv) > 2 and run.argv[1] in ("gist", "snippet", "release"):
         yield from run.argv[2:]
     elif name in ("mail", "mailx", "mutt", "s-nail", "swaks"):
-        yield from Options.parse(run.argv, names("-a -A -s -c -b -r -S --attach")).values(
+        yield from Options.parse(run.argv, split_names("-a -A -s -c -b -r -S --attach")).values(
             "-a", "-A", "--attach"
         )
         yield Word("-")
     elif name == "logger":
-        options = Options.parse(run.argv, names("-n --server -P --port -f --file -p -t -u -i"))
+        options = Options.parse(run.argv, split_names("-n --server -P --port -f --file -p -t -u -i"))
         yield from options.values("-f", "--file") if options.has("-n", "--server") else ()
     elif name in _BACKUP_PROGRAMS:
         yield from run.argv[1:] if any(_REMOTE_BACKUP.match(word[:256]) for word in run.argv[1:32]) else ()
@@ -148,7 +150,7 @@ def sent_files(context: RunContext) -> Iterator[Word]:
         yield from _served_directories(run, name)
     elif "http.server" in run.argv[1:4]:
         yield (
-            Options.parse(run.argv[2:], names("-d --directory -b --bind -p")).value("-d", "--directory")
+            Options.parse(run.argv[2:], split_names("-d --directory -b --bind -p")).value("-d", "--directory")
             or run.cwd
         )
     if any(PathKind.NETWORK in context.classify(r.target) for r in run.redirects[:64] if r.is_output):
@@ -156,14 +158,14 @@ def sent_files(context: RunContext) -> Iterator[Word]:
         yield from read_files(context)
 
 
-_SERVERS = names(
+_SERVERS = split_names(
     "serve http-server live-server miniserve dufs darkhttpd webfsd httpd php caddy simple-http-server"
 )
 
 
 def _served_directories(run: ProgramRun, name: str) -> Iterator[Word]:
     """Yield the directories that a file server makes available."""
-    options = Options.parse(run.argv, names("-p --port -l --listen -S -t -h -r --root -a -i"))
+    options = Options.parse(run.argv, split_names("-p --port -l --listen -S -t -h -r --root -a -i"))
     if name == "php":
         yield from options.values("-t") if options.has("-S") else ()
     elif name in ("httpd", "webfsd", "caddy"):
@@ -183,7 +185,7 @@ def _curl_files(run: ProgramRun) -> Iterator[Word]:
     yield from (Word("-") if word == "." else word for word in options.values("-T", "--upload-file"))
 
 
-_TRANSFER_VALUES = names(
+_TRANSFER_VALUES = split_names(
     "-i -F -o -P -J -c -l -S -e --rsh --exclude --include --password-file --kubeconfig -n --namespace "
     "--container --context --config --profile --region --endpoint-url --exclude-from --files-from "
     "--rsync-path"
@@ -192,7 +194,7 @@ _TRANSFER_VALUES = names(
 
 def _remote_copy_sources(run: ProgramRun) -> Iterator[Word]:
     clustered = run.name not in ("scp", "sftp")
-    values = _TRANSFER_VALUES - names("-o -c -l -S -P -i -F -J") if clustered else _TRANSFER_VALUES
+    values = _TRANSFER_VALUES - split_names("-o -c -l -S -P -i -F -J") if clustered else _TRANSFER_VALUES
     words = Options.parse(run.argv, values, abbreviated=False).operands
     if run.name in ("docker", "kubectl", "podman") and "cp" not in words[:4]:
         return
@@ -201,7 +203,9 @@ def _remote_copy_sources(run: ProgramRun) -> Iterator[Word]:
 
 
 def _cloud_upload_sources(run: ProgramRun) -> Iterator[Word]:
-    words = Options.parse(run.argv, names("--profile --region --endpoint-url"), abbreviated=False).operands
+    words = Options.parse(
+        run.argv, split_names("--profile --region --endpoint-url"), abbreviated=False
+    ).operands
     if words and re.match(r"(?:s3|gs|b2)://|[\w-]+/[\w-]+$", words[-1]):
         yield from words[:-1]
     elif "put-object" in words or any(word.startswith("upload") for word in words[:4]):
@@ -223,5 +227,5 @@ PROGRAMS_THAT_MAY_SEND = (
     | _UPLOADERS
     | _SERVERS
     | {"openssl"}
-    | names("python python3 lftp ncftpput smbclient")
+    | split_names("python python3 lftp ncftpput smbclient")
 )

@@ -6,27 +6,27 @@ import re
 from collections.abc import Iterator
 
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.words import EMPTY, Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
 __all__ = ["SERVICE_HANDLERS", "find_init_script_effects"]
 
 
-_STOP_VERBS = names(
+_STOP_VERBS = split_names(
     "stop disable mask kill isolate force-stop down once pause term terminate unload bootout remove "
     "delete uninstall reset off shutdown purge force-shutdown soft-stop exit zap graceful-stop"
 )
-_START_VERBS = names(
+_START_VERBS = split_names(
     "start restart reload try-restart reload-or-restart force-reload defaults enable reenable unmask up load "
     "bootstrap submit kickstart condrestart full-restart set-default link edit revert set-property preset "
     "preset-all on add"
 )
-_MACHINE_VERBS = names(
+_MACHINE_VERBS = split_names(
     "reboot poweroff halt kexec suspend hibernate hybrid-sleep suspend-then-hibernate emergency rescue "
     "soft-reboot switch-root default exit"
 )
-_PERSISTENT_VERBS = names(
+_PERSISTENT_VERBS = split_names(
     "defaults enable reenable link preset preset-all load bootstrap submit on add edit set-default"
 )
 
@@ -40,7 +40,7 @@ def _service_effects(context: RunContext, verb: str, name: Word = EMPTY) -> Iter
         yield context.new_effect(EffectKind.SERVICE, "started", *persistent, target=name, detail=verb)
 
 
-_SYSTEMCTL_VALUES = names(
+_SYSTEMCTL_VALUES = split_names(
     "-t --type --state -p --property -P -H --host -M --machine -s --signal -n --lines -o --output --root "
     "--job-mode --kill-who --kill-whom --what --when --message --preset-mode --legend"
 )
@@ -98,7 +98,7 @@ def _loginctl_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _shutdown_effects(context: RunContext) -> Iterator[CommandEffect]:
     words = context.run.argv[1:]
-    harmless = names("-c --help --version -k --show -a /a -w --wtmp-only")
+    harmless = split_names("-c --help --version -k --show -a /a -w --wtmp-only")
     if not any(word in harmless for word in words):
         yield context.new_effect(EffectKind.SERVICE, "machine", "stopped")
 
@@ -110,15 +110,15 @@ def _init_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 SERVICE_HANDLERS: EffectHandlers = {
     "systemctl": _systemctl_effects,
-    **dict.fromkeys(names("service rc-service invoke-rc.d"), _service_verb_effects),
+    **dict.fromkeys(split_names("service rc-service invoke-rc.d"), _service_verb_effects),
     **dict.fromkeys(
-        names("sv svcadm launchctl supervisorctl initctl monit net sc rc-update"), _verb_service_effects
+        split_names("sv svcadm launchctl supervisorctl initctl monit net sc rc-update"), _verb_service_effects
     ),
-    **dict.fromkeys(names("update-rc.d chkconfig rcctl"), _trailing_verb_effects),
-    **dict.fromkeys(names("s6-svc svc"), _supervise_effects),
+    **dict.fromkeys(split_names("update-rc.d chkconfig rcctl"), _trailing_verb_effects),
+    **dict.fromkeys(split_names("s6-svc svc"), _supervise_effects),
     "loginctl": _loginctl_effects,
     **dict.fromkeys(
-        names("shutdown reboot halt poweroff pm-suspend pm-hibernate rtcwake"), _shutdown_effects
+        split_names("shutdown reboot halt poweroff pm-suspend pm-hibernate rtcwake"), _shutdown_effects
     ),
-    **dict.fromkeys(names("init telinit openrc-shutdown"), _init_effects),
+    **dict.fromkeys(split_names("init telinit openrc-shutdown"), _init_effects),
 }

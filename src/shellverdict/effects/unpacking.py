@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from shellverdict.effects.permissions import mode_traits
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.shell.words import EMPTY, Word
 from shellverdict.verdict import CommandEffect, EffectKind
@@ -14,7 +14,7 @@ from shellverdict.verdict import CommandEffect, EffectKind
 __all__ = ["UNPACK_HANDLERS"]
 
 
-_TAR_VALUES = names(
+_TAR_VALUES = split_names(
     "-f --file -C --directory -T --files-from -X --exclude-from --exclude --transform --xform "
     "--strip-components -I --use-compress-program -b --blocking-factor --owner --group --mode --mtime -K "
     "--starting-file --to-command -L --tape-length -N --newer -V --label -g --listed-incremental -H "
@@ -58,13 +58,13 @@ def _add_option_dashes(argv: Sequence[Word]) -> list[Word]:
 
 
 def _unzip_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-d -P -x"))
+    options = context.parse_options(split_names("-d -P -x"))
     if options.operands and not options.has("-l", "-t", "-p", "-v", "-Z", "-z", "-c"):
         yield context.fill_effect(options.value("-d") or Word("."), "extracted")
 
 
 def _zip_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-b -t -tt -n -O -P -s -Z -TT -ws"))
+    options = context.parse_options(split_names("-b -t -tt -n -O -P -s -Z -TT -ws"))
     for word in (*options.operands[:1], *options.values("-O", "--out", "--output-file")):
         if word != "-":
             yield context.write_effect(word, "archived", kind=EffectKind.WRITE)
@@ -86,7 +86,7 @@ def _seven_zip_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _cpio_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-D --directory -F --file -I -O -R --owner -H --format"))
+    options = context.parse_options(split_names("-D --directory -F --file -I -O -R --owner -H --format"))
     if options.has("-i", "--extract") and not options.has("-t", "--list"):
         yield context.fill_effect(options.value("-D", "--directory") or Word("."), "extracted")
     if options.has("-p", "--pass-through"):
@@ -94,7 +94,7 @@ def _cpio_effects(context: RunContext) -> Iterator[CommandEffect]:
             yield context.fill_effect(word, "copied")
 
 
-_PYTHON_UNPACKS = {"zipfile": names("-e --extract"), "tarfile": names("-e --extract")}
+_PYTHON_UNPACKS = {"zipfile": split_names("-e --extract"), "tarfile": split_names("-e --extract")}
 
 
 def _python_unpack_effects(context: RunContext) -> Iterator[CommandEffect]:
@@ -110,10 +110,10 @@ def _python_unpack_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 UNPACK_HANDLERS: EffectHandlers = {
-    **dict.fromkeys(names("python python3 pypy pypy3"), _python_unpack_effects),
-    **dict.fromkeys(names("tar gtar bsdtar star"), _tar_effects),
+    **dict.fromkeys(split_names("python python3 pypy pypy3"), _python_unpack_effects),
+    **dict.fromkeys(split_names("tar gtar bsdtar star"), _tar_effects),
     "unzip": _unzip_effects,
     "zip": _zip_effects,
-    **dict.fromkeys(names("7z 7za 7zr unrar rar"), _seven_zip_effects),
+    **dict.fromkeys(split_names("7z 7za 7zr unrar rar"), _seven_zip_effects),
     "cpio": _cpio_effects,
 }

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from shellverdict.effects.hosts import is_drop_site, is_external_host, is_ip_address, parse_host
 from shellverdict.effects.run_context import EffectHandlers, RunContext
 from shellverdict.effects.sending import CURL_BODIES, CURL_VALUES
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathKind
 from shellverdict.shell.runs import STDIN_PATHS, ProgramRun
@@ -41,7 +41,7 @@ def _has_unknown_input(run: ProgramRun) -> bool:
 
 def _netcat_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = context.parse_options(
-        names("-p -s -w -i -q -X -x -O -I -T -V -g -G --proxy --source --wait --idle-timeout")
+        split_names("-p -s -w -i -q -X -x -O -I -T -V -g -G --proxy --source --wait --idle-timeout")
     )
     if (
         options.has("-l", "--listen", "-z", "-k", "-U")
@@ -72,7 +72,7 @@ _OUTSIDE_PROJECT = frozenset({PathKind.INSIDE_HOME, PathKind.SYSTEM, PathKind.OU
 def _openssl_client_effects(context: RunContext) -> Iterator[CommandEffect]:
     if context.run.argv[1:2] != ("s_client",) or not _has_unknown_input(context.run):
         return
-    for word in Options.parse(context.run.argv[1:], names("-connect -host"), clusters=False).values(
+    for word in Options.parse(context.run.argv[1:], split_names("-connect -host"), clusters=False).values(
         "-connect", "-host"
     ):
         if is_external_host(parse_host(word)):
@@ -81,7 +81,9 @@ def _openssl_client_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _remote_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield copies to a bare IP address, which is rarely a backup target, and copies of data files."""
-    operands = context.parse_options(names("-i -F -o -P -J -c -l -S -e --rsh -p"), abbreviated=False).operands
+    operands = context.parse_options(
+        split_names("-i -F -o -P -J -c -l -S -e --rsh -p"), abbreviated=False
+    ).operands
     if len(operands) < 2:
         return
     match = _NUMBERED_TARGET.match(operands[-1])
@@ -117,7 +119,7 @@ def _is_bulk_upload(context: RunContext, body: Word, name: str) -> bool:
 
 
 def _wget_effects(context: RunContext) -> Iterator[CommandEffect]:
-    values = names("-O -o -P --header --post-data --post-file --body-data --body-file --method -U")
+    values = split_names("-O -o -P --header --post-data --post-file --body-data --body-file --method -U")
     options = context.parse_options(values)
     files = options.values("--post-file", "--body-file")
     for name in sorted(filter(is_external_host, {parse_host(word) for word in options.operands[:32]})):
@@ -141,13 +143,15 @@ def _strip_marks(word: Word) -> str:
 
 
 UPLOAD_HANDLERS: EffectHandlers = {
-    **dict.fromkeys(names("nc ncat netcat nc.traditional nc.openbsd telnet sbd cryptcat"), _netcat_effects),
+    **dict.fromkeys(
+        split_names("nc ncat netcat nc.traditional nc.openbsd telnet sbd cryptcat"), _netcat_effects
+    ),
     "socat": _socat_effects,
     "openssl": _openssl_client_effects,
-    **dict.fromkeys(names("scp rsync"), _remote_copy_effects),
+    **dict.fromkeys(split_names("scp rsync"), _remote_copy_effects),
     "curl": _curl_effects,
     "wget": _wget_effects,
     **dict.fromkeys(
-        names("dig nslookup host drill ping ping6 traceroute kdig resolvectl"), _dns_lookup_effects
+        split_names("dig nslookup host drill ping ping6 traceroute kdig resolvectl"), _dns_lookup_effects
     ),
 }

@@ -13,7 +13,7 @@ from itertools import islice
 
 from shellverdict.effects.protected_arguments import READ_ONLY_PROGRAMS
 from shellverdict.effects.run_context import RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths import PathKind
 from shellverdict.shell.inner.programs import load_programs
 from shellverdict.shell.words import Word
@@ -25,13 +25,13 @@ MAX_WORDS = 64  # arguments searched for a program name
 MAX_CANDIDATES = 8  # program names examined; with more, the user is asked
 MAX_NESTING = 3
 
-_DESTROYERS = names(
+_DESTROYERS = split_names(
     "rm shred srm wipe dd dcfldd mkfs mke2fs mkswap wipefs blkdiscard fdisk sfdisk sgdisk parted unlink "
     "truncate chmod chown chgrp mv tee find rsync cp ln install hdparm nvme cryptsetup rimraf"
 )
-_SHELLS = names("sh bash zsh dash ksh ash busybox")
+_SHELLS = split_names("sh bash zsh dash ksh ash busybox")
 # For these, such words are text, package names or subcommands of their own.
-_NON_WRAPPERS = names(
+_NON_WRAPPERS = split_names(
     "git gh glab hub hg svn jj npm pnpm yarn npx bunx bun pip pipx uv uvx poetry pdm conda mamba cargo go "
     "gem bundle composer brew apt apt-get apt-cache aptitude dpkg rpm dnf yum zypper apk pacman yay paru "
     "emerge snap flatpak port pkg nix nix-env guix choco winget scoop docker podman nerdctl kubectl oc "

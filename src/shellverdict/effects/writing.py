@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from shellverdict.effects.run_context import EffectHandlers, RunContext
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.paths import PathKind
 from shellverdict.shell.words import EMPTY, Word
@@ -39,7 +39,7 @@ def reads_dev_null(context: RunContext) -> bool:
 
 
 def _truncate_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-s --size -r --reference"))
+    options = context.parse_options(split_names("-s --size -r --reference"))
     size = options.value("-s", "--size") or EMPTY
     grows = re.fullmatch(r"[+>%]0*[1-9]\w*", size) is not None
     sets = re.fullmatch(r"0*[1-9]\w*", size) is not None
@@ -51,7 +51,7 @@ def _truncate_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _fallocate_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-l --length -o --offset"))
+    options = context.parse_options(split_names("-l --length -o --offset"))
     loses = options.has("-p", "--punch-hole", "-c", "--collapse-range", "-z", "--zero-range")
     for word in context.iter_operands(options.operands):
         yield context.write_effect(
@@ -62,7 +62,7 @@ def _fallocate_effects(context: RunContext) -> Iterator[CommandEffect]:
 def _sed_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = Options.parse(
         context.run.argv,
-        names("-e --expression -f --file -l --line-length"),
+        split_names("-e --expression -f --file -l --line-length"),
         attached=frozenset({"-i", "-I"}),
     )
     if not options.has("-i", "-I", "--in-place"):
@@ -74,7 +74,10 @@ def _sed_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _perl_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = Options.parse(
-        context.run.argv, names("-e -E"), attached=names("-i -I -M -m -F -l -0 -C -d -D -x"), permuted=False
+        context.run.argv,
+        split_names("-e -E"),
+        attached=split_names("-i -I -M -m -F -l -0 -C -d -D -x"),
+        permuted=False,
     )
     if options.has("-i"):
         for word in context.iter_operands(
@@ -85,7 +88,7 @@ def _perl_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _awk_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = context.parse_options(
-        names("-f --file -i --include -v --assign -F --field-separator -e --source -l -o")
+        split_names("-f --file -i --include -v --assign -F --field-separator -e --source -l -o")
     )
     if "inplace" in options.values("-i", "--include"):
         scripted = options.has("-f", "--file", "-e", "--source")
@@ -95,7 +98,7 @@ def _awk_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _in_place_edit_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield the operands of configuration editors; with an in-place option each may be the file."""
-    options = context.parse_options(names("-f --file -o -p -v -t"))
+    options = context.parse_options(split_names("-f --file -o -p -v -t"))
     if options.has("-i", "--inplace", "--in-place", "--set", "--del", "-L", "-w", "--write"):
         for word in context.iter_operands((*options.operands, *options.values("-f", "--file"))):
             yield context.write_effect(word, "edited")
@@ -103,13 +106,13 @@ def _in_place_edit_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _disk_image_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield the last operand of programs that write a disk image to it."""
-    operands = context.parse_options(names("-f -O -o -S -m -l --bmap")).operands
+    operands = context.parse_options(split_names("-f -O -o -S -m -l --bmap")).operands
     if len(operands) > 1 and operands[0] in ("convert", "create", "copy", "restore", "write"):
         yield context.write_effect(operands[-1], "raw")
 
 
 def _ed_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-p --prompt -c -S"))
+    options = context.parse_options(split_names("-p --prompt -c -S"))
     for word in context.iter_operands(options.operands):
         if not word.startswith("+"):
             yield context.write_effect(word, "edited")
@@ -117,7 +120,7 @@ def _ed_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _patch_effects(context: RunContext) -> Iterator[CommandEffect]:
     options = context.parse_options(
-        names(
+        split_names(
             "-i --input -o --output -d --directory -p --strip -r --reject-file -B --prefix -D --ifdef -F "
             "-g -V -Y -z"
         )
@@ -133,7 +136,7 @@ def _patch_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _crontab_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-u"))
+    options = context.parse_options(split_names("-u"))
     if options.has("-r"):
         yield context.new_effect(EffectKind.DELETE, "crontab", "everything", "in:startup")
     elif options.operands or options.has("-e") or (context.run.stdin is not None and not options.has("-l")):
@@ -141,7 +144,7 @@ def _crontab_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _at_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-f -q -t"))
+    options = context.parse_options(split_names("-f -q -t"))
     if options.has("-l", "-c", "-V"):
         return
     if options.has("-r", "-d") or context.run.name == "atrm":
@@ -151,21 +154,21 @@ def _at_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _create_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-m --mode -t -d --date -r --reference -Z --context"))
+    options = context.parse_options(split_names("-m --mode -t -d --date -r --reference -Z --context"))
     for word in context.iter_operands(options.operands):
         yield context.write_effect(word, "created", kind=EffectKind.WRITE)
 
 
 def _rescue_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield the second operand of disk copiers: source, destination, and perhaps a map file."""
-    values = names("-b -B -c -d -e -E -g -G -H -i -I -K -l -m -o -O -p -Q -r -s -S -T -X -Z")
+    values = split_names("-b -B -c -d -e -E -g -G -H -i -I -K -l -m -o -O -p -Q -r -s -S -T -X -Z")
     operands = context.parse_options(values).operands
     if len(operands) > 1:
         yield context.write_effect(operands[1], "raw")
 
 
 def _output_option_effects(context: RunContext) -> Iterator[CommandEffect]:
-    for word in context.parse_options(names("-s -o -O -L -a --source --output --overwrite")).values(
+    for word in context.parse_options(split_names("-s -o -O -L -a --source --output --overwrite")).values(
         "-o", "-O", "--output", "--overwrite"
     ):
         if word != "-":
@@ -174,14 +177,14 @@ def _output_option_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 def _last_operand_effects(context: RunContext) -> Iterator[CommandEffect]:
     """Yield the last operand of programs that write to their second operand."""
-    operands = context.parse_options(names("-f -s -w --skip-chars -l -c -o -S")).operands
+    operands = context.parse_options(split_names("-f -s -w --skip-chars -l -c -o -S")).operands
     if len(operands) > 1:
         yield context.write_effect(operands[-1])
 
 
 def _split_effects(context: RunContext) -> Iterator[CommandEffect]:
     operands = context.parse_options(
-        names("-a -b -C -l -n -t --filter --additional-suffix --bytes --lines --number")
+        split_names("-a -b -C -l -n -t --filter --additional-suffix --bytes --lines --number")
     ).operands
     if len(operands) > 1:
         yield context.write_effect(operands[1], kind=EffectKind.WRITE)
@@ -193,34 +196,38 @@ def _all_operands_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _ssh_keygen_effects(context: RunContext) -> Iterator[CommandEffect]:
-    options = context.parse_options(names("-t -b -f -N -C -m -P -I -n -V -O -s -z -D -F -R -r -Z -a -w -Y"))
+    options = context.parse_options(
+        split_names("-t -b -f -N -C -m -P -I -n -V -O -s -z -D -F -R -r -Z -a -w -Y")
+    )
     target = options.value("-f")
     if target is not None and not options.has("-l", "-y", "-F", "-B", "-H"):
         yield context.write_effect(target, kind=EffectKind.WRITE)
 
 
 WRITE_HANDLERS: EffectHandlers = {
-    **dict.fromkeys(names("dd dcfldd dc3dd gdd"), _dd_effects),
-    **dict.fromkeys(names("tee gtee"), _tee_effects),
-    **dict.fromkeys(names("truncate gtruncate"), _truncate_effects),
+    **dict.fromkeys(split_names("dd dcfldd dc3dd gdd"), _dd_effects),
+    **dict.fromkeys(split_names("tee gtee"), _tee_effects),
+    **dict.fromkeys(split_names("truncate gtruncate"), _truncate_effects),
     "fallocate": _fallocate_effects,
-    **dict.fromkeys(names("sed gsed"), _sed_effects),
-    **dict.fromkeys(names("perl ruby"), _perl_effects),
-    **dict.fromkeys(names("ed red ex"), _ed_effects),
-    **dict.fromkeys(names("awk gawk"), _awk_effects),
-    **dict.fromkeys(names("qemu-img bmaptool"), _disk_image_effects),
-    **dict.fromkeys(names("yq crudini xmlstarlet toml dasel"), _in_place_edit_effects),
+    **dict.fromkeys(split_names("sed gsed"), _sed_effects),
+    **dict.fromkeys(split_names("perl ruby"), _perl_effects),
+    **dict.fromkeys(split_names("ed red ex"), _ed_effects),
+    **dict.fromkeys(split_names("awk gawk"), _awk_effects),
+    **dict.fromkeys(split_names("qemu-img bmaptool"), _disk_image_effects),
+    **dict.fromkeys(split_names("yq crudini xmlstarlet toml dasel"), _in_place_edit_effects),
     "patch": _patch_effects,
     "crontab": _crontab_effects,
-    **dict.fromkeys(names("at batch atrm"), _at_effects),
-    **dict.fromkeys(names("touch mkfifo mknod"), _create_effects),
-    **dict.fromkeys(names("uniq xxd nbdcopy"), _last_operand_effects),
-    **dict.fromkeys(names("ddrescue dd_rescue gddrescue dd_rhelp safecopy myrescue"), _rescue_copy_effects),
+    **dict.fromkeys(split_names("at batch atrm"), _at_effects),
+    **dict.fromkeys(split_names("touch mkfifo mknod"), _create_effects),
+    **dict.fromkeys(split_names("uniq xxd nbdcopy"), _last_operand_effects),
     **dict.fromkeys(
-        names("partclone partclone.ext4 partclone.dd partclone.ntfs partclone.restore pv"),
+        split_names("ddrescue dd_rescue gddrescue dd_rhelp safecopy myrescue"), _rescue_copy_effects
+    ),
+    **dict.fromkeys(
+        split_names("partclone partclone.ext4 partclone.dd partclone.ntfs partclone.restore pv"),
         _output_option_effects,
     ),
-    **dict.fromkeys(names("split csplit"), _split_effects),
-    **dict.fromkeys(names("sponge script"), _all_operands_effects),
+    **dict.fromkeys(split_names("split csplit"), _split_effects),
+    **dict.fromkeys(split_names("sponge script"), _all_operands_effects),
     "ssh-keygen": _ssh_keygen_effects,
 }

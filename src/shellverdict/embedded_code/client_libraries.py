@@ -11,20 +11,20 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.verdict import EffectKind
 
 __all__ = ["find_destroyed_kind", "find_service_kinds"]
 
 
-_UNAMBIGUOUS_METHODS = names(
+_UNAMBIGUOUS_METHODS = split_names(
     "flushall flushdb flush_all dropdatabase drop_database drop_collection dropcollection drop_all "
     "delete_database drop_keyspace"
 )
 _LIBRARIES: Mapping[str, EffectKind] = MappingProxyType(
     {
         **dict.fromkeys(
-            names(
+            split_names(
                 "boto3 botocore boto aiobotocore aioboto3 aws-sdk Aws AWS azure msrestazure kubernetes "
                 "googleapiclient openstack digitalocean hcloud linode_api4 oci docker CloudFlare cloudflare "
                 "pulumi dockerode kubeclient tencentcloud aliyunsdkcore proxmoxer pyVmomi"
@@ -32,7 +32,7 @@ _LIBRARIES: Mapping[str, EffectKind] = MappingProxyType(
             EffectKind.CLOUD,
         ),
         **dict.fromkeys(
-            names(
+            split_names(
                 "redis Redis ioredis aioredis pymongo motor mongoengine mongodb mongoose Mongo Mongoid "
                 "mongoid elasticsearch opensearchpy Elasticsearch cassandra cassandra-driver pymemcache "
                 "memcache kafka confluent_kafka kafkajs pinecone qdrant_client weaviate influxdb "
@@ -56,17 +56,17 @@ _LIBRARY_PREFIXES = MappingProxyType(
         "@prisma/": EffectKind.DATABASE,
     }
 )
-_DESTROYING = names("delete terminate purge deregister destroy prune decommission wipe nuke")
-_EMPTYING = names("purge truncate wipe")
-_DROPPABLE = names(
+_DESTROYING = split_names("delete terminate purge deregister destroy prune decommission wipe nuke")
+_EMPTYING = split_names("purge truncate wipe")
+_DROPPABLE = split_names(
     "database databases collection collections table tables schema index indexes keyspace all db users"
 )
-_PREFIXES = names("begin batch bulk force async admin recursive")
-_WHOLE_COLLECTION_METHODS = names(
+_PREFIXES = split_names("begin batch bulk force async admin recursive")
+_WHOLE_COLLECTION_METHODS = split_names(
     "delete_many deletemany delete_by_query deletebyquery delete_topics deletetopics del destroy_all"
 )
 _INDICES = ("indices.delete", "collection.delete", "index.delete")
-_ROUTINE_NOUNS = names("message messages item key token")  # programs delete these routinely
+_ROUTINE_NOUNS = split_names("message messages item key token")  # programs delete these routinely
 _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 

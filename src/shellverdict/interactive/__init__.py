@@ -1,5 +1,5 @@
-"""Judging text that is written to a running process.
+"""Judge text that is written to a running process.
 
-Such text means nothing by itself: `f` runs whatever an earlier write defined. `process_input` holds the whole
-input of a process; `replay` goes through it in the languages of the programs that may read it.
+Such text has no meaning by itself: `f` runs whatever an earlier write defined. `process_input` holds the
+whole input of a process; `replay` interprets it in the languages of the programs that may read it.
 """

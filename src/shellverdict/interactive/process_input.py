@@ -1,4 +1,4 @@
-"""The input of a running process: the command that started it, what it was given, what it is given now."""
+"""Input of a running process: the command that started it, its earlier input and the new text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["SIGNAL", "WRITE", "ProcessInput", "deliverable"]
+__all__ = ["SIGNAL", "WRITE", "ProcessInput", "replace_surrogates"]
 
 WRITE, SIGNAL = "write", "signal"
 MAX_SHOWN_HISTORY_CHARS = 2_000
 
-NO_CONTEXT = "nobody knows which process this is for and what it was given before"
+NO_CONTEXT = "the process and its earlier input are unknown"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,56 +22,59 @@ class ProcessInput:
     """The command line that started the process."""
     workdir: str | None = None
     pty: bool = False
-    """Whether the process reads from a terminal, which edits lines and has control characters."""
-    before: tuple[tuple[str, str], ...] = ()
-    """Earlier writes and signals in order, as (kind, text or name of the signal)."""
+    """True if the process reads from a terminal, which edits lines and handles control characters."""
+    history: tuple[tuple[str, str], ...] = ()
+    """Earlier writes and signals in order, as (kind, text or signal name)."""
     text: str = ""
-    closes: bool = False
-    """Whether the input ends with this write."""
-    unknown: str = ""
-    """Why the earlier input is not known; empty where it is."""
+    closes_input: bool = False
+    """True if the input ends with this write."""
+    unknown_reason: str = ""
+    """Why the earlier input is unknown; empty if it is known."""
 
     @classmethod
     def from_arguments(cls, context: object, text: str) -> ProcessInput:
-        """Read the context that the runtime adds to a call. Without a valid one, the state is unknown."""
-        text = deliverable(text)
+        """Read the context that the runtime adds to a call.
+
+        If it is invalid, the earlier input is unknown.
+        """
+        text = replace_surrogates(text)
         if not isinstance(context, Mapping) or not isinstance(context.get("command"), str):
-            return cls(text=text, unknown=NO_CONTEXT)
+            return cls(text=text, unknown_reason=NO_CONTEXT)
         workdir = context.get("workdir")
         return cls(
             command=context["command"],
             workdir=workdir if isinstance(workdir, str) and workdir else None,
             pty=bool(context.get("pty")),
-            before=_entries(context.get("before") or ()),
+            history=_read_history(context.get("before") or ()),
             text=text,
-            closes=bool(context.get("closes")),
-            unknown=str(context.get("unknown") or ""),
+            closes_input=bool(context.get("closes")),
+            unknown_reason=str(context.get("unknown") or ""),
         )
 
     @property
-    def written_before(self) -> str:
-        return "".join(text for kind, text in self.before if kind == WRITE)
+    def earlier_text(self) -> str:
+        return "".join(text for kind, text in self.history if kind == WRITE)
 
     @property
     def description(self) -> str:
-        """The write for a person's eyes: the process, the new text, the end of what it was given before."""
-        lines = [f"# input of: {self.command or '(unknown)'}", *_marked("> ", self.text)]
-        lines += ["# end of input"] if self.closes else []
-        if earlier := self.written_before:
+        """The write as shown to people: the process, the new text, the end of the earlier input."""
+        lines = [f"# input of: {self.command or '(unknown)'}", *_prefix_lines("> ", self.text)]
+        lines += ["# end of input"] if self.closes_input else []
+        if earlier := self.earlier_text:
             cut = " (the end of it)" if len(earlier) > MAX_SHOWN_HISTORY_CHARS else ""
-            lines += [f"# given before{cut}:", *_marked("| ", earlier[-MAX_SHOWN_HISTORY_CHARS:])]
+            lines += [f"# earlier input{cut}:", *_prefix_lines("| ", earlier[-MAX_SHOWN_HISTORY_CHARS:])]
         return "\n".join(lines)
 
 
-def _marked(sign: str, text: str) -> list[str]:
-    """The lines of a text, marked so that none of them can pass for one of ours."""
+def _prefix_lines(sign: str, text: str) -> list[str]:
+    """Prefix every line of a text, so that none looks like a line of the description itself."""
     return [sign + line for line in text.removesuffix("\n").split("\n")] if text else []
 
 
-def deliverable(text: str) -> str:
-    """The text as it is delivered: lone surrogates cannot be encoded and arrive as question marks."""
+def replace_surrogates(text: str) -> str:
+    """Replace lone surrogates, which cannot be encoded and are delivered as question marks."""
     return text.encode(errors="replace").decode()
 
 
-def _entries(value: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((str(kind), deliverable(str(text))) for kind, text in value)
+def _read_history(value: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((str(kind), replace_surrogates(str(text))) for kind, text in value)

@@ -1,4 +1,4 @@
-"""Which programs read the input of a process, and in which language."""
+"""Programs that read commands from their input, and the languages they read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from importlib.resources import files
 
 from shellverdict.shell.runs import ProgramRun
 
-__all__ = ["UNREAD", "interactive_language", "leaves", "may_take_lines", "opens_shell"]
+__all__ = ["UNSUPPORTED", "exits_program", "interactive_language", "may_read_lines", "opens_shell"]
 
-UNREAD = "unread"
-"""Stands for a language that nobody here reads."""
+UNSUPPORTED = "unread"
+"""Stands for a language that cannot be analyzed."""
 
-_ENDS_AT_ONCE = frozenset({"--version", "--help", "-version", "-help", "--list"})
+_EXITING_OPTIONS = frozenset({"--version", "--help", "-version", "-help", "--list"})
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _ProgramTable:
     languages: Mapping[str, str]
     bare: frozenset[str]
     valued: frozenset[str]
@@ -33,12 +33,12 @@ class _Table:
 
 
 @cache
-def _table() -> _Table:
-    """The data file, read when it is first needed; what is kept is as long-lived as the package's files."""
+def _load_table() -> _ProgramTable:
+    """Load the data file on first use and cache it."""
     data = tomllib.loads(files(__package__).joinpath("programs.toml").read_text("utf-8"))
     languages = {name: language for language, names in data["language"].items() for name in names.split()}
-    return _Table(
-        languages | dict.fromkeys(data["unread"]["names"].split(), UNREAD),
+    return _ProgramTable(
+        languages | dict.fromkeys(data["unread"]["names"].split(), UNSUPPORTED),
         frozenset(data["bare"]["names"].split()),
         frozenset(data["bare"]["valued"].split()),
         {words: language for language, several in data["subcommand"].items() for words in several},
@@ -51,10 +51,10 @@ def _table() -> _Table:
 
 
 def interactive_language(run: ProgramRun) -> str:
-    """The language of a program that takes its input from a person; empty where it is not known to."""
-    table, name = _table(), str(run.name)
+    """Return the language that a program reads interactively; empty if it is not known to read any."""
+    table, name = _load_table(), str(run.name)
     words = [str(word) for word in run.argv[1:]]
-    if not _ENDS_AT_ONCE.isdisjoint(words):
+    if not _EXITING_OPTIONS.isdisjoint(words):
         return ""
     if name in ("python", "python3") and words[:1] == ["-m"] and words[1:2]:
         name, words = words[1], words[2:]
@@ -63,46 +63,46 @@ def interactive_language(run: ProgramRun) -> str:
             name, words = "manage.py", words[at + 1 :]
             break
     operands = [word for word in words if not word.startswith("-")]
-    if language := _by_subcommand(name, operands, words):
+    if language := _language_by_subcommand(name, operands, words):
         return language
-    if name in table.bare and _operands(words):
+    if name in table.bare and _find_operands(words):
         return ""
     language = table.languages.get(name, "")
-    return "" if language == UNREAD and "-l" in words else language
+    return "" if language == UNSUPPORTED and "-l" in words else language
 
 
-def _by_subcommand(name: str, operands: list[str], words: list[str]) -> str:
+def _language_by_subcommand(name: str, operands: list[str], words: list[str]) -> str:
     if not operands:
         return ""
     called = f"{name} {operands[0]}"
     attached = any(re.fullmatch(r"-[a-z]*i[a-z]*|--interactive(=true)?", word) for word in words)
-    subcommands = _table().subcommands
+    subcommands = _load_table().subcommands
     return subcommands.get(called) or (subcommands.get(f"{called} -i", "") if attached else "")
 
 
-def _operands(words: list[str]) -> list[str]:
-    """The words that are neither options nor their values."""
+def _find_operands(words: list[str]) -> list[str]:
+    """Return the words that are neither options nor their values."""
     found: list[str] = []
     skip = False
     for word in words:
         if not skip and not word.startswith("-"):
             found.append(word)
-        skip = not skip and word in _table().valued
+        skip = not skip and word in _load_table().valued
     return found
 
 
-def may_take_lines(run: ProgramRun, *, pty: bool, own_path: bool) -> bool:
-    """Whether a program may read lines that were meant for the shell that started it.
+def may_read_lines(run: ProgramRun, *, pty: bool, custom_path: bool) -> bool:
+    """Return True if a program may read lines that were meant for the shell that started it.
 
-    With `pty`, a program can open the terminal whatever its standard input is. With `own_path`, a name
-    without a folder may be any program.
+    With `pty`, a program can open the terminal whatever its standard input is. With `custom_path`, a name
+    without a directory may be any program.
     """
     if not run.argv or not (pty or (run.stdin is not None and run.stdin.is_interactive)):
         return False
-    table = _table()
+    table = _load_table()
     if run.path in table.silent_builtins:
         return False
-    if own_path or run.name not in table.silent_programs or run.path not in _usual_paths(run.name):
+    if custom_path or run.name not in table.silent_programs or run.path not in _usual_paths(run.name):
         return True
     return any(table.file_options.fullmatch(word) for word in run.argv[1:])
 
@@ -111,18 +111,18 @@ def _usual_paths(name: str) -> tuple[str, ...]:
     return (name, f"/bin/{name}", f"/usr/bin/{name}")
 
 
-def leaves(language: str, line: str) -> bool:
-    """Whether a line ends the program that reads it."""
-    patterns = _table().leave
-    pattern = patterns.get(_family(language)) or patterns["default"]
+def exits_program(language: str, line: str) -> bool:
+    """Return True if a line exits the program that reads it."""
+    patterns = _load_table().leave
+    pattern = patterns.get(_language_family(language)) or patterns["default"]
     return pattern.fullmatch(line.strip()) is not None
 
 
 def opens_shell(language: str, line: str) -> bool:
-    """Whether a line opens a shell inside the program that reads it."""
-    pattern = _table().shell.get(_family(language))
+    """Return True if a line opens a shell inside the program that reads it."""
+    pattern = _load_table().shell.get(_language_family(language))
     return pattern is not None and pattern.fullmatch(line.strip()) is not None
 
 
-def _family(language: str) -> str:
+def _language_family(language: str) -> str:
     return language.partition(":")[0]

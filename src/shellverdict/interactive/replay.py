@@ -1,7 +1,7 @@
-"""Replays the input of a process line by line, and tells what its latest part would do.
+"""Replay the input of a process line by line to find the effects of its latest part.
 
-Lines go to the innermost program that reads. Where it is not certain which one that is, they go to every one
-that it may be, and the worst counts. What earlier lines did is not told again; what they set up is known.
+Lines go to the innermost program that reads. If it is uncertain which one that is, all candidates are tried
+and the worst result counts. Effects of earlier lines are not reported again; their definitions are known.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from shellverdict.interactive.code import CodeReader
-from shellverdict.interactive.keys import Event, Transcript, new_events, transcribe
+from shellverdict.interactive.code_reader import CodeReader
 from shellverdict.interactive.process_input import WRITE, ProcessInput
-from shellverdict.interactive.programs import UNREAD, leaves, may_take_lines, opens_shell
-from shellverdict.interactive.session_reader import TYPED, SessionReader, WaitingProgram
+from shellverdict.interactive.programs import UNSUPPORTED, exits_program, may_read_lines, opens_shell
+from shellverdict.interactive.scenarios import MAX_SCENARIOS, InterpreterFrame, Scenario, merge_scenarios
+from shellverdict.interactive.session_reader import PROCESS_INPUT, SessionReader, WaitingProgram
+from shellverdict.interactive.terminal_input import InputEvent, Transcript, new_events, transcribe
 from shellverdict.interactive.terminal_keys import (
     KEY_VARIABLES,
     code_redefines_keys,
+    may_read_partial_line,
     redefines_keys,
     repeats_commands,
-    takes_part_of_line,
 )
-from shellverdict.interactive.worlds import MAX_WORLDS, Frame, World, merge_worlds
 from shellverdict.shell.grammar import Budget, BudgetExceeded, ShellSyntaxError, parse_partial_input
 from shellverdict.shell.reading import BranchPolicy, CommandReading, ExecutionContext
 from shellverdict.shell.runs import ProgramRun, TextStream
@@ -32,430 +32,474 @@ from shellverdict.shell.tree import Script
 from shellverdict.shell.words import MAX_TEXT_CHARS, Word, unknown_word
 from shellverdict.verdict import EffectKind
 
-__all__ = ["InputReading", "read_input"]
+__all__ = ["InputAnalysis", "analyze_input"]
 
 MAX_STEPS = 60_000
 MAX_PENDING_LINES = 64
-"""How many lines of an unfinished command are looked at from each of its lines on."""
+"""Lines of an unfinished command that are analyzed from each of its lines on."""
 
-# Text for a program that is not known to be an interpreter counts if it is dangerous in any of these.
-GUESSES = ("sh", "python", "sql:postgres", "node", "ruby")
-_BY_KEY = frozenset({"vim", "pager", UNREAD})
+# Input of a program that is not a known interpreter is dangerous if it is so in any of these languages.
+GUESSED_LANGUAGES = ("sh", "python", "sql:postgres", "node", "ruby")
+_READS_SINGLE_KEYS = frozenset({"vim", "pager", UNSUPPORTED})
 """Programs that do not wait for the end of a line."""
 
-_QUOTED = re.compile(r"'[^']*'")
-_HISTORY = re.compile(r"(?<!\\)(?<!\$)(?<!\$\{)(?<!\[)!(?![\s=(\"';&|)]|$)")
-_HISTORY_ON = re.compile(r"\bset\s+(?:-\w*H|-o\s+hist)|\bshopt\b.*\bhist")
-_LEAVES_SHELL = re.compile(r"(?:exit|logout|bye)(?:\s+\d+)?\s*;?")
-_ZSH_BRACE = re.compile(r"(?<=[^\s;&|{])\s+\}(?=\s|;|$)")  # zsh closes a block without a line end before
+_SINGLE_QUOTED = re.compile(r"'[^']*'")
+_HISTORY_REFERENCE = re.compile(r"(?<!\\)(?<!\$)(?<!\$\{)(?<!\[)!(?![\s=(\"';&|)]|$)")
+_HISTORY_ENABLED = re.compile(r"\bset\s+(?:-\w*H|-o\s+hist)|\bshopt\b.*\bhist")
+_EXIT_COMMAND = re.compile(r"(?:exit|logout|bye)(?:\s+\d+)?\s*;?")
+_ZSH_BRACE = re.compile(r"(?<=[^\s;&|{])\s+\}(?=\s|;|$)")  # zsh needs no separator before a closing brace
 _READS_INPUT = re.compile(r"<|\bselect\b")
-"""The shell itself may read a line there: `select`, `x=$(</dev/stdin)`."""
+"""Syntax with which the shell itself may read a line: `select`, `x=$(</dev/stdin)`."""
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 @dataclass(slots=True)
-class InputReading:
-    """What the latest write would do, and why that may not be all."""
+class InputAnalysis:
+    """Effects of the latest write, and the reasons why they may be incomplete."""
 
     reading: CommandReading = field(default_factory=CommandReading)
-    possible: CommandReading = field(default_factory=CommandReading)
-    """What it would do only if a part of it were read in another way than it seems."""
-    unknown: list[str] = field(default_factory=list)
-    """Reasons why nobody can tell what it would do."""
-    guessed: bool = False
-    """Whether no program is known that takes commands from the input."""
-    shown: str = ""
-    """The new text as the terminal would make it."""
+    possible_reading: CommandReading = field(default_factory=CommandReading)
+    """Effects that it has only if part of it is parsed differently than expected."""
+    unknown_reasons: list[str] = field(default_factory=list)
+    """Reasons why its effects are unknown."""
+    is_language_guessed: bool = False
+    """True if no program is known that reads commands from the input."""
+    displayed_text: str = ""
+    """The new text after the terminal's line editing."""
 
 
-def read_input(
-    given: ProcessInput,
+def analyze_input(
+    process_input: ProcessInput,
     *,
     home: str,
     cwd: str,
     initial_cwd: str = "",
     is_confidential: Callable[[ProgramRun], bool] = lambda _: False,
-) -> InputReading:
-    """Tell what a write would do. Whatever it is, this ends soon and raises nothing."""
-    found = InputReading()
-    if given.unknown:
-        found.unknown.append(given.unknown)
-    if len(given.command) + len(given.written_before) + len(given.text) > MAX_TEXT_CHARS:
-        found.unknown.append("the process has been given more than can be judged together")
-        return found
+) -> InputAnalysis:
+    """Return the effects of a write to a process. Takes bounded time and raises nothing."""
+    analysis = InputAnalysis()
+    if process_input.unknown_reason:
+        analysis.unknown_reasons.append(process_input.unknown_reason)
+    if (
+        len(process_input.command) + len(process_input.earlier_text) + len(process_input.text)
+        > MAX_TEXT_CHARS
+    ):
+        analysis.unknown_reasons.append("the input of the process is too long to be analyzed")
+        return analysis
     budget, code = Budget(MAX_STEPS), CodeReader()
     try:
-        for before, after in _transcripts(given, found):
-            for choice in BranchPolicy:
+        for before, after in _build_transcripts(process_input, analysis):
+            for branch_policy in BranchPolicy:
                 replay = _Replay(
-                    given, found, SessionReader(found.reading, budget, is_confidential, choice), code
+                    process_input,
+                    analysis,
+                    SessionReader(analysis.reading, budget, is_confidential, branch_policy),
+                    code,
                 )
                 replay.run(
                     before, after, ShellState(home=Word(home), cwd=Word(cwd), initial_cwd=Word(initial_cwd))
                 )
                 if not replay.reader.has_divergent_branches:
                     break
-        if found.guessed:
-            reader = SessionReader(found.reading, budget, is_confidential, BranchPolicy.MARK_UNKNOWN)
-            _read_as_data(
-                given,
-                found,
+        if analysis.is_language_guessed:
+            reader = SessionReader(analysis.reading, budget, is_confidential, BranchPolicy.MARK_UNKNOWN)
+            _analyze_as_data(
+                process_input,
+                analysis,
                 reader,
                 ShellState(home=Word(home), cwd=Word(cwd), initial_cwd=Word(initial_cwd)),
             )
     except (BudgetExceeded, RecursionError):
-        found.reading.is_incomplete = True
-    return found
+        analysis.reading.is_incomplete = True
+    return analysis
 
 
-def _read_as_data(given: ProcessInput, found: InputReading, reader: SessionReader, state: ShellState) -> None:
-    """Note what the command itself makes of its input: `xargs rm`, `awk '{system($0)}'`."""
-    reading = found.reading
+def _analyze_as_data(
+    process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, state: ShellState
+) -> None:
+    """Record what the command itself does with its input: `xargs rm`, `awk '{system($0)}'`."""
+    reading = analysis.reading
     runs, effects = len(reading.runs), len(reading.effects)
-    earlier = _runs_with(given.written_before, given, reader, state)
+    earlier = _runs_with_input(process_input.earlier_text, process_input, reader, state)
     del reading.runs[runs:]
-    now = _runs_with(given.written_before + given.text, given, reader, state)
+    now = _runs_with_input(process_input.earlier_text + process_input.text, process_input, reader, state)
     known = {(run.argv, run.cwd) for run in earlier}
     reading.runs[runs:] = [run for run in now if (run.argv, run.cwd) not in known]
     del reading.effects[effects:]
 
 
-def _runs_with(text: str, given: ProcessInput, reader: SessionReader, state: ShellState) -> list[ProgramRun]:
+def _runs_with_input(
+    text: str, process_input: ProcessInput, reader: SessionReader, state: ShellState
+) -> list[ProgramRun]:
     first = len(reader.reading.runs)
-    reader.look_at_text(given.command, state, ExecutionContext(stdin=TextStream(Word(text))))
+    reader.preview_text(process_input.command, state, ExecutionContext(stdin=TextStream(Word(text))))
     return reader.reading.runs[first:]
 
 
-def _transcripts(given: ProcessInput, found: InputReading) -> list[tuple[Transcript, Transcript]]:
-    """The input before and after the write; twice where keys edit a line and a program may not let them."""
-    entries = (*given.before, (WRITE, given.text))
-    before, after = transcribe(given.before, pty=given.pty), transcribe(entries, pty=given.pty)
-    found.shown = "\n".join([*(each.text for each in new_events(before, after)), after.partial])
-    if after.unclear:
-        found.unknown.append(f"what {after.unclear} does depends on the program that reads it")
+def _build_transcripts(
+    process_input: ProcessInput, analysis: InputAnalysis
+) -> list[tuple[Transcript, Transcript]]:
+    """Return the input before and after the write; twice if a program may not apply the editing keys."""
+    entries = (*process_input.history, (WRITE, process_input.text))
+    before, after = (
+        transcribe(process_input.history, pty=process_input.pty),
+        transcribe(entries, pty=process_input.pty),
+    )
+    analysis.displayed_text = "\n".join([*(each.text for each in new_events(before, after)), after.partial])
+    if after.unclear_key:
+        analysis.unknown_reasons.append(
+            f"the effect of {after.unclear_key} depends on the program that reads it"
+        )
     pairs = [(before, after)]
-    if after.edited:
+    if after.has_editing:
         pairs.append(
             (
-                transcribe(given.before, pty=given.pty, editing=False),
-                transcribe(entries, pty=given.pty, editing=False),
+                transcribe(process_input.history, pty=process_input.pty, editing=False),
+                transcribe(entries, pty=process_input.pty, editing=False),
             )
         )
     return pairs
 
 
 class _Replay:
-    """One replay: all worlds, from the command that started the process to the end of the new write."""
+    """One replay of all scenarios, from the start command to the end of the new write."""
 
     def __init__(
-        self, given: ProcessInput, found: InputReading, reader: SessionReader, code: CodeReader
+        self, process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, code: CodeReader
     ) -> None:
-        self._given, self._found, self.reader, self._code = given, found, reader, code
-        self._new = False
-        self._unclear = ""  # why text may not arrive as it is written
-        self._reported: set[object] = set()
+        self._input, self._analysis, self.reader, self._code = process_input, analysis, reader, code
+        self._is_reporting = False
+        self._unclear_reason = ""  # why the program may receive other text than was written
+        self._reported_code: set[object] = set()
 
     def run(self, before: Transcript, after: Transcript, state: ShellState) -> None:
         reading = self.reader.reading
-        told = (len(reading.runs), len(reading.effects))
-        worlds = self._begin(state)
+        counts = (len(reading.runs), len(reading.effects))
+        scenarios = self._start_scenarios(state)
         for event in before.events:
-            worlds = self._step_all(worlds, event)
-        self._start_reporting(reading, worlds, *told)
+            scenarios = self._step_all(scenarios, event)
+        self._start_reporting(reading, scenarios, *counts)
         for event in new_events(before, after):
-            worlds = self._step_all(worlds, event)
-        worlds = self._step_partial(worlds, after.partial)
-        if self._given.closes:
-            self._step_all(worlds, Event("end"))
-        elif not worlds and self._given.text:
-            self._found.unknown.append("the program that read the input seems to have ended")
-        for world in worlds:
-            with self._only_what_counts(world):
-                for frame in world.stack:
-                    self._report_code(frame, world.certain)
+            scenarios = self._step_all(scenarios, event)
+        scenarios = self._step_partial(scenarios, after.partial)
+        if self._input.closes_input:
+            self._step_all(scenarios, InputEvent("end"))
+        elif not scenarios and self._input.text:
+            self._analysis.unknown_reasons.append("the program that read the input seems to have exited")
+        for scenario in scenarios:
+            with self._drop_syntax_errors_of_guesses(scenario):
+                for frame in scenario.stack:
+                    self._report_code(frame, scenario.is_most_likely)
 
-    def _step_partial(self, worlds: list[World], partial: str) -> list[World]:
-        """A line that has not ended. Most programs wait for its end, and it is judged with that."""
+    def _step_partial(self, scenarios: list[Scenario], partial: str) -> list[Scenario]:
+        """Process an unfinished line. Most programs wait for its end; then it is judged with the rest."""
         if not partial:
-            return worlds
-        self._look_at_tabs(worlds, partial)
-        self._tell_unclear()
-        at_once = self._given.closes or not any(world.certain for world in worlds)
-        now: list[World] = []
-        later: list[World] = []
-        for world in worlds:
-            (now if at_once or world.innermost.language in _BY_KEY else later).append(world)
-        return [*self._step_all(now, Event("line", partial)), *later]
+            return scenarios
+        self._check_tabs(scenarios, partial)
+        self._report_unclear_reason()
+        at_once = self._input.closes_input or not any(scenario.is_most_likely for scenario in scenarios)
+        now: list[Scenario] = []
+        later: list[Scenario] = []
+        for scenario in scenarios:
+            (now if at_once or scenario.innermost.language in _READS_SINGLE_KEYS else later).append(scenario)
+        return [*self._step_all(now, InputEvent("line", partial)), *later]
 
-    def _start_reporting(self, reading: CommandReading, worlds: list[World], runs: int, effects: int) -> None:
-        """Forget what was found in earlier input: it has been judged when it was written."""
+    def _start_reporting(
+        self, reading: CommandReading, scenarios: list[Scenario], runs: int, effects: int
+    ) -> None:
+        """Drop the findings in earlier input: it was judged when it was written."""
         del reading.runs[runs:], reading.effects[effects:]
-        self._new = True
-        for world in worlds:
-            for frame in world.stack:
-                frame.waiting = bool(frame.pending)
+        self._is_reporting = True
+        for scenario in scenarios:
+            for frame in scenario.stack:
+                frame.has_earlier_lines = bool(frame.unfinished_lines)
 
-    def _begin(self, state: ShellState) -> list[World]:
+    def _start_scenarios(self, state: ShellState) -> list[Scenario]:
         first = len(self.reader.reading.runs)
-        prompts = self.reader.look_at_text(self._given.command, state, ExecutionContext(stdin=TYPED))
-        names = {prompt.name for prompt in prompts}
+        programs = self.reader.preview_text(self._input.command, state, ExecutionContext(stdin=PROCESS_INPUT))
+        names = {program.name for program in programs}
         runs = self.reader.reading.runs[first:]
         others = [run for run in runs if run.name not in names]
-        frames = self._frames(prompts)
+        frames = self._build_frames(programs)
         if not frames:
-            self._found.guessed = True
-            return [self._guess(language, state) for language in GUESSES]
-        known = World(frames, certain=True)
-        self._look_at_keys(known, runs)
+            self._analysis.is_language_guessed = True
+            return [self._guess_scenario(language, state) for language in GUESSED_LANGUAGES]
+        known = Scenario(frames, is_most_likely=True)
+        self._check_key_changes(known, runs)
         if all(frame.language == "sh" for frame in frames):
-            return [known, *([_doubtful(known)] if self._may_take_lines(others, state) else [])]
-        return [known, self._guess("sh", state)]  # any program may start a shell in a way nobody sees
+            return [
+                known,
+                *([_with_possible_line_loss(known)] if self._may_lose_lines(others, state) else []),
+            ]
+        return [
+            known,
+            self._guess_scenario("sh", state),
+        ]  # any program may start a shell unnoticed
 
-    def _guess(self, language: str, state: ShellState) -> World:
-        frame = Frame(language, state.copy(), ExecutionContext(stdin=TYPED, depth=1), doubtful=True)
-        return World([frame], guess=True)
+    def _guess_scenario(self, language: str, state: ShellState) -> Scenario:
+        frame = InterpreterFrame(
+            language, state.copy(), ExecutionContext(stdin=PROCESS_INPUT, depth=1), may_miss_lines=True
+        )
+        return Scenario([frame], is_guess=True)
 
-    def _frames(self, prompts: Iterable[WaitingProgram]) -> list[Frame]:
-        return [Frame.of(prompt, pty=self._given.pty) for prompt in reversed(list(prompts))]
+    def _build_frames(self, programs: Iterable[WaitingProgram]) -> list[InterpreterFrame]:
+        return [
+            InterpreterFrame.from_waiting_program(program, pty=self._input.pty)
+            for program in reversed(list(programs))
+        ]
 
-    # Events
+    # --- Events ---
 
-    def _step_all(self, worlds: list[World], event: Event) -> list[World]:
-        self._look_at_tabs(worlds, event.text)
-        self._tell_unclear()
-        found: list[World] = []
-        for world in worlds:
-            with self._only_what_counts(world):
-                found += self._step(world, event)
-        after = merge_worlds(found)
-        if len(after) > MAX_WORLDS:
+    def _step_all(self, scenarios: list[Scenario], event: InputEvent) -> list[Scenario]:
+        self._check_tabs(scenarios, event.text)
+        self._report_unclear_reason()
+        stepped: list[Scenario] = []
+        for scenario in scenarios:
+            with self._drop_syntax_errors_of_guesses(scenario):
+                stepped += self._step_scenario(scenario, event)
+        after = merge_scenarios(stepped)
+        if len(after) > MAX_SCENARIOS:
             raise BudgetExceeded
         return after
 
-    def _look_at_tabs(self, worlds: Iterable[World], text: str) -> None:
-        """Note a tab at a terminal: it completes words everywhere but at the start of a line of Python."""
-        python = any(world.certain and world.innermost.language == "python" for world in worlds)
-        if self._given.pty and "\t" in text and not python:
-            self._unclear = self._unclear or "what the tab key does depends on the program that reads it"
+    def _check_tabs(self, scenarios: Iterable[Scenario], text: str) -> None:
+        """Note a tab at a terminal: it completes words, except at the start of a line of Python."""
+        python = any(
+            scenario.is_most_likely and scenario.innermost.language == "python" for scenario in scenarios
+        )
+        if self._input.pty and "\t" in text and not python:
+            self._unclear_reason = (
+                self._unclear_reason or "the effect of the tab key depends on the program that reads it"
+            )
 
-    def _tell_unclear(self) -> None:
-        if self._new and self._unclear and self._unclear not in self._found.unknown:
-            self._found.unknown.append(self._unclear)
+    def _report_unclear_reason(self) -> None:
+        if (
+            self._is_reporting
+            and self._unclear_reason
+            and self._unclear_reason not in self._analysis.unknown_reasons
+        ):
+            self._analysis.unknown_reasons.append(self._unclear_reason)
 
-    def _look_at_keys(self, world: World, runs: Sequence[ProgramRun]) -> None:
-        """Note commands after which text does not arrive as it is written."""
-        frame = world.innermost
-        if world.guess or self._unclear:
+    def _check_key_changes(self, scenario: Scenario, runs: Sequence[ProgramRun]) -> None:
+        """Note commands after which text does not arrive as written."""
+        frame = scenario.innermost
+        if scenario.is_guess or self._unclear_reason:
             return
         by_variable = not KEY_VARIABLES.isdisjoint(frame.state.variables)
-        if (self._given.pty or frame.expands_history) and (by_variable or any(map(redefines_keys, runs))):
-            self._unclear = "keys may have been given another meaning"
-        elif any(map(takes_part_of_line, runs)):
-            self._unclear = "an earlier program may take a part of a line"
+        if (self._input.pty or frame.expands_history) and (by_variable or any(map(redefines_keys, runs))):
+            self._unclear_reason = "an earlier command may have redefined keys"
+        elif any(map(may_read_partial_line, runs)):
+            self._unclear_reason = "an earlier program may read part of a line"
 
     @contextmanager
-    def _only_what_counts(self, world: World) -> Iterator[None]:
-        """Drop what means nothing where the language is a guess: that text cannot be read in it."""
-        effects, guess = self.reader.reading.effects, world.guess
+    def _drop_syntax_errors_of_guesses(self, scenario: Scenario) -> Iterator[None]:
+        """Drop findings about unparsable text if the language is only a guess."""
+        effects, guess = self.reader.reading.effects, scenario.is_guess
         first = len(effects)
         yield
         if guess:
             effects[first:] = [each for each in effects[first:] if each.kind is not EffectKind.UNREADABLE]
 
-    def _step(self, world: World, event: Event) -> list[World]:
+    def _step_scenario(self, scenario: Scenario, event: InputEvent) -> list[Scenario]:
         match event.kind:
             case "break":
-                return self._interrupt(world)
+                return self._handle_interrupt(scenario)
             case "end":
-                return self._end(world)
-            case "line" if world.innermost.language == "sh":
-                return self._shell_line(world, event.text)
-        return self._code_line(world, event.text)
+                return self._handle_end(scenario)
+            case "line" if scenario.innermost.language == "sh":
+                return self._run_shell_line(scenario, event.text)
+        return self._run_code_line(scenario, event.text)
 
-    def _interrupt(self, world: World) -> list[World]:
-        """Ctrl-C: the unfinished command is dropped, or nobody listens, or the program ends."""
-        unheard = world.copy()
-        ended = world.without_innermost()
-        frame = world.innermost
-        frame.pending = ""
-        if frame.language == "python" and frame.given:
-            frame.given.append("0")  # ends a statement that was not finished
-        return [world, unheard, *([ended] if ended.stack else [])]
+    def _handle_interrupt(self, scenario: Scenario) -> list[Scenario]:
+        """Handle Ctrl-C: it drops the unfinished command, is ignored, or ends the program."""
+        ignored = scenario.copy()
+        ended = scenario.without_innermost()
+        frame = scenario.innermost
+        frame.unfinished_lines = ""
+        if frame.language == "python" and frame.earlier_code:
+            frame.earlier_code.append("0")  # terminates an unfinished statement
+        return [scenario, ignored, *([ended] if ended.stack else [])]
 
-    def _end(self, world: World) -> list[World]:
-        frame = world.innermost
-        if frame.pending and self._new:
-            self._look_at_unfinished(world, frame.pending)
-        self._report_code(frame, world.certain)
-        left = world.without_innermost(certain=world.certain)
-        return [left, world.copy()]
+    def _handle_end(self, scenario: Scenario) -> list[Scenario]:
+        frame = scenario.innermost
+        if frame.unfinished_lines and self._is_reporting:
+            self._check_unfinished(scenario, frame.unfinished_lines)
+        self._report_code(frame, scenario.is_most_likely)
+        left = scenario.without_innermost(is_most_likely=scenario.is_most_likely)
+        return [left, scenario.copy()]
 
-    # Shells
+    # --- Shells ---
 
-    def _shell_line(self, world: World, line: str) -> list[World]:
-        frame = world.innermost
+    def _run_shell_line(self, scenario: Scenario, line: str) -> list[Scenario]:
+        frame = scenario.innermost
         if frame.name == "zsh":
             line = _ZSH_BRACE.sub("; }", line)
-        had = frame.pending
-        text = f"{had}{line}\n"
-        if self._new:
-            self._look_at_line(frame, had, line)
-        frame.expands_history = frame.expands_history or _HISTORY_ON.search(line) is not None
+        earlier_lines = frame.unfinished_lines
+        text = f"{earlier_lines}{line}\n"
+        if self._is_reporting:
+            self._check_new_line(frame, earlier_lines, line)
+        frame.expands_history = frame.expands_history or _HISTORY_ENABLED.search(line) is not None
         try:
             script = parse_partial_input(text, self.reader.budget)
         except ShellSyntaxError as problem:
-            self._not_a_unit(world, text, problem)
-            return [world]
-        frame.pending, frame.waiting = "", False
-        return self._run_unit(world, script, text)
+            self._handle_syntax_error(scenario, text, problem)
+            return [scenario]
+        frame.unfinished_lines, frame.has_earlier_lines = "", False
+        return self._run_commands(scenario, script, text)
 
-    def _not_a_unit(self, world: World, text: str, problem: ShellSyntaxError) -> None:
-        frame = world.innermost
+    def _handle_syntax_error(self, scenario: Scenario, text: str, problem: ShellSyntaxError) -> None:
+        frame = scenario.innermost
         if problem.is_unfinished:
-            frame.pending = text
+            frame.unfinished_lines = text
         else:
-            frame.pending, frame.waiting = "", False
-            frame.unclear |= set(_NAME.findall(text))
-            for name in frame.unclear & frame.state.variables.keys():
+            frame.unfinished_lines, frame.has_earlier_lines = "", False
+            frame.uncertain_names |= set(_NAME.findall(text))
+            for name in frame.uncertain_names & frame.state.variables.keys():
                 frame.state.variables[name] = unknown_word()
-            if self._new and world.certain:
-                self.reader.see(EffectKind.UNREADABLE, text, str(problem))
-        if self._new and problem.script:
-            self.reader.look_at(problem.script, frame.state, frame.context)
+            if self._is_reporting and scenario.is_most_likely:
+                self.reader.add_effect(EffectKind.UNREADABLE, text, str(problem))
+        if self._is_reporting and problem.script:
+            self.reader.preview_script(problem.script, frame.state, frame.context)
 
-    def _look_at_line(self, frame: Frame, had: str, line: str) -> None:
-        """What can be seen in a new line by itself, whatever it is a part of."""
-        if frame.expands_history and _is_history(line):
-            self.reader.see(EffectKind.UNREADABLE, line, "the shell puts an earlier command in its place")
-        if not had or not (frame.waiting or frame.doubtful):
+    def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
+        """Check a new line by itself, whatever command it is part of."""
+        if frame.expands_history and _has_history_reference(line):
+            self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
+        if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):
             return
-        lines = [*had.split("\n")[:-1], line]
+        lines = [*earlier_lines.split("\n")[:-1], line]
         if len(lines) > MAX_PENDING_LINES:
-            self.reader.see(
-                EffectKind.UNREADABLE, line, "it belongs to a command that is too long to be read"
+            self.reader.add_effect(
+                EffectKind.UNREADABLE, line, "it is part of a command that is too long to be analyzed"
             )
             return
-        reading, possible = self.reader.reading, self._found.possible
+        reading, possible = self.reader.reading, self._analysis.possible_reading
         runs, effects = len(reading.runs), len(reading.effects)
         for start in range(1, len(lines)):
-            self._look_at_text("\n".join(lines[start:]) + "\n", frame)
+            self._preview_text("\n".join(lines[start:]) + "\n", frame)
         possible.runs += reading.runs[runs:]
         possible.effects += [
             each for each in reading.effects[effects:] if each.kind is not EffectKind.UNREADABLE
         ]
         del reading.runs[runs:], reading.effects[effects:]
 
-    def _look_at_text(self, text: str, frame: Frame) -> None:
-        """In case the shell does not wait for more where we think so."""
+    def _preview_text(self, text: str, frame: InterpreterFrame) -> None:
+        """Record the effects of text in case the shell does not wait for more lines."""
         try:
             script: Script | None = parse_partial_input(text, self.reader.budget)
         except ShellSyntaxError as problem:
             script = problem.script
         if script:
-            self.reader.look_at(script, frame.state, frame.context)
+            self.reader.preview_script(script, frame.state, frame.context)
 
-    def _look_at_unfinished(self, world: World, text: str) -> None:
-        """The input ends within a command: a shell may run it as it is."""
-        self._look_at_text(text, world.innermost)
-        if world.certain:
-            self.reader.see(EffectKind.UNREADABLE, text, "the input ends within a command")
+    def _check_unfinished(self, scenario: Scenario, text: str) -> None:
+        """Check a command that the end of the input cuts off: a shell may run it as it is."""
+        self._preview_text(text, scenario.innermost)
+        if scenario.is_most_likely:
+            self.reader.add_effect(EffectKind.UNREADABLE, text, "the input ends in the middle of a command")
 
-    def _run_unit(self, world: World, script: Script, text: str) -> list[World]:
-        frame = world.innermost
+    def _run_commands(self, scenario: Scenario, script: Script, text: str) -> list[Scenario]:
+        frame = scenario.innermost
         before = frame.state.copy()
         first = len(self.reader.reading.runs)
-        prompts = self.reader.run_unit(script, frame.state, frame.context)
+        programs = self.reader.run_commands(script, frame.state, frame.context)
         runs = self.reader.reading.runs[first:]
-        self._look_at_names(frame, runs)
-        self._look_at_keys(world, runs)
-        if frame.doubtful:
+        self._check_names(frame, runs)
+        self._check_key_changes(scenario, runs)
+        if frame.may_miss_lines:
             frame.state.merge(before)
-        found = [world]
-        if not frame.doubtful and (_READS_INPUT.search(text) or self._may_take_lines(runs, frame.state)):
-            found.append(_doubtful(world))
-        if prompts:
-            found.append(world.copy())  # it may have failed to start
-            world.stack += self._frames(prompts)
+        scenarios = [scenario]
+        if not frame.may_miss_lines and (
+            _READS_INPUT.search(text) or self._may_lose_lines(runs, frame.state)
+        ):
+            scenarios.append(_with_possible_line_loss(scenario))
+        if programs:
+            scenarios.append(scenario.copy())  # it may have failed to start
+            scenario.stack += self._build_frames(programs)
         elif any(run.name in ("exit", "logout") for run in runs):
-            found += self._leave_shell(world, text)
-        return found
+            scenarios += self._exit_shell(scenario, text)
+        return scenarios
 
-    def _may_take_lines(self, runs: Iterable[ProgramRun], state: ShellState) -> bool:
+    def _may_lose_lines(self, runs: Iterable[ProgramRun], state: ShellState) -> bool:
         own_path = "PATH" in state.variables
-        return any(may_take_lines(run, pty=self._given.pty, own_path=own_path) for run in runs)
+        return any(may_read_lines(run, pty=self._input.pty, custom_path=own_path) for run in runs)
 
-    def _leave_shell(self, world: World, text: str) -> list[World]:
-        plain = _LEAVES_SHELL.fullmatch(text.strip()) is not None
-        left = world.without_innermost(certain=world.certain and plain)
-        world.certain = world.certain and not plain
+    def _exit_shell(self, scenario: Scenario, text: str) -> list[Scenario]:
+        plain = _EXIT_COMMAND.fullmatch(text.strip()) is not None
+        left = scenario.without_innermost(is_most_likely=scenario.is_most_likely and plain)
+        scenario.is_most_likely = scenario.is_most_likely and not plain
         return [left]
 
-    def _look_at_names(self, frame: Frame, runs: Sequence[ProgramRun]) -> None:
-        if self._new and any(run.path in frame.unclear for run in runs):
-            self.reader.see(
-                EffectKind.UNREADABLE, "", "an earlier line that could not be read may have defined it"
+    def _check_names(self, frame: InterpreterFrame, runs: Sequence[ProgramRun]) -> None:
+        if self._is_reporting and any(run.path in frame.uncertain_names for run in runs):
+            self.reader.add_effect(
+                EffectKind.UNREADABLE, "", "an earlier line that could not be parsed may have defined it"
             )
-        if self._new and any(repeats_commands(run, frame.name) for run in runs):
-            self.reader.see(EffectKind.UNREADABLE, "", "it runs an earlier command again")
+        if self._is_reporting and any(repeats_commands(run, frame.name) for run in runs):
+            self.reader.add_effect(EffectKind.UNREADABLE, "", "it repeats an earlier command")
 
-    # Other languages
+    # --- Other languages ---
 
-    def _code_line(self, world: World, line: str) -> list[World]:
-        frame = world.innermost
-        (frame.new if self._new else frame.given).append(line)
-        if self._given.pty and not world.guess and code_redefines_keys(line):
-            self._unclear = self._unclear or "keys may have been given another meaning"
-        if leaves(frame.language, line):
-            self._report_code(frame, world.certain)
-            stays = world.copy()
-            left = world.without_innermost(certain=world.certain)
-            return [left, stays] if left.stack else [world]
+    def _run_code_line(self, scenario: Scenario, line: str) -> list[Scenario]:
+        frame = scenario.innermost
+        (frame.new_code if self._is_reporting else frame.earlier_code).append(line)
+        if self._input.pty and not scenario.is_guess and code_redefines_keys(line):
+            self._unclear_reason = self._unclear_reason or "an earlier command may have redefined keys"
+        if exits_program(frame.language, line):
+            self._report_code(frame, scenario.is_most_likely)
+            stays = scenario.copy()
+            left = scenario.without_innermost(is_most_likely=scenario.is_most_likely)
+            return [left, stays] if left.stack else [scenario]
         if opens_shell(frame.language, line):
-            return self._open(world, [WaitingProgram("sh", frame.state.create_child(()), frame.context)])
-        if self._code.may_start_something(line):
-            return self._open(world, self._started(frame))
-        return [world]
+            return self._enter_program(
+                scenario, [WaitingProgram("sh", frame.state.create_child(()), frame.context)]
+            )
+        if self._code.may_start_program(line):
+            return self._enter_program(scenario, self._started_programs(frame))
+        return [scenario]
 
-    def _open(self, world: World, prompts: list[WaitingProgram]) -> list[World]:
-        if not prompts:
-            return [world]
-        inside = world.copy(certain=world.certain)
-        inside.stack += self._frames(prompts)
-        world.certain = False
-        return [inside, world]
+    def _enter_program(self, scenario: Scenario, programs: list[WaitingProgram]) -> list[Scenario]:
+        if not programs:
+            return [scenario]
+        inside = scenario.copy(is_most_likely=scenario.is_most_likely)
+        inside.stack += self._build_frames(programs)
+        scenario.is_most_likely = False
+        return [inside, scenario]
 
-    def _started(self, frame: Frame) -> list[WaitingProgram]:
-        """Programs that the latest line starts, and that read on."""
-        lines = [*frame.given, *frame.new]
-        found = self._code.read_new(frame.language, lines[:-1], lines[-1:])
+    def _started_programs(self, frame: InterpreterFrame) -> list[WaitingProgram]:
+        """Return the programs that the latest line starts and that read the input."""
+        lines = [*frame.earlier_code, *frame.new_code]
+        analysis = self._code.analyze_new(frame.language, lines[:-1], lines[-1:])
         return [
-            prompt
-            for script in found.scripts
-            for prompt in self.reader.look_at_text(script.literal, frame.state, frame.context)
+            program
+            for script in analysis.scripts
+            for program in self.reader.preview_text(script.literal, frame.state, frame.context)
         ]
 
-    def _report_code(self, frame: Frame, certain: bool) -> None:
-        """Note what the new lines of another language do."""
-        if not frame.new or frame.language == "sh":
+    def _report_code(self, frame: InterpreterFrame, is_most_likely: bool) -> None:
+        """Record the effects of new lines of another language."""
+        if not frame.new_code or frame.language == "sh":
             return
-        key = (frame.language, tuple(frame.given), tuple(frame.new), certain)
-        if key in self._reported:
+        key = (frame.language, tuple(frame.earlier_code), tuple(frame.new_code), is_most_likely)
+        if key in self._reported_code:
             return
-        self._reported.add(key)
-        found = self._code.read_new(frame.language, frame.given, frame.new)
+        self._reported_code.add(key)
+        analysis = self._code.analyze_new(frame.language, frame.earlier_code, frame.new_code)
         effects = self.reader.reading.effects
-        effects += [each for each in found.effects if certain or each.kind is not EffectKind.UNREADABLE]
-        for script in found.scripts:
-            self.reader.look_at_text(script.literal, frame.state, frame.context)
+        effects += [
+            each for each in analysis.effects if is_most_likely or each.kind is not EffectKind.UNREADABLE
+        ]
+        for script in analysis.scripts:
+            self.reader.preview_text(script.literal, frame.state, frame.context)
 
 
-def _doubtful(world: World) -> World:
-    """The same world, where each line for the innermost program may be taken by another one."""
-    taken = world.copy()
-    taken.innermost.doubtful = True
+def _with_possible_line_loss(scenario: Scenario) -> Scenario:
+    """Return a copy in which another program may read the lines for the innermost one."""
+    taken = scenario.copy()
+    taken.innermost.may_miss_lines = True
     return taken
 
 
-def _is_history(line: str) -> bool:
-    """Whether an interactive shell would put an earlier command in the place of a part of the line."""
-    return line.startswith("^") or _HISTORY.search(_QUOTED.sub("", line)) is not None
+def _has_history_reference(line: str) -> bool:
+    """Return True if an interactive shell would replace part of the line by an earlier command."""
+    return line.startswith("^") or _HISTORY_REFERENCE.search(_SINGLE_QUOTED.sub("", line)) is not None

@@ -1,4 +1,4 @@
-"""A walk through shell code that is typed bit by bit. It notes the programs that read from the same input."""
+"""Analyze shell code that is typed bit by bit, and record the programs that read the same input."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from shellverdict.shell.values import join_value
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind
 
-__all__ = ["TYPED", "SessionReader", "WaitingProgram"]
+__all__ = ["PROCESS_INPUT", "SessionReader", "WaitingProgram"]
 
-TYPED = TextStream(None, is_interactive=True)
+PROCESS_INPUT = TextStream(None, is_interactive=True)
 """The input of the process."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingProgram:
-    """A program that takes its commands from the input of the process."""
+    """A program that reads its commands from the input of the process."""
 
     language: str
     state: ShellState
@@ -41,7 +41,7 @@ class _SeenFindings:
 
 
 class SessionReader(ShellReader):
-    """Reads one unit after the other with the same memory."""
+    """Shell reader that analyzes one command after another and keeps its state."""
 
     def __init__(
         self,
@@ -52,44 +52,46 @@ class SessionReader(ShellReader):
     ) -> None:
         super().__init__(reading, budget, is_confidential, (0, 0), branch_policy)
         self.reading, self.budget = reading, budget
-        self.prompts: list[WaitingProgram] = []
-        self._repeated: list[Callable[[], TextStream]] = []
-        self._seen = _SeenFindings()
+        self.waiting_programs: list[WaitingProgram] = []
+        self._recurring_code: list[Callable[[], TextStream]] = []
+        self._seen_findings = _SeenFindings()
 
-    def run_unit(self, script: Script, state: ShellState, context: ExecutionContext) -> list[WaitingProgram]:
-        """Walk through one complete unit; the programs that read on are returned, the first one first."""
-        self.prompts = []
+    def run_commands(
+        self, script: Script, state: ShellState, context: ExecutionContext
+    ) -> list[WaitingProgram]:
+        """Analyze complete commands and return the programs they start that read the input, in order."""
+        self.waiting_programs = []
         self._analyze_script(script, state, context)
-        self._repeat_traps(state)
-        return self.prompts
+        self._analyze_recurring_code(state)
+        return self.waiting_programs
 
-    def look_at(self, script: Script, state: ShellState, context: ExecutionContext) -> None:
-        """Note what a script would do, and leave no trace in the state."""
+    def preview_script(self, script: Script, state: ShellState, context: ExecutionContext) -> None:
+        """Record the effects of a script without changing the state."""
         self._analyze_script(script, state.copy(), context)
         self._deferred_code.clear()
 
-    def look_at_text(self, text: str, state: ShellState, context: ExecutionContext) -> list[WaitingProgram]:
-        """The same for text; its prompts are returned."""
-        self.prompts = []
+    def preview_text(self, text: str, state: ShellState, context: ExecutionContext) -> list[WaitingProgram]:
+        """Record the effects of text without changing the state; return the programs that read the input."""
+        self.waiting_programs = []
         self.analyze_text(text, state.copy(), context)
-        return self.prompts
+        return self.waiting_programs
 
-    def see(self, kind: EffectKind, text: str, detail: str) -> None:
+    def add_effect(self, kind: EffectKind, text: str, detail: str) -> None:
         self._add_effect(kind, Word(text[:200]), detail=detail)
 
-    def _repeat_traps(self, state: ShellState) -> None:
-        """Follow code that runs later or repeatedly, with the variables of now. Each finding counts once."""
-        self._repeated += self._deferred_code
+    def _analyze_recurring_code(self, state: ShellState) -> None:
+        """Analyze code that runs later or repeatedly with the current variables. Report each finding once."""
+        self._recurring_code += self._deferred_code
         self._deferred_code.clear()
-        for follow in self._repeated:
+        for analyze in self._recurring_code:
             runs, effects, before = len(self._reading.runs), len(self._reading.effects), state.copy()
-            follow()
+            analyze()
             state.replace_with(before)
-            self._keep_new(runs, effects)
+            self._drop_seen_findings(runs, effects)
         self._deferred_code.clear()
 
-    def _keep_new(self, first_run: int, first_effect: int) -> None:
-        reading, seen = self._reading, self._seen
+    def _drop_seen_findings(self, first_run: int, first_effect: int) -> None:
+        reading, seen = self._reading, self._seen_findings
         runs, effects = reading.runs[first_run:], reading.effects[first_effect:]
         reading.runs[first_run:] = [each for each in runs if (each.argv, each.cwd) not in seen.runs]
         reading.effects[first_effect:] = [each for each in effects if each not in seen.effects]
@@ -112,32 +114,36 @@ class SessionReader(ShellReader):
     def _record_run(
         self, run: ProgramRun, context: ExecutionContext, state: ShellState | None = None
     ) -> TextStream:
-        known = len(self.prompts)
+        known = len(self.waiting_programs)
         printed = super()._record_run(run, context, state)
         if state is None or run.stdin is None or not run.stdin.is_interactive:
             return printed
         if _repeats_history(run):
-            self.see(EffectKind.UNREADABLE, str(run.name), "it runs or changes earlier commands")
-        if len(self.prompts) == known and (language := interactive_language(run)):
-            self._prompt(language, run, state.create_child(run.env_assignments), context)
+            self.add_effect(EffectKind.UNREADABLE, str(run.name), "it repeats or changes earlier commands")
+        if len(self.waiting_programs) == known and (language := interactive_language(run)):
+            self._add_waiting_program(language, run, state.create_child(run.env_assignments), context)
         return printed
 
     def _await_input(
         self, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext
     ) -> TextStream:
-        self._prompt(interactive_language(run) or language, run, state, context)
+        self._add_waiting_program(interactive_language(run) or language, run, state, context)
         return UNKNOWN_STREAM
 
-    def _prompt(self, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext) -> None:
+    def _add_waiting_program(
+        self, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext
+    ) -> None:
         inside = replace(
-            context, stdin=TYPED, call_stack=(), background=False, in_endless_loop=False, depth=1
+            context, stdin=PROCESS_INPUT, call_stack=(), background=False, in_endless_loop=False, depth=1
         )
         interactive = any(word.startswith("-") and "i" in word for word in run.argv[1:])
-        self.prompts.append(WaitingProgram(language, state.copy(), inside, str(run.name), interactive))
+        self.waiting_programs.append(
+            WaitingProgram(language, state.copy(), inside, str(run.name), interactive)
+        )
 
 
 def _repeats_history(run: ProgramRun) -> bool:
-    """Whether it runs an earlier command again, or changes what the earlier commands seem to have been."""
+    """Return True if the run repeats an earlier command or changes the recorded history."""
     if run.name == "history":
         return any(word.startswith(("-s", "-p", "-r")) for word in run.argv[1:])
     return run.name == "fc" and not any(word.startswith("-l") for word in run.argv[1:])

@@ -1,7 +1,7 @@
-"""Commands after which typed text no longer arrives as it was written.
+"""Commands after which typed text no longer arrives as written.
 
-Keys can be given another meaning (`stty`, `bind`, `histchars`), and a program can take a part of a line and
-leave the rest to the shell (`head -c 5`). What is written after such a command may mean something else.
+Keys can be redefined (`stty`, `bind`, `histchars`), and a program can read part of a line and leave the rest
+to the shell (`head -c 5`). Text written after such a command may have another meaning.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ import re
 
 from shellverdict.shell.runs import STDIN_PATHS, ProgramRun
 
-__all__ = ["KEY_VARIABLES", "code_redefines_keys", "redefines_keys", "repeats_commands", "takes_part_of_line"]
+__all__ = [
+    "KEY_VARIABLES",
+    "code_redefines_keys",
+    "may_read_partial_line",
+    "redefines_keys",
+    "repeats_commands",
+]
 
 KEY_VARIABLES = frozenset({"histchars", "HISTCHARS", "INPUTRC"})
-"""Variables that give characters or keys another meaning."""
+"""Variables that redefine characters or keys."""
 
 _HARMLESS_WORDS = {
     "stty": re.compile(r"-a|-g|--all|--save|size|speed|rows|cols|columns|\d+|-?echo|sane|-?ixon"),
@@ -27,8 +33,10 @@ _HARMLESS_WORDS = {
     "reset": re.compile(r"-[qQs]"),
     "loadkeys": re.compile(r"-h"),
 }
-_EDITING_MODE = re.compile(r"vi(?:raw|-\w+)?|-?\w*o?vi")
-_CODE = re.compile(r"\bstty\b|termios|\btty\.set|parse_and_bind|read_init_file|setRawMode|tcsetattr")
+_EDITING_MODE_OPTION = re.compile(r"vi(?:raw|-\w+)?|-?\w*o?vi")
+_KEY_CHANGING_CODE = re.compile(
+    r"\bstty\b|termios|\btty\.set|parse_and_bind|read_init_file|setRawMode|tcsetattr"
+)
 _INLINE_READ = re.compile(r"(?i:stdin)|os\.read\(|sysread|getc|(?:readSync|open)\(\s*0")
 _PART_OPTIONS = {
     "head": re.compile(r"-\w*c.*|--b.*"),
@@ -44,12 +52,12 @@ _INTERPRETERS = re.compile(r"python[\d.]*|perl|ruby|node|php|lua[\d.]*")
 
 
 def redefines_keys(run: ProgramRun) -> bool:
-    """Whether a command may give keys of its terminal another meaning."""
+    """Return True if a command may redefine keys of its terminal."""
     name, words = str(run.name), [str(word) for word in run.argv[1:]]
     if "INPUTRC" in run.env_assignments or any(word.startswith("INPUTRC=") for word in words):
         return True
     if name in ("set", "setopt"):
-        return any(_EDITING_MODE.fullmatch(word) for word in words)
+        return any(_EDITING_MODE_OPTION.fullmatch(word) for word in words)
     if name in ("tmux", "screen"):
         return any(word.startswith("bind") for word in words)
     harmless = _HARMLESS_WORDS.get(name)
@@ -57,17 +65,17 @@ def redefines_keys(run: ProgramRun) -> bool:
 
 
 def code_redefines_keys(line: str) -> bool:
-    """The same for a line of another language than the shell's."""
-    return _CODE.search(line) is not None
+    """Return True if a line of another language may redefine keys of the terminal."""
+    return _KEY_CHANGING_CODE.search(line) is not None
 
 
 def repeats_commands(run: ProgramRun, shell: str) -> bool:
-    """Whether it is `r` of zsh or `hist` of ksh, which run an earlier command again, changed or not."""
+    """Return True for `r` of zsh and `hist` of ksh, which repeat an earlier command, changed or not."""
     return shell in ("zsh", "ksh", "ksh93", "mksh") and run.path in ("r", "hist")
 
 
-def takes_part_of_line(run: ProgramRun) -> bool:
-    """Whether a program may read the shell's input and stop within a line: the shell gets the rest."""
+def may_read_partial_line(run: ProgramRun) -> bool:
+    """Return True if a program may read the shell's input and stop within a line."""
     if run.stdin is None or not run.stdin.is_interactive:
         return False
     if _INTERPRETERS.fullmatch(run.name):
@@ -79,15 +87,15 @@ def takes_part_of_line(run: ProgramRun) -> bool:
 
 
 def _reads_file(run: ProgramRun) -> bool:
-    """Whether it is given a file to read instead of its input."""
+    """Return True if the program reads a file instead of its standard input."""
     if run.name in ("read", "readarray", "mapfile"):
         return False
     if run.name == "dd":
         files = [word.removeprefix("if=") for word in run.argv[1:] if word.startswith("if=")]
-        return any(not _is_input(word) for word in files)
+        return any(not _is_standard_input(word) for word in files)
     operands = [word for word in run.argv[1:] if not word.isdigit() and (word == "-" or word[:1] != "-")]
-    return bool(operands) and not any(map(_is_input, operands))
+    return bool(operands) and not any(map(_is_standard_input, operands))
 
 
-def _is_input(word: str) -> bool:
+def _is_standard_input(word: str) -> bool:
     return word in STDIN_PATHS or word.startswith(("/dev/fd", "/dev/tty", "/dev/pts", "/proc/"))

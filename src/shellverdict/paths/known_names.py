@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths.kinds import PathKind
 from shellverdict.paths.own_program import is_own_program
 from shellverdict.paths.patterns import WILD, NamePattern, could_match, has_wildcards, matches_everything
@@ -164,7 +164,7 @@ DIRECTORIES: Mapping[str, tuple[_KnownPath, ...]] = {
     ".git": _known_paths(
         ("hooks", _STARTUP),
         ("config", _STARTUP),
-        *((path, _DATA) for path in names("head index objects refs logs packed-refs orig_head")),
+        *((path, _DATA) for path in split_names("head index objects refs logs packed-refs orig_head")),
     ),
     ".vim": _known_paths(("", _STARTUP)),
     ".emacs.d": _known_paths(("", _STARTUP)),
@@ -176,14 +176,14 @@ DIRECTORIES: Mapping[str, tuple[_KnownPath, ...]] = {
     ".devcontainer": _known_paths(("devcontainer.json", _STARTUP)),
     **{
         name: _known_paths(("", _AGENT))
-        for name in names(
+        for name in split_names(
             ".claude .codex .cursor .hermes .toolfold .gemini .windsurf .codeium .continue .goose .agent "
             ".agents .openhands .cline .roo .kiro .qwen .opencode .amp .openclaw .factory .crush .copilot"
         )
     },
 }
 # A file with one of these names in ~/.local/bin replaces the system's program.
-_SHADOWED_PROGRAMS = names(
+_SHADOWED_PROGRAMS = split_names(
     "git ssh scp sudo su doas login passwd ls cat bash sh zsh fish env rm cp mv grep sed awk less more man "
     "vi vim gpg curl wget make tar id ps top which find xargs"
 )
@@ -211,7 +211,7 @@ ABSOLUTE_PATHS: Mapping[str, tuple[_KnownPath, ...]] = {
         ("rancher/k3s/k3s.yaml", _SECRET),
         *(
             (path, _STARTUP)
-            for path in names(
+            for path in split_names(
                 "profile profile.d bash.bashrc bashrc bash zsh zshrc zshenv zprofile environment crontab "
                 "cron.d cron.daily cron.hourly cron.weekly cron.monthly anacrontab rc.local rc.d init.d "
                 "inittab init systemd sudoers sudoers.d doas.conf pam.d pam.conf ld.so.preload ld.so.conf "
@@ -278,7 +278,7 @@ def kinds_below_directory(parts: Sequence[str]) -> frozenset[PathKind]:
     return frozenset(kinds)
 
 
-REGENERABLE_DIRECTORIES = names(
+REGENERABLE_DIRECTORIES = split_names(
     "node_modules bower_components build _build dist out target obj .next .nuxt .svelte-kit .angular .turbo "
     ".parcel-cache .output .venv venv __pycache__ .pytest_cache .mypy_cache .ruff_cache .tox .nox .eggs "
     ".hypothesis htmlcov coverage .nyc_output .cache tmp temp .tmp .temp .gradle .dart_tool deriveddata "
@@ -289,7 +289,7 @@ _REGENERABLE_SUFFIXES = (
     *(".egg-info", ".gcda", ".gcno"),
 )
 _REPOSITORY_DIRECTORIES = frozenset((".git", ".hg", ".svn", ".jj", ".bzr"))
-_DATA_DIRECTORIES = names(
+_DATA_DIRECTORIES = split_names(
     "data database databases db pgdata pg_data mysql-data mysql_data postgres-data postgres_data redis-data "
     "mongo-data uploads backup backups dumps volumes"
 )

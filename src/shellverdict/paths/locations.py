@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths.kinds import PathKind
 from shellverdict.paths.patterns import NamePattern, could_match, has_wildcards, is_unknown
 from shellverdict.shell.words import GAP
@@ -13,21 +13,21 @@ from shellverdict.shell.words import GAP
 __all__ = ["kinds_by_location", "kinds_on_drive"]
 
 
-SYSTEM_TOP_DIRECTORIES = names(
+SYSTEM_TOP_DIRECTORIES = split_names(
     "etc usr bin sbin lib lib32 lib64 libx32 boot var opt sys proc dev run system library applications "
     "private nix snap"
 )
 HOME_PARENTS = frozenset(("home", "users"))
 TOP_DIRECTORIES = SYSTEM_TOP_DIRECTORIES | HOME_PARENTS | {"root", "tmp", "mnt", "srv", "media", "volumes"}
 SECOND_LEVEL_SYSTEM_ROOTS: Mapping[str, frozenset[str]] = {
-    "usr": names("bin sbin lib lib32 lib64 libexec local share include games"),
-    "var": names("lib db root"),
-    "etc": names("ssh ssl pam.d systemd cron.d sudoers.d init.d"),
-    "lib": names("modules systemd"),
-    "system": names("library applications volumes"),
-    "library": names("launchdaemons launchagents extensions keychains preferences"),
+    "usr": split_names("bin sbin lib lib32 lib64 libexec local share include games"),
+    "var": split_names("lib db root"),
+    "etc": split_names("ssh ssl pam.d systemd cron.d sudoers.d init.d"),
+    "lib": split_names("modules systemd"),
+    "system": split_names("library applications volumes"),
+    "library": split_names("launchdaemons launchagents extensions keychains preferences"),
 }
-STREAM_DEVICES = names("null zero full random urandom stdin stdout stderr fd tty console ptmx pts log")
+STREAM_DEVICES = split_names("null zero full random urandom stdin stdout stderr fd tty console ptmx pts log")
 _NOT_A_DISK = re.compile(
     r"(?:usb|input|snd|dri|net|bus|vfio|v4l|serial|char|cpu|mqueue|hugepages|lp|video|audio|dsp|hidraw|i2c-|spidev"
     r"|gpio\w*|watchdog|rtc|uinput|kvm|fuse|cuse|vhost|media|midi|sequencer|cu\.|uhid|rfkill|hpet|nvram|tpm|bpf"

@@ -6,15 +6,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 
 __all__ = ["is_own_program", "runtime_program_paths"]
 
 _PROGRAM = "toolfold"
-_PACKAGES = names("toolfold shellverdict")
-_PACKAGE_DIRECTORIES = names("site-packages dist-packages")
-_SCRIPT_DIRECTORIES = names("bin scripts")
-_SCRIPTS = names("toolfold toolfold.exe toolfold-script.py")
+_PACKAGES = split_names("toolfold shellverdict")
+_PACKAGE_DIRECTORIES = split_names("site-packages dist-packages")
+_SCRIPT_DIRECTORIES = split_names("bin scripts")
+_SCRIPTS = split_names("toolfold toolfold.exe toolfold-script.py")
 # Parent directories of the environments that `uv tool install` and `pipx install` create for one program.
 _TOOL_DIRECTORIES = (("uv", "tools"), ("pipx", "venvs"))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.paths.gitignore import matches_name
 from shellverdict.paths.known_names import kinds_by_name, kinds_lost_with_directory
 from shellverdict.paths.repository import Repository, find_repository
@@ -24,7 +24,7 @@ MAX_MATCHES = 200
 MAX_ENTRIES_SCANNED = 5_000
 MAX_SCAN_DEPTH = 4
 
-_ALWAYS_GENERATED = names(
+_ALWAYS_GENERATED = split_names(
     "node_modules bower_components __pycache__ .pytest_cache .mypy_cache .ruff_cache .pytype "
     ".hypothesis .tox .nox .eggs .venv venv .next .nuxt .svelte-kit .angular .turbo .parcel-cache "
     ".vite .webpack .docusaurus .nyc_output .gradle .dart_tool .sass-cache .ipynb_checkpoints "
@@ -33,16 +33,16 @@ _ALWAYS_GENERATED = names(
     ".eslintcache .stylelintcache .coverage-cache _build deps.compiled .serverless .aws-sam zig-cache "
     ".zig-cache zig-out .import .godot"
 )
-_GENERATED_BESIDE_MANIFEST = names(
+_GENERATED_BESIDE_MANIFEST = split_names(
     "build dist target out coverage .output lib-cov storybook-static .build site"
 )
-_MANIFESTS = names(
+_MANIFESTS = split_names(
     "package.json cargo.toml pyproject.toml setup.py setup.cfg cmakelists.txt pom.xml build.gradle "
     "build.gradle.kts makefile build.sbt go.mod composer.json mix.exs pubspec.yaml package.swift "
     "meson.build build.zig mkdocs.yml dune-project"
 )
 _GENERATED_SUFFIXES = (".egg-info", ".dist-info", ".tsbuildinfo", ".dsym")
-_GENERATED_FILES = names(
+_GENERATED_FILES = split_names(
     "*.pyc *.pyo *.o *.obj *.class *.gcda *.gcno *.swp *.swo *~ *.tmp *.log *.orig *.rej .ds_store "
     "*.py[co] *.beam *.hi"
 )

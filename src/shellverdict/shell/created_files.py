@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable
 from dataclasses import replace
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.shell.programs import SENSITIVE_PROGRAMS
 from shellverdict.shell.runs import STDIN_PATHS, ProgramRun, TextStream
@@ -66,7 +66,7 @@ DOWNLOADER_VALUE_OPTIONS = frozenset(
         "-i",
     ]
 )
-WGET_VALUE_OPTIONS = names(
+WGET_VALUE_OPTIONS = split_names(
     "-O --output-document -o --output-file -a --append-output -e --execute -i --input-file -B --base -t "
     "--tries -T --timeout -w --wait -Q --quota -P --directory-prefix -U --user-agent -l --level -A --accept "
     "-R --reject -D --domains -I -X --header --post-data --post-file --body-data --body-file --method --user "
@@ -106,7 +106,7 @@ def record_created_files(
         case "dd":
             _record_dd(run, state)
         case "openssl" | "gpg" | "gpg2" | "age" if _is_decrypting(run):
-            for file in Options.parse(run.argv, names("-out -o --output"), clusters=False).values(
+            for file in Options.parse(run.argv, split_names("-out -o --output"), clusters=False).values(
                 "-out", "-o", "--output"
             ):
                 state.written_files[state.resolve_path(file)] = TextStream(None, frozenset({Taint.DECODED}))
@@ -128,14 +128,16 @@ def record_created_files(
 
 def _record_dd(run: ProgramRun, state: ShellState) -> None:
     """Record the file written by `dd`: a copy of its input file or standard input."""
-    given = dict(word.split("=", 1) for word in run.argv[1:] if "=" in word)
-    if "of" in given:
+    operands = dict(word.split("=", 1) for word in run.argv[1:] if "=" in word)
+    if "of" in operands:
         source = (
-            state.written_files.get(state.resolve_path(Word(given["if"]))) if "if" in given else run.stdin
+            state.written_files.get(state.resolve_path(Word(operands["if"])))
+            if "if" in operands
+            else run.stdin
         )
-        if source is not None and given.keys() & {"skip", "seek", "count", "conv", "iflag", "cbs"}:
+        if source is not None and operands.keys() & {"skip", "seek", "count", "conv", "iflag", "cbs"}:
             source = TextStream(None, source.taints)  # a part of the input, or converted
-        state.written_files[state.resolve_path(Word(given["of"]))] = source or TextStream()
+        state.written_files[state.resolve_path(Word(operands["of"]))] = source or TextStream()
 
 
 def _is_decrypting(run: ProgramRun) -> bool:
@@ -158,10 +160,10 @@ def _record_download(
     run: ProgramRun, state: ShellState, output_options: tuple[str, ...], own_name_options: tuple[str, ...]
 ) -> None:
     """Record a download, stored under the given name or the last part of the URL."""
-    own = frozenset(own_name_options)  # curl's -O takes no value, wget's does
+    own_name_set = frozenset(own_name_options)  # curl's -O takes no value, wget's does
     wget = run.name.startswith("wget")
     argv = [word for word in run.argv if not wget or word not in WGET_TWO_LETTER_FLAGS]
-    options = Options.parse(argv, WGET_VALUE_OPTIONS if wget else DOWNLOADER_VALUE_OPTIONS - own)
+    options = Options.parse(argv, WGET_VALUE_OPTIONS if wget else DOWNLOADER_VALUE_OPTIONS - own_name_set)
     named_files = options.values(*output_options)
     for file in named_files:
         state.written_files[state.resolve_path(file)] = DOWNLOADED_STREAM
@@ -208,7 +210,9 @@ def _record_copy(run: ProgramRun, state: ShellState, is_confidential: Callable[[
 
 def _record_program_copies(run: ProgramRun, state: ShellState) -> None:
     """Record copies of programs under other names. A file named like a program counts as that program."""
-    directories = Options.parse(run.argv, names("-t --target-directory")).values("-t", "--target-directory")
+    directories = Options.parse(run.argv, split_names("-t --target-directory")).values(
+        "-t", "--target-directory"
+    )
     operands = [word for word in _run_operands(run) if word not in directories]
     *sources, target = (*operands, *directories) if directories else (operands or (Word("."),))
     for source in sources:

@@ -16,7 +16,7 @@ from importlib.resources import files as package_files
 from types import MappingProxyType
 from typing import Any
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.runs import ProgramRun, Taint, TextStream
 from shellverdict.shell.words import GAP, Word
 
@@ -91,10 +91,8 @@ class WrittenTexts:
 
     def add_written_files(self, run: ProgramRun, files: Mapping[str, TextStream]) -> None:
         """Add the files written by the command that this program may run."""
-        passive, called = (
-            _is_passive_program(run),
-            (run.name, "-".join(run.argv[:2])),
-        )  # git-log for `git log`
+        passive = _is_passive_program(run)
+        called = (run.name, "-".join(run.argv[:2]))  # `git log` may run a file named git-log
         for path, stream in files.items():
             text = stream.text
             if text is None or text in self.texts or len(self.texts) >= MAX_TEXTS:
@@ -156,7 +154,7 @@ def find_files_loaded_by_name(
     run: ProgramRun, files: Mapping[str, TextStream]
 ) -> Iterator[tuple[str, frozenset[Taint]]]:
     """Yield files of unknown content that this program loads because of their names, with their taints."""
-    loaded = names(_load_table()["loads"].get(run.name, ""))
+    loaded = split_names(_load_table()["loads"].get(run.name, ""))
     for path, stream in files.items() if loaded else ():
         if path.rpartition("/")[2].lower() in loaded and stream.text is None:
             yield path, stream.taints - {Taint.CONFIDENTIAL}
@@ -166,8 +164,11 @@ def has_option_like_target(run: ProgramRun) -> bool:
     """Return True if the run creates a file named like an option, which a `*` would pass to a program."""
     if run.name not in _table_names("makes_files"):
         return False
-    behind = run.argv.index(Word("--")) if "--" in run.argv else len(run.argv)
-    operands = (*(word for word in run.argv[1:behind] if not word.startswith("-")), *run.argv[behind + 1 :])
+    double_dash = run.argv.index(Word("--")) if "--" in run.argv else len(run.argv)
+    operands = (
+        *(word for word in run.argv[1:double_dash] if not word.startswith("-")),
+        *run.argv[double_dash + 1 :],
+    )
     return any(_OPTION_FILE_NAME.match(word) for word in operands)
 
 
@@ -178,7 +179,7 @@ def _load_table() -> Mapping[str, Any]:
 
 
 def _table_names(key: str) -> frozenset[str]:
-    return names(_load_table()[key])
+    return split_names(_load_table()[key])
 
 
 def _name_without_version(run: ProgramRun) -> str:

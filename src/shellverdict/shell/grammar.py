@@ -542,11 +542,11 @@ class Parser:
         if word is None:
             self._raise_error("a here-document has no delimiter")
         written = self.text[word.start : word.end]
-        mark = "".join(part.text for part in word.parts if isinstance(part, Literal))
+        delimiter = "".join(part.text for part in word.parts if isinstance(part, Literal))
         if any(not isinstance(part, Literal) for part in word.parts):
-            mark = written
+            delimiter = written
         expands = not any(isinstance(part, Literal) and part.quoted for part in word.parts)
-        heredoc = Redirection(operator, (), descriptor, mark, expands)
+        heredoc = Redirection(operator, (), descriptor, delimiter, expands)
         self.pending_heredocs.append(heredoc)
         return heredoc
 

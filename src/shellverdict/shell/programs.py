@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.state import ShellState
 from shellverdict.shell.words import GAP, Word, compile_pattern, unknown_word
 
@@ -20,19 +20,21 @@ __all__ = [
 ]
 
 
-SHELLS = names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pwsh")
+SHELLS = split_names("sh bash dash zsh ksh mksh ash fish csh tcsh rbash pwsh")
 # Commands that run their code in the current shell.
-IN_SHELL_COMMANDS = names("eval source . command builtin exec trap time coproc")
+IN_SHELL_COMMANDS = split_names("eval source . command builtin exec trap time coproc")
 # Programs that print exactly what the command they run prints.
-TRANSPARENT_WRAPPERS = SHELLS | IN_SHELL_COMMANDS | names("sudo env nice timeout nohup doas stdbuf busybox")
-WRITING_PROGRAMS = names("cp mv tee install ln")
-DELETING_PROGRAMS = names("rm rmdir unlink shred srm wipe truncate")
-UPLOAD_PROGRAMS = names(
+TRANSPARENT_WRAPPERS = (
+    SHELLS | IN_SHELL_COMMANDS | split_names("sudo env nice timeout nohup doas stdbuf busybox")
+)
+WRITING_PROGRAMS = split_names("cp mv tee install ln")
+DELETING_PROGRAMS = split_names("rm rmdir unlink shred srm wipe truncate")
+UPLOAD_PROGRAMS = split_names(
     "curl wget nc ncat netcat socat scp sftp rsync ftp http https aws gsutil gcloud az rclone mail mailx "
     "mutt sendmail gh ssh telnet openssl s3cmd"
 )
 # Programs that a file pattern in place of a command name may be meant to hide.
-SENSITIVE_PROGRAMS = names(
+SENSITIVE_PROGRAMS = split_names(
     "rm dd mkfs shred wipefs shutdown reboot poweroff halt chmod chown mv cp tee sh bash dash zsh nc curl "
     "wget python python3 perl ruby node php kill killall pkill find xargs sudo su passwd crontab systemctl "
     "cat ssh"

@@ -433,7 +433,7 @@ class ShellReader:
     def _add_effect(
         self, kind: EffectKind, target: Word = EMPTY, taints: Iterable[str] = (), *, detail: str = ""
     ) -> None:
-        traits = frozenset(str(mark) for mark in taints)
+        traits = frozenset(str(taint) for taint in taints)
         self._reading.effects.append(CommandEffect(kind, target, traits, self._current_span, detail))
 
     # Simple commands
@@ -465,11 +465,11 @@ class ShellReader:
         before = {each.name: state.variables.get(each.name) for each in node.assignments}
         for assignment in node.assignments:
             self._assign_variable(assignment, state, expansion, context)
-        given = {name: join_value(state.variables.get(name, EMPTY)) for name in before}
+        assigned = {name: join_value(state.variables.get(name, EMPTY)) for name in before}
         if isinstance(node.words[0], WordNode) and node.words[0].bare_text in DECLARATION_COMMANDS:
             self._declare_variables(node.words, argv, state, expansion, context)
         inside = replace(context, stdin=stdin)
-        printed = self._analyze_argv(argv, state, inside, env_assignments=given, redirects=redirects)
+        printed = self._analyze_argv(argv, state, inside, env_assignments=assigned, redirects=redirects)
         for name, value in before.items():  # assignments before a command end with it
             state.restore_variable(name, value)
         if argv == ("exec",):
@@ -862,8 +862,8 @@ class ShellReader:
             return UNKNOWN_STREAM
         if again > MAX_RECURSIVE_CALLS:
             return UNKNOWN_STREAM
-        given = argv[1:] if again < MAX_RECURSIVE_CALLS else tuple(unknown_word() for _ in argv[1:])
-        outer, state.arguments = state.arguments, given
+        arguments = argv[1:] if again < MAX_RECURSIVE_CALLS else tuple(unknown_word() for _ in argv[1:])
+        outer, state.arguments = state.arguments, arguments
         hidden, state.shadowed_variables = state.shadowed_variables, {}
         printed = EMPTY_STREAM
         for body in state.functions[name]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 
 __all__ = ["is_secret_name"]
 
@@ -12,8 +12,10 @@ __all__ = ["is_secret_name"]
 _SECRET_PART = re.compile(
     "PASSWORD|PASSWD|PASSPHRASE|SECRET|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY|TOKEN(?![A-Z])"
 )
-_SECRET_LAST_WORDS = names("KEY PASS PAT DSN COOKIE AUTH")
-_SECRET_NAMES = names("DATABASE_URL REDIS_URL MONGO_URI MONGO_URL MONGODB_URI MONGODB_URL PGPASS MYSQL_PWD")
+_SECRET_LAST_WORDS = split_names("KEY PASS PAT DSN COOKIE AUTH")
+_SECRET_NAMES = split_names(
+    "DATABASE_URL REDIS_URL MONGO_URI MONGO_URL MONGODB_URI MONGODB_URL PGPASS MYSQL_PWD"
+)
 
 
 def is_secret_name(name: str) -> bool:

@@ -83,9 +83,9 @@ class ShellState:
             self.initial_cwd,
         )
 
-    def create_child(self, given: Iterable[str]) -> ShellState:
-        """Return the state of a child shell, with the exported variables and those named in `given`."""
-        seen = self.exported | set(given)
+    def create_child(self, passed_variables: Iterable[str]) -> ShellState:
+        """Return the state of a child shell, with the exported and the passed variables."""
+        seen = self.exported | set(passed_variables)
         shell = ShellState(
             self.home,
             self.cwd,

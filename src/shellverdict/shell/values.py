@@ -42,9 +42,9 @@ def join_value(value: Value) -> Word:
     return Word(" ".join(value)) if isinstance(value, tuple) else value
 
 
-def script_arguments(one: InnerCommand) -> tuple[Word, ...]:
+def script_arguments(command: InnerCommand) -> tuple[Word, ...]:
     """Return the arguments of a script; those that contain `{}`, which `find` replaces, are unknown."""
-    return tuple(unknown_word() if "{}" in word else word for word in one.arguments)
+    return tuple(unknown_word() if "{}" in word else word for word in command.arguments)
 
 
 def replace_item(

@@ -93,7 +93,7 @@ class Word(str):
         """Origins of the unknown parts."""
         if GAP not in self:
             return frozenset()
-        return frozenset(mark for mark, sign in _TAINT_CHARACTERS.items() if sign in self)
+        return frozenset(taint for taint, sign in _TAINT_CHARACTERS.items() if sign in self)
 
     @property
     def without_unknown_parts(self) -> Word:
@@ -117,7 +117,7 @@ NO_VARIABLES: Mapping[str, Word] = MappingProxyType({})  # no earlier command ha
 
 def unknown_word(taints: frozenset[Taint] = frozenset()) -> Word:
     """Return a word for unknown text with the given origins."""
-    return Word(GAP + "".join(_TAINT_CHARACTERS[mark] for mark in sorted(taints)))
+    return Word(GAP + "".join(_TAINT_CHARACTERS[taint] for taint in sorted(taints)))
 
 
 def compile_pattern(word: str) -> re.Pattern[str]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from shellverdict.interactive.process_input import ProcessInput, deliverable
+from shellverdict.interactive.process_input import ProcessInput, replace_surrogates
 from shellverdict.paths import PathClassifier, PathInfo, PathKind
 from shellverdict.shell.words import MAX_TEXT_CHARS, NO_VARIABLES, Word
 from shellverdict.verdict import Finding, Severity, Verdict
@@ -207,8 +207,8 @@ class Subjects:
         if not contexts and not any(texts):
             return None
         if not contexts and commands:  # the input of the very command that the call starts
-            text = deliverable("".join(texts))
-            return ProcessInput(command="\n".join(commands), workdir=folder, text=text, closes=True)
+            text = replace_surrogates("".join(texts))
+            return ProcessInput(command="\n".join(commands), workdir=folder, text=text, closes_input=True)
         return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
 
     def judge_input(self, written: ProcessInput) -> Verdict:

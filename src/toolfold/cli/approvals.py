@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from toolfold.config import Config
 
 _MAX_CELL_CHARS = 200
+_OUTCOMES = {
+    "runs": ("green", "runs"),
+    "asked about": ("yellow", "needs approval"),
+    "refused": ("red", "refused"),
+}
 
 
 @click.group("approvals")
@@ -31,7 +36,7 @@ def command() -> None:
     """Manage what runs without approval, check a command, read the log."""
 
 
-@command.command("list")
+@command.command("list", short_help="List what runs without approval, and the deny rules.")
 @json_option
 @click.pass_obj
 def list_approvals(invocation: Invocation, as_json: bool) -> None:
@@ -62,7 +67,7 @@ def list_approvals(invocation: Invocation, as_json: bool) -> None:
         print_table("deny rules", ("commands that never run",), ((visible(entry),) for entry in denied))
 
 
-@command.command("revoke")
+@command.command("revoke", short_help="Remove allowed commands or tools.")
 @click.argument("entries", nargs=-1)
 @click.option("--all", "all_", is_flag=True, help="Remove all entries.")
 @click.pass_obj
@@ -87,10 +92,10 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
         print_line("there is nothing to remove.")
 
 
-@command.command("allow")
+@command.command("allow", short_help="Let destructive tools run without approval.")
 @click.argument("targets", nargs=-1, required=True, metavar="TOOL|SERVER[:KIND]...")
-@click.option("--project", "in_project", is_flag=True, help="Only in the current project.")
-@click.option("--client", default="", metavar="NAME", help="Only for this client of the gateway.")
+@click.option("--project", "in_project", is_flag=True, help="Allow it in the current project only.")
+@click.option("--client", default="", metavar="NAME", help="Allow it for this client of the gateway only.")
 @click.pass_obj
 def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, client: str) -> None:
     """Let tools that declare that they can destroy data run without approval.
@@ -110,7 +115,7 @@ def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, cl
     print_line(f"to undo, run: toolfold approvals revoke {escape_text(shlex.join(map(str, found)))}")
 
 
-@command.command("test")
+@command.command("test", short_help="Show whether a command would run, without running it.")
 @click.argument("line", metavar="COMMAND")
 @click.option("--cwd", help="Working directory of the command.")
 @click.option("--backend", help="Backend that would run the command. Default: as configured.")
@@ -249,8 +254,8 @@ def _preview_as_json(preview: Preview) -> dict[str, Any]:
 
 def _print_preview(preview: Preview) -> None:
     verdict = preview.subject.verdict
-    colour = {"runs": "green", "asked about": "yellow", "refused": "red"}[preview.outcome]
-    print_line(f"[{colour}]{preview.outcome}[/{colour}], decided by: {escape_text(preview.station)}")
+    colour, text = _OUTCOMES[preview.outcome]
+    print_line(f"[{colour}]{text}[/{colour}], decided by: {escape_text(preview.station)}")
     if preview.why:
         print_line(f"  {escape_text(visible(preview.why))}")
     if verdict.findings:

@@ -93,7 +93,7 @@ def set_one(invocation: Invocation, key: str, value: str, in_project: bool) -> N
     print_line(f"{escape_text(key)} is set in {escape_text(str(file))}")
 
 
-@command.command("unset")
+@command.command("unset", short_help="Remove one setting from the file.")
 @click.argument("key")
 @_project_option
 @click.pass_obj
@@ -104,7 +104,7 @@ def unset_one(invocation: Invocation, key: str, in_project: bool) -> None:
     file = _settings_file(invocation, in_project)
     was_set = unset_value(file, key, record=invocation.settings_record())
     print_line(
-        f"{escape_text(key)} {'is no longer' if was_set else 'was_set not'} set in {escape_text(str(file))}"
+        f"{escape_text(key)} {'is no longer' if was_set else 'was not'} set in {escape_text(str(file))}"
     )
 
 

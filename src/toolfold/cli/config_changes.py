@@ -24,7 +24,7 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 _yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
-@click.command("accept")
+@click.command("accept", short_help="Accept settings that a tool call changed.")
 @_yes_option
 @click.pass_obj
 def accept(invocation: Invocation, yes: bool) -> None:
@@ -37,7 +37,7 @@ def accept(invocation: Invocation, yes: bool) -> None:
             print_line(f"accepted: {escape_text(change.path)}")
 
 
-@click.command("restore")
+@click.command("restore", short_help="Undo settings changes made by a tool call.")
 @_yes_option
 @click.pass_obj
 def restore(invocation: Invocation, yes: bool) -> None:

@@ -29,7 +29,7 @@ from toolfold.sources.mcp.importing import CLIENTS
 
 if TYPE_CHECKING:
     from toolfold.config import Config
-    from toolfold.connecting import Original, Step, Steps, Way
+    from toolfold.connecting import ChangeLog, ClientFile, FileChange, GatewayAccess
     from toolfold.sources.mcp.importing import ImportCandidate
     from toolfold.sources.mcp.importing.types import ClientName
 
@@ -129,15 +129,15 @@ def command(
     The change is shown and written only after you confirm it. A backup of the file is stored next to it;
     --undo restores the file.
     """
-    from toolfold.connecting import Steps
+    from toolfold.connecting import ChangeLog
 
     options = _ConnectOptions(client, name, yes, uvx, url, token_env, move_servers)
     _validate_options(options, undo=undo, keep_changes=keep_changes)
     config = invocation.load_config()
-    steps = Steps(connections_file(config))
+    steps = ChangeLog(connections_file(config))
     chosen = file.absolute() if file else None
     if undo:
-        return _undo(config, steps, steps.last(client, chosen), options, keep_changes=keep_changes)
+        return _undo(config, steps, steps.last_change(client, chosen), options, keep_changes=keep_changes)
     return _connect(invocation, config, steps, chosen or default_file(config, client), options)
 
 
@@ -148,13 +148,13 @@ def connections_file(config: Config) -> Path:
 
 def gateway_urls(config: Config) -> list[str]:
     """Return the URLs of gateways on this machine: the configured one and those of connected programs."""
-    from toolfold.connecting import Steps, address_in
+    from toolfold.connecting import ChangeLog, find_url
     from toolfold.gateway.http_app import is_loopback
 
     host = config.gateway.host
     addresses = [f"http://{f'[{host}]' if ':' in host else host}:{config.gateway.port}/mcp"]
     with suppress(ConfigError, ValueError):  # `toolfold doctor` reports an unreadable record
-        recorded = [address_in(each.entry) for each in Steps(connections_file(config)).all()]
+        recorded = [find_url(each.entry) for each in ChangeLog(connections_file(config)).list_changes()]
         # A gateway on another machine is treated like any other server.
         addresses += [each for each in recorded if is_loopback(urlsplit(each).hostname or "")]
     return addresses
@@ -234,18 +234,20 @@ def _warn_about_missing_token(config: Config, options: _ConnectOptions) -> None:
 
 
 def _connect(
-    invocation: Invocation, config: Config, steps: Steps, file: Path, options: _ConnectOptions
+    invocation: Invocation, config: Config, steps: ChangeLog, file: Path, options: _ConnectOptions
 ) -> int:
-    from toolfold.connecting import changed, entry_of, opened, opened_again
+    from toolfold.connecting import build_content, build_entry, open_client_file, reopen_client_file
 
     _warn_about_missing_token(config, options)
     title = CLIENTS[options.client].title
     way = _build_connection(invocation, config, options)
-    original = opened(options.client, file)
+    original = open_client_file(options.client, file)
     moving = _select_servers_to_move(config, original, way, options) if options.move_servers else []
-    entry = entry_of(options.client, options.name, replace(way, passed=_required_variables(config, moving)))
+    entry = build_entry(
+        options.client, options.name, replace(way, passed_variables=_required_variables(config, moving))
+    )
     moved = tuple(each.server.name for each in moving)
-    content = changed(original, options.name, entry, dict.fromkeys(moved))
+    content = build_content(original, options.name, entry, dict.fromkeys(moved))
     if content == original.data:
         print_line(f"{title} is already connected to Toolfold: {escape_text(str(file))}")
         return 0
@@ -256,10 +258,10 @@ def _connect(
     if not confirm(_confirmation_question(moving, file), options.yes):
         print_line("nothing was changed.")
         return EXIT_FAILED
-    original = opened_again(original)
-    content = changed(original, options.name, entry, dict.fromkeys(moved))
+    original = reopen_client_file(original)
+    content = build_content(original, options.name, entry, dict.fromkeys(moved))
     _import_servers(invocation, moving)
-    step = steps.take(
+    step = steps.apply(
         original,
         content,
         name=options.name,
@@ -272,16 +274,16 @@ def _connect(
     return 0
 
 
-def _build_connection(invocation: Invocation, config: Config, options: _ConnectOptions) -> Way:
-    from toolfold.connecting import Way, command_of, here, with_path
+def _build_connection(invocation: Invocation, config: Config, options: _ConnectOptions) -> GatewayAccess:
+    from toolfold.connecting import GatewayAccess, add_gateway_path, current_program, gateway_command
 
     if options.url:
-        return Way(url=with_path(options.url), token_variable=options.token_variable)
-    words = command_of(here(config.environment), with_uvx=options.uvx)
+        return GatewayAccess(url=add_gateway_path(options.url), token_variable=options.token_variable)
+    words = gateway_command(current_program(config.environment), with_uvx=options.uvx)
     if invocation.project is not None:
         serve = len(words) - 2
         words = (*words[:serve], "--project", str(invocation.project.absolute()), *words[serve:])
-    return Way(words, _environment_to_pass(config))
+    return GatewayAccess(words, _environment_to_pass(config))
 
 
 def _environment_to_pass(config: Config) -> dict[str, str]:
@@ -303,12 +305,12 @@ def _environment_to_pass(config: Config) -> dict[str, str]:
 
 
 def _select_servers_to_move(
-    config: Config, original: Original, way: Way, options: _ConnectOptions
+    config: Config, original: ClientFile, way: GatewayAccess, options: _ConnectOptions
 ) -> list[ImportCandidate]:
     """Return the program's own servers, without the gateway and those that Toolfold cannot use."""
     from toolfold.sources.mcp.importing import build_candidates, is_gateway
 
-    answer = original.answer(home_directory(config))
+    answer = original.import_servers(home_directory(config))
     for unusable in answer.rejected:
         print_note(
             f"{escape_text(visible(unusable.name))} is not moved: {escape_text(visible(unusable.reason))}"
@@ -328,13 +330,13 @@ def _select_servers_to_move(
 
 def _required_variables(config: Config, moving: Sequence[ImportCandidate]) -> tuple[str, ...]:
     from toolfold.config.servers import parse_server_settings
-    from toolfold.connecting import needed_by
+    from toolfold.connecting import list_required_variables
 
     servers = [
         *config.mcp.servers.values(),
         *(parse_server_settings(each.server.settings) for each in moving),
     ]
-    return needed_by(each for each in servers if each.enabled)
+    return list_required_variables(each for each in servers if each.enabled)
 
 
 def _candidate_remarks(candidate: ImportCandidate) -> Sequence[str]:
@@ -378,7 +380,7 @@ def _import_servers(invocation: Invocation, moving: Sequence[ImportCandidate]) -
     print_line(f"{format_count(len(new), 'server')} written to {escape_text(str(file))}")
 
 
-def _print_file_notes(original: Original) -> None:
+def _print_file_notes(original: ClientFile) -> None:
     title = CLIENTS[original.client].title
     if original.file != original.target:
         print_note(
@@ -389,7 +391,7 @@ def _print_file_notes(original: Original) -> None:
         print_warning(f"{title} does not seem to be installed: {original.file.parent} does not exist")
 
 
-def _print_result(step: Step, options: _ConnectOptions) -> None:
+def _print_result(step: FileChange, options: _ConnectOptions) -> None:
     title = CLIENTS[options.client].title
     print_line(f"{title} is connected to Toolfold: {escape_text(step.file)}")
     if step.backup:
@@ -404,7 +406,7 @@ def _print_result(step: Step, options: _ConnectOptions) -> None:
     )
 
 
-def _print_remaining_servers(original: Original, moved: Sequence[str], options: _ConnectOptions) -> None:
+def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options: _ConnectOptions) -> None:
     """Print which servers the program still starts itself, in addition to the gateway."""
     remaining = [name for name in original.servers if name != options.name and name not in moved]
     if remaining:
@@ -424,19 +426,23 @@ def _print_remaining_servers(original: Original, moved: Sequence[str], options: 
 
 
 def _undo(
-    config: Config, steps: Steps, step: Step | None, options: _ConnectOptions, *, keep_changes: bool
+    config: Config, steps: ChangeLog, step: FileChange | None, options: _ConnectOptions, *, keep_changes: bool
 ) -> int:
-    from toolfold.connecting import ChangedSince
+    from toolfold.connecting import FileChangedSinceError
 
     title = CLIENTS[options.client].title
     if step is None:
         print_line(f"nothing to undo: {title} was not connected with `toolfold connect`.")
         return 0
     try:
-        now, content = steps.without(step) if keep_changes else steps.undone(step)
-    except ChangedSince as error:
+        now, content = steps.plan_removal(step) if keep_changes else steps.plan_undo(step)
+    except FileChangedSinceError as error:
         _print_difference(
-            config, error.original, error.left, error.original.text, ("as Toolfold wrote it", "as it is now")
+            config,
+            error.client_file,
+            error.expected_text,
+            error.client_file.text,
+            ("as Toolfold wrote it", "as it is now"),
         )
         raise
     if content == now.data:
@@ -451,14 +457,14 @@ def _undo(
         print_line("nothing was changed.")
         return EXIT_FAILED
     if keep_changes:
-        now, content = steps.without(step, before=now)
+        now, content = steps.plan_removal(step, before=now)
     steps.undo(step, now, content)
     became = "is deleted" if content is None else "is restored"
     _print_undo_result(config, step, f"no longer contains {step.name}" if keep_changes else became)
     return 0
 
 
-def _print_undo_result(config: Config, step: Step, became: str) -> None:
+def _print_undo_result(config: Config, step: FileChange, became: str) -> None:
     print_line(f"{escape_text(step.file)} {escape_text(became)}.")
     if step.backup and Path(step.backup).exists():
         print_line(f"  the backup is kept: {escape_text(step.backup)}")
@@ -470,17 +476,17 @@ def _print_undo_result(config: Config, step: Step, became: str) -> None:
 
 
 def _print_difference(
-    config: Config, original: Original, before: str, after: str, titles: tuple[str, str] | None = None
+    config: Config, original: ClientFile, before: str, after: str, titles: tuple[str, str] | None = None
 ) -> None:
     """Print a unified diff of the file with secrets redacted."""
-    from toolfold.connecting import difference
+    from toolfold.connecting import unified_diff
     from toolfold.redaction import Redaction
 
     file = str(original.file)
     titles = titles or ("nothing" if original.data is None else file, file)
-    lines = list(difference(before, after, titles=titles))
+    lines = list(unified_diff(before, after, titles=titles))
     if any(len(line) > _MAX_LINE_CHARS for line in lines):
-        lines = list(difference(_indent_json(before), _indent_json(after), titles=titles))
+        lines = list(unified_diff(_indent_json(before), _indent_json(after), titles=titles))
     secrets = {word for text in (before, after) for word in _find_secrets(original, text)}
     redact = Redaction([*config.secret_values(), *secrets], longest=10 * _MAX_LINE_CHARS)
     for line in lines:
@@ -497,7 +503,7 @@ def _indent_json(text: str) -> str:
         return text
 
 
-def _find_secrets(original: Original, text: str) -> Iterator[str]:
+def _find_secrets(original: ClientFile, text: str) -> Iterator[str]:
     """Yield the secrets that appear as plain text in the server entries of the file's text."""
     try:
         entries = replace(original, data=text.encode()).servers.values()

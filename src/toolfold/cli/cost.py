@@ -149,18 +149,20 @@ def _compare_costs(
     runtime: Runtime, tools: Sequence[Tool], prices: Sequence[Prices], spec: ConversationSpec
 ) -> CostComparison:
     from toolfold.registry import Snapshot
-    from toolfold.turn import Answers, Bridge
+    from toolfold.turn import Bridge, BridgeAnswers
     from toolfold.turn.cost import STRATEGIES, sizes_of
-    from toolfold.turn.pricing import bill
+    from toolfold.turn.pricing import compute_bill
     from toolfold.turn.tokens import TokenCounter
 
     counter, settings = TokenCounter(), runtime.config.tools
-    bridge = Bridge(Answers(runtime.retriever, settings))
+    bridge = Bridge(BridgeAnswers(runtime.retriever, settings))
     sizes = sizes_of(tools, counter, settings, bridge=bridge.tools)
     ranking = MessageMeasurer(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
     dialogue, origin = _build_conversation(spec, tools, ranking)
     requests = {name: strategy(dialogue, sizes) for name, strategy in STRATEGIES.items()}
-    bills = {each.name: {name: bill(sent, each) for name, sent in requests.items()} for each in prices}
+    bills = {
+        each.name: {name: compute_bill(sent, each) for name, sent in requests.items()} for each in prices
+    }
     return CostComparison(sizes, dialogue, bills, prices, origin)
 
 
@@ -329,13 +331,13 @@ def _print_model_costs(prices: Prices, bills: Mapping[str, Bill]) -> None:
 
 def _print_best_tool_count(prices: Prices, comparison: CostComparison) -> None:
     from toolfold.turn.cost import STRATEGIES, best_placement, best_shown
-    from toolfold.turn.pricing import bill
+    from toolfold.turn.pricing import compute_bill
 
     dialogue, sizes = comparison.dialogue, comparison.sizes
     placement = best_placement(prices, dialogue, sizes)
     count = best_shown(prices, placement, dialogue, sizes)
     if count < sizes.shown:
-        less = bill(STRATEGIES[placement](dialogue, replace(sizes, shown=count)), prices)
+        less = compute_bill(STRATEGIES[placement](dialogue, replace(sizes, shown=count)), prices)
         print_line(
             f"{placement} would be cheapest with {format_count(count, 'tool')} per message"
             f" instead of {sizes.shown}: {less.dollars:.4f} dollars, {format_count(less.calls, 'call')}."

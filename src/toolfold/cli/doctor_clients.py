@@ -19,7 +19,7 @@ from toolfold.sources.mcp.importing import CLIENTS
 if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.config.servers import McpServerSettings
-    from toolfold.connecting import Step
+    from toolfold.connecting import FileChange
 
 CONNECT_TIMEOUT_S = 2.0
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -28,10 +28,12 @@ _IGNORED_ARGUMENTS = frozenset({"-y", "--yes"})  # they do not change which serv
 
 def check_clients(config: Config) -> Iterator[DoctorFinding]:
     """Report each connected program, whether the connection still works, and its duplicate servers."""
-    from toolfold.connecting import Steps
+    from toolfold.connecting import ChangeLog
 
     try:
-        steps = {(each.client, each.file): each for each in Steps(connections_file(config)).all()}
+        steps = {
+            (each.client, each.file): each for each in ChangeLog(connections_file(config)).list_changes()
+        }
     except ConfigError as error:
         yield DoctorFinding("fail", "clients", str(error))
         return
@@ -45,19 +47,19 @@ def check_clients(config: Config) -> Iterator[DoctorFinding]:
         yield from _check_client_duplicates(config, step)
 
 
-def _check_client(config: Config, step: Step) -> DoctorFinding:
-    from toolfold.connecting import address_in, opened
+def _check_client(config: Config, step: FileChange) -> DoctorFinding:
+    from toolfold.connecting import find_url, open_client_file
 
     title, again = CLIENTS[step.client].title, f"toolfold connect {step.client}"
     try:
-        entry = opened(step.client, Path(step.file)).servers.get(step.name)
+        entry = open_client_file(step.client, Path(step.file)).servers.get(step.name)
     except ConfigError as error:
         return DoctorFinding("fail", "clients", f"{title}: {error}")
     if not isinstance(entry, dict):
         return DoctorFinding(
             "warn", "clients", f"the entry {step.name!r} of {title} is missing from {step.file}", again
         )
-    url = address_in(entry)
+    url = find_url(entry)
     if url and not is_listening(url):
         what = f"{title} connects to {url}, but nothing is listening there"
         return DoctorFinding("fail", "clients", what, _start_advice(url))
@@ -67,7 +69,7 @@ def _check_client(config: Config, step: Step) -> DoctorFinding:
     return DoctorFinding("ok", "clients", f"{title} is connected ({step.file})")
 
 
-def _check_client_duplicates(config: Config, step: Step) -> Iterator[DoctorFinding]:
+def _check_client_duplicates(config: Config, step: FileChange) -> Iterator[DoctorFinding]:
     """Report servers that a connected program uses both directly and through the gateway."""
     from toolfold.config.servers import parse_server_settings
     from toolfold.sources.mcp.importing import ClientConfigFile, read_client_file

@@ -61,7 +61,7 @@ def command() -> None:
     """List the backends that can run commands, test one, open a shell in one."""
 
 
-@command.command("list")
+@command.command("list", short_help="List the backends and whether they can be used.")
 @json_option
 @click.pass_obj
 def list_backends(invocation: Invocation, as_json: bool) -> None:
@@ -98,7 +98,7 @@ def test(ctx: click.Context, backend: str | None, as_json: bool) -> int:
     return 0 if passed else EXIT_FAILED
 
 
-@command.command("shell")
+@command.command("shell", short_help="Open an interactive shell in a backend.")
 @click.argument("backend", required=False)
 @click.pass_context
 def shell(ctx: click.Context, backend: str | None) -> int:

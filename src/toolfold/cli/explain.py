@@ -174,19 +174,21 @@ def _register_tools(runtime: Runtime, tools: Sequence[Tool]) -> None:
 
 def _build_report(runtime: Runtime, messages: Sequence[Json], model: str) -> dict[str, Any]:
     """Assemble the tools for the conversation as a session does, and explain the result."""
-    from toolfold.turn import Conversation, definitions
+    from toolfold.turn import Conversation, render_definitions
     from toolfold.turn.tokens import TokenCounter
 
     session = runtime.session()
     whole = session.assemble()  # warms the caches, so that they do not count in this message's time
-    message = next(reversed(Conversation.of(messages).said), "")
+    message = next(reversed(Conversation.from_messages(messages).user_texts), "")
     legs = _LegResults(runtime, whole, message)
     started = time.perf_counter()
     turn = session.assemble(messages)
     sent = turn.definitions()
     spent = (time.perf_counter() - started) * 1000
     counter = TokenCounter()
-    tokens = {each["function"]["name"]: counter.definition(each) for each in definitions(whole.offered)}
+    tokens = {
+        each["function"]["name"]: counter.definition(each) for each in render_definitions(whole.offered)
+    }
     reasons = _VisibilityReasons(runtime, turn)
     tools = [legs.explain_tool(tool, tokens[tool.name], reasons) for tool in whole.offered]
     selection = turn.selection
@@ -308,9 +310,10 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
     tools = report["tools"] if show_all else report["tools"][:MAX_TOOLS_SHOWN]
     print_table(
         "",
-        ("in", "tool", "#kw", "#sem", "#fused", "#score", "#tokens", "why"),
+        ("sent", "tool", "#kw", "#sem", "#fused", "#score", "#tokens", "why"),
         (_table_row(each) for each in tools),
     )
+    print_line("kw, sem, fused: rank in keyword search, semantic search and both combined.")
     if left := len(report["tools"]) - len(tools):
         print_line(f"{left:,} more tools are not shown; use --all to show every tool.")
     others = set(report["selected"]) - {each["name"] for each in report["tools"]}

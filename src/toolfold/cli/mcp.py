@@ -128,7 +128,7 @@ def list_servers(invocation: Invocation, as_json: bool) -> None:
             (
                 row["name"],
                 summarize_server(dump_settings(config.mcp.servers[row["name"]]), short=True),
-                "on" if row["enabled"] else "off",
+                "enabled" if row["enabled"] else "disabled",
                 row["trust"],
                 "?" if row["tools"] is None else str(row["tools"]),
                 str(row["held"] or ""),

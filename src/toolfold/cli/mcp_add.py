@@ -98,7 +98,7 @@ def _find_word(args: Sequence[str], with_values: set[str], number: int) -> int |
     "--pass-env",
     multiple=True,
     metavar="NAME",
-    help="Pass your environment variable to the server. Repeatable.",
+    help="Pass this variable from your environment to the server. Repeatable.",
 )
 @click.option(
     "--header",

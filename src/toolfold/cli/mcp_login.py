@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 def login(invocation: Invocation, name: str, no_browser: bool, seconds: float) -> None:
     """Log in to a server with your browser.
 
-    Without a browser on this machine, open the printed URL on another one and paste the URL of the page where
-    that browser ends. It begins with http://127.0.0.1 and does not load there.
+    If this machine has no browser, open the printed URL on another machine, log in, and paste the final URL
+    from that browser's address bar. It begins with http://127.0.0.1, and its page does not load.
     """
     from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.oauth import find_browser, log_in
@@ -76,10 +76,7 @@ def logout(invocation: Invocation, name: str) -> None:
     )
     if not was_logged_in and server is None:
         raise unknown_server_error(name, config.mcp.servers)
-    print_line(
-        f"{'logged out of' if was_logged_in else 'there was_logged_in no stored login for'}"
-        f" {escape_text(name)}"
-    )
+    print_line(f"{'logged out of' if was_logged_in else 'there was no stored login for'} {escape_text(name)}")
 
 
 def login_directory(config: Config) -> Path:

@@ -16,7 +16,7 @@ _NO_GATEWAY = (
 )
 
 
-@click.command("status")
+@click.command("status", short_help="Show the running gateways, their servers and clients.")
 @json_option
 @click.pass_obj
 def status(invocation: Invocation, as_json: bool) -> None:

@@ -20,7 +20,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
         ctx.invoke(list_plugins, as_json=as_json)
 
 
-@command.command("list")
+@command.command("list", short_help="List the plugins, their state and their errors.")
 @json_option
 @click.pass_obj
 def list_plugins(invocation: Invocation, as_json: bool = False) -> None:
@@ -60,7 +60,7 @@ def list_plugins(invocation: Invocation, as_json: bool = False) -> None:
             )
 
 
-@command.command("trust")
+@command.command("trust", short_help="Trust the plugins and settings of a project.")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path), required=False)
 @click.pass_obj
 def trust_directory(invocation: Invocation, directory: Path | None) -> None:
@@ -81,7 +81,7 @@ def trust_directory(invocation: Invocation, directory: Path | None) -> None:
         print_line(f"  {escape_text(str(path.relative_to(chosen)))}")
 
 
-@command.command("untrust")
+@command.command("untrust", short_help="Stop trusting a project.")
 @click.argument("directory", type=click.Path(path_type=Path), required=False)
 @click.pass_obj
 def untrust_directory(invocation: Invocation, directory: Path | None) -> None:
@@ -91,9 +91,7 @@ def untrust_directory(invocation: Invocation, directory: Path | None) -> None:
     paths = invocation.paths()
     chosen = directory or paths.project_dir
     was_trusted = untrust_project(chosen, paths)
-    print_line(
-        f"{'no longer trusted' if was_trusted else 'was_trusted not trusted'}: {escape_text(str(chosen))}"
-    )
+    print_line(f"{'no longer trusted' if was_trusted else 'was not trusted'}: {escape_text(str(chosen))}")
 
 
 def _plugin_files(project: Path) -> list[Path]:

@@ -70,7 +70,7 @@ def list_tools(
         )
 
 
-@command.command("show")
+@command.command("show", short_help="Show one tool: description, schema and token count.")
 @click.argument("name")
 @json_option
 @click.pass_obj

@@ -1,9 +1,9 @@
-"""Every setting, typed, and the only reader of configuration files and environment variables.
+"""All settings, typed, and the only code that reads configuration files and environment variables.
 
-`settings` is the typed tree, `describe` names what is in it, `document` reads YAML, `check` turns what
-was written into settings, `load` lays the files, the environment and the arguments over one another,
-`trust` remembers which project folders may grant themselves something, `edit` changes a file.
-Knows nothing of tools or sessions: it is read once at the start and handed on.
+`settings` defines the settings, `describe` names them, `document` reads YAML, `check` validates values and
+builds settings from them, `load` merges the files, the environment and the arguments, `trust` stores which
+project directories may grant themselves permissions, `edit` changes a file. Knows nothing of tools or
+sessions: the configuration is loaded once at the start and passed on.
 """
 
 from toolfold.config.describe import Setting, build_json_schema, describe_settings, get_value

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from toolfold.config.kinds import USER_ONLY, Integer, Number, Section, Text
+from toolfold.config.field_types import USER_ONLY, Integer, Number, Section, Text
 
 
 class ProviderSettings(Section):

@@ -15,12 +15,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator
 
-from toolfold.config.kinds import check_text
+from toolfold.config.field_types import check_text
 
 __all__ = ["DECLARED_EFFECTS", "AllowedTool", "AllowedToolEntry"]
 
 DECLARED_EFFECTS = ("destructive",)
-"""The declared effects that need approval, and so can be allowed; the first one is the default."""
+"""Declared effects that need approval, and so can be allowed; the first one is the default."""
 MAX_ENTRY_CHARS = 5_000
 _ENTRY = re.compile(
     r"(?P<target>tool|server):(?P<name>[^\s:]{1,256})(?::(?P<effect>[^\s:]*))?"
@@ -31,23 +31,23 @@ _FORM = "tool:NAME or server:NAME, then optionally :destructive, client=NAME and
 
 @dataclass(frozen=True, slots=True)
 class AllowedTool:
-    """One entry: whose declared effect is allowed, and where."""
+    """One entry: the tool or server whose declared effect is allowed, and its scope."""
 
     target: str
     """`tool` or `server`."""
     name: str
     effect: str = DECLARED_EFFECTS[0]
     client: str = ""
-    """The only gateway client it counts for; empty for everybody."""
+    """The only gateway client to which the entry applies; empty for all."""
     project: str = ""
-    """The only project it counts in; empty for everywhere."""
+    """The only project in which the entry applies; empty for all."""
 
     @classmethod
     def parse(cls, entry: str) -> AllowedTool:
-        """Read an entry. Raises ValueError."""
+        """Parse an entry. Raises ValueError."""
         found = _ENTRY.fullmatch(entry.strip()) if len(entry) <= MAX_ENTRY_CHARS else None
         if found is None:
-            raise ValueError(f"not an allowed tool: write {_FORM}")
+            raise ValueError(f"not a valid entry: write {_FORM}")
         effect = DECLARED_EFFECTS[0] if found["effect"] is None else found["effect"]
         if effect not in DECLARED_EFFECTS:
             raise ValueError(f"unknown effect {effect!r}: known are {', '.join(DECLARED_EFFECTS)}")
@@ -59,7 +59,7 @@ class AllowedTool:
         return f"{self.target}:{self.name}:{self.effect}{client}{project}"
 
     def is_in_scope(self, client: str, project: Path) -> bool:
-        """Whether it counts for this client in this project."""
+        """Return True if the entry applies to this client in this project."""
         if self.client and self.client != client:
             return False
         return not self.project or Path(self.project).resolve() == project.resolve()

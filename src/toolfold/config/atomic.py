@@ -1,4 +1,4 @@
-"""Replacing a file's content all at once, one process after the other; folders that are private.
+"""Atomic file replacement under a lock, and private directories.
 
 Knows nothing of what the content means.
 """
@@ -18,36 +18,36 @@ LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.005
 
 
-def make_private_directory(folder: Path) -> None:
-    """Make a folder, and the missing ones above it, that only their owner can list."""
-    for each in reversed((folder, *folder.parents)):
+def make_private_directory(directory: Path) -> None:
+    """Create a directory and its missing parents, all readable by their owner only."""
+    for each in reversed((directory, *directory.parents)):
         if not each.is_dir():
             each.mkdir(exist_ok=True, mode=0o700)
 
 
 @contextlib.contextmanager
-def lock_directory(folder: Path) -> Iterator[None]:
-    """Wait for every other writer in the folder. The folder itself is the lock: nothing is left behind.
+def lock_directory(directory: Path) -> Iterator[None]:
+    """Hold an exclusive lock on the directory. No lock file is created: the directory itself is locked.
 
-    Raises ConfigError where another process keeps the lock for longer than LOCK_TIMEOUT_S.
+    Raises ConfigError if another process keeps the lock for longer than LOCK_TIMEOUT_S.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
+        directory.mkdir(parents=True, exist_ok=True)
+        handle = os.open(directory, os.O_RDONLY)
     except OSError as error:
-        raise ConfigError(f"the folder cannot be used: {error.strerror}", file=str(folder)) from None
+        raise ConfigError(f"the directory cannot be used: {error.strerror}", file=str(directory)) from None
     try:
-        _acquire_lock(handle, folder)
+        _acquire_lock(handle, directory)
         yield
     finally:
         os.close(handle)
 
 
-def _acquire_lock(handle: int, folder: Path) -> None:
-    """Lock the folder. Raises ConfigError where that takes longer than LOCK_TIMEOUT_S."""
+def _acquire_lock(handle: int, directory: Path) -> None:
+    """Lock the directory. Raises ConfigError if that takes longer than LOCK_TIMEOUT_S."""
     try:
         import fcntl
-    except ImportError:  # no such lock on this platform; a replacement is still all or nothing
+    except ImportError:  # not available on this platform; replacing a file is atomic anyway
         return
     end = time.monotonic() + LOCK_TIMEOUT_S
     while True:
@@ -55,34 +55,36 @@ def _acquire_lock(handle: int, folder: Path) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() >= end:
-                problem = f"another process has kept the folder locked for {LOCK_TIMEOUT_S:g} s"
-                raise ConfigError(problem, file=str(folder), hint="end it, then try again") from None
+                problem = f"another process has locked the directory for {LOCK_TIMEOUT_S:g} s"
+                raise ConfigError(
+                    problem, file=str(directory), hint="end that process, then try again"
+                ) from None
             time.sleep(_LOCK_POLL_S)
-        except OSError:  # some network file systems cannot lock a folder; that is no reason to refuse
+        except OSError:  # some network file systems cannot lock a directory; go on without a lock
             return
         else:
             return
 
 
 def replace_file(file: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write beside the file, then take its place. Keeps the mode and the owner the file had."""
-    beside = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
+    """Write a temporary file and rename it over the file. Keeps the file's mode and owner."""
+    temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
-        # Never more than the file will have: between these lines others could read it.
+        # Not more permissive than the final mode: others could read the file before it is set.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        handle = os.open(beside, flags, mode or _file_mode(file) or 0o666)
+        handle = os.open(temporary, flags, mode or _file_mode(file) or 0o666)
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()
             _copy_owner_and_mode(file, stream.fileno(), mode)
             os.fsync(stream.fileno())
-        beside.replace(file)
+        temporary.replace(file)
         _sync_directory(file.parent)
     except OSError as error:
         raise ConfigError(f"the file cannot be written: {error.strerror}", file=str(file)) from None
     finally:
-        with contextlib.suppress(OSError):  # it may never have been there: a name can be too long
-            beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it was not created if the name is too long
+            temporary.unlink(missing_ok=True)
 
 
 def _file_mode(file: Path) -> int | None:
@@ -100,9 +102,9 @@ def _copy_owner_and_mode(file: Path, handle: int, mode: int | None) -> None:
         os.fchmod(handle, mode or before.st_mode & 0o7777)
 
 
-def _sync_directory(folder: Path) -> None:
-    """A rename is only safe from a power cut once its folder is."""
-    handle = os.open(folder, os.O_RDONLY)
+def _sync_directory(directory: Path) -> None:
+    """Flush the directory to disk: only then does a rename survive a power failure."""
+    handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

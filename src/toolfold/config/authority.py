@@ -1,6 +1,6 @@
-"""Who may change what Toolfold allows: the user, and no process that a tool call has started.
+"""Restricts changes of Toolfold's settings to the user: processes of tool calls are refused.
 
-Every function that writes a file of settings asks here first, so that Python code in a tool call is refused
+Every function that writes a settings file calls this first, so that Python code in a tool call is refused
 like a command of the command line.
 """
 
@@ -11,6 +11,6 @@ from toolfold.provenance import find_tool_call
 
 
 def require_user(action: str) -> None:
-    """Raise StartedByTool where a tool call has started this process. `action` names what is refused."""
+    """Raise StartedByTool if a tool call has started this process. `action` names what is refused."""
     if why := find_tool_call():
         raise StartedByTool(action, why)

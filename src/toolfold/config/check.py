@@ -1,7 +1,7 @@
-"""From what people wrote to settings that can be used, or to errors they can act on.
+"""Validates written values and builds settings from them, or errors that a person can act on.
 
-Expands short forms, clamps numbers, explains what is wrong. Knows nothing of files, variables and
-trust: it is given one tree of values that know their places.
+Expands short forms, clamps numbers and explains errors. Knows nothing of files, variables and trust: it gets
+one tree of values with their source locations.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from toolfold.config.describe import (
     unknown_setting_error,
 )
 from toolfold.config.document import Node, SourceLocation, node_from_value, parse_value
-from toolfold.config.kinds import Section
+from toolfold.config.field_types import Section
 from toolfold.config.settings import BUILTIN_MODELS, Settings, expand_tool_search
 from toolfold.errors import ConfigError, nearest, shorten
 
@@ -42,7 +42,7 @@ _EMBED_MODEL = ("tools", "rag_embed_model")
 
 
 def build_settings(tree: Node) -> tuple[Settings, list[str]]:
-    """The settings a tree stands for, and what a person should know about them."""
+    """Return the settings of a tree, and warnings for the user. Raises ConfigError."""
     warnings: list[str] = []
     tree = transform_settings(tree, lambda node, field, path: _clamp_number(node, field, path, warnings))
     try:
@@ -58,7 +58,7 @@ def build_settings(tree: Node) -> tuple[Settings, list[str]]:
 def transform_settings(
     node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
 ) -> Node:
-    """The tree with every known setting passed through `change`, which may drop it with None."""
+    """Return the tree with `change` applied to every known setting; None from it removes the setting."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}
@@ -85,67 +85,67 @@ def _transform_node(node: Node, change: Transform, field: FieldInfo, path: KeyPa
     return revised
 
 
-def expand_shorthands(tree: Node, *, folder: Path, home: Path) -> Node:
-    """Short forms in full, so that layers merge: relative paths are relative to `folder`."""
-    return transform_settings(tree, lambda node, field, _: _expand_node(node, field, folder, home))
+def expand_shorthands(tree: Node, *, directory: Path, home: Path) -> Node:
+    """Expand short forms so that layers can be merged. Relative paths are relative to `directory`."""
+    return transform_settings(tree, lambda node, field, _: _expand_node(node, field, directory, home))
 
 
-def _expand_node(node: Node, field: FieldInfo, folder: Path, home: Path) -> Node:
+def _expand_node(node: Node, field: FieldInfo, directory: Path, home: Path) -> Node:
     found = base_type(field)
     if section_type(field) or found is dict:
         return _empty_if_null(expand_section(node, field))
     if found is Path:
-        return Node(_make_absolute(node.value, folder, home), node.location)
+        return Node(_make_absolute(node.value, directory, home), node.location)
     if found is tuple and node.value is None and not is_nullable(field):
         return Node([], node.location)
     if found is tuple and isinstance(node.value, list) and item_type(field) is Path:
-        return Node([_make_absolute(each, folder, home) for each in node.value], node.location)
+        return Node([_make_absolute(each, directory, home) for each in node.value], node.location)
     return node
 
 
 def expand_section(node: Node, field: FieldInfo) -> Node:
-    """A section written as one word, as the map it stands for."""
+    """Return a section that was written as one word as the mapping that it stands for."""
     if field is not find_field(_SEARCH_LIMIT[:2]) or isinstance(node.value, dict):
         return node
     return node_from_value(expand_tool_search(node.value), node.location)
 
 
 def _empty_if_null(node: Node) -> Node:
-    """A section with nothing below its name holds nothing; it is not an error."""
+    """Treat a section with nothing below its name as empty rather than as an error."""
     return Node({}, node.location) if node.value is None else node
 
 
-def _make_absolute(value: Any, folder: Path, home: Path) -> Any:
+def _make_absolute(value: Any, directory: Path, home: Path) -> Any:
     if not isinstance(value, str):
         return value
     if value == "~" or value.startswith("~/"):
         return str(home / value[2:])
-    return str(folder / value)
+    return str(directory / value)
 
 
 def _clamp_number(node: Node, field: FieldInfo, path: KeyPath, warnings: list[str]) -> Node:
     limits, value = number_bounds(field), node.value
-    # Only here: the tools block keeps the field's established shape, which forgives.
+    # Only in the tools section, whose established behaviour is to clamp numbers.
     if path[0] != "tools" or limits is None or not is_number(value):
         return node
     used = min(max(int(value) if base_type(field) is int else value, limits[0]), limits[1])
     if used != value:
         within = limits[0] <= value <= limits[1]
         why = f"it must be {describe_type(field) if within else f'from {limits[0]} to {limits[1]}'}"
-        said = f"{'.'.join(path)} is {_format_number(value)}, but {why}: {used} is used instead"
-        warnings.append(format_with_location(said, node.location))
+        message = f"{'.'.join(path)} is {_format_number(value)}, but {why}: {used} is used instead"
+        warnings.append(format_with_location(message, node.location))
     return Node(used, node.location)
 
 
 def is_number(value: Any) -> bool:
-    """Neither true nor infinity is one, whatever Python thinks."""
+    """Return True for finite numbers. Booleans and infinity do not count."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _format_number(value: float) -> str:
-    """Python refuses to print integers of more than 4300 digits."""
+    """Format a number. Python refuses to print integers of more than 4300 digits."""
     return str(value) if abs(value) < 10**30 else "a very large number"
 
 
@@ -155,40 +155,42 @@ def _search_limit_warnings(settings: Settings, tree: Node) -> list[str]:
     wanted = node.value if node else type(search).model_fields["search_default_limit"].default
     if wanted == search.search_default_limit:
         return []
-    said = f"{'.'.join(_SEARCH_LIMIT)} is {wanted}, more than max_search_limit"
-    place = tree.location_of(_SEARCH_LIMIT)
-    return [format_with_location(f"{said}; {search.search_default_limit} is used instead", place)]
+    message = f"{'.'.join(_SEARCH_LIMIT)} is {wanted}, more than max_search_limit"
+    location = tree.location_of(_SEARCH_LIMIT)
+    return [format_with_location(f"{message}; {search.search_default_limit} is used instead", location)]
 
 
 def _model_name_warnings(settings: Settings, tree: Node) -> list[str]:
-    """Any name may be a model of a service: a slip is no error here, and one later, when tools are sought."""
+    """Warn if the embedding model looks like a misspelled built-in one. Any name may be a service's model."""
     name = settings.tools.rag_embed_model
     near = nearest(name, BUILTIN_MODELS, count=1)
     if name in BUILTIN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
         return []
-    said = f"{'.'.join(_EMBED_MODEL)} is {shorten(repr(name), 60)}, taken for a service's model"
-    return [format_with_location(f"{said}; did you mean {near[0]}?", tree.location_of(_EMBED_MODEL))]
+    message = f"{'.'.join(_EMBED_MODEL)} is {shorten(repr(name), 60)}, used as the name of a service's model"
+    return [format_with_location(f"{message}; did you mean {near[0]}?", tree.location_of(_EMBED_MODEL))]
 
 
-def format_with_location(text: str, place: SourceLocation) -> str:
-    """A sentence with the place it speaks of, in the form errors have."""
-    return str(ConfigError(text, file=place.file, line=place.line))
+def format_with_location(text: str, location: SourceLocation) -> str:
+    """Format a message with its source location, as errors are formatted."""
+    return str(ConfigError(text, file=location.file, line=location.line))
 
 
 def _explain_error(error: ErrorDetails, tree: Node) -> ConfigError:
-    """One thing pydantic refused, said in our words."""
+    """Convert one validation error of pydantic to a ConfigError."""
     loc = error["loc"]
-    place = tree.location_of(loc)
+    location = tree.location_of(loc)
     names = tuple(str(each) for each in loc if not isinstance(each, int))
     if error["type"] == "extra_forbidden":
-        return unknown_setting_error(names, list_names(names[:-1]), file=place.file, line=place.line)
+        return unknown_setting_error(names, list_names(names[:-1]), file=location.file, line=location.line)
     if not names:
-        return ConfigError("the name of a setting is not text", file=place.file)
+        return ConfigError("the name of a setting must be text", file=location.file)
     if names[-1] == "[key]":
-        return _invalid_name_error(names[:-1], place)
-    if error["type"] == "value_error" and isinstance(error["input"], dict):  # the block as a whole
+        return _invalid_name_error(names[:-1], location)
+    if error["type"] == "value_error" and isinstance(
+        error["input"], dict
+    ):  # raised by the validator of a whole section
         problem = f"{'.'.join(names)}: {error['ctx']['error']}"
-        return ConfigError(problem, key=".".join(names), file=place.file, line=place.line)
+        return ConfigError(problem, key=".".join(names), file=location.file, line=location.line)
     field = find_field(names)
     wanted = describe_type(field) if field else "something else"
     if field and isinstance(loc[-1], int):
@@ -197,24 +199,24 @@ def _explain_error(error: ErrorDetails, tree: Node) -> ConfigError:
     given = str(len(error["input"])) if error["type"] == "too_long" else _format_value(error["input"])
     problem = f"{key} must be {wanted}, not {given}"
     hint = _suggest_fix(field, error["input"]) if field else ""
-    return ConfigError(problem, key=".".join(names), file=place.file, line=place.line, hint=hint)
+    return ConfigError(problem, key=".".join(names), file=location.file, line=location.line, hint=hint)
 
 
-def _invalid_name_error(path: Sequence[str], place: SourceLocation) -> ConfigError:
+def _invalid_name_error(path: Sequence[str], location: SourceLocation) -> ConfigError:
     of, hint = "tool", ""
     if path[0] == "toolsets":
         of, hint = "toolset", "use up to 64 letters, digits, _ and -"
     elif path[0] == "mcp":
         of, hint = "server", "use up to 40 letters, digits, _ and -"
     problem = f"{shorten(path[-1])!r} cannot be the name of a {of}"
-    return ConfigError(problem, key=".".join(path), file=place.file, line=place.line, hint=hint)
+    return ConfigError(problem, key=".".join(path), file=location.file, line=location.line, hint=hint)
 
 
 def _format_value(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return str(value).lower().replace("none", "null")
     if isinstance(value, (dict, list)):
-        return "a map" if isinstance(value, dict) else "a list"
+        return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, int):
         return _format_number(value)
     return shorten(repr(value), 60)
@@ -228,7 +230,7 @@ def _suggest_fix(field: FieldInfo, value: Any) -> str:
 
 
 def _combine_errors(problems: Sequence[ConfigError]) -> ConfigError:
-    """Every problem at once: nobody wants to start five times to find five typing errors."""
+    """Combine all problems in one error, so that a person can fix them in one go."""
     ordered = sorted(problems, key=lambda each: (each.file, each.line or 0))
     if len(ordered) == 1:
         return ordered[0]
@@ -238,12 +240,12 @@ def _combine_errors(problems: Sequence[ConfigError]) -> ConfigError:
     return error
 
 
-def parse_text_value(text: str, field: FieldInfo | None, place: SourceLocation) -> Node:
-    """The value a variable or an argument spells: text and paths as they are, the rest as YAML."""
+def parse_text_value(text: str, field: FieldInfo | None, location: SourceLocation) -> Node:
+    """Parse the value of a variable or an argument: text and paths literally, other types as YAML."""
     found = base_type(field) if field else None
     if field and found in (str, Path, Literal):
         empty = is_nullable(field) and text.strip().lower() in ("", "null")
-        return Node(None if empty else text, place)
+        return Node(None if empty else text, location)
     if found is tuple and not text.lstrip().startswith("[") and text.strip() not in ("", "null"):
-        return Node([part.strip() for part in text.split(",") if part.strip()], place)
-    return parse_value(text, place)
+        return Node([part.strip() for part in text.split(",") if part.strip()], location)
+    return parse_value(text, location)

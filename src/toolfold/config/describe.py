@@ -1,7 +1,7 @@
-"""What the settings are called and what each may be, in words.
+"""Names, types and allowed values of the settings, in words.
 
-Walks the typed tree for those who name settings rather than use them: the loader, its errors,
-`toolfold config schema`. Knows no values but the defaults and those of a config it is given.
+Walks the settings classes for code that names settings rather than uses them: the loader, its errors,
+`toolfold config schema`. Knows no values but the defaults and those of a config that is passed in.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from toolfold.config.kinds import Section
+from toolfold.config.field_types import Section
 from toolfold.config.settings import Settings
 from toolfold.errors import ConfigError, nearest, shorten
 
@@ -23,7 +23,7 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting, described for people."""
+    """Description of one setting."""
 
     key: str
     type: str
@@ -40,7 +40,7 @@ class Setting:
 
 
 def describe_settings() -> list[Setting]:
-    """Every setting, in the order of the tree."""
+    """Return a description of every setting, in the order of the settings classes."""
     return list(_walk_settings(Settings, ()))
 
 
@@ -72,13 +72,13 @@ def _describe_field(key: str, field: FieldInfo) -> Setting:
 
 
 def build_json_schema() -> dict[str, Any]:
-    """The JSON schema of a configuration file, for editors."""
+    """Return the JSON Schema of a configuration file, for editors."""
     schema = Settings.model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Toolfold"}
 
 
 def get_value(config: Settings, key: str) -> Any:
-    """The value of a dotted key: a setting or a whole section."""
+    """Return the value of a dotted key: a setting or a whole section. Raises ConfigError."""
     value: Any = config
     path = tuple(key.split("."))
     for depth, name in enumerate(path):
@@ -95,7 +95,7 @@ def get_value(config: Settings, key: str) -> Any:
 def unknown_setting_error(
     path: Sequence[str], known: Collection[str], *, file: str = "", line: int | None = None
 ) -> ConfigError:
-    """The error for a key that does not exist, with what was most likely meant."""
+    """Return the error for a key that does not exist, with the most similar key."""
     key = ".".join(path)
     near = nearest(path[-1], known, count=1)
     elsewhere = [each.key for each in describe_settings() if each.key.rpartition(".")[2] == path[-1]]
@@ -108,26 +108,26 @@ def unknown_setting_error(
 
 
 def section_type(field: FieldInfo) -> type[Section] | None:
-    """The block of settings a field holds, if it holds one."""
+    """Return the section class of a field; None if the field is not a section."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def entry_type(field: FieldInfo) -> type[Section] | None:
-    """The block of settings a field holds under each name that people choose, if it does."""
+    """Return the section class of a field's named entries, such as servers; None if it has none."""
     held = value_field(field)
     return section_type(held) if held else None
 
 
 def value_field(field: FieldInfo) -> FieldInfo | None:
-    """What a field holds under each name that people choose, if it does."""
+    """Return the field of the values of a mapping with free names; None if the field is no such mapping."""
     if get_origin(field.annotation) is not dict:
         return None
     return FieldInfo.from_annotation(get_args(field.annotation)[1])
 
 
 def find_field(path: Sequence[str]) -> FieldInfo | None:
-    """The field a path leads to, or that holds the named block it leads to."""
+    """Return the field at a path; for the path of a named entry, the field that holds the entries."""
     owner: type[Section] | None = Settings
     field: FieldInfo | None = None
     names = iter(path)
@@ -143,7 +143,7 @@ def find_field(path: Sequence[str]) -> FieldInfo | None:
 
 
 def list_names(path: Sequence[str]) -> tuple[str, ...]:
-    """The names a file may use below a path."""
+    """Return the names that a file may use below a path."""
     if not path:
         return tuple(Settings.model_fields)
     field = find_field(path)
@@ -154,12 +154,12 @@ def list_names(path: Sequence[str]) -> tuple[str, ...]:
 
 
 def can_grant(field: FieldInfo) -> bool:
-    """Whether the setting widens what the runtime may do."""
+    """Return True if the setting can widen what the runtime may do."""
     return _schema_extra(field).get("grants") is True
 
 
 def project_rule(field: FieldInfo) -> str:
-    """The rule a project's file is held to: how a setting may differ there from what lies below it."""
+    """Return the rule for how a project's file may change the setting; empty if it may change it freely."""
     return str(_schema_extra(field).get("in_project", ""))
 
 
@@ -168,14 +168,14 @@ def _schema_extra(field: FieldInfo) -> Mapping[str, Any]:
 
 
 def number_bounds(field: FieldInfo) -> tuple[float, float] | None:
-    """The least and the most a number may be."""
+    """Return the minimum and the maximum of a number; None if it has no bounds."""
     low = [each.ge for each in field.metadata if hasattr(each, "ge")]
     high = [each.le for each in field.metadata if hasattr(each, "le")]
     return (low[0], high[0]) if low and high else None
 
 
 def literal_choices(field: FieldInfo) -> tuple[str, ...]:
-    """The words a setting may be, where it is one of a few."""
+    """Return the allowed words of a setting that is one of a few."""
     return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
 
 
@@ -184,24 +184,24 @@ def is_nullable(field: FieldInfo) -> bool:
 
 
 def base_type(field: FieldInfo) -> Any:
-    """`int`, `float`, `bool`, `str`, `Path`, `tuple`, `dict`, `Literal` or a section."""
+    """Return `int`, `float`, `bool`, `str`, `Path`, `tuple`, `dict`, `Literal` or a section class."""
     return get_origin(bare := _strip_annotation(field.annotation)) or bare
 
 
 def item_type(field: FieldInfo) -> Any:
-    """What a list is a list of."""
+    """Return the type of a list's items."""
     return _strip_annotation(get_args(_strip_annotation(field.annotation))[0])
 
 
 def _strip_annotation(annotation: Any) -> Any:
-    """The type without its `| None` and without its constraints."""
+    """Return the type without `| None` and without constraints."""
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(each for each in get_args(annotation) if each is not NoneType)
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def describe_type(field: FieldInfo) -> str:
-    """The type of a setting as a person would say it."""
+    """Return the type of a setting in words."""
     found = base_type(field)
     if found is Literal:
         *most, last = literal_choices(field)
@@ -209,34 +209,40 @@ def describe_type(field: FieldInfo) -> str:
     if found is tuple:
         words = _describe_list_type(field)
     elif found is dict and not entry_type(field):
-        words = "a map of lists"
+        words = "a mapping of lists"
     else:
         words = type_name(found)
     return f"{words} or null" if is_nullable(field) else words
 
 
 def _describe_list_type(field: FieldInfo) -> str:
-    if most := _max_length(field.metadata):
-        return f"a list of at most {most} words or phrases"
+    if limit := _max_length(field.metadata):
+        return f"a list of at most {limit} words or phrases"
     if get_origin(item_type(field)) is dict:
-        return "a list of maps"
+        return "a list of mappings"
     return "a list of paths" if item_type(field) is Path else "a list of names"
 
 
 def describe_item_type(field: FieldInfo) -> str:
-    """The type of what a list holds as a person would say it."""
+    """Return the type of a list's items in words."""
     item = get_args(_strip_annotation(field.annotation))[0]
     if get_origin(item) is Literal:
         return f"one of {', '.join(get_args(item))}"
-    most = _max_length(get_args(item)[1:])
-    return f"text of 1 to {most} characters" if most else type_name(item_type(field))
+    limit = _max_length(get_args(item)[1:])
+    return f"text of 1 to {limit} characters" if limit else type_name(item_type(field))
 
 
 def _max_length(metadata: Sequence[Any]) -> int | None:
-    """The greatest length that is allowed."""
+    """Return the maximum length from constraints; None if there is none."""
     return next((each.max_length for each in metadata if getattr(each, "max_length", None)), None)
 
 
-def type_name(found: Any) -> str:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", Path: "a path"}
-    return words.get(found, "a map of settings")
+def type_name(type_: object) -> str:
+    words: dict[object, str] = {
+        int: "a whole number",
+        float: "a number",
+        bool: "true or false",
+        str: "text",
+        Path: "a path",
+    }
+    return words.get(type_, "a mapping of settings")

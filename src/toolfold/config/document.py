@@ -1,7 +1,7 @@
-"""YAML text as a tree of values that know where they were written.
+"""YAML text as a tree of values with their source locations.
 
-Bounded on purpose: a configuration file may come from a stranger's repository. Knows nothing of
-which settings exist; `check` does.
+Limited in size and depth, because a configuration file may come from a stranger's repository. Knows nothing
+of which settings exist; `check` does.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ALLOWED_TAGS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where a value was written: `source` is the kind of place, `name` the file or the variable."""
+    """Where a value was written: `source` is the kind of source, `name` the file or the variable."""
 
     source: str = ""
     name: str = ""
@@ -42,14 +42,14 @@ class SourceLocation:
 
     @property
     def file(self) -> str:
-        """What an error names: the file itself, or the place that is not one."""
+        """The name for errors: the file, or another kind of source with its name."""
         return self.name if self.source.endswith("file") else f"{self.source} {self.name}".strip()
 
     def __str__(self) -> str:
         return f"{self.source} {self.name}".strip() + (f":{self.line}" if self.line else "")
 
     def make_error(self, problem: str, line: int | None = None, hint: str = "") -> ConfigError:
-        """The error for what was written here; only a file has lines worth naming."""
+        """Return an error at this location. Only files have line numbers."""
         in_file = self.source.endswith("file")
         return ConfigError(problem, file=self.file, line=line if in_file else None, hint=hint)
 
@@ -59,7 +59,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and its place. A map is a dict of nodes; anything else is the plain value."""
+    """A value and its location. A mapping is a dict of nodes; anything else is the plain value."""
 
     value: Any
     location: SourceLocation = SourceLocation()
@@ -78,7 +78,7 @@ class Node:
         return node
 
     def location_of(self, path: tuple[str | int, ...]) -> SourceLocation:
-        """The place of the path, or of the nearest thing above it that was written."""
+        """Return the location of the path, or of its nearest parent that was written."""
         node = self
         for name in path:
             if not isinstance(node.value, dict) or name not in node.value:
@@ -88,33 +88,35 @@ class Node:
 
 
 def is_well_formed(text: str) -> bool:
-    """Whether it can be shown and stored: YAML and the environment can hold half a character."""
+    """Return True if the text has no lone surrogates, which cannot be encoded."""
     return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
-def node_from_value(value: Any, place: SourceLocation, depth: int = 0) -> Node:
-    """A value that was handed over rather than read."""
+def node_from_value(value: Any, location: SourceLocation, depth: int = 0) -> Node:
+    """Build a node from a Python value."""
     if depth > MAX_DEPTH:
-        raise place.make_error("the settings are nested too deeply")
+        raise location.make_error("the settings are nested too deeply")
     if isinstance(value, Mapping):
         for name in value:
             if not isinstance(name, str):
-                raise place.make_error(f"{shorten(repr(name))} is not the name of a setting")
-        return Node({name: node_from_value(each, place, depth + 1) for name, each in value.items()}, place)
+                raise location.make_error(f"{shorten(repr(name))} is not the name of a setting")
+        return Node(
+            {name: node_from_value(each, location, depth + 1) for name, each in value.items()}, location
+        )
     if isinstance(value, (tuple, set, frozenset)):
-        return Node(list(value), place)
-    return Node(str(value) if isinstance(value, Path) else value, place)
+        return Node(list(value), location)
+    return Node(str(value) if isinstance(value, Path) else value, location)
 
 
 def nest_node(path: tuple[str, ...], node: Node) -> Node:
-    """A tree that holds the node at the path and nothing else."""
+    """Return a tree that has only the node, at the path."""
     for name in reversed(path):
         node = Node({name: node}, node.location)
     return node
 
 
 def merge_nodes(below: Node, above: Node) -> Node:
-    """Maps are merged name by name; anything else replaces what lies below it."""
+    """Merge mappings key by key; any other value of `above` replaces that of `below`."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     items = dict(below.value)
@@ -124,12 +126,12 @@ def merge_nodes(below: Node, above: Node) -> Node:
 
 
 def read_settings_file(file: Path, source: str, *, limit: int = MAX_CONFIG_BYTES) -> Node:
-    """The settings a file holds."""
+    """Read and parse a settings file."""
     return parse_settings(read_text(file, limit=limit), SourceLocation(source, str(file)))
 
 
 def read_text(file: Path, *, limit: int = MAX_CONFIG_BYTES) -> str:
-    """The text of a file, bounded, without its byte order mark."""
+    """Return the text of a file up to a size limit, without its byte order mark."""
     data = _read_bytes(file, limit)
     if len(data) > limit:
         size = "1 MiB" if limit == MAX_CONFIG_BYTES else f"{limit >> 10} KiB"
@@ -146,9 +148,9 @@ def read_text(file: Path, *, limit: int = MAX_CONFIG_BYTES) -> str:
 def _read_bytes(file: Path, limit: int) -> bytes:
     try:
         mode = file.stat().st_mode
-        # A pipe would block for ever; a character device is how people write "no file": /dev/null.
+        # Reading a pipe could block forever. /dev/null, a character device, is used for "no file".
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
-            raise ConfigError("this is not a file", file=str(file))
+            raise ConfigError("this is not a regular file", file=str(file))
         with file.open("rb") as stream:
             return stream.read(limit + 1)
     except (OSError, ValueError) as error:
@@ -156,51 +158,53 @@ def _read_bytes(file: Path, limit: int) -> bytes:
         raise ConfigError(f"the file cannot be read: {reason}", file=str(file)) from None
 
 
-def parse_settings(text: str, place: SourceLocation) -> Node:
-    """The settings a text holds; an empty text holds none."""
-    root = compose_yaml(text, place)
+def parse_settings(text: str, location: SourceLocation) -> Node:
+    """Parse a text of settings; an empty text has none."""
+    root = compose_yaml(text, location)
     if root is None or (root.id == "scalar" and root.tag == _CORE_TAG + "null"):
-        return Node({}, place.with_line(1))
+        return Node({}, location.with_line(1))
     if root.id != "mapping":
         line = root.start_mark.line + 1
-        raise place.make_error("the file must be a map of settings", line, "write `name: value` lines")
-    return _NodeConverter(place).convert(root, place.with_line(1))
+        raise location.make_error(
+            "the top level of the file must be a mapping", line, "write `name: value` lines"
+        )
+    return _NodeConverter(location).convert(root, location.with_line(1))
 
 
-def parse_value(text: str, place: SourceLocation) -> Node:
-    """One value in YAML notation, as it stands in an argument or a variable."""
-    root = compose_yaml(text, place)
+def parse_value(text: str, location: SourceLocation) -> Node:
+    """Parse one value in YAML notation, from an argument or a variable."""
+    root = compose_yaml(text, location)
     return node_from_value(
-        None if root is None else _NodeConverter(place).convert(root, place).to_python(), place
+        None if root is None else _NodeConverter(location).convert(root, location).to_python(), location
     )
 
 
-def compose_yaml(text: str, place: SourceLocation) -> Any:
-    """The YAML nodes of a text, with their marks, or None where there are none."""
+def compose_yaml(text: str, location: SourceLocation) -> Any:
+    """Return the YAML nodes of a text with their positions; None for an empty text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import YAMLError
 
     try:
-        _check_line_lengths(text, place)
-        _check_yaml_size(text, place)
+        _check_line_lengths(text, location)
+        _check_yaml_size(text, location)
         yaml = YAML(typ="safe", pure=True)
         yaml.composer.warn_double_anchors = False
         return yaml.compose(text)
     except YAMLError as error:
-        raise _yaml_error(error, text, place) from None
-    except ValueError:  # ruamel lets chr() fail on an escape beyond Unicode
-        raise place.make_error("it holds a character that does not exist") from None
+        raise _yaml_error(error, text, location) from None
+    except ValueError:  # raised by ruamel for an escape beyond Unicode
+        raise location.make_error("it contains an escape for a character that does not exist") from None
 
 
-def _check_line_lengths(text: str, place: SourceLocation) -> None:
-    """The time ruamel takes for one tag or anchor grows with the square of its length."""
+def _check_line_lengths(text: str, location: SourceLocation) -> None:
+    """Refuse long lines: ruamel takes quadratic time for a long tag or anchor."""
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > MAX_LINE_CHARS:
-            raise place.make_error(f"the line is longer than {MAX_LINE_CHARS} characters", number)
+            raise location.make_error(f"the line is longer than {MAX_LINE_CHARS} characters", number)
 
 
-def _check_yaml_size(text: str, place: SourceLocation) -> None:
-    """Composing is recursive, parsing is not: look before building anything."""
+def _check_yaml_size(text: str, location: SourceLocation) -> None:
+    """Refuse deep or large documents before they are composed, which is recursive; parsing is not."""
     from ruamel.yaml import YAML
     from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
@@ -208,32 +212,32 @@ def _check_yaml_size(text: str, place: SourceLocation) -> None:
     for count, event in enumerate(YAML(typ="safe", pure=True).parse(text)):
         depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
         if depth > MAX_DEPTH or count > MAX_NODES:
-            problem = "is nested too deeply" if depth > MAX_DEPTH else "holds too many values"
-            raise place.make_error(f"the YAML {problem}", event.start_mark.line + 1)
+            problem = "is nested too deeply" if depth > MAX_DEPTH else "has too many values"
+            raise location.make_error(f"the YAML {problem}", event.start_mark.line + 1)
 
 
-def _yaml_error(error: Any, text: str, place: SourceLocation) -> ConfigError:
+def _yaml_error(error: Any, text: str, location: SourceLocation) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     before = text.count("\n", 0, getattr(error, "position", 0))
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
     hint = "indent with spaces, not with tabs" if "'\\t'" in problem else ""
     line = (mark.line if mark is not None else before) + 1
-    return place.make_error(f"this is not valid YAML: {problem}", line, hint)
+    return location.make_error(f"this is not valid YAML: {problem}", line, hint)
 
 
 class _NodeConverter:
-    """Turns YAML nodes into ours. Counts what it builds: aliases can make a small file very large."""
+    """Converts YAML nodes to Node. Counts them, since aliases can make a small file very large."""
 
-    def __init__(self, place: SourceLocation) -> None:
+    def __init__(self, location: SourceLocation) -> None:
         from ruamel.yaml import YAML
 
-        self._place = place
+        self._location = location
         self._left = MAX_NODES
         self._construct = YAML(typ="safe", pure=True).constructor.construct_object
 
-    def convert(self, source: Any, place: SourceLocation, depth: int = 0) -> Node:
+    def convert(self, source: Any, location: SourceLocation, depth: int = 0) -> Node:
         if source.id != "mapping":
-            return Node(self._convert_value(source, depth), place)
+            return Node(self._convert_value(source, depth), location)
         self._check_node(source, depth)
         items: dict[str, Node] = {}
         for key, value in source.value:
@@ -241,8 +245,8 @@ class _NodeConverter:
             if name in items:
                 first = items[name].location.line
                 raise self._error_at(f"{shorten(name)} is set twice", key, hint=f"first on line {first}")
-            items[name] = self.convert(value, self._place.with_line(key.start_mark.line + 1), depth + 1)
-        return Node(items, place)
+            items[name] = self.convert(value, self._location.with_line(key.start_mark.line + 1), depth + 1)
+        return Node(items, location)
 
     def _convert_value(self, source: Any, depth: int) -> Any:
         self._check_node(source, depth)
@@ -259,7 +263,7 @@ class _NodeConverter:
             return source.value
         try:
             value = self._construct(source)
-            str(value)  # raises for an integer that Python reads from hexadecimal but refuses to print
+            str(value)  # raises ValueError for an integer that is too large to print
         except (ValueError, LookupError):
             problem = f"{shorten(source.value, 40)!r} cannot be read as a value"
             raise self._error_at(problem, source) from None
@@ -270,7 +274,7 @@ class _NodeConverter:
             what = shorten(str(key.value), 40) if key.id == "scalar" else f"a {key.id}"
             raise self._error_at(f"{what} is not the name of a setting", key, hint="names are text")
         if not is_well_formed(name := str(key.value)):
-            raise self._error_at("the name of a setting holds half a character", key)
+            raise self._error_at("the name of a setting contains a lone surrogate", key)
         return name
 
     def _check_node(self, source: Any, depth: int) -> None:
@@ -283,4 +287,4 @@ class _NodeConverter:
             raise self._error_at("the YAML aliases expand to too many values", source)
 
     def _error_at(self, problem: str, source: Any, *, hint: str = "") -> ConfigError:
-        return self._place.make_error(problem, source.start_mark.line + 1, hint)
+        return self._location.make_error(problem, source.start_mark.line + 1, hint)

@@ -1,8 +1,8 @@
-"""Changing one setting in a file, and nothing else in it.
+"""Changes one setting in a file and nothing else in it.
 
-What would be written is checked as settings, and read back to hold exactly the wanted change, before
-the file is replaced; where it does not, the file is left to the person who wrote it.
-Knows nothing of layers: it changes the file it is given, whether or not another one overrules it.
+The new content is validated, and parsed again to make sure that it has exactly the intended change, before
+the file is replaced; otherwise the file stays as it is. Knows nothing of layers: it changes the given file,
+whether or not another one overrides it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import ConfigError, nearest, shorten
 
 PRIVATE_MODE = 0o600
-"""The mode of settings files of a user, which may hold secrets."""
+"""Mode of a user's settings files, which may contain secrets."""
 
 
 def read_file_value(file: Path, key: str) -> Any:
-    """What a file itself says of a setting, whatever other layers say; None where it says nothing."""
+    """Return the value of a setting in this file, ignoring other layers; None if the file does not set it."""
     tree = _parse_text(read_text(file) if file.exists() else "", file)
     node = tree.find(tuple(key.split(".")))
     return None if node is None else node.to_python()
@@ -48,10 +48,10 @@ def read_file_value(file: Path, key: str) -> Any:
 def set_value(
     file: Path, key: str, value: object, *, record: SettingsRecord | None = None
 ) -> tuple[str, ...]:
-    """Write one setting into a file, which need not exist. Text is read as an argument would be.
+    """Write one setting to a file, which need not exist. Text is parsed as in an argument.
 
-    Returns what a person should know: that a number will be clamped, for one. `record` notes the change, so
-    that a running runtime knows it for Toolfold's own.
+    Returns warnings for the user, such as that a number will be clamped. `record` notes the change, so that a
+    running runtime recognises it as made by Toolfold.
     """
     path = tuple(key.split("."))
     field = find_field(path)
@@ -65,15 +65,15 @@ def set_value(
     with _open_draft(file) as draft:
         _require_no_loss(draft, path, node)
         wanted = _set_node(draft.tree, path, node)
-        remarks = _check_part(draft, wanted, path)
+        warnings = _check_part(draft, wanted, path)
         _check_tree(wanted, file)
-        remarks += draft.mode_warnings()
+        warnings += draft.mode_warnings()
         draft.write(set_yaml_value(draft.text, path, wanted.to_python()), wanted, key, record)
-    return remarks
+    return warnings
 
 
 def unset_value(file: Path, key: str, *, record: SettingsRecord | None = None) -> bool:
-    """Take one setting out of a file. False if it is not in it."""
+    """Remove one setting from a file. Return False if the file does not set it."""
     path = tuple(key.split("."))
     if not file.exists():
         return _is_set(Node({}), path)
@@ -88,16 +88,16 @@ def unset_value(file: Path, key: str, *, record: SettingsRecord | None = None) -
 
 
 def replace_settings(file: Path, text: str, *, record: SettingsRecord | None = None) -> tuple[str, ...]:
-    """Replace a whole file by what a person wrote, if it can be used. Returns what they should know."""
+    """Replace the whole content of a file if it is valid. Returns warnings for the user."""
     with _open_draft(file, new_text=text) as draft:
-        remarks = _check_tree(draft.tree, file) + draft.mode_warnings()
+        warnings = _check_tree(draft.tree, file) + draft.mode_warnings()
         write_settings(draft.file, text.encode(), record, mode=draft.mode)
-    return remarks
+    return warnings
 
 
 @dataclass(frozen=True, slots=True)
 class _FileDraft:
-    """A file that is being changed."""
+    """A settings file that is being changed."""
 
     file: Path
     text: str
@@ -111,23 +111,25 @@ class _FileDraft:
                 f"{key} cannot be changed without changing something else in the file",
                 key=key,
                 file=str(self.file),
-                hint="change it by hand",
+                hint="edit the file by hand",
             )
         write_settings(self.file, content, record, mode=self.mode)
 
     @property
     def mode(self) -> int | None:
-        """The mode to write with. None keeps that of a project's file, which is shared."""
+        """The mode to write with; None keeps the mode of a project's file, which is shared."""
         return None if self.file.name == PROJECT_FILE else PRIVATE_MODE
 
     def mode_warnings(self) -> tuple[str, ...]:
-        """What to tell where the file was open to others and will not be."""
+        """Return a warning if others can read the file now and will not be able to."""
         if self.mode is None or os.name != "posix" or not self.file.exists():
             return ()
         before = stat.S_IMODE(self.file.stat().st_mode)
         if not before & (stat.S_IRWXG | stat.S_IRWXO):
             return ()
-        return (f"others could read {self.file} (mode {before:04o}); now only you can ({PRIVATE_MODE:04o})",)
+        return (
+            f"others could read {self.file} (mode {before:04o}); now only you can (mode {PRIVATE_MODE:04o})",
+        )
 
     def _reads_back_as(self, text: str, wanted: Node) -> bool:
         try:
@@ -138,15 +140,20 @@ class _FileDraft:
 
 @contextmanager
 def _open_draft(file: Path, *, new_text: str | None = None) -> Iterator[_FileDraft]:
-    """The file, or the one a link leads to, or what is to stand there, with every other writer kept out."""
+    """Lock the file, or the target of a link, and yield it with its text or with `new_text`."""
     try:
         target = file.resolve()
-    except (OSError, RuntimeError):  # which of them a link to itself raises depends on Python
-        raise ConfigError("the link leads nowhere", file=str(file)) from None
-    # A stranger's repository may hold its settings file as a link to a file of yours.
+    except (
+        OSError,
+        RuntimeError,
+    ):  # a link to itself; which error is raised depends on the version of Python
+        raise ConfigError("the link cannot be resolved", file=str(file)) from None
+    # The settings file of a stranger's repository may be a link to one of the user's files.
     if file.name == PROJECT_FILE and not target.is_relative_to(file.parent.resolve()):
         raise ConfigError(
-            "the link leads out of the project's folder", file=str(file), hint=f"change {target} itself"
+            "the link points outside of the project's directory",
+            file=str(file),
+            hint=f"change {target} itself",
         )
     require_user(f"changing {target}")
     with lock_directory(target.parent):
@@ -161,13 +168,13 @@ def _parse_text(text: str, file: Path) -> Node:
 
 
 def _check_tree(tree: Node, file: Path) -> tuple[str, ...]:
-    return tuple(build_settings(expand_shorthands(tree, folder=file.parent, home=file.parent))[1])
+    return tuple(build_settings(expand_shorthands(tree, directory=file.parent, home=file.parent))[1])
 
 
 def _check_part(draft: _FileDraft, wanted: Node, path: KeyPath) -> tuple[str, ...]:
-    """Check the changed setting alone, so that remarks on other settings are not repeated.
+    """Validate the changed setting alone, so that warnings about other settings are not repeated.
 
-    An entry that people name, such as a server, is checked as a whole: its settings depend on each other.
+    A named entry, such as a server, is validated as a whole: its settings depend on each other.
     """
     part = path[: _entry_depth(path)]
     node = wanted.find(part)
@@ -181,7 +188,7 @@ def _check_part(draft: _FileDraft, wanted: Node, path: KeyPath) -> tuple[str, ..
 
 
 def _entry_depth(path: KeyPath) -> int:
-    """The length of the path of the named entry that holds a setting, or of the path itself."""
+    """Return the length of the path of the named entry that contains a setting, or of the whole path."""
     for depth in range(1, len(path)):
         field = find_field(path[:depth])
         if field is not None and entry_type(field) is not None:
@@ -190,7 +197,7 @@ def _entry_depth(path: KeyPath) -> int:
 
 
 def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
-    """The error for a setting of an entry that the file does not have."""
+    """Return the error for a setting of an entry that the file does not have."""
     section = draft.tree.find(path[:-1])
     names = list(section.value) if section is not None and isinstance(section.value, dict) else []
     near, key = nearest(path[-1], names, count=1), ".".join(path)
@@ -199,20 +206,20 @@ def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
 
 
 def _is_set(tree: Node, path: KeyPath) -> bool:
-    """A key that is no setting may still be in a file, and is then worth removing."""
-    found = tree.find(path) is not None
-    if not found and find_field(path) is None:
+    """Return True if the file has the key. Raises ConfigError if it has not and no such setting exists."""
+    is_set = tree.find(path) is not None
+    if not is_set and find_field(path) is None:
         raise unknown_setting_error(path, list_names(path[:-1]))
-    return found
+    return is_set
 
 
 def _require_no_loss(draft: _FileDraft, path: KeyPath, node: Node) -> None:
-    """A section that is set as a whole takes the place of the old one, with all that was in it."""
+    """Raise ConfigError if setting a whole section would remove other settings in it."""
     before, key = draft.tree.find(path), ".".join(path)
     after = Node({}) if node.value is None else node
     if before is not None and merge_nodes(before, after).to_python() != after.to_python():
         raise ConfigError(
-            f"{key} holds other settings, which would be lost",
+            f"{key} contains other settings, which would be lost",
             key=key,
             file=str(draft.file),
             hint=f"set one setting below {key} at a time, or unset {key} first",
@@ -235,23 +242,23 @@ def _remove_node(tree: Node, path: KeyPath) -> Node:
     dropped = items.pop(path[0])
     if len(path) > 1:
         below = _remove_node(dropped, path[1:])
-        items[path[0]] = below if below.value else Node(None, below.location)  # `name:` with nothing below it
+        items[path[0]] = below if below.value else Node(None, below.location)  # written as `name:`
     return Node(items, tree.location)
 
 
 def _widen_to_empty_sections(draft: _FileDraft, path: KeyPath) -> KeyPath:
-    """The highest section that would be left empty, unless a person wrote comments into it.
+    """Return the path of the outermost section that would be left empty, unless it has comments.
 
-    A toolset that has lost its last line is still a toolset, so it stays.
+    An empty toolset is still a toolset, so it stays.
     """
     whole = path
     while len(whole) > 1 and path[0] != "toolsets" and _is_only_child(draft.tree, whole):
         whole = whole[:-1]
-    kept = [
+    results = [
         remove_yaml_value(draft.text, each, _remove_node(draft.tree, each).to_python())
         for each in (path, whole)
     ]
-    return whole if kept[0].count("#") == kept[1].count("#") else path
+    return whole if results[0].count("#") == results[1].count("#") else path
 
 
 def _is_only_child(tree: Node, path: KeyPath) -> bool:

@@ -1,7 +1,7 @@
-"""What a settings file or folder holds, in short: a fingerprint, and a signature that is cheap to compare.
+"""Fingerprints of settings files and directories, and signatures that are cheap to compare.
 
-Links are followed, since the loader of plugins does so, and their targets count as well. What is too large to
-be read is equal to nothing, not even to itself. Knows nothing of who changed what.
+Links are followed, as the plugin loader does, and their targets are included. The fingerprint of something
+too large to read never equals another one. Knows nothing of who changed a file.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ ABSENT = "absent"
 EMPTY = hashlib.sha256(b"").hexdigest()
 MAX_FILE_BYTES = 64_000_000
 MAX_FILES = 10_000
-_BYTECODE = "__pycache__"  # never loaded from the folders of plugins
+_BYTECODE = "__pycache__"  # plugins are never loaded from it
 _INCOMPLETE = "incomplete:"
 
 Signature: TypeAlias = tuple[tuple[str, int, int, int, int], ...]
 
 
 class _TooManyFiles(Exception):
-    """A folder holds more than MAX_FILES."""
+    """A directory contains more than MAX_FILES."""
 
 
 def fingerprint_path(path: Path) -> str:
-    """Return a hash of the content of a file, or of everything below a folder, through links too.
+    """Return a hash of a file's content, or of everything below a directory, following links.
 
-    What exceeds MAX_FILES or MAX_FILE_BYTES gets another one each time.
+    Content beyond MAX_FILES or MAX_FILE_BYTES gets a different fingerprint each time.
     """
     if not _is_directory(path):
         return _hash_file(path)
@@ -55,12 +55,12 @@ def fingerprint_bytes(content: bytes) -> str:
 
 
 def is_incomplete(found: str) -> bool:
-    """Whether the fingerprint is of something that is too large to be read."""
+    """Return True if the fingerprint is of something too large to read."""
     return found.startswith(_INCOMPLETE)
 
 
 def stat_signature(path: Path) -> Signature:
-    """Return what changes with every change of the file or folder. The time of change cannot be set back."""
+    """Return metadata that changes with every change of a file or directory, including the ctime."""
     try:
         below = list(_walk_files(path)) if _is_directory(path) else []
     except _TooManyFiles:
@@ -75,12 +75,12 @@ def _new_incomplete_marker() -> str:
 def _is_directory(path: Path) -> bool:
     try:
         return path.is_dir()
-    except OSError:  # a name that no file can have
+    except OSError:  # the name is too long for a file
         return False
 
 
 def _stat_path(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
-    """What is known of a file; of a link, also what is known of the link itself."""
+    """Yield the metadata of a file; for a link, also that of the link itself."""
     for follow in (True, False) if _is_link(path) else (True,):
         try:
             found = path.stat(follow_symlinks=follow)
@@ -90,16 +90,16 @@ def _stat_path(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
             yield str(path), found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
 
-def _walk_files(folder: Path) -> Iterator[Path]:
-    """Every file and every link below the folder, in an order that does not depend on the disk.
+def _walk_files(directory: Path) -> Iterator[Path]:
+    """Yield every file and link below the directory, in an order that does not depend on the disk.
 
-    Folders that links lead to are entered, each once. Raises _TooManyFiles.
+    Directories behind links are entered once each. Raises _TooManyFiles.
     """
-    count, entered, waiting = 0, {os.path.realpath(folder)}, [folder]
-    while waiting:
-        for root, folders, names in os.walk(waiting.pop()):
-            folders[:] = sorted(each for each in folders if each != _BYTECODE)
-            links = [each for each in (Path(root, name) for name in folders) if _is_link(each)]
+    count, entered, pending = 0, {os.path.realpath(directory)}, [directory]
+    while pending:
+        for root, directories, names in os.walk(pending.pop()):
+            directories[:] = sorted(each for each in directories if each != _BYTECODE)
+            links = [each for each in (Path(root, name) for name in directories) if _is_link(each)]
             for each in (*links, *(Path(root, name) for name in sorted(names))):
                 count += 1
                 if count > MAX_FILES:
@@ -109,7 +109,7 @@ def _walk_files(folder: Path) -> Iterator[Path]:
                 target = os.path.realpath(each)
                 if target not in entered:
                     entered.add(target)
-                    waiting.append(each)
+                    pending.append(each)
 
 
 def _is_link(path: Path) -> bool:
@@ -119,7 +119,7 @@ def _is_link(path: Path) -> bool:
 def _link_target(path: Path) -> bytes:
     try:
         return os.fsencode(path.readlink())
-    except OSError:  # it is no link
+    except OSError:  # not a link
         return b""
 
 

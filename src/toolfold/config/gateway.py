@@ -1,18 +1,18 @@
-"""The settings of the gateway that serves all MCP servers as one. Reads nothing and opens no port."""
+"""Settings of the gateway, the one MCP server in front of all others."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from toolfold.config.kinds import USER_ONLY, Integer, Section, Text
+from toolfold.config.field_types import USER_ONLY, Integer, Section, Text
 
 
 class GatewaySettings(Section):
-    """Where the gateway is reached, and what clients without a token may use."""
+    """Address of the gateway, and what clients without a token may use."""
 
     toolsets: tuple[Text, ...] | None = Field(
         default=None,
-        description="What clients without a token may use; null for all but files and the terminal.",
+        description="Toolsets that clients without a token may use; null for all except file and terminal.",
         json_schema_extra=USER_ONLY,
     )
     allow_anonymous: bool = Field(
@@ -22,29 +22,31 @@ class GatewaySettings(Section):
     )
     trust_client_approval: bool = Field(
         default=False,
-        description="Whether tools that declare themselves destructive run without a question, because every"
-        " client asks its own user before each call. Counts over stdio and on loopback only.",
+        description="Run tools that declare themselves destructive without a question, because "
+        "every client asks its own user before each call. Applies to stdio and loopback "
+        "only.",
         json_schema_extra=USER_ONLY,
     )
     host: Text = Field(
         default="127.0.0.1",
-        description="The address `toolfold serve` listens on; beyond this machine clients need tokens.",
+        description="Address that `toolfold serve` listens on. On an address other than loopback, "
+        "clients need tokens.",
         json_schema_extra=USER_ONLY,
     )
     port: Integer = Field(
         default=8_765,
         ge=0,
         le=65_535,
-        description="Its port; 0 for a free one.",
+        description="Port that `toolfold serve` listens on; 0 for a free one.",
         json_schema_extra=USER_ONLY,
     )
     hosts: tuple[Text, ...] = Field(
         default=(),
-        description="Names the gateway goes by beyond this machine, as clients write them.",
+        description="Host names, other than loopback, under which clients reach the gateway.",
         json_schema_extra=USER_ONLY,
     )
     origins: tuple[Text, ...] = Field(
         default=(),
-        description="Web pages whose requests are taken, such as https://example.com.",
+        description="Origins of web pages whose requests are accepted, such as https://example.com.",
         json_schema_extra=USER_ONLY,
     )

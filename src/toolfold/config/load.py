@@ -1,7 +1,7 @@
-"""Reading: the user's file, the project's file, the environment and the arguments, laid over one another.
+"""Loads the configuration: the user's file, the project's file, the environment and the arguments, merged.
 
-The only place that looks at the disk and at environment variables for settings. Nothing is kept:
-each `load` reads anew and returns a frozen Config.
+The only code that looks for settings on disk and in environment variables. Nothing is cached: each
+`load_config` reads everything again and returns a frozen Config.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ def load_config(
     user_file: Path | None = None,
     trusted: bool | None = None,
 ) -> Config:
-    """The settings in force. A later layer wins: user file, project file, environment, overrides.
+    """Return the effective settings. Later layers win: user file, project file, environment, overrides.
 
-    A project file nobody trusts cannot grant anything; `trusted` answers in place of the trust store.
+    The file of an untrusted project cannot grant anything; `trusted` replaces the stored decision.
     """
     environment = dict(os.environ if env is None else env)
     paths = locate_paths(project=project, env=environment, user_file=user_file)
@@ -67,20 +67,21 @@ def load_config(
     if paths.project_file is not None:
         layer = _project_layer(paths.project_file, home)
         tree = merge_nodes(tree, _restrict_layer(layer, tree, state, warnings))
-    # One layer for each word said: `tool_search=off` must not swallow `tool_search.threshold_pct=5`.
+    # One layer per variable and argument, so that `tool_search=off` does not replace
+    # `tool_search.threshold_pct=5`.
     in_tool_call = find_tool_call()
     for layer in (*_environment_layers(environment, warnings), *_override_layers(overrides)):
-        expanded = expand_shorthands(layer, folder=_working_directory(), home=home)
-        if in_tool_call:  # a tool call may restrict what is asked about, as a stranger's project may
+        expanded = expand_shorthands(layer, directory=_working_directory(), home=home)
+        if in_tool_call:  # like an untrusted project, it may only restrict
             expanded = _restrict_layer(expanded, tree, "untrusted", warnings)
         tree = merge_nodes(tree, expanded)
-    settings, remarks = build_settings(tree)
+    settings, more_warnings = build_settings(tree)
     return Config(
         **{name: getattr(settings, name) for name in Settings.model_fields},
         paths=paths,
         project_trusted=state == "trusted",
         project_vouched_for=trusted is True,
-        warnings=(*warnings, *remarks),
+        warnings=(*warnings, *more_warnings),
         origins=MappingProxyType(_find_origins(settings, tree)),
         environment=MappingProxyType(environment),
     )
@@ -89,7 +90,7 @@ def load_config(
 def locate_paths(
     *, project: Path | None = None, env: Mapping[str, str] | None = None, user_file: Path | None = None
 ) -> Paths:
-    """Where everything lies. Reads no file and creates none."""
+    """Return the paths of all files and directories. Reads and creates nothing."""
     environment = os.environ if env is None else env
     config_dir, state_dir, cache_dir = locate_folders(environment, _working_directory())
     chosen = environment.get(_CONFIG_VARIABLE)
@@ -108,19 +109,19 @@ def locate_paths(
 
 
 def _find_project(start: Path) -> tuple[Path | None, Path]:
-    """The project file and its folder: the first folder upwards that has one, or is a repository."""
-    for folder in (start, *start.parents):
-        if _test_path(folder / PROJECT_FILE, Path.is_file):
-            return folder / PROJECT_FILE, folder
-        if _test_path(folder / ".git", Path.exists):
-            return None, folder
+    """Return the project file and directory: the nearest parent that has the file or is a repository."""
+    for directory in (start, *start.parents):
+        if _test_path(directory / PROJECT_FILE, Path.is_file):
+            return directory / PROJECT_FILE, directory
+        if _test_path(directory / ".git", Path.exists):
+            return None, directory
     return None, start
 
 
-def _test_path(path: Path, question: Callable[[Path], bool]) -> bool:
-    """Above the project there may be folders we cannot look into; they hold nothing of ours."""
+def _test_path(path: Path, test: Callable[[Path], bool]) -> bool:
+    """Return the result of a test, or False if the path cannot be accessed, as in a parent directory."""
     try:
-        return question(path)
+        return test(path)
     except OSError:
         return False
 
@@ -133,7 +134,7 @@ def _working_directory() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        raise ConfigError("the current folder does not exist any more") from None
+        raise ConfigError("the working directory does not exist any more") from None
 
 
 def _home_directory(environment: Mapping[str, str]) -> Path:
@@ -154,27 +155,27 @@ def _resolve_trust(trusted: bool | None, paths: Paths) -> TrustState:
 def _user_layer(file: Path, home: Path, *, required: bool) -> Node:
     if not required and not _test_path(file, Path.exists):
         return Node({})
-    return expand_shorthands(read_settings_file(file, "user file"), folder=file.parent, home=home)
+    return expand_shorthands(read_settings_file(file, "user file"), directory=file.parent, home=home)
 
 
 def _project_layer(file: Path, home: Path) -> Node:
     return expand_shorthands(
         read_settings_file(file, "project file", limit=MAX_PROJECT_CONFIG_BYTES),
-        folder=file.parent,
+        directory=file.parent,
         home=home,
     )
 
 
 def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
-    """What a project may say: it may always restrict what the user allows, and widen it once trusted.
+    """Remove settings that a project may not set: it may restrict, and only if it is trusted widen.
 
-    Lists that restrict are never replaced: what the user switched off stays off in every project.
+    Lists that restrict are never replaced: what the user disabled stays disabled in every project.
     """
-    folder = Path(layer.location.name).parent
+    directory = Path(layer.location.name).parent
 
     def restrain(node: Node, field: FieldInfo, path: KeyPath) -> Node | None:
         before = below.find(path)
-        if objection := _find_objection(node, before, field, state, folder):
+        if objection := _find_objection(node, before, field, state, directory):
             warnings.append(format_with_location(f"{'.'.join(path)} {objection}", node.location))
             return None
         return _narrow_list(node, before, project_rule(field))
@@ -182,22 +183,24 @@ def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[
     return transform_settings(layer, restrain)
 
 
-def _find_objection(node: Node, below: Node | None, field: FieldInfo, state: TrustState, folder: Path) -> str:
-    """Why a project may not say this, or nothing.
+def _find_objection(
+    node: Node, below: Node | None, field: FieldInfo, state: TrustState, directory: Path
+) -> str:
+    """Return the reason why a project may not use this value; empty if it may.
 
-    Trust is bound to the project's file, not to what lies where its settings point; so some of them
-    are refused even from a trusted one.
+    Trust covers the content of the project's files, not of the paths that its settings point to; so some
+    settings are refused even from a trusted project.
     """
     rule, trusted = project_rule(field), state == "trusted"
-    until = "until you trust its folder" + (" again: it has changed" if state == "changed" else "")
+    until = "until you trust its directory" + (" again: it has changed" if state == "changed" else "")
     if rule == "never":
-        return "is ignored in a project; only your own file may set it"
+        return "is ignored in a project: only your own settings file may set it"
     if can_grant(field) and not trusted:
         return f"is ignored {until}"
     if rule == "lowers" and not trusted and _is_raised(node, below, field):
         return f"may only be lowered {until}"
-    if rule == "inside" and not _is_inside(node, folder):
-        return "is ignored: it leads out of the project's folder"
+    if rule == "inside" and not _is_inside(node, directory):
+        return "is ignored: it points outside of the project's directory"
     return ""
 
 
@@ -206,18 +209,18 @@ def _is_raised(node: Node, below: Node | None, field: FieldInfo) -> bool:
     return is_number(node.value) and bool(node.value > limit)
 
 
-def _is_inside(node: Node, folder: Path) -> bool:
-    """Whether the folders it names lie in this one, once every link is followed."""
+def _is_inside(node: Node, directory: Path) -> bool:
+    """Return True if all named paths are inside the directory, after links are resolved."""
     named = node.value if isinstance(node.value, list) else [node.value]
     try:
         found = [Path(each).resolve() for each in named if isinstance(each, str)]
-        return all(each.is_relative_to(folder.resolve()) for each in found)
-    except (OSError, RuntimeError, ValueError):  # a link to itself, or what is no path at all
+        return all(each.is_relative_to(directory.resolve()) for each in found)
+    except (OSError, RuntimeError, ValueError):  # a link to itself, or not a path
         return False
 
 
 def _narrow_list(node: Node, below: Node | None, rule: str) -> Node:
-    """A list that restricts, from a place that may only restrict further."""
+    """Merge a restricting list with the list below it, so that it can only restrict further."""
     before = below.value if below else None
     if not rule or not isinstance(before, list):
         return node
@@ -226,13 +229,16 @@ def _narrow_list(node: Node, below: Node | None, rule: str) -> Node:
         lost = [each for each in before if each not in now]
         return Node([*lost, *now], node.location) if lost else node
     if rule == "narrows" and (now is None or isinstance(now, list)):
-        kept = before if now is None else [each for each in now if each in before]
-        return node if kept == now else Node(kept, node.location)
+        narrowed = before if now is None else [each for each in now if each in before]
+        return node if narrowed == now else Node(narrowed, node.location)
     return node
 
 
 def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> Iterator[Node]:
-    """`TOOLFOLD_TOOLS__RAG_TOP_K=12` is `tools.rag_top_k: 12`; an empty variable says nothing."""
+    """Yield one layer per variable: `TOOLFOLD_TOOLS__RAG_TOP_K=12` sets `tools.rag_top_k`.
+
+    Empty variables are ignored.
+    """
     for name, text in sorted(environment.items()):
         if not name.startswith(_VARIABLE_PREFIX) or name in (HOME_VARIABLE, _CONFIG_VARIABLE) or not text:
             continue
@@ -246,7 +252,7 @@ def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> 
 
 
 def _misspelling_warnings(name: str) -> list[str]:
-    """Other programs may use our prefix, so a variable without `__` is only an error if it looks like one."""
+    """Warn of a variable without `__` that resembles a setting; other programs may use the prefix too."""
     known = [
         HOME_VARIABLE,
         _CONFIG_VARIABLE,
@@ -265,7 +271,7 @@ def _override_layers(overrides: Overrides) -> Iterator[Node]:
     for text in [overrides] if isinstance(overrides, str) else overrides:
         key, separator, value = text.partition("=")
         if not separator:
-            raise ConfigError(f"{text!r} sets nothing", file="argument", hint="write key=value")
+            raise ConfigError(f"{text!r} has no value", file="argument", hint="write key=value")
         path = _split_key(key.strip())
         yield nest_node(path, parse_text_value(value.strip(), find_field(path), _ARGUMENT_LOCATION))
 
@@ -275,7 +281,7 @@ def _split_key(key: str) -> KeyPath:
 
 
 def _find_origins(settings: Settings, tree: Node) -> dict[str, str]:
-    """Where each setting in force was written."""
+    """Return where each effective setting was written."""
     keys = [each.key for each in describe_settings() if "<name>" not in each.key]
     keys += [f"toolsets.{name}" for name in settings.toolsets]
     keys += [f"mcp.servers.{name}" for name in settings.mcp.servers]

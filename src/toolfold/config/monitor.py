@@ -1,10 +1,11 @@
-"""Notices settings that change while a tool call runs, whatever way they were changed.
+"""Detects settings that change while a tool call runs, in whatever way.
 
-Before and after each call that may write or execute, the runtime's own settings files are compared with what
-they were. A change that Toolfold did not make itself is logged, recorded in the approval log, told in the
-result, and kept as pending: no later runtime starts with it before the user has accepted it. What a call has
-left running, and a call during which the runtime was killed, are covered too. A change between calls, with
-nothing of theirs running, is the user's own. Knows nothing of what the settings mean.
+Before and after each call that may write or execute, the runtime's settings files are compared with their
+last known state. A change that Toolfold did not make itself is logged, recorded in the approval log, reported
+in the result, and stored as pending: no later runtime starts with it until the user has accepted it. Also
+covered are processes that a call has left running, and calls during which the runtime was killed. A change
+between calls, while none of their processes runs, is taken for the user's own. Knows nothing of what the
+settings mean.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ log = logging.getLogger(__name__)
 __all__ = ["CallWatch", "SettingsMonitor", "WatchedPath", "require_accepted", "watched_paths"]
 
 NOTICE_TEMPLATE = (
-    "The settings of Toolfold were changed while this call ran ({paths}), which only the user may do. The"
-    " change was recorded, the user is told, and it has no effect until the user accepts it."
+    "Toolfold's settings were changed while this call ran ({paths}). Only the user may change them."
+    " The change was recorded and reported to the user, and has no effect until the user accepts it."
 )
 _MAX_CALL_FILES = 256
 _LOCK_FILE = "toolfold.lock"
@@ -43,38 +44,38 @@ _LOCK_FILE = "toolfold.lock"
 
 @dataclass(frozen=True, slots=True)
 class WatchedPath:
-    """A file or folder that steers the runtime."""
+    """A file or directory with settings of the runtime."""
 
     path: Path
     binding: bool = True
-    """Whether a change of it keeps runtimes from starting; a project's is held by the trust in its folder."""
+    """True if a change prevents runtimes from starting. False for a project's files, which trust covers."""
 
 
 @dataclass(slots=True)
 class CallWatch:
-    """What one call changed."""
+    """Paths that changed during one call."""
 
     paths: list[str] = field(default_factory=list)
 
     @property
     def notice(self) -> str:
-        """What a model is told; empty where nothing was changed."""
+        """The notice for the model; empty if nothing changed."""
         return NOTICE_TEMPLATE.format(paths=", ".join(self.paths)) if self.paths else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _PathState:
-    """A path as it was when last looked at."""
+    """State of a path when it was last read."""
 
     signature: Signature
     fingerprint: str
     content: str | None
     last_step: int = 0
-    """The number of the last of Toolfold's own changes before that look."""
+    """Number of the last change by Toolfold before the path was read."""
 
 
 def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
-    """Return everything that a policy is made of, whether or not it exists."""
+    """Return all paths that determine the policy, whether or not they exist."""
     paths = config.paths
     project = paths.project_dir
     own = (
@@ -89,8 +90,10 @@ def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
 
 
 def require_accepted(config: Config, record: SettingsRecord) -> None:
-    """Raise ConfigError where settings were changed during a tool call and nobody has accepted that."""
-    if not find_tool_call():  # it may see no process of the runtime around it
+    """Raise ConfigError if settings were changed during a tool call and the user has not accepted that."""
+    if (
+        not find_tool_call()
+    ):  # a sandboxed tool call may not see the runtime's process and would take it for killed
         _recover_calls(config, record)
     pending = record.list_pending()
     for each in watched_paths(config):
@@ -114,24 +117,27 @@ class SettingsMonitor:
         has_tool_processes: Callable[[], bool] = lambda: False,
         has_servers: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`report` is told of each change: the path, and what ran. The others tell what is running now."""
+        """`report` is called for each change with the path and a description of what ran.
+
+        The other callbacks return True while processes of tool calls, or MCP servers, are running.
+        """
         self._watched, self._record, self._report = tuple(watched), record, report
         self._has_tool_processes, self._has_servers = has_tool_processes, has_servers
         self._lock = threading.Lock()
         step = record.last_step()
         self._known_states = {each.path: _read_path_state(each.path, step) for each in self._watched}
         self._active: dict[str, str] = {}
-        """The calls that run now, by the name of the file that says so."""
+        """File name of the call's note → call, for the calls that run now."""
         self._left_running: dict[str, str] = {}
-        """The calls that may have left processes behind, likewise."""
+        """The same for ended calls that may have left processes running."""
         self._must_keep_notes = False
-        """Whether a change could not be recorded: the notes of calls are left to the next start then."""
+        """True if a change could not be recorded, so that the next start must read the notes of calls."""
 
     @contextlib.contextmanager
     def watch_call(self, call: str, *, executes: bool = True) -> Iterator[CallWatch]:
-        """Watch while a call runs. `call` names it for a person; `executes` says that it starts processes.
+        """Watch the settings while a call runs. `executes` means that the call starts processes.
 
-        Entering and leaving read and write files; in a loop, use it in a thread. Neither raises.
+        Entering and leaving read and write files, so use it in a thread if a loop runs. Neither raises.
         """
         watch = CallWatch()
         with self._lock:
@@ -160,7 +166,7 @@ class SettingsMonitor:
             self._left_running.clear()
 
     def _check_changes(self, watch: CallWatch | None) -> None:
-        """Find the files that have changed since the last look."""
+        """Find the paths that have changed since the last check."""
         for each in self._watched:
             before = self._known_states[each.path]
             if stat_signature(each.path) == before.signature:
@@ -173,14 +179,14 @@ class SettingsMonitor:
     def _last_step(self) -> int:
         try:
             return self._record.last_step()
-        except ConfigError as error:  # it was damaged: from here on, nothing counts as Toolfold's own change
+        except ConfigError as error:  # the record is damaged: no later change counts as Toolfold's own
             log.error("%s", error)
             return sys.maxsize
 
     def _classify_change(
         self, each: WatchedPath, before: _PathState, now: _PathState, watch: CallWatch | None
     ) -> None:
-        """Report a change unless it is the user's own."""
+        """Report a change unless the user made it."""
         if self._is_user_change(each.path, before, now):
             return
         during = self._describe_suspects()
@@ -198,23 +204,23 @@ class SettingsMonitor:
         self._report_change(each.path, during)
 
     def _is_user_change(self, path: Path, before: _PathState, now: _PathState) -> bool:
-        """Whether Toolfold made the change for the user, or the user undid one that is pending."""
+        """Return True if Toolfold made the change for the user, or the user undid a pending change."""
         known = before.fingerprint
         try:
             if self._record.is_own_change(path, known, now.fingerprint, since=before.last_step):
                 return True
-            waiting = self._record.find_pending(path)
-            if waiting is not None and waiting.accepted == now.fingerprint:
+            pending = self._record.find_pending(path)
+            if pending is not None and pending.accepted == now.fingerprint:
                 self._record.drop_restored(path)
                 return True
-        except (ConfigError, OSError) as error:  # the record cannot be used: nothing is known to be own
+        except (ConfigError, OSError) as error:  # without the record, no change is known to be Toolfold's own
             log.error("%s", error)
         return False
 
     def _report_change(self, path: Path, during: str) -> None:
         try:
             self._report(str(path), during)
-        except Exception:  # whatever it is, the call that has run keeps its result
+        except Exception:  # a failed report must not lose the result of the call
             log.exception("the change of %s could not be reported", path)
 
     def _describe_suspects(self) -> str:
@@ -228,16 +234,16 @@ class SettingsMonitor:
     def _warn_of_running_servers(self, path: Path) -> None:
         if self._has_servers():
             during = "while MCP servers were running and no call was"
-            log.warning("%s was changed %s; if that was not you, look at it", path, during)
+            log.warning("%s was changed %s. If you did not change it, check its content.", path, during)
             self._report_change(path, during)
 
     def _write_call_note(self, name: str, call: str) -> None:
-        """Leave on disk what the settings were: the call may kill this process before they are compared."""
+        """Save the known state to disk: the call may kill this process before the settings are compared."""
         known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._known_states.items()}
-        folder = self._record.directory / "calls"
+        directory = self._record.directory / "calls"
         with contextlib.suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (folder / name).write_text(json.dumps({"call": call, "time": time.time(), "known": known}))
+            directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            (directory / name).write_text(json.dumps({"call": call, "time": time.time(), "known": known}))
 
     def _delete_call_note(self, name: str) -> None:
         with contextlib.suppress(OSError):
@@ -257,23 +263,23 @@ def _make_pending_change(each: WatchedPath, before: _PathState, during: str) -> 
 
 
 def _read_path_state(path: Path, last_step: int) -> _PathState:
-    """Look at a file or folder. `last_step` was read before, so that a step in between is not missed."""
+    """Read a file or directory. `last_step` was read before, so that a change in between is not missed."""
     seen, found = stat_signature(path), fingerprint_path(path)
     content: str | None = None
-    with contextlib.suppress(OSError):  # a name that no file can have, for one
+    with contextlib.suppress(OSError):  # such as a name that is too long
         if path.is_file() and path.stat().st_size <= MAX_CONFIG_BYTES:
             content = path.read_bytes().decode("utf-8", "surrogateescape")
     return _PathState(seen, found, content, last_step)
 
 
 def _recover_calls(config: Config, record: SettingsRecord) -> None:
-    """Compare with what calls have noted whose runtimes were killed, or that left processes behind."""
+    """Check the notes of calls whose runtimes were killed, or that left processes running."""
     watched = {str(each.path): each for each in watched_paths(config)}
     with contextlib.suppress(OSError):
         for file in sorted((record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
             pid, began = [*file.name.split("-"), "", ""][:2]
             if pid.isdecimal() and _is_running(int(pid), began):
-                continue  # its runtime compares by itself
+                continue  # its runtime still checks for changes
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 _recover_call(json.loads(file.read_bytes()[:MAX_CONFIG_BYTES]), watched, record)
             file.unlink(missing_ok=True)
@@ -295,11 +301,11 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _is_running(pid: int, began: str) -> bool:
-    """Whether the process still runs. Without /proc, another one that was given its number counts as well."""
+    """Return True if the process still runs. Without /proc, a later process with its id counts too."""
     start = _start_time(pid)
     if start is not None:
         return start == began
-    if os.name != "posix":  # there, a signal of 0 is no question but Ctrl-C
+    if os.name != "posix":  # on Windows, signal 0 is Ctrl-C
         return False
     try:
         os.kill(pid, 0)
@@ -311,7 +317,7 @@ def _is_running(pid: int, began: str) -> bool:
 
 
 def _start_time(pid: int) -> str | None:
-    """When the process began, in the kernel's count; None where that is not known, as without /proc."""
+    """Return the kernel's start time of a process; None if it is unknown, as without /proc."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
     except (OSError, IndexError):

@@ -1,7 +1,7 @@
-"""Changing YAML text without touching the rest of it.
+"""Changes YAML text without touching the rest of it.
 
-Cuts where the YAML nodes say a value lies, so comments, order, quotes and indentation stay what
-they were. Makes no promise for every YAML there is: whoever calls must read the result back.
+Edits the text at the positions of the YAML nodes, so comments, order, quotes and indentation stay. Does not
+support all of YAML: the caller must parse the result again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _RESERVED_WORDS = frozenset({"null", "true", "false"})
 
 
 def set_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
-    """The text with the value at the path as it is in `whole`, the values the text shall have."""
+    """Return the text with the value at the path replaced by the one in `whole`, the complete new values."""
     root = compose_yaml(text, SourceLocation())
     if root is None or _is_empty(root):
         start = text if not text or text.endswith("\n") else text + "\n"
@@ -42,7 +42,7 @@ def set_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
 
 
 def remove_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
-    """The text without the value at the path, which `whole` no longer has."""
+    """Return the text without the value at the path. `whole` has the complete remaining values."""
     root = compose_yaml(text, SourceLocation())
     if not _is_block_mapping(root):
         return text[: root.start_mark.index] + render_value(whole) + text[root.end_mark.index :]
@@ -61,7 +61,7 @@ def remove_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
 
 
 def render_value(value: Any) -> str:
-    """A value on one line, in the plainest notation that is safe."""
+    """Render a value on one line, in the simplest safe notation."""
     if isinstance(value, dict):
         return (
             "{" + ", ".join(f"{render_value(key)}: {render_value(each)}" for key, each in value.items()) + "}"
@@ -86,7 +86,7 @@ def _render_block(path: KeyPath, value: Any, indent: int) -> str:
 
 
 def _insert_key(text: str, mapping: Any, path: KeyPath, value: Any) -> str:
-    """A new key stands right below the last one of its map, before any comment that follows."""
+    """Insert a key right below the last one of its mapping, before any comment that follows."""
     end = _line_end(text, _pair_end(text, mapping.value[-1]))
     indent = mapping.value[0][0].start_mark.column
     return f"{text[:end]}\n{_render_block(path, value, indent)}{text[end:]}"
@@ -98,18 +98,21 @@ def _replace_value(text: str, pair: tuple[Any, Any], value: Any) -> str:
     new = " " + render_value(value)
     if _is_empty(node):
         return text[:colon] + new + text[colon:]
-    if not _is_alias(pair) and (kept := _replace_list_items(text, node, value)) is not None:
-        return kept
+    if not _is_alias(pair) and (changed := _replace_list_items(text, node, value)) is not None:
+        return changed
     start, end = node.start_mark.index, _pair_end(text, pair)
     if node.id != "scalar" and not node.flow_style:
-        # The block below the key goes; what stands between them (a comment) stays.
+        # Remove the block below the key, but keep comments between the key and the block.
         between = text[colon : _line_start(text, start) - 1]
         return text[:colon] + new + between + text[_line_end(text, end) :]
     return text[:start] + (new if text[start - 1] == ":" else new[1:]) + text[end:]
 
 
 def _replace_list_items(text: str, node: Any, value: Any) -> str | None:
-    """A block list that keeps the lines of the items that stay; None where none does or can."""
+    """Return the text with a block list changed, keeping the lines of unchanged items.
+
+    None if no item stays, or if an item is not a scalar on its own line.
+    """
     if node.id != "sequence" or node.flow_style or not isinstance(value, list):
         return None
     lines = [_item_line_span(text, item) for item in node.value]
@@ -131,7 +134,7 @@ def _replace_list_items(text: str, node: Any, value: Any) -> str | None:
 
 
 def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
-    """Where the line begins and ends that holds an item and nothing else; None for what is not so simple."""
+    """Return start and end of the line that has only this item; None if the item is not on its own line."""
     start, end = item.start_mark.index, _node_end(text, item)
     begin = _line_start(text, start)
     simple = item.id == "scalar" and _LIST_DASH.fullmatch(text, begin, start) and "\n" not in text[start:end]
@@ -139,7 +142,7 @@ def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
 
 
 def _pair_end(text: str, pair: tuple[Any, Any]) -> int:
-    """Where the value's own text ends: YAML lets a block reach over the comments that follow it."""
+    """Return the end of the value's own text; in YAML a block includes the comments that follow it."""
     key, node = pair
     if _is_alias(pair) or _is_empty(node):
         return _after_colon(text, key)

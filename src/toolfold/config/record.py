@@ -1,10 +1,10 @@
-"""What Toolfold itself wrote into its settings, and which changes nobody has accepted yet.
+"""Record of Toolfold's own changes to its settings, and of changes that the user has not accepted yet.
 
-One private file in the state folder. A change that Toolfold makes for the user is noted before it is made,
-as a numbered step from one fingerprint to another. Whoever follows a file remembers the number of the last
-step it knows of, so that no step counts twice: putting an old state of the file back is a foreign change. A
-change that was found during a tool call, and that no new steps lead to, is kept as pending until the user
-accepts it or puts the file back. Decides nothing.
+One private file in the state directory. A change that Toolfold makes for the user is recorded before it is
+made, as a numbered step from one fingerprint to another. A reader of a settings file remembers the number of
+the last step it has seen, so that no step counts twice: restoring an old state of the file is a foreign
+change. A change that was found during a tool call, and that no new steps explain, is stored as pending until
+the user accepts it or restores the file. Makes no decisions.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from toolfold.errors import ConfigError
 __all__ = ["ADVICE", "PendingChange", "SettingsRecord", "write_settings"]
 
 MAX_STEPS = 64
-"""How many of Toolfold's own changes of one file are remembered."""
-_REPEAT = "repeat the command to see what it is now"
+"""Number of Toolfold's own changes that are stored per file."""
+_REPEAT = "repeat the command to see the current content"
 MAX_RECORD_BYTES = 32_000_000
 ADVICE = (
     "in your own terminal, accept it with `toolfold config accept` or undo it with `toolfold config restore`"
@@ -36,19 +36,19 @@ ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class PendingChange:
-    """A change of a settings file that nobody has accepted."""
+    """A change of a settings file that the user has not accepted."""
 
     path: str
     during: str
-    """What ran meanwhile, for a person."""
+    """What was running at the time, in words."""
     time: float
     accepted: str
     """The fingerprint before the change."""
     before: str | None = None
-    """The content before the change, where it is known; None where there was no file."""
+    """The content before the change, if it is known; None if there was no file."""
     restorable: bool = False
     binding: bool = True
-    """Whether no runtime starts before somebody has looked at it."""
+    """True if no runtime starts until the user has accepted or undone the change."""
 
     def __str__(self) -> str:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.time))
@@ -56,33 +56,33 @@ class PendingChange:
 
 
 class SettingsRecord:
-    """The record in one state folder. Safe for several threads and processes."""
+    """The record in one state directory. Safe for several threads and processes."""
 
     def __init__(self, state_dir: Path) -> None:
         self.directory = state_dir / "settings"
         self._file = self.directory / "record.json"
 
     def note_change(self, path: Path, content: bytes) -> int:
-        """Note that Toolfold is about to write this content for the user. Returns the number of the step.
+        """Record that Toolfold is about to write this content for the user. Returns the number of the step.
 
-        Raises ConfigError where a change of the same file waits to be accepted: it would be accepted with it.
+        Raises ConfigError if a change of the same file is pending: writing would accept it as well.
         Raises StartedByTool in a process that a tool call has started.
         """
         require_user(f"changing {path}")
         real = os.path.realpath(path)
         before = fingerprint_path(path)
         with self._modify_record() as data:
-            for key, waiting in data["pending"].items():
-                if os.path.realpath(key) == real and before != waiting["accepted"]:
-                    raise ConfigError(str(PendingChange(**waiting)), hint=ADVICE)
+            for key, change in data["pending"].items():
+                if os.path.realpath(key) == real and before != change["accepted"]:
+                    raise ConfigError(str(PendingChange(**change)), hint=ADVICE)
             return _add_step(data, real, before, fingerprint_bytes(content))
 
     def last_step(self) -> int:
-        """Return the number of the last step, of whatever file. Ask before you look at a file, not after."""
+        """Return the number of the last step of any file. Call it before reading a settings file."""
         return _last_step(self._read())
 
     def is_own_change(self, path: Path, before: str, after: str, *, since: int) -> bool:
-        """Whether Toolfold's own changes after the step `since` lead from one fingerprint to the other."""
+        """Return True if Toolfold's own steps after `since` lead from one fingerprint to the other."""
         steps = self._read()["steps"].get(os.path.realpath(path), [])
         reached = {before, EMPTY} if before == ABSENT else {before}
         for start, end, number in steps:
@@ -91,50 +91,53 @@ class SettingsRecord:
         return after in reached
 
     def has_entry(self, path: Path) -> bool:
-        """Whether Toolfold has ever written the file, or a change of it is pending."""
+        """Return True if Toolfold has ever written the file, or a change of it is pending."""
         data = self._read()
         return os.path.realpath(path) in data["steps"] or _pending_key(path) in data["pending"]
 
     def add_pending(self, change: PendingChange) -> None:
-        """Keep a change as pending. Of several to one file, what was accepted last stays known."""
+        """Store a change as pending. After several changes of a file, the last accepted state is kept."""
         with self._modify_record() as data:
             data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
 
     def list_pending(self) -> dict[Path, PendingChange]:
-        """Return the changes that nobody has accepted, without those that were put back since."""
+        """Return the changes that the user has not accepted, without those that were undone since."""
         found = {Path(key): PendingChange(**each) for key, each in self._read()["pending"].items()}
         return {path: each for path, each in found.items() if fingerprint_path(path) != each.accepted}
 
     def find_pending(self, path: Path) -> PendingChange | None:
-        """Return the pending change of one file."""
+        """Return the pending change of one file; None if there is none."""
         found = self._read()["pending"].get(_pending_key(path))
         return PendingChange(**found) if found else None
 
     def accept(self, path: Path, shown: str) -> None:
-        """Take the file, as it was shown, for the user's own. Raises ConfigError if it was changed since."""
+        """Accept the file as it was shown to the user. Raises ConfigError if it has changed since."""
         require_user(f"accepting a change of {path}")
         with self._modify_record() as data:
             if is_incomplete(shown):
-                raise ConfigError("it is too large to be compared", file=str(path), hint="make it smaller")
+                raise ConfigError("it is too large to compare", file=str(path), hint="make it smaller")
             if fingerprint_path(path) != shown:
-                raise ConfigError("it was changed again since it was shown", file=str(path), hint=_REPEAT)
+                raise ConfigError("it has changed since it was shown", file=str(path), hint=_REPEAT)
             data["pending"].pop(_pending_key(path), None)
 
     def restore(self, change: PendingChange) -> None:
-        """Put the file back as it was, readable by the user alone unless it is a project's.
+        """Restore the content before the change, readable by the user only unless it is a project's file.
 
-        Raises ConfigError where what was there is not known, or cannot be written.
+        Raises ConfigError if the content is unknown or cannot be written.
         """
         require_user(f"restoring {change.path}")
         path = Path(change.path)
         if not change.restorable:
             raise ConfigError(
-                "what was there before is not known", file=change.path, hint="look at it yourself"
+                "the previous content is not known", file=change.path, hint="check the content yourself"
             )
         content = None if change.before is None else change.before.encode("utf-8", "surrogateescape")
         after = ABSENT if content is None else fingerprint_bytes(content)
         with self._modify_record() as data:
-            for each in {_pending_key(path), os.path.realpath(path)}:  # what is a link now may be none then
+            for each in {
+                _pending_key(path),
+                os.path.realpath(path),
+            }:  # the path may be a link now and a file then
                 _add_step(data, each, fingerprint_path(path), after)
         if content is None:
             _delete_file(path)
@@ -143,7 +146,7 @@ class SettingsRecord:
         self.drop_restored(path)
 
     def drop_restored(self, path: Path) -> None:
-        """Forget a pending change of a file that is again what it was."""
+        """Remove the pending change of a file that has its old content again."""
         with self._modify_record() as data:
             data["pending"].pop(_pending_key(path), None)
 
@@ -161,7 +164,7 @@ class SettingsRecord:
     def _read(self) -> dict[str, Any]:
         try:
             if self._file.stat().st_size > MAX_RECORD_BYTES:
-                raise ValueError("it is too large")
+                raise ValueError("the file is too large")
             data = json.loads(self._file.read_bytes())
             return {"steps": _parse_steps(data["steps"]), "pending": _parse_pending(data["pending"])}
         except FileNotFoundError:
@@ -170,14 +173,14 @@ class SettingsRecord:
             raise ConfigError(
                 f"the record of changed settings cannot be read: {error}",
                 file=str(self._file),
-                hint="look at your settings, then delete it",
+                hint="check your settings, then delete this file",
             ) from None
 
 
 def write_settings(
     file: Path, content: bytes, record: SettingsRecord | None, *, mode: int | None = None
 ) -> None:
-    """Replace a settings file for the user, and note it, so that the change is known to be Toolfold's own."""
+    """Replace a settings file for the user, and record the change as Toolfold's own."""
     require_user(f"changing {file}")
     if record is not None:
         record.note_change(file, content)
@@ -197,7 +200,7 @@ def _pending_key(path: Path) -> str:
 
 
 def _add_step(data: dict[str, Any], path: str, before: str, after: str) -> int:
-    # The clock keeps numbers growing after the record was deleted, in processes that remember an older one.
+    # From the clock: numbers must grow even if the record was deleted while processes remember old ones.
     number = max(_last_step(data) + 1, time.time_ns())
     data["steps"][path] = [*data["steps"].get(path, []), [before, after, number]][-MAX_STEPS:]
     return number

@@ -1,7 +1,7 @@
-"""The settings of MCP servers: how each is started or reached, what it may bring, how far it is trusted.
+"""Settings of MCP servers: how each is started or reached, what it may provide, and how far it is trusted.
 
-Reads nothing and starts nothing. References such as `${TOKEN}` stay as they are written: what they stand
-for is looked up when the server is started, and kept nowhere.
+Reads nothing and starts nothing. References such as `${TOKEN}` are not expanded here, but when the server is
+started, and their values are never stored.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints, model_validator
 
-from toolfold.config.kinds import USER_ONLY, Integer, Number, PathValue, Section, Text, lower_text
+from toolfold.config.field_types import USER_ONLY, Integer, Number, PathValue, Section, Text, lower_text
 from toolfold.model import FrozenDict
 
 Transport = Annotated[Literal["auto", "stdio", "http", "sse"], BeforeValidator(lower_text)]
@@ -32,140 +32,152 @@ TextMap = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
 
 
 class OAuthSettings(Section):
-    """How a person's login at a server is done, where the server's own word is not enough."""
+    """OAuth login at a server, for what the server does not announce itself."""
 
-    client_id: Text = Field(default="", description="The client that was registered there by hand.")
-    client_secret: Text = Field(default="", description="Its secret, as a reference such as `${SECRET}`.")
+    client_id: Text = Field(
+        default="", description="Client id, if the client was registered with the server by hand."
+    )
+    client_secret: Text = Field(default="", description="Client secret, as a reference such as `${SECRET}`.")
     client_metadata_url: Text = Field(
-        default="", description="An https address that describes this client, for servers that ask for one."
+        default="",
+        description="https URL of the metadata document of this client, for servers that require one.",
     )
     scopes: tuple[Text, ...] = Field(
-        default=(), description="What is asked for; empty for what the server names."
+        default=(), description="Scopes to request; empty for those that the server names."
     )
     redirect_port: Integer = Field(
-        default=0, ge=0, le=65_535, description="The local port the browser comes back to; 0 for a free one."
+        default=0,
+        ge=0,
+        le=65_535,
+        description="Local port that the browser is redirected to after the login; 0 for a free one.",
     )
 
 
 class McpServerSettings(Section):
-    """One server."""
+    """Settings of one MCP server."""
 
-    enabled: bool = Field(default=True, description="Whether the server is used.")
+    enabled: bool = Field(default=True, description="Use this server.")
     transport: Transport = Field(
         default="auto",
-        description="How it is reached: `stdio` for a command, `http` or the older `sse` for an address.",
+        description="Transport: `stdio` for a command; `http` or the older `sse` for a URL; `auto` chooses.",
     )
     protocol: Protocol = Field(
         default="auto",
-        description="Which revision is spoken: the newest that both know, or `legacy`, with a handshake.",
+        description="Protocol revision: `auto` for the newest that both sides support, `legacy` for "
+        "one with a handshake.",
     )
-    command: Text = Field(default="", description="The program that is started.")
-    args: tuple[Text, ...] = Field(default=(), description="Its arguments.")
+    command: Text = Field(default="", description="Program that starts the server.")
+    args: tuple[Text, ...] = Field(default=(), description="Arguments of the command.")
     env: TextMap = Field(
         default_factory=FrozenDict,
-        description="Variables it is given; `${NAME}` and `${keyring:service/name}` are looked up.",
+        description="Environment variables of the server; `${NAME}` and `${keyring:service/name}` "
+        "are expanded.",
     )
     pass_env: tuple[Text, ...] = Field(
-        default=(), description="Variables of the runtime's own environment it is given, by name."
+        default=(), description="Names of environment variables that the server inherits from Toolfold."
     )
-    cwd: PathValue | None = Field(default=None, description="The folder it is started in.")
-    url: Text = Field(default="", description="The address of a server that runs already.")
+    cwd: PathValue | None = Field(default=None, description="Working directory of the server.")
+    url: Text = Field(default="", description="URL of a server that is already running.")
     headers: TextMap = Field(
-        default_factory=FrozenDict, description="Headers of every request; references are looked up."
+        default_factory=FrozenDict,
+        description="HTTP headers of every request; `${NAME}` and `${keyring:service/name}` are expanded.",
     )
-    oauth: OAuthSettings = Field(default_factory=OAuthSettings, description="How a login is done there.")
+    oauth: OAuthSettings = Field(default_factory=OAuthSettings, description="OAuth login at the server.")
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,40}$")] | None = Field(
         default=None,
-        description="What stands before the names of its tools behind a gateway; empty for nothing.",
+        description="Prefix of the names of its tools behind a gateway; empty for none, null for "
+        "the name of the server.",
     )
-    include: tuple[Text, ...] = Field(default=("*",), description="Which of its tools are used, as globs.")
-    exclude: tuple[Text, ...] = Field(default=(), description="Which of those are left out, as globs.")
-    resources: bool = Field(default=True, description="Whether its resources can be listed and read.")
-    prompts: bool = Field(default=True, description="Whether its prompts can be listed and used.")
+    include: tuple[Text, ...] = Field(default=("*",), description="Tools to use, as glob patterns.")
+    exclude: tuple[Text, ...] = Field(default=(), description="Tools to leave out, as glob patterns.")
+    resources: bool = Field(default=True, description="Let sessions list and read its resources.")
+    prompts: bool = Field(default=True, description="Let sessions list and use its prompts.")
     trust: Trust = Field(
         default="pin",
-        description="What happens to a tool that is new or has changed: held until you accept it, told of,"
-        " or nothing.",
+        description="What happens to a tool that is new or has changed: `pin` holds it until you "
+        "accept it, `warn` logs a warning, `off` accepts it.",
     )
     elicitation: Elicitation = Field(
-        default="ask", description="Whether its questions reach a person or are declined."
+        default="ask", description="`ask` shows its questions to the user, `decline` declines them."
     )
     sampling: Sampling = Field(
-        default="ask", description="Whether it may use the model: after asking, always or never."
+        default="ask",
+        description="Use of the model by the server: `ask` for approval first, `allow` or `deny` it.",
     )
     isolation: Isolation = Field(
-        default="auto", description="Whether clients of a gateway share it or have one each."
+        default="auto",
+        description="Whether clients of a gateway share one process of the server (`shared`) or get "
+        "one each (`per-client`).",
     )
     connect_timeout_seconds: Number = Field(
-        default=30.0, ge=0.1, le=600, description="How long it may take to start and answer."
+        default=30.0, ge=0.1, le=600, description="Time limit for starting and connecting."
     )
     call_timeout_seconds: Number = Field(
-        default=120.0, ge=0.1, le=3_600, description="How long a call may go without an answer or progress."
+        default=120.0, ge=0.1, le=3_600, description="Time limit of a call without a response or progress."
     )
     max_call_seconds: Number = Field(
-        default=900.0, ge=0.1, le=86_400, description="How long a call may take, whatever its progress."
+        default=900.0, ge=0.1, le=86_400, description="Time limit of a call, regardless of progress."
     )
     keepalive_seconds: Number = Field(
-        default=60.0, ge=0, le=3_600, description="How often an idle server is asked for a sign; 0 for never."
+        default=60.0, ge=0, le=3_600, description="Interval of pings to an idle server; 0 for none."
     )
 
     @model_validator(mode="after")
     def _check_transport(self) -> McpServerSettings:
         if bool(self.command) == bool(self.url):
-            raise ValueError("give it a command that starts it, or the url of one that runs: one of the two")
+            raise ValueError("set either command, to start the server, or url, to connect to a running one")
         if self.command and self.transport in ("http", "sse"):
-            raise ValueError(f"a command is reached over stdio, not {self.transport}")
+            raise ValueError(f"a server with a command uses the stdio transport, not {self.transport}")
         if self.url and self.transport == "stdio":
-            raise ValueError("a url is reached over http or sse, not stdio")
+            raise ValueError("a server with a url uses the http or sse transport, not stdio")
         if self.url and urlsplit(self.url).scheme not in ("http", "https"):
-            raise ValueError("a url begins with http:// or https://")
+            raise ValueError("url must start with http:// or https://")
         return self
 
     @property
     def effective_transport(self) -> Literal["stdio", "http", "sse"]:
-        """The transport, decided."""
+        """The transport, with `auto` resolved."""
         if self.command:
             return "stdio"
         return "sse" if self.transport == "sse" else "http"
 
     def name_prefix(self, name: str) -> str:
-        """What stands before the names of its tools and prompts behind a gateway, if `name` is its own."""
+        """Return the prefix of its tools and prompts behind a gateway. `name` is the name of the server."""
         return f"{name}_" if self.prefix is None else self.prefix
 
 
 class McpSettings(Section):
-    """All servers."""
+    """Settings of all MCP servers."""
 
-    enabled: bool = Field(
-        default=True, description="Whether MCP servers are used.", json_schema_extra=USER_ONLY
-    )
+    enabled: bool = Field(default=True, description="Use MCP servers.", json_schema_extra=USER_ONLY)
     scan: Literal["default", "strict"] = Field(
         default="default",
-        description="Which suspicious tools are held: those the scanner is sure about, or (`strict`) also"
-        " those with doubtful wording, which are only shown otherwise.",
+        description="Which suspicious tools are held back: `default` those that the scanner is sure "
+        "about; `strict` also those with doubtful wording, which are otherwise only "
+        "reported.",
         json_schema_extra=USER_ONLY,
     )
     wait_seconds: Number = Field(
         default=5.0,
         ge=0,
         le=60,
-        description="How long opening waits for servers whose tools nobody has seen yet; a gateway waits for"
-        " two seconds, unless this is set.",
+        description="How long opening a runtime waits for the tool lists of servers that were never "
+        "listed before. A gateway waits two seconds unless this is set.",
         json_schema_extra={"in_project": "lowers"},
     )
     servers: Annotated[dict[ServerName, McpServerSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="The servers, by name.",
+        description="MCP servers, by name.",
         json_schema_extra={"grants": True},
     )
 
     def listing_wait(self, *, behind_gateway: bool) -> float:
-        """Return how long to wait for a list that was never seen. MCP clients give up after a few seconds."""
+        """Return the seconds to wait for a server's first tool list. MCP clients time out soon."""
         if behind_gateway and "wait_seconds" not in self.model_fields_set:
             return min(self.wait_seconds, GATEWAY_WAIT_S)
         return self.wait_seconds
 
 
 def parse_server_settings(value: Any) -> McpServerSettings:
-    """A server's settings from plain data, as a file would have them. Raises pydantic's ValidationError."""
+    """Validate a server's settings from plain data. Raises pydantic's ValidationError."""
     return McpServerSettings.model_validate(value)

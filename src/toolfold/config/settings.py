@@ -1,7 +1,7 @@
-"""The typed tree of settings: names, defaults, ranges, and what each one is for.
+"""All settings with their defaults, ranges and descriptions.
 
-Reads nothing: no file, no environment. A value outside its range is invalid here; it is the loader
-that clamps it and says so.
+Reads neither files nor the environment. A value outside of its range is invalid here; the loader clamps it
+and warns.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from pydantic_core import CoreSchema
 
 from toolfold.config.agent import AgentSettings, ProviderSettings
 from toolfold.config.allowed_tools import AllowedToolEntry
-from toolfold.config.gateway import GatewaySettings
-from toolfold.config.kinds import (
+from toolfold.config.field_types import (
     USER_ONLY,
     Integer,
     Number,
@@ -42,10 +41,11 @@ from toolfold.config.kinds import (
     lower_text,
     parse_switch,
 )
+from toolfold.config.gateway import GatewaySettings
 from toolfold.config.servers import McpSettings
 from toolfold.model import FrozenDict
 
-# Not PWD, SSH_AUTH_SOCK and GIT_ASKPASS, which hold paths.
+# Does not match PWD, SSH_AUTH_SOCK and GIT_ASKPASS, which contain paths.
 _SECRET_NAME = re.compile(
     "KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|COOKIE"
     "|(?<!ASK)PASS$|_PWD$|(?:^|_)(?:AUTH|DSN|PAT)$",
@@ -54,20 +54,20 @@ _SECRET_NAME = re.compile(
 _PASSWORD_IN_URL = re.compile(r"://[^\s/?#:@]*:([^\s/?#]+)@")
 _MIN_SECRET_CHARS = 8
 
-# Refusing a wish is the worse error, and sets differ: half a percent of one unseen set's are below this, so
-# that another's may be four times as many. `training/README.md` has the curve.
+# Missing a needed tool is the worse error: on a held-out set 0.5% of the messages that need a tool are below
+# this threshold; on another set it may be four times as many. See the curve in `training/README.md`.
 DEFAULT_NEED_THRESHOLD = 0.025
 
 GATEWAY_MAX_TOOLS = 30
 
 BUILTIN_MODELS = ("embedded", "light", "auxiliary")
-"""What `rag_embed_model` may be beside the name of a service's model."""
+"""Values of `rag_embed_model` that are not names of a service's model."""
 
 
 def expand_tool_search(value: Any) -> Any:
-    """`tool_search` as one word in its long form; a map as it is.
+    """Expand `tool_search` from one word to a mapping; return a mapping as it is.
 
-    The word `on` means on. What says no more than that there shall be one, `true`, means auto.
+    `on` means on, while `true` only asks for a search and means auto.
     """
     if not isinstance(value, (bool, int, float, str)):
         return value
@@ -76,7 +76,7 @@ def expand_tool_search(value: Any) -> Any:
 
 
 def _parse_threshold(value: Any) -> Any:
-    """`off` asks for nothing, `on` for what is usual."""
+    """Convert `off` to 0 and `on` to the default threshold."""
     if not isinstance(value, (bool, str)):
         return value
     return {"on": DEFAULT_NEED_THRESHOLD, "off": 0.0}.get(parse_switch(value), value)
@@ -127,79 +127,83 @@ LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidat
 
 
 class RerankerSettings(Section):
-    """An embedding service that puts the hits of a search into a better order."""
+    """Embedding service that reorders the results of a tool search."""
 
     enabled: bool = Field(
         default=False,
-        description="Whether the hits of a tool search are sent to a service that reorders them.",
+        description="Send the results of a tool search to an embedding service that reorders them.",
         json_schema_extra={"grants": True},
     )
     endpoint: Text = Field(
         default="http://localhost:11434/v1/embeddings",
-        description="The address of that service.",
+        description="URL of the embedding service.",
         json_schema_extra={"grants": True},
     )
     mode: SearchMode = Field(
         default="rerank",
-        description="How a tool search orders its hits when the service is enabled: `rerank` asks it.",
+        description="Ranking of a tool search when the service is enabled; `rerank` uses the service.",
     )
     model: Text = Field(
-        default="nomic-embed-text-v2-moe", description="The name of the model the service runs."
+        default="nomic-embed-text-v2-moe", description="Name of the embedding model that the service runs."
     )
 
 
 class ToolSearchSettings(Section):
-    """Bridge tools that let the model find tools it was not shown."""
+    """Bridge tools with which the model finds tools that it was not shown."""
 
     enabled: Switch = Field(
         default="auto",
-        description="Whether tools are hidden behind a search: always, never, or once they are too many.",
+        description="Hide tools behind a search: `on` always, `off` never, `auto` if there are too many.",
     )
     threshold_pct: Number = Field(
         default=10.0,
         ge=0,
         le=100,
-        description="How much of the context window, in percent, tools may take before `auto` hides them.",
+        description="Percentage of the context window that tools may use before `auto` hides them.",
     )
     threshold_tokens: Integer = Field(
         default=20_000,
         ge=0,
         le=10_000_000,
-        description="How many tokens tools may take before `auto` hides them, however large the window.",
+        description="Number of tokens that tools may use before `auto` hides them, for context "
+        "windows of any size.",
     )
     threshold_tools: Integer = Field(
         default=0,
         ge=0,
         le=100_000,
-        description="How many tools may be shown before `auto` hides them; 0 for any number. A gateway hides"
-        " more than 30, unless this is set.",
+        description="Number of tools that may be shown before `auto` hides them; 0 for no limit. A "
+        "gateway uses 30 unless this is set.",
     )
     always_load: tuple[Text, ...] = Field(
         default=(), description="Tools and toolsets that are never hidden behind the search."
     )
     defer: tuple[Text, ...] = Field(
         default=(),
-        description="Tools and toolsets that may be hidden although they are the runtime's own.",
+        description="Built-in tools and toolsets that may be hidden behind the search, which "
+        "otherwise never are.",
     )
     listing: Switch = Field(
         default="off",
-        description="Whether the model is told the sources: `on`, as many as fit; `auto`, if all of them do.",
+        description="List the sources of hidden tools for the model: `on` as many as fit, `auto` "
+        "only if all fit, `off` none.",
     )
-    listing_max_tokens: Integer = Field(
-        default=300, ge=20, le=5_000, description="How many tokens that list may take."
-    )
+    listing_max_tokens: Integer = Field(default=300, ge=20, le=5_000, description="Token limit of that list.")
     max_search_limit: Integer = Field(
-        default=20, ge=1, le=50, description="The most hits the model may ask one search for."
+        default=20,
+        ge=1,
+        le=50,
+        description="Maximum number of results that the model may request from one search.",
     )
     search_default_limit: Integer = Field(
         default=5,
         ge=1,
         le=50,
         validate_default=True,
-        description="How many hits a search returns when the model does not say.",
+        description="Number of results if the model does not request a number.",
     )
     reranker: RerankerSettings = Field(
-        default_factory=RerankerSettings, description="An embedding service that reorders the hits."
+        default_factory=RerankerSettings, description="Embedding service that reorders the results."
     )
 
     @field_validator("search_default_limit")
@@ -208,7 +212,7 @@ class ToolSearchSettings(Section):
         return min(value, int(info.data.get("max_search_limit", value)))
 
     def max_shown_tools(self, *, behind_gateway: bool) -> int | None:
-        """Return how many deferrable tools are shown at most; None for any number."""
+        """Return the maximum number of deferrable tools to show; None for no limit."""
         if behind_gateway and "threshold_tools" not in self.model_fields_set:
             return GATEWAY_MAX_TOOLS
         return self.threshold_tools or None
@@ -219,67 +223,72 @@ class ToolSearchSettings(Section):
 
 
 class ToolsSettings(Section):
-    """Which tools there are, which of them a model sees, and how a call is bounded."""
+    """Tools, their selection and the limits of calls."""
 
     selection: Selection = Field(
         default="eager",
-        description="How the tools a model sees are chosen: all of them, or those that fit its task.",
+        description="How the tools that a model sees are selected: `eager` shows all of them; "
+        "`hybrid`, `semantic` and `keyword` search for those that fit the message.",
     )
     rag_top_k: Integer = Field(
-        default=8, ge=1, le=50, description="How many tools are chosen when `selection` is not eager."
+        default=8, ge=1, le=50, description="Number of tools to select if `selection` is not `eager`."
     )
     rag_max_tokens: Integer = Field(
         default=6_000,
         ge=100,
         le=1_000_000,
-        description="How many tokens the chosen tools may take; one that a message names is shown anyway.",
+        description="Token limit of the selected tools; a tool that the message names is always shown.",
     )
     rag_need: Threshold = Field(
         default=DEFAULT_NEED_THRESHOLD,
         ge=0,
         le=1,
-        description="How likely it must be that a message needs a tool; `off` chooses for every message.",
+        description="Minimum probability that a message needs a tool, from 0 to 1; `off` selects "
+        "tools for every message.",
     )
     rag_placement: Placement = Field(
         default="auto",
-        description="Where the chosen tools stand: in the tools array, anew or at the end of one that grows,"
-        " or beside the user's message; `auto`, where they cost least with the model.",
+        description="Where the selected tools are put: `replace` and `append` in the tools array, "
+        "`tail` next to the user's message, `auto` where they cost least with the "
+        "model.",
     )
     rag_append_max: Integer = Field(
         default=48,
         ge=1,
         le=1_000,
-        description="How many chosen tools an array that grows may hold before it begins anew.",
+        description="Maximum number of selected tools in an array that grows (`append`) before it "
+        "starts over.",
     )
     rag_native: bool = Field(
         default=False,
-        description="Whether a provider's own form for tools that come late is used where it has one.",
+        description="Use a provider's own format for tools that are added late, if it has one.",
     )
     pinned: tuple[Text, ...] = Field(
         default=("terminal", "read_file", "search_files"),
-        description="Tools that are shown for every message, whatever `selection` says.",
+        description="Tools that are shown for every message, whatever `selection` is.",
     )
     rag_embed_model: Text = Field(
         default="embedded",
-        description="What turns text into vectors: `embedded`, `light`, `auxiliary`, or a model's name.",
+        description="Embedding model: `embedded`, `light`, `auxiliary`, or the name of a model of "
+        "an embedding service.",
         json_schema_extra={"grants": True},
     )
     synonyms: Annotated[dict[Text, Phrases], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Words that people use for a tool, or for all tools of a toolset or server, by its name.",
+        description="Other words for a tool, or for all tools of a toolset or server, by its name.",
     )
     tool_search: Annotated[ToolSearchSettings, BeforeValidator(expand_tool_search)] = Field(
         default_factory=ToolSearchSettings,
-        description="A search the model uses to find tools it was not shown.",
+        description="Search with which the model finds tools that it was not shown.",
     )
     disabled: tuple[Text, ...] = Field(
         default=(),
-        description="Tools and toolsets that are switched off for every session.",
+        description="Tools and toolsets that are disabled in every session.",
         json_schema_extra={"in_project": "adds"},
     )
     enabled_toolsets: tuple[Text, ...] | None = Field(
         default=None,
-        description="The only toolsets a session may use, or null for all of them.",
+        description="The only toolsets that sessions may use; null for all.",
         json_schema_extra={"in_project": "narrows"},
     )
     disabled_toolsets: tuple[Text, ...] = Field(
@@ -291,41 +300,39 @@ class ToolsSettings(Section):
         default=120.0,
         ge=0.1,
         le=3600,
-        description="How long one call may take.",
+        description="Time limit of one call.",
         json_schema_extra={"in_project": "lowers"},
     )
     max_parallel: Integer = Field(
         default=8,
         ge=1,
         le=64,
-        description="How many calls of one reply may run at the same time.",
+        description="Maximum number of calls of one model reply that run at the same time.",
         json_schema_extra={"in_project": "lowers"},
     )
     result_max_chars: Integer = Field(
         default=50_000,
         ge=1_000,
         le=10_000_000,
-        description="How many characters of a result the model is given.",
+        description="Maximum number of characters of a result that the model gets.",
         json_schema_extra={"in_project": "lowers"},
     )
 
 
 class ToolsetSettings(Section):
-    """A bundle of tools under one name."""
+    """A named group of tools."""
 
-    description: Text = Field(default="", description="What the bundle is for.")
-    tools: tuple[Text, ...] = Field(default=(), description="The tools in it.")
-    includes: tuple[Text, ...] = Field(
-        default=(), description="Other toolsets whose tools belong to it as well."
-    )
+    description: Text = Field(default="", description="Purpose of the toolset.")
+    tools: tuple[Text, ...] = Field(default=(), description="Tools of the toolset.")
+    includes: tuple[Text, ...] = Field(default=(), description="Other toolsets whose tools it includes.")
 
 
 class PluginsSettings(Section):
-    """Code from elsewhere that brings tools."""
+    """Plugins that provide tools."""
 
     enabled: bool = Field(
         default=True,
-        description="Whether plugins are loaded.",
+        description="Load plugins.",
         json_schema_extra=USER_ONLY,
     )
     disabled: tuple[Text, ...] = Field(
@@ -335,259 +342,264 @@ class PluginsSettings(Section):
     )
     folder: PathValue | None = Field(
         default=None,
-        description="Where your own plugins lie, or null for `plugins` in the configuration folder.",
+        description="Directory of your own plugins; null for `plugins` in the configuration directory.",
         json_schema_extra=USER_ONLY,
     )
 
 
 class FilesSettings(Section):
-    """Where the file tools may work."""
+    """Directories of the file tools."""
 
     workspace: PathValue | None = Field(
         default=None,
-        description="The folder the file tools work in, or null for the current one.",
+        description="Directory that the file tools work in; null for the working directory.",
         json_schema_extra={"grants": True, "in_project": "inside"},
     )
     extra_roots: tuple[PathValue, ...] = Field(
         default=(),
-        description="More folders the file tools may read and write.",
+        description="More directories that the file tools may read and write.",
         json_schema_extra={"grants": True, "in_project": "inside"},
     )
 
 
 class AvailabilitySettings(Section):
-    """How it is found out whether a tool can be used."""
+    """Checks of whether a tool can be used."""
 
     timeout_seconds: Number = Field(
         default=5.0,
         ge=0.01,
         le=60,
-        description="How long a tool's check may take.",
+        description="Time limit of a tool's availability check.",
         json_schema_extra={"in_project": "lowers"},
     )
     grace_seconds: Number = Field(
         default=30.0,
         ge=0,
         le=3600,
-        description="How long a tool stays listed, but not callable, after its check begins to fail.",
+        description="How long a tool stays listed, but cannot be called, after its check starts to fail.",
         json_schema_extra={"in_project": "lowers"},
     )
 
 
 class ApprovalSettings(Section):
-    """What is asked about before it runs, and how a person is asked."""
+    """Which calls need approval, and how it is requested."""
 
     mode: ApprovalMode = Field(
         default="manual",
-        description="Who decides about a dangerous call: a person; a model first, for what is of low risk;"
-        " or, with `off`, nobody. The hard floor and `deny` hold in every mode.",
+        description="Who decides about dangerous calls: `manual` a person, `smart` a model for low "
+        "risks and a person for the rest, `off` nobody. The hard floor and `deny` apply "
+        "in every mode.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
         default=300.0,
         ge=1,
         le=86_400,
-        description="How long a question waits for an answer before it counts as a no.",
+        description="How long a question waits for an answer before the call is refused.",
         json_schema_extra={"in_project": "lowers"},
     )
     deny: tuple[Text, ...] = Field(
         default=(),
-        description="What is never run: commands as globs, `tool:NAME`, `rule:NAME` or `category:NAME`.",
+        description="Calls that are always refused: commands as glob patterns, `tool:NAME`, "
+        "`rule:NAME` or `category:NAME`.",
         json_schema_extra={"in_project": "adds"},
     )
     rules: tuple[dict[str, Any], ...] = Field(
         default=(),
-        description="Your own rules for what somebody must see, beside those that come with the package.",
+        description="Your own rules for calls that need approval, in addition to the built-in ones.",
         json_schema_extra={"in_project": "adds"},
     )
     isolated: tuple[ConfinableCategory, ...] = Field(
         default=(),
-        description="Categories that run unasked, on record, where a sandbox or a container keeps them in."
-        " What leaves such a place, or reaches what is shared with it, is asked about.",
+        description="Categories that run without a question, but are logged, if a sandbox or "
+        "container confines them. Calls that affect anything outside of it, or shared "
+        "with it, still need approval.",
         json_schema_extra=USER_ONLY,
     )
     trusted_servers: tuple[Text, ...] = Field(
         default=(),
-        description="MCP servers that are believed when they call a tool of theirs harmless.",
+        description="MCP servers whose read-only and non-destructive annotations are trusted.",
         json_schema_extra=USER_ONLY,
     )
     allowed_tools: tuple[AllowedToolEntry, ...] = Field(
         default=(),
-        description="Tools that may destroy data without a question, as `toolfold approvals allow` writes"
-        " them: `tool:NAME` or `server:NAME`, with `client=NAME` or `project=/DIRECTORY` behind it.",
+        description="Destructive tools that run without a question: `tool:NAME` or `server:NAME`, "
+        "optionally followed by `client=NAME` or `project=/DIRECTORY`. Written by "
+        "`toolfold approvals allow`.",
         json_schema_extra=USER_ONLY,
     )
     smart_model: Text = Field(
         default="",
-        description="The model that `mode: smart` asks; without one, a person is asked.",
+        description="Model that `mode: smart` asks; if it is empty, a person is asked.",
         json_schema_extra=USER_ONLY,
     )
     smart_endpoint: Text = Field(
         default="",
-        description="Its OpenAI-compatible chat address; empty for OPENAI_BASE_URL with OPENAI_API_KEY.",
+        description="OpenAI-compatible chat URL of that model; empty for OPENAI_BASE_URL with "
+        "OPENAI_API_KEY.",
         json_schema_extra=USER_ONLY,
     )
     smart_clears: Clearance = Field(
         default="low",
-        description="The highest severity that the model may clear in a person's place.",
+        description="Highest severity that the model may approve instead of a person.",
         json_schema_extra=USER_ONLY,
     )
     smart_timeout_seconds: Number = Field(
         default=20.0,
         ge=0.1,
         le=300,
-        description="How long the model may take before a person is asked instead.",
+        description="How long to wait for the model before a person is asked.",
         json_schema_extra={"in_project": "lowers"},
     )
 
 
 class SshSettings(Section):
-    """Which machine `ssh` goes to. What is empty is for the ssh client's own settings to say."""
+    """Host of the `ssh` backend. Empty settings are left to the configuration of the ssh client."""
 
     host: Text = Field(
         default="",
-        description="The machine, or its name in the settings of the ssh client.",
+        description="Host name or address, or a host alias of the ssh client configuration.",
         json_schema_extra=USER_ONLY,
     )
     port: Integer = Field(
         default=0,
         ge=0,
         le=65_535,
-        description="Its port.",
+        description="Port; 0 for that of the ssh client configuration.",
         json_schema_extra=USER_ONLY,
     )
     user: Text = Field(
         default="",
-        description="As whom commands run there.",
+        description="User name on the host.",
         json_schema_extra=USER_ONLY,
     )
     identity: Text = Field(
         default="",
-        description="A file with a private key.",
+        description="File with a private key.",
         json_schema_extra=USER_ONLY,
     )
     known_hosts: Text = Field(
         default="",
-        description="A file with the keys of hosts; the user's own where it is empty.",
+        description="File with host keys; empty for the user's own.",
         json_schema_extra=USER_ONLY,
     )
     home: Text = Field(
         default="",
-        description="The folder there in which tasks begin; the user's home where it is empty.",
+        description="Directory on the host in which tasks start; empty for the user's home directory.",
         json_schema_extra=USER_ONLY,
     )
 
 
 class SandboxSettings(Section):
-    """What a sandbox on this machine shows beside the project and the system."""
+    """Files that a sandbox on this machine shows in addition to the project and the system."""
 
     visible: tuple[PathValue, ...] = Field(
         default=(),
         max_length=200,
-        description="More files and folders that commands in the sandbox may read, such as `~/.config/tool`."
-        " Credentials below an added folder stay hidden unless they are named themselves.",
+        description="More files and directories that commands in the sandbox may read, such as "
+        "`~/.config/tool`. Credentials below an added directory stay hidden unless they "
+        "are listed themselves.",
         json_schema_extra=USER_ONLY,
     )
 
 
 class TerminalSettings(Section):
-    """Where commands run, and how they are bounded."""
+    """Where commands run, and their limits."""
 
     backend: BackendName = Field(
         default="local",
-        description="Where commands run: on this machine, in a sandbox on it, or in another place.",
+        description="Where commands run: on this machine (`local`), in a sandbox on it (`sandbox`), "
+        "in a container, over ssh or in a cloud sandbox.",
         json_schema_extra=USER_ONLY,
     )
     environment: tuple[Text, ...] = Field(
         default=(),
-        description="Variables of the runtime's own environment that commands are given, by name.",
+        description="Names of environment variables that commands inherit from Toolfold.",
         json_schema_extra=USER_ONLY,
     )
     network: bool = Field(
         default=False,
-        description="Whether commands in a sandbox or a container may use the network.",
+        description="Let commands in a sandbox or container use the network.",
         json_schema_extra=USER_ONLY,
     )
     image: Text = Field(
         default="",
-        description="The image of a container or of a sandbox elsewhere; empty for a plain Debian.",
+        description="Image of a container or cloud sandbox; empty for a plain Debian image.",
         json_schema_extra=USER_ONLY,
     )
     memory_mb: Integer = Field(
         default=4_096,
         ge=64,
         le=1_048_576,
-        description="How much memory a container or a sandbox elsewhere may use, in MiB.",
+        description="Memory limit of a container or cloud sandbox, in MiB.",
         json_schema_extra=USER_ONLY,
     )
     cpus: Number = Field(
         default=0.0,
         ge=0,
         le=1_024,
-        description="How many processors it may use; 0 for what is usual there.",
+        description="Number of processors of a container or cloud sandbox; 0 for the default there.",
         json_schema_extra=USER_ONLY,
     )
     keep: bool = Field(
         default=True,
-        description="Whether a container or a sandbox elsewhere stays for the next runtime, with its files.",
+        description="Keep a container or cloud sandbox, with its files, for the next runtime.",
         json_schema_extra=USER_ONLY,
     )
-    ssh: SshSettings = Field(default_factory=SshSettings, description="Which machine `ssh` goes to.")
+    ssh: SshSettings = Field(default_factory=SshSettings, description="Host of the `ssh` backend.")
     sandbox: SandboxSettings = Field(
-        default_factory=SandboxSettings, description="What a sandbox on this machine shows of its files."
+        default_factory=SandboxSettings, description="Files that the `sandbox` backend shows."
     )
     timeout_seconds: Number = Field(
         default=120.0,
         ge=1,
         le=86_400,
-        description="How long a command in the foreground may take where nobody says otherwise.",
+        description="Default time limit of a command in the foreground.",
         json_schema_extra={"in_project": "lowers"},
     )
     max_timeout_seconds: Number = Field(
         default=1_800.0,
         ge=1,
         le=86_400,
-        description="How long it may take at most, whoever says otherwise.",
+        description="Highest time limit that a call may request for a command in the foreground.",
         json_schema_extra={"in_project": "lowers"},
     )
     max_processes: Integer = Field(
         default=64,
         ge=1,
         le=64,
-        description="How many background processes may run at the same time.",
+        description="Maximum number of background processes at the same time.",
         json_schema_extra={"in_project": "lowers"},
     )
 
 
 class Settings(Section):
-    """Everything a configuration file may say."""
+    """All settings of a configuration file."""
 
     tools: ToolsSettings = Field(
-        default_factory=ToolsSettings, description="Which tools there are and how calls are bounded."
+        default_factory=ToolsSettings, description="Tools, their selection and the limits of calls."
     )
     toolsets: Annotated[dict[ToolsetName, ToolsetSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Your own bundles of tools, by name.",
+        description="Your own toolsets, by name.",
         json_schema_extra={"grants": True},
     )
     plugins: PluginsSettings = Field(
-        default_factory=PluginsSettings, description="Code from elsewhere that brings tools."
+        default_factory=PluginsSettings, description="Plugins that provide tools."
     )
-    files: FilesSettings = Field(default_factory=FilesSettings, description="Where the file tools may work.")
+    files: FilesSettings = Field(default_factory=FilesSettings, description="Directories of the file tools.")
     availability: AvailabilitySettings = Field(
-        default_factory=AvailabilitySettings, description="How it is found out whether a tool can be used."
+        default_factory=AvailabilitySettings, description="Availability checks of tools."
     )
     approval: ApprovalSettings = Field(
-        default_factory=ApprovalSettings, description="What is asked about before it runs, and how."
+        default_factory=ApprovalSettings, description="Which calls need approval, and how it is requested."
     )
     terminal: TerminalSettings = Field(
-        default_factory=TerminalSettings, description="Where commands run, and how they are bounded."
+        default_factory=TerminalSettings, description="Where commands run, and their limits."
     )
-    mcp: McpSettings = Field(
-        default_factory=McpSettings, description="Servers that bring tools over the MCP protocol."
-    )
+    mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")
     gateway: GatewaySettings = Field(
-        default_factory=GatewaySettings, description="One MCP server in front of all, for every client."
+        default_factory=GatewaySettings, description="The gateway: one MCP server in front of all others."
     )
     agent: AgentSettings = Field(
         default_factory=AgentSettings, description="The agent's model, and how far it may go."
@@ -599,19 +611,19 @@ class Settings(Section):
     )
     command_allowlist: tuple[Text, ...] = Field(
         default=(),
-        description="What is never asked about again: exact commands, rule:NAME or kind:NAME.",
+        description="Commands that run without a question: exact commands, `rule:NAME` or `kind:NAME`.",
         json_schema_extra=USER_ONLY,
     )
     log_level: LogLevel = Field(
         default="warning",
-        description="How much is written to the log.",
+        description="Minimum level of log messages.",
         json_schema_extra={"grants": True},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """Where everything lies on this machine."""
+    """Paths of Toolfold's files and directories on this machine."""
 
     config_dir: Path
     state_dir: Path
@@ -623,7 +635,7 @@ class Paths:
 
 
 class Config(Settings):
-    """The settings in force, and how they came to be."""
+    """The effective settings, and where they came from."""
 
     paths: Paths = Field(exclude=True)
     project_trusted: bool = Field(default=False, exclude=True)
@@ -638,20 +650,20 @@ class Config(Settings):
 
     @property
     def workspace(self) -> Path:
-        """The folder the file tools work in."""
+        """The directory that the file tools work in."""
         return self.files.workspace or self.paths.current_dir
 
     @property
     def plugins_folder(self) -> Path:
-        """Where the user's own plugins lie."""
+        """The directory of the user's own plugins."""
         return self.plugins.folder or self.paths.config_dir / "plugins"
 
     def missing_env(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Those of the variables that are not set, or set to nothing."""
+        """Return the variables that are not set or are empty."""
         return tuple(name for name in names if not self.environment.get(name))
 
     def secret_values(self) -> tuple[str, ...]:
-        """What must never be shown: longest first, so that no part of one survives redaction."""
+        """Return the secrets in the environment, longest first so that redaction leaves no part of one."""
         secrets = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
         for value in self.environment.values():
             for password in _PASSWORD_IN_URL.findall(value):

@@ -1,8 +1,7 @@
-"""Which project folders the user trusts, and whether they are still what was trusted.
+"""Project directories that the user trusts, and whether they have changed since.
 
-A cloned repository must not be able to grant itself anything, so trust is kept outside of it, bound
-to a fingerprint of everything in the folder that could grant or run something.
-Knows nothing of what the settings mean.
+A cloned repository must not be able to grant itself permissions, so trust is stored outside of it, with a
+fingerprint of all its files that could grant or run something. Knows nothing of what the settings mean.
 """
 
 from __future__ import annotations
@@ -27,47 +26,48 @@ PROJECT_FILE = "toolfold.yaml"
 PLUGINS_DIR = Path(".toolfold", "plugins")
 MAX_FILES = 5_000
 MAX_TOTAL_BYTES = 64 * MAX_CONFIG_BYTES
+_LINKED_PLUGINS = "a linked plugin directory cannot be trusted: changes of its target would not be noticed"
 
 
-def get_trust_state(folder: Path, paths: Paths) -> TrustState:
-    """Whether the folder may grant itself something, as it is now."""
-    known = load_trusted_projects(paths).get(_resolve_directory(folder))
+def get_trust_state(directory: Path, paths: Paths) -> TrustState:
+    """Return whether the project is trusted, as it is now."""
+    known = load_trusted_projects(paths).get(_resolve_directory(directory))
     if known is None:
         return "untrusted"
     try:
-        return "trusted" if fingerprint_project(folder) == known else "changed"
+        return "trusted" if fingerprint_project(directory) == known else "changed"
     except ConfigError:
         return "changed"
 
 
 def is_still_trusted(config: Config) -> bool:
-    """Whether the project is still what was trusted: its code may run long after its settings were read."""
+    """Return True if the project is trusted and has not changed since the settings were loaded."""
     if not config.project_trusted or config.project_vouched_for:
         return config.project_trusted
     return get_trust_state(config.paths.project_dir, config.paths) == "trusted"
 
 
-def trust_project(folder: Path, paths: Paths) -> None:
-    """Trust the folder as it is now."""
-    if not folder.is_dir():
-        raise ConfigError("there is no such folder to trust", file=str(folder))
-    found = fingerprint_project(folder)
+def trust_project(directory: Path, paths: Paths) -> None:
+    """Trust the project directory with its current content."""
+    if not directory.is_dir():
+        raise ConfigError("there is no such directory", file=str(directory))
+    found = fingerprint_project(directory)
     with lock_directory(paths.state_dir):
-        _write_trusted({**load_trusted_projects(paths), _resolve_directory(folder): found}, paths)
+        _write_trusted({**load_trusted_projects(paths), _resolve_directory(directory): found}, paths)
 
 
-def untrust_project(folder: Path, paths: Paths) -> bool:
-    """Forget the folder. False if it was not trusted."""
+def untrust_project(directory: Path, paths: Paths) -> bool:
+    """Remove the trust in a project. Return False if it was not trusted."""
     with lock_directory(paths.state_dir):
         known = load_trusted_projects(paths)
-        if known.pop(_resolve_directory(folder), None) is None:
+        if known.pop(_resolve_directory(directory), None) is None:
             return False
         _write_trusted(known, paths)
     return True
 
 
 def load_trusted_projects(paths: Paths) -> dict[Path, str]:
-    """Every folder the user trusted, with the fingerprint it had then."""
+    """Return every trusted project directory with the fingerprint it had when it was trusted."""
     file = _trust_file(paths)
     try:
         known = json.loads(file.read_bytes())
@@ -77,15 +77,15 @@ def load_trusted_projects(paths: Paths) -> dict[Path, str]:
         known = None
     if not isinstance(known, dict) or not all(isinstance(each, str) for each in known.values()):
         raise ConfigError(
-            "the list of trusted folders cannot be read",
+            "the file of trusted projects cannot be read",
             file=str(file),
-            hint="delete it and trust your folders again",
+            hint="delete it and trust your projects again",
         )
-    return {Path(folder): found for folder, found in known.items()}
+    return {Path(directory): found for directory, found in known.items()}
 
 
 def _write_trusted(known: dict[Path, str], paths: Paths) -> None:
-    text = json.dumps({str(folder): found for folder, found in sorted(known.items())}, indent=2)
+    text = json.dumps({str(directory): found for directory, found in sorted(known.items())}, indent=2)
     write_settings(_trust_file(paths), text.encode() + b"\n", SettingsRecord(paths.state_dir), mode=0o600)
 
 
@@ -93,68 +93,71 @@ def _trust_file(paths: Paths) -> Path:
     return paths.state_dir / "trust.json"
 
 
-def fingerprint_project(folder: Path) -> str:
-    """A hash of everything in the folder that could grant or run something."""
+def fingerprint_project(directory: Path) -> str:
+    """Return a hash of all files in the project that could grant or run something."""
     digest = hashlib.sha256()
     left = MAX_TOTAL_BYTES
     try:
-        for count, file in enumerate(_list_trusted_files(folder)):
+        for count, file in enumerate(_list_trusted_files(directory)):
             content = _content_to_hash(file, left)
             left -= len(content)
             if count >= MAX_FILES or left < 0:
-                raise _trust_error("there are too many or too large plugin files to trust", folder)
-            # Lengths keep one file's end from passing as another's beginning.
-            for part in (os.fsencode(file.relative_to(folder)), content):
+                raise _trust_error("the plugins have too many or too large files to be trusted", directory)
+            # With lengths, so that content cannot move between neighbouring files unnoticed.
+            for part in (os.fsencode(file.relative_to(directory)), content):
                 digest.update(len(part).to_bytes(8, "big") + part)
     except OSError as error:
-        raise _trust_error(f"the folder cannot be read: {error.strerror}", folder) from None
+        raise _trust_error(f"the directory cannot be read: {error.strerror}", directory) from None
     return digest.hexdigest()
 
 
-def _list_trusted_files(folder: Path) -> Iterator[Path]:
-    if _target_exists(folder / PROJECT_FILE):
-        yield folder / PROJECT_FILE
+def _list_trusted_files(directory: Path) -> Iterator[Path]:
+    if _target_exists(directory / PROJECT_FILE):
+        yield directory / PROJECT_FILE
     for above in (PLUGINS_DIR.parent, PLUGINS_DIR):
-        if (folder / above).is_symlink():
-            raise _trust_error("a linked plugin folder cannot be watched for changes", folder / above)
-    yield from _walk_tree(folder / PLUGINS_DIR)
+        if (directory / above).is_symlink():
+            raise _trust_error(_LINKED_PLUGINS, directory / above)
+    yield from _walk_tree(directory / PLUGINS_DIR)
 
 
-def _walk_tree(folder: Path) -> Iterator[Path]:
-    """Every file and folder, in an order that does not depend on the disk."""
-    waiting = [folder] if folder.is_dir() else []
-    while waiting:
-        for each in sorted(waiting.pop().iterdir(), key=os.fsencode):
+def _walk_tree(directory: Path) -> Iterator[Path]:
+    """Yield every file and directory, in an order that does not depend on the disk."""
+    pending = [directory] if directory.is_dir() else []
+    while pending:
+        for each in sorted(pending.pop().iterdir(), key=os.fsencode):
             yield each
             if each.is_dir() and not each.is_symlink():
-                waiting.append(each)
+                pending.append(each)
 
 
 def _content_to_hash(file: Path, limit: int) -> bytes:
-    """What counts as a file's content: a link is where it points and what it shows there."""
+    """Return the bytes to hash for a file: for a link, its target path and the target's content."""
     link = os.fsencode(file.readlink()) if file.is_symlink() else b""
     if not _target_exists(file):
         return b"link " + link
     mode = file.stat().st_mode
     if stat.S_ISDIR(mode):
         if link:
-            raise _trust_error("a linked plugin folder cannot be watched for changes", file)
+            raise _trust_error(_LINKED_PLUGINS, file)
         return b"folder"
     if not stat.S_ISREG(mode):
-        raise _trust_error("only files and folders can be trusted", file)
+        raise _trust_error("only regular files and directories can be trusted", file)
     with file.open("rb") as stream:
         return b"file %d %s" % (len(link), link) + stream.read(limit + 1)
 
 
-def _resolve_directory(folder: Path) -> Path:
+def _resolve_directory(directory: Path) -> Path:
     try:
-        return folder.resolve()
-    except (OSError, RuntimeError):  # a link that leads to itself; which error it is depends on Python
-        raise _trust_error("the folder cannot be found", folder) from None
+        return directory.resolve()
+    except (
+        OSError,
+        RuntimeError,
+    ):  # a link to itself; which error is raised depends on the version of Python
+        raise _trust_error("the directory cannot be found", directory) from None
 
 
 def _target_exists(file: Path) -> bool:
-    """Follows links, and takes a link that leads nowhere for nothing."""
+    """Return True if the path exists; links are followed, and a broken link does not exist."""
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -162,5 +165,5 @@ def _target_exists(file: Path) -> bool:
     return True
 
 
-def _trust_error(problem: str, place: Path) -> ConfigError:
-    return ConfigError(problem, file=str(place))
+def _trust_error(problem: str, path: Path) -> ConfigError:
+    return ConfigError(problem, file=str(path))

@@ -1,34 +1,40 @@
-"""Toolfold's gateway in the settings of other programs: put there, and taken out again without a trace.
+"""Adds Toolfold's gateway to the configuration of other MCP clients, and removes it again exactly.
 
-`starting` says how the gateway is started, `needed` which variables its servers want, `entries` how each
-program writes that down. `json_text`, `toml_text` and `yaml_text` change one place of a text and no other,
-`originals` reads a program's file and makes the new one, `steps` replaces it with a backup and undoes that.
-Asks nobody and prints nothing.
+`gateway_command` finds the command that starts the gateway, `required_variables` lists the variables its
+servers need, `gateway_entries` builds the entry in each client's format. `json_edit`, `toml_edit` and
+`yaml_edit` change one place of a text, `client_file` reads a client's file and builds the new content, and
+`change_log` writes it with a backup and undoes it. Asks no questions and prints nothing.
 """
 
-from toolfold.connecting.differences import difference
-from toolfold.connecting.entries import Way, address_in, entry_of, section_of, with_path
-from toolfold.connecting.needed import needed_by
-from toolfold.connecting.originals import Original, changed, opened, opened_again
-from toolfold.connecting.starting import Running, command_of, here
-from toolfold.connecting.steps import ChangedSince, Step, Steps
+from toolfold.connecting.change_log import ChangeLog, FileChange, FileChangedSinceError
+from toolfold.connecting.client_file import ClientFile, build_content, open_client_file, reopen_client_file
+from toolfold.connecting.gateway_command import RunningProgram, current_program, gateway_command
+from toolfold.connecting.gateway_entries import (
+    GatewayAccess,
+    add_gateway_path,
+    build_entry,
+    find_url,
+    servers_key,
+)
+from toolfold.connecting.required_variables import list_required_variables
+from toolfold.connecting.text_diff import unified_diff
 
 __all__ = [
-    "ChangedSince",
-    "Original",
-    "Running",
-    "Step",
-    "Steps",
-    "Way",
-    "address_in",
-    "changed",
-    "command_of",
-    "difference",
-    "entry_of",
-    "here",
-    "needed_by",
-    "opened",
-    "opened_again",
-    "section_of",
-    "with_path",
+    "ChangeLog",
+    "ClientFile",
+    "FileChange",
+    "FileChangedSinceError",
+    "GatewayAccess",
+    "RunningProgram",
+    "add_gateway_path",
+    "build_content",
+    "build_entry",
+    "current_program",
+    "find_url",
+    "gateway_command",
+    "list_required_variables",
+    "open_client_file",
+    "reopen_client_file",
+    "servers_key",
+    "unified_diff",
 ]

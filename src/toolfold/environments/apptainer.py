@@ -113,11 +113,9 @@ class Apptainer(Backend):
         return Readiness(True)
 
     async def open(self) -> None:
-        if {",", ":"} & set(
-            self._spec.project
-        ):  # the text after them would be parsed as another path or option
+        if {",", ":"} & set(self._spec.project):  # the text after them would be mounted as well
             raise EnvironmentFailed(
-                f"{self.name} cannot mount {self._spec.project!r}: it does not support commas and colons in paths.",
+                f"{self.name} cannot mount {self._spec.project!r}: paths must not contain commas or colons.",
                 advice="Rename the directory, or use another backend.",
             )
         self._is_open = True

@@ -114,7 +114,7 @@ class Daytona(Backend):
             return Readiness(False, "the package `daytona` is not installed", _INSTALL_ADVICE)
         client = None
         try:
-            # In a thread: the import is slow, and other backends are checked against their timeouts meanwhile.
+            # In a thread: the import is slow, and other backends are being checked with timeouts.
             await asyncio.to_thread(importlib.import_module, "daytona")
             client = self._open_client()
             await call_with_timeout(PROBE_TIMEOUT_S, self._find_sandbox(client))

@@ -188,5 +188,8 @@ class Docker(Backend):
         if "cannot connect" in text or "does not respond" in text:
             return f"Check with `{self.name} info` that its daemon is running."
         if "no such image" in text or "pull access denied" in text or "manifest unknown" in text:
-            return f"Check that the image {self._spec.image!r} exists: run `{self.name} pull`, or set terminal.image to another."
+            return (
+                f"Check that the image {self._spec.image!r} exists: run `{self.name} pull`,"
+                " or set terminal.image to another one."
+            )
         return f"`{self.name} info` may show the cause."

@@ -112,7 +112,7 @@ class Modal(Backend):
         if not importlib.util.find_spec("modal"):
             return Readiness(False, "the package `modal` is not installed", _INSTALL_ADVICE)
         try:
-            # In a thread: the import is slow, and other backends are checked against their timeouts meanwhile.
+            # In a thread: the import is slow, and other backends are being checked with timeouts.
             await asyncio.to_thread(importlib.import_module, "modal")
             await call_with_timeout(PROBE_TIMEOUT_S, _ping())
         except ImportError as error:

@@ -274,7 +274,8 @@ def connection_error(address: SshAddress, error: str) -> EnvironmentFailed:
     if "permission denied" in text:
         return EnvironmentFailed(
             f"{host} rejected the login: {error}.",
-            advice="Set terminal.ssh.user and .identity, or add the key to the ssh agent. Passwords are not supported.",
+            advice="Set terminal.ssh.user and terminal.ssh.identity, or add the key to the ssh agent."
+            " Passwords are not supported.",
         )
     return EnvironmentFailed(
         f"{host} cannot be reached: {error}.", advice=f"Run `ssh {port}{host}` to see the cause."

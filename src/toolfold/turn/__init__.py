@@ -4,29 +4,29 @@
 and available at that moment; visible is a part of it. The turn does not change while it lasts.
 """
 
-from toolfold.turn.answers import Answers
-from toolfold.turn.assembly import Turn, assemble, begin, definitions, showable
+from toolfold.turn.answers import BridgeAnswers
+from toolfold.turn.assembly import Turn, assemble, begin_turn, render_definitions, select_showable
 from toolfold.turn.bridge import Bridge, unwrap
 from toolfold.turn.conversation import Conversation
 from toolfold.turn.disclosure import Disclosure
-from toolfold.turn.grant import Grant, Grants
+from toolfold.turn.grant import Grant, GrantCache
 from toolfold.turn.selection import Selection, Selector
 from toolfold.turn.tokens import count_tokens
 
 __all__ = [
-    "Answers",
     "Bridge",
+    "BridgeAnswers",
     "Conversation",
     "Disclosure",
     "Grant",
-    "Grants",
+    "GrantCache",
     "Selection",
     "Selector",
     "Turn",
     "assemble",
-    "begin",
+    "begin_turn",
     "count_tokens",
-    "definitions",
-    "showable",
+    "render_definitions",
+    "select_showable",
     "unwrap",
 ]

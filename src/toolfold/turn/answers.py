@@ -24,20 +24,22 @@ from toolfold.turn.signature import signature
 
 log = logging.getLogger(__name__)
 
-LONGEST_QUERY = 2_000
-LONGEST_DESCRIPTION = 400
-LONGEST_SOURCE = 40
-MOST_QUERIES = 8
-MOST_DESCRIBED = 10
-MOST_SOURCES = 30
-_UNSURE = "No tool shares a word with this; these are the nearest in meaning. Other words may find better."
+MAX_QUERY_CHARS = 2_000
+MAX_DESCRIPTION_CHARS = 400
+MAX_SOURCE_CHARS = 40
+MAX_QUERIES = 8
+MAX_DESCRIBED_TOOLS = 10
+MAX_LISTED_SOURCES = 30
+_WEAK_MATCH_HINT = (
+    "No tool shares a word with this; these are the nearest in meaning. Other words may find better."
+)
 _WORD = re.compile(r"[^\W_]{3,40}")
-_NO_NAME = re.compile(r"[^\w .-]+")
-_PART = re.compile(r"[^\W_]+")
+_NOT_IN_NAMES = re.compile(r"[^\w .-]+")
+_NAME_PART = re.compile(r"[^\W_]+")
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _QueryMatches:
     """What one query found, best first."""
 
     names: Sequence[str]
@@ -45,7 +47,7 @@ class _Found:
     """Whether any of it shares a word with the query."""
 
 
-class Answers:
+class BridgeAnswers:
     """Answers out of a turn, whichever turn it is given."""
 
     def __init__(self, retriever: Retriever, settings: ToolsSettings) -> None:
@@ -59,56 +61,60 @@ class Answers:
 
     def search(self, turn: Turn, args: Json) -> Json:
         """The tools that fit, best first; where there are none, where to look instead."""
-        queries = _asked(BRIDGE_SEARCH, args, "query", "queries", most=MOST_QUERIES)
-        if (longest := max(map(len, queries))) > LONGEST_QUERY:
-            problem = f"a query has {longest:,} characters; say it in a few words, {LONGEST_QUERY:,} at most"
-            raise _not_invoked(BRIDGE_SEARCH, problem)
+        queries = _read_texts(BRIDGE_SEARCH, args, "query", "queries", most=MAX_QUERIES)
+        if (longest := max(map(len, queries))) > MAX_QUERY_CHARS:
+            problem = (
+                f"a query has {longest:,} characters; say it in a few words, {MAX_QUERY_CHARS:,} at most"
+            )
+            raise _invalid_arguments(BRIDGE_SEARCH, problem)
         limit = min(max(1, args.get("limit") or self._default), self._most)
         available = turn.searchable_names
-        found = {query: self._found(turn, query, limit, available) for query in queries}
+        found = {query: self._search_one(turn, query, limit, available) for query in queries}
         rows = itertools.zip_longest(*(each.names for each in found.values()))
         names = list(dict.fromkeys(name for row in rows for name in row if name))
         # A call outside of any turn knows nothing of what its model was shown.
         visible = {tool.name for tool in turn.tools} if turn.searchable else frozenset[str]()
         answer: Json = {
-            "matches": [_match(turn, turn.told(name), name in visible) for name in names[: self._most]],
+            "matches": [
+                _render_match(turn, turn.find_visible(name), name in visible) for name in names[: self._most]
+            ],
             "total_available": len(available),
         }
         if missed := [query for query, each in found.items() if not each.names]:
-            answer |= _elsewhere(turn, missed)
+            answer |= _suggest_elsewhere(turn, missed)
         elif not any(each.sure for each in found.values()):
-            answer["hint"] = _UNSURE
-        return answer | _called_directly(turn, queries) | _in_review(turn, queries)
+            answer["hint"] = _WEAK_MATCH_HINT
+        return answer | _direct_tools(turn, queries) | _held_for_review(turn, queries)
 
     def describe(self, turn: Turn, args: Json) -> Json:
         """The whole definitions of tools, as many as fit into one answer."""
-        names = _asked(BRIDGE_DESCRIBE, args, "name", "names", most=MOST_DESCRIBED)
+        names = _read_texts(BRIDGE_DESCRIBE, args, "name", "names", most=MAX_DESCRIBED_TOOLS)
         if len(names) == 1:
-            return _described(turn, _named(turn, names[0]))
+            return _render_definition(turn, _require_tool(turn, names[0]))
         told: list[Json] = []
         failed: Json = {}
         room = self._room
         for place, name in enumerate(names):
             try:
-                description = _described(turn, _named(turn, name))
+                description = _render_definition(turn, _require_tool(turn, name))
             except CallError as error:
                 failed[shorten(name)] = error_message(error)
                 continue
             room -= len(json.dumps(description, ensure_ascii=False))
             if room < 0 and told:
-                return _several(told, failed, left=names[place:])
+                return _render_definitions(told, failed, left=names[place:])
             told.append(description)
-        return _several(told, failed)
+        return _render_definitions(told, failed)
 
-    def _found(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _Found:
+    def _search_one(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _QueryMatches:
         """The names that fit one query, of those offered."""
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
-        hits = self._hits(turn, query, limit, offered) if offered else []
+        hits = self._run_search(turn, query, limit, offered) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
         sure = bool(first) or any(hit.exact or hit.matched for hit in hits)
-        return _Found(list(names)[:limit], sure)
+        return _QueryMatches(list(names)[:limit], sure)
 
-    def _hits(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> list[Hit]:
+    def _run_search(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> list[Hit]:
         for mode in self._modes:
             try:
                 return self._retriever.find(turn.snapshot, query, mode=mode, limit=limit, granted=offered)
@@ -116,16 +122,19 @@ class Answers:
                 log.exception("searching tools by %s failed", mode)
         raise CallError(
             "The search does not work right now. A tool whose name you know can still be called by it.",
-            **_elsewhere(turn, [query]),
+            **_suggest_elsewhere(turn, [query]),
         )
 
 
-def source_of(tool: Tool) -> str:
+def source_name(tool: Tool) -> str:
     """Who brought a tool, in a name for the model: what a name does not need could be read as a sentence."""
-    return plain(_NO_NAME.sub(" ", tool.server[: LONGEST_SOURCE * 4]), LONGEST_SOURCE) or "unnamed"
+    return (
+        to_single_line(_NOT_IN_NAMES.sub(" ", tool.server[: MAX_SOURCE_CHARS * 4]), MAX_SOURCE_CHARS)
+        or "unnamed"
+    )
 
 
-def plain(text: str, limit: int) -> str:
+def to_single_line(text: str, limit: int) -> str:
     """Foreign text on one line, without anything that does not print."""
     head = text[: limit * 4]
     words = "".join(char if char.isprintable() else " " for char in head).split()
@@ -133,34 +142,34 @@ def plain(text: str, limit: int) -> str:
     return joined if len(joined) <= limit and len(head) == len(text) else joined[: limit - 1].rstrip() + "…"
 
 
-def _asked(bridge: str, args: Json, one: str, many: str, *, most: int) -> list[str]:
+def _read_texts(bridge: str, args: Json, one: str, many: str, *, most: int) -> list[str]:
     """What the model asks for, in its order, each once."""
     given = [args.get(one), *(args.get(many) or ())]
     asked = list(dict.fromkeys(each.strip() for each in given if each and each.strip()))
     if not asked:
-        raise _not_invoked(bridge, f"it needs `{one}`, or several in `{many}`")
+        raise _invalid_arguments(bridge, f"it needs `{one}`, or several in `{many}`")
     if len(asked) > most:
-        raise _not_invoked(bridge, f"{len(asked)} {many} are more than {most} at once")
+        raise _invalid_arguments(bridge, f"{len(asked)} {many} are more than {most} at once")
     return asked
 
 
-def _not_invoked(bridge: str, problem: str) -> InvalidArguments:
+def _invalid_arguments(bridge: str, problem: str) -> InvalidArguments:
     return InvalidArguments(f"{bridge!r} was not invoked: {problem}.")
 
 
-def _match(turn: Turn, tool: Tool, visible: bool) -> Json:
-    adapted = _adapted(turn, tool)
+def _render_match(turn: Turn, tool: Tool, visible: bool) -> Json:
+    adapted = _adapt_to_turn(turn, tool)
     match = {
         "name": tool.name,
-        "source": source_of(tool),
-        "description": plain(adapted.description, LONGEST_DESCRIPTION),
+        "source": source_name(tool),
+        "description": to_single_line(adapted.description, MAX_DESCRIPTION_CHARS),
     }
     if visible:
         return {**match, "note": "You have this tool: call it directly."}
     return {**match, "signature": signature(adapted)}
 
 
-def _adapted(turn: Turn, tool: Tool) -> Tool:
+def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
     """The tool as it describes itself in the company of this turn; as it is, where that cannot be told."""
     if tool.adapt is None:
         return tool
@@ -174,36 +183,36 @@ def _adapted(turn: Turn, tool: Tool) -> Tool:
         return tool
 
 
-def _named(turn: Turn, name: str) -> Tool:
+def _require_tool(turn: Turn, name: str) -> Tool:
     if name in BRIDGE_NAMES:
         raise BridgeMisuse(f"{name!r} is a bridge tool: your list of tools describes it.")
-    return turn.told(name)
+    return turn.find_visible(name)
 
 
-def _described(turn: Turn, tool: Tool) -> Json:
-    adapted = _adapted(turn, tool)
+def _render_definition(turn: Turn, tool: Tool) -> Json:
+    adapted = _adapt_to_turn(turn, tool)
     return {
         "name": tool.name,
-        "source": source_of(tool),
-        "description": _readable(adapted.description),
-        "parameters": _visible(adapted.parameters),
+        "source": source_name(tool),
+        "description": _clean_text(adapted.description),
+        "parameters": _clean_schema(adapted.parameters),
     }
 
 
-def _visible(schema: Any) -> Any:
+def _clean_schema(schema: Any) -> Any:
     """A schema without what cannot be seen, to be read only: arguments are checked against the real one."""
     if isinstance(schema, str):
-        return _readable(schema)
+        return _clean_text(schema)
     if isinstance(schema, Mapping):
-        return {_readable(key): _visible(each) for key, each in schema.items()}
-    return [_visible(each) for each in schema] if isinstance(schema, list) else schema
+        return {_clean_text(key): _clean_schema(each) for key, each in schema.items()}
+    return [_clean_schema(each) for each in schema] if isinstance(schema, list) else schema
 
 
-def _readable(text: str) -> str:
+def _clean_text(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else " " for char in text)
 
 
-def _several(told: Sequence[Json], failed: Json, left: Sequence[str] = ()) -> Json:
+def _render_definitions(told: Sequence[Json], failed: Json, left: Sequence[str] = ()) -> Json:
     answer: Json = {"tools": told}
     if failed:
         answer["errors"] = failed
@@ -213,38 +222,38 @@ def _several(told: Sequence[Json], failed: Json, left: Sequence[str] = ()) -> Js
     return answer
 
 
-def _elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
+def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
     """Where to look when nothing was found: like names, the sources there are, and what to try."""
     if not turn.searchable_names:
         return {"hint": "This session has no tools to search."}
-    near = list(dict.fromkeys(name for query in missed for name in _near(turn, query)))
+    near = list(dict.fromkeys(name for query in missed for name in _similar_tool_names(turn, query)))
     return {
         "nothing_for": [shorten(query, 80) for query in missed],
         "near_names": near[:5],
-        "sources": _sources(_searchable(turn)),
+        "sources": _count_sources(_searchable_tools(turn)),
         "hint": "Try other words: the action and the thing it acts on, or the name of a source.",
     }
 
 
-def _in_review(turn: Turn, queries: Sequence[str]) -> Json:
+def _held_for_review(turn: Turn, queries: Sequence[str]) -> Json:
     """Tools that may be what was looked for, and that nobody can use before a person has looked at them."""
-    names = sorted(turn.awaiting)
-    likely = dict.fromkeys(name for query in queries for name in _alike(names, query))
+    names = sorted(turn.held_names)
+    likely = dict.fromkeys(name for query in queries for name in _similar_names(names, query))
     if not likely:
         return {}
     return {"awaiting_review": list(likely)[:5], "review": "A person can accept them: `toolfold mcp review`."}
 
 
-def _near(turn: Turn, query: str) -> list[str]:
+def _similar_tool_names(turn: Turn, query: str) -> list[str]:
     """Names of tools like the query."""
-    return _alike([tool.name for tool in _searchable(turn)], query)
+    return _similar_names([tool.name for tool in _searchable_tools(turn)], query)
 
 
-def _searchable(turn: Turn) -> list[Tool]:
+def _searchable_tools(turn: Turn) -> list[Tool]:
     return [tool for tool in turn.offered if tool.name not in turn.direct]
 
 
-def _called_directly(turn: Turn, queries: Sequence[str]) -> Json:
+def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
     """The tools that a query names and that are in the model's list anyway."""
     named = (tool.name for query in queries for tool in turn.snapshot.named(query))
     direct = [name for name in dict.fromkeys(named) if name in turn.direct & turn.offered_names]
@@ -253,20 +262,20 @@ def _called_directly(turn: Turn, queries: Sequence[str]) -> Json:
     return {"direct": direct[:5], "note": f"Call these directly, not through {BRIDGE_CALL}."}
 
 
-def _alike(names: Sequence[str], query: str) -> list[str]:
+def _similar_names(names: Sequence[str], query: str) -> list[str]:
     """Names like the query, and names with a part like one of its words."""
     by_part: dict[str, list[str]] = {}
     for name in names:
-        for part in _PART.findall(name.casefold()):
+        for part in _NAME_PART.findall(name.casefold()):
             by_part.setdefault(part, []).append(name)
     words = _WORD.findall(query.casefold()[:500])[:6]
     parts = dict.fromkeys(part for word in words for part in nearest(word, by_part))
     return [*nearest(query, names), *(name for part in parts for name in by_part[part][:2])]
 
 
-def _sources(tools: Iterable[Tool]) -> dict[str, Any]:
+def _count_sources(tools: Iterable[Tool]) -> dict[str, Any]:
     """Source → how many tools it has here, the largest where there are too many to say."""
-    counts = Counter(map(source_of, tools))
-    kept = sorted(counts.most_common(MOST_SOURCES))
+    counts = Counter(map(source_name, tools))
+    kept = sorted(counts.most_common(MAX_LISTED_SOURCES))
     left = len(counts) - len(kept)
     return dict(kept) | ({"…": f"{left} more"} if left else {})

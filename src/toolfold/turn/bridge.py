@@ -28,7 +28,7 @@ from toolfold.model import (
     freeze,
 )
 from toolfold.naming import is_reserved
-from toolfold.turn.answers import Answers
+from toolfold.turn.answers import BridgeAnswers
 from toolfold.turn.assembly import Turn
 from toolfold.validation import parse_arguments
 
@@ -41,7 +41,7 @@ _ARGUMENT_KEYS = frozenset({"args", "parameters", "params", "input"})
 class Bridge:
     """The bridge tools, as the model is shown them and as a turn runs them."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: BridgeAnswers) -> None:
         self._answers: dict[str, Callable[[Turn, Json], Json]] = {
             BRIDGE_SEARCH: answers.search,
             BRIDGE_DESCRIBE: answers.describe,
@@ -80,7 +80,7 @@ class Bridge:
     def tool(self, name: str, turn: Turn) -> Tool:
         """A bridge tool that answers out of this turn."""
         definition = next(tool for tool in self.tools if tool.name == name)
-        return replace(definition, handler=functools.partial(_answer, self._answers[name], turn))
+        return replace(definition, handler=functools.partial(_run_answer, self._answers[name], turn))
 
 
 def unwrap(call: ToolCall) -> ToolCall:
@@ -104,12 +104,12 @@ def unwrap(call: ToolCall) -> ToolCall:
         )
     if wrapped:
         raise BridgeMisuse(
-            f"tool_call takes only `name` and `arguments`: {_advice(wrapped)}. Nothing was run."
+            f"tool_call takes only `name` and `arguments`: {_explain_extra_keys(wrapped)}. Nothing was run."
         )
     return ToolCall(name.strip(), arguments, call.id)
 
 
-def _advice(extra: Json) -> str:
+def _explain_extra_keys(extra: Json) -> str:
     """What to do with keys that are not the bridge's. Only said, not done: a tool may have a parameter
     of that name, and nobody's arguments are guessed."""
     names = [shorten(str(key), 40) for key in list(extra)[:5]]
@@ -118,7 +118,7 @@ def _advice(extra: Json) -> str:
     return f"put {', '.join(names)} inside `arguments`"
 
 
-def _answer(answer: Callable[[Turn, Json], Json], turn: Turn, args: Json, _context: CallContext) -> Json:
+def _run_answer(answer: Callable[[Turn, Json], Json], turn: Turn, args: Json, _context: CallContext) -> Json:
     return answer(turn, args)
 
 
@@ -129,7 +129,7 @@ def _bridge_tool(name: str, description: str, properties: Json, required: tuple[
         toolset="bridge",
         description=description,
         parameters=freeze(parameters | ({"required": required} if required else {})),
-        handler=_unreachable,
+        handler=_refuse_direct_run,
         effects=frozenset({Effect.READ}),
         parallel=True,
         core=True,
@@ -137,5 +137,5 @@ def _bridge_tool(name: str, description: str, properties: Json, required: tuple[
     )
 
 
-def _unreachable(_args: Any, _context: CallContext) -> NoReturn:
+def _refuse_direct_run(_args: Any, _context: CallContext) -> NoReturn:
     raise BridgeMisuse("a bridge tool runs only inside a turn. Nothing was run.")

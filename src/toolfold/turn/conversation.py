@@ -18,41 +18,41 @@ from toolfold.retrieval.text import COMMON, words
 from toolfold.turn.bridge import unwrap
 from toolfold.turn.notes import CLOSING, OPENING
 
-MOST_SAID = 4
-MOST_USED = 8
-MOST_MESSAGES = 5_000
-MOST_CALLING = 400
-MOST_PARTS = 200
-LONGEST_LATEST = 1_000_000
-LONGEST_EARLIER = 4_000
-LONGEST_NAME = 1_000
-LONGEST_ARGUMENTS = 50_000
+MAX_USER_TEXTS = 4
+MAX_USED_TOOLS = 8
+MAX_READ_MESSAGES = 5_000
+MAX_CALL_MESSAGES = 400
+MAX_MESSAGE_PARTS = 200
+MAX_LATEST_CHARS = 1_000_000
+MAX_EARLIER_CHARS = 4_000
+MAX_TOOL_NAME_CHARS = 1_000
+MAX_ARGUMENT_CHARS = 50_000
 
-_TEXTS = frozenset({"text", "input_text"})
-_CALLS = frozenset({"tool_use", "function_call"})
-_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_TEXT_TYPES = frozenset({"text", "input_text"})
+_CALL_BLOCK_TYPES = frozenset({"tool_use", "function_call"})
+_SCRIPT_WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 # The words of the languages people write most. What they miss costs one search, not a wrong call.
-_BACK = frozenset(
+_REFERRING_WORDS = frozenset(
     """it its that this those these them they same again also too instead there then he she him her his
     hers one ones other others another both each likewise ditto similarly previous last
     auch nochmal wieder dasselbe gleiche gleichen dort es ihn sie aussi encore meme pareil la tambien otra
     mismo igual alli anche stesso ancora tambem mesmo outra тоже также снова опять его ее их""".split()  # noqa: SIM905
 )
-_JOINS = re.compile(
+_CONTINUATION = re.compile(
     r"\W*(?:(?:and|also|but|or|plus|then|now|next|so|what about|how about|same|again|once more|instead|only"
     r"|und|auch|oder|dann|jetzt|nochmal|et|aussi|ou|puis|y|e|o|también|luego|ahora|anche|poi|também|agora"
     r"|и|а|также|тоже|теперь|потом)\b|然后|那|还有|再|同样|也|そして|じゃあ|では|また|同じ|그리고|또|그럼)",
     re.IGNORECASE,
 )
-_AGREES = re.compile(
+_AGREEMENT = re.compile(
     r"\W*(?:(?:yes|yeah|yep|yup|ok|okay|sure|go ahead|go on|go for it|do (?:it|so|that)|proceed|continue"
     r"|confirm(?:ed)?|agreed|please|exactly|right|correct|sounds good|the (?:first|second|third|last)"
     r"|ja|jep|klar|genau|bitte|mach|oui|vas-y|d'accord|sí|si|claro|vale|dale|adelante|sì|certo|sim|pode"
     r"|да|ага|давай|конечно|tak|evet|tamam)\b|はい|うん|お願い|好|是|对|可以|行|네|예|응|좋아)",
     re.IGNORECASE,
 )
-_CLOSES = re.compile(
+_CLOSING_WORDS = re.compile(
     r"\b(?:thank(?:s|\s*(?:you|u))?|thx|tysm|ty|cheers|bye|goodbye|see (?:you|ya)|never\s?mind|nvm|stop"
     r"|danke|dank|tschüss|merci|au revoir|gracias|adiós|grazie|ciao|obrigad[oa]|tchau|bedankt|tack"
     r"|спасибо|пока|dziękuję|teşekkür\w*)\b|谢|再见|ありがと|さようなら|감사|고마",
@@ -64,59 +64,59 @@ _CLOSES = re.compile(
 class Conversation:
     """As much of a conversation as choosing tools needs."""
 
-    said: tuple[str, ...]
+    user_texts: tuple[str, ...]
     """The user's texts, latest last."""
-    used: tuple[str, ...] = ()
+    used_tools: tuple[str, ...] = ()
     """The tools that were called, each once, latest last; of a bridge call the tool inside."""
 
     @classmethod
-    def of(cls, messages: str | Sequence[Mapping[str, Any]]) -> Conversation:
+    def from_messages(cls, messages: str | Sequence[Mapping[str, Any]]) -> Conversation:
         """Of a plain message, or of a history as OpenAI's two interfaces and Anthropic's keep it."""
         if isinstance(messages, str):
-            return cls((messages[:LONGEST_LATEST],) if messages.strip() else ())
+            return cls((messages[:MAX_LATEST_CHARS],) if messages.strip() else ())
         if not isinstance(messages, Sequence) or isinstance(messages, (bytes, bytearray, memoryview)):
             return cls(())
         said: list[str] = []
         used: dict[str, None] = {}
-        for message in _latest_first(messages, MOST_MESSAGES):
-            if text := _text(message, LONGEST_EARLIER if said else LONGEST_LATEST):
+        for message in _latest_first(messages, MAX_READ_MESSAGES):
+            if text := _user_text(message, MAX_EARLIER_CHARS if said else MAX_LATEST_CHARS):
                 said.append(text)
-            if len(said) == MOST_SAID:
+            if len(said) == MAX_USER_TEXTS:
                 break
-        for message in _latest_first(messages, MOST_CALLING):
-            used.update(dict.fromkeys(name for name in _called(message) if name not in used))
-            if len(used) >= MOST_USED:
+        for message in _latest_first(messages, MAX_CALL_MESSAGES):
+            used.update(dict.fromkeys(name for name in _called_tools(message) if name not in used))
+            if len(used) >= MAX_USED_TOOLS:
                 break
-        return cls(tuple(reversed(said)), tuple(reversed(list(used)[:MOST_USED])))
+        return cls(tuple(reversed(said)), tuple(reversed(list(used)[:MAX_USED_TOOLS])))
 
 
-def leaning(message: str) -> float:
+def context_weight(message: str) -> float:
     """How much a message leans on what was said before: 0, not at all, to 1, it says nothing without it."""
-    own, refers = _weighed(message)
+    own, refers = _count_own_words(message)
     if refers:
         return 1.0 if own <= 1 else 0.75 if own == 2 else 0.5 if own == 3 else 0.3 if own <= 6 else 0.0
     return 0.6 if own <= 1 else 0.0
 
 
-def continues(message: str) -> bool:
+def is_follow_up(message: str) -> bool:
     """Whether a message that asks for nothing by itself goes on with what was asked before it."""
-    if len(message) > 200 or _CLOSES.search(message):
+    if len(message) > 200 or _CLOSING_WORDS.search(message):
         return False
-    own, refers = _weighed(message)
-    return own <= 3 and (refers or _AGREES.match(message) is not None)
+    own, refers = _count_own_words(message)
+    return own <= 3 and (refers or _AGREEMENT.match(message) is not None)
 
 
-def _weighed(message: str) -> tuple[int, bool]:
+def _count_own_words(message: str) -> tuple[int, bool]:
     """How many words say something by themselves, and whether any points back."""
-    every = words(message[:LONGEST_EARLIER])
-    own = sum(_said_by(word) for word in every if word not in COMMON and word not in _BACK)
-    refers = _JOINS.match(message) is not None or any(word in _BACK for word in every)
+    every = words(message[:MAX_EARLIER_CHARS])
+    own = sum(_word_weight(word) for word in every if word not in COMMON and word not in _REFERRING_WORDS)
+    refers = _CONTINUATION.match(message) is not None or any(word in _REFERRING_WORDS for word in every)
     return own, refers
 
 
-def _said_by(word: str) -> int:
+def _word_weight(word: str) -> int:
     """One, but for scripts without spaces, where a run of them may be a whole sentence."""
-    return 1 if word.isascii() or not _UNSPACED.search(word) else max(1, len(word) // 3)
+    return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 
 def _latest_first(items: Sequence[Any], most: int) -> Iterator[Mapping[str, Any]]:
@@ -125,15 +125,15 @@ def _latest_first(items: Sequence[Any], most: int) -> Iterator[Mapping[str, Any]
             yield item
 
 
-def _text(message: Mapping[str, Any], longest: int) -> str:
+def _user_text(message: Mapping[str, Any], longest: int) -> str:
     """What the user wrote in this message; nothing if it is another's, or holds only results."""
     if message.get("role") != "user":
         return ""
     content = message.get("content")
     texts: list[str] = []
-    for part in (content,) if isinstance(content, str) else _parts(content)[:MOST_PARTS]:
-        text = part.get("text") if isinstance(part, Mapping) and _kind(part) in _TEXTS else part
-        if isinstance(text, str) and (own := _own_words(text[:LONGEST_LATEST])[:longest]):
+    for part in (content,) if isinstance(content, str) else _as_sequence(content)[:MAX_MESSAGE_PARTS]:
+        text = part.get("text") if isinstance(part, Mapping) and _type_of(part) in _TEXT_TYPES else part
+        if isinstance(text, str) and (own := _strip_notes(text[:MAX_LATEST_CHARS])[:longest]):
             texts.append(own)
             longest -= len(own)
         if longest <= 0:
@@ -141,41 +141,41 @@ def _text(message: Mapping[str, Any], longest: int) -> str:
     return "\n".join(texts)
 
 
-def _own_words(text: str) -> str:
+def _strip_notes(text: str) -> str:
     """Without what stands beside a message in the `tail` placement: that is nothing the user said."""
     before, *noted = text.split(OPENING)  # no pattern: its time would grow with the square of a long text
-    own = "\n".join([before, *map(_behind, noted)]).strip() if noted else text
+    own = "\n".join([before, *map(_after_note, noted)]).strip() if noted else text
     return own if own.strip() else ""
 
 
-def _behind(noted: str) -> str:
+def _after_note(noted: str) -> str:
     """What follows the end of a note; what has no end is no note of ours."""
     _, closing, after = noted.partition(CLOSING)
     return after if closing else noted
 
 
-def _called(message: Mapping[str, Any]) -> Iterator[str]:
+def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
     """The real names of the tools this message calls, latest first."""
-    if _kind(message) in _CALLS:
+    if _type_of(message) in _CALL_BLOCK_TYPES:
         yield from _real_name(message.get("name"), message.get("arguments"))
     if message.get("role") != "assistant":
         return
-    for call in _latest_first(_parts(message.get("tool_calls")), MOST_PARTS):
+    for call in _latest_first(_as_sequence(message.get("tool_calls")), MAX_MESSAGE_PARTS):
         if isinstance(function := call.get("function"), Mapping):
             yield from _real_name(function.get("name"), function.get("arguments"))
     if isinstance(function := message.get("function_call"), Mapping):
         yield from _real_name(function.get("name"), function.get("arguments"))
-    for block in _latest_first(_parts(message.get("content")), MOST_PARTS):
-        if _kind(block) in _CALLS:
+    for block in _latest_first(_as_sequence(message.get("content")), MAX_MESSAGE_PARTS):
+        if _type_of(block) in _CALL_BLOCK_TYPES:
             yield from _real_name(block.get("name"), block.get("input"))
 
 
 def _real_name(name: Any, arguments: Any) -> Iterator[str]:
     """The name of the tool that a call means, if it means one."""
-    if not isinstance(name, str) or not name.strip() or len(name) > LONGEST_NAME:
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         return
     if name == BRIDGE_CALL:
-        if isinstance(arguments, str) and len(arguments) > LONGEST_ARGUMENTS:
+        if isinstance(arguments, str) and len(arguments) > MAX_ARGUMENT_CHARS:
             return
         try:
             name = unwrap(ToolCall(name, arguments)).name
@@ -185,10 +185,10 @@ def _real_name(name: Any, arguments: Any) -> Iterator[str]:
         yield name.strip()
 
 
-def _parts(value: Any) -> Sequence[Any]:
+def _as_sequence(value: Any) -> Sequence[Any]:
     return value if isinstance(value, (list, tuple)) else ()
 
 
-def _kind(part: Mapping[str, Any]) -> str:
+def _type_of(part: Mapping[str, Any]) -> str:
     kind = part.get("type")
     return kind if isinstance(kind, str) else ""

@@ -15,8 +15,8 @@ from typing import Literal
 
 from toolfold.config.settings import ToolsSettings
 from toolfold.model import Tool
-from toolfold.turn.answers import LONGEST_DESCRIPTION, plain
-from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, bill
+from toolfold.turn.answers import MAX_DESCRIPTION_CHARS, to_single_line
+from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, compute_bill
 from toolfold.turn.signature import signature
 from toolfold.turn.slimming import Slimmer
 from toolfold.turn.tokens import TokenCounter
@@ -83,9 +83,9 @@ class ToolSizes:
     """How many tools an array that only grows may reach before it begins anew."""
 
 
-_AROUND_A_HIT = 8
+_HIT_OVERHEAD_TOKENS = 8
 """The JSON around a hit's name and description."""
-_AROUND_A_SIGNATURE = 4
+_SIGNATURE_OVERHEAD_TOKENS = 4
 
 
 def sizes_of(
@@ -93,12 +93,12 @@ def sizes_of(
 ) -> ToolSizes:
     """Tools, counted in every form, and shown as the settings say."""
     tools, slimmer = list(tools), Slimmer()
-    brief = {tool.name: _AROUND_A_HIT + counter.text(_told(tool)) for tool in tools}
+    brief = {tool.name: _HIT_OVERHEAD_TOKENS + counter.text(_hit_text(tool)) for tool in tools}
     return ToolSizes(
         full={tool.name: counter.definition(tool.definition()) for tool in tools},
         slim={tool.name: counter.definition(slimmer(tool)) for tool in tools},
         hit={
-            tool.name: brief[tool.name] + _AROUND_A_SIGNATURE + counter.text(signature(tool))
+            tool.name: brief[tool.name] + _SIGNATURE_OVERHEAD_TOKENS + counter.text(signature(tool))
             for tool in tools
         },
         brief=brief,
@@ -111,8 +111,8 @@ def sizes_of(
     )
 
 
-def _told(tool: Tool) -> str:
-    return f"{tool.name}: {plain(tool.description, LONGEST_DESCRIPTION)}"
+def _hit_text(tool: Tool) -> str:
+    return f"{tool.name}: {to_single_line(tool.description, MAX_DESCRIPTION_CHARS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,32 +127,32 @@ class Asked:
 def imagine(messages: Sequence[Asked], *, system: int = 1_500, seed: int = 7) -> Dialogue:
     """A dialogue over these messages, with sizes and pauses as in practice; the same each time."""
     dice = random.Random(seed)  # noqa: S311  (nothing to guard)
-    return Dialogue(system, tuple(_imagined(each, dice) for each in messages))
+    return Dialogue(system, tuple(_generate_exchange(each, dice) for each in messages))
 
 
-def _imagined(asked: Asked, dice: random.Random) -> Exchange:
-    calls = tuple(Call(tool, _around(dice, 45), _around(dice, 350, most=4_000)) for tool in asked.needs)
+def _generate_exchange(asked: Asked, dice: random.Random) -> Exchange:
+    calls = tuple(Call(tool, _draw_size(dice, 45), _draw_size(dice, 350, most=4_000)) for tool in asked.needs)
     is_break = dice.random() < 0.1  # now and then people come back later than the provider remembers
     pause = dice.uniform(600, 1800) if is_break else dice.uniform(10, 120)
-    return Exchange(asked.tokens, calls, _around(dice, 130), asked.ranked, pause)
+    return Exchange(asked.tokens, calls, _draw_size(dice, 130), asked.ranked, pause)
 
 
-def _around(dice: random.Random, median: int, most: int = 1_000) -> int:
+def _draw_size(dice: random.Random, median: int, most: int = 1_000) -> int:
     return min(most, round(median * math.exp(dice.gauss(0, 0.7))))
 
 
 # How each way of showing tools writes a dialogue down
 
-_SEARCH_WORDS = 25
-_DESCRIBE_WORDS = 20
-_WRAPPING = 12
+_SEARCH_OUTPUT_TOKENS = 25
+_DESCRIBE_OUTPUT_TOKENS = 20
+_BRIDGE_CALL_TOKENS = 12
 """What `tool_call(name, arguments)` takes more than a direct call."""
-_SECONDS_A_CALL = 4.0
+_MODEL_CALL_SECONDS = 4.0
 
 _Shown = tuple[Sequence[Segment], Sequence[Segment]]
 
 
-class _Script:
+class _CallScript:
     """A dialogue being written down, one model call after the other."""
 
     def __init__(self, dialogue: Dialogue, tools: ToolSizes) -> None:
@@ -166,7 +166,7 @@ class _Script:
         self._turn, self._now = 0, 0.0
 
     def write(
-        self, show: Callable[[_Script, Exchange], _Shown], find: Callable[[_Script, str], None]
+        self, show: Callable[[_CallScript, Exchange], _Shown], find: Callable[[_CallScript, str], None]
     ) -> list[ModelCall]:
         """All model calls, by what is shown for each message and how a tool is found that was not."""
         for number, turn in enumerate(self._dialogue.turns):
@@ -180,7 +180,7 @@ class _Script:
             for call in turn.calls:
                 if call.tool not in visible | self.known:
                     find(self, call.tool)
-                self.ask(call.arguments + (0 if call.tool in visible else _WRAPPING))
+                self.ask(call.arguments + (0 if call.tool in visible else _BRIDGE_CALL_TOKENS))
                 self.hear("result", call.result)
             self.ask(turn.answer)
         return self.calls
@@ -188,7 +188,7 @@ class _Script:
     def ask(self, output: int) -> None:
         """One model call, whose reply joins the history."""
         self.calls.append(ModelCall((*self._array, *self._history), output, self._turn, self._now))
-        self._now += _SECONDS_A_CALL
+        self._now += _MODEL_CALL_SECONDS
         self.hear("reply", output)
 
     def hear(self, what: str, tokens: int) -> None:
@@ -200,32 +200,32 @@ class _Script:
         return [first] if name in first else [first, [name, *first[: self.tools.hits - 1]]]
 
 
-def _search(script: _Script, name: str) -> None:
+def _simulate_search(script: _CallScript, name: str) -> None:
     """Search, and call by the signature in the answer."""
     for hits in script.found(name):
-        script.ask(_SEARCH_WORDS)
+        script.ask(_SEARCH_OUTPUT_TOKENS)
         script.hear("hits", sum(script.tools.hit.get(each, 0) for each in hits))
         script.known.update(hits)
 
 
-def _search_and_describe(script: _Script, name: str) -> None:
+def _simulate_search_and_describe(script: _CallScript, name: str) -> None:
     for hits in script.found(name):
-        script.ask(_SEARCH_WORDS)
+        script.ask(_SEARCH_OUTPUT_TOKENS)
         script.hear("hits", sum(script.tools.brief.get(each, 0) for each in hits))
-    script.ask(_DESCRIBE_WORDS)
+    script.ask(_DESCRIBE_OUTPUT_TOKENS)
     script.hear("schema", script.tools.full.get(name, 0))
     script.known.add(name)
 
 
-def _array(sizes: Mapping[str, int], names: Iterable[str]) -> list[Segment]:
+def _array_segments(sizes: Mapping[str, int], names: Iterable[str]) -> list[Segment]:
     return [Segment(name, sizes[name]) for name in names if name in sizes]
 
 
-def _constant(tools: ToolSizes, sizes: Mapping[str, int], names: Iterable[str]) -> list[Segment]:
-    return [Segment("the bridge", tools.bridge), *_array(sizes, sorted(names))]
+def _constant_segments(tools: ToolSizes, sizes: Mapping[str, int], names: Iterable[str]) -> list[Segment]:
+    return [Segment("the bridge", tools.bridge), *_array_segments(sizes, sorted(names))]
 
 
-class _Selecting:
+class _SelectionState:
     """The tools chosen for a message, and those that were called before."""
 
     def __init__(self, tools: ToolSizes) -> None:
@@ -241,68 +241,68 @@ class _Selecting:
         return list(chosen)
 
 
-def _eager(dialogue: Dialogue, tools: ToolSizes, form: Literal["full", "slim"]) -> list[ModelCall]:
+def _write_eager(dialogue: Dialogue, tools: ToolSizes, form: Literal["full", "slim"]) -> list[ModelCall]:
     sizes = tools.full if form == "full" else tools.slim
-    array = _array(sizes, sizes)
-    return _Script(dialogue, tools).write(lambda *_: (array, ()), _search)
+    array = _array_segments(sizes, sizes)
+    return _CallScript(dialogue, tools).write(lambda *_: (array, ()), _simulate_search)
 
 
-def _as_in_the_field(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
-    array = _constant(tools, tools.full, tools.core)
-    return _Script(dialogue, tools).write(lambda *_: (array, ()), _search_and_describe)
+def _write_search_and_describe(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
+    array = _constant_segments(tools, tools.full, tools.core)
+    return _CallScript(dialogue, tools).write(lambda *_: (array, ()), _simulate_search_and_describe)
 
 
-def _searching(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
-    array = _constant(tools, tools.slim, tools.core)
-    return _Script(dialogue, tools).write(lambda *_: (array, ()), _search)
+def _write_search(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
+    array = _constant_segments(tools, tools.slim, tools.core)
+    return _CallScript(dialogue, tools).write(lambda *_: (array, ()), _simulate_search)
 
 
-def _replace(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
-    selecting, always = _Selecting(tools), _constant(tools, tools.slim, tools.pinned)
+def _write_replace(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
+    selecting, always = _SelectionState(tools), _constant_segments(tools, tools.slim, tools.pinned)
 
-    def show(_script: _Script, turn: Exchange) -> _Shown:
-        return [*always, *_array(tools.slim, sorted(selecting.chosen(turn)))], ()
+    def show(_script: _CallScript, turn: Exchange) -> _Shown:
+        return [*always, *_array_segments(tools.slim, sorted(selecting.chosen(turn)))], ()
 
-    return _Script(dialogue, tools).write(show, _search)
+    return _CallScript(dialogue, tools).write(show, _simulate_search)
 
 
-def _append(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
-    selecting, always = _Selecting(tools), _constant(tools, tools.slim, tools.pinned)
+def _write_append(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
+    selecting, always = _SelectionState(tools), _constant_segments(tools, tools.slim, tools.pinned)
     grown: dict[str, None] = {}
 
-    def show(_script: _Script, turn: Exchange) -> _Shown:
+    def show(_script: _CallScript, turn: Exchange) -> _Shown:
         chosen = selecting.chosen(turn)
         if len(grown.keys() | chosen) > tools.most_grown:
             grown.clear()
         grown.update(dict.fromkeys(chosen))
-        return [*always, *_array(tools.slim, grown)], ()
+        return [*always, *_array_segments(tools.slim, grown)], ()
 
-    return _Script(dialogue, tools).write(show, _search)
+    return _CallScript(dialogue, tools).write(show, _simulate_search)
 
 
-def _tail(dialogue: Dialogue, tools: ToolSizes, form: Literal["hit", "slim"]) -> list[ModelCall]:
-    selecting, always = _Selecting(tools), _constant(tools, tools.slim, tools.pinned)
+def _write_tail(dialogue: Dialogue, tools: ToolSizes, form: Literal["hit", "slim"]) -> list[ModelCall]:
+    selecting, always = _SelectionState(tools), _constant_segments(tools, tools.slim, tools.pinned)
     sizes = tools.hit if form == "hit" else tools.slim
 
-    def show(script: _Script, turn: Exchange) -> _Shown:
+    def show(script: _CallScript, turn: Exchange) -> _Shown:
         new = [name for name in selecting.chosen(turn) if name in sizes and name not in script.known]
         script.known.update(new)
         return always, [Segment(f"schema of {name}", sizes[name]) for name in new]
 
-    return _Script(dialogue, tools).write(show, _search)
+    return _CallScript(dialogue, tools).write(show, _simulate_search)
 
 
 Strategy = Callable[[Dialogue, ToolSizes], list[ModelCall]]
 
 STRATEGIES: Mapping[str, Strategy] = {
-    "eager": partial(_eager, form="full"),
-    "eager slim": partial(_eager, form="slim"),
-    "search+describe": _as_in_the_field,
-    "search": _searching,
-    "replace": _replace,
-    "append": _append,
-    "tail whole": partial(_tail, form="slim"),
-    "tail": partial(_tail, form="hit"),
+    "eager": partial(_write_eager, form="full"),
+    "eager slim": partial(_write_eager, form="slim"),
+    "search+describe": _write_search_and_describe,
+    "search": _write_search,
+    "replace": _write_replace,
+    "append": _write_append,
+    "tail whole": partial(_write_tail, form="slim"),
+    "tail": partial(_write_tail, form="hit"),
 }
 
 
@@ -315,7 +315,7 @@ def best_placement(
     """Where a selection costs least with these prices, over a usual dialogue unless one is given."""
     if dialogue is None or tools is None:
         dialogue, tools = usual_dialogue()
-    dollars = {each: bill(STRATEGIES[each](dialogue, tools), prices).dollars for each in PLACEMENTS}
+    dollars = {each: compute_bill(STRATEGIES[each](dialogue, tools), prices).dollars for each in PLACEMENTS}
     return min(PLACEMENTS, key=dollars.__getitem__)
 
 
@@ -323,7 +323,9 @@ def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: 
     """How many tools a selection should have to cost least, up to as many as it has."""
     write = STRATEGIES[placement]
     counts = range(1, max(tools.shown, 1) + 1)
-    spent = {count: bill(write(dialogue, replace(tools, shown=count)), prices).dollars for count in counts}
+    spent = {
+        count: compute_bill(write(dialogue, replace(tools, shown=count)), prices).dollars for count in counts
+    }
     return min(counts, key=spent.__getitem__)
 
 

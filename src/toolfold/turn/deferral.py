@@ -15,7 +15,7 @@ from toolfold.config.settings import ToolsSettings
 from toolfold.model import Tool
 from toolfold.turn.assembly import Turn
 from toolfold.turn.grant import Grant
-from toolfold.turn.weights import Weight, Weights
+from toolfold.turn.weights import TokenCount, ToolTokenCounts
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class Parts:
     """Never deferred: the pinned ones and the runtime's own."""
     deferrable: dict[str, Tool]
     kept_names: frozenset[str] = field(init=False)
-    _weight: Weight | None = field(default=None, init=False)
+    _weight: TokenCount | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.kept_names = frozenset(tool.name for tool in self.kept)
@@ -37,21 +37,21 @@ class Parts:
         """The deferrable tools that cannot work in this turn."""
         return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
 
-    def weight(self, turn: Turn, weights: Weights, enough: int) -> Weight:
+    def weight(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
         """What the deferrable tools of this turn cost, known well enough to compare it with `enough`.
 
         Remembered for all of them: which ones cannot work just now is nothing to remember.
         """
         whole = self._weight
-        if whole is None or not _decides(whole, enough):
-            whole = self._weight = weights.total(list(self.deferrable.values()), enough)
+        if whole is None or not _is_decided(whole, enough):
+            whole = self._weight = weights.count_until(list(self.deferrable.values()), enough)
         missing = self.missing(turn)
         if not missing or whole.known == "at most":
             return whole
-        working = replace(whole, tokens=whole.tokens - sum(map(weights.of, missing)))
-        if _decides(working, enough):
+        working = replace(whole, tokens=whole.tokens - sum(map(weights.count_tool, missing)))
+        if _is_decided(working, enough):
             return working
-        return weights.total([tool for tool in self.deferrable.values() if tool not in missing], enough)
+        return weights.count_until([tool for tool in self.deferrable.values() if tool not in missing], enough)
 
 
 class Deferral:
@@ -68,10 +68,10 @@ class Deferral:
         with self._lock:
             parts = self._sorted.get(grant)
             if parts is None:
-                parts = self._sorted[grant] = self._sort(grant.tools)
+                parts = self._sorted[grant] = self._partition(grant.tools)
             return parts
 
-    def _sort(self, tools: Sequence[Tool]) -> Parts:
+    def _partition(self, tools: Sequence[Tool]) -> Parts:
         names = frozenset(tool.name for tool in tools)
         pinned = [tool for tool in tools if self._is_pinned(tool, names)]
         always = {tool.name for tool in pinned}
@@ -80,22 +80,22 @@ class Deferral:
         return Parts(pinned, kept, {tool.name: tool for tool in tools if tool.name not in staying})
 
     def _is_pinned(self, tool: Tool, tools: Collection[str]) -> bool:
-        if _named(tool, self._always, tools):
+        if _is_named_in(tool, self._always, tools):
             return True
-        return _named(tool, self._pinned, tools) and not _named(tool, self._defer, tools)
+        return _is_named_in(tool, self._pinned, tools) and not _is_named_in(tool, self._defer, tools)
 
     def _is_own(self, tool: Tool, tools: Collection[str]) -> bool:
-        return tool.core and not _named(tool, self._defer, tools)
+        return tool.core and not _is_named_in(tool, self._defer, tools)
 
 
-def _decides(weight: Weight, enough: int) -> bool:
+def _is_decided(weight: TokenCount, enough: int) -> bool:
     """Whether what is known of a weight tells on which side of `enough` it lies."""
     if weight.known == "exactly":
         return True
     return (weight.known == "at least") is (weight.tokens >= enough)
 
 
-def _named(tool: Tool, names: Collection[str], tools: Collection[str]) -> bool:
+def _is_named_in(tool: Tool, names: Collection[str], tools: Collection[str]) -> bool:
     """Whether a list of tools and toolsets means this one. A tool's name is never taken for a toolset's."""
     if any(name in names for name in tool.names):
         return True

@@ -15,17 +15,17 @@ from dataclasses import dataclass, replace
 
 from toolfold.config.settings import ToolsSettings
 from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Tool
-from toolfold.turn.answers import source_of
-from toolfold.turn.assembly import Turn, showable
+from toolfold.turn.answers import source_name
+from toolfold.turn.assembly import Turn, select_showable
 from toolfold.turn.bridge import Bridge
 from toolfold.turn.deferral import Deferral, Parts
 from toolfold.turn.grant import Grant
 from toolfold.turn.tokens import TokenCounter
-from toolfold.turn.weights import MOST_AT_ONCE, Weight, Weights
+from toolfold.turn.weights import MAX_COUNTED_TOOLS, TokenCount, ToolTokenCounts
 
 log = logging.getLogger(__name__)
 
-UNKNOWN_WINDOW = 20_000
+UNKNOWN_CONTEXT_LIMIT_TOKENS = 20_000
 """The tokens that may be shown to a model whose context window nobody knows."""
 
 
@@ -35,7 +35,7 @@ class Verdict:
 
     active: bool
     reason: str
-    weight: Weight | None = None
+    weight: TokenCount | None = None
     """What the deferrable tools cost, where the decision depends on it."""
 
 
@@ -48,14 +48,14 @@ class Disclosure:
         bridge: Bridge,
         *,
         deferral: Deferral | None = None,
-        weights: Weights | None = None,
+        weights: ToolTokenCounts | None = None,
         behind_gateway: bool = False,
     ) -> None:
         self._max_tools = settings.tool_search.max_shown_tools(behind_gateway=behind_gateway)
         self._settings = settings.tool_search
         self._sorted = deferral or Deferral(settings)
-        self._weights = weights or Weights()
-        self._shown_bridge = _ShownBridge(settings, bridge)
+        self._weights = weights or ToolTokenCounts()
+        self._shown_bridge = _BridgeListing(settings, bridge)
 
     def __call__(
         self,
@@ -70,20 +70,24 @@ class Disclosure:
 
         `forced` where choosing failed: then the model has to search, and keeps what is never deferred.
         """
-        verdict = self._forced(grant, turn) if forced else self.judge(grant, turn, context_tokens)
+        verdict = self._decide_forced(grant, turn) if forced else self.judge(grant, turn, context_tokens)
         disclosed = turn
         if verdict.active:
-            disclosed = self._showing(grant, turn, self._shown(grant, turn, chosen, forced), searchable=True)
+            disclosed = self._show_tools(
+                grant, turn, self._visible_tools(grant, turn, chosen, forced), searchable=True
+            )
         elif chosen is not None and not forced:
-            disclosed = self._showing(grant, turn, showable(grant, turn, sorted(chosen)))
-        self._log(grant, disclosed, verdict)
+            disclosed = self._show_tools(grant, turn, select_showable(grant, turn, sorted(chosen)))
+        self._log_decision(grant, disclosed, verdict)
         return disclosed
 
     def always_shown(self, grant: Grant) -> frozenset[str]:
         """The names of the tools that are never deferred, which a model calls directly."""
         return self._sorted(grant).kept_names
 
-    def _showing(self, grant: Grant, turn: Turn, tools: Sequence[Tool], *, searchable: bool = False) -> Turn:
+    def _show_tools(
+        self, grant: Grant, turn: Turn, tools: Sequence[Tool], *, searchable: bool = False
+    ) -> Turn:
         """The turn with these tools. Search finds what is never deferred only where it is not shown."""
         direct = self.always_shown(grant).intersection(tool.name for tool in tools)
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
@@ -101,22 +105,25 @@ class Disclosure:
         count = len(parts.deferrable) - len(parts.missing(turn))
         if self._max_tools is not None and count > self._max_tools:
             return Verdict(True, f"{count:,} tools are more than {self._max_tools:,}")
-        limit, why = self._limit(context_tokens)
+        limit, why = self._token_limit(context_tokens)
         weight = parts.weight(turn, self._weights, limit)
         active = weight.known != "at most" and weight.tokens >= limit
         compared = "at or above" if active else "below"
         return Verdict(active, f"{weight} tokens are {compared} {why}", weight)
 
-    def _forced(self, grant: Grant, turn: Turn) -> Verdict:
+    def _decide_forced(self, grant: Grant, turn: Turn) -> Verdict:
         parts = self._sorted(grant)
         deferrable = len(parts.deferrable) > len(parts.missing(turn))
         return Verdict(deferrable, "tools could not be selected" if deferrable else "no tool is deferrable")
 
-    def _limit(self, context_tokens: int | None) -> tuple[int, str]:
+    def _token_limit(self, context_tokens: int | None) -> tuple[int, str]:
         """The tokens from which on tools are deferred, and where that number comes from."""
         settings = self._settings
         if context_tokens is None:
-            limit, why = UNKNOWN_WINDOW, f"{UNKNOWN_WINDOW:,}, for an unknown context window"
+            limit, why = (
+                UNKNOWN_CONTEXT_LIMIT_TOKENS,
+                f"{UNKNOWN_CONTEXT_LIMIT_TOKENS:,}, for an unknown context window",
+            )
         else:
             limit = round(context_tokens * settings.threshold_pct / 100)
             why = f"{limit:,}, {settings.threshold_pct:g}% of the context window"
@@ -124,17 +131,19 @@ class Disclosure:
             limit, why = settings.threshold_tokens, f"{settings.threshold_tokens:,}, the most for any window"
         return limit, why
 
-    def _shown(self, grant: Grant, turn: Turn, chosen: Collection[str] | None, forced: bool) -> list[Tool]:
+    def _visible_tools(
+        self, grant: Grant, turn: Turn, chosen: Collection[str] | None, forced: bool
+    ) -> list[Tool]:
         """What changes least stands first: a prompt cache holds as far as nothing changes."""
         parts = self._sorted(grant)
         bridge = self._shown_bridge(grant, parts)
         if chosen is None:
-            return [*_working(parts.kept, turn), *bridge]
-        first = _working(parts.kept if forced else parts.pinned, turn)
+            return [*_available_tools(parts.kept, turn), *bridge]
+        first = _available_tools(parts.kept if forced else parts.pinned, turn)
         others = {*chosen}.difference(tool.name for tool in first)
-        return [*first, *bridge, *showable(grant, turn, sorted(others))]
+        return [*first, *bridge, *select_showable(grant, turn, sorted(others))]
 
-    def _log(self, grant: Grant, turn: Turn, verdict: Verdict) -> None:
+    def _log_decision(self, grant: Grant, turn: Turn, verdict: Verdict) -> None:
         """Write one line: what the model is shown, what it is not, the tokens saved by that, and why."""
         if not log.isEnabledFor(logging.INFO):
             return
@@ -143,9 +152,9 @@ class Disclosure:
         bridge = [tool for tool in turn.tools if tool.name in BRIDGE_NAMES]
         deferrable = self._sorted(grant).deferrable if verdict.active else {}
         deferred = sum(tool.name in deferrable for tool in hidden)
-        enough = 0 if len(hidden) <= MOST_AT_ONCE else UNKNOWN_WINDOW
-        weight = self._weights.total(hidden, enough) if hidden else Weight(0)
-        spent = sum(map(self._weights.of, bridge))
+        enough = 0 if len(hidden) <= MAX_COUNTED_TOOLS else UNKNOWN_CONTEXT_LIMIT_TOKENS
+        weight = self._weights.count_until(hidden, enough) if hidden else TokenCount(0)
+        spent = sum(map(self._weights.count_tool, bridge))
         unselected = f", not selected: {len(hidden) - deferred}" if len(hidden) > deferred else ""
         after = f" after {spent} for the bridge" if bridge else ""
         saved = replace(weight, tokens=weight.tokens - spent)
@@ -154,7 +163,7 @@ class Disclosure:
         log.info(line, kept, deferred, unselected, saved, after, verdict.reason)
 
 
-class _ShownBridge:
+class _BridgeListing:
     """The bridge tools as a model is shown them, with the listing where one is wanted."""
 
     def __init__(self, settings: ToolsSettings, bridge: Bridge) -> None:
@@ -169,10 +178,10 @@ class _ShownBridge:
             return self._bridge.tools
         with self._lock:
             if grant not in self._listed:
-                self._listed[grant] = self._with(self._sources(parts.deferrable.values()))
+                self._listed[grant] = self._add_listing(self._list_sources(parts.deferrable.values()))
             return self._listed[grant]
 
-    def _with(self, listing: str) -> Sequence[Tool]:
+    def _add_listing(self, listing: str) -> Sequence[Tool]:
         return [
             replace(tool, description=f"{tool.description} {listing}".rstrip())
             if tool.name == BRIDGE_SEARCH
@@ -180,22 +189,22 @@ class _ShownBridge:
             for tool in self._bridge.tools
         ]
 
-    def _sources(self, tools: Iterable[Tool]) -> str:
+    def _list_sources(self, tools: Iterable[Tool]) -> str:
         """The sources and their counts, within the budget. Of the grant, not of what can work just now:
         a server that comes and goes must not change the prompt."""
-        entries = [f"{name} ({count})" for name, count in sorted(Counter(map(source_of, tools)).items())]
+        entries = [f"{name} ({count})" for name, count in sorted(Counter(map(source_name, tools)).items())]
         counter = TokenCounter()
         named = len(entries)
-        while named and counter.text(_listed(entries, named)) > self._room:
+        while named and counter.text(_listing_text(entries, named)) > self._room:
             named = 0 if self._listing == "auto" else named * 9 // 10
-        return _listed(entries, named) if named else ""
+        return _listing_text(entries, named) if named else ""
 
 
-def _listed(entries: Sequence[str], named: int) -> str:
+def _listing_text(entries: Sequence[str], named: int) -> str:
     left = len(entries) - named
     more = f", and {left} more sources" if left else ""
     return f"Sources and how many tools each has: {', '.join(entries[:named])}{more}."
 
 
-def _working(tools: Sequence[Tool], turn: Turn) -> Sequence[Tool]:
+def _available_tools(tools: Sequence[Tool], turn: Turn) -> Sequence[Tool]:
     return [tool for tool in tools if tool.name not in turn.unavailable] if turn.unavailable else tools

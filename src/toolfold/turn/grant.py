@@ -14,7 +14,7 @@ from toolfold.model import Tool
 from toolfold.registry import Snapshot
 from toolfold.scope import Scope, Toolsets
 
-MOST_HELD = 256
+MAX_CACHED_GRANTS = 256
 _Rule: TypeAlias = tuple[tuple[str, ...] | None, tuple[str, ...], tuple[str, ...]]
 _Key: TypeAlias = tuple[tuple[_Rule, ...], frozenset[str]]
 
@@ -40,36 +40,38 @@ class Grant:
         object.__setattr__(self, "tool_names", frozenset(tool.name for tool in self.tools))
 
     @classmethod
-    def of(cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()) -> Grant:
+    def from_names(
+        cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()
+    ) -> Grant:
         """These names, of which the `hidden` ones are callable and never shown."""
         shown = names - hidden
         return cls(snapshot, names, [tool for tool in snapshot.ordered if tool.name in shown], shown)
 
 
-class Grants:
+class GrantCache:
     """The grants of the current toolsets, each worked out once."""
 
     def __init__(self) -> None:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
-    def of(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
+    def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
         """What the scope grants; of the agent-level tools only those an agent `offers` may be shown."""
         current, grants = self._held  # one look at both: another thread may exchange them
         if current is not toolsets:
             grants = {}
             self._held = toolsets, grants
-        key = _rules(scope), offers
+        key = _flatten_scope(scope), offers
         grant = grants.get(key)
         if grant is None:
             snapshot = toolsets.snapshot
-            grant = Grant.of(snapshot, scope.granted(toolsets), snapshot.agent_level - offers)
-            if len(grants) >= MOST_HELD:
+            grant = Grant.from_names(snapshot, scope.granted(toolsets), snapshot.agent_level - offers)
+            if len(grants) >= MAX_CACHED_GRANTS:
                 grants.clear()
             grants[key] = grant
         return grant
 
 
-def _rules(scope: Scope) -> tuple[_Rule, ...]:
+def _flatten_scope(scope: Scope) -> tuple[_Rule, ...]:
     """A scope and its ancestors side by side: to hash them one inside the other has a depth that ends."""
     rules: list[_Rule] = []
     each: Scope | None = scope

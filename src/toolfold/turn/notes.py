@@ -24,10 +24,10 @@ OPENING = (
 )
 """The text before the tools that are listed beside a message."""
 CLOSING = "</tools>"
-MOST_KEPT = 2_000
-_BREAKPOINT = "cache_control"
-_WRITE = json.JSONEncoder(sort_keys=True, default=repr).encode
-_WRITE_AS_IT_STANDS = json.JSONEncoder(default=repr).encode
+MAX_KEPT_NOTES = 2_000
+_CACHE_MARK_KEY = "cache_control"
+_TO_SORTED_JSON = json.JSONEncoder(sort_keys=True, default=repr).encode
+_TO_JSON = json.JSONEncoder(default=repr).encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,44 +37,44 @@ class Note:
     text: str = ""
     definitions: tuple[Definition, ...] = ()
     """Given as tools instead of text, where the provider takes them in the middle of a request."""
-    told: frozenset[str] = frozenset()
+    lines: frozenset[str] = frozenset()
     """What it tells of tools, each as one line."""
     chosen: tuple[str, ...] = ()
     """The tools that were chosen for the message."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _HistoryEntry:
     """One message that is no instruction: instructions may change from request to request."""
 
-    place: int
+    position: int
     """Where it stands among all messages."""
-    meant: Message
+    plain_message: Message
     """As the caller had it, before a note stood beside it."""
     digest: bytes
     chain: bytes
     """Of all that was said up to it."""
-    is_written: bool
+    has_note: bool
     """Whether the caller gave it with its note."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Beside:
+class _NoteRemover:
     """How a note is taken off a message again. Messages may be large and are not kept."""
 
     length: int
     """Of what was put behind a text."""
-    silent: Json | None = None
+    empty_content: Json | None = None
     """The content of a message that said nothing, if it had any."""
 
-    def off(self, message: Message) -> Message:
+    def remove_note(self, message: Message) -> Message:
         """The message as the caller had it."""
         content = message["content"]
         if isinstance(content, (list, tuple)):
             return {**message, "content": content[:-1]}
-        if self.silent is None:
+        if self.empty_content is None:
             return {**message, "content": content[: -self.length]}
-        return {key: value for key, value in message.items() if key != "content" or self.silent} | self.silent
+        return {key: value for key, value in message.items() if key != "content" or self.empty_content} | self.empty_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,28 +82,28 @@ class History:
     """A request's messages, and what is known of those that a user wrote."""
 
     messages: Sequence[Message]
-    said: Sequence[_Said]
+    entries: Sequence[_HistoryEntry]
     notes: Mapping[int, Note]
     """By place among what was said; none for a message that was never sent."""
 
     @property
-    def newest(self) -> int | None:
+    def newest_user_entry(self) -> int | None:
         """The place of the user's newest message among what was said."""
-        last = len(self.said) - 1
-        return next((at for at in range(last, -1, -1) if is_user_message(self.said[at].meant)), None)
+        last = len(self.entries) - 1
+        return next((at for at in range(last, -1, -1) if is_user_message(self.entries[at].plain_message)), None)
 
     @property
-    def recalled(self) -> Note | None:
+    def newest_note(self) -> Note | None:
         """What was decided for the newest message, if it was sent before."""
-        return None if self.newest is None else self.notes.get(self.newest)
+        return None if self.newest_user_entry is None else self.notes.get(self.newest_user_entry)
 
-    def meant(self) -> list[Message]:
+    def plain_messages(self) -> list[Message]:
         """What was said, without our notes."""
-        return [each.meant for each in self.said]
+        return [each.plain_message for each in self.entries]
 
-    def told(self) -> frozenset[str]:
+    def known_lines(self) -> frozenset[str]:
         """What the notes in this request tell of tools."""
-        return frozenset[str]().union(*(note.told for note in self.notes.values()))
+        return frozenset[str]().union(*(note.lines for note in self.notes.values()))
 
 
 class Notes:
@@ -112,7 +112,7 @@ class Notes:
     def __init__(self) -> None:
         self._sent: dict[bytes, Note] = {}
         self._last: tuple[Sequence[bytes], Mapping[int, Note]] = (), {}
-        self._written: dict[bytes, _Beside | None] = {}
+        self._written: dict[bytes, _NoteRemover | None] = {}
         """Messages as they were sent with a note → how it comes off; None for a message we added."""
 
     def export_state(self) -> Json:
@@ -123,7 +123,7 @@ class Notes:
             "last": [each.hex() for each in digests],
             "last_notes": [[at, _note_to_json(note)] for at, note in notes.items()],
             "written": [
-                [digest.hex(), None if beside is None else [beside.length, beside.silent]]
+                [digest.hex(), None if beside is None else [beside.length, beside.empty_content]]
                 for digest, beside in self._written.items()
             ],
         }
@@ -134,80 +134,80 @@ class Notes:
         digests = [bytes.fromhex(each) for each in state["last"]]
         self._last = digests, {at: _note_from_json(note) for at, note in state["last_notes"]}
         self._written = {
-            bytes.fromhex(digest): None if beside is None else _Beside(*beside)
+            bytes.fromhex(digest): None if beside is None else _NoteRemover(*beside)
             for digest, beside in state["written"]
         }
 
     def read(self, messages: Sequence[Message]) -> History:
         """The caller's history, with what is known of it. It may hold our notes already."""
-        said: list[_Said] = []
+        said: list[_HistoryEntry] = []
         chain = b""
         for place, message in enumerate(messages):
             if not isinstance(message, Mapping):
                 raise TypeError(f"message {place} is a {type(message).__name__}; give it as a dict")
-            digest = _digest_at(place, message)
+            digest = _digest_checked(place, message)
             is_written = digest in self._written
             beside = self._written.get(digest)
-            meant = beside.off(message) if beside else None if is_written else message
+            meant = beside.remove_note(message) if beside else None if is_written else message
             if meant is None and said:
                 said[-1] = replace(said[-1], is_written=True)
             if meant is None or is_instruction(meant):
                 continue
-            digest = _digest(meant) if is_written else digest
+            digest = _hash_message(meant) if is_written else digest
             chain = hashlib.blake2b(chain + digest, digest_size=16).digest()
-            said.append(_Said(place, meant, digest, chain, is_written))
-        return History(messages, said, self._known(said))
+            said.append(_HistoryEntry(place, meant, digest, chain, is_written))
+        return History(messages, said, self._find_notes(said))
 
-    def again(self, history: History) -> History:
+    def refresh(self, history: History) -> History:
         """The same history with what is known of it by now."""
-        return replace(history, notes=self._known(history.said))
+        return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:
         """The messages to be sent: `newest` stands beside the newest one, if that was never sent."""
-        said = history.said
+        said = history.entries
         notes = {
-            at: history.notes.get(at, Note()) for at in range(len(said)) if is_user_message(said[at].meant)
+            at: history.notes.get(at, Note()) for at in range(len(said)) if is_user_message(said[at].plain_message)
         }
-        if history.newest is not None and history.newest not in history.notes:
-            notes[history.newest] = newest
-        self._keep(said, notes)
-        at_place = {said[at].place: note for at, note in notes.items() if not said[at].is_written}
+        if history.newest_user_entry is not None and history.newest_user_entry not in history.notes:
+            notes[history.newest_user_entry] = newest
+        self._remember(said, notes)
+        at_place = {said[at].position: note for at, note in notes.items() if not said[at].has_note}
         written: list[Json] = []
         for place, message in enumerate(history.messages):
-            written += self._with(message, at_place.get(place, Note()), dialect)
+            written += self._render_message(message, at_place.get(place, Note()), dialect)
         return written
 
-    def _known(self, said: Sequence[_Said]) -> dict[int, Note]:
+    def _find_notes(self, said: Sequence[_HistoryEntry]) -> dict[int, Note]:
         last, notes = self._last
         known: dict[int, Note] = {}
         moved: dict[int, int] | None = None
         for at, each in enumerate(said):
-            if not is_user_message(each.meant):
+            if not is_user_message(each.plain_message):
                 continue
             note = self._sent.get(each.chain)
             if note is None and at < len(last) and last[at] == each.digest:
                 note = notes.get(at)
             if note is None and last:
-                moved = _moved(last, [one.digest for one in said]) if moved is None else moved
+                moved = _match_suffix(last, [one.digest for one in said]) if moved is None else moved
                 note = notes.get(moved.get(at, -1))
             if note is not None:
                 known[at] = note
         return known
 
-    def _keep(self, said: Sequence[_Said], notes: Mapping[int, Note]) -> None:
+    def _remember(self, said: Sequence[_HistoryEntry], notes: Mapping[int, Note]) -> None:
         self._last = [each.digest for each in said], notes
         for at, note in notes.items():
-            _put(self._sent, said[at].chain, note)
+            _put_bounded(self._sent, said[at].chain, note)
 
-    def _with(self, message: Message, note: Note, dialect: Dialect) -> list[Json]:
+    def _render_message(self, message: Message, note: Note, dialect: Dialect) -> list[Json]:
         if note.definitions and dialect.accepts_tools_in_input:
             item = dialect.render_added_tools(note.definitions)
-            _put(self._written, _digest(item), None)
+            _put_bounded(self._written, _hash_message(item), None)
             return [dict(message), item]
         if not note.text:
             return [dict(message)]
         written = dialect.append_text(message, note.text)
-        _put(self._written, _digest(written), _beside(message, written))
+        _put_bounded(self._written, _hash_message(written), _note_remover(message, written))
         return [written]
 
 
@@ -215,7 +215,7 @@ def _note_to_json(note: Note) -> Json:
     return {
         "text": note.text,
         "definitions": list(note.definitions),
-        "told": sorted(note.told),
+        "told": sorted(note.lines),
         "chosen": list(note.chosen),
     }
 
@@ -224,10 +224,10 @@ def _note_from_json(state: Json) -> Note:
     return Note(state["text"], tuple(state["definitions"]), frozenset(state["told"]), tuple(state["chosen"]))
 
 
-def _moved(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
+def _match_suffix(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
     """Where what was said last stands now: now → then, for the longest end of it that is still there."""
     old, new = last[::-1], now[::-1]
-    falls = _falls(old)
+    falls = _prefix_table(old)
     length = best = at = 0
     for place, digest in enumerate(new):
         while length and (length == len(old) or old[length] != digest):
@@ -239,7 +239,7 @@ def _moved(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
     return {first + step: len(last) - best + step for step in range(best)}
 
 
-def _falls(pattern: Sequence[bytes]) -> list[int]:
+def _prefix_table(pattern: Sequence[bytes]) -> list[int]:
     """For each place, how long the pattern's beginning is that ends there (Knuth, Morris and Pratt)."""
     falls = [0] * len(pattern)
     length = 0
@@ -251,44 +251,44 @@ def _falls(pattern: Sequence[bytes]) -> list[int]:
     return falls
 
 
-def _beside(message: Message, written: Json) -> _Beside:
+def _note_remover(message: Message, written: Json) -> _NoteRemover:
     content = message.get("content")
     if content or isinstance(content, (list, tuple)):
-        return _Beside(len(written["content"]) - len(content))
-    return _Beside(0, {"content": content} if "content" in message else {})
+        return _NoteRemover(len(written["content"]) - len(content))
+    return _NoteRemover(0, {"content": content} if "content" in message else {})
 
 
-def _digest_at(place: int, message: Message) -> bytes:
+def _digest_checked(place: int, message: Message) -> bytes:
     try:
-        return _digest(message)
+        return _hash_message(message)
     except Exception as error:  # too deep, circular, or with objects whose own code fails
         problem = shorten(f"{type(error).__name__}: {what_it_says(error)}")
         raise TypeError(f"message {place} cannot be written as JSON: {problem}") from None
 
 
-def _digest(message: Message) -> bytes:
+def _hash_message(message: Message) -> bytes:
     """What a message says. A mark for the provider's cache moves on with every request and says nothing."""
-    unmarked = {key: _unmarked(value) for key, value in message.items() if key != _BREAKPOINT}
+    unmarked = {key: _strip_cache_marks(value) for key, value in message.items() if key != _CACHE_MARK_KEY}
     try:
-        text = _WRITE(unmarked)
+        text = _TO_SORTED_JSON(unmarked)
     except TypeError:  # keys of several kinds have no order
-        text = _WRITE_AS_IT_STANDS(unmarked)
+        text = _TO_JSON(unmarked)
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
-def _unmarked(value: Any) -> Any:
+def _strip_cache_marks(value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
         return value
     return [
-        {key: _unmarked(each) for key, each in part.items() if key != _BREAKPOINT}
+        {key: _strip_cache_marks(each) for key, each in part.items() if key != _CACHE_MARK_KEY}
         if isinstance(part, Mapping)
         else part
         for part in value
     ]
 
 
-def _put(kept: dict[bytes, Any], key: bytes, value: Any) -> None:
+def _put_bounded(kept: dict[bytes, Any], key: bytes, value: Any) -> None:
     kept.pop(key, None)
     kept[key] = value
-    while len(kept) > MOST_KEPT:
+    while len(kept) > MAX_KEPT_NOTES:
         del kept[next(iter(kept))]

@@ -19,12 +19,12 @@ from typing import Literal
 from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Definition, Json, Tool, ToolResult
 from toolfold.providers import DEFAULT_MEDIA_KINDS, Dialect, DialectName, Message
 from toolfold.providers.anthropic_messages import MAX_TOOLS, find_references
-from toolfold.turn.answers import LONGEST_DESCRIPTION, plain
-from toolfold.turn.assembly import Turn, definitions
+from toolfold.turn.answers import MAX_DESCRIPTION_CHARS, to_single_line
+from toolfold.turn.assembly import Turn, render_definitions
 from toolfold.turn.cost import Placement, best_placement
 from toolfold.turn.notes import CLOSING, OPENING, History, Note, Notes
 from toolfold.turn.pricing import Prices, prices_for
-from toolfold.turn.signature import LONGEST as LONGEST_SIGNATURE
+from toolfold.turn.signature import MAX_SIGNATURE_CHARS as LONGEST_SIGNATURE
 from toolfold.turn.signature import signature
 from toolfold.turn.slimming import Slimmer, slim
 
@@ -32,16 +32,16 @@ log = logging.getLogger(__name__)
 
 PlacementChoice = Literal["auto", "replace", "append", "tail"]
 
-MOST_GROWN = 48
-LONGEST_TAIL = 24_000
-MOST_GONE = 1_000
+MAX_APPENDED_TOOLS = 48
+MAX_TAIL_CHARS = 24_000
+MAX_KEPT_DEFINITIONS = 1_000
 """How many definitions of tools that are gone are kept, should a history refer to them."""
 
 # What a model may read as the end of our note or as somebody else's turn: tags and marks of any family.
-_LIKE_A_MARK = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", re.IGNORECASE)
+_MARKUP_LIKE = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", re.IGNORECASE)
 
 
-class Placements:
+class PlacementPolicy:
     """Which placement costs least with a model; worked out once for each set of prices."""
 
     def __init__(self) -> None:
@@ -71,17 +71,17 @@ class Wording:
 
     def array(self, tools: Sequence[Tool]) -> list[Definition]:
         """Slim definitions, each in the company of the others."""
-        written = zip(tools, definitions(tools), strict=True)
+        written = zip(tools, render_definitions(tools), strict=True)
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
     def line(self, turn: Turn, tool: Tool) -> str:
         """A tool on one line: foreign words that end no line and close no bracket of ours."""
         if tool.adapt:  # it may speak of its company, which is this turn's
-            return _line(tool, turn.described(tool)["function"].get("description", ""))
+            return _render_line(tool, turn.described(tool)["function"].get("description", ""))
         with self._lock:
             line = self._lines.get(tool)
         if line is None:
-            line = _line(tool, tool.description)
+            line = _render_line(tool, tool.description)
             with self._lock:
                 self._lines[tool] = line
         return line
@@ -158,12 +158,12 @@ class Request:
 class Placing:
     """What one session must remember so that its next request begins like its last. Thread-safe."""
 
-    def __init__(self, wording: Wording, *, most: int = MOST_GROWN) -> None:
+    def __init__(self, wording: Wording, *, most: int = MAX_APPENDED_TOOLS) -> None:
         self._wording = wording
         self._most = most
         self._lock = threading.Lock()
         self._notes = Notes()
-        self._array = _Array(wording)
+        self._array = _ToolsArray(wording)
         self._deferred: dict[str, tuple[Tool, Definition]] = {}
         self._last: Placement | None = None
 
@@ -207,70 +207,70 @@ class Placing:
         standing = {tool.name for tool in fixed}
         chosen = [tool for tool in chosen if tool.name not in standing]
         with self._lock:
-            history = self._notes.again(history)
+            history = self._notes.refresh(history)
             if native:
-                return self._natively(turn, history, fixed, chosen, dialect)
+                return self._place_natively(turn, history, fixed, chosen, dialect)
             if placement == "tail":
-                placed = self._at_the_tail(turn, history, fixed, chosen, dialect)
+                placed = self._place_at_tail(turn, history, fixed, chosen, dialect)
             elif placement == "append":
-                placed = self._appended(turn, history, fixed, chosen, dialect)
+                placed = self._place_appended(turn, history, fixed, chosen, dialect)
             else:
-                placed = self._replaced(history, fixed, chosen, dialect)
+                placed = self._place_replaced(history, fixed, chosen, dialect)
             self._last = placement
         return placed
 
-    def _replaced(
+    def _place_replaced(
         self, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> Placed:
         self._array.clear()
         tools = [*fixed, *sorted(chosen, key=lambda tool: tool.name)]
-        messages = self._notes.write(history, Note(chosen=_names(chosen)), dialect)
+        messages = self._notes.write(history, Note(chosen=_names_of(chosen)), dialect)
         return Placed(
-            tools, self._wording.array(tools), messages, "replace", _tail(history), constant=len(fixed)
+            tools, self._wording.array(tools), messages, "replace", _tail_text(history), constant=len(fixed)
         )
 
-    def _appended(
+    def _place_appended(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> Placed:
-        why = self._array.outdated(turn, fixed) or self._switched("append")
+        why = self._array.outdated(turn, fixed) or self._explain_switch("append")
         wanted = {tool.name for tool in chosen}
         grown = self._array.names.union(wanted).difference(tool.name for tool in fixed)
         if not why and len(grown) > self._most and grown != wanted:
             why = f"more than {self._most} chosen tools"
         self._array.grow(turn, [*fixed, *chosen], anew=why, constant=len(fixed))
-        messages = self._notes.write(history, Note(chosen=_names(chosen)), dialect)
-        return self._placed("append", messages, why, _tail(history))
+        messages = self._notes.write(history, Note(chosen=_names_of(chosen)), dialect)
+        return self._placed_from_array("append", messages, why, _tail_text(history))
 
-    def _at_the_tail(
+    def _place_at_tail(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> Placed:
-        why = self._settled(turn, fixed)
-        note = _told(turn, chosen, history.told(), self._wording)
+        why = self._keep_array(turn, fixed)
+        note = _text_note(turn, chosen, history.known_lines(), self._wording)
         messages = self._notes.write(history, note, dialect)
-        return self._placed("tail", messages, why, _tail(history, note))
+        return self._placed_from_array("tail", messages, why, _tail_text(history, note))
 
-    def _natively(
+    def _place_natively(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> Placed:
         """The array is constant as at the tail, and the provider itself loads what it does not hold."""
         if dialect.accepts_tools_in_input:  # tools that are found or added can be called by name at once
             fixed = [tool for tool in fixed if tool.name not in BRIDGE_NAMES or tool.name == BRIDGE_SEARCH]
-        why = self._settled(turn, fixed)
+        why = self._keep_array(turn, fixed)
         note = (
-            self._given(turn, chosen, history)
+            self._definitions_note(turn, chosen, history)
             if dialect.accepts_tools_in_input
-            else _told(turn, chosen, history.told(), self._wording)
+            else _text_note(turn, chosen, history.known_lines(), self._wording)
         )
         messages = self._notes.write(history, note, dialect)
-        placed = self._placed("tail", messages, why, _tail(history, note))
-        late: Mapping[str, Definition] = _Offered(turn, self._wording)
+        placed = self._placed_from_array("tail", messages, why, _tail_text(history, note))
+        late: Mapping[str, Definition] = _OfferedDefinitions(turn, self._wording)
         if dialect.lists_deferred_tools:
-            late = self._all_deferred(turn, placed.tools, history)
+            late = self._deferred_definitions(turn, placed.tools, history)
         return replace(placed, deferred=late)
 
-    def _settled(self, turn: Turn, fixed: Sequence[Tool]) -> str:
+    def _keep_array(self, turn: Turn, fixed: Sequence[Tool]) -> str:
         """See to an array that is to stay as it is, and say why it cannot."""
-        why = self._array.outdated(turn, fixed) or self._switched("tail")
+        why = self._array.outdated(turn, fixed) or self._explain_switch("tail")
         new = [tool.name for tool in fixed if tool.name not in self._array.names]
         if self._array.names and new and not why:
             why = f"{', '.join(new[:5])} came"
@@ -278,10 +278,10 @@ class Placing:
         self._last = "tail"
         return why
 
-    def _switched(self, placement: Placement) -> str:
+    def _explain_switch(self, placement: Placement) -> str:
         return f"{placement} comes after {self._last}" if self._last not in (None, placement) else ""
 
-    def _placed(self, placement: Placement, messages: list[Json], why: str, tail: str) -> Placed:
+    def _placed_from_array(self, placement: Placement, messages: list[Json], why: str, tail: str) -> Placed:
         if why:
             log.info("the tools array begins anew: %s", why)
         array = self._array
@@ -289,15 +289,17 @@ class Placing:
             array.tools, array.definitions, messages, placement, tail, bool(why), why, array.constant
         )
 
-    def _given(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
+    def _definitions_note(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
         """The chosen tools as a provider takes them in the middle of a request."""
-        known = history.told()
+        known = history.known_lines()
         lines = {tool.name: self._wording.line(turn, tool) for tool in chosen}
         new = [tool for tool in chosen if lines[tool.name] not in known]
         given = tuple(self._wording.definition(turn, tool) for tool in new)
-        return Note("", given, frozenset(lines[tool.name] for tool in new), _names(chosen))
+        return Note("", given, frozenset(lines[tool.name] for tool in new), _names_of(chosen))
 
-    def _all_deferred(self, turn: Turn, shown: Sequence[Tool], history: History) -> Mapping[str, Definition]:
+    def _deferred_definitions(
+        self, turn: Turn, shown: Sequence[Tool], history: History
+    ) -> Mapping[str, Definition]:
         """Every other tool, and of those that are gone the ones that answers in the history refer to."""
         standing = {tool.name for tool in shown}
         wanted = find_references(history.messages) | {name for name in self._deferred if turn.may_show(name)}
@@ -308,21 +310,21 @@ class Placing:
             if held or len(wanted) + len(standing) < MAX_TOOLS:
                 self._deferred[tool.name] = tool, self._wording.definition(turn, tool)
                 wanted.add(tool.name)
-        self._forget(wanted)
+        self._forget_removed(wanted)
         return {
             name: late
             for name, (_, late) in self._deferred.items()
             if name in wanted and name not in standing
         }
 
-    def _forget(self, wanted: Collection[str]) -> None:
+    def _forget_removed(self, wanted: Collection[str]) -> None:
         """What is gone is kept for a history that refers to it after all, the latest of it."""
         gone = [name for name in self._deferred if name not in wanted]
-        for name in gone[: max(0, len(gone) - MOST_GONE)]:
+        for name in gone[: max(0, len(gone) - MAX_KEPT_DEFINITIONS)]:
             del self._deferred[name]
 
 
-class _Array:
+class _ToolsArray:
     """A tools array as it was last sent. What it holds is written once and never again."""
 
     def __init__(self, wording: Wording) -> None:
@@ -379,7 +381,7 @@ class _Array:
                 self._held[tool.name] = tool, self._wording.definition(turn, tool)
 
 
-class _Offered(Mapping[str, Definition]):
+class _OfferedDefinitions(Mapping[str, Definition]):
     """The definitions of a turn's tools, each written when it is asked for."""
 
     def __init__(self, turn: Turn, wording: Wording) -> None:
@@ -399,16 +401,16 @@ class _Offered(Mapping[str, Definition]):
         return len(self._tools)
 
 
-def _line(tool: Tool, description: str) -> str:
-    called = plain(signature(tool), LONGEST_SIGNATURE + len(tool.name))
-    about = plain(description, LONGEST_DESCRIPTION)
-    return _LIKE_A_MARK.sub("‹", f"- {called}: {about}" if about else f"- {called}")
+def _render_line(tool: Tool, description: str) -> str:
+    called = to_single_line(signature(tool), LONGEST_SIGNATURE + len(tool.name))
+    about = to_single_line(description, MAX_DESCRIPTION_CHARS)
+    return _MARKUP_LIKE.sub("‹", f"- {called}: {about}" if about else f"- {called}")
 
 
-def _told(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: Wording) -> Note:
+def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: Wording) -> Note:
     """The chosen tools in a few words, those left out that the request tells of already."""
     new: list[str] = []
-    room = LONGEST_TAIL
+    room = MAX_TAIL_CHARS
     lines = {tool.name: wording.line(turn, tool) for tool in chosen}
     unknown = [line for line in lines.values() if line not in known]
     for line in unknown:
@@ -417,21 +419,21 @@ def _told(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: Wo
             break
         new.append(line)
     if not new:
-        return Note(chosen=_names(chosen))
+        return Note(chosen=_names_of(chosen))
     above = [name for name, line in lines.items() if line in known]
     told = [OPENING, *new]
     if len(new) < len(unknown):
         told.append(f"… {len(unknown) - len(new)} more: tool_search finds them.")
     if above:
         told.append(f"Also, from above: {', '.join(above)}.")
-    return Note("\n".join([*told, CLOSING]), (), frozenset(new), _names(chosen))
+    return Note("\n".join([*told, CLOSING]), (), frozenset(new), _names_of(chosen))
 
 
-def _tail(history: History, new: Note | None = None) -> str:
+def _tail_text(history: History, new: Note | None = None) -> str:
     """What stands beside the newest message: what stood there before, or what is new."""
-    note = history.recalled or new
-    return note.text if note is not None and history.newest is not None else ""
+    note = history.newest_note or new
+    return note.text if note is not None and history.newest_user_entry is not None else ""
 
 
-def _names(tools: Sequence[Tool]) -> tuple[str, ...]:
+def _names_of(tools: Sequence[Tool]) -> tuple[str, ...]:
     return tuple(tool.name for tool in tools)

@@ -113,13 +113,13 @@ class Bill:
         return list(itertools.accumulate(dollars))
 
 
-def bill(calls: Iterable[ModelCall], prices: Prices) -> Bill:
+def compute_bill(calls: Iterable[ModelCall], prices: Prices) -> Bill:
     """The price of model calls made in this order."""
-    seen = _Prefixes(prices)
-    return Bill(tuple(_charge(call, seen.known(call), prices) for call in calls))
+    seen = _PrefixCache(prices)
+    return Bill(tuple(_charge_call(call, seen.match_prefix(call), prices) for call in calls))
 
 
-def _charge(call: ModelCall, cached: int, prices: Prices) -> Charge:
+def _charge_call(call: ModelCall, cached: int, prices: Prices) -> Charge:
     sent = round(sum(segment.tokens for segment in call.segments) * prices.factor)
     output = round(call.output * prices.factor)
     is_kept = prices.cached_read < prices.input and sent >= prices.minimum_prefix
@@ -129,14 +129,14 @@ def _charge(call: ModelCall, cached: int, prices: Prices) -> Charge:
     return Charge(call.turn, sent, cached, output, millionths / 1_000_000)
 
 
-class _Prefixes:
+class _PrefixCache:
     """What the provider remembers: a tree of segments, each with the time of its last use."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._root: _Branch = {}
 
-    def known(self, call: ModelCall) -> int:
+    def match_prefix(self, call: ModelCall) -> int:
         """How many of the tokens sent are remembered; all of them are from now on."""
         if self._prices.cached_read >= self._prices.input:
             return 0

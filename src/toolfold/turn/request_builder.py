@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from toolfold.config.settings import ToolsSettings
 from toolfold.model import BRIDGE_NAMES, Json, Tool
 from toolfold.providers import Dialect, Message
-from toolfold.turn.assembly import Turn, showable
+from toolfold.turn.assembly import Turn, select_showable
 from toolfold.turn.bridge import Bridge
 from toolfold.turn.cost import Placement
 from toolfold.turn.grant import Grant
 from toolfold.turn.native import NativePolicy
 from toolfold.turn.notes import History
-from toolfold.turn.placement import Placements, Placing, Request, Wording
+from toolfold.turn.placement import PlacementPolicy, Placing, Request, Wording
 from toolfold.turn.selection import Selector
 
 
@@ -28,7 +28,7 @@ class RequestPolicy:
     settings: ToolsSettings
     selector: Selector
     bridge: Bridge
-    placements: Placements = field(default_factory=Placements)
+    placements: PlacementPolicy = field(default_factory=PlacementPolicy)
     native: NativePolicy = field(default_factory=NativePolicy)
     wording: Wording = field(default_factory=Wording)
 
@@ -75,7 +75,7 @@ class RequestBuilder:
             turn,
             history,
             fixed=self._fixed_tools(grant, turn, "tail" if is_native else placement),
-            chosen=showable(grant, turn, history.recalled.chosen if history.recalled else selected),
+            chosen=select_showable(grant, turn, history.newest_note.chosen if history.newest_note else selected),
             placement=placement,
             dialect=dialect,
             native=is_native,
@@ -108,7 +108,7 @@ class RequestBuilder:
             fixed = [tool for tool in turn.tools if tool.name not in selected]
         else:
             pinned = policy.selector.pinned(grant)
-            fixed = [*showable(grant, turn, (tool.name for tool in pinned)), *bridge]
+            fixed = [*select_showable(grant, turn, (tool.name for tool in pinned)), *bridge]
         if not bridge and turn.offered and (placement == "tail" or not (fixed or selected)):
             fixed += policy.bridge.tools  # the array must not be empty while there is a tool to call
         return fixed

@@ -16,14 +16,14 @@ from toolfold.config.settings import ToolsSettings
 from toolfold.model import Tool
 from toolfold.retrieval.search import Hit, Mode, Retriever, SearchResult
 from toolfold.turn.assembly import Turn
-from toolfold.turn.conversation import LONGEST_EARLIER, Conversation, continues, leaning
+from toolfold.turn.conversation import MAX_EARLIER_CHARS, Conversation, context_weight, is_follow_up
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.grant import Grant
-from toolfold.turn.weights import Weights
+from toolfold.turn.weights import ToolTokenCounts
 
 log = logging.getLogger(__name__)
 
-MOST_KEPT = 4
+MAX_REUSED_TOOLS = 4
 """How many tools that were used before stay."""
 BRIDGE = "bridge"
 """The leg of a selection that found nothing for what is needed: the model has to search."""
@@ -35,9 +35,9 @@ USED = "used before"
 TOO_LARGE = "would take more than rag_max_tokens"
 
 _DECAY = 0.6
-_SMOOTH = 2
-_MOST_NAMED = 1_000
-_MOST_REMEMBERED = 64
+_RANK_OFFSET = 2
+_MAX_NAMED_TOOLS = 1_000
+_MAX_CACHED_ANSWERS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _MessageResult:
     """What one message found, and by which mode."""
 
     found: SearchResult
@@ -80,15 +80,15 @@ class Selector:
         retriever: Retriever,
         *,
         deferral: Deferral | None = None,
-        weights: Weights | None = None,
+        weights: ToolTokenCounts | None = None,
     ) -> None:
         self._settings, self._retriever = settings, retriever
         self._mode: Mode = "hybrid" if settings.selection == "eager" else settings.selection
         self._sorted = deferral or Deferral(settings)
-        self._weights = weights or Weights()
+        self._weights = weights or ToolTokenCounts()
         self._lock = threading.Lock()
-        self._fields: weakref.WeakKeyDictionary[Grant, _Field] = weakref.WeakKeyDictionary()
-        self._told: set[str] = set()
+        self._fields: weakref.WeakKeyDictionary[Grant, _GrantCandidates] = weakref.WeakKeyDictionary()
+        self._logged_modes: set[str] = set()
 
     def pinned(self, grant: Grant) -> Sequence[Tool]:
         """What is shown beside any selection."""
@@ -96,81 +96,85 @@ class Selector:
 
     def __call__(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection:
         """The tools that fit the conversation, of those this turn could show."""
-        field = self._field(grant)
+        field = self._candidates_of(grant)
         competing = field.competing(turn)
-        used = _still_here(turn, conversation.used, competing)
-        latest, *earlier = reversed(conversation.said or ("",))
-        answer = self._answer(field, turn, latest, competing)
+        used = _find_reusable(turn, conversation.used_tools, competing)
+        latest, *earlier = reversed(conversation.user_texts or ("",))
+        answer = self._search_message(field, turn, latest, competing)
         if answer is None:
             return Selection(used, (), 1.0, True, dict.fromkeys(used, USED), BRIDGE)
-        lean = leaning(latest) if answer.needed else float(continues(latest))
-        before = self._earlier(field, turn, earlier, competing) if lean else []
+        lean = context_weight(latest) if answer.needed else float(is_follow_up(latest))
+        before = self._search_earlier(field, turn, earlier, competing) if lean else []
         needed = answer.needed or bool(lean and (before or used))
         found = answer.found
         if not needed:
             return Selection((), found.hits, found.need, False, {}, answer.leg)
-        fitting = _merged(answer, before, lean)
-        why, left_out = self._bounded(turn, answer.named, fitting, used)
+        fitting = _merge_rankings(answer, before, lean)
+        why, left_out = self._apply_limits(turn, answer.named, fitting, used)
         leg = answer.leg if why else BRIDGE
         return Selection(tuple(why), found.hits, found.need, True, why, leg, left_out)
 
-    def _field(self, grant: Grant) -> _Field:
+    def _candidates_of(self, grant: Grant) -> _GrantCandidates:
         with self._lock:
             field = self._fields.get(grant)
             if field is None:
                 pinned = frozenset(tool.name for tool in self.pinned(grant))
-                field = self._fields[grant] = _Field(pinned)
+                field = self._fields[grant] = _GrantCandidates(pinned)
             return field
 
-    def _earlier(
-        self, field: _Field, turn: Turn, messages: Iterable[str], competing: frozenset[str]
+    def _search_earlier(
+        self, field: _GrantCandidates, turn: Turn, messages: Iterable[str], competing: frozenset[str]
     ) -> list[tuple[float, SearchResult]]:
         """What earlier messages found, of those that needed anything, and what each still counts."""
-        answers = [self._answer(field, turn, message, competing) for message in messages]
+        answers = [self._search_message(field, turn, message, competing) for message in messages]
         needing = [answer.found for answer in answers if answer and answer.needed]
         return [(_DECAY**age, found) for age, found in enumerate(needing)]
 
-    def _answer(self, field: _Field, turn: Turn, message: str, competing: frozenset[str]) -> _Answer | None:
+    def _search_message(
+        self, field: _GrantCandidates, turn: Turn, message: str, competing: frozenset[str]
+    ) -> _MessageResult | None:
         """What a message finds; None where no way of searching works."""
         key = message, competing
         if (known := field.answers.get(key)) is not None:
             return known
         for mode in dict.fromkeys((self._mode, "keyword")):
             try:
-                answer = self._asked(turn, message, competing, mode)
+                answer = self._search_with_mode(turn, message, competing, mode)
             except Exception:  # an index on a disk, a model behind a socket: another way may still work
-                self._tell(mode)
+                self._log_failure(mode)
                 continue
-            self._told.discard(mode)
-            if answer.leg == self._mode and len(message) <= LONGEST_EARLIER:
+            self._logged_modes.discard(mode)
+            if answer.leg == self._mode and len(message) <= MAX_EARLIER_CHARS:
                 field.remember(key, answer)
             return answer
         return None
 
-    def _asked(self, turn: Turn, message: str, competing: frozenset[str], mode: Mode) -> _Answer:
+    def _search_with_mode(
+        self, turn: Turn, message: str, competing: frozenset[str], mode: Mode
+    ) -> _MessageResult:
         limit = 2 * self._settings.rag_top_k + 8  # some may be too large
         ask = self._retriever.answer
         found = ask(turn.snapshot, message, mode=mode, limit=limit, granted=competing)
         if len(found.hits) == limit and found.hits[-1].exact:
-            found = ask(turn.snapshot, message, mode=mode, limit=_MOST_NAMED, granted=competing)
+            found = ask(turn.snapshot, message, mode=mode, limit=_MAX_NAMED_TOOLS, granted=competing)
         by_words = mode != "keyword" and found.hits and all(hit.similarity is None for hit in found.hits)
         needed = found.needed(self._settings.rag_need)
-        return _Answer(found, "keyword" if by_words else mode, needed)
+        return _MessageResult(found, "keyword" if by_words else mode, needed)
 
-    def _tell(self, mode: str) -> None:
+    def _log_failure(self, mode: str) -> None:
         """With its traceback once, until it has worked again."""
-        if mode not in self._told:
-            self._told.add(mode)
+        if mode not in self._logged_modes:
+            self._logged_modes.add(mode)
             log.exception("selecting tools by %s failed", mode)
 
-    def _bounded(
+    def _apply_limits(
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
         """As many as the settings allow, best first, and what had to stay out; each with the reason.
 
         What is named is in. What was used may take half of the room, what fits all that is left.
         """
-        room = _Room(turn, self._settings.rag_max_tokens, self._weights)
+        room = _TokenBudget(turn, self._settings.rag_max_tokens, self._weights)
         for name in named:
             room.take(name)
         half = self._settings.rag_max_tokens // 2
@@ -187,13 +191,13 @@ class Selector:
         return chosen, {name: TOO_LARGE for name in room.refused if name not in chosen}
 
 
-class _Field:
+class _GrantCandidates:
     """What a grant's selections have in common: who competes, and what was asked lately."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
         self._last: tuple[frozenset[str], frozenset[str]] | None = None
-        self.answers: dict[tuple[str, frozenset[str]], _Answer] = {}
+        self.answers: dict[tuple[str, frozenset[str]], _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
         """The tools that could be shown and are not pinned; the same object as long as nothing changes."""
@@ -204,50 +208,50 @@ class _Field:
             self._last = last = unavailable, names
         return last[1]
 
-    def remember(self, key: tuple[str, frozenset[str]], answer: _Answer) -> None:
+    def remember(self, key: tuple[str, frozenset[str]], answer: _MessageResult) -> None:
         answers = self.answers
-        if len(answers) >= _MOST_REMEMBERED:
+        if len(answers) >= _MAX_CACHED_ANSWERS:
             self.answers = answers = {}  # another thread may be reading the old ones
         answers[key] = answer
 
 
-class _Room:
+class _TokenBudget:
     """The tokens that chosen tools may still take. Counted exactly only where the answer depends on it."""
 
-    def __init__(self, turn: Turn, tokens: int, weights: Weights) -> None:
+    def __init__(self, turn: Turn, tokens: int, weights: ToolTokenCounts) -> None:
         self._tools, self._left, self._weights = turn.snapshot, tokens, weights
-        self._guessed: dict[str, int] = {}
+        self._estimates: dict[str, int] = {}
         """What was taken at the tokens it likely has at most."""
         self.refused: list[str] = []
 
     def take(self, name: str) -> None:
         """Whether there is room or not."""
-        self._guessed[name] = guess = self._weights.likely_at_most(self._tools[name])
+        self._estimates[name] = guess = self._weights.estimate_upper_bound(self._tools[name])
         self._left -= guess
 
     def takes(self, name: str, *, leaving: int = 0) -> bool:
         """Take it if it fits and leaves so much."""
         self.take(name)
-        while self._left < leaving <= self._left + sum(self._guessed.values()):
-            self._count(max(self._guessed, key=self._guessed.__getitem__))
+        while self._left < leaving <= self._left + sum(self._estimates.values()):
+            self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))
         if self._left >= leaving:
             return True
-        self._left += self._guessed.pop(name, 0) or self._weights.of(self._tools[name])
+        self._left += self._estimates.pop(name, 0) or self._weights.count_tool(self._tools[name])
         self.refused.append(name)
         return False
 
-    def _count(self, name: str) -> None:
+    def _replace_estimate(self, name: str) -> None:
         """The one whose guess may be the furthest off."""
-        self._left += self._guessed.pop(name) - self._weights.of(self._tools[name])
+        self._left += self._estimates.pop(name) - self._weights.count_tool(self._tools[name])
 
 
-def _still_here(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
+def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
     """The tools used before that could be shown now, the latest first."""
-    names = dict.fromkeys(_meant(turn, name) for name in reversed(used))
-    return tuple(name for name in names if name in competing)[:MOST_KEPT]
+    names = dict.fromkeys(_resolve_name(turn, name) for name in reversed(used))
+    return tuple(name for name in names if name in competing)[:MAX_REUSED_TOOLS]
 
 
-def _meant(turn: Turn, name: str) -> str:
+def _resolve_name(turn: Turn, name: str) -> str:
     """The name under which a tool is shown. One that its author gave it counts where it means one tool."""
     if name in turn.granted:
         return name
@@ -255,7 +259,9 @@ def _meant(turn: Turn, name: str) -> str:
     return granted[0] if len(granted) == 1 else name
 
 
-def _merged(latest: _Answer, before: Sequence[tuple[float, SearchResult]], lean: float) -> dict[str, str]:
+def _merge_rankings(
+    latest: _MessageResult, before: Sequence[tuple[float, SearchResult]], lean: float
+) -> dict[str, str]:
     """Every tool that fits with the reason, best first: ranks count less the further down and back."""
     if not before:
         return dict.fromkeys((hit.name for hit in latest.found.hits), FITS) if latest.needed else {}
@@ -266,7 +272,7 @@ def _merged(latest: _Answer, before: Sequence[tuple[float, SearchResult]], lean:
     why: dict[str, tuple[float, str]] = {}
     for reason, weight, found in weighed:
         for rank, hit in enumerate(found.hits):
-            points = weight / (_SMOOTH + rank)
+            points = weight / (_RANK_OFFSET + rank)
             score[hit.name] = score.get(hit.name, 0.0) + points
             why[hit.name] = max(why.get(hit.name, (0.0, "")), (points, reason))
     return {name: why[name][1] for name in sorted(score, key=lambda name: (-score[name], name))}

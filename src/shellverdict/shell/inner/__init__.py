@@ -1,7 +1,8 @@
-"""What a run runs in turn: the command behind `sudo`, the code behind `sh -c`, the script behind `python`.
+"""Commands and code that a program runs in turn, such as the command of `sudo` or the code of `sh -c`.
 
-Reads one run's words and nothing else: no file, no environment. Programs are told apart by data (`programs`);
-the few whose words follow a grammar of their own have a reader in the modules beside it.
+Uses only the arguments of one run: no file and no environment. Most programs are described by data
+(`programs.toml`); those whose arguments follow a grammar of their own have a reader function in one of the
+modules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Programs that run something besides their own work: recipes, hooks, previews, loaders, sandboxes."""
+"""Build tools, package managers, pagers, loaders and sandboxes that run commands besides their own work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["READERS"]
 
 
 def _read_capsh(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Everything behind `--` or `==` is handed to bash."""
+    """Read `capsh`: everything after `--` or `==` is passed to bash."""
     for place, word in enumerate(run.argv):
         if word in ("--", "=="):
             yield InnerCommand(argv=(Word("bash"), *run.argv[place + 1 :]), wrapper="capsh")
@@ -118,7 +118,7 @@ _MAKE = parse_spec(
 
 
 def _read_make(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Options that give rules, and variables whose values are shell code in the end (SHELL, CC…)."""
+    """Read the rules and makefiles in options, and variables whose values make runs as shell code."""
     reading = parse_options(run.argv[1:], _MAKE, stop_at_operand=False)
     if reading.runs_nothing:
         return
@@ -141,7 +141,7 @@ _CMAKE_TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def _read_cmake(run: ProgramRun) -> Iterator[InnerCommand]:
-    """`-P script`, and `-E`: a few programs of its own, some of which run others."""
+    """Read the scripts of `cmake -P`, and `cmake -E`, which has built-in commands that may run others."""
     words = run.argv[1:]
     if words[:1] == (Word("-E"),) and len(words) > 1:
         yield from _read_cmake_tool(run, words[1], words[2:])
@@ -181,7 +181,7 @@ def _read_loader(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_apt(run: ProgramRun) -> Iterator[InnerCommand]:
-    """apt's and dpkg's settings that are commands to run before or after."""
+    """Read settings of apt and dpkg that are commands to run before or after."""
     settings = parse_options(
         run.argv[1:], parse_spec("-o= --option= -c= -t= -a="), stop_at_operand=False
     ).values("-o", "--option")
@@ -195,7 +195,7 @@ def _read_apt(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_rpm(run: ProgramRun) -> Iterator[InnerCommand]:
-    """`rpm --eval '%(command)'`."""
+    """Read the command in `rpm --eval '%(command)'`."""
     yield from read_table_program(run, load_programs()["rpm"], "rpm")
     for word in run.argv[1:]:
         if "%(" in word:
@@ -208,7 +208,7 @@ _FZF_ACTION = re.compile(
 
 
 def _read_fzf(run: ProgramRun) -> Iterator[InnerCommand]:
-    """`--preview code`, and `--bind key:execute(code)`."""
+    """Read the code of `--preview code` and `--bind key:execute(code)`."""
     yield from read_table_program(run, load_programs()["fzf"], "fzf")
     for word in run.argv[1:]:
         if found := _FZF_ACTION.search(word):
@@ -216,7 +216,7 @@ def _read_fzf(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_less(run: ProgramRun) -> Iterator[InnerCommand]:
-    """`less +!command` (and `more`, `most`): what stands behind + is typed at the start."""
+    """Read `less +!command`: text after `+` is executed as if typed at the start."""
     for word in run.argv[1:]:
         if word == "--":
             return

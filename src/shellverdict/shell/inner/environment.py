@@ -1,7 +1,7 @@
-"""Variables of the environment that make a program run something.
+"""Environment variables that make a program run something.
 
-A pager, an editor, a library to load first: whoever sets the variable chooses the code. Which program would
-look at which variable is not asked; a harmless value stays harmless, whoever reads it.
+A pager, an editor, a library to load first: whoever sets the variable chooses the code. Which programs use a
+variable is not considered, because a harmless value is harmless for all of them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _GIT_PARAMETER = re.compile(r"'([^']*(?:'='[^']*)?)'")
 
 
 def commands_from_variables(env_assignments: Mapping[str, Word], program: str = "") -> Iterator[InnerCommand]:
-    """What these variables make a program run; most of them any program."""
+    """Yield the commands and code that these variables make a program run."""
     yield from _read_git_variables(env_assignments)
     for name, value in env_assignments.items():
         if name in _LIBRARY_VARIABLES and (
@@ -119,7 +119,7 @@ def commands_from_variables(env_assignments: Mapping[str, Word], program: str = 
 
 
 def _read_git_variables(env_assignments: Mapping[str, Word]) -> Iterator[InnerCommand]:
-    """Settings for git that come in pairs of variables, or all in one."""
+    """Read git settings from pairs of variables or from GIT_CONFIG_PARAMETERS."""
     for name, key in env_assignments.items():
         if _GIT_KEY.fullmatch(name):
             yield from read_git_setting(key, env_assignments.get(name.replace("KEY", "VALUE"), Word("")))
@@ -129,7 +129,7 @@ def _read_git_variables(env_assignments: Mapping[str, Word]) -> Iterator[InnerCo
 
 
 def _is_project_program(program: str) -> bool:
-    """Whether a program lies in the project: that it has libraries beside it is no surprise."""
+    """Return True if a program is part of the project, where libraries beside it are expected."""
     return "/" in program and not program.startswith(INSTALLED_PREFIXES)
 
 
@@ -155,7 +155,7 @@ def _read_variable(name: str, value: Word) -> Iterator[InnerCommand]:
 
 
 def _read_code_variable(name: str, value: Word) -> Iterator[InnerCommand]:
-    """A prompt is code only where it has a substitution in it."""
+    """Yield the code of a variable; a prompt is code only if it contains a command substitution."""
     if _CODE_VARIABLES[name] != "sh":
         yield InnerCommand(code=to_literal(value), language=_CODE_VARIABLES[name], wrapper=name)
     elif "$(" in value or "`" in value:

@@ -1,6 +1,6 @@
-"""Programs that run one command for each of many things: `find`, `fd`, `xargs`, `parallel`.
+"""Programs that run a command for each of several items: `find`, `fd`, `xargs`, `parallel`.
 
-Where the things are known, they are put where the program would put them; where not, a gap stands there.
+Known items are inserted where the program would insert them; unknown items become unknown words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shellverdict.shell.words import GAP, STAR, Word
 
 __all__ = ["READERS"]
 
-_MAX_ITEMS = 64  # things put in one by one; beyond that nobody looks at them singly
+_MAX_ITEMS = 64  # items inserted one by one; more are treated as unknown
 
 _FIND_EXEC_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_GLOBAL_OPTIONS = frozenset({"-H", "-L", "-P", "-D", "-O0", "-O1", "-O2", "-O3"})
@@ -44,20 +44,20 @@ def _read_find(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 class _NamedFile(Word):
-    """A file that is looked for by its whole name."""
+    """A file that `find -name` looks for by its full name."""
 
     __slots__ = ()
 
 
 def _named_files(words: Sequence[Word], starts: Sequence[Word]) -> tuple[_NamedFile, ...]:
-    """Where files with a name that is no pattern may be: at the starting points, as far as that is known."""
+    """Return the likely paths of files that are searched by a full name: directly at the starting points."""
     sought = [name for test, name in itertools.pairwise(words) if test == "-name" and name.is_known]
     plain = [name for name in sought if not set(name) & set("*?[/")]
     return tuple(_NamedFile(f"{start.rstrip('/')}/{name}") for name in plain[:4] for start in starts[:4])
 
 
 def _has_zero_depth(words: Sequence[Word]) -> bool:
-    """Whether only the starting points themselves are found."""
+    """Return True if `-maxdepth 0` limits the result to the starting points."""
     return any(first == "-maxdepth" and second == "0" for first, second in itertools.pairwise(words))
 
 
@@ -180,9 +180,9 @@ def _read_xargs(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _unknown_files_in(stream: TextStream | None) -> tuple[Word, ...]:
-    """Some file in each of the folders that standard input lists."""
+    """Return a pattern for any file of each directory that standard input lists."""
     return (
-        tuple(Word(f"{folder.rstrip('/')}/{STAR}{STAR}") for folder in stream.listed_directories)
+        tuple(Word(f"{directory.rstrip('/')}/{STAR}{STAR}") for directory in stream.listed_directories)
         if stream
         else ()
     )
@@ -199,7 +199,7 @@ def _xargs_placeholder(reading: ParsedOptions) -> str | None:
 
 
 def _input_items(stream: TextStream | None, reading: ParsedOptions) -> list[Word] | None:
-    """The words of known standard input; None where they are not known, or too many."""
+    """Return the items of known standard input; None if they are unknown or too many."""
     if stream is None or stream.text is None:
         return None
     text = stream.text
@@ -217,7 +217,7 @@ def _input_items(stream: TextStream | None, reading: ParsedOptions) -> list[Word
 
 
 def _split_quoted_items(text: str) -> list[str]:
-    """Words as xargs takes them: blanks part them, quotes and backslashes keep them together."""
+    """Split text as xargs does: at blanks, with quotes and backslashes."""
     parts: list[str] = []
     part, quote, begun = "", "", False
     letters = iter(text)
@@ -289,7 +289,7 @@ def _lines_as_commands(run: ProgramRun, items: list[Word], lists: Sequence[Word]
 
 
 def _read_zargs(run: ProgramRun) -> Iterator[InnerCommand]:
-    """zsh: `zargs -- operands -- command`."""
+    """Read `zargs -- operands -- command` of zsh."""
     dashes = [place for place, word in enumerate(run.argv) if word == "--"]
     if len(dashes) > 1:
         command, operands = run.argv[dashes[1] + 1 :], run.argv[dashes[0] + 1 : dashes[1]]

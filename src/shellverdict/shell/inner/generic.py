@@ -1,4 +1,4 @@
-"""What a program that the tables describe runs in turn."""
+"""Reader for programs that are described in the program table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def read_table_program(run: ProgramRun, program: ProgramSpec, name: str) -> Iterator[InnerCommand]:
-    """Everything `run` runs, where `program` describes it."""
+    """Yield everything that `run` runs, as described by `program`."""
     yield from _read_with_spec(run, run.argv[1:], program, name)
 
 
@@ -52,7 +52,7 @@ def _read_with_spec(
 
 
 def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) -> Iterator[InnerCommand]:
-    """The code and the files of code that options name."""
+    """Yield the code and the code files in the values of options."""
     for option in reading.options:
         sign = spec.signs.get(option.name, "")
         if option.value is None or sign not in (">", "@"):
@@ -67,7 +67,7 @@ def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) ->
 
 
 def read_helper_program(value: Word, wrapper: str) -> Iterator[InnerCommand]:
-    """A program that does a part of the work; one that was not installed is code nobody has read."""
+    """Yield a helper program; one outside of system directories is also unreviewed code."""
     yield InnerCommand(code=to_literal(value), wrapper=wrapper, has_unknown_operands=True)
     program = value.split(" ")[0]
     if "/" in program and not program.startswith(INSTALLED_PREFIXES):
@@ -86,7 +86,7 @@ def _code_from_file(
 
 
 def read_data_url(address: Word, language: str, wrapper: str) -> Iterator[InnerCommand]:
-    """Code that stands in an address itself."""
+    """Yield the code inside a `data:` URL."""
     head, _, content = address.partition(",")
     if head.endswith(";base64"):
         yield InnerCommand(source="file", file=Word(head), language="binary", wrapper=wrapper)
@@ -112,7 +112,7 @@ def _read_operands(
         return
     operands = reading.operands
     if program.assignments:
-        while operands[:1] == (Word("-"),):  # env's short way to say -i
+        while operands[:1] == (Word("-"),):  # a lone `-` is env's short form of -i
             operands = operands[1:]
         assigned, operands = split_assignments(operands)
         yield from commands_from_variables(assigned, operands[0] if operands else Word(""))
@@ -151,7 +151,7 @@ def _read_operands(
 
 
 def _entry_program(reading: ParsedOptions, spec: OptionSpec) -> Word | None:
-    """A program that an option names, such as a container's entry point."""
+    """Return a program that an option names, such as the entry point of a container."""
     named = [option.value for option in reading.options if spec.signs.get(option.name) == "%"]
     return named[-1] if named else None
 
@@ -159,7 +159,7 @@ def _entry_program(reading: ParsedOptions, spec: OptionSpec) -> Word | None:
 def _read_command_or_shell(
     run: ProgramRun, program: ProgramSpec, words: Sequence[Word], wrapper: str
 ) -> Iterator[InnerCommand]:
-    """The command; where there is none, some programs start a shell, which reads standard input."""
+    """Yield the command; without one, some programs start a shell that reads standard input."""
     if words or run.has_unknown_operands or not program.reads_stdin:
         yield from command_from_words(run, words, wrapper)
     else:
@@ -181,7 +181,7 @@ def _strip_double_dash(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def command_from_words(run: ProgramRun, words: Sequence[Word], wrapper: str) -> Iterator[InnerCommand]:
-    """A command that stands in the words; one that is still to be added is unknown."""
+    """Yield the command in the words; if it is still to be added by the caller, it is unknown."""
     words = tuple(_strip_double_dash(words))
     if words:
         yield InnerCommand(argv=words, wrapper=wrapper, has_unknown_operands=run.has_unknown_operands)
@@ -192,7 +192,7 @@ def command_from_words(run: ProgramRun, words: Sequence[Word], wrapper: str) -> 
 def script_from_operands(
     run: ProgramRun, operands: Sequence[Word], language: str, wrapper: str
 ) -> Iterator[InnerCommand]:
-    """A file of code and its arguments, or code from standard input."""
+    """Yield a code file with its arguments, or code from standard input."""
     if operands:
         yield from _code_from_file(operands[0], language, wrapper, tuple(operands[1:]))
     elif run.has_unknown_operands:
@@ -209,7 +209,7 @@ def code_from_stdin(
 
 
 def split_assignments(words: tuple[Word, ...]) -> tuple[dict[str, Word], tuple[Word, ...]]:
-    """`NAME=value` words at the beginning, and the words behind them."""
+    """Split leading `NAME=value` words from the words after them."""
     found: dict[str, Word] = {}
     for place, word in enumerate(words):
         if not _ASSIGNMENT.match(word):

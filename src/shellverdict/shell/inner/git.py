@@ -1,4 +1,4 @@
-"""What git runs for somebody: settings that are commands, aliases, filters, `rebase --exec`, `bisect run`."""
+"""Commands that git runs: settings, aliases, filters, `rebase --exec`, `bisect run`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _read_git(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _split_ext_address(address: str) -> tuple[Word, ...]:
-    """The command of an `ext::` address: blanks part its words, `% ` is a blank within one."""
+    """Return the command of an `ext::` URL: words are separated by blanks, `% ` is a blank inside a word."""
     words = address.replace("% ", "\0").split(" ")
     return tuple(Word(word.replace("\0", " ").replace("%%", "%")) for word in words if word) or (Word(""),)
 
@@ -85,7 +85,7 @@ def _read_submodule(_run: ProgramRun, words: Sequence[Word]) -> Iterator[InnerCo
 
 
 def _read_for_each_repo(_run: ProgramRun, words: Sequence[Word]) -> Iterator[InnerCommand]:
-    """`git for-each-repo … command` runs git again."""
+    """Read `git for-each-repo … command`, which runs git again."""
     operands = parse_options(words, parse_spec("--config= --keep-going")).operands
     yield InnerCommand(argv=(Word("git"), *operands), wrapper="git")
 

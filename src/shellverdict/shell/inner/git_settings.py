@@ -1,4 +1,4 @@
-"""Settings of git that are commands: pagers, editors, aliases, filters, helpers."""
+"""Git settings whose values are commands: pagers, editors, aliases, filters, helpers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _NON_COMMAND_VALUES = frozenset(
 
 
 def read_git_setting(key: str, value: str, *, is_stored: bool = False) -> Iterator[InnerCommand]:
-    """What a setting makes git run; `later` where it is only written down for another time."""
+    """Yield what a setting makes git run; `is_stored` means that it is only saved for later."""
     lowered = key.lower()
     if lowered.startswith("alias."):
         if value.startswith("!"):

@@ -1,4 +1,4 @@
-"""What a run runs in turn: the noun, and the few ways to make one. Pure data."""
+"""The result type of the readers in this package, and helpers to create its code. Pure data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ UNKNOWN_WORD = Word(GAP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerCommand:
-    """One thing a run runs in turn.
+    """One command or piece of code that a program runs.
 
-    Either `argv`, a program and its words; or `code`, text in `language` that stands in the command itself
-    and may have gaps; or, where both are None, code that comes from standard input or from `file`.
+    Either `argv`, a program with its arguments; or `code`, text in `language` that is part of the command
+    itself and may have unknown parts; or, if both are None, code from standard input or from `file`.
     """
 
     argv: tuple[Word, ...] | None = None
@@ -27,20 +27,20 @@ class InnerCommand:
     language: str = "sh"
     source: Literal["typed", "stdin", "file"] = "typed"
     file: Word | None = None
-    wrapper: str = ""  # what is seen through ("sudo", "ssh", "find"); empty for a shell's own -c
-    has_unknown_operands: bool = False  # words nobody knows are added
-    arguments: tuple[Word, ...] = ()  # $0 $1 … of `sh -c code a b`, or a script's arguments
+    wrapper: str = ""  # program that runs it ("sudo", "ssh"); empty for `sh -c`
+    has_unknown_operands: bool = False  # unknown words are appended
+    arguments: tuple[Word, ...] = ()  # $0, $1 … of `sh -c code a b`, or arguments of a script
 
 
 InnerCommandReader = Callable[[ProgramRun], Iterator[InnerCommand]]
-"""Says what the runs of some programs run in turn."""
+"""Yields the commands that a run of certain programs runs in turn."""
 
 
 def to_literal(word: str) -> Word:
-    """The word as text that is read again: what was a pattern may be one there too."""
+    """Return the word as text that is parsed again, with wildcards as plain characters."""
     return Word(word).literal
 
 
 def join_words(words: Iterable[str]) -> Word:
-    """The words as one line of code, the way `ssh`, `eval` and `watch` put them together."""
+    """Join the words to one line of code, as `ssh`, `eval` and `watch` do."""
     return to_literal(" ".join(words))

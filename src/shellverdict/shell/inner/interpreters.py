@@ -1,4 +1,4 @@
-"""Interpreters and editors whose options follow no common grammar: Python, Vim, tar's check points."""
+"""Interpreters and editors with special option grammars: Python, Vim, tar, awk and others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCRIPT_RUNNING_MODULES = frozenset(
 
 
 def _read_python(run: ProgramRun) -> Iterator[InnerCommand]:
-    """-c and -m end the options: everything behind their value belongs to the code."""
+    """Read Python's options; everything after the value of `-c` or `-m` is an argument of the code."""
     words, at = run.argv[1:], 0
     while at < len(words):
         word = words[at]
@@ -71,7 +71,7 @@ _ARGUMENT = re.compile(r"\b(?:sys\.)?argv\[(\d{1,3})\]")
 
 
 def _insert_arguments(code: Word, arguments: tuple[Word, ...]) -> Word:
-    """The code with the arguments in the place of `sys.argv[1]`, as far as they are known."""
+    """Replace `sys.argv[1]` and so on in the code by the known arguments."""
 
     def literal(found: re.Match[str]) -> str:
         place = int(found[1]) - 1
@@ -156,7 +156,7 @@ _DELETE_ALL_COMMAND = re.compile(r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:%|1,\$|g/\^?
 
 
 def _read_saved_files(commands: Sequence[Word], files: Sequence[Word]) -> Iterator[InnerCommand]:
-    """An editor that is told to save has changed its files in place, as `sed -i` would, or emptied them."""
+    """Yield an equivalent of editing files in place (`sed -i`) or emptying them, if Vim saves them."""
     if not any(_SAVE_COMMAND.search(command[:4096]) for command in commands):
         return
     empties = any(_DELETE_ALL_COMMAND.search(command[:4096]) for command in commands)
@@ -169,7 +169,7 @@ _SQLITE_TEMPORARY = frozenset({":memory:", ""})
 
 
 def _read_sqlite(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Statements from a file of the project, for a database of the project, are as good as a script of it."""
+    """Read `sqlite3`. A project file of statements for a project database is trusted like a script."""
     name = "sqlite3"
     reading = parse_options(
         run.argv[1:], parse_spec(load_programs()[name].options, single_dash=True), stop_at_operand=False
@@ -194,7 +194,7 @@ def _read_tar(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_tar_old_style(words: Sequence[Word]) -> Iterator[InnerCommand]:
-    """`tar xIf program file`: letters without a dash take their values in order."""
+    """Read `tar xIf program file`: option letters without a dash take their values in order."""
     if not words or words[0][:1] == "-":
         return
     values = iter(words[1:])
@@ -206,10 +206,10 @@ def _read_tar_old_style(words: Sequence[Word]) -> Iterator[InnerCommand]:
 
 
 def _read_awk(run: ProgramRun) -> Iterator[InnerCommand]:
-    """What -v assigns stands at the beginning of the program, as if it were written there."""
+    """Read awk; variables assigned with `-v` are added at the start of the program."""
     program = load_programs()["awk"]
-    given = parse_options(run.argv[1:], parse_spec(program.options)).values("-v", "--assign")
-    values = "".join(_format_awk_assignment(word) for word in given)
+    assignments = parse_options(run.argv[1:], parse_spec(program.options)).values("-v", "--assign")
+    values = "".join(_format_awk_assignment(word) for word in assignments)
     for one in read_table_program(run, program, "awk"):
         yield one if one.code is None else replace(one, code=Word(values + one.code))
 

@@ -1,4 +1,4 @@
-"""From a run to what it runs, by the tables or by a reader of its own."""
+"""Lookup of the commands that a run runs in turn, by the program table or by a reader function."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain, islice
 from types import MappingProxyType
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.shell.inner import (
     build_and_system_tools,
     find_and_xargs,
@@ -25,7 +25,7 @@ from shellverdict.shell.words import GAP
 
 __all__ = ["can_run_commands", "find_inner_commands"]
 
-_MAX_INNER_COMMANDS = 256  # things one run runs; what comes behind them is as good as unknown
+_MAX_INNER_COMMANDS = 256  # per run; what exceeds the limit is treated as unknown
 
 
 _READERS: Mapping[str, InnerCommandReader] = MappingProxyType(
@@ -42,9 +42,9 @@ _READERS: Mapping[str, InnerCommandReader] = MappingProxyType(
 
 
 def find_inner_commands(run: ProgramRun) -> tuple[InnerCommand, ...]:
-    """Everything a run runs in turn; nothing where it only does its own work.
+    """Return all commands and code that a run runs in turn; empty if it runs nothing else.
 
-    Standard input counts as code only where it is known to come from somewhere (`run.stdin`).
+    Standard input counts as code only if it is known to be redirected (`run.stdin`).
     """
     everything = chain(
         commands_from_variables(run.env_assignments, run.path or run.name), _read_program_words(run)
@@ -65,7 +65,7 @@ def _read_program_words(run: ProgramRun) -> Iterator[InnerCommand]:
         yield from read_table_program(run, program, name)
 
 
-_OTHER_RUNNERS = names(
+_OTHER_RUNNERS = split_names(
     "m4 gcc g++ cc c++ clang clang++ gfortran cpp ld rpmspec rpmbuild tmux screen zellij dtach abduco "
     "compgen complete autoconf automake autoreconf ctags cscope groff troff pdflatex gs ffmpeg convert "
     "magick dot mc ranger nnn lf dpkg-buildpackage debuild mock logrotate procmail fetchmail getmail irssi "
@@ -74,7 +74,7 @@ _OTHER_RUNNERS = names(
 
 
 def can_run_commands(run: ProgramRun) -> bool:
-    """Whether the program is one that is known to run others, or code, by some of its words or its input."""
+    """Return True if the program is known to run other programs or code from its arguments or input."""
     name = normalize_program_name(run.name)
     return name in _READERS or name in load_programs() or name in _OTHER_RUNNERS
 
@@ -122,7 +122,7 @@ _PROGRAM_ALIASES: Mapping[str, str] = MappingProxyType(
 
 
 def normalize_program_name(name: str) -> str:
-    """The name a program is known by: without the version, the ending, or a distribution's prefix."""
+    """Return the canonical program name: without version, `.exe` suffix or distribution prefix."""
     if GAP in name:
         return ""
     name = name.removesuffix(".exe")

@@ -1,19 +1,19 @@
-"""Options of a program, read by a line of data.
+"""Parser for program options that are described by a short specification.
 
-A specification is a string of option names, each with a sign that says what follows it:
+A specification is a string of option names, each with a sign for what follows the option:
 
     -E      nothing
     -u=     a value, attached or in the next word
-    -i?     a value only where it is attached
-    -l#     digits, only where they are attached; letters behind them go on
+    -i?     a value only if it is attached
+    -l#     attached digits only; further letters after them continue the cluster
     -l!     nothing, and the program will run no command at all
-    -c>sh   a value that is code in the language named behind the sign
+    -c>sh   a value that is code in the language named after the sign
     -f@sh   a value that is a file with such code
-    -x%     a value that is the program; the operands are its words
+    -x%     a value that is the program to run; the operands are its arguments
     -x:     all words up to the end, or to `;`, are a command
 
-Long options may be shortened as far as they stay unmistakable. What is not in the specification is taken for
-an option without a value.
+Long options may be abbreviated as long as they are unambiguous. Unlisted options are assumed to take no
+value.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _VALUE_SIGNS = ("=", ">", "@", "%")
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """The options of one program: their signs, and the language behind a sign."""
+    """Options of one program: the sign of each option, and the language after it."""
 
     signs: Mapping[str, str]
     languages: Mapping[str, str]
     longs: tuple[str, ...]
-    single_dash: bool = False  # long options begin with one dash, and there are no clusters
+    single_dash: bool = False  # long options start with one dash; there are no clusters
 
     def resolve_abbreviation(self, name: str) -> str:
-        """The option that a possibly shortened long name stands for."""
+        """Return the full name of a long option that may be abbreviated."""
         if name in self.signs or self.single_dash:
             return name
         near = [long for long in self.longs if long.startswith(name)]
@@ -52,13 +52,13 @@ class OptionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOptions:
-    """Options and operands, apart; `quits` where an option says that nothing is run."""
+    """Options and operands of a run; `runs_nothing` if an option such as `--help` prevents any command."""
 
     options: tuple[Flag, ...]
     operands: tuple[Word, ...]
     runs_nothing: bool = False
-    missing_value_option: str = ""  # an option at the very end whose value is not there
-    has_doubtful_operand: bool = False  # the first operand may be the value of an option nobody has listed
+    missing_value_option: str = ""  # the last option, if its value is missing
+    has_doubtful_operand: bool = False  # the first operand may be the value of an unlisted option
 
     def has(self, *names: str) -> bool:
         return any(option.name in names for option in self.options)
@@ -81,7 +81,7 @@ def parse_spec(text: str, single_dash: bool = False) -> OptionSpec:
 
 
 def parse_options(words: Sequence[Word], spec: OptionSpec, *, stop_at_operand: bool = True) -> ParsedOptions:
-    """Options before the first operand, or (`stop=False`) wherever they stand."""
+    """Parse options before the first operand, or anywhere with `stop_at_operand=False`."""
     return _SpecOptionReader(words, spec, stop_at_operand).read()
 
 
@@ -124,7 +124,7 @@ class _SpecOptionReader:
     def _is_long_option(self, word: Word) -> bool:
         if word.startswith("--") or len(word) < 3 or word[0] != "-":
             return word.startswith("--") or (self.spec.single_dash and len(word) == 2 and word[0] == "-")
-        return self.spec.single_dash or word.partition("=")[0] in self.spec.signs  # zip -TT
+        return self.spec.single_dash or word.partition("=")[0] in self.spec.signs  # such as `zip -TT`
 
     def _read_long_option(self, word: Word) -> None:
         name, equals, value = word.partition("=")
@@ -169,7 +169,7 @@ class _SpecOptionReader:
                 return
 
     def _add_option(self, name: str, value: Word | None) -> None:
-        if value is not None or name not in self.flags:  # a flag said twice says nothing more
+        if value is not None or name not in self.flags:  # repeated flags add nothing
             self.flags.add(name)
             self.options.append(Flag(name, value))
 

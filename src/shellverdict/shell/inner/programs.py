@@ -1,8 +1,8 @@
-"""Programs that run other programs or code, as data.
+"""Table of programs that run other programs or code.
 
-One `Program` says how its options are spelled (see `options`), and what its operands are: a command, a line
-of shell code, a script, or a program text. The programs themselves are in `programs.toml`; what does not fit
-a table is read by hand in the modules beside this one.
+A `ProgramSpec` describes the options of a program (see `option_spec`) and the meaning of its operands. The
+programs are listed in `programs.toml`; programs that do not fit the table have a reader function in another
+module.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ OperandKind = Literal["", "argv", "code", "script", "text", "texts", "files"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSpec:
-    """How one program names what it runs.
+    """Description of how one program specifies what it runs.
 
-    `then` says what stands behind the options and `skip` further operands: `argv` a command; `code` words
-    that are joined to one line of code; `script` a file of code and its arguments, or standard input where
-    there is none; `text` code in the first operand, unless an option gave it; `texts` code in every operand;
-    `files` every operand is a file of code.
+    `operands` is the meaning of the words after the options and `skip` further operands: `argv` a command;
+    `code` words that are joined to one line of code; `script` a code file and its arguments, or standard
+    input if there is none; `text` code in the first operand, unless an option has given it; `texts` code in
+    every operand; `files` every operand is a code file.
     """
 
     options: str = ""
     operands: OperandKind = ""
     language: str = "sh"
     skip: int = 0
-    assignments: bool = False  # NAME=value may stand before the command
-    single_dash: bool = False  # long options begin with one dash
-    permuted: bool = False  # options may stand behind operands
-    reads_stdin: bool = False  # where no code and no command was given, standard input is code
+    assignments: bool = False  # NAME=value may precede the command
+    single_dash: bool = False  # long options start with one dash
+    permuted: bool = False  # options may follow operands
+    reads_stdin: bool = False  # without code or a command, standard input is code
     options_until_dashes: bool = False  # options may follow the skipped operands, up to `--`
-    wrapper: str | None = None  # the name it is seen through; its own where nothing is said
+    wrapper: str | None = None  # name in `wrappers`; the program's own by default
     subcommands: Mapping[str, ProgramSpec] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @cache
 def load_programs() -> Mapping[str, ProgramSpec]:
-    """Every program of the table, by name."""
+    """Return every program of the table, by name."""
     tables = tomllib.loads(files(__package__).joinpath("programs.toml").read_text("utf-8"))
     return MappingProxyType({name: _build_program(tables, table) for name, table in tables.items()})
 

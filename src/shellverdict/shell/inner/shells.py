@@ -1,4 +1,4 @@
-"""Shells, and what makes the running shell read more code: `eval`, `source`, `trap`."""
+"""Shells, and builtins that make the current shell run more code: `eval`, `source`, `trap`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONG_VALUE_OPTIONS = frozenset({"--emulate"})
 
 @dataclass(slots=True)
 class _ShellOptions:
-    """The options of a Bourne-like shell: clusters, `+` as well as `-`, and -c as a flag, not as a value."""
+    """Options of a Bourne-like shell: clusters with `-` and `+`; `-c` is a flag without a value."""
 
     flags: set[str] = field(default_factory=set)
     files: list[Word] = field(default_factory=list)
@@ -95,7 +95,7 @@ _COMPGEN = parse_spec("-W= -C>sh -F= -P= -S= -X= -A= -G= -o=")
 
 
 def _read_compgen(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Completion: the words of -W are expanded, -C is a command, -F a function."""
+    """Read completion commands: `-W` words are expanded, `-C` is a command, `-F` a function."""
     reading = parse_options(run.argv[1:], _COMPGEN, stop_at_operand=False)
     for words in reading.values("-W"):
         if "$" in words or "`" in words:
@@ -107,7 +107,7 @@ def _read_compgen(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_history(run: ProgramRun) -> Iterator[InnerCommand]:
-    """A line that is put into the history is there to be run by `fc` or `!`."""
+    """Read `history -s`: a line added to the history can be run later by `fc` or `!`."""
     if run.argv[1:2] == (Word("-s"),):
         yield InnerCommand(code=join_words(run.argv[2:]), wrapper="history")
 
@@ -116,7 +116,7 @@ _FC = parse_spec("-e= -l! -n -r -s -L! -R! -W! -A! -I! -p! -P!")
 
 
 def _read_fc(run: ProgramRun) -> Iterator[InnerCommand]:
-    """`fc` runs a line of the history, which is not known here."""
+    """Read `fc`, which runs a line of the history that is unknown here."""
     if not parse_options(run.argv[1:], _FC).runs_nothing:
         yield InnerCommand(argv=(UNKNOWN_WORD,), wrapper="fc")
 
@@ -128,7 +128,7 @@ _EXTERNAL_CARET = re.compile(r"(^|[\s|;({])\^(?=[\w./~])")
 
 
 def _read_nu(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Nushell's own words are much like any shell's; a caret only says that a program is meant."""
+    """Read Nushell code as shell code; `^` before a word only marks an external program."""
     reading = parse_options(run.argv[1:], _NU)
     if reading.runs_nothing:
         return
@@ -185,14 +185,14 @@ def _read_trap(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_export(run: ProgramRun) -> Iterator[InnerCommand]:
-    """`export PAGER=…` works on every program that comes later."""
+    """Read exported variables such as PAGER, which make later programs run their values."""
     for word in run.argv[1:]:
         assigned, _ = split_assignments((word,))
         yield from commands_from_variables(assigned)
 
 
 def _read_callback(run: ProgramRun) -> Iterator[InnerCommand]:
-    """`mapfile -C code`, `bind -x '"key": code'`."""
+    """Read the code of `mapfile -C code` and `bind -x '"key": code'`."""
     wanted = "-x" if run.name == "bind" else "-C"
     words = run.argv[1:]
     for place, word in enumerate(words[:-1]):
@@ -203,7 +203,7 @@ def _read_callback(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_powershell(run: ProgramRun) -> Iterator[InnerCommand]:
-    """PowerShell's options are read without regard to case, and shortened at will."""
+    """Read PowerShell options, which ignore case and may be abbreviated."""
     words = run.argv[1:]
     at = 0
     while at < len(words):

@@ -1,7 +1,7 @@
-"""What a program prints, as far as its words and its standard input tell.
+"""Prediction of what a program prints, from its arguments and standard input.
 
-Text is worked out where that is exact; otherwise only the marks remain: where the bytes come from. Nothing is
-run, no file is read and no output grows beyond a bound.
+Text is computed only if the result is exact; otherwise only the taints are kept, which tell the origin of the
+data. Nothing is run, no file is read, and the output has a length limit.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Programs that unpack: base64, hexadecimal, gzip and their kin, on bytes that are known.
+"""Decoders and decompressors for known bytes: base64, hexadecimal, gzip and others.
 
-What cannot be unpacked exactly stays unknown; that it was packed is said in any case.
+If the data cannot be decoded exactly, the result is unknown; it is marked as decoded in any case.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOT_HEX = re.compile(rb"[^0-9A-Fa-f]")
 
 
 def decode_stream(stream: TextStream | None, decoder: Decoder) -> TextStream:
-    """What `decoder` makes of a stream."""
+    """Return the stream decoded by `decoder`, or an unknown stream."""
     taints = (stream.taints if stream else frozenset()) | {Taint.DECODED}
     data = encode_text(stream.text) if stream is not None and stream.text is not None else None
     if data is None:
@@ -54,7 +54,7 @@ def decode_stream(stream: TextStream | None, decoder: Decoder) -> TextStream:
 
 
 def decode_base64(data: bytes) -> bytes:
-    """As far as it goes: a program prints what it could decode before it complains."""
+    """Decode up to the first error: a program prints what it could decode before it reports the error."""
     clean = _NOT_BASE64.sub(b"", data).translate(bytes.maketrans(b"-_", b"+/")).split(b"=")[0]
     clean = clean[: len(clean) - (len(clean) % 4 == 1)]
     return base64.b64decode(clean + b"=" * (-len(clean) % 4))
@@ -79,7 +79,10 @@ def decode_quoted_printable(data: bytes) -> bytes:
 
 
 def decompress_gzip(data: bytes) -> bytes:
-    """gzip or zlib; a false checksum stops no one, because the text is out before it is looked at."""
+    """Decompress gzip or zlib data.
+
+    A wrong checksum is ignored, because programs print the text before it.
+    """
     try:
         return zlib.decompressobj(wbits=47).decompress(data, MAX_TEXT_CHARS + 1)
     except zlib.error:

@@ -1,4 +1,4 @@
-"""Backslash escapes and formats, as `echo -e` and `printf` write them out."""
+"""Backslash escapes and format strings of `echo -e` and `printf`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shellverdict.shell.words import GAP, MAX_TEXT_CHARS
 __all__ = ["expand_echo_escapes", "format_printf", "has_numeric_escapes"]
 
 _NUMERIC_ESCAPES = r"x([0-9A-Fa-f]{1,2})|u([0-9A-Fa-f]{1,4})|U([0-9A-Fa-f]{1,8})"
-# echo knows octal numbers only behind a zero, a format takes three digits, %b both. A format has no \\c.
+# Octal: echo needs a leading zero, a format takes three digits, %b accepts both. A format has no \\c.
 _ECHO_ESCAPE = re.compile(rf"\\(?:{_NUMERIC_ESCAPES}|0([0-7]{{0,3}})|(c)|(.))", re.DOTALL)
 _FORMAT_ESCAPE = re.compile(rf"\\(?:{_NUMERIC_ESCAPES}|([0-7]{{1,3}})|(\Z.)|(.))", re.DOTALL)
 _ARGUMENT_ESCAPE = re.compile(
@@ -24,12 +24,12 @@ _FORMAT_FIELD = re.compile(
 
 
 def has_numeric_escapes(text: str) -> bool:
-    """Whether several characters are written as numbers, which a person cannot read."""
+    """Return True if several characters are written as numbers, which people cannot read."""
     return len(_READABLE_AS_NUMBER.findall(text[:MAX_TEXT_CHARS])) > 1
 
 
 def expand_echo_escapes(text: str) -> tuple[str, bool]:
-    """The text with its escapes written out as `echo -e` does, and whether \\c ended it."""
+    r"""Expand escapes as `echo -e` does; return the text and True if \\c ended it."""
     return _expand_escapes(text, _ECHO_ESCAPE)
 
 
@@ -50,7 +50,7 @@ def _decode_escape(found: re.Match[str]) -> str:
 
 
 def format_printf(template: str, arguments: list[str]) -> str:
-    """`printf`: the format is used again until no argument is left."""
+    """Format as `printf` does: the format is reused until no argument is left."""
     parts: list[str] = []
     size, rest = 0, list(reversed(arguments))
     while True:
@@ -121,7 +121,7 @@ _NOTATION = {"d": "d", "i": "d", "u": "d", "x": "x", "X": "X", "o": "o"}
 
 
 def _format_number(value: str, letter: str) -> str:
-    """A number as the field writes it; what is none, or too long for one, is a gap."""
+    """Format a number; text that is not a number, or too long for one, becomes unknown."""
     if GAP in value or len(value) > 20 or letter not in _NOTATION:
         return GAP
     try:

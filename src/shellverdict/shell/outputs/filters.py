@@ -1,4 +1,4 @@
-"""Programs that turn text into other text: `tr`, `rev`, `head`, `cut`, `sed s///`, on text that is known."""
+"""Text filters on known text: `tr`, `rev`, `head`, `cut`, `sed s///`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def reverse_lines(text: str) -> str:
 
 
 def split_lines(text: str) -> list[str]:
-    """The lines with their ends; the last may have none."""
+    """Split text into lines that keep their newline; the last one may have none."""
     return [line + "\n" for line in text.split("\n")[:-1]] + (
         [last] if (last := text.rpartition("\n")[2]) else []
     )
 
 
 def _parse_amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
-    """The unit (n or c) and the amount as written, `10` lines where nothing is said."""
+    """Return the unit (n for lines, c for bytes) and the amount as written; 10 lines by default."""
     unit, amount = "n", "10"
     rest = iter(words)
     for word in rest:
@@ -57,7 +57,7 @@ def _parse_amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
 
 
 def _split_bytes(text: str) -> list[str] | None:
-    """One piece for each byte; None where nobody knows how many there are."""
+    """Return one piece of text per byte; None if the text has unknown parts."""
     data = encode_text(text)
     return None if data is None else [bytes([byte]).decode("utf-8", "surrogateescape") for byte in data]
 
@@ -69,8 +69,8 @@ def take_head(text: str, words: Sequence[Word]) -> str | None:
     if not (selection := _select_amount(text, words)):
         return None
     pieces, sign, count = selection
-    kept = pieces[: len(pieces) - count] if sign == "-" and count <= len(pieces) else pieces[:count]
-    return rejoin_bytes("".join(kept))
+    selected = pieces[: len(pieces) - count] if sign == "-" and count <= len(pieces) else pieces[:count]
+    return rejoin_bytes("".join(selected))
 
 
 def take_tail(text: str, words: Sequence[Word]) -> str | None:
@@ -83,7 +83,7 @@ def take_tail(text: str, words: Sequence[Word]) -> str | None:
 
 
 def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
-    """The text in lines or bytes, and how many of them are wanted, with the sign in front of the number."""
+    """Return the lines or bytes of the text, the sign of the requested amount, and its number."""
     unit, amount = _parse_amount(words, "nc")
     found = _AMOUNT.fullmatch(amount)
     pieces = split_lines(text) if unit == "n" else _split_bytes(text)
@@ -93,7 +93,7 @@ def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, in
 
 
 def translate_characters(text: str, words: Sequence[Word]) -> str | None:
-    """`tr`, with ranges, classes, -d, -s and -c; None where its words are not known."""
+    """Apply `tr` with ranges, classes, -d, -s and -c; None if its arguments are not known."""
     flags = {
         letter
         for word in words
@@ -107,16 +107,16 @@ def translate_characters(text: str, words: Sequence[Word]) -> str | None:
     first = _expand_set(sets[0])
     complement = bool(flags & {"c", "C"})
     if "d" in flags:
-        gone = set(first)
-        return "".join(c for c in text if c == GAP or (c in gone) == complement)
+        deleted = set(first)
+        return "".join(c for c in text if c == GAP or (c in deleted) == complement)
     if len(sets) == 1:
         return _squeeze_repeats(text, set(first)) if "s" in flags and not complement else None
     second = _expand_set(sets[1]) or first[-1:]
     if not second:
         return text
     if complement:
-        kept = set(first)
-        return "".join(c if c in kept or c == GAP else second[-1] for c in text)
+        selected = set(first)
+        return "".join(c if c in selected or c == GAP else second[-1] for c in text)
     second += second[-1] * (len(first) - len(second))
     result = text.translate({ord(a): b for a, b in reversed(list(zip(first, second, strict=False)))})
     return _squeeze_repeats(result, set(second)) if "s" in flags else result
@@ -129,10 +129,10 @@ def _squeeze_repeats(text: str, letters: set[str]) -> str:
 _SET_PART = re.compile(r"\[:(\w+):\]|\\([0-7]{1,3})|\\(.)|(.)", re.DOTALL)
 
 
-def _expand_set(given: str) -> str:
-    """A set of `tr` written out; the brackets of [a-z] stand for themselves and do no harm on both sides."""
+def _expand_set(characters: str) -> str:
+    """Expand a character set of `tr`. The brackets of [a-z] stand for themselves, as in both sets."""
     atoms: list[str | None] = []
-    for found in _SET_PART.finditer(given[:1024]):
+    for found in _SET_PART.finditer(characters[:1024]):
         name, octal, escaped, plain = found.groups()
         if name:
             atoms += _expand_ranges(list(_CHARACTER_CLASSES.get(name, "")))
@@ -164,7 +164,7 @@ def _expand_ranges(atoms: list[str | None]) -> list[str | None]:
 
 
 def cut_fields(text: str, words: Sequence[Word]) -> str | None:
-    """`cut -d x -f 1,3-4` and `cut -c 2-`."""
+    """Apply `cut -d x -f 1,3-4` or `cut -c 2-`; None for other options."""
     options: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
@@ -211,7 +211,7 @@ _PLAIN_PATTERN = re.compile(r"[\w\s,:;@=\"'<>!~#%&-]*")
 
 
 def substitute_text(text: str, script: str) -> str | None:
-    """One plain `s/this/that/`; anything more is left alone."""
+    """Apply a single `s/text/replacement/` of sed without special characters; None for other scripts."""
     found = _SUBSTITUTE_COMMAND.fullmatch(script.strip())
     if not found or not _PLAIN_PATTERN.fullmatch(found[2]) or re.search(r"[&\\\n]", found[3]) or not found[2]:
         return None

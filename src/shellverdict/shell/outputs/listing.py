@@ -1,4 +1,4 @@
-"""Programs that print the names of files: in which folders those lie."""
+"""Programs that print file names, and the directories of those files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILE_NAME_OPTIONS = frozenset({"-l", "-L", "--files-with-matches", "--files-wit
 
 
 def find_listed_directories(run: ProgramRun) -> tuple[Word, ...]:
-    """Return the folders whose files the run prints, where it names any; empty where it lists nothing."""
+    """Return the directories whose files the run lists; empty if it lists none or names none."""
     words = run.argv[1:]
     if run.name in _FIND_PROGRAMS:
         named = _starting_points(words) if can_list_settings(words) else []
@@ -39,7 +39,7 @@ def find_listed_directories(run: ProgramRun) -> tuple[Word, ...]:
 
 
 def can_list_settings(words: tuple[Word, ...]) -> bool:
-    """Whether the names that `find` looks for may be those of settings files. Without a name, all are."""
+    """Return True if the name patterns of `find` can match settings files, or if there are no patterns."""
     patterns = [
         pattern.replace(STAR, "*").casefold()
         for option, pattern in itertools.pairwise(words)
@@ -64,7 +64,7 @@ def _starting_points(words: tuple[Word, ...]) -> list[Word]:
 
 
 def _is_listing_names(words: tuple[Word, ...]) -> bool:
-    """Whether it prints the names of files: by an option of its own, or by one among joined letters."""
+    """Return True if an option such as `-l`, alone or in a cluster, makes the program print file names."""
     joined = (word[1:] for word in words if word[:1] == "-" and word[:2] != "--")
     return any(word in _FILE_NAME_OPTIONS for word in words) or any(
         "l" in letters or "L" in letters for letters in joined

@@ -1,4 +1,4 @@
-"""Which runs print what another machine sent."""
+"""Programs whose output comes from another machine."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _NETWORK_SUBCOMMANDS: Mapping[str, tuple[frozenset[str], ...]] = MappingProxyTyp
 
 
 def has_network_output(run: ProgramRun) -> bool:
-    """Whether what this run prints comes from somewhere else."""
+    """Return True if the output of this run comes from another machine."""
     if run.name in _NETWORK_PROGRAMS:
         return not any(word in ("--version", "--help", "-V") for word in run.argv[1:])
     levels = _NETWORK_SUBCOMMANDS.get(run.name)

@@ -1,4 +1,4 @@
-"""Which program prints what."""
+"""Output of individual programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 
-from shellverdict.names import names
+from shellverdict.names import split_names
 from shellverdict.options import Options
 from shellverdict.shell.outputs import decoders, filters
 from shellverdict.shell.outputs.escapes import expand_echo_escapes, format_printf, has_numeric_escapes
@@ -30,7 +30,7 @@ def _find_no_file(_: Word) -> TextStream | None:
 
 
 def predict_output(run: ProgramRun, files: FileLookup = _find_no_file) -> TextStream:
-    """What the run prints. `files` tells what is known about a file's content, where anything is."""
+    """Return what the run prints. `files` returns the known content of a file by name."""
     if is_shell_setup_command(run):
         return TextStream(EMPTY)
     if has_network_output(run):
@@ -45,14 +45,16 @@ def predict_output(run: ProgramRun, files: FileLookup = _find_no_file) -> TextSt
             if is_listing and run.stdin
             else printed
         )
-    if folders := find_listed_directories(run):
-        return TextStream(None, run.stdin.taints if run.stdin else frozenset(), listed_directories=folders)
+    if directories := find_listed_directories(run):
+        return TextStream(
+            None, run.stdin.taints if run.stdin else frozenset(), listed_directories=directories
+        )
     named = _taints_of_named_files(run, files) if run.name in _SELECTING_PROGRAMS else frozenset()
     return unknown_stream(*named, source=run.stdin)
 
 
 def _filter_input(run: ProgramRun, files: FileLookup) -> TextStream:
-    """What a filter reads: the files it is given, otherwise standard input."""
+    """Return what a filter reads: the files in its arguments, otherwise standard input."""
     operands = _file_operands(run)
     parts = [_file_content(run, name, files) for name in operands] or [run.stdin or unknown_stream()]
     taints = _taints_of_named_files(run, files).union(*(part.taints for part in parts))
@@ -62,7 +64,7 @@ def _filter_input(run: ProgramRun, files: FileLookup) -> TextStream:
 
 
 def _taints_of_named_files(run: ProgramRun, files: FileLookup) -> frozenset[Taint]:
-    """Where the files come from that any of its words names, whatever else the words may mean."""
+    """Return the taints of all files that any argument names, whatever else the argument may mean."""
     named = (files(word) for word in run.argv[1:] if word[:1] != "-")
     return frozenset().union(*(stream.taints for stream in named if stream is not None))
 
@@ -74,7 +76,7 @@ def _file_content(run: ProgramRun, name: Word, files: FileLookup) -> TextStream:
 
 
 def _file_operands(run: ProgramRun) -> list[Word]:
-    """The operands that are files, by how many operands of another kind the program takes first."""
+    """Return the operands that are files; some programs take other operands before them."""
     values = _VALUE_OPTIONS.get(run.name, frozenset())
     skip = _LEADING_OPERANDS.get(run.name, 0)
     if run.name == "sed" and any(word.startswith(("--expression=", "--file=")) for word in run.argv[1:]):
@@ -172,13 +174,13 @@ def _predict_seq(run: ProgramRun) -> TextStream:
 
 
 def _predict_pwd(run: ProgramRun) -> TextStream:
-    folder = run.absolute_cwd or run.cwd
-    return create_stream(f"{folder}\n" if folder.startswith("/") else f"{GAP}\n")
+    directory = run.absolute_cwd or run.cwd
+    return create_stream(f"{directory}\n" if directory.startswith("/") else f"{GAP}\n")
 
 
 def _predict_mktemp(run: ProgramRun) -> TextStream:
-    given = [word for word in run.argv[1:] if word[:1] != "-"]
-    where = given[-1].rstrip("X") if given and "/" in given[-1] else "/tmp/"  # noqa: S108 - named, not used
+    operands = [word for word in run.argv[1:] if word[:1] != "-"]
+    where = operands[-1].rstrip("X") if operands and "/" in operands[-1] else "/tmp/"  # noqa: S108 - only printed
     return create_stream(f"{where}{GAP}\n")
 
 
@@ -202,7 +204,7 @@ def _predict_dirname(run: ProgramRun) -> TextStream:
 
 
 def _predict_realpath(run: ProgramRun) -> TextStream:
-    """The paths without their dots; links are not looked at, and a path from here is not known."""
+    """Return the normalized paths; symbolic links are ignored, and relative paths are unknown."""
     words = [word for word in run.argv[1:] if word[:1] != "-"]
     plain = run.name.endswith("readlink") and not any(
         w[:1] == "-" and set(w) & set("fem") for w in run.argv[1:]
@@ -234,7 +236,7 @@ def _predict_type(run: ProgramRun) -> TextStream:
 
 
 def _predict_python_print(run: ProgramRun) -> TextStream:
-    """`python -c 'print("x")'` where the argument is nothing but literals."""
+    """Return the output of `python -c 'print("x")'` if the argument consists of literals."""
     words = run.argv[1:]
     if len(words) != 2 or words[0] != "-c" or GAP in words[1] or len(words[1]) > 4096:
         return unknown_stream(source=run.stdin)
@@ -314,7 +316,7 @@ def _create_text_filter(
 
 
 def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
-    """`tr` reads nothing but standard input; one that swaps letters hides what it says."""
+    """Apply `tr` to standard input; a mapping that swaps letters counts as decoding."""
     text_input = run.stdin or unknown_stream()
     sets = [word for word in run.argv[1:] if word[:1] != "-"]
     cases = {"a-z", "A-Z", "[:lower:]", "[:upper:]", "[a-z]", "[A-Z]"}
@@ -327,7 +329,7 @@ def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
 def _create_decoder_filter(
     decoder: decoders.Decoder, *options: str
 ) -> Callable[[ProgramRun, TextStream], TextStream]:
-    """Decodes where one of the options is there; otherwise it packs, and who knows what that looks like."""
+    """Return a filter that decodes if one of the options is given; encoded output is unknown."""
 
     def filtering(run: ProgramRun, text_input: TextStream) -> TextStream:
         if not options or Options.parse(run.argv).has(*options):
@@ -401,7 +403,7 @@ def _filter_sed(run: ProgramRun, text_input: TextStream) -> TextStream:
 
 
 def _filter_sort(_run: ProgramRun, text_input: TextStream) -> TextStream:
-    """One line stays what it is; more are sorted by rules of a place and a language."""
+    """Return a single line unchanged; the order of several lines depends on the locale."""
     if not text_input.text or len(filters.split_lines(text_input.text)) > 1:
         return unknown_stream(source=text_input)
     return create_stream(text_input.text.rstrip("\n") + "\n", text_input.taints)
@@ -411,8 +413,8 @@ def _decode_unknown(_: ProgramRun, text_input: TextStream) -> TextStream:
     return unknown_stream(Taint.DECODED, source=text_input)
 
 
-# What these print is part of what they read.
-_SELECTING_PROGRAMS = names(
+# Programs whose output is part of their input.
+_SELECTING_PROGRAMS = split_names(
     "grep egrep fgrep zgrep rg awk gawk mawk nl paste fold fmt expand column shuf jq yq"
 )
 _DECOMPRESS_OPTIONS = ("-d", "--decompress", "--uncompress", "--decode", "-D")

@@ -1,7 +1,7 @@
-"""Commands that print shell code meant to be evaluated: hooks, completions, an agent's variables.
+"""Commands that print shell code meant to be evaluated: hooks, completions, variables of an agent.
 
-They are part of everyday start-up files (`eval "$(direnv hook bash)"`), print no more than settings of a tool
-that is installed already, and are therefore taken for printing nothing.
+They are common in start-up files (`eval "$(direnv hook bash)"`) and print only the settings of a tool that is
+already installed. Their output is therefore treated as empty.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ _SHELL_NAMES = frozenset({"bash", "zsh", "fish", "sh", "posix", "powershell", "p
 
 
 def is_shell_setup_command(run: ProgramRun) -> bool:
-    """Whether the run only prints the well-known settings of a tool for a shell to evaluate."""
+    """Return True if the run only prints well-known settings of a tool for a shell to evaluate."""
     if not run.argv:
         return False
     operands = run.argv[1:]
@@ -105,7 +105,7 @@ def is_shell_setup_command(run: ProgramRun) -> bool:
 
 
 def _has_no_command(run: ProgramRun) -> bool:
-    """`ssh-agent command` and `asdf exec command` run something instead."""
+    """Return False for `ssh-agent command` and `asdf exec command`, which run something."""
     if run.name in ("ssh-agent", "gpg-agent"):
         return all(word[:1] == "-" for word in run.argv[1:] if word not in ("-a", "-t"))
     return "exec" not in run.argv[1:2]

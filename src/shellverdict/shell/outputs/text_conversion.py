@@ -1,4 +1,4 @@
-"""How much text is kept, and how bytes and text become each other without loss."""
+"""Lossless conversion between bytes and text, and creation of streams with a length limit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["create_stream", "decode_bytes", "encode_text", "rejoin_bytes", "unkn
 
 
 def decode_bytes(data: bytes) -> str:
-    """Bytes as text; what is no UTF-8 survives the way back."""
+    """Decode bytes to text; bytes that are not UTF-8 survive the conversion back."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def encode_text(text: str) -> bytes | None:
-    """The bytes of a text in which nothing is unknown, and which has any."""
+    """Return the bytes of a text; None if it has unknown parts or cannot be encoded."""
     try:
         return None if GAP in text else text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -24,13 +24,13 @@ def encode_text(text: str) -> bytes | None:
 
 
 def rejoin_bytes(text: str) -> str:
-    """Bytes that were put together one by one, as the characters they make."""
+    """Decode text that was assembled byte by byte to the characters that the bytes form."""
     data = encode_text(text)
     return text if data is None else decode_bytes(data)
 
 
 def create_stream(text: str, taints: Iterable[Taint] = ()) -> TextStream:
-    """A stream of this text; of what is too long only a beginning with a gap behind it."""
+    """Return a stream of this text; a text over the limit is cut and ends in unknown text."""
     return TextStream(
         Word(text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + GAP), frozenset(taints)
     )

@@ -192,7 +192,7 @@ def _describe_exit_code(code: int | None) -> str:
     if code < 0:
         with contextlib.suppress(ValueError):
             return f"its process was killed by {signal.Signals(-code).name}"
-    return f"its process exited with code {code}"
+    return f"its process ended with exit code {code}"
 
 
 def has_unread_input(stream: asyncio.StreamWriter) -> bool:

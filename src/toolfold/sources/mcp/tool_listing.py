@@ -87,7 +87,7 @@ def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, .
         try:
             listed = parse_tool(tool)
         except ValueError as error:
-            problems.append(f"tool {place} of its list is ignored: {error}")
+            problems.append(f"the tool {place} of its list is ignored: {error}")
             continue
         if listed.name in parsed:
             problems.append(f"it lists {shorten(listed.name, 80)!r} twice; only the first is used")

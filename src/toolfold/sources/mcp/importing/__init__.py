@@ -1,8 +1,8 @@
-"""Servers out of the files other programs keep them in.
+"""Import of MCP servers from the configuration files of other clients.
 
-`places` knows where those files lie, `documents` reads them without trust, `entries`, `variables` and the
-modules of programs turn what they say into our settings, `gateways` knows our own among them, `candidates`
-gives each a name of its own. Writes nothing and starts nothing: a person decides what becomes of it.
+`locations` finds the files, `documents` parses them without trust, `entry_reader`, `variables` and one module
+per client format translate their entries into Toolfold's settings, `gateways` recognises Toolfold's own
+gateway, and `candidates` gives each server a unique name. Writes nothing and starts nothing.
 """
 
 from toolfold.sources.mcp.importing.candidates import ImportCandidate, build_candidates, normalise_server_name

@@ -1,6 +1,6 @@
-"""Which of the servers that were found are new, and under which name each would be ours.
+"""Selects the servers that can be imported and gives each a unique name.
 
-The same server in two programs is one. Two different servers of one name keep it apart by their program.
+Identical servers of two clients become one; different servers with the same name get the client's name added.
 """
 
 from __future__ import annotations
@@ -18,52 +18,52 @@ MAX_NAME_LENGTH = 40
 
 @dataclass(frozen=True, slots=True)
 class ImportCandidate:
-    """A server that could be taken over."""
+    """Server that could be imported, with its new name."""
 
     name: str
     server: ImportedServer
     duplicate_sources: tuple[ClientConfigFile, ...] = ()
-    """Where the same was found again."""
+    """Other files that contain the same server."""
     is_known: bool = False
-    """Whether it stands in our settings already, word for word."""
+    """True if the same server is already configured."""
 
 
 def build_candidates(
-    found: Iterable[ImportedServer], known: Mapping[str, McpServerSettings]
+    servers: Iterable[ImportedServer], known: Mapping[str, McpServerSettings]
 ) -> tuple[ImportCandidate, ...]:
-    """What was found, each once, in its order; `known` are the servers there are."""
+    """Return each distinct server once, in order; `known` are the configured servers."""
     chosen: dict[tuple[str, str], ImportCandidate] = {}
-    for each in found:
-        server, name = parse_server_settings(each.settings), normalise_server_name(each.name)
-        same = name, server.model_dump_json()
-        if same in chosen:
-            twin = chosen[same]
-            chosen[same] = replace(twin, duplicate_sources=(*twin.duplicate_sources, each.source))
+    for imported in servers:
+        server, name = parse_server_settings(imported.settings), normalise_server_name(imported.name)
+        key = name, server.model_dump_json()
+        if key in chosen:
+            first = chosen[key]
+            chosen[key] = replace(first, duplicate_sources=(*first.duplicate_sources, imported.source))
         elif known.get(name) == server:
-            chosen[same] = ImportCandidate(name, each, is_known=True)
+            chosen[key] = ImportCandidate(name, imported, is_known=True)
         else:
             taken = {*known, *(candidate.name for candidate in chosen.values())}
-            chosen[same] = ImportCandidate(_choose_free_name(name, each.source, taken), each)
+            chosen[key] = ImportCandidate(_choose_free_name(name, imported.source, taken), imported)
     return tuple(chosen.values())
 
 
 def normalise_server_name(text: str) -> str:
-    """A name that a server can have here. Dots would part a key of the settings in two."""
+    """Return a valid server name; dots are replaced because they separate configuration keys."""
     plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", plain).strip("-_")[:MAX_NAME_LENGTH].strip("-_")
     return name or "server"
 
 
-def _choose_free_name(name: str, place: ClientConfigFile, taken: set[str]) -> str:
-    """The name, or the name with that of its program, or with a number."""
+def _choose_free_name(name: str, source: ClientConfigFile, taken: set[str]) -> str:
+    """Return the name, or the name with the client's name and a number appended."""
     folded = {each.casefold() for each in taken}
-    named = [
+    options = [
         name,
-        _append_suffix(name, place.client_name),
-        *(_append_suffix(name, f"{place.client_name}-{n}") for n in range(2, 1_000)),
+        _append_suffix(name, source.client_name),
+        *(_append_suffix(name, f"{source.client_name}-{n}") for n in range(2, 1_000)),
     ]
-    return next(each for each in named if each.casefold() not in folded)
+    return next(option for option in options if option.casefold() not in folded)
 
 
-def _append_suffix(name: str, ending: str) -> str:
-    return f"{name[: MAX_NAME_LENGTH - len(ending) - 1].rstrip('-_')}-{ending}"
+def _append_suffix(name: str, suffix: str) -> str:
+    return f"{name[: MAX_NAME_LENGTH - len(suffix) - 1].rstrip('-_')}-{suffix}"

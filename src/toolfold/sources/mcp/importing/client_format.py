@@ -1,4 +1,4 @@
-"""What is known of a program that keeps servers in a file: its name, and how its file is read."""
+"""Description of a client's configuration file: its title and the functions that read it."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from toolfold.sources.mcp.importing.variables import Variables
 
 @dataclass(frozen=True, slots=True)
 class ImportContext:
-    """Where a file stands. `project` is the folder its servers belong to; None for servers of everywhere."""
+    """Directories around a file; `project` is None for servers that belong to no project."""
 
     home: Path
     project: Path | None = None
     current: Path | None = None
-    """The project somebody is in, whomever the file belongs to."""
+    """The current project, even for a file of the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientFormat:
-    """One program."""
+    """Format of one client's configuration file."""
 
     title: str
-    entries: Callable[[Json, ImportContext], Mapping[str, Any]]
-    """The descriptions of servers in a file, by name."""
-    read: Callable[[EntryReader], None]
-    """Takes one description apart."""
-    variables: Callable[[Json, ImportContext], Variables] = lambda _document, _around: Variables()
-    remarks: Callable[[Json, ImportContext], tuple[str, ...]] = lambda _document, _around: ()
-    """What is to be said of the file as a whole."""
+    list_entries: Callable[[Json, ImportContext], Mapping[str, Any]]
+    """Return the entries of a file by name."""
+    read_entry: Callable[[EntryReader], None]
+    """Read one entry."""
+    build_variables: Callable[[Json, ImportContext], Variables] = lambda _document, _context: Variables()
+    list_remarks: Callable[[Json, ImportContext], tuple[str, ...]] = lambda _document, _context: ()
+    """Return notes about the file as a whole."""
     has_history: bool = False
 
 
 def get_mapping(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """The map that lies there; an empty one where there is none."""
-    held: Any = document
+    """Return the mapping at this key path, or an empty one."""
+    value: Any = document
     for key in keys:
-        held = held.get(key) if isinstance(held, Mapping) else None
-    return held if isinstance(held, Mapping) else {}
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}

@@ -1,7 +1,6 @@
-"""Every program whose servers can be taken over, and reading one of their files.
+"""Supported clients, and reading their configuration files.
 
-A file that cannot be read is told of and gives nothing; an entry that cannot be used is told of and takes no
-other with it.
+A file that cannot be read, or an entry that cannot be used, is reported and does not affect the others.
 """
 
 from __future__ import annotations
@@ -56,69 +55,69 @@ CLIENTS: Mapping[ClientName, ClientFormat] = MappingProxyType(
 )
 
 
-def read_client_file(place: ClientConfigFile, *, home: Path, project: Path) -> ImportResult:
-    """All that one file gives. `project` is the folder somebody is in."""
-    program = CLIENTS[place.client_name]
-    around = ImportContext(home, project if place.scope == "project" else None, project)
+def read_client_file(source: ClientConfigFile, *, home: Path, project: Path) -> ImportResult:
+    """Read all servers of a file; `project` is the current directory."""
+    client_format = CLIENTS[source.client_name]
+    context = ImportContext(home, project if source.scope == "project" else None, project)
     try:
-        has_history = program.has_history and place.scope == "user"
-        document = read_document(place.file, with_history=has_history)
+        has_history = client_format.has_history and source.scope == "user"
+        document = read_document(source.file, with_history=has_history)
     except ConfigError as error:
-        return ImportResult(place, problem=error.problem)
-    return _read_document(document, place, program, around)
+        return ImportResult(source, problem=error.problem)
+    return _read_document(document, source, client_format, context)
 
 
 def read_snippet(
     text: str,
-    place: ClientConfigFile,
+    source: ClientConfigFile,
     *,
     home: Path,
     project: Path,
     name_entry: Callable[[Sequence[str]], str],
 ) -> ImportResult:
-    """Read servers from a text that was copied, in any of the forms that READMEs print."""
+    """Read servers from a copied text in any form that READMEs use."""
     try:
-        document = parse_snippet(text, place.file, name_entry)
+        document = parse_snippet(text, source.file, name_entry)
     except ConfigError as error:
         hint = f" ({error.hint})" if error.hint else ""
-        return ImportResult(place, problem=f"{error.problem}{hint}")
-    return _read_document(document, place, VSCODE, ImportContext(home, None, project))
+        return ImportResult(source, problem=f"{error.problem}{hint}")
+    return _read_document(document, source, VSCODE, ImportContext(home, None, project))
 
 
 def _read_document(
-    document: Json, place: ClientConfigFile, program: ClientFormat, around: ImportContext
+    document: Json, source: ClientConfigFile, client_format: ClientFormat, context: ImportContext
 ) -> ImportResult:
-    entries = program.entries(document, around)
-    variables = program.variables(document, around)
+    entries = client_format.list_entries(document, context)
+    variables = client_format.build_variables(document, context)
     entries_read = [
-        _read_entry(program, shorten(encodable(name), 200), held, variables, place, around)
-        for name, held in islice(entries.items(), MAX_SERVERS)
+        _read_entry(client_format, shorten(encodable(name), 200), raw_entry, variables, source, context)
+        for name, raw_entry in islice(entries.items(), MAX_SERVERS)
     ]
-    remarks = program.remarks(document, around)
+    remarks = client_format.list_remarks(document, context)
     if len(entries) > MAX_SERVERS:
-        remarks = (*remarks, f"it names more than {MAX_SERVERS} servers; the rest is left out")
+        remarks = (*remarks, f"it contains more than {MAX_SERVERS} servers; the rest is left out")
     return ImportResult(
-        place,
-        tuple(each for each in entries_read if isinstance(each, ImportedServer)),
-        tuple(each for each in entries_read if isinstance(each, RejectedEntry)),
+        source,
+        tuple(entry for entry in entries_read if isinstance(entry, ImportedServer)),
+        tuple(entry for entry in entries_read if isinstance(entry, RejectedEntry)),
         remarks=remarks,
     )
 
 
 def guess_client(file: Path) -> ClientName:
-    """Whose file it most likely is, by its name."""
+    """Return the client that most likely owns the file, judged by its name."""
     if file.suffix == ".toml":
         return "codex"
     if file.suffix in (".yaml", ".yml"):
         return "goose"
-    folder = file.parent.name
+    directory = file.parent.name
     if file.stem == "opencode":
         return "opencode"
-    if folder == ".gemini":
+    if directory == ".gemini":
         return "gemini"
-    if folder in (".vscode", "User") or file.name == "settings.json":
+    if directory in (".vscode", "User") or file.name == "settings.json":
         return "vscode"
-    if folder == ".cursor":
+    if directory == ".cursor":
         return "cursor"
     if file.name == "mcp_config.json":
         return "windsurf"
@@ -126,33 +125,33 @@ def guess_client(file: Path) -> ClientName:
 
 
 def _read_entry(
-    program: ClientFormat,
+    client_format: ClientFormat,
     name: str,
-    held: Any,
+    raw_entry: Any,
     variables: Variables,
-    place: ClientConfigFile,
-    around: ImportContext,
+    source: ClientConfigFile,
+    context: ImportContext,
 ) -> ImportedServer | RejectedEntry:
     try:
-        entry = EntryReader(held, variables)
-        program.read(entry)
-        _set_working_directory(entry, around)
-        return entry.done(name, place)
+        entry = EntryReader(raw_entry, variables)
+        client_format.read_entry(entry)
+        _set_working_directory(entry, context)
+        return entry.finish(name, source)
     except RejectedEntryError as error:
-        return RejectedEntry(name, place, encodable(str(error)))
-    except (ValueError, OverflowError):  # a number of more digits than Python prints or divides
-        return RejectedEntry(name, place, "it holds a number that cannot be used")
+        return RejectedEntry(name, source, encodable(str(error)))
+    except (ValueError, OverflowError):  # a number with too many digits for Python to convert
+        return RejectedEntry(name, source, "it contains a number that is too large")
 
 
-def _set_working_directory(entry: EntryReader, around: ImportContext) -> None:
-    """The folder a server starts in: that of its project, where it has one."""
+def _set_working_directory(entry: EntryReader, context: ImportContext) -> None:
+    """Set the working directory of a server: relative paths start at its project or at home."""
     if "${" in entry.settings.get("cwd", ""):
-        entry.remark(f"cwd {shorten(entry.settings.pop('cwd'), 80)} is not looked up and is left out")
+        entry.add_remark(f"cwd {shorten(entry.settings.pop('cwd'), 80)} contains a variable and is left out")
     if not entry.settings.get("command"):
         entry.settings.pop("cwd", None)
         return
-    written = entry.settings.get("cwd", "")
-    if around.project is not None:
-        entry.settings["cwd"] = str(around.project / written)
-    elif written and not Path(written).is_absolute():
-        entry.settings["cwd"] = str(around.home / written.removeprefix("~/"))
+    cwd = entry.settings.get("cwd", "")
+    if context.project is not None:
+        entry.settings["cwd"] = str(context.project / cwd)
+    elif cwd and not Path(cwd).is_absolute():
+        entry.settings["cwd"] = str(context.home / cwd.removeprefix("~/"))

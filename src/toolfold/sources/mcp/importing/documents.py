@@ -1,7 +1,7 @@
-"""Other programs' files as plain data: JSON with or without comments, TOML, YAML.
+"""Parses other clients' files: JSON with or without comments, TOML and YAML.
 
-The files may come with a stranger's repository, so their size and depth are bounded and every way in which
-they can be broken is a ConfigError. Knows nothing of servers.
+The files may come from an untrusted repository, so size and depth are limited, and every error is a
+ConfigError. Knows nothing of servers.
 """
 
 from __future__ import annotations
@@ -17,44 +17,44 @@ from toolfold.config.document import MAX_CONFIG_BYTES, SourceLocation, parse_val
 from toolfold.errors import ConfigError
 from toolfold.model import Json
 
-# One program keeps its whole history in the file that names its servers.
+# Claude Code stores its whole history in the file that contains its servers.
 MAX_BYTES_WITH_HISTORY = 32 << 20
-# The reader of TOML needs memory by the square of the parts of a key, and keeps it for a whole table.
+# tomllib needs memory quadratic in the number of parts of a key, and holds it for a whole table.
 MAX_TOML_CHARS = 1 << 18
 MAX_TOML_DOTS_PER_LINE = 100
 
-# Each piece also matches where its end is missing, so that no character is looked at twice.
+# Each pattern also matches without its end, so that matching stays linear.
 _STRING = r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)'
 _COMMENTS = re.compile(rf"({_STRING})|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
 _TRAILING_COMMAS = re.compile(rf"({_STRING})|,(?=\s*[\]}}])", re.DOTALL)
 
 
 def read_document(file: Path, *, with_history: bool = False) -> Json:
-    """The map a file holds; an empty file holds none. Raises ConfigError."""
+    """Return the top-level mapping of a file; empty for an empty file. Raises ConfigError."""
     text = read_text(file, limit=MAX_BYTES_WITH_HISTORY if with_history else MAX_CONFIG_BYTES)
     return parse_document(text, file)
 
 
 def parse_document(text: str, file: Path) -> Json:
-    """The map a text holds, read as the file's name says."""
+    """Return the top-level mapping of a text; the file's suffix selects the format."""
     if not text.strip():
         return {}
     try:
-        held = _select_parser(file)(text)
+        document = _select_parser(file)(text)
     except (ValueError, RecursionError) as error:
         why = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
         raise ConfigError(f"the file cannot be read: {why}", file=str(file)) from None
-    if held is None:
+    if document is None:
         return {}
-    if not isinstance(held, dict):
-        raise ConfigError("the file holds no map", file=str(file))
-    return held
+    if not isinstance(document, dict):
+        raise ConfigError("the top level of the file must be a mapping", file=str(file))
+    return document
 
 
 def strip_comments(text: str) -> str:
-    """JSON as editors let people write it, as JSON: comments and commas before a closing bracket are gone."""
-    bare = _COMMENTS.sub(lambda found: found[1] or " ", text)
-    return _TRAILING_COMMAS.sub(lambda found: found[1] or "", bare)
+    """Return JSON without comments and trailing commas."""
+    stripped = _COMMENTS.sub(lambda match: match[1] or " ", text)
+    return _TRAILING_COMMAS.sub(lambda match: match[1] or "", stripped)
 
 
 def _select_parser(file: Path) -> Callable[[str], Any]:

@@ -1,7 +1,7 @@
-"""One server's entry in another program's file, taken apart piece by piece.
+"""Reads one server's entry in another client's file, key by key.
 
-What is asked for is taken and checked; what nobody asked for is left, and told of at the end. Knows no
-program: which pieces an entry has, and what they mean, is said by whoever reads it.
+Keys that are read are checked; keys that no reader asks for are reported at the end. Knows no client: the
+format modules decide which keys exist and what they mean.
 """
 
 from __future__ import annotations
@@ -29,140 +29,138 @@ _TRANSPORTS = {
     "remote": "http",
     "sse": "sse",
 }
-_LONGEST_REMARK = 300
+_MAX_REMARK_CHARS = 300
 
 
 class EntryReader:
-    """What a file says of one server, while it is read."""
+    """Reader of one entry; collects settings and remarks."""
 
-    def __init__(self, held: Any, variables: Variables) -> None:
-        if not isinstance(held, Mapping):
-            raise RejectedEntryError("it is not described by a map")
-        self._left = dict(held)
+    def __init__(self, entry: Any, variables: Variables) -> None:
+        if not isinstance(entry, Mapping):
+            raise RejectedEntryError("the entry is not a mapping")
+        self._unread = dict(entry)
         self.variables = variables
         self.settings: Json = {}
         self.remarks: list[str] = []
 
-    def translated(self, text: str, *, is_value: bool = False) -> str:
-        return self.variables.translated(text, self.remarks, is_value=is_value)
+    def translate(self, text: str, *, is_value: bool = False) -> str:
+        return self.variables.translate(text, self.remarks, is_value=is_value)
 
     def take(self, *keys: str) -> Any:
-        """The first of these that says something; all of them count as read."""
-        said = [self._left.pop(key, None) for key in keys]
-        return next((each for each in said if each not in (None, "", [], {})), None)
+        """Return the first non-empty value of these keys and mark all of them as read."""
+        values = [self._unread.pop(key, None) for key in keys]
+        return next((value for value in values if value not in (None, "", [], {})), None)
 
     def has(self, *keys: str) -> bool:
-        """Whether one of these keys has a value that was not read yet."""
-        return any(self._left.get(key) not in (None, "") for key in keys)
+        """Return True if one of these keys has a value that was not read yet."""
+        return any(self._unread.get(key) not in (None, "") for key in keys)
 
-    def text(self, *keys: str, is_value: bool = False) -> str:
-        held = self.take(*keys)
-        if held is None:
+    def read_text(self, *keys: str, is_value: bool = False) -> str:
+        value = self.take(*keys)
+        if value is None:
             return ""
-        if not isinstance(held, str):
+        if not isinstance(value, str):
             raise RejectedEntryError(f"{keys[0]} is not text")
-        return self.translated(held, is_value=is_value)
+        return self.translate(value, is_value=is_value)
 
-    def texts(self, *keys: str) -> list[str]:
-        held = self.take(*keys) or []
-        if not isinstance(held, list) or not all(_is_plain(each) for each in held):
+    def read_texts(self, *keys: str) -> list[str]:
+        value = self.take(*keys) or []
+        if not isinstance(value, list) or not all(_is_scalar(item) for item in value):
             raise RejectedEntryError(f"{keys[0]} is not a list of text")
-        return [self.translated(_as_text(each)) for each in held]
+        return [self.translate(_as_text(item)) for item in value]
 
-    def names(self, *keys: str) -> list[str]:
-        """A list of names, in which nothing is looked up; one name alone, or several in one text, will do."""
-        held = self.take(*keys) or []
-        held = held.split() if isinstance(held, str) else held
-        if not isinstance(held, list) or not all(isinstance(each, str) for each in held):
+    def read_names(self, *keys: str) -> list[str]:
+        """Return a list of names without expanding variables; a text is split at spaces."""
+        value = self.take(*keys) or []
+        value = value.split() if isinstance(value, str) else value
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise RejectedEntryError(f"{keys[0]} is not a list of names")
-        return held
+        return value
 
-    def pairs(self, *keys: str) -> dict[str, str]:
-        held = self.take(*keys) or {}
-        if not isinstance(held, Mapping) or not all(
-            each is None or _is_plain(each) for each in held.values()
+    def read_pairs(self, *keys: str) -> dict[str, str]:
+        value = self.take(*keys) or {}
+        if not isinstance(value, Mapping) or not all(
+            each is None or _is_scalar(each) for each in value.values()
         ):
-            raise RejectedEntryError(f"{keys[0]} is not a map of text")
+            raise RejectedEntryError(f"{keys[0]} is not a mapping of text")
         return {
-            name: self.translated(_as_text(each), is_value=True)
-            for name, each in held.items()
+            name: self.translate(_as_text(each), is_value=True)
+            for name, each in value.items()
             if each is not None
         }
 
-    def map(self, *keys: str) -> Mapping[str, Any]:
-        held = self.take(*keys) or {}
-        if not isinstance(held, Mapping):
-            raise RejectedEntryError(f"{keys[0]} is not a map")
-        return held
+    def read_mapping(self, *keys: str) -> Mapping[str, Any]:
+        value = self.take(*keys) or {}
+        if not isinstance(value, Mapping):
+            raise RejectedEntryError(f"{keys[0]} is not a mapping")
+        return value
 
-    def is_set(self, *keys: str) -> bool | None:
-        held = self.take(*keys)
-        return held if isinstance(held, bool) else None
+    def read_flag(self, *keys: str) -> bool | None:
+        value = self.take(*keys)
+        return value if isinstance(value, bool) else None
 
-    def seconds(self, key: str, setting: str, *, per_second: float = 1) -> None:
-        """A time limit, brought between the bounds of ours."""
-        held = self.take(key)
-        if held is None:
+    def read_seconds(self, key: str, setting: str, *, per_second: float = 1) -> None:
+        """Read a time limit, clamped to the allowed range."""
+        value = self.take(key)
+        if value is None:
             return
         if (
-            isinstance(held, bool)
-            or not isinstance(held, (int, float))
-            or not math.isfinite(held)
-            or held <= 0
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not math.isfinite(value)
+            or value <= 0
         ):
-            self.remark(f"{key} is no time limit and is left out")
+            self.add_remark(f"{key} is not a valid time limit and is left out")
             return
-        wanted = _bounded(held / per_second, setting)
-        self.settings[setting] = wanted
-        if wanted > _default("max_call_seconds") and setting == "call_timeout_seconds":
-            self.settings["max_call_seconds"] = wanted
+        limit = _clamp(value / per_second, setting)
+        self.settings[setting] = limit
+        if limit > _default_value("max_call_seconds") and setting == "call_timeout_seconds":
+            self.settings["max_call_seconds"] = limit
 
-    def globs(self, key: str, setting: str) -> None:
-        """Names of tools, which are globs for us."""
-        if names := self.names(key):
+    def read_tool_names(self, key: str, setting: str) -> None:
+        """Read tool names into a setting that takes glob patterns."""
+        if names := self.read_names(key):
             self.settings[setting] = [glob.escape(name) for name in names]
 
-    def put(self, setting: str, value: Any) -> None:
-        """What says nothing is not written."""
+    def set(self, setting: str, value: Any) -> None:
+        """Set a value unless it is empty."""
         if value not in (None, "", [], {}):
             self.settings[setting] = value
 
-    def remark(self, text: str) -> None:
+    def add_remark(self, text: str) -> None:
         self.remarks.append(text)
 
     def ignore(self, *keys: str) -> None:
-        """What has no meaning for us, and that nobody misses."""
+        """Mark keys as read that have no meaning for Toolfold."""
         for key in keys:
-            self._left.pop(key, None)
+            self._unread.pop(key, None)
 
-    def reached(self, transport: str, *, url: str) -> None:
-        """How the server is reached, by the word another program has for it."""
+    def set_transport(self, transport: str, *, url: str) -> None:
+        """Set the transport from the client's word for it. Raises RejectedEntryError."""
         known = _TRANSPORTS.get(transport.lower()) if transport else None
         if transport and known is None:
-            raise RejectedEntryError(
-                f"it is reached by {shorten(transport, 40)!r}, which Toolfold does not speak"
-            )
+            raise RejectedEntryError(f"its transport {shorten(transport, 40)!r} is not supported")
         if known == "sse" or (known is None and url.split("?")[0].rstrip("/").endswith("/sse")):
             self.settings["transport"] = "sse"
         if known == "stdio" and url and not self.settings.get("command"):
-            raise RejectedEntryError("it is to be started, and has only an address")
+            raise RejectedEntryError("its transport is stdio, but it has a URL and no command")
 
-    def left(self) -> list[str]:
-        """What nobody asked for."""
-        return [f"{shorten(str(key), 60)} has no counterpart and is left out" for key in self._left]
+    def list_unread(self) -> list[str]:
+        """Return a remark for each key that was not read."""
+        return [f"{shorten(str(key), 60)} has no counterpart and is left out" for key in self._unread]
 
-    def done(self, name: str, place: ClientConfigFile) -> ImportedServer:
-        """The finished server. Raises RejectedEntryError where our settings cannot say it."""
-        self.remarks += self.left()
+    def finish(self, name: str, source: ClientConfigFile) -> ImportedServer:
+        """Return the finished server. Raises RejectedEntryError if the settings are not valid."""
+        self.remarks += self.list_unread()
         try:
             parse_server_settings(self.settings)
         except ValidationError as error:
-            raise RejectedEntryError(_why(error)) from None
-        remarks = tuple(dict.fromkeys(shorten(encodable(each), _LONGEST_REMARK) for each in self.remarks))
-        return ImportedServer(name, place, self.settings, remarks)
+            raise RejectedEntryError(_describe_error(error)) from None
+        remarks = tuple(dict.fromkeys(shorten(encodable(each), _MAX_REMARK_CHARS) for each in self.remarks))
+        return ImportedServer(name, source, self.settings, remarks)
 
 
-def _is_plain(value: Any) -> bool:
+def _is_scalar(value: Any) -> bool:
     return isinstance(value, (str, int, float))
 
 
@@ -172,20 +170,20 @@ def _as_text(value: Any) -> str:
     return str(value)
 
 
-def _default(setting: str) -> float:
+def _default_value(setting: str) -> float:
     default: float = McpServerSettings.model_fields[setting].default
     return default
 
 
-def _bounded(seconds: float, setting: str) -> float:
+def _clamp(seconds: float, setting: str) -> float:
     from toolfold.config.describe import number_bounds
 
     low, high = number_bounds(McpServerSettings.model_fields[setting]) or (seconds, seconds)
     return round(float(min(max(seconds, low), high)), 3)
 
 
-def _why(error: ValidationError) -> str:
+def _describe_error(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(each) for each in first["loc"])
-    said = encodable(first["msg"].removeprefix("Value error, "))
-    return shorten(encodable(f"{where}: {said}" if where else said), _LONGEST_REMARK)
+    message = encodable(first["msg"].removeprefix("Value error, "))
+    return shorten(encodable(f"{where}: {message}" if where else message), _MAX_REMARK_CHARS)

@@ -1,4 +1,7 @@
-"""Our own gateway among servers: behind itself it would start itself for ever. Starts and reaches nothing."""
+"""Recognises Toolfold's own gateway among servers: behind itself it would start itself endlessly.
+
+Starts nothing and connects to nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,43 +16,43 @@ from urllib.parse import urlsplit
 from toolfold.sources.mcp.importing.types import ImportResult, RejectedEntry
 
 SERVE_ARGUMENTS = ("mcp", "serve")
-"""What is said to our program to make it a gateway for whoever starts it."""
+"""Arguments that start Toolfold as a gateway on stdio."""
 GATEWAY_PATH = "/mcp"
-"""Where a gateway that runs has its door."""
+"""URL path of a running gateway."""
 REJECTION_REASON = "it is Toolfold's own gateway"
 
-# A shell is given a whole command line as one word.
+# Split arguments: a shell gets a whole command line as one argument.
 _WORD = re.compile(r"[^\s\"';&|()]+")
 _PORTS = {"http": 80, "https": 443}
 
 
 def is_gateway(settings: Mapping[str, Any], addresses: Collection[str]) -> bool:
-    """Whether a server is a gateway of ours. `addresses` are where those are that run."""
-    doors = {door for each in addresses if (door := _parse_endpoint(each))}
+    """Return True if a server is a Toolfold gateway; `addresses` are the URLs of running ones."""
+    running = {endpoint for url in addresses if (endpoint := _parse_endpoint(url))}
     if settings.get("url"):
-        return _parse_endpoint(str(settings["url"])) in doors
-    said = [str(settings.get("command", "")), *map(str, settings.get("args", ()))]
-    return _starts_gateway([word for each in said for word in _WORD.findall(each)]) or any(
-        _parse_endpoint(each) in doors for each in said
+        return _parse_endpoint(str(settings["url"])) in running
+    arguments = [str(settings.get("command", "")), *map(str, settings.get("args", ()))]
+    return _starts_gateway([word for argument in arguments for word in _WORD.findall(argument)]) or any(
+        _parse_endpoint(argument) in running for argument in arguments
     )
 
 
-def reject_gateways(answer: ImportResult, addresses: Collection[str]) -> ImportResult:
-    """The answer with our gateways among what cannot be used."""
-    ours = [each for each in answer.servers if is_gateway(each.settings, addresses)]
+def reject_gateways(result: ImportResult, addresses: Collection[str]) -> ImportResult:
+    """Return the result with Toolfold's own gateways moved to the rejected entries."""
+    gateways = [each for each in result.servers if is_gateway(each.settings, addresses)]
     return replace(
-        answer,
-        servers=tuple(each for each in answer.servers if each not in ours),
+        result,
+        servers=tuple(each for each in result.servers if each not in gateways),
         rejected=(
-            *answer.rejected,
-            *(RejectedEntry(each.name, each.source, REJECTION_REASON) for each in ours),
+            *result.rejected,
+            *(RejectedEntry(each.name, each.source, REJECTION_REASON) for each in gateways),
         ),
     )
 
 
 def _starts_gateway(words: list[str]) -> bool:
-    places = (place for place in range(len(words)) if tuple(words[place : place + 2]) == SERVE_ARGUMENTS)
-    return any(_is_toolfold(each) for place in places for each in words[:place])
+    positions = (index for index in range(len(words)) if tuple(words[index : index + 2]) == SERVE_ARGUMENTS)
+    return any(_is_toolfold(word) for position in positions for word in words[:position])
 
 
 def _is_toolfold(word: str) -> bool:
@@ -57,7 +60,7 @@ def _is_toolfold(word: str) -> bool:
 
 
 def _parse_endpoint(url: str) -> tuple[str, int, str] | None:
-    """Host, port and path, the same for every name this machine has for itself; None for no address."""
+    """Return host, port and path, with one name for all names of this machine; None if not a URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)

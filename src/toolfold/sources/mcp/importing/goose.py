@@ -1,4 +1,4 @@
-"""Goose, whose file is YAML: a map `extensions`, of which some are servers and some are parts of Goose."""
+"""Format of Goose: YAML with a mapping `extensions`; some are servers, some are parts of Goose."""
 
 from __future__ import annotations
 
@@ -10,47 +10,49 @@ from toolfold.sources.mcp.importing.client_format import ClientFormat, ImportCon
 from toolfold.sources.mcp.importing.entry_reader import EntryReader
 from toolfold.sources.mcp.importing.types import RejectedEntryError
 
-_ITS_OWN = frozenset({"builtin", "platform", "frontend", "inline_python"})
-_HARMLESS = ("name", "display_name", "description", "bundled", "id")
+_BUILTIN_TYPES = frozenset({"builtin", "platform", "frontend", "inline_python"})
+_IGNORED_KEYS = ("name", "display_name", "description", "bundled", "id")
 
 
-def _entries(document: Json, _around: ImportContext) -> Mapping[str, Any]:
-    return {name: _flat(held) for name, held in get_mapping(document, "extensions").items()}
+def _list_entries(document: Json, _context: ImportContext) -> Mapping[str, Any]:
+    return {name: _flatten(entry) for name, entry in get_mapping(document, "extensions").items()}
 
 
-def _flat(held: Any) -> Any:
-    """Some versions put what describes the server one level deeper."""
-    inner = held.get("config") if isinstance(held, Mapping) else None
+def _flatten(entry: Any) -> Any:
+    """Merge the nested `config` mapping that some versions write."""
+    inner = entry.get("config") if isinstance(entry, Mapping) else None
     if not isinstance(inner, Mapping):
-        return held
-    return {**{key: value for key, value in held.items() if key != "config"}, **inner}
+        return entry
+    return {**{key: value for key, value in entry.items() if key != "config"}, **inner}
 
 
-def _read(entry: EntryReader) -> None:
-    kind = entry.text("type") or "stdio"
-    if kind in _ITS_OWN:
-        raise RejectedEntryError("it is a part of Goose, and no server")
-    entry.put("command", entry.text("cmd"))
-    entry.put("args", entry.texts("args"))
-    entry.put("env", entry.pairs("envs") | _kept_secrets(entry))
-    entry.put("cwd", entry.text("cwd"))
-    url = entry.text("uri", "url")
-    entry.put("url", url)
-    entry.put("headers", entry.pairs("headers"))
-    entry.reached(kind, url=url)
-    if entry.is_set("enabled") is False:
+def _read_entry(entry: EntryReader) -> None:
+    kind = entry.read_text("type") or "stdio"
+    if kind in _BUILTIN_TYPES:
+        raise RejectedEntryError("it is a part of Goose, not an MCP server")
+    entry.set("command", entry.read_text("cmd"))
+    entry.set("args", entry.read_texts("args"))
+    entry.set("env", entry.read_pairs("envs") | _read_keyring_secrets(entry))
+    entry.set("cwd", entry.read_text("cwd"))
+    url = entry.read_text("uri", "url")
+    entry.set("url", url)
+    entry.set("headers", entry.read_pairs("headers"))
+    entry.set_transport(kind, url=url)
+    if entry.read_flag("enabled") is False:
         entry.settings["enabled"] = False
-    entry.seconds("timeout", "call_timeout_seconds")
-    entry.globs("available_tools", "include")
-    entry.ignore(*_HARMLESS)
+    entry.read_seconds("timeout", "call_timeout_seconds")
+    entry.read_tool_names("available_tools", "include")
+    entry.ignore(*_IGNORED_KEYS)
 
 
-def _kept_secrets(entry: EntryReader) -> dict[str, str]:
-    """Goose looks these up in a keyring of its own, which nobody else can read."""
-    names = [name for name in entry.names("env_keys") if name.isidentifier() and name.isascii()]
+def _read_keyring_secrets(entry: EntryReader) -> dict[str, str]:
+    """Return references for variables that Goose stores in its own keyring."""
+    names = [name for name in entry.read_names("env_keys") if name.isidentifier() and name.isascii()]
     if names:
-        entry.remark(f"Goose keeps {', '.join(names)} in its own keyring: set the variables")
+        entry.add_remark(
+            f"Goose stores {', '.join(names)} in its own keyring: set them as environment variables"
+        )
     return {name: f"${{{name}}}" for name in names}
 
 
-GOOSE = ClientFormat("Goose", _entries, _read)
+GOOSE = ClientFormat("Goose", _list_entries, _read_entry)

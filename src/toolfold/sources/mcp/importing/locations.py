@@ -1,7 +1,7 @@
-"""Where other programs keep their servers, on Linux, macOS and Windows.
+"""Locations of other clients' configuration files on Linux, macOS and Windows.
 
-Looks whether files are there and reads none. The home folder, the platform and the variables are given, so
-that the answer for another machine can be had on this one.
+Checks which files exist and reads none. Home directory, platform and environment are parameters, so that the
+locations of another machine can be computed here.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ _PROJECT_FILES: tuple[tuple[ClientName, str], ...] = (
 def find_config_files(
     *, home: Path, project: Path | None, platform: str, environment: Mapping[str, str]
 ) -> tuple[ClientConfigFile, ...]:
-    """The files that are there: the user's own first, then the project's. `platform` is as `sys` has it."""
-    own = [
+    """Return the existing files, the user's before the project's; `platform` is as in `sys.platform`."""
+    files = [
         ClientConfigFile(client, "user", file)
         for client, file in _iter_user_files(home, platform, environment)
     ]
     if project is not None and not _is_same_path(project, home):
-        own += [ClientConfigFile(client, "project", project / path) for client, path in _PROJECT_FILES]
-    return tuple(place for place in own if _is_file(place.file))
+        files += [ClientConfigFile(client, "project", project / path) for client, path in _PROJECT_FILES]
+    return tuple(file for file in files if _is_file(file.file))
 
 
 def user_config_file(
     client: ClientName, *, home: Path, platform: str, environment: Mapping[str, str]
 ) -> Path:
-    """The file to which one's own servers of this program are added, whether or not it is there yet."""
+    """Return the file to which new user servers of this client are added; it may not exist yet."""
     files = [
         file
         for each, file in _iter_user_files(home, platform, environment)
         if each == client and not (client == "vscode" and _is_other_vscode_file(file))
     ]
-    there = [file for file in files if _is_file(file)]
-    # Which of its kinds is installed shows in the folders; nothing of the kind holds for other programs.
+    present = [file for file in files if _is_file(file)]
+    # Only VS Code has several variants; its directory shows which one is installed.
     installed = [file for file in files if client == "vscode" and file.parent.is_dir()]
-    return (there or installed or files)[0]
+    return (present or installed or files)[0]
 
 
 def _iter_user_files(
@@ -65,12 +65,12 @@ def _iter_user_files(
     for name in _VSCODE_NAMES:
         for file in _iter_vscode_files(support / name / "User"):
             yield "vscode", file
-    for folder in ("windsurf", "windsurf-next", "."):
-        yield "windsurf", home / ".codeium" / folder / "mcp_config.json"
+    for directory in ("windsurf", "windsurf-next", "."):
+        yield "windsurf", home / ".codeium" / directory / "mcp_config.json"
     yield "codex", Path(environment.get("CODEX_HOME") or home / ".codex") / "config.toml"
     yield "gemini", Path(environment.get("GEMINI_CLI_HOME") or home) / ".gemini" / "settings.json"
-    if chosen := environment.get("OPENCODE_CONFIG"):
-        yield "opencode", Path(chosen)
+    if configured := environment.get("OPENCODE_CONFIG"):
+        yield "opencode", Path(configured)
     for name in ("opencode.json", "opencode.jsonc"):
         yield "opencode", settings / "opencode" / name
     goose = support / "Block" / "goose" / "config" if platform == "win32" else settings / "goose"
@@ -78,7 +78,7 @@ def _iter_user_files(
 
 
 def _config_directories(home: Path, platform: str, environment: Mapping[str, str]) -> tuple[Path, Path]:
-    """Where programs with windows and where programs of the terminal keep their settings."""
+    """Return the directories for settings of desktop and of terminal programs."""
     settings = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     if platform == "darwin":
         return home / "Library" / "Application Support", settings
@@ -97,7 +97,7 @@ def _iter_vscode_files(user: Path) -> Iterator[Path]:
 
 
 def _is_other_vscode_file(file: Path) -> bool:
-    """Whether VS Code reads servers from the file, but new ones do not belong there."""
+    """Return True for a file that VS Code reads but to which no new servers are added."""
     return file.name == "settings.json" or file.parent.parent.name == "profiles"
 
 

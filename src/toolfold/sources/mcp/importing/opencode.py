@@ -1,4 +1,4 @@
-"""opencode: JSON with comments, and a map `mcp` whose servers are `local` or `remote`."""
+"""Format of opencode: JSON with comments and a mapping `mcp` of `local` or `remote` servers."""
 
 from __future__ import annotations
 
@@ -17,66 +17,70 @@ from toolfold.sources.mcp.importing.variables import Variables
 _REFERENCE = re.compile(r"\{(env|file):([^{}]*)\}")
 
 
-def _list_entries(document: Json, _around: ImportContext) -> Mapping[str, Any]:
-    return {name: _expand(held) for name, held in get_mapping(document, "mcp").items()}
+def _list_entries(document: Json, _context: ImportContext) -> Mapping[str, Any]:
+    return {
+        name: _expand_references(entry_value) for name, entry_value in get_mapping(document, "mcp").items()
+    }
 
 
-def _expand(value: Any) -> Any:
+def _expand_references(value: Any) -> Any:
     """Write opencode's `{env:NAME}` as `${NAME}` in every text of an entry."""
     if isinstance(value, str):
         return _REFERENCE.sub(_translate_reference, value.replace("${", "$${"))
     if isinstance(value, list):
-        return [_expand(each) for each in value]
+        return [_expand_references(each) for each in value]
     if isinstance(value, Mapping):
-        return {name: _expand(each) for name, each in value.items()}
+        return {name: _expand_references(each) for name, each in value.items()}
     return value
 
 
-def _translate_reference(found: re.Match[str]) -> str:
-    # A file is not read here: _read refuses the entry and says so.
-    return f"${{{found[2]}}}" if found[1] == "env" and found[2].isidentifier() else found[0]
+def _translate_reference(match: re.Match[str]) -> str:
+    # A file is not read here: _read_entry rejects the entry.
+    return f"${{{match[2]}}}" if match[1] == "env" and match[2].isidentifier() else match[0]
 
 
-def _read(entry: EntryReader) -> None:
-    kind = entry.text("type")
-    command = entry.texts("command")
+def _read_entry(entry: EntryReader) -> None:
+    kind = entry.read_text("type")
+    command = entry.read_texts("command")
     if command:
-        entry.put("command", command[0])
-        entry.put("args", command[1:])
-    entry.put("env", entry.pairs("environment", "env"))
-    entry.put("cwd", entry.text("cwd"))
-    url = entry.text("url")
-    entry.put("url", url)
-    entry.put("headers", entry.pairs("headers"))
-    entry.reached(kind, url=url)
-    if entry.is_set("enabled") is False:
+        entry.set("command", command[0])
+        entry.set("args", command[1:])
+    entry.set("env", entry.read_pairs("environment", "env"))
+    entry.set("cwd", entry.read_text("cwd"))
+    url = entry.read_text("url")
+    entry.set("url", url)
+    entry.set("headers", entry.read_pairs("headers"))
+    entry.set_transport(kind, url=url)
+    if entry.read_flag("enabled") is False:
         entry.settings["enabled"] = False
-    entry.seconds("timeout", "connect_timeout_seconds", per_second=1_000)
-    _read_login(entry)
-    _refuse_files(entry.settings)
+    entry.read_seconds("timeout", "connect_timeout_seconds", per_second=1_000)
+    _read_oauth(entry)
+    _reject_file_references(entry.settings)
 
 
-def _read_login(entry: EntryReader) -> None:
-    held = entry.take("oauth")
-    if not isinstance(held, Mapping):
+def _read_oauth(entry: EntryReader) -> None:
+    entry_value = entry.take("oauth")
+    if not isinstance(entry_value, Mapping):
         return
-    login = EntryReader(held, entry.variables)
-    wanted = {
-        "client_id": login.text("clientId", is_value=True),
-        "client_secret": login.text("clientSecret", is_value=True),
-        "scopes": login.names("scope"),
+    login = EntryReader(entry_value, entry.variables)
+    settings = {
+        "client_id": login.read_text("clientId", is_value=True),
+        "client_secret": login.read_text("clientSecret", is_value=True),
+        "scopes": login.read_names("scope"),
     }
-    entry.put("oauth", {key: value for key, value in wanted.items() if value})
-    entry.remarks += [f"oauth.{remark}" for remark in login.left()]
+    entry.set("oauth", {key: value for key, value in settings.items() if value})
+    entry.remarks += [f"oauth.{remark}" for remark in login.list_unread()]
 
 
-def _refuse_files(settings: Any) -> None:
-    """Raise RejectedEntryError for a reference to a file's content, which Toolfold's settings cannot express."""
+def _reject_file_references(settings: Any) -> None:
+    """Raise RejectedEntryError for a reference to a file's content: settings cannot express it."""
     if isinstance(settings, str) and (found := re.search(r"\{(?:file|env):[^{}]*\}", settings)):
         raise RejectedEntryError(f"{shorten(found[0], 80)} cannot be expanded: use an environment variable")
     values = settings.values() if isinstance(settings, Mapping) else settings
     for each in values if isinstance(settings, (Mapping, list)) else ():
-        _refuse_files(each)
+        _reject_file_references(each)
 
 
-OPENCODE = ClientFormat("opencode", _list_entries, _read, lambda _document, _around: Variables("shell"))
+OPENCODE = ClientFormat(
+    "opencode", _list_entries, _read_entry, lambda _document, _context: Variables("shell")
+)

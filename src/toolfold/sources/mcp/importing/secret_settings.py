@@ -1,6 +1,6 @@
-"""Secrets that stand written out in a server's settings, and references in their place.
+"""Finds secrets written literally in a server's settings and replaces them by references.
 
-Decides by names and by the shapes of well-known tokens; a secret that looks like nothing is not seen.
+Decides by key names and the formats of well-known tokens; a secret without a recognisable format is missed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _MAX_CHARS = 2_000
 
 
 def find_literal_secrets(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """The settings that hold a secret as it is, by their keys: `env.TOKEN`, `headers.X-Key`, `args`."""
+    """Return the keys whose values contain a secret: `env.TOKEN`, `headers.X-Key`, `args`."""
     return tuple(_iter_literal_secrets(settings))
 
 
 def replace_secrets(server: str, settings: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
-    """The settings with references for secrets, and the variables a person must set for them.
+    """Return the settings with references for secrets, and the variables that must be set.
 
-    A secret among the arguments or in an address has no name of its own, and stays.
+    A secret in an argument or a URL has no name of its own and stays as it is.
     """
     changed = dict(settings)
     variables: list[str] = []
@@ -36,14 +36,14 @@ def replace_secrets(server: str, settings: Mapping[str, Any]) -> tuple[Json, tup
             continue
         variable = variable_name(name if section == "env" else f"{server}_{name}")
         scheme = _SCHEME.match(changed[section][name])
-        before = scheme[0] if scheme and section == "headers" else ""
-        changed[section] = {**changed[section], name: f"{before}${{{variable}}}"}
+        prefix = scheme[0] if scheme and section == "headers" else ""
+        changed[section] = {**changed[section], name: f"{prefix}${{{variable}}}"}
         variables.append(variable)
     return changed, tuple(variables)
 
 
 def redact_settings(settings: Mapping[str, Any]) -> Json:
-    """The settings as anybody may see them: what is secret is not there, references are."""
+    """Return the settings with secrets replaced by a placeholder; references stay."""
     changed = dict(settings)
     for key in find_literal_secrets(settings):
         section, _, name = key.partition(".")
@@ -55,13 +55,13 @@ def redact_settings(settings: Mapping[str, Any]) -> Json:
 
 
 def _redact_arguments(args: Iterable[Any]) -> list[str]:
-    """The arguments; `--api-key` says of the next one what it is."""
-    before, words = "", []
-    for each in map(str, args):
-        is_named = before.startswith("-") and not each.startswith("-")
-        named = f"{before.lstrip('-')}={each}" if is_named else each
-        words.append(HIDDEN if _looks_secret(each) or _looks_secret(named) else each)
-        before = each
+    """Return the arguments without secrets; an option such as `--api-key` marks the next one as secret."""
+    previous, words = "", []
+    for argument in map(str, args):
+        is_option_value = previous.startswith("-") and not argument.startswith("-")
+        assignment = f"{previous.lstrip('-')}={argument}" if is_option_value else argument
+        words.append(HIDDEN if _looks_secret(argument) or _looks_secret(assignment) else argument)
+        previous = argument
     return words
 
 
@@ -78,11 +78,13 @@ def _iter_literal_secrets(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _is_literal_secret(name: str, value: str) -> bool:
-    written_out = _REFERENCE.sub("", value).strip()
-    says_who = name.lower() == "authorization" and bool(_SCHEME.sub("", f"{written_out} ", count=1).strip())
-    return says_who or _looks_secret(f"{name}={value}")
+    literal = _REFERENCE.sub("", value).strip()
+    has_credentials = name.lower() == "authorization" and bool(
+        _SCHEME.sub("", f"{literal} ", count=1).strip()
+    )
+    return has_credentials or _looks_secret(f"{name}={value}")
 
 
 def _looks_secret(text: str) -> bool:
-    """Whether there is a secret beside the references."""
+    """Return True if the text contains a secret besides references."""
     return Redaction().finds_any(_REFERENCE.sub("", text)[:_MAX_CHARS])

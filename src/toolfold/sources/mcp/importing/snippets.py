@@ -1,4 +1,4 @@
-"""Servers as READMEs print them: JSON that someone copied, with or without what surrounds it in a file."""
+"""Servers in JSON copied from a README, with or without the surrounding keys of a file."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from toolfold.model import Json
 from toolfold.sources.mcp.importing.documents import parse_document
 
 SECTIONS = ("mcpServers", "servers", "mcp_servers", "context_servers", "mcp")
-"""The keys under which programs keep their servers."""
+"""Keys under which clients store their servers."""
 _FENCE = re.compile(r"\A\s*```\w*[ \t]*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
 _ENTRY_KEYS = ("command", "url", "serverUrl", "httpUrl", "endpoint")
 
 
 def parse_snippet(text: str, file: Path, name_entry: Callable[[Sequence[str]], str]) -> Json:
-    """Return a document whose `mcpServers` holds the servers of a copied text. Raises ConfigError.
+    """Return a document whose `mcpServers` contains the servers of a copied text. Raises ConfigError.
 
-    `name_entry` names a single entry without a name, by the words of its command or by its address.
+    `name_entry` names an entry without a name, from the words of its command or from its URL.
     """
     document = _parse_text(text, file)
     rest = {key: value for key, value in document.items() if key == "inputs"}
-    return {**rest, "mcpServers": _servers(document, file, name_entry)}
+    return {**rest, "mcpServers": _extract_servers(document, file, name_entry)}
 
 
 def _parse_text(text: str, file: Path) -> Json:
-    """The map in a text; a code fence, missing braces and a trailing comma are made good."""
+    """Return the mapping in a text; code fence, missing braces and trailing comma are corrected."""
     bare = text.lstrip("\ufeff")
     fenced = _FENCE.match(bare)
     bare = (fenced[1] if fenced else bare).strip().removesuffix(",")
@@ -36,33 +36,33 @@ def _parse_text(text: str, file: Path) -> Json:
         try:
             return parse_document(f"{{{bare}\n}}", file.with_suffix(".json"))
         except ConfigError:
-            pass  # the error about the text as it stands says more
+            pass  # parsing the unchanged text gives a better error
     return parse_document(bare, file.with_suffix(".json"))
 
 
-def _servers(document: Json, file: Path, name_entry: Callable[[Sequence[str]], str]) -> Json:
+def _extract_servers(document: Json, file: Path, name_entry: Callable[[Sequence[str]], str]) -> Json:
     section = next((document[key] for key in SECTIONS if isinstance(document.get(key), Mapping)), None)
     if section is not None:
         inner = next((section[key] for key in SECTIONS if isinstance(section.get(key), Mapping)), section)
         return dict(inner) if not _is_entry(inner) else dict(section)
     if _is_entry(document):
-        return {name_entry(_words(document)): document}
+        return {name_entry(_list_words(document)): document}
     if document and all(isinstance(each, Mapping) and _is_entry(each) for each in document.values()):
         return dict(document)
     raise ConfigError(
-        "there are no MCP servers in it",
+        "it contains no MCP servers",
         file=str(file),
         hint='expected {"mcpServers": {"name": {"command": …}}}, "name": {"command": …} or {"command": …}',
     )
 
 
-def _is_entry(held: Mapping[str, Any]) -> bool:
-    return any(isinstance(held.get(key), (str, list)) for key in _ENTRY_KEYS)
+def _is_entry(entry: Mapping[str, Any]) -> bool:
+    return any(isinstance(entry.get(key), (str, list)) for key in _ENTRY_KEYS)
 
 
-def _words(entry: Mapping[str, Any]) -> list[str]:
+def _list_words(entry: Mapping[str, Any]) -> list[str]:
     command, args = entry.get("command"), entry.get("args")
     words = command if isinstance(command, list) else [command] if command else []
     words = [*words, *(args if isinstance(args, list) else ())]
-    addresses = [entry[key] for key in _ENTRY_KEYS[1:] if entry.get(key)]
-    return [each for each in (words or addresses) if isinstance(each, str)]
+    urls = [entry[key] for key in _ENTRY_KEYS[1:] if entry.get(key)]
+    return [word for word in (words or urls) if isinstance(word, str)]

@@ -1,4 +1,4 @@
-"""What was found in another program's files, as data."""
+"""Data types of the import: files, servers, rejected entries and results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FileScope = Literal["user", "project"]
 
 @dataclass(frozen=True, slots=True)
 class ClientConfigFile:
-    """A file that may name servers. One of a project was perhaps written by a stranger."""
+    """Configuration file of a client; files of a project are untrusted."""
 
     client_name: ClientName
     scope: FileScope
@@ -25,19 +25,19 @@ class ClientConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
-    """A server in our words. `settings` holds what differs from our defaults, as our file would have it."""
+    """Server in Toolfold's settings format; `settings` contains only values that differ from the defaults."""
 
     name: str
-    """As the other program calls it."""
+    """Name in the client's file."""
     source: ClientConfigFile
     settings: Json
     remarks: tuple[str, ...] = ()
-    """What a person should know: what has no counterpart, what must be set by hand."""
+    """Notes for the user: keys without a counterpart, values to set by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedEntry:
-    """An entry that cannot be ours, and why."""
+    """Entry that cannot be imported, with the reason."""
 
     name: str
     source: ClientConfigFile
@@ -46,7 +46,7 @@ class RejectedEntry:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """All that one file gave. `problem` says why it gave nothing, where it could not be read."""
+    """Everything read from one file; `problem` is set if the file could not be read."""
 
     source: ClientConfigFile
     servers: tuple[ImportedServer, ...] = ()
@@ -56,4 +56,4 @@ class ImportResult:
 
 
 class RejectedEntryError(ValueError):
-    """What is said about a server cannot be said in our settings. Written for people."""
+    """An entry cannot be expressed in Toolfold's settings; the message is for the user."""

@@ -1,7 +1,7 @@
-"""What stands between `${` and `}` in other programs' files, in our words.
+"""Translates `${…}` references of other clients into Toolfold's.
 
-Each program has a style of its own: some look variables up as shells do, editors write `${env:NAME}` and know
-folders, others look nothing up at all. What one of them would pass on as it stands is escaped for us.
+Each client has its own style: some expand variables like a shell, editors write `${env:NAME}` and know
+directory names, others expand nothing. Text that a client would pass on unchanged is escaped.
 """
 
 from __future__ import annotations
@@ -16,81 +16,83 @@ from toolfold.sources.mcp.importing.types import RejectedEntryError
 
 Style = Literal["none", "shell", "editor"]
 
-_HELD = re.compile(r"(\$?)\$\{(?:([^{}]*)\})?")
-_AS_SHELLS = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?")
-_OF_ENVIRONMENT = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
-_INPUT = "input:"
+_REFERENCE = re.compile(r"(\$?)\$\{(?:([^{}]*)\})?")
+_SHELL_REFERENCE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?::-[^{}]*)?")
+_EDITOR_VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
+_INPUT_PREFIX = "input:"
 
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """How one file's text is translated."""
+    """Rules for translating the references of one file."""
 
     style: Style = "none"
-    folders: Mapping[str, str] = field(default_factory=dict)
-    """Names that stand for a folder or a sign, as `userHome` does."""
+    constants: Mapping[str, str] = field(default_factory=dict)
+    """Values of predefined names such as `userHome`."""
     inputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """What the program would ask a person for, by its name."""
+    """Inputs that the client would ask the user for, by id."""
 
-    def translated(self, text: str, remarks: list[str], *, is_value: bool = False) -> str:
-        """The text with our references. Adds to `remarks` what a person has to do about them.
+    def translate(self, text: str, remarks: list[str], *, is_value: bool = False) -> str:
+        """Return the text with Toolfold's references; append notes for the user to `remarks`.
 
-        `is_value` says that the text is a variable's or a header's: there, `${NAME}` is always meant as a
-        reference, whether or not the program looks it up; in an argument it may be meant for a shell.
+        `is_value` marks the value of a variable or header: there `${NAME}` is always a reference, even if the
+        client does not expand it. In an argument it may be meant for a shell.
         """
 
-        def replacement(found: re.Match[str]) -> str:
-            dollar, inside = found[1], found[2]
-            mine = None if inside is None else self._reference(inside, remarks, is_value=is_value)
-            if mine is None:
+        def replace(match: re.Match[str]) -> str:
+            dollar, inside = match[1], match[2]
+            translation = (
+                None if inside is None else self._translate_reference(inside, remarks, is_value=is_value)
+            )
+            if translation is None:
                 return f"{dollar}$${{" + ("" if inside is None else f"{inside}}}")
-            if dollar and mine.startswith("${"):
+            if dollar and translation.startswith("${"):
                 raise RejectedEntryError(
-                    f"{shorten(found[0], 60)!r}: a $ before a reference cannot be written here"
+                    f"{shorten(match[0], 60)!r}: a $ before a reference is not supported"
                 )
-            return dollar + mine
+            return dollar + translation
 
-        return _HELD.sub(replacement, text)
+        return _REFERENCE.sub(replace, text)
 
-    def _reference(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
-        """What takes the place of `${inside}`, or None where it is meant as it stands."""
-        if _AS_SHELLS.fullmatch(inside):
-            if self.style == "editor" and inside in self.folders:
-                return self.folders[inside]
-            return self._as_shells(inside, remarks, is_value=is_value)
+    def _translate_reference(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
+        """Return the replacement for `${inside}`, or None if it is literal text."""
+        if _SHELL_REFERENCE.fullmatch(inside):
+            if self.style == "editor" and inside in self.constants:
+                return self.constants[inside]
+            return self._translate_shell_reference(inside, remarks, is_value=is_value)
         if self.style != "editor":
             return None
-        if inside in self.folders:
-            return self.folders[inside]
-        if name := _OF_ENVIRONMENT.fullmatch(inside):
+        if inside in self.constants:
+            return self.constants[inside]
+        if name := _EDITOR_VARIABLE.fullmatch(inside):
             return f"${{{name[1]}}}"
-        if inside.startswith(_INPUT):
-            return self._asked_for(inside.removeprefix(_INPUT), remarks)
-        raise RejectedEntryError(f"only the editor itself knows what ${{{shorten(inside, 60)}}} stands for")
+        if inside.startswith(_INPUT_PREFIX):
+            return self._translate_input(inside.removeprefix(_INPUT_PREFIX), remarks)
+        raise RejectedEntryError(f"${{{shorten(inside, 60)}}} can only be expanded by the editor itself")
 
-    def _as_shells(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
+    def _translate_shell_reference(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
         if self.style == "shell":
             return f"${{{inside}}}"
         if self.style == "editor" and inside in ("workspaceFolder", "workspaceFolderBasename"):
-            raise RejectedEntryError(f"it uses ${{{inside}}}, and belongs to no project")
+            raise RejectedEntryError(f"it uses ${{{inside}}} but belongs to no project")
         if not is_value:
             return None
-        remarks.append(f"${{{inside}}} was passed on as it stands; Toolfold looks the variable up")
+        remarks.append(f"${{{inside}}} was passed on literally; Toolfold expands the variable")
         return f"${{{inside}}}"
 
-    def _asked_for(self, name: str, remarks: list[str]) -> str:
-        asked = self.inputs.get(name, {})
+    def _translate_input(self, name: str, remarks: list[str]) -> str:
+        declared = self.inputs.get(name, {})
         variable = variable_name(name)
-        about = asked.get("description")
-        said = f" ({shorten(about, 80)})" if isinstance(about, str) and about else ""
-        remarks.append(f"the editor asks for {shorten(name, 60)!r}{said}: set the variable {variable}")
-        default = asked.get("default")
+        description = declared.get("description")
+        details = f" ({shorten(description, 80)})" if isinstance(description, str) and description else ""
+        remarks.append(f"the editor asks for {shorten(name, 60)!r}{details}: set the variable {variable}")
+        default = declared.get("default")
         if isinstance(default, str) and default and not set(default) & set("{}"):
             return f"${{{variable}:-{default}}}"
         return f"${{{variable}}}"
 
 
 def variable_name(text: str) -> str:
-    """A name that a variable can have: `github-token` becomes `GITHUB_TOKEN`."""
+    """Return a valid variable name: `github-token` becomes `GITHUB_TOKEN`."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper()[:60] or "VALUE"
     return name if not name[0].isdigit() else f"_{name}"

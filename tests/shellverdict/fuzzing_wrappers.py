@@ -1,6 +1,6 @@
-"""Things a script can be put inside of, so that the same programs run with the same words.
+"""Wrappers around a script that run the same programs with the same arguments.
 
-Functions, loops, chains, shells in shells, files, decoders. Each takes a script and gives a longer one.
+Functions, loops, chains, nested shells, files, decoders. Each takes a script and returns a longer one.
 """
 
 from __future__ import annotations
@@ -10,51 +10,51 @@ import gzip
 from collections.abc import Callable, Iterator
 from random import Random
 
-from tests.shellverdict.fuzzing_words import ansi, double, rot13, single
+from tests.shellverdict.fuzzing_words import ansi_quote, apply_rot13, double_quote, single_quote
 
-__all__ = ["INSIDE"]
-
-
-def _quoted(script: str, random: Random) -> str:
-    return random.choice([single, single, double, ansi])(script, random)
+__all__ = ["WRAPPERS"]
 
 
-def _ended(script: str) -> str:
+def _quote_script(script: str, random: Random) -> str:
+    return random.choice([single_quote, single_quote, double_quote, ansi_quote])(script, random)
+
+
+def _with_newline(script: str) -> str:
     return script + "\n"
 
 
-def _bash_c(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_bash_c(script: str, random: Random, names: Iterator[str]) -> str:
     options = random.choice(["-c", "-c", "-ec", "--norc -c", "-e -c", "-c --", "+x -c"])
     shell = random.choice(["bash", "bash", "env bash", "nice bash", "$BASH", "exec bash"])
-    return f"{shell} {options} {_quoted(script, random)}"
+    return f"{shell} {options} {_quote_script(script, random)}"
 
 
-def _eval(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_eval(script: str, random: Random, names: Iterator[str]) -> str:
     name = next(names)
     return random.choice(
         [
-            f"eval {_quoted(script, random)}",
-            f"eval -- {_quoted(script, random)}",
-            f"builtin eval {_quoted(script, random)}",
-            f'{name}={_quoted(script, random)}; eval "${name}"',
-            f'{name}={_quoted(script, random)}; bash -c "${name}"',
-            f'eval "$(printf %s {_quoted(script, random)})"',
+            f"eval {_quote_script(script, random)}",
+            f"eval -- {_quote_script(script, random)}",
+            f"builtin eval {_quote_script(script, random)}",
+            f'{name}={_quote_script(script, random)}; eval "${name}"',
+            f'{name}={_quote_script(script, random)}; bash -c "${name}"',
+            f'eval "$(printf %s {_quote_script(script, random)})"',
         ]
     )
 
 
-def _piped(script: str, random: Random, names: Iterator[str]) -> str:
-    code = base64.b64encode(_ended(script).encode()).decode()
-    hexadecimal = _ended(script).encode().hex()
+def _pipe_into_shell(script: str, random: Random, names: Iterator[str]) -> str:
+    code = base64.b64encode(_with_newline(script).encode()).decode()
+    hexadecimal = _with_newline(script).encode().hex()
     shell = random.choice(["bash", "bash", "env bash", "bash -s", "bash /dev/stdin", "bash -"])
-    octal = "".join(f"\\{byte:03o}" for byte in _ended(script).encode())
-    base32 = base64.b32encode(_ended(script).encode()).decode()
-    zipped = base64.b64encode(gzip.compress(_ended(script).encode(), mtime=0)).decode()
+    octal = "".join(f"\\{byte:03o}" for byte in _with_newline(script).encode())
+    base32 = base64.b32encode(_with_newline(script).encode()).decode()
+    zipped = base64.b64encode(gzip.compress(_with_newline(script).encode(), mtime=0)).decode()
     backwards = "\n".join(line[::-1] for line in script.split("\n"))
     return random.choice(
         [
-            f"printf '%s\\n' {_quoted(script, random)} | {shell}",
-            f"cat <<< {_quoted(script, random)} | {shell}",
+            f"printf '%s\\n' {_quote_script(script, random)} | {shell}",
+            f"cat <<< {_quote_script(script, random)} | {shell}",
             f"printf '{octal}' | {shell}",
             f"echo {code} | base64 -d | {shell}",
             f"base64 -d <<< {code} | {shell}",
@@ -64,15 +64,15 @@ def _piped(script: str, random: Random, names: Iterator[str]) -> str:
             else f"base64 -d <<< {code} | {shell}",
             f'eval "$(base64 -d <<< {code})"',
             f"echo {hexadecimal} | xxd -r -p | {shell}",
-            f"rev <<< {single(backwards, random)} | {shell}",
-            f"tr a-z n-za-m <<< {single(rot13(script), random)} | {shell}",
-            f"{shell} <<< {_quoted(script, random)}",
-            f"source /dev/stdin <<< {_quoted(script, random)}",
-            f"source <(printf %s {_quoted(script, random)})",
-            f". <(cat <<< {_quoted(script, random)})",
-            f"printf '%s\\n' {_quoted(script, random)} | cat | tee /dev/null | {shell}",
+            f"rev <<< {single_quote(backwards, random)} | {shell}",
+            f"tr a-z n-za-m <<< {single_quote(apply_rot13(script), random)} | {shell}",
+            f"{shell} <<< {_quote_script(script, random)}",
+            f"source /dev/stdin <<< {_quote_script(script, random)}",
+            f"source <(printf %s {_quote_script(script, random)})",
+            f". <(cat <<< {_quote_script(script, random)})",
+            f"printf '%s\\n' {_quote_script(script, random)} | cat | tee /dev/null | {shell}",
             f'bash -c "$(base64 -d <<< {code})"',
-            f"bash < <(printf %s {_quoted(script, random)})",
+            f"bash < <(printf %s {_quote_script(script, random)})",
             f"base32 -d <<< {base32} | {shell}",
             f"base64 -d <<< {zipped} | gzip -dc | {shell}",
             f"printf '%b' '{octal}' | {shell}",
@@ -84,7 +84,7 @@ def _piped(script: str, random: Random, names: Iterator[str]) -> str:
     )
 
 
-def _here_document(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_heredoc(script: str, random: Random, names: Iterator[str]) -> str:
     end = f"END{next(names)}"
     expanding = "".join("\\" + c if c in "\\$`" else c for c in script)
     return random.choice(
@@ -99,20 +99,20 @@ def _here_document(script: str, random: Random, names: Iterator[str]) -> str:
     )
 
 
-def _from_file(script: str, random: Random, names: Iterator[str]) -> str:
+def _write_and_run_file(script: str, random: Random, names: Iterator[str]) -> str:
     file = f"{next(names)}.sh"
     end = f"END{file[:-3]}"
     writing = random.choice(
         [
-            f"printf '%s\\n' {_quoted(script, random)} > {file}",
+            f"printf '%s\\n' {_quote_script(script, random)} > {file}",
             f"cat > {file} <<'{end}'\n{script}\n{end}\n",
-            f"echo {base64.b64encode(_ended(script).encode()).decode()} | base64 -d > {file}",
-            f"printf '%s\\n' {_quoted(script, random)} | tee {file} > /dev/null",
-            f"{{ printf '%s\\n' {_quoted(script, random)}; }} >> {file}",
-            f"mkdir d{file}; cd d{file}; printf '%s\\n' {_quoted(script, random)} > {file}",
-            f"exec 5> {file}; printf '%s\\n' {_quoted(script, random)} >&5; exec 5>&-",
-            f"printf '%s\\n' {_quoted(script, random)} > x{file}; cp x{file} {file}",
-            f"printf '%s\\n' {_quoted(script, random)} > x{file}; ln -s x{file} {file}",
+            f"echo {base64.b64encode(_with_newline(script).encode()).decode()} | base64 -d > {file}",
+            f"printf '%s\\n' {_quote_script(script, random)} | tee {file} > /dev/null",
+            f"{{ printf '%s\\n' {_quote_script(script, random)}; }} >> {file}",
+            f"mkdir d{file}; cd d{file}; printf '%s\\n' {_quote_script(script, random)} > {file}",
+            f"exec 5> {file}; printf '%s\\n' {_quote_script(script, random)} >&5; exec 5>&-",
+            f"printf '%s\\n' {_quote_script(script, random)} > x{file}; cp x{file} {file}",
+            f"printf '%s\\n' {_quote_script(script, random)} > x{file}; ln -s x{file} {file}",
         ]
     )
     running = random.choice(
@@ -134,7 +134,7 @@ def _from_file(script: str, random: Random, names: Iterator[str]) -> str:
     return f"{writing}\n{running}"
 
 
-def _function(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_function(script: str, random: Random, names: Iterator[str]) -> str:
     name = f"f_{next(names)}"
     return random.choice(
         [
@@ -152,14 +152,14 @@ def _function(script: str, random: Random, names: Iterator[str]) -> str:
     )
 
 
-def _alias(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_alias(script: str, random: Random, names: Iterator[str]) -> str:
     name = f"a{next(names)}"
     if "\n" in script:
         return f"{{\n{script}\n}}"
-    return f"shopt -s expand_aliases\nalias {name}={_quoted(script, random)}\n{name}"
+    return f"shopt -s expand_aliases\nalias {name}={_quote_script(script, random)}\n{name}"
 
 
-def _compound(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_compound(script: str, random: Random, names: Iterator[str]) -> str:
     name = next(names)
     return random.choice(
         [
@@ -190,7 +190,7 @@ def _compound(script: str, random: Random, names: Iterator[str]) -> str:
     )
 
 
-def _chain(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_chain(script: str, random: Random, names: Iterator[str]) -> str:
     grouped = f"{{\n{script}\n}}"
     before = random.choice([1, 2, 3, 60])
     harmless = [
@@ -214,37 +214,38 @@ def _chain(script: str, random: Random, names: Iterator[str]) -> str:
     return "".join(part + join for part, join in zip(parts, joins, strict=True)) + grouped + after
 
 
-def _trap(script: str, random: Random, names: Iterator[str]) -> str:
-    return f"trap {_quoted(script, random)} {random.choice(['EXIT', '0', 'exit'])}"
+def _wrap_in_trap(script: str, random: Random, names: Iterator[str]) -> str:
+    return f"trap {_quote_script(script, random)} {random.choice(['EXIT', '0', 'exit'])}"
 
 
-def _read_lines(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_read_loop(script: str, random: Random, names: Iterator[str]) -> str:
     name = next(names)
     if "\n" in script:
-        return f'{name}={_quoted(script, random)}\neval "${name}"'
+        return f'{name}={_quote_script(script, random)}\neval "${name}"'
     return random.choice(
         [
-            f'while IFS= read -r {name}; do eval "${name}"; done <<< {_quoted(script, random)}',
-            f"printf '%s\\n' {_quoted(script, random)} | while IFS= read {name}; do eval \"${name}\"; done",
-            f'for {name} in {_quoted(script, random)}; do eval "${name}"; done',
-            f'mapfile -t {name} <<< {_quoted(script, random)}; eval "${{{name}[0]}}"',
+            f'while IFS= read -r {name}; do eval "${name}"; done <<< {_quote_script(script, random)}',
+            f"printf '%s\\n' {_quote_script(script, random)} | "
+            f'while IFS= read {name}; do eval "${name}"; done',
+            f'for {name} in {_quote_script(script, random)}; do eval "${name}"; done',
+            f'mapfile -t {name} <<< {_quote_script(script, random)}; eval "${{{name}[0]}}"',
         ]
     )
 
 
-def _xargs(script: str, random: Random, names: Iterator[str]) -> str:
+def _wrap_in_xargs(script: str, random: Random, names: Iterator[str]) -> str:
     return random.choice(
         [
-            f"echo x | xargs bash -c {_quoted(script, random)}",
-            f"printf '%s\\0' {_quoted(script, random)} | xargs -0 bash -c",
-            f"printf '%s\\0' {_quoted(script, random)} | xargs -0 -I@@ bash -c @@",
-            f"find . -maxdepth 0 -exec bash -c {_quoted(script, random)} \\;",
-            f"find . -maxdepth 0 -exec bash -c {_quoted(script, random)} _ {{}} +",
+            f"echo x | xargs bash -c {_quote_script(script, random)}",
+            f"printf '%s\\0' {_quote_script(script, random)} | xargs -0 bash -c",
+            f"printf '%s\\0' {_quote_script(script, random)} | xargs -0 -I@@ bash -c @@",
+            f"find . -maxdepth 0 -exec bash -c {_quote_script(script, random)} \\;",
+            f"find . -maxdepth 0 -exec bash -c {_quote_script(script, random)} _ {{}} +",
         ]
     )
 
 
-def _noise(script: str, random: Random, names: Iterator[str]) -> str:
+def _add_noise(script: str, random: Random, names: Iterator[str]) -> str:
     return random.choice(
         [
             f"# what follows is harmless\n\n   {script}   # really",
@@ -255,18 +256,18 @@ def _noise(script: str, random: Random, names: Iterator[str]) -> str:
     )
 
 
-INSIDE: dict[str, Callable[[str, Random, Iterator[str]], str]] = {
-    "bash -c": _bash_c,
-    "eval": _eval,
-    "piped into a shell": _piped,
-    "here-document": _here_document,
-    "file": _from_file,
-    "function": _function,
-    "alias": _alias,
-    "compound": _compound,
-    "chain": _chain,
-    "trap": _trap,
-    "lines read": _read_lines,
-    "xargs and find": _xargs,
-    "noise": _noise,
+WRAPPERS: dict[str, Callable[[str, Random, Iterator[str]], str]] = {
+    "bash -c": _wrap_in_bash_c,
+    "eval": _wrap_in_eval,
+    "piped into a shell": _pipe_into_shell,
+    "here-document": _wrap_in_heredoc,
+    "file": _write_and_run_file,
+    "function": _wrap_in_function,
+    "alias": _wrap_in_alias,
+    "compound": _wrap_in_compound,
+    "chain": _wrap_in_chain,
+    "trap": _wrap_in_trap,
+    "lines read": _wrap_in_read_loop,
+    "xargs and find": _wrap_in_xargs,
+    "noise": _add_noise,
 }

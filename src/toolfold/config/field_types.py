@@ -1,4 +1,4 @@
-"""What settings are made of: the kinds of values, and the block that holds them.
+"""Types of the values of settings, and the base class of sections.
 
 Knows no setting by name.
 """
@@ -16,21 +16,21 @@ _OFF = frozenset({"off", "false", "no", "0", False})
 
 
 class Section(BaseModel):
-    """One block of settings."""
+    """A section of settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 def _check_no_nul(value: Path) -> Path:
     if "\0" in str(value):
-        raise ValueError("no NUL character")
+        raise ValueError("must not contain a NUL character")
     return value
 
 
 def check_text(value: str) -> str:
-    value.encode()  # a lone surrogate can be read from YAML but never be shown or stored
+    value.encode()  # raises for a lone surrogate, which cannot be printed or stored
     if "\0" in value:
-        raise ValueError("no NUL character")
+        raise ValueError("must not contain a NUL character")
     return value
 
 
@@ -39,14 +39,14 @@ def lower_text(value: Any) -> Any:
 
 
 def parse_switch(value: Any) -> Any:
-    """YAML 1.1 reads `on` as true and YAML 1.2 as text; both are written by people."""
+    """Return "on" or "off" for the spellings of YAML 1.1 and 1.2; other values as they are."""
     word = lower_text(value)
     if not isinstance(word, (int, str)):
         return word
     return "on" if word in _ON else "off" if word in _OFF else word
 
 
-# It widens what the runtime may do, and no project's file can set it.
+# For settings that widen what the runtime may do, and that a project's file must never set.
 USER_ONLY: JsonDict = {"grants": True, "in_project": "never"}
 
 Integer = Annotated[int, Strict()]

@@ -1,0 +1,110 @@
+"""Possible states of a process: the programs that wait for its input, and what they know.
+
+A program may have failed to start, a word that exits one may have been redefined, a line may have been read
+by another program. Each possibility is a `Scenario`; text is judged in all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from shellverdict.interactive.session_reader import WaitingProgram
+from shellverdict.shell.reading import ExecutionContext
+from shellverdict.shell.state import ShellState
+
+__all__ = ["MAX_SCENARIOS", "InterpreterFrame", "Scenario", "merge_scenarios"]
+
+MAX_SCENARIOS = 24
+
+
+@dataclass(slots=True)
+class InterpreterFrame:
+    """One program that reads lines."""
+
+    language: str
+    state: ShellState
+    context: ExecutionContext
+    name: str = ""
+    expands_history: bool = False
+    may_miss_lines: bool = False
+    """True if each line may have been read by another program, so that the old state may still apply."""
+    unfinished_lines: str = ""
+    """Shell lines that do not form a complete command yet."""
+    has_earlier_lines: bool = False
+    """True if some of the unfinished lines were written before the write that is being judged."""
+    earlier_code: list[str] = field(default_factory=list)
+    """Lines of another language from earlier writes."""
+    new_code: list[str] = field(default_factory=list)
+    uncertain_names: set[str] = field(default_factory=set)
+    """Names in text that could not be parsed; they may have been redefined."""
+
+    @classmethod
+    def from_waiting_program(cls, prompt: WaitingProgram, *, pty: bool) -> InterpreterFrame:
+        shell = prompt.language == "sh"
+        return cls(
+            prompt.language,
+            prompt.state,
+            prompt.context,
+            prompt.name,
+            expands_history=shell and (pty or prompt.expands_history),
+        )
+
+    def copy(self) -> InterpreterFrame:
+        return replace(
+            self,
+            state=self.state.copy(),
+            earlier_code=list(self.earlier_code),
+            new_code=list(self.new_code),
+            uncertain_names=set(self.uncertain_names),
+        )
+
+    @property
+    def signature(self) -> object:
+        """Everything that must be equal for two frames to be merged."""
+        return (
+            self.language,
+            self.may_miss_lines,
+            self.unfinished_lines,
+            tuple(self.earlier_code),
+            tuple(self.new_code),
+        )
+
+
+@dataclass(slots=True)
+class Scenario:
+    """One possible stack of programs that wait for input, the innermost last."""
+
+    stack: list[InterpreterFrame]
+    is_most_likely: bool = False
+    """True for the most likely scenario. Only there, unparsable text is reported."""
+
+    is_guess: bool = False
+    """True if nothing indicates this scenario; unparsable text is ignored there."""
+
+    @property
+    def innermost(self) -> InterpreterFrame:
+        return self.stack[-1]
+
+    def copy(self, *, is_most_likely: bool = False) -> Scenario:
+        return Scenario([frame.copy() for frame in self.stack], is_most_likely, self.is_guess)
+
+    def without_innermost(self, *, is_most_likely: bool = False) -> Scenario:
+        return Scenario([frame.copy() for frame in self.stack[:-1]], is_most_likely, self.is_guess)
+
+
+def merge_scenarios(scenarios: Iterable[Scenario]) -> list[Scenario]:
+    """Merge scenarios with equal stacks; state that differs between them becomes unknown."""
+    found: dict[object, Scenario] = {}
+    for scenario in scenarios:
+        if not scenario.stack:
+            continue
+        key = (scenario.is_most_likely, scenario.is_guess, *(frame.signature for frame in scenario.stack))
+        if key in found:
+            for mine, other in zip(found[key].stack, scenario.stack, strict=True):
+                mine.state.merge(other.state)
+                mine.uncertain_names |= other.uncertain_names
+                mine.expands_history |= other.expands_history
+        else:
+            found[key] = scenario
+    return list(found.values())

@@ -1,0 +1,103 @@
+"""Convert characters typed at a terminal into lines.
+
+Handles what all terminals and line editors do alike: return ends a line, delete removes a character, Ctrl-U
+the line, Ctrl-C drops the line and interrupts, Ctrl-D at the start of a line ends the input. Other editing
+keys (arrow keys, completion, Ctrl-R, Ctrl-W…) depend on the program and are reported as unclear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from shellverdict.interactive.process_input import SIGNAL
+
+__all__ = ["InputEvent", "Transcript", "transcribe"]
+
+InputEventKind = Literal["line", "break", "end"]
+
+_INTERRUPTS = frozenset({"INT", "QUIT"})
+_DELETE, _KILL, _INTERRUPT, _END = "\x7f", "\x15", "\x03", "\x04"
+_EDITING = frozenset({_DELETE, _KILL})
+
+
+@dataclass(frozen=True, slots=True)
+class InputEvent:
+    """A finished line, an interrupt, or the end of the input."""
+
+    kind: InputEventKind
+    text: str = ""
+
+
+@dataclass(slots=True)
+class Transcript:
+    """The whole input of a process as events, and the unfinished line."""
+
+    events: list[InputEvent] = field(default_factory=list)
+    partial: str = ""
+    unclear_key: str = ""
+    """Name of the first key whose effect is unknown; empty if there is none."""
+    has_editing: bool = False
+    """True if editing keys were applied that another program could take as plain characters."""
+
+    def end_line(self) -> None:
+        self.events.append(InputEvent("line", self.partial))
+        self.partial = ""
+
+
+def transcribe(entries: Iterable[tuple[str, str]], *, pty: bool, editing: bool = True) -> Transcript:
+    """Convert writes and signals into lines. Without `editing`, delete and Ctrl-U are plain characters."""
+    found = Transcript()
+    for kind, text in entries:
+        if kind == SIGNAL:
+            _apply_signal(found, text)
+        elif pty:
+            _apply_keys(found, text, editing)
+        else:
+            _append_piped(found, text)
+    return found
+
+
+def _apply_signal(found: Transcript, signal: str) -> None:
+    if signal in _INTERRUPTS:
+        found.events.append(InputEvent("break"))
+
+
+def _append_piped(found: Transcript, text: str) -> None:
+    """Append bytes from a pipe unchanged, except for NUL, which shells skip."""
+    *lines, rest = text.replace("\0", "").split("\n")
+    for line in lines:
+        found.partial += line
+        found.end_line()
+    found.partial += rest
+
+
+def _apply_keys(found: Transcript, text: str, editing: bool) -> None:
+    for key in text:
+        if key in "\r\n":
+            found.end_line()
+        elif key in _EDITING:
+            found.has_editing = True
+            if editing:
+                found.partial = found.partial[:-1] if key == _DELETE else ""
+        elif key == _INTERRUPT:
+            found.partial = ""
+            found.events.append(InputEvent("break"))
+        elif key == _END and not found.partial:
+            found.events.append(InputEvent("end"))
+        elif key.isprintable() or (key == "\t" and not found.partial.strip()) or ord(key) > 0x9F:
+            found.partial += key
+        else:
+            found.unclear_key = found.unclear_key or key_name(key)
+
+
+def key_name(key: str) -> str:
+    """Return the usual name of a control character."""
+    names = {"\x1b": "an escape sequence (such as an arrow key)", "\t": "the tab key", "\x08": "backspace"}
+    return names.get(key) or (f"Ctrl-{chr(ord(key) + 64)}" if ord(key) < 32 else f"U+{ord(key):04X}")
+
+
+def new_events(before: Transcript, after: Transcript) -> Iterator[InputEvent]:
+    """Return the events that the latest write added."""
+    return iter(after.events[len(before.events) :])

@@ -1,0 +1,285 @@
+"""Log of the changes to other clients' files, each with a backup, so that it can be undone exactly.
+
+A change is logged before the file is replaced, so that a crash leaves no unrecorded change. If someone else
+has edited the file since, undoing is refused, and both texts are returned for comparison.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolfold.config.atomic import lock_directory, replace_file
+from toolfold.config.authority import require_user
+from toolfold.connecting.client_file import (
+    ClientFile,
+    build_content,
+    load_client_file,
+    open_client_file,
+    reopen_client_file,
+)
+from toolfold.errors import ConfigError, ToolfoldError
+from toolfold.model import Json, read_json
+from toolfold.sources.mcp.importing.types import ClientName
+
+_BACKUP_SUFFIX = ".before-toolfold"
+_MAX_LOG_BYTES = 10_000_000
+_MAX_BACKUPS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One change of one file; the field names are the file format."""
+
+    client: ClientName
+    file: str
+    name: str
+    """Name of the gateway's entry."""
+    entry: Json
+    moved: tuple[str, ...] = ()
+    """Servers that were moved from the file behind the gateway."""
+    imported: tuple[str, ...] = ()
+    """The names of the moved servers in Toolfold's own settings."""
+    backup: str = ""
+    """Path of the backup; empty if there was no file."""
+    before: str = ""
+    """Hash of the previous content; empty if there was no file."""
+    after: str = ""
+    made: tuple[str, ...] = ()
+    """Directories created for the file, outermost first."""
+
+
+class FileChangedSinceError(ToolfoldError):
+    """The file was edited after the change; has the expected text, if known, and the current file."""
+
+    def __init__(self, change: FileChange, expected_text: str, client_file: ClientFile) -> None:
+        backup = f"  The previous version is {change.backup}.\n" if change.backup else ""
+        super().__init__(
+            f"{change.file} was edited since it was connected, so it is not restored.\n{backup}"
+            "  --keep-changes removes the gateway and keeps the other edits."
+        )
+        self.expected_text, self.client_file = expected_text, client_file
+
+
+class ChangeLog:
+    """File with all changes that were not undone, oldest first."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def list_changes(self) -> list[FileChange]:
+        """Return all changes. Raises ConfigError if the log cannot be read."""
+        try:
+            if self._file.stat().st_size > _MAX_LOG_BYTES:
+                raise ValueError("it is too large")
+            return [_parse_change(each) for each in read_json(self._file.read_text("utf-8"))["steps"]]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise ConfigError(
+                f"the list of connected clients cannot be read: {error}",
+                file=str(self._file),
+                hint="repair it, or delete it and remove the gateway from your clients by hand",
+            ) from None
+
+    def last_change(self, client: ClientName, file: Path | None = None) -> FileChange | None:
+        """Return the last change of this client, or of this file of it."""
+        changes = (change for change in reversed(self.list_changes()) if change.client == client)
+        return next((change for change in changes if file is None or change.file == str(file)), None)
+
+    def apply(
+        self,
+        client_file: ClientFile,
+        content: bytes,
+        *,
+        name: str,
+        entry: Json,
+        moved: tuple[str, ...] = (),
+        imported: tuple[str, ...] = (),
+    ) -> FileChange:
+        """Replace the file; a backup stays beside it until the change is undone."""
+        change = FileChange(
+            client=client_file.client,
+            file=str(client_file.file),
+            name=name,
+            entry=entry,
+            moved=moved,
+            imported=imported,
+            before=_hash(client_file.data),
+            after=_hash(content),
+        )
+        require_user(f"changing {client_file.target}")
+        with lock_directory(self._file.parent):
+            _require_unchanged(client_file)
+            known, last = self.list_changes(), self.last_change(client_file.client, client_file.file)
+            if last is not None and last.after == change.before:
+                change = _merge_changes(last, change)
+                self._store([*(known_change for known_change in known if known_change != last), change])
+                replace_file(client_file.target, content)
+                return change
+            change = _prepare_change(change, client_file)
+            self._store([*known, change])
+            try:
+                replace_file(client_file.target, content)
+            except ConfigError:
+                self._store(known)
+                _remove_leftovers(change)
+                raise
+        return change
+
+    def plan_undo(self, change: FileChange) -> tuple[ClientFile, bytes | None]:
+        """Return the current file and the content to restore, None for no file.
+
+        Raises FileChangedSinceError if the file was edited after the change.
+        """
+        current = load_client_file(change.client, Path(change.file))
+        if _hash(current.data) not in (change.before, change.after):
+            raise FileChangedSinceError(change, _rebuild_written_text(change), current)
+        return current, _read_backup(change)
+
+    def plan_removal(self, change: FileChange, before: ClientFile | None = None) -> tuple[ClientFile, bytes]:
+        """Return the current file and its content without the gateway and with the moved servers.
+
+        `before` is the file as it was before the user was asked.
+        """
+        current = reopen_client_file(before) if before else open_client_file(change.client, Path(change.file))
+        previous: Json = {}
+        try:
+            previous = _file_before(change).servers
+        except ConfigError:
+            if change.moved:
+                raise
+        moved_back = {
+            name: previous[name] for name in change.moved if name in previous and name not in current.servers
+        }
+        return current, build_content(current, change.name, previous.get(change.name), moved_back)
+
+    def undo(self, change: FileChange, current: ClientFile, content: bytes | None) -> None:
+        """Write the content and delete the change from the log; delete the backup once restored."""
+        require_user(f"changing {current.target}")
+        with lock_directory(self._file.parent):
+            _require_unchanged(current)
+            if content is None:
+                current.target.unlink(missing_ok=True)
+            elif content != current.data:
+                replace_file(current.target, content)
+            self._store([logged for logged in self.list_changes() if logged != change])
+        if _hash(content) == change.before:
+            _remove_leftovers(change)
+
+    def _store(self, changes: list[FileChange]) -> None:
+        document = {"steps": [dataclasses.asdict(change) for change in changes]}
+        replace_file(
+            self._file, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode(), mode=0o600
+        )
+
+
+def _parse_change(fields: Any) -> FileChange:
+    lists = {key: tuple(fields.get(key, ())) for key in ("moved", "imported", "made")}
+    change = FileChange(**{**fields, **lists})
+    if not all(isinstance(each, str) for each in (change.client, change.file, change.name, change.backup)):
+        raise ValueError("a change has fields of the wrong type")
+    return change
+
+
+def _merge_changes(last: FileChange, change: FileChange) -> FileChange:
+    """Merge two changes if the file was not edited in between."""
+    return dataclasses.replace(
+        change,
+        before=last.before,
+        backup=last.backup,
+        made=last.made,
+        moved=tuple(dict.fromkeys((*last.moved, *change.moved))),
+        imported=tuple(dict.fromkeys((*last.imported, *change.imported))),
+    )
+
+
+def _require_unchanged(client_file: ClientFile) -> None:
+    """Raise ConfigError if the file was edited while the user was asked."""
+    try:
+        data = client_file.target.read_bytes()
+    except FileNotFoundError:
+        data = None
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}", file=str(client_file.file)) from None
+    if data != client_file.data:
+        raise ConfigError(
+            "the file was changed meanwhile; nothing was written",
+            file=str(client_file.file),
+            hint="try again",
+        )
+
+
+def _write_backup(client_file: ClientFile) -> Path:
+    """Copy the file beside itself with the same permissions; return the path."""
+    file = client_file.file
+    suffixes = [_BACKUP_SUFFIX, *(f"{_BACKUP_SUFFIX}-{number}" for number in range(2, _MAX_BACKUPS))]
+    backup = next(
+        path for suffix in suffixes if not os.path.lexists(path := file.with_name(file.name + suffix))
+    )
+    replace_file(backup, client_file.data or b"", mode=client_file.target.stat().st_mode & 0o777)
+    return backup
+
+
+def _prepare_change(change: FileChange, client_file: ClientFile) -> FileChange:
+    """Create missing directories and the backup; return the change with both."""
+    directory = client_file.target.parent
+    missing = [str(each) for each in (directory, *directory.parents) if not each.exists()]
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"the directory cannot be created: {error.strerror}", file=str(directory)) from None
+    backup = "" if client_file.data is None else str(_write_backup(client_file))
+    return dataclasses.replace(change, backup=backup, made=tuple(reversed(missing)))
+
+
+def _remove_leftovers(change: FileChange) -> None:
+    """Delete the backup and the directories that were created for the change."""
+    if change.backup:
+        Path(change.backup).unlink(missing_ok=True)
+    for directory in reversed(change.made):
+        with contextlib.suppress(OSError):  # not empty, or already deleted
+            Path(directory).rmdir()
+
+
+def _read_backup(change: FileChange) -> bytes | None:
+    """Return the previous content from the backup. Raises ConfigError."""
+    if not change.before:
+        return None
+    try:
+        data = Path(change.backup).read_bytes()
+    except OSError:
+        data = b""
+    if _hash(data) != change.before:
+        raise ConfigError(
+            "the backup is missing or was changed, so the file cannot be restored",
+            file=change.backup,
+            hint="use --keep-changes to remove the gateway from the current file",
+        )
+    return data
+
+
+def _file_before(change: FileChange) -> ClientFile:
+    """Return the file as it was before the change."""
+    file = Path(change.file)
+    return ClientFile(change.client, file, file, _read_backup(change))
+
+
+def _rebuild_written_text(change: FileChange) -> str:
+    """Return the text that the change wrote, rebuilt from the backup; empty if that fails."""
+    try:
+        before = _file_before(change)
+        content = build_content(before, change.name, change.entry, dict.fromkeys(change.moved))
+    except ConfigError:
+        return ""
+    return (content if _hash(content) == change.after else before.data or b"").decode("utf-8-sig")
+
+
+def _hash(data: bytes | None) -> str:
+    return "" if data is None else hashlib.sha256(data).hexdigest()

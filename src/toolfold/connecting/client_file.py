@@ -1,0 +1,206 @@
+"""Reads a client's configuration file and builds its content with the gateway added or removed.
+
+The new content is parsed again and must differ by the wanted change only; otherwise the change is refused.
+Writes nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolfold.config.document import MAX_CONFIG_BYTES, read_text
+from toolfold.connecting import json_edit, toml_edit, yaml_edit
+from toolfold.connecting.gateway_entries import servers_key
+from toolfold.errors import ConfigError
+from toolfold.model import Json
+from toolfold.sources.mcp.importing import CLIENTS, ClientConfigFile, read_client_file
+from toolfold.sources.mcp.importing.documents import MAX_BYTES_WITH_HISTORY, parse_document
+from toolfold.sources.mcp.importing.types import ClientName, ImportResult
+
+_UTF8_BOM = b"\xef\xbb\xbf"
+_SUFFIXES: Mapping[ClientName, tuple[str, ...]] = {"codex": (".toml",), "goose": (".yaml", ".yml")}
+_WRITABLE = 0o222
+
+
+@dataclass(frozen=True, slots=True)
+class ClientFile:
+    """Configuration file of a client."""
+
+    client: ClientName
+    file: Path
+    """Path that the client uses."""
+    target: Path
+    """Real file; differs from `file` if that is a symbolic link."""
+    data: bytes | None
+    """None if the file does not exist."""
+
+    @property
+    def text(self) -> str:
+        return (self.data or b"").decode("utf-8-sig")
+
+    @property
+    def servers(self) -> Json:
+        """Servers by name, in the client's format. Raises ConfigError."""
+        return _get_servers(self.client, parse_document(self.text, self.file), self.file)
+
+    def import_servers(self, home: Path) -> ImportResult:
+        """Return the user's servers of this file in Toolfold's settings format."""
+        source = ClientConfigFile(self.client, "user", self.file)
+        return read_client_file(source, home=home, project=self.file)  # a file matches no project
+
+
+def open_client_file(client: ClientName, file: Path) -> ClientFile:
+    """Return the file if it can be changed. Raises ConfigError if it cannot be parsed or replaced."""
+    client_file = load_client_file(client, file)
+    _ = client_file.servers
+    return client_file
+
+
+def reopen_client_file(before: ClientFile) -> ClientFile:
+    """Read the file again. Raises ConfigError if its servers have changed since `before`."""
+    now = open_client_file(before.client, before.file)
+    if now.servers != before.servers:
+        raise ConfigError(
+            "its servers were changed meanwhile; nothing was written", file=str(now.file), hint="try again"
+        )
+    return now
+
+
+def load_client_file(client: ClientName, file: Path) -> ClientFile:
+    """Return the file without parsing it. Raises ConfigError if it cannot be read or replaced."""
+    suffixes = _SUFFIXES.get(client, (".json", ".jsonc"))
+    if file.suffix not in suffixes:
+        title = CLIENTS[client].title
+        raise ConfigError(
+            f"{title} stores its servers in {suffixes[0]} files; this file has another suffix", file=str(file)
+        )
+    target = _resolve_link(file)
+    try:
+        mode = target.stat().st_mode
+    except FileNotFoundError:
+        return ClientFile(client, file, target, None)
+    except OSError as error:
+        raise ConfigError(f"the file cannot be read: {error.strerror}", file=str(file)) from None
+    limit = MAX_BYTES_WITH_HISTORY if CLIENTS[client].has_history else MAX_CONFIG_BYTES
+    text = read_text(target, limit=limit)
+    data = target.read_bytes()
+    if data.removeprefix(_UTF8_BOM) != text.encode():
+        raise ConfigError("another program is writing the file", file=str(file), hint="try again")
+    if not mode & _WRITABLE:
+        raise ConfigError(
+            "the file is read-only",
+            file=str(target),
+            hint="Another tool may manage it. Change it there, or make the file writable.",
+        )
+    return ClientFile(client, file, target, data)
+
+
+def build_content(
+    client_file: ClientFile, name: str, entry: Json | None, others: Mapping[str, Json | None]
+) -> bytes:
+    """Return the content with the entry set, or removed if it is None; `others` likewise.
+
+    Raises ConfigError if that would change anything else.
+    """
+    document = parse_document(client_file.text, client_file.file)
+    changes = {name: entry, **others}
+    text = client_file.text
+    for server, new_entry in changes.items():
+        if (
+            new_entry is not None
+            and _get_servers(client_file.client, document, client_file.file).get(server) != new_entry
+        ):
+            document = _add_entry(document, servers_key(client_file.client), server, new_entry)
+            text = _add_to_text(client_file.client, text, server, document)
+    removed = {server for server, new_entry in changes.items() if new_entry is None}
+    removed &= set(_get_servers(client_file.client, document, client_file.file))
+    if removed:
+        document = _remove_entries(document, servers_key(client_file.client), removed)
+        text = _remove_from_text(client_file.client, text, removed, document)
+    _require_exact_change(client_file, text, document)
+    bom = _UTF8_BOM if (client_file.data or b"").startswith(_UTF8_BOM) else b""
+    try:
+        return bom + text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            "a name or path contains characters that are not valid text", file=str(client_file.file)
+        ) from None
+
+
+def _resolve_link(file: Path) -> Path:
+    try:
+        if not file.is_symlink():
+            return file
+        return file.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise ConfigError(
+            "the symbolic link is broken", file=str(file), hint="repair or delete it, then connect again"
+        ) from None
+
+
+def _get_servers(client: ClientName, document: Json, file: Path) -> Json:
+    section = servers_key(client)
+    servers = document.get(section)
+    if servers is not None and not isinstance(servers, dict):
+        raise ConfigError(f"{section} is not a mapping of servers", file=str(file), hint="correct it by hand")
+    return servers or {}
+
+
+def _add_entry(document: Json, section: str, name: str, entry: Json) -> Json:
+    return {**document, section: {**(document.get(section) or {}), name: copy.deepcopy(entry)}}
+
+
+def _remove_entries(document: Json, section: str, names: Collection[str]) -> Json:
+    remaining = {name: entry for name, entry in document[section].items() if name not in names}
+    return {**document, section: remaining}
+
+
+def _add_to_text(client: ClientName, text: str, name: str, document: Json) -> str:
+    section = servers_key(client)
+    entry = document[section][name]
+    if client == "codex":
+        return toml_edit.set_table(text, section, name, entry)
+    if client == "goose":
+        return yaml_edit.set_entry(text, section, name, document)
+    return json_edit.set_value(text, (section, name), entry)
+
+
+def _remove_from_text(client: ClientName, text: str, names: Collection[str], document: Json) -> str:
+    section = servers_key(client)
+    if client == "codex":
+        return toml_edit.remove_tables(text, section, names)
+    if client == "goose":
+        return yaml_edit.remove_entries(text, section, names, document)
+    return json_edit.remove_members(text, (section,), names)
+
+
+def _require_exact_change(client_file: ClientFile, text: str, expected: Json) -> None:
+    section = servers_key(client_file.client)
+    try:
+        is_exact = _is_equal(
+            _drop_empty_section(parse_document(text, client_file.file), section),
+            _drop_empty_section(expected, section),
+        )
+    except ConfigError:
+        is_exact = False
+    if not is_exact:
+        raise ConfigError(
+            f"{section} cannot be changed without changing something else in the file",
+            file=str(client_file.file),
+            hint="change it by hand: docs/connect.md says what to write",
+        )
+
+
+def _drop_empty_section(document: Json, section: str) -> Json:
+    """Return the document without the section if that is empty."""
+    if document.get(section):
+        return document
+    return {name: each for name, each in document.items() if name != section}
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    return bool(one == other) or repr(one) == repr(other)  # NaN does not equal itself

@@ -1,0 +1,135 @@
+"""Builds the gateway's entry in each client's format. Reads and writes no file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from toolfold.errors import ConfigError
+from toolfold.model import Json
+from toolfold.sources.mcp.importing import CLIENTS
+from toolfold.sources.mcp.importing.gateways import GATEWAY_PATH
+from toolfold.sources.mcp.importing.types import ClientName
+
+# The first start may have to download the package.
+_STARTUP_TIMEOUT_S = 60
+_CALL_TIMEOUT_S = 300
+_DESCRIPTION = "All MCP servers behind Toolfold."
+# Codex starts a turn without servers that are not ready, unless they are required.
+_REQUIRED: Json = {"startup_timeout_sec": _STARTUP_TIMEOUT_S, "required": True}
+# Claude Code defers tools behind its own search, which would hide the gateway's search tools.
+_ALWAYS_LOAD: Json = {"alwaysLoad": True}
+_EXTRA_KEYS: Mapping[ClientName, Json] = {
+    "claude-code": {"type": "stdio", **_ALWAYS_LOAD},
+    "vscode": {"type": "stdio"},
+    "codex": _REQUIRED,
+}
+_HTTP_KEYS: Mapping[ClientName, Json] = {
+    "claude-code": {"type": "http", **_ALWAYS_LOAD},
+    "vscode": {"type": "http"},
+    "opencode": {"type": "remote", "enabled": True},
+}
+_URL_KEYS: Mapping[ClientName, str] = {"windsurf": "serverUrl", "gemini": "httpUrl", "goose": "uri"}
+_VARIABLE_KEYS: Mapping[ClientName, str] = {"goose": "envs", "opencode": "environment"}
+_REFERENCES: Mapping[ClientName, str] = {
+    "claude-code": "${{{}}}",
+    "goose": "${{{}}}",
+    "gemini": "${{{}}}",
+    "opencode": "{{env:{}}}",
+}
+_SECTIONS: Mapping[ClientName, str] = {
+    "vscode": "servers",
+    "codex": "mcp_servers",
+    "opencode": "mcp",
+    "goose": "extensions",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayAccess:
+    """How a client reaches the gateway: a command that starts it, or the URL of a running one."""
+
+    command: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
+    passed_variables: tuple[str, ...] = ()
+    """Names of user variables that servers behind the gateway need."""
+    url: str = ""
+    token_variable: str = ""
+    """Name of the variable with the token; the token itself is never stored."""
+
+
+def servers_key(client: ClientName) -> str:
+    """Return the key of the map that holds a client's servers."""
+    return _SECTIONS.get(client, "mcpServers")
+
+
+def build_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
+    """Return the gateway's entry in the client's format. Raises ConfigError if it has no such form."""
+    if not access.url:
+        return _build_command_entry(client, name, access)
+    if client == "claude-desktop":
+        raise ConfigError(
+            f"{CLIENTS[client].title} does not support URLs in its file, only commands that it starts",
+            hint="Omit --http: the client then starts the gateway itself.",
+        )
+    return _build_url_entry(client, name, access)
+
+
+def find_url(entry: Mapping[str, Any]) -> str:
+    """Return the URL of an entry under any client's key for it; empty if it has none."""
+    values = (entry.get(key) for key in ("url", "httpUrl", "serverUrl", "uri"))
+    return next((value for value in values if isinstance(value, str) and value), "")
+
+
+def add_gateway_path(url: str) -> str:
+    """Return the URL with the gateway's path if it has none."""
+    parts = urlsplit(url)
+    return url if parts.path.strip("/") else urlunsplit(parts._replace(path=GATEWAY_PATH))
+
+
+def _build_command_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
+    """Build the entry of a client that starts the gateway itself."""
+    program, *arguments = access.command
+    variables = dict(access.variables)
+    if client == "gemini":  # it withholds secret-looking variables unless they are listed
+        variables |= {name: f"${name}" for name in access.passed_variables}
+    if client == "opencode":
+        entry: Json = {"type": "local", "command": [*access.command], "enabled": True}
+    elif client == "goose":
+        entry = {"enabled": True, "type": "stdio", "name": name, "description": _DESCRIPTION}
+        entry |= {"cmd": program, "args": arguments, "timeout": _CALL_TIMEOUT_S}
+    else:
+        entry = {"command": program, "args": arguments}
+    entry = {**_EXTRA_KEYS.get(client, {}), **entry}
+    if client == "codex" and access.passed_variables:  # it passes only listed variables
+        entry["env_vars"] = list(access.passed_variables)
+    if variables:
+        entry[_VARIABLE_KEYS.get(client, "env")] = variables
+    return entry
+
+
+def _build_url_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
+    """Build the entry of a client that connects to a running gateway."""
+    variable = access.token_variable
+    if client == "codex":
+        return {"url": access.url, **({"bearer_token_env_var": variable} if variable else {}), **_REQUIRED}
+    headers = {"Authorization": f"Bearer {_format_reference(client, variable)}"} if variable else {}
+    entry: Json = {_URL_KEYS.get(client, "url"): access.url}
+    if client in _HTTP_KEYS:
+        entry = {**_HTTP_KEYS[client], **entry}
+    elif client == "goose":
+        entry = {
+            "enabled": True,
+            "type": "streamable_http",
+            "name": name,
+            "description": _DESCRIPTION,
+            **entry,
+        }
+        entry |= {"timeout": _CALL_TIMEOUT_S, **({"env_keys": [variable]} if variable else {})}
+    return {**entry, **({"headers": headers} if headers else {})}
+
+
+def _format_reference(client: ClientName, variable: str) -> str:
+    return _REFERENCES.get(client, "${{env:{}}}").format(variable)

@@ -1,0 +1,57 @@
+"""Finds the environment variables that configured servers need. Reads none of their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+
+from toolfold.config.servers import McpServerSettings
+from toolfold.errors import ConfigError
+from toolfold.sources.mcp.setting_references import build_environment, resolve_references, resolve_settings
+
+
+def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, ...]:
+    """Return the sorted names of all variables that the servers refer to or are passed."""
+    environment = _RecordingEnvironment()
+    for server in servers:
+        for resolve in (_resolve_process, _resolve_connection, _resolve_oauth):
+            with suppress(ConfigError):  # an invalid reference is reported when the server starts
+                resolve(server, environment)
+    return tuple(sorted(environment.names))
+
+
+class _RecordingEnvironment(Mapping[str, str]):
+    """Environment in which every variable is set; records the names that are read."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        self.names.add(name)
+        return ""
+
+    def __contains__(self, name: object) -> bool:
+        self.names.add(str(name))
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(())
+
+    def __len__(self) -> int:
+        return 0
+
+
+def _resolve_process(server: McpServerSettings, environment: _RecordingEnvironment) -> None:
+    build_environment(server, environment, keyring=_no_password)
+
+
+def _resolve_connection(server: McpServerSettings, environment: _RecordingEnvironment) -> None:
+    resolve_settings(server, environment, keyring=_no_password)
+
+
+def _resolve_oauth(server: McpServerSettings, environment: _RecordingEnvironment) -> None:
+    resolve_references(server.oauth.client_secret, environment, keyring=_no_password)
+
+
+def _no_password(_service: str, _name: str) -> str:
+    return ""

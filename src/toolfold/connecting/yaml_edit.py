@@ -1,0 +1,31 @@
+"""Edits YAML text with the same functions that edit Toolfold's own settings: sets or removes entries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from toolfold.config import patch
+
+
+def set_entry(text: str, section: str, name: str, document: Mapping[str, Any]) -> str:
+    """Return the text with the entry set; `document` has the values after the change."""
+    return _preserve_newlines(text, lambda plain: patch.set_yaml_value(plain, (section, name), document))
+
+
+def remove_entries(text: str, section: str, names: Collection[str], document: Mapping[str, Any]) -> str:
+    """Return the text without these entries; `document` has the values after the change."""
+
+    def remove_all(plain: str) -> str:
+        for name in names:
+            plain = patch.remove_yaml_value(plain, (section, name), document)
+        return plain
+
+    return _preserve_newlines(text, remove_all)
+
+
+def _preserve_newlines(text: str, change: Any) -> str:
+    """Apply a change and preserve CRLF line endings."""
+    uses_crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
+    changed: str = change(text.replace("\r\n", "\n") if uses_crlf else text)
+    return changed.replace("\n", "\r\n") if uses_crlf else changed
