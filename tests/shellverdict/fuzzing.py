@@ -24,9 +24,7 @@ from tests.shellverdict.fuzzing_wrappers import WRAPPERS
 
 __all__ = ["PlainCommand", "Spelling", "parse_plain_command", "respell_command", "wrap_script"]
 
-COMPOUND_CHARACTERS = frozenset(
-    ";&|<>()`\n\\!#=\"'"
-)  # make a command more than a list of words
+COMPOUND_CHARACTERS = frozenset(";&|<>()`\n\\!#=\"'")  # make a command more than a list of words
 EXPANSION_CHARACTERS = frozenset("$~*?[]{}")
 # Builtins cannot be replaced by recorders, and `kill -9 -1` would really run.
 BUILTIN_NAMES = """

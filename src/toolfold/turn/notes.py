@@ -74,7 +74,9 @@ class _NoteRemover:
             return {**message, "content": content[:-1]}
         if self.empty_content is None:
             return {**message, "content": content[: -self.length]}
-        return {key: value for key, value in message.items() if key != "content" or self.empty_content} | self.empty_content
+        return {
+            key: value for key, value in message.items() if key != "content" or self.empty_content
+        } | self.empty_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,9 @@ class History:
     def newest_user_entry(self) -> int | None:
         """The place of the user's newest message among what was said."""
         last = len(self.entries) - 1
-        return next((at for at in range(last, -1, -1) if is_user_message(self.entries[at].plain_message)), None)
+        return next(
+            (at for at in range(last, -1, -1) if is_user_message(self.entries[at].plain_message)), None
+        )
 
     @property
     def newest_note(self) -> Note | None:
@@ -166,7 +170,9 @@ class Notes:
         """The messages to be sent: `newest` stands beside the newest one, if that was never sent."""
         said = history.entries
         notes = {
-            at: history.notes.get(at, Note()) for at in range(len(said)) if is_user_message(said[at].plain_message)
+            at: history.notes.get(at, Note())
+            for at in range(len(said))
+            if is_user_message(said[at].plain_message)
         }
         if history.newest_user_entry is not None and history.newest_user_entry not in history.notes:
             notes[history.newest_user_entry] = newest

@@ -75,7 +75,9 @@ class RequestBuilder:
             turn,
             history,
             fixed=self._fixed_tools(grant, turn, "tail" if is_native else placement),
-            chosen=select_showable(grant, turn, history.newest_note.chosen if history.newest_note else selected),
+            chosen=select_showable(
+                grant, turn, history.newest_note.chosen if history.newest_note else selected
+            ),
             placement=placement,
             dialect=dialect,
             native=is_native,
