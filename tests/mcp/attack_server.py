@@ -133,7 +133,7 @@ class Server:
         return text("changed")
 
     def do_churn(self, id_: Any, params: Any, rest: str) -> Any:
-        """Tell of changes for a while, without any; what is asked meanwhile is answered."""
+        """Announce list changes for a while, without any change, and keep answering requests."""
 
         def tell() -> None:
             for _ in range(int(rest)):

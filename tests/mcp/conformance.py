@@ -78,7 +78,7 @@ SCORED: Mapping[str, tuple[str, ...]] = {
         "auth/metadata-issuer-mismatch",
     ),
 }
-"""What each revision of the protocol requires of a client."""
+"""Scenarios that each protocol revision requires of a client."""
 _CREDENTIALS = "a program's own secret in place of a person's login; not offered"
 _BOUND = "tokens bound to a key; neither Toolfold nor the official SDK has it"
 UNSCORED: Mapping[str, str] = {
@@ -90,7 +90,7 @@ UNSCORED: Mapping[str, str] = {
     "auth/dpop": _BOUND,
     "auth/dpop-nonce": _BOUND,
 }
-"""What the runner has beside that, and what it is."""
+"""Further scenarios of the runner, and why they are not scored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Outcome:
     checks: Counter[str]
     problems: tuple[str, ...]
     ended: int
-    """With what the runner ended: also not 0 where the client gave up that should not have."""
+    """Exit code of the runner; not 0 if the client failed unexpectedly."""
     said: str
 
     @property
@@ -122,14 +122,14 @@ def start_client() -> Iterator[str]:
         with subprocess.Popen(words, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as client:
             assert client.stdout is not None
             assert client.stdout.readline() == "ready\n"
-            # Without `exec` only a shell would end when the time is over.
+            # Without `exec` a timeout would kill only the shell.
             yield f"exec {shlex.join([sys.executable, '-I', '-S', str(LAUNCHER), place])}"
 
 
 def run(runner: Sequence[str], client: str, revision: str, scenario: str, folder: Path) -> Outcome:
     """Run one scenario against the client. All output is written below the directory."""
     words = ["--command", client, "--scenario", scenario, "--spec-version", revision, "-o", str(folder)]
-    # Extensions are of no revision: without `--force` they would be passed over.
+    # Extensions belong to no revision: without `--force` they would be skipped.
     limits = ["--timeout", str(int(PATIENCE * 1_000)), "--force"]
     done = subprocess.run(
         [*runner, "client", *words, *limits],

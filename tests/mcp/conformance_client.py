@@ -50,9 +50,9 @@ LOADED = (
     "toolfold.tools.agent",
     "toolfold.tools.file",
 )
-"""What a scenario would load in the end."""
+"""Modules that a scenario needs."""
 MAX_LOGINS = 3
-"""As often a person would follow the advice to log in, and no more."""
+"""Number of times that the simulated user logs in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def serve_scenarios(place: str) -> int:
     """Run the scenarios that arrive at the socket until standard input ends."""
     for name in LOADED:
         import_module(name)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the copies
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reap forked processes automatically
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(place)
         door.listen(64)

@@ -256,7 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.fault = ""
         self.reply(404)
 
-    # The older transport: requests go one way, answers come over a stream.
+    # The older transport: responses arrive over a separate event stream.
 
     def open_stream(self) -> None:
         if always := getattr(self, f"always_{self.name}", None):

@@ -84,7 +84,7 @@ class FaultResult:
 UNKNOWN = "may or may not have taken effect"
 
 FAULTS = (
-    # Before it is up.
+    # At startup.
     Fault(
         "missing", "the program is not installed", "not-started", "not-started", expected_text="Install it"
     ),
@@ -181,7 +181,7 @@ FAULTS = (
     Fault("flood-of-requests", "2,000 requests to the client", "after the flood"),
     Fault("flood-of-words", "200,000 lines on stderr", "after the flood"),
     Fault("asks-back", "an elicitation request that no one can answer", "*"),
-    # By an address.
+    # Over Streamable HTTP.
     Fault("refused", "connection refused", "not-started", "not-started", "http", "could not be reached"),
     Fault("not-found", "HTTP 404 for every request", "not-started", "not-started", "http", "url"),
     Fault("broken", "HTTP 500 for every request", "not-started", "not-started", "http", "HTTP 500"),
@@ -280,7 +280,7 @@ FAULTS = (
     ),
     Fault("flood", "50,000 notifications", "after the flood", transport="http"),
     Fault("session-forgotten", "the session has expired", "now", transport="http"),
-    # By the older transport.
+    # Over SSE.
     Fault("refused", "connection refused", "not-started", "not-started", "sse", "could not be reached"),
     Fault("broken", "HTTP 500 for every request", "not-started", "not-started", "sse", "500"),
     Fault("login", "HTTP 401 for every request", "needs-login", "needs-login", "sse", "toolfold mcp login"),
@@ -325,9 +325,9 @@ async def run_fault(fault: Fault, folder: Path, settings: McpServerSettings | No
     async with open_supervisor(settings, folder, name=fault.name) as server:
         if fault.occurs_during_call:
             await call_echo(server, "before")
-        began = time.monotonic()
+        started = time.monotonic()
         answer, said = await call_echo(server, "now")
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started
         then, then_said = await call_echo(server, "again")
         return FaultResult(answer, said, seconds, then, then_said)
 
@@ -354,11 +354,11 @@ async def open_supervisor(
     secrets: Sequence[str] = (),
 ) -> AsyncIterator[ServerSupervisor]:
     """Open a supervisor for a server and close it at the end of the block."""
-    known = dict(environment if environment is not None else os.environ)
+    variables = dict(environment if environment is not None else os.environ)
 
-    async def wiring(server: ServerSupervisor) -> ConnectionDeps:
+    async def build_deps(server: ServerSupervisor) -> ConnectionDeps:
         return ConnectionDeps(
-            environment=known,
+            environment=variables,
             settings=server.settings,
             log=ServerLog(folder / f"{name}.log", Redaction(secrets)),
             on_change=server.schedule_relist,
@@ -366,7 +366,7 @@ async def open_supervisor(
             legacy=server.is_legacy,
         )
 
-    server = ServerSupervisor(name, settings, build_deps=wiring, publish=publish)
+    server = ServerSupervisor(name, settings, build_deps=build_deps, publish=publish)
     try:
         yield server
     finally:

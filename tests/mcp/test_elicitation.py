@@ -34,39 +34,41 @@ NAME = {"type": "object", "properties": {"name": {"type": "string"}}, "required"
 SECRET = "correct horse battery staple"
 
 
-class Asking:
+class ScriptedUser:
     """Callback that gives the next of its answers to each request and records the requests."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers, self.asked = list(answers), list[ElicitationRequest]()
 
-    def __call__(self, question: ElicitationRequest) -> Any:
-        self.asked.append(question)
+    def __call__(self, request: ElicitationRequest) -> Any:
+        self.asked.append(request)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
 
-async def told(
-    people: InteractionCallbacks, tool: str, settings: Mapping[str, Any] | None = None, **args: Any
+async def call_asking_tool(
+    callbacks: InteractionCallbacks, tool: str, settings: Mapping[str, Any] | None = None, **args: Any
 ) -> Any:
     """Call a tool that sends a request to the client, over a real connection; return the response it got."""
-    return (await all_told(people, [(tool, args)], settings))[0]
+    return (await call_asking_tools(callbacks, [(tool, args)], settings))[0]
 
 
-async def all_told(
-    people: InteractionCallbacks,
+async def call_asking_tools(
+    callbacks: InteractionCallbacks,
     calls: list[tuple[str, dict[str, Any]]],
     settings: Mapping[str, Any] | None = None,
     after_each: Callable[[], None] = lambda: None,
 ) -> list[Any]:
-    voice = people.create_prompt_handler("notes", parse_server_settings({"command": "x", **(settings or {})}))
+    handler = callbacks.create_prompt_handler(
+        "notes", parse_server_settings({"command": "x", **(settings or {})})
+    )
     client = Client(
-        asking_server(),
+        create_asking_server(),
         mode="legacy",
-        elicitation_callback=voice.elicitation_callback,
-        sampling_callback=voice.sampling_callback,
+        elicitation_callback=handler.elicitation_callback,
+        sampling_callback=handler.sampling_callback,
     )
 
     async def call(tool: str, args: dict[str, Any]) -> Any:
@@ -76,15 +78,15 @@ async def all_told(
 
     async with client:
         results = await asyncio.gather(*(call(tool, args) for tool, args in calls))
-        assert not voice.is_waiting
+        assert not handler.is_waiting
     return [result.structured_content for result in results]
 
 
-def asking_server() -> MCPServer:
+def create_asking_server() -> MCPServer:
     """Server whose tools send requests to the client and return the response."""
     server = MCPServer("asking")
 
-    async def outcome(asking: Any) -> dict[str, Any]:
+    async def response_json(asking: Any) -> dict[str, Any]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -95,11 +97,11 @@ def asking_server() -> MCPServer:
 
     @server.tool()
     async def ask(schema: dict[str, Any], context: Context, message: str = "Who are you?") -> dict[str, Any]:
-        return await outcome(context.session.elicit_form(message, schema))
+        return await response_json(context.session.elicit_form(message, schema))
 
     @server.tool()
     async def go(url: str, context: Context) -> dict[str, Any]:
-        return await outcome(context.session.elicit_url("Please log in", url, "1"))
+        return await response_json(context.session.elicit_url("Please log in", url, "1"))
 
     @server.tool()
     async def think(text: str, context: Context, tokens: int = 10, tools: bool = False) -> dict[str, Any]:
@@ -111,7 +113,7 @@ def asking_server() -> MCPServer:
             tools=[mcp_types.Tool(name="t", input_schema={"type": "object"})] if tools else None,
         )
         request = mcp_types.CreateMessageRequest(params=params)
-        return await outcome(context.session.send_request(request, mcp_types.CreateMessageResult))
+        return await response_json(context.session.send_request(request, mcp_types.CreateMessageResult))
 
     @server.tool()
     async def may(context: Context) -> dict[str, Any]:
@@ -122,12 +124,12 @@ def asking_server() -> MCPServer:
 
 
 async def test_form_shows_the_server_name_and_the_reply_is_returned() -> None:
-    person = Asking(ElicitationReply("accept", {"name": "Ada", "note": "not asked for"}))
-    answer = await told(InteractionCallbacks(elicit=person), "ask", schema=NAME)
+    elicit = ScriptedUser(ElicitationReply("accept", {"name": "Ada", "note": "not asked for"}))
+    answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME)
     assert answer == {"action": "accept", "content": {"name": "Ada"}}
-    (question,) = person.asked
-    assert (question.server, question.mode, question.message) == ("notes", "form", "Who are you?")
-    assert [(f.name, f.kind, f.required) for f in question.fields] == [("name", "text", True)]
+    (request,) = elicit.asked
+    assert (request.server, request.mode, request.message) == ("notes", "form", "Who are you?")
+    assert [(f.name, f.kind, f.required) for f in request.fields] == [("name", "text", True)]
 
 
 @pytest.mark.parametrize(
@@ -146,35 +148,41 @@ async def test_unclear_reply_counts_as_refusal(
     said: Any, heard: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")
-    assert await told(InteractionCallbacks(elicit=Asking(said)), "ask", schema=NAME) == {"action": heard}
+    assert await call_asking_tool(InteractionCallbacks(elicit=ScriptedUser(said)), "ask", schema=NAME) == {
+        "action": heard
+    }
     assert SECRET not in caplog.text
 
 
 async def test_elicit_callback_may_be_async_and_return_plain_values() -> None:
-    async def person(question: ElicitationRequest) -> dict[str, str]:
-        return {"name": question.server}
+    async def elicit(request: ElicitationRequest) -> dict[str, str]:
+        return {"name": request.server}
 
-    answer = await told(InteractionCallbacks(elicit=person), "ask", schema=NAME)
+    answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME)
     assert answer == {"action": "accept", "content": {"name": "notes"}}
 
 
 async def test_invalid_reply_is_asked_again_up_to_the_limit() -> None:
-    person = Asking({"name": 5}, {}, {"name": "Ada"})
-    assert (await told(InteractionCallbacks(elicit=person), "ask", schema=NAME))["content"] == {"name": "Ada"}
-    assert [bool(question.problem) for question in person.asked] == [False, True, True]
-    assert "required" in person.asked[2].problem
-    stubborn = Asking({"name": 5}, {"name": 5}, {"name": 5}, {"name": "late"})
-    assert await told(InteractionCallbacks(elicit=stubborn), "ask", schema=NAME) == {"action": "cancel"}
+    elicit = ScriptedUser({"name": 5}, {}, {"name": "Ada"})
+    assert (await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME))["content"] == {
+        "name": "Ada"
+    }
+    assert [bool(request.problem) for request in elicit.asked] == [False, True, True]
+    assert "required" in elicit.asked[2].problem
+    stubborn = ScriptedUser({"name": 5}, {"name": 5}, {"name": 5}, {"name": "late"})
+    assert await call_asking_tool(InteractionCallbacks(elicit=stubborn), "ask", schema=NAME) == {
+        "action": "cancel"
+    }
 
 
 async def test_repeated_request_is_not_withdrawn() -> None:
     withdrawn = []
 
-    def person(question: ElicitationRequest) -> dict[str, Any]:
-        withdrawn.append(question.withdrawn.is_set())
-        return {"name": "Ada"} if question.problem else {}
+    def elicit(request: ElicitationRequest) -> dict[str, Any]:
+        withdrawn.append(request.withdrawn.is_set())
+        return {"name": "Ada"} if request.problem else {}
 
-    await told(InteractionCallbacks(elicit=person), "ask", schema=NAME)
+    await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME)
     assert withdrawn == [False, False]
 
 
@@ -182,48 +190,54 @@ async def test_timeout_cancels_and_withdraws_the_request() -> None:
     asked: list[ElicitationRequest] = []
     over = threading.Event()
 
-    def person(question: ElicitationRequest) -> Any:
-        asked.append(question)
+    def elicit(request: ElicitationRequest) -> Any:
+        asked.append(request)
         over.wait(60)
         return {"name": "late"}
 
-    answer = await told(InteractionCallbacks(elicit=person, timeout_seconds=1.0), "ask", schema=NAME)
+    answer = await call_asking_tool(
+        InteractionCallbacks(elicit=elicit, timeout_seconds=1.0), "ask", schema=NAME
+    )
     assert answer == {"action": "cancel"}
     assert asked[0].withdrawn.is_set()
     over.set()
 
 
 async def test_decline_policy_does_not_ask_the_user() -> None:
-    person = Asking()
-    answer = await told(InteractionCallbacks(elicit=person), "ask", {"elicitation": "decline"}, schema=NAME)
+    elicit = ScriptedUser()
+    answer = await call_asking_tool(
+        InteractionCallbacks(elicit=elicit), "ask", {"elicitation": "decline"}, schema=NAME
+    )
     assert answer == {"action": "decline"}
-    assert person.asked == []
+    assert elicit.asked == []
 
 
 async def test_unavailable_capabilities_are_not_declared_to_the_server() -> None:
-    def sampler(wish: SamplingRequest) -> str:
+    def sampler(request: SamplingRequest) -> str:
         return "x"
 
-    person = Asking()
-    assert set(await told(InteractionCallbacks(), "may")) == set()
-    assert set(await told(InteractionCallbacks(elicit=person), "may")) == {"elicitation"}
+    elicit = ScriptedUser()
+    assert set(await call_asking_tool(InteractionCallbacks(), "may")) == set()
+    assert set(await call_asking_tool(InteractionCallbacks(elicit=elicit), "may")) == {"elicitation"}
     assert (
-        set(await told(InteractionCallbacks(sampler=sampler), "may")) == set()
-    )  # asking first needs somebody to ask
-    assert set(await told(InteractionCallbacks(sampler=sampler), "may", {"sampling": "allow"})) == {
-        "sampling"
-    }
-    assert set(await told(InteractionCallbacks(elicit=person, sampler=sampler), "may")) == {
+        set(await call_asking_tool(InteractionCallbacks(sampler=sampler), "may")) == set()
+    )  # the policy `ask` needs an elicit callback
+    assert set(
+        await call_asking_tool(InteractionCallbacks(sampler=sampler), "may", {"sampling": "allow"})
+    ) == {"sampling"}
+    assert set(await call_asking_tool(InteractionCallbacks(elicit=elicit, sampler=sampler), "may")) == {
         "elicitation",
         "sampling",
     }
-    denied = await told(InteractionCallbacks(elicit=person, sampler=sampler), "may", {"sampling": "deny"})
+    denied = await call_asking_tool(
+        InteractionCallbacks(elicit=elicit, sampler=sampler), "may", {"sampling": "deny"}
+    )
     assert set(denied) == {"elicitation"}
 
 
 async def test_undeclared_request_gets_an_error() -> None:
-    assert "error" in await told(InteractionCallbacks(), "ask", schema=NAME)
-    assert "error" in await told(InteractionCallbacks(), "think", text="hello")
+    assert "error" in await call_asking_tool(InteractionCallbacks(), "ask", schema=NAME)
+    assert "error" in await call_asking_tool(InteractionCallbacks(), "think", text="hello")
 
 
 @pytest.mark.parametrize(
@@ -240,20 +254,20 @@ async def test_undeclared_request_gets_an_error() -> None:
     ],
 )
 async def test_unsupported_form_is_refused_without_asking(schema: dict[str, Any]) -> None:
-    person = Asking()
-    answer = await told(InteractionCallbacks(elicit=person), "ask", schema=schema)
+    elicit = ScriptedUser()
+    answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=schema)
     assert answer["code"] == -32602
-    assert person.asked == []
+    assert elicit.asked == []
 
 
 async def test_url_request_shows_the_whole_url_and_only_asks_for_consent() -> None:
-    person = Asking(True)
-    assert await told(InteractionCallbacks(elicit=person), "go", url="https://login.example.com/a?b=c") == {
-        "action": "accept"
-    }
-    (question,) = person.asked
-    assert (question.mode, question.url) == ("url", "https://login.example.com/a?b=c")
-    assert (question.host, question.warnings) == ("login.example.com", ())
+    elicit = ScriptedUser(True)
+    assert await call_asking_tool(
+        InteractionCallbacks(elicit=elicit), "go", url="https://login.example.com/a?b=c"
+    ) == {"action": "accept"}
+    (request,) = elicit.asked
+    assert (request.mode, request.url) == ("url", "https://login.example.com/a?b=c")
+    assert (request.host, request.warnings) == ("login.example.com", ())
 
 
 @pytest.mark.parametrize(
@@ -271,9 +285,9 @@ async def test_url_request_shows_the_whole_url_and_only_asks_for_consent() -> No
     ],
 )
 async def test_deceptive_url_is_refused(url: str) -> None:
-    person = Asking()
-    assert (await told(InteractionCallbacks(elicit=person), "go", url=url))["code"] == -32602
-    assert person.asked == []
+    elicit = ScriptedUser()
+    assert (await call_asking_tool(InteractionCallbacks(elicit=elicit), "go", url=url))["code"] == -32602
+    assert elicit.asked == []
 
 
 @pytest.mark.parametrize(
@@ -286,10 +300,10 @@ async def test_deceptive_url_is_refused(url: str) -> None:
     ],
 )
 def test_unusual_url_has_a_warning(url: str, host: str, warning: str) -> None:
-    question = parse_url_request("notes", "Please", url)
-    assert question.host == host
-    assert warning in " ".join(question.warnings)
-    assert bool(warning) == bool(question.warnings)
+    request = parse_url_request("notes", "Please", url)
+    assert request.host == host
+    assert warning in " ".join(request.warnings)
+    assert bool(warning) == bool(request.warnings)
 
 
 def test_form_that_asks_for_a_secret_has_a_warning() -> None:
@@ -299,11 +313,11 @@ def test_form_that_asks_for_a_secret_has_a_warning() -> None:
 
 def test_texts_are_truncated_and_have_no_invisible_characters() -> None:
     asked = {"properties": {"a": {"type": "string", "title": "x" * 9_000, "description": "see\u200bn\u202e"}}}
-    question = parse_form("notes", "hi\u2066dden" + "y" * 9_000, asked)
-    assert question.message.startswith("hidden")
-    assert len(question.message) < 5_000
-    assert len(question.fields[0].title) < 500
-    assert question.fields[0].description == "seen"
+    request = parse_form("notes", "hi\u2066dden" + "y" * 9_000, asked)
+    assert request.message.startswith("hidden")
+    assert len(request.message) < 5_000
+    assert len(request.fields[0].title) < 500
+    assert request.fields[0].description == "seen"
 
 
 ALL_KINDS = {
@@ -333,9 +347,9 @@ def test_every_kind_of_field_is_parsed() -> None:
 
 
 def test_defaults_are_sent_unless_removed() -> None:
-    question = parse_form("notes", "", ALL_KINDS)
-    assert validate_values(question, {}) == {"age": 30, "sure": False, "tags": ["a"]}
-    assert validate_values(question, {"age": None, "sure": True, "tags": ["b", "c"]}) == {
+    request = parse_form("notes", "", ALL_KINDS)
+    assert validate_values(request, {}) == {"age": 30, "sure": False, "tags": ["a"]}
+    assert validate_values(request, {"age": None, "sure": True, "tags": ["b", "c"]}) == {
         "sure": True,
         "tags": ["b", "c"],
     }
@@ -412,10 +426,10 @@ _WORDS = st.sampled_from(
 @given(st.dictionaries(_WORDS, _JSON), st.dictionaries(st.text(max_size=8), _JSON))
 def test_any_form_and_values_are_parsed_or_refused(schema: dict[str, Any], values: dict[str, Any]) -> None:
     try:
-        question = parse_form(
+        request = parse_form(
             "notes", "?", {"type": "object", "properties": {"it": schema, "x": {"type": "string"}}}
         )
-        answer = validate_values(question, values)
+        answer = validate_values(request, values)
     except ValueError:
         return
     assert set(answer) <= {"it", "x"}
@@ -424,31 +438,31 @@ def test_any_form_and_values_are_parsed_or_refused(schema: dict[str, Any], value
 @given(st.text())
 def test_any_url_is_parsed_with_its_host_or_refused(url: str) -> None:
     try:
-        question = parse_url_request("notes", "?", url)
+        request = parse_url_request("notes", "?", url)
     except ValueError:
         return
-    assert question.host.isascii()
-    assert question.url.startswith(("http", "HTTP", "Http"))
+    assert request.host.isascii()
+    assert request.url.startswith(("http", "HTTP", "Http"))
 
 
 async def test_requests_are_asked_one_at_a_time_and_a_flood_is_declined() -> None:
     now, most, told_already = 0, 0, threading.Semaphore(0)
 
-    def person(question: ElicitationRequest) -> dict[str, str]:
+    def elicit(request: ElicitationRequest) -> dict[str, str]:
         nonlocal now, most
         now += 1
         most = max(most, now)
         if not asked:
-            for _ in range(3):  # a flood is declined while the first question is still read
+            for _ in range(3):  # a flood is declined while the first request is still read
                 told_already.acquire(timeout=60)
-        asked.append(question)
+        asked.append(request)
         time.sleep(0.05)
         now -= 1
         return {"name": "Ada"}
 
     asked: list[ElicitationRequest] = []
-    answers = await all_told(
-        InteractionCallbacks(elicit=person),
+    answers = await call_asking_tools(
+        InteractionCallbacks(elicit=elicit),
         [("ask", {"schema": NAME})] * (MAX_QUEUED_REQUESTS + 3),
         after_each=told_already.release,
     )
@@ -460,21 +474,21 @@ async def test_requests_are_asked_one_at_a_time_and_a_flood_is_declined() -> Non
 async def test_sampling_runs_after_the_user_approved_the_prompt() -> None:
     wishes: list[SamplingRequest] = []
 
-    def sampler(wish: SamplingRequest) -> SamplingResult:
-        wishes.append(wish)
+    def sampler(request: SamplingRequest) -> SamplingResult:
+        wishes.append(request)
         return SamplingResult("42", model="small-1")
 
-    person = Asking(True)
-    people = InteractionCallbacks(elicit=person, sampler=sampler)
-    answer = await told(people, "think", text="Six times seven?", tokens=10**9)
+    elicit = ScriptedUser(True)
+    callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler)
+    answer = await call_asking_tool(callbacks, "think", text="Six times seven?", tokens=10**9)
     assert answer == {
         "role": "assistant",
         "content": {"type": "text", "text": "42"},
         "model": "small-1",
         "stopReason": "endTurn",
     }
-    assert (person.asked[0].mode, person.asked[0].server) == ("sampling", "notes")
-    assert person.asked[0].message == "system: Be brief\nuser: Six times seven?"
+    assert (elicit.asked[0].mode, elicit.asked[0].server) == ("sampling", "notes")
+    assert elicit.asked[0].message == "system: Be brief\nuser: Six times seven?"
     assert (wishes[0].max_tokens, wishes[0].system) == (MAX_SAMPLING_TOKENS, "Be brief")
     assert wishes[0].messages[0]["content"][0]["text"] == "Six times seven?"
 
@@ -482,26 +496,29 @@ async def test_sampling_runs_after_the_user_approved_the_prompt() -> None:
 @pytest.mark.parametrize("said", [False, None, ElicitationReply("decline"), RuntimeError()])
 async def test_sampling_is_refused_without_user_approval(said: Any) -> None:
     asked: list[SamplingRequest] = []
-    answer = await told(
-        InteractionCallbacks(elicit=Asking(said), sampler=asked.append), "think", text="hello"
+    answer = await call_asking_tool(
+        InteractionCallbacks(elicit=ScriptedUser(said), sampler=asked.append), "think", text="hello"
     )
     assert answer["code"] == -1
     assert asked == []
 
 
 async def test_allow_policy_samples_without_asking() -> None:
-    answer = await told(
-        InteractionCallbacks(sampler=lambda wish: "fine"), "think", {"sampling": "allow"}, text="How are you?"
+    answer = await call_asking_tool(
+        InteractionCallbacks(sampler=lambda request: "fine"),
+        "think",
+        {"sampling": "allow"},
+        text="How are you?",
     )
     assert answer["content"]["text"] == "fine"
 
 
 async def test_failing_sampler_gives_an_error_without_details() -> None:
-    def failing(wish: SamplingRequest) -> str:
+    def failing(request: SamplingRequest) -> str:
         raise RuntimeError(SECRET)
 
-    for sampler in (failing, lambda wish: None):
-        answer = await told(
+    for sampler in (failing, lambda request: None):
+        answer = await call_asking_tool(
             InteractionCallbacks(sampler=sampler), "think", {"sampling": "allow"}, text="hello"
         )
         assert answer == {"error": "The model gave no response.", "code": -32603}
@@ -509,8 +526,8 @@ async def test_failing_sampler_gives_an_error_without_details() -> None:
 
 async def test_sampling_with_tools_or_too_much_text_is_refused() -> None:
     asked: list[SamplingRequest] = []
-    people = InteractionCallbacks(sampler=asked.append)
-    for wish in ({"text": "x" * 500_000}, {"text": "x", "tools": True}, {"text": "x", "tokens": 0}):
-        answer = await told(people, "think", {"sampling": "allow"}, **wish)
+    callbacks = InteractionCallbacks(sampler=asked.append)
+    for request in ({"text": "x" * 500_000}, {"text": "x", "tools": True}, {"text": "x", "tokens": 0}):
+        answer = await call_asking_tool(callbacks, "think", {"sampling": "allow"}, **request)
         assert answer["code"] == -32602
     assert asked == []

@@ -41,26 +41,26 @@ for line in sys.stdin:
 def test_result_without_result_type_counts_as_complete(opened: Opened, tmp_path: Path) -> None:
     program = tmp_path / "terse.py"
     program.write_text(TERSE)
-    runtime = _with(opened, {"command": sys.executable, "args": [str(program)]})
-    assert _called(runtime, "say")["result"] == "said"
+    runtime = open_with_server(opened, {"command": sys.executable, "args": [str(program)]})
+    assert call_tool(runtime, "say")["result"] == "said"
     assert runtime.mcp.states()[0].protocol == "2026-07-28"
 
 
 @pytest.fixture
-def locked() -> Iterator[type[Locked]]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Locked) as server:
-        Locked.good, Locked.events = {"old", "new"}, queue.Queue()
-        Locked.url = f"http://127.0.0.1:{server.server_port}"
+def token_server() -> Iterator[type[TokenServer]]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), TokenServer) as server:
+        TokenServer.good, TokenServer.events = {"old", "new"}, queue.Queue()
+        TokenServer.url = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield Locked
-        Locked.events.put(None)
+        yield TokenServer
+        TokenServer.events.put(None)
         server.shutdown()
 
 
 async def test_call_that_needs_a_login_fails_without_affecting_others(
-    opened: Opened, locked: type[Locked]
+    opened: Opened, token_server: type[TokenServer]
 ) -> None:
-    runtime = _with(opened, {"url": f"{locked.url}/mcp"})
+    runtime = open_with_server(opened, {"url": f"{token_server.url}/mcp"})
     session = runtime.session(["mcp-it"])
     slow, refused = await asyncio.gather(session.call("mcp_it_slow"), session.call("mcp_it_secret"))
     assert json.loads(slow.text)["result"] == "slow"
@@ -71,23 +71,23 @@ async def test_call_that_needs_a_login_fails_without_affecting_others(
 
 @pytest.mark.parametrize(("way", "path"), [("http", "/mcp"), ("sse", "/sse")])
 def test_login_is_renewed_between_two_calls(
-    opened: Opened, locked: type[Locked], way: str, path: str
+    opened: Opened, token_server: type[TokenServer], way: str, path: str
 ) -> None:
-    url = locked.url + path
-    _log_in(opened, url, f"{locked.url}/token")
-    runtime = _with(opened, {"url": url, "transport": way})
-    assert _called(runtime, "quick")["result"] == "quick"
-    locked.good = {"new"}
-    assert _called(runtime, "quick")["result"] == "quick"
+    url = token_server.url + path
+    store_login(opened, url, f"{token_server.url}/token")
+    runtime = open_with_server(opened, {"url": url, "transport": way})
+    assert call_tool(runtime, "quick")["result"] == "quick"
+    token_server.good = {"new"}
+    assert call_tool(runtime, "quick")["result"] == "quick"
 
 
-def _with(opened: Opened, server: Json) -> Runtime:
+def open_with_server(opened: Opened, server: Json) -> Runtime:
     return opened(
         {"mcp": {"wait_seconds": 30, "servers": {"it": server}}, "approval": {"mode": "off"}},
     )
 
 
-def _log_in(opened: Opened, url: str, token_endpoint: str) -> None:
+def store_login(opened: Opened, url: str, token_endpoint: str) -> None:
     """Store a login, as if the user had logged in before."""
     folder = opened().config.paths.state_dir / "oauth"
     LoginStore(folder).save(
@@ -107,11 +107,11 @@ def _log_in(opened: Opened, url: str, token_endpoint: str) -> None:
     )
 
 
-def _called(runtime: Runtime, tool: str) -> Any:
+def call_tool(runtime: Runtime, tool: str) -> Any:
     return json.loads(runtime.session(["mcp-it"]).call_sync(f"mcp_it_{tool}").text)
 
 
-class Locked(BaseHTTPRequestHandler):
+class TokenServer(BaseHTTPRequestHandler):
     """A server of an older revision, over both HTTP transports, that accepts only some tokens."""
 
     protocol_version = "HTTP/1.1"
@@ -144,11 +144,11 @@ class Locked(BaseHTTPRequestHandler):
         elif "id" not in asked:
             self._reply(202)
         elif self.path == "/messages":
-            self.events.put(_answer(asked))
+            self.events.put(respond(asked))
             self._reply(202)
         else:
             time.sleep(0.5 if tool == "slow" else 0)
-            self._reply(200, _answer(asked))
+            self._reply(200, respond(asked))
 
     def log_message(self, *_: object) -> None:
         return None
@@ -166,7 +166,7 @@ class Locked(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _answer(asked: Json) -> Json:
+def respond(asked: Json) -> Json:
     tools = [{"name": each, "inputSchema": {"type": "object"}} for each in ("quick", "slow", "secret")]
     results: dict[str, Json] = {
         "initialize": {

@@ -31,7 +31,7 @@ METHODS = {
 PROTOCOLS = ("2024-11-05", "2025-06-18", "2025-11-25", "2026-07-28")
 
 
-def serving(folder: Path, **results: Any) -> McpServerSettings:
+def listing_settings(folder: Path, **results: Any) -> McpServerSettings:
     """Return the settings of a server that lists these results; `tools` is short for `tools/list`."""
     if "tools" in results:
         results["tools/list"] = {"tools": results.pop("tools")}
@@ -40,8 +40,8 @@ def serving(folder: Path, **results: Any) -> McpServerSettings:
     return parse_server_settings({"command": sys.executable, "args": ["-I", str(SERVER), str(file)]})
 
 
-async def listing_of(folder: Path, **results: Any) -> Listing:
-    async with open_supervisor(serving(folder, **results), folder) as server:
+async def fetch_listing(folder: Path, **results: Any) -> Listing:
+    async with open_supervisor(listing_settings(folder, **results), folder) as server:
         return await server.refresh_listing()
 
 
@@ -65,7 +65,7 @@ async def listing_of(folder: Path, **results: Any) -> Listing:
 )
 async def test_incomplete_schema_is_accepted(schema: Any, tmp_path: Path) -> None:
     async with open_supervisor(
-        serving(tmp_path, tools=[{"name": "odd", "inputSchema": schema}, GOOD]), tmp_path
+        listing_settings(tmp_path, tools=[{"name": "odd", "inputSchema": schema}, GOOD]), tmp_path
     ) as it:
         listing = await it.refresh_listing()
         assert [each.name for each in listing.tools] == ["odd", "good"]
@@ -75,7 +75,7 @@ async def test_incomplete_schema_is_accepted(schema: Any, tmp_path: Path) -> Non
 
 
 async def test_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
-    listing = await listing_of(tmp_path, tools=[{"name": "odd"}])
+    listing = await fetch_listing(tmp_path, tools=[{"name": "odd"}])
     assert [each.name for each in listing.tools] == ["odd"]
 
 
@@ -106,7 +106,7 @@ async def test_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
 async def test_unusable_tool_is_dropped_and_reported_without_affecting_others(
     tool: Any, reason: str, tmp_path: Path
 ) -> None:
-    listing = await listing_of(tmp_path, tools=[tool, GOOD])
+    listing = await fetch_listing(tmp_path, tools=[tool, GOOD])
     assert [each.name for each in listing.tools] == ["good"]
     assert any(reason in each for each in listing.problems), listing.problems
     assert reason in (tmp_path / "some.log").read_text()
@@ -116,7 +116,7 @@ async def test_too_deeply_nested_tool_is_dropped_without_affecting_others(tmp_pa
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(150):
         schema = {"type": "object", "properties": {"a": schema}}
-    listing = await listing_of(tmp_path, tools=[{"name": "deep", "inputSchema": schema}, GOOD])
+    listing = await fetch_listing(tmp_path, tools=[{"name": "deep", "inputSchema": schema}, GOOD])
     assert [each.name for each in listing.tools] == ["good"]
     assert any("'deep'" in each and "nested deeper than" in each for each in listing.problems)
 
@@ -139,24 +139,24 @@ async def test_too_deeply_nested_tool_is_dropped_without_affecting_others(tmp_pa
 )
 async def test_malformed_optional_field_is_ignored_and_reported(fields: Any, tmp_path: Path) -> None:
     async with open_supervisor(
-        serving(tmp_path, tools=[{**GOOD, "name": "odd", **fields}, GOOD]), tmp_path
+        listing_settings(tmp_path, tools=[{**GOOD, "name": "odd", **fields}, GOOD]), tmp_path
     ) as it:
         listing = await it.refresh_listing()
         assert [each.name for each in listing.tools] == ["odd", "good"]
         assert any(f"'odd' has a malformed {next(iter(fields))}" in each for each in listing.problems)
-        assert not listing.tools[0].annotations  # hints are believed as a whole or not at all
+        assert not listing.tools[0].annotations  # annotations are dropped as a whole
         assert (await it.call_tool("odd", {})).is_error is not True
 
 
 async def test_duplicate_tool_name_uses_the_first_and_reports_the_second(tmp_path: Path) -> None:
-    listing = await listing_of(tmp_path, tools=[GOOD, {**GOOD, "description": "another"}])
+    listing = await fetch_listing(tmp_path, tools=[GOOD, {**GOOD, "description": "another"}])
     assert [each.description for each in listing.tools] == [""]
     assert any("'good' twice" in each for each in listing.problems)
 
 
 async def test_malformed_tool_does_not_stop_the_next_page(tmp_path: Path) -> None:
     pages = [{"tools": [{"name": 7}], "nextCursor": "1"}, {"tools": [GOOD], "nextCursor": ""}]
-    listing = await listing_of(tmp_path, **{"tools/list": pages})
+    listing = await fetch_listing(tmp_path, **{"tools/list": pages})
     assert [each.name for each in listing.tools] == ["good"]
     assert listing.problems == ("the tool 1 of its list is ignored: it has no usable name",)
 
@@ -173,7 +173,7 @@ async def test_malformed_tool_does_not_stop_the_next_page(tmp_path: Path) -> Non
     ids=json.dumps,
 )
 async def test_malformed_list_does_not_disable_the_server(result: Any, problem: str, tmp_path: Path) -> None:
-    listing = await listing_of(tmp_path, **{"tools/list": result})
+    listing = await fetch_listing(tmp_path, **{"tools/list": result})
     assert listing.tools == ()
     assert "".join(listing.problems).startswith(problem)
 
@@ -196,7 +196,7 @@ async def test_malformed_resources_and_prompts_are_dropped_without_affecting_oth
         "arguments": [{"name": 1}, {"name": "a"}],
         "size": "x",
     }
-    settings = serving(tmp_path, **{method: {METHODS[method]: [*bad, good, odd]}})
+    settings = listing_settings(tmp_path, **{method: {METHODS[method]: [*bad, good, odd]}})
     async with open_supervisor(settings, tmp_path) as server:
         page = await server.send_request(method, {})
     found = page.model_dump(by_alias=True, exclude_none=True)[METHODS[method]]
@@ -209,14 +209,14 @@ async def test_malformed_resources_and_prompts_are_dropped_without_affecting_oth
 
 
 async def test_resource_without_a_name_is_named_by_its_uri(tmp_path: Path) -> None:
-    settings = serving(tmp_path, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
+    settings = listing_settings(tmp_path, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
     async with open_supervisor(settings, tmp_path) as server:
         page = await server.send_request("resources/list", {})
     assert [each.name for each in page.resources] == ["a:b"]
 
 
 async def test_invalid_result_error_names_the_field(tmp_path: Path) -> None:
-    settings = serving(tmp_path, initialize={"serverInfo": {"name": 7}})
+    settings = listing_settings(tmp_path, initialize={"serverInfo": {"name": 7}})
     async with open_supervisor(settings, tmp_path) as server:
         with pytest.raises(Exception, match=r"does not follow the protocol: serverInfo\.name"):
             await server.refresh_listing()
@@ -238,7 +238,7 @@ async def test_invalid_result_error_names_the_field(tmp_path: Path) -> None:
 async def test_server_has_resources_and_prompts_only_if_it_lists_some(
     results: Any, has: tuple[bool, bool], tmp_path: Path
 ) -> None:
-    listing = await listing_of(tmp_path, tools=[GOOD], **results)
+    listing = await fetch_listing(tmp_path, tools=[GOOD], **results)
     assert (listing.has_resources, listing.has_prompts) == has
     assert [each.name for each in listing.tools] == ["good"]
 
@@ -246,18 +246,18 @@ async def test_server_has_resources_and_prompts_only_if_it_lists_some(
 def test_resource_tools_appear_when_resources_exist_and_rank_last(opened: Opened, tmp_path: Path) -> None:
     tools = [{"name": "get_time", "description": "Tell the time.", "inputSchema": {}}]
     tools += [{"name": "read_clock", "description": "Read the clock.", "inputSchema": {}}]
-    settings = serving(tmp_path, tools=tools)
+    settings = listing_settings(tmp_path, tools=tools)
     entry = {"command": settings.command, "args": list(settings.args)}
     runtime = opened({"mcp.servers": {"time": entry}, "mcp.wait_seconds": 60.0})
 
-    def offered() -> set[str]:
+    def listed_tool_names() -> set[str]:
         names = runtime.session(["all"]).assemble().offered_names
         return {name for name in names if name.startswith("mcp_time_")}
 
-    assert offered() == {"mcp_time_get_time", "mcp_time_read_clock"}
-    serving(tmp_path, tools=tools, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
+    assert listed_tool_names() == {"mcp_time_get_time", "mcp_time_read_clock"}
+    listing_settings(tmp_path, tools=tools, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
     assert not runtime.session(["all"]).call_sync("mcp_time_get_time", {}).error
-    until(lambda: "mcp_time_read_resource" in offered())
+    until(lambda: "mcp_time_read_resource" in listed_tool_names())
     searched = runtime.session(["mcp-time"]).call_sync("tool_search", {"query": "read a resource of time"})
     names = re.findall(r'"name": ?"(mcp_time_\w+)"', searched.text)
     extras = {"mcp_time_read_resource", "mcp_time_list_resources"}

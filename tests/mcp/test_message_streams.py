@@ -10,7 +10,7 @@ from mcp_types import JSONRPCNotification
 from toolfold.sources.mcp.message_streams import write_message
 
 LONG = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params={"data": "x" * 4_000})
-MOST = 500_000
+MAX_PIPE_BYTES = 500_000
 
 
 async def test_cancelled_write_to_a_hanging_reader_leaves_no_data() -> None:
@@ -27,14 +27,14 @@ async def test_cancelled_write_to_a_hanging_reader_leaves_no_data() -> None:
             for sender in senders:
                 sender.cancel()
             await asyncio.wait(senders)
-        assert transport.get_write_buffer_size() < MOST
+        assert transport.get_write_buffer_size() < MAX_PIPE_BYTES
         transport.abort()
 
 
 async def test_writes_that_waited_keep_their_order() -> None:
     reading, writing = os.pipe()
     loop = asyncio.get_running_loop()
-    lines = asyncio.StreamReader(limit=MOST)
+    lines = asyncio.StreamReader(limit=MAX_PIPE_BYTES)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(reading, "rb"))
     transport, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, os.fdopen(writing, "wb", buffering=0)

@@ -15,7 +15,7 @@ from tests.conftest import Opened
 from tests.mcp import servers
 
 SERVER = Path(__file__).with_name("modern_server.py")
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 NEWEST = "2026-07-28"
 
 
@@ -24,13 +24,13 @@ def entry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, 
     if request.param == "stdio":
         yield {"command": sys.executable, "args": [str(SERVER)], "trust": "off"}
         return
-    # The port is an argument of this server, so that it is started by a shell that knows it.
+    # A shell passes the port, which is known only at start, as an argument.
     words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))
     with servers.run_http_server(words, lambda port: {"PORT": str(port)}, "/mcp", tmp_path / "log") as server:
         yield {"url": server.url, "trust": "off"}
 
 
-CHANGING = """
+CHANGING_SERVER = """
 import json, sys
 
 def send(**message):
@@ -59,8 +59,8 @@ for line in sys.stdin:
 """
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -69,23 +69,23 @@ def until(condition: Callable[[], object]) -> None:
 def test_newest_revision_is_used_and_its_subscription_reports_new_tools(
     opened: Opened, entry: dict[str, Any]
 ) -> None:
-    runtime = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": PATIENCE})
+    runtime = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S})
     session = runtime.session(["all"])
     assert [state.protocol for state in runtime.mcp.states()] == [NEWEST]
     assert json.loads(session.call_sync("mcp_it_echo", {"text": "hello"}).text) == {"result": "hello"}
     before = session.assemble()
     assert not session.call_sync("mcp_it_grow", {}).error
-    until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
+    wait_until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
     assert "mcp_it_arrived_late" not in before.offered_names
     assert json.loads(session.call_sync("mcp_it_arrived_late", {}).text) == {"result": "here"}
 
 
 def test_change_between_first_listing_and_subscription_is_not_missed(opened: Opened, tmp_path: Path) -> None:
     program = tmp_path / "changing.py"
-    program.write_text(CHANGING)
+    program.write_text(CHANGING_SERVER)
     entry = {"command": sys.executable, "args": [str(program)], "trust": "off"}
-    session = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": PATIENCE}).session(["all"])
-    until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
+    session = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S}).session(["all"])
+    wait_until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
 
 
 def test_interrupted_subscription_is_reopened(opened: Opened, tmp_path: Path) -> None:
@@ -98,11 +98,11 @@ def test_interrupted_subscription_is_reopened(opened: Opened, tmp_path: Path) ->
         return {"PORT": str(given)}
 
     with servers.run_http_server(words, at, "/mcp", tmp_path / "log") as server:
-        settings = {"mcp.servers": {"it": {"url": server.url, "trust": "off"}}, "mcp.wait_seconds": PATIENCE}
+        settings = {"mcp.servers": {"it": {"url": server.url, "trust": "off"}}, "mcp.wait_seconds": TIMEOUT_S}
         session = opened(settings).session(["all"])
         assert "mcp_it_echo" in session.assemble().offered_names
     again = (sys.executable, str(SERVER), str(port))
     with servers.run_at_port(port, again, tmp_path / "log"):
-        until(lambda: not session.call_sync("mcp_it_echo", {"text": "hello"}).error)
+        wait_until(lambda: not session.call_sync("mcp_it_echo", {"text": "hello"}).error)
         assert not session.call_sync("mcp_it_grow", {}).error
-        until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
+        wait_until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)

@@ -17,7 +17,7 @@ from toolfold.sources.mcp.naming import ToolNames
 modest = settings(max_examples=150, deadline=None)
 servers = st.from_regex(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,38}[A-Za-z0-9])?", fullmatch=True)
 tools = st.text(st.characters(exclude_categories=()), min_size=1, max_size=120)
-# Few letters, so that one name is often the beginning of another.
+# Few letters, so that names often are prefixes of each other.
 alike = st.from_regex(r"[ab](?:[ab_.]{0,5}[ab])?", fullmatch=True)
 
 
@@ -54,7 +54,7 @@ def test_ambiguous_name_belongs_to_the_server_with_the_longer_name() -> None:
     names = ToolNames(["a", "a_b"])
     assert names.names_of("a_b", "c")[0] == "mcp_a_b_c"
     assert names.names_of("a", "b_c")[0].startswith("mcp_a_b_c_")
-    assert names.names_of("a", "c")[0] == "mcp_a_c"  # only what could be taken for the other's
+    assert names.names_of("a", "c")[0] == "mcp_a_c"  # only ambiguous names get a digest
 
 
 @modest

@@ -21,24 +21,24 @@ class Server:
         await self.may_answer.wait()
         self.open += 1
         try:
-            yield silence()
+            yield no_events()
         finally:
             self.open -= 1
 
 
-async def silence() -> AsyncIterator[Any]:
+async def no_events() -> AsyncIterator[Any]:
     await asyncio.Event().wait()
     yield
 
 
 async def test_subscription_opened_while_the_connection_closes_is_closed() -> None:
     server = Server()
-    followed = ResourceSubscriptions(server.listen, lambda _uri: None)
-    following = asyncio.create_task(followed.set_subscribed("note://a", subscribe=True))
+    subscriptions = ResourceSubscriptions(server.listen, lambda _uri: None)
+    subscribing = asyncio.create_task(subscriptions.set_subscribed("note://a", subscribe=True))
     await asyncio.sleep(0)
-    followed.close()
+    subscriptions.close()
     server.may_answer.set()
-    await following
+    await subscribing
     others = asyncio.all_tasks() - {asyncio.current_task()}
     await asyncio.wait(others, timeout=60) if others else None
     assert server.open == 0

@@ -1,4 +1,4 @@
-"""All servers of a runtime: tools are available early, and servers do not affect each other."""
+"""All mcp_config of a runtime: callable_tools are available early, and mcp_config do not affect each other."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from tests.mcp.faults import server_entry
 from toolfold import Runtime
 from toolfold.sources.mcp.lock import LOCK_FILE
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 
 
-def servers(**found: Any) -> dict[str, object]:
-    return {"mcp.servers": found, "mcp.wait_seconds": PATIENCE}
+def mcp_config(**found: Any) -> dict[str, object]:
+    return {"mcp.servers": found, "mcp.wait_seconds": TIMEOUT_S}
 
 
-def states(runtime: Runtime) -> dict[str, str]:
+def server_states(runtime: Runtime) -> dict[str, str]:
     return {each.name: each.state for each in runtime.mcp.states()}
 
 
-def tools(runtime: Runtime) -> set[str]:
-    """Return the server tools that a session's next turn could call."""
+def callable_tools(runtime: Runtime) -> set[str]:
+    """Return the server callable_tools that a session's next turn could call."""
     return {name for name in runtime.session(["all"]).assemble().offered_names if name.startswith("mcp_")}
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + PATIENCE
+def wait_until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
 
 
-def noted(diary: Path) -> Counter[str]:
+def diary_lines(diary: Path) -> Counter[str]:
     return Counter(diary.read_text().split()) if diary.exists() else Counter()
 
 
 def test_server_tools_are_called_through_a_session(opened: Opened) -> None:
-    runtime = opened(servers(files=server_entry("", "--tools", "3")))
-    assert tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2", "mcp_files_tool_3"}
+    runtime = opened(mcp_config(files=server_entry("", "--tools", "3")))
+    assert callable_tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2", "mcp_files_tool_3"}
     session = runtime.session(["mcp-files"])
     assert json.loads(session.call_sync("mcp_files_echo", {"text": "hello"}).text) == {"result": "hello"}
     assert json.loads(session.call_sync("mcp__files__echo", {"text": "hello"}).text) == {"result": "hello"}
@@ -56,27 +56,27 @@ def test_server_tools_are_called_through_a_session(opened: Opened) -> None:
 
 def test_session_without_grant_cannot_call_a_server(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(servers(one=server_entry("", "--diary", str(diary)), other=server_entry()))
+    runtime = opened(mcp_config(one=server_entry("", "--diary", str(diary)), other=server_entry()))
     result = runtime.session(["mcp-other"]).call_sync("mcp_one_echo", {"text": "hello"})
     assert result.error
-    assert noted(diary)["call"] == 0
+    assert diary_lines(diary)["call"] == 0
 
 
 def test_cached_tools_are_available_before_the_server_starts(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    settings = servers(files=server_entry("", "--diary", str(diary), "--tools", "2"))
+    settings = mcp_config(files=server_entry("", "--diary", str(diary), "--tools", "2"))
     opened(settings).close()
     runtime = opened(settings)
-    assert tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2"}
-    assert (states(runtime), noted(diary)["start"]) == ({"files": "idle"}, 1)
+    assert callable_tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2"}
+    assert (server_states(runtime), diary_lines(diary)["start"]) == ({"files": "idle"}, 1)
     assert not runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "hello"}).error
-    assert (states(runtime), noted(diary)["start"]) == ({"files": "up"}, 2)
+    assert (server_states(runtime), diary_lines(diary)["start"]) == ({"files": "up"}, 2)
 
 
 def test_tool_changed_while_the_server_was_down_is_never_called(opened: Opened, tmp_path: Path) -> None:
     """The first call starts the server; the change is not known before that."""
     diary, unchanged = tmp_path / "diary", tmp_path / "unchanged"
-    settings = servers(files=server_entry("reworded", "--unless", str(unchanged), "--diary", str(diary)))
+    settings = mcp_config(files=server_entry("reworded", "--unless", str(unchanged), "--diary", str(diary)))
     unchanged.touch()
     opened(settings).close()
     unchanged.unlink()
@@ -84,51 +84,51 @@ def test_tool_changed_while_the_server_was_down_is_never_called(opened: Opened, 
     assert "mcp_files_echo" in session.assemble().offered_names
     result = session.call_sync("mcp_files_echo", {"text": "hello"})
     assert "must be reviewed first" in (result.error or "")
-    assert (noted(diary)["start"], noted(diary)["call"]) == (2, 0)
+    assert (diary_lines(diary)["start"], diary_lines(diary)["call"]) == (2, 0)
 
 
 def test_server_with_other_arguments_has_its_own_cache(opened: Opened, tmp_path: Path) -> None:
-    opened(servers(files=server_entry("", "--tools", "2"))).close()
+    opened(mcp_config(files=server_entry("", "--tools", "2"))).close()
     awake = tmp_path / "awake"
     other = server_entry("slow-at-start", "--until", str(awake))
-    runtime = opened({**servers(files=other), "mcp.wait_seconds": 0})
-    assert tools(runtime) == set()
+    runtime = opened({**mcp_config(files=other), "mcp.wait_seconds": 0})
+    assert callable_tools(runtime) == set()
     awake.touch()
-    until(lambda: tools(runtime) == {"mcp_files_echo"})
+    wait_until(lambda: callable_tools(runtime) == {"mcp_files_echo"})
 
 
 def test_broken_cached_listing_is_ignored(opened: Opened, home: Path) -> None:
-    opened(servers(files=server_entry())).close()
+    opened(mcp_config(files=server_entry())).close()
     kept = list(home.rglob("mcp/files-*.json"))
     assert kept
     for number, file in enumerate(kept):
         file.write_text('{"format": 1, "tools": [' if number % 2 else '{"format": 1, "tools": {"a": []}}')
-    assert tools(opened(servers(files=server_entry()))) == {"mcp_files_echo"}
+    assert callable_tools(opened(mcp_config(files=server_entry()))) == {"mcp_files_echo"}
 
 
 def test_dead_and_hung_servers_do_not_delay_others(opened: Opened) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
-    settings = servers(
+    settings = mcp_config(
         dead=server_entry("crash-at-start"), hung=hung, gone=server_entry("missing"), well=server_entry()
     )
     runtime = opened({**settings, "mcp.wait_seconds": 0})
-    until(lambda: tools(runtime) == {"mcp_well_echo"})
+    wait_until(lambda: callable_tools(runtime) == {"mcp_well_echo"})
     session = runtime.session(["all"])
     assert not session.call_sync("mcp_well_echo", {"text": "hello"}).error
-    assert states(runtime)["hung"] == "starting"
-    until(lambda: states(runtime)["dead"] in ("waiting", "resting", "failed"))
+    assert server_states(runtime)["hung"] == "starting"
+    wait_until(lambda: server_states(runtime)["dead"] in ("waiting", "resting", "failed"))
     assert "no database" in next(each.error for each in runtime.mcp.states() if each.name == "dead")
 
 
 def test_hanging_call_does_not_delay_another_server(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     hung = {**server_entry("hang-wholly", "--diary", str(diary)), "call_timeout_seconds": 600}
-    runtime = opened(servers(hung=hung, well=server_entry()))
+    runtime = opened(mcp_config(hung=hung, well=server_entry()))
     session = runtime.session(["all"])
 
     async def both() -> Any:
         waiting = asyncio.create_task(session.call("mcp_hung_echo", {"text": "now"}))
-        while not noted(diary)["call"]:  # noqa: ASYNC110 - processes tell nobody
+        while not diary_lines(diary)["call"]:  # noqa: ASYNC110 - processes tell nobody
             await asyncio.sleep(0.01)
         answers = [await session.call("mcp_well_echo", {"text": str(number)}) for number in range(5)]
         assert not waiting.done()
@@ -140,40 +140,40 @@ def test_hanging_call_does_not_delay_another_server(opened: Opened, tmp_path: Pa
 
 def test_opening_waits_at_most_the_limit_and_only_once_for_a_slow_server(opened: Opened) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
-    settings = {**servers(hung=hung), "mcp.wait_seconds": 0.2}
+    settings = {**mcp_config(hung=hung), "mcp.wait_seconds": 0.2}
     opened(settings).close()
-    began = time.monotonic()
+    started = time.monotonic()
     opened({**settings, "mcp.wait_seconds": 60}).close()
-    assert time.monotonic() - began < 60  # it did not wait for it again
+    assert time.monotonic() - started < 60  # it was not waited for again
 
 
 def test_late_server_appears_in_the_next_turn(opened: Opened, tmp_path: Path) -> None:
     awake = tmp_path / "awake"
     late = server_entry("slow-at-start", "--until", str(awake))
-    runtime = opened({**servers(files=late), "mcp.wait_seconds": 0})
+    runtime = opened({**mcp_config(files=late), "mcp.wait_seconds": 0})
     session = runtime.session(["all"])
     before = session.assemble()
     assert "mcp_files_echo" not in before.offered_names
     awake.touch()
-    until(lambda: "mcp_files_echo" in session.assemble().offered_names)
+    wait_until(lambda: "mcp_files_echo" in session.assemble().offered_names)
     assert "mcp_files_echo" not in before.offered_names
 
 
 def test_changed_tool_list_applies_from_the_next_turn(opened: Opened) -> None:
-    runtime = opened(servers(files={**server_entry("changing-list"), "trust": "off"}))
+    runtime = opened(mcp_config(files={**server_entry("changing-list"), "trust": "off"}))
     session = runtime.session(["all"])
     before = session.assemble()
     assert not session.call_sync("mcp_files_echo", {"text": "now"}).error
-    until(lambda: "mcp_files_arrived_late" in session.assemble().offered_names)
+    wait_until(lambda: "mcp_files_arrived_late" in session.assemble().offered_names)
     assert "mcp_files_arrived_late" not in before.offered_names
 
 
 def test_tool_added_later_is_held_until_accepted(opened: Opened) -> None:
-    runtime = opened(servers(files=server_entry("changing-list")))
+    runtime = opened(mcp_config(files=server_entry("changing-list")))
     session = runtime.session(["all"])
     session.call_sync("mcp_files_echo", {"text": "now"})
-    until(lambda: runtime.mcp.held_tools("files"))
-    assert tools(runtime) == {"mcp_files_echo"}
+    wait_until(lambda: runtime.mcp.held_tools("files"))
+    assert callable_tools(runtime) == {"mcp_files_echo"}
     assert session.call_sync("mcp_files_arrived_late", {"text": "hello"}).error
     runtime.mcp.trust.accept("files", [held.tool for held in runtime.mcp.held_tools("files")])
     runtime.mcp.publish_reviewed("files")
@@ -181,9 +181,9 @@ def test_tool_added_later_is_held_until_accepted(opened: Opened) -> None:
 
 
 def test_suspicious_tool_is_held_and_neither_listed_nor_callable(opened: Opened) -> None:
-    runtime = opened(servers(files=server_entry("poisoned-tool")))
+    runtime = opened(mcp_config(files=server_entry("poisoned-tool")))
     assert [held.reason for held in runtime.mcp.held_tools("files")] == ["flagged"]
-    assert tools(runtime) == {"mcp_files_echo"}
+    assert callable_tools(runtime) == {"mcp_files_echo"}
     assert runtime.session(["all"]).call_sync("mcp_files_helper", {"text": "hello"}).error
     assert next(iter(runtime.mcp.states())).held == 1
 
@@ -192,7 +192,7 @@ def test_calls_are_refused_after_another_program_changed_the_lock_file(
     opened: Opened, home: Path, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(servers(files=server_entry("", "--diary", str(diary))))
+    runtime = opened(mcp_config(files=server_entry("", "--diary", str(diary))))
     session = runtime.session(["all"])
     [lock] = home.rglob(LOCK_FILE)
     content = json.loads(lock.read_text())
@@ -201,35 +201,35 @@ def test_calls_are_refused_after_another_program_changed_the_lock_file(
     result = session.call_sync("mcp_files_echo", {"text": "hello"})
     assert "the lock file was changed, but not by Toolfold" in (result.error or "")
     assert "toolfold config accept" in (result.error or "")
-    assert noted(diary)["call"] == 0
+    assert diary_lines(diary)["call"] == 0
 
 
 @pytest.mark.parametrize("content", ["", "{", "<<<<<<< HEAD", '{"version": 99, "servers": {}}'])
 def test_no_tool_is_used_while_the_lock_file_is_unreadable(opened: Opened, home: Path, content: str) -> None:
-    settings = servers(files=server_entry())
+    settings = mcp_config(files=server_entry())
     opened(settings).close()
     [lock] = home.rglob(LOCK_FILE)
     lock.write_text(content)
     runtime = opened(settings)
-    assert tools(runtime) == set()
+    assert callable_tools(runtime) == set()
     assert runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "hello"}).error
-    assert lock.read_text() == content  # what a person must look at is not written over
+    assert lock.read_text() == content  # a file that needs repair is not overwritten
 
 
 def test_lock_file_that_breaks_later_stops_the_next_call(opened: Opened, home: Path, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(servers(files=server_entry("", "--diary", str(diary))))
+    runtime = opened(mcp_config(files=server_entry("", "--diary", str(diary))))
     [lock] = home.rglob(LOCK_FILE)
     lock.write_text("{")
     assert runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "hello"}).error
-    assert noted(diary)["call"] == 0
+    assert diary_lines(diary)["call"] == 0
 
 
 def test_server_environment_has_only_harmless_and_named_variables(
     opened: Opened, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-ours")
-    runtime = opened(servers(files={**server_entry("tell-environment"), "env": {"NAMED": "yes"}}))
+    runtime = opened(mcp_config(files={**server_entry("tell-environment"), "env": {"NAMED": "yes"}}))
     answer = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     known = json.loads(answer.text)
     known = (
@@ -253,14 +253,14 @@ def test_server_environment_has_only_harmless_and_named_variables(
 
 def test_server_errors_contain_no_secrets(opened: Opened) -> None:
     secret = {"SERVICE_API_KEY": "open-sesame-42"}
-    runtime = opened(servers(files={**server_entry("tell-secret"), "env": secret}))
+    runtime = opened(mcp_config(files={**server_entry("tell-secret"), "env": secret}))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "is not valid" in (result.error or "")
     assert "open-sesame-42" not in result.text + (result.error or "")
 
 
 def test_server_error_reaches_the_model_with_advice(opened: Opened) -> None:
-    runtime = opened(servers(files=server_entry("crash")))
+    runtime = opened(mcp_config(files=server_entry("crash")))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "out of cheese" in (result.error or "")
     assert "may or may not have taken effect" in (result.error or "")
@@ -270,7 +270,7 @@ def test_server_error_reaches_the_model_with_advice(opened: Opened) -> None:
 def test_servers_of_all_transports_work_together(opened: Opened) -> None:
     with serve_in_thread() as http:
         found = {"web": {"url": http.url()}, "old": {"url": http.url("sse"), "transport": "sse"}}
-        runtime = opened(servers(**found, local=server_entry()))
+        runtime = opened(mcp_config(**found, local=server_entry()))
         session = runtime.session(["all"])
         for name in ("web", "old", "local"):
             result = session.call_sync(f"mcp_{name}_echo", {"text": name})
@@ -280,27 +280,27 @@ def test_servers_of_all_transports_work_together(opened: Opened) -> None:
 
 def test_include_and_exclude_are_applied(opened: Opened) -> None:
     wanted = {**server_entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
-    assert tools(opened(servers(files=wanted))) == {"mcp_files_tool_2", "mcp_files_tool_4"}
+    assert callable_tools(opened(mcp_config(files=wanted))) == {"mcp_files_tool_2", "mcp_files_tool_4"}
 
 
 def test_disabled_server_is_not_started(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(servers(files={**server_entry("", "--diary", str(diary)), "enabled": False}))
-    assert (states(runtime), noted(diary)) == ({}, Counter())
+    runtime = opened(mcp_config(files={**server_entry("", "--diary", str(diary)), "enabled": False}))
+    assert (server_states(runtime), diary_lines(diary)) == ({}, Counter())
 
 
 def test_close_terminates_every_server_in_any_state(opened: Opened, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     names = ("", "deaf-to-closing", "silent-at-start", "grandchild")
     found = {f"s{number}": server_entry(fault, "--diary", str(diary)) for number, fault in enumerate(names)}
-    runtime = opened({**servers(**found), "mcp.wait_seconds": 0})
-    until(lambda: noted(diary)["start"] == len(names))
+    runtime = opened({**mcp_config(**found), "mcp.wait_seconds": 0})
+    wait_until(lambda: diary_lines(diary)["start"] == len(names))
     runtime.close()
     runtime.close()
-    until(lambda: not of_the_test(str(diary)))
+    wait_until(lambda: not find_processes(str(diary)))
 
 
-def of_the_test(word: str) -> list[str]:
+def find_processes(word: str) -> list[str]:
     """Return the processes whose command line contains this word."""
     found = []
     for pid in Path("/proc").glob("[0-9]*"):
@@ -314,7 +314,7 @@ def of_the_test(word: str) -> list[str]:
 
 
 def test_call_after_close_is_refused(opened: Opened) -> None:
-    runtime = opened(servers(files=server_entry()))
+    runtime = opened(mcp_config(files=server_entry()))
     session = runtime.session(["all"])
     runtime.close()
     assert session.call_sync("mcp_files_echo", {"text": "hello"}).error
@@ -327,8 +327,8 @@ def test_runtime_without_servers_starts_no_thread(opened: Opened) -> None:
 
 def test_restart_registers_the_current_tools(opened: Opened, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
-    runtime = opened(servers(files=server_entry("crash-at-start", "--unless", str(mended))))
-    assert tools(runtime) == set()
+    runtime = opened(mcp_config(files=server_entry("crash-at-start", "--unless", str(mended))))
+    assert callable_tools(runtime) == set()
     mended.touch()
     runtime.mcp.restart("files")
-    assert tools(runtime) == {"mcp_files_echo"}
+    assert callable_tools(runtime) == {"mcp_files_echo"}

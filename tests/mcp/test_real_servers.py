@@ -22,7 +22,7 @@ from toolfold.config import load_config
 from toolfold.model import CallContext
 from toolfold.sources.mcp.call_relay import CallRelay
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 CALLED = (
     "everything",
     "filesystem",
@@ -41,13 +41,13 @@ def opened(folder: Path, found: Mapping[str, object]) -> Runtime:
     home = folder / "home"
     home.mkdir(parents=True)
     known = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "PATH": os.environ["PATH"]}
-    settings = {"mcp.servers": found, "mcp.wait_seconds": PATIENCE}
+    settings = {"mcp.servers": found, "mcp.wait_seconds": TIMEOUT_S}
     config = load_config(project=folder, env=known, overrides=settings)
     return open_runtime(config, approver=lambda _request: True)
 
 
 @contextmanager
-def alone(name: str, folder: Path, **more: Any) -> Iterator[Session]:
+def open_single_server(name: str, folder: Path, **more: Any) -> Iterator[Session]:
     """Open a session with one server, which works in `folder`."""
     place = folder / "place"
     place.mkdir()
@@ -66,7 +66,7 @@ def everything(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         else:
             listening = stack.enter_context(servers.everything_over_http(way, folder / "log"))
             entry = {"url": listening.url, "transport": way}
-        runtime = stack.enter_context(opened(folder, {"it": {**entry, "call_timeout_seconds": PATIENCE}}))
+        runtime = stack.enter_context(opened(folder, {"it": {**entry, "call_timeout_seconds": TIMEOUT_S}}))
         yield runtime.session(["all"])
 
 
@@ -78,7 +78,7 @@ def value(result: ToolResult) -> Any:
 
 @pytest.mark.parametrize("name", CALLED)
 def test_real_server_lists_its_known_tools(name: str, tmp_path: Path) -> None:
-    with alone(name, tmp_path) as session:
+    with open_single_server(name, tmp_path) as session:
         offered = session.assemble().offered_names
     assert {f"mcp_{name}_{tool}" for tool in servers.REAL[name].tools} <= offered
 
@@ -125,7 +125,7 @@ def test_invalid_arguments_do_not_reach_the_everything_server(everything: Sessio
 
 def test_long_operation_is_cancelled_and_the_next_call_works(everything: Session) -> None:
     async def cancelled() -> ToolResult:
-        asked = {"duration": 10 * PATIENCE, "steps": 600}
+        asked = {"duration": 10 * TIMEOUT_S, "steps": 600}
         work = everything.call("mcp_it_trigger-long-running-operation", asked)
         call = asyncio.create_task(work)
         await asyncio.sleep(0.5)
@@ -134,7 +134,7 @@ def test_long_operation_is_cancelled_and_the_next_call_works(everything: Session
         return await everything.call("mcp_it_echo", {"message": "hello"})
 
     async def bounded() -> ToolResult:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             return await cancelled()
 
     assert value(asyncio.run(bounded())) == "Echo: hello"
@@ -150,7 +150,7 @@ def test_progress_is_relayed_and_extends_the_timeout(tmp_path: Path) -> None:
         context = CallContext(session_id="s", surface=CallRelay(client="", progress=progress))
         asked = {"duration": 5, "steps": 10}
         answer = await runtime.mcp.call_tool("it", "trigger-long-running-operation", asked, context)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_S):
             while (10, 10) not in heard:  # noqa: ASYNC110 - it is told on another way than the answer
                 await asyncio.sleep(0.02)
         return answer
@@ -163,7 +163,7 @@ def test_progress_is_relayed_and_extends_the_timeout(tmp_path: Path) -> None:
 
 
 def test_filesystem_server_writes_and_reads_files(tmp_path: Path) -> None:
-    with alone("filesystem", tmp_path) as session:
+    with open_single_server("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "note.txt"
         written = session.call_sync(
             "mcp_filesystem_write_file", {"path": str(file), "content": "tea at five"}
@@ -178,7 +178,7 @@ def test_filesystem_server_writes_and_reads_files(tmp_path: Path) -> None:
 
 
 def test_audio_reaches_the_result_as_audio(tmp_path: Path) -> None:
-    with alone("filesystem", tmp_path) as session:
+    with open_single_server("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "beep.wav"
         with wave.open(str(file), "wb") as sound:
             sound.setnchannels(1)
@@ -192,7 +192,7 @@ def test_audio_reaches_the_result_as_audio(tmp_path: Path) -> None:
 
 def test_memory_server_stores_entities(tmp_path: Path) -> None:
     ada = {"name": "Ada", "entityType": "person", "observations": ["likes tea"]}
-    with alone("memory", tmp_path) as session:
+    with open_single_server("memory", tmp_path) as session:
         assert not session.call_sync("mcp_memory_create_entities", {"entities": [ada]}).error
         found = value(session.call_sync("mcp_memory_search_nodes", {"query": "tea"}))
     assert [each["name"] for each in found["entities"]] == ["Ada"]
@@ -200,7 +200,7 @@ def test_memory_server_stores_entities(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "argument"), [("git", "repo_path"), ("git-npm", "path")])
 def test_git_servers_report_changes_of_a_repository(tmp_path: Path, name: str, argument: str) -> None:
-    with alone(name, tmp_path) as session:
+    with open_single_server(name, tmp_path) as session:
         place = tmp_path / "place"
         (place / "new.txt").write_text("new")
         told = value(session.call_sync(f"mcp_{name}_git_status", {argument: str(place)}))
@@ -219,13 +219,13 @@ def test_git_server_over_http_reports_changes(tmp_path: Path) -> None:
 
 def test_time_server_converts_time_zones(tmp_path: Path) -> None:
     asked = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
-    with alone("time", tmp_path) as session:
+    with open_single_server("time", tmp_path) as session:
         told = value(session.call_sync("mcp_time_convert_time", asked))
     assert "21:00" in json.dumps(told)
 
 
 def test_sqlite_server_runs_queries(tmp_path: Path) -> None:
-    with alone("sqlite", tmp_path) as session:
+    with open_single_server("sqlite", tmp_path) as session:
         for tool, query in (
             ("create_table", "CREATE TABLE numbers (n int)"),
             ("write_query", "INSERT INTO numbers VALUES (41)"),
@@ -239,7 +239,7 @@ def test_sqlite_server_runs_queries(tmp_path: Path) -> None:
 
 def test_sequential_thinking_server_accepts_a_thought(tmp_path: Path) -> None:
     thought = {"thought": "one", "nextThoughtNeeded": False, "thoughtNumber": 1, "totalThoughts": 1}
-    with alone("sequential-thinking", tmp_path) as session:
+    with open_single_server("sequential-thinking", tmp_path) as session:
         told = value(session.call_sync("mcp_sequential-thinking_sequentialthinking", thought))
     assert told["thoughtHistoryLength"] == 1
 
@@ -258,7 +258,7 @@ class Page(BaseHTTPRequestHandler):
 
 
 def test_fetch_server_fetches_a_page(tmp_path: Path) -> None:
-    with HTTPServer(("127.0.0.1", 0), Page) as page, alone("fetch", tmp_path) as session:
+    with HTTPServer(("127.0.0.1", 0), Page) as page, open_single_server("fetch", tmp_path) as session:
         thread = threading.Thread(target=page.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
@@ -271,17 +271,17 @@ def test_fetch_server_fetches_a_page(tmp_path: Path) -> None:
 
 
 def test_killed_server_is_restarted_for_the_next_call(tmp_path: Path) -> None:
-    with alone("memory", tmp_path) as session:
+    with open_single_server("memory", tmp_path) as session:
         assert not session.call_sync("mcp_memory_read_graph", {}).error
-        for pid in of_the(tmp_path):
+        for pid in find_processes(tmp_path):
             os.kill(pid, 9)
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT_S
         while session.call_sync("mcp_memory_read_graph", {}).error:
             assert time.monotonic() < end
             time.sleep(0.1)
 
 
-def of_the(folder: Path) -> list[int]:
+def find_processes(folder: Path) -> list[int]:
     """Return the server processes that have this directory in their environment."""
     found = []
     for file in Path("/proc").glob("[0-9]*/environ"):

@@ -27,7 +27,7 @@ from toolfold.sources.mcp.server_process import (
     start_server,
 )
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 SH = shutil.which("sh") or "/bin/sh"
 
 
@@ -36,29 +36,29 @@ def log(tmp_path: Path) -> ServerLog:
     return ServerLog(tmp_path / "logs" / "some.log", Redaction(["a-secret-value"]))
 
 
-async def started(log: ServerLog, script: str, **environment: str) -> ServerProcess:
+async def start_script(log: ServerLog, script: str, **environment: str) -> ServerProcess:
     known = {"PATH": os.environ["PATH"], **environment}
     return await start_server("some", SH, ("-c", script), environment=known, cwd=None, log=log)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
+async def wait_until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 - processes tell nobody
             await asyncio.sleep(0.01)
 
 
-async def written(file: Path) -> str:
-    """Wait until a file has content and return it."""
-    await until(lambda: file.exists() and file.read_text().endswith("\n"))
+async def wait_for_content(file: Path) -> str:
+    """Wait wait_until a file has content and return it."""
+    await wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
     return file.read_text()  # noqa: ASYNC240 - a small one
 
 
-async def gone(*pids: int) -> None:
-    """Wait until none of these processes exists."""
-    await until(lambda: not any(map(lives, pids)))
+async def wait_until_gone(*pids: int) -> None:
+    """Wait wait_until none of these processes exists."""
+    await wait_until(lambda: not any(map(is_running, pids)))
 
 
-def lives(pid: int) -> bool:
+def is_running(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
@@ -69,17 +69,19 @@ linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="look
 
 
 async def test_server_that_exits_on_stdin_close_is_not_killed(log: ServerLog, tmp_path: Path) -> None:
-    child = await started(log, f"cat >/dev/null; echo goodbye >{tmp_path}/said")
-    await child.close(grace=PATIENCE)
+    child = await start_script(log, f"cat >/dev/null; echo goodbye >{tmp_path}/said")
+    await child.close(grace=TIMEOUT_S)
     assert (tmp_path / "said").read_text() == "goodbye\n"
 
 
 @linux
 async def test_server_that_ignores_stdin_close_is_killed(log: ServerLog, tmp_path: Path) -> None:
-    child = await started(log, f"trap '' TERM HUP INT; echo up >{tmp_path}/up; while :; do sleep 600; done")
-    await written(tmp_path / "up")
+    child = await start_script(
+        log, f"trap '' TERM HUP INT; echo up >{tmp_path}/up; while :; do sleep 600; done"
+    )
+    await wait_for_content(tmp_path / "up")
     await child.close(grace=0.05)
-    await gone(child.pid)
+    await wait_until_gone(child.pid)
 
 
 @linux
@@ -88,41 +90,41 @@ async def test_descendants_of_a_server_are_killed_with_it(
     log: ServerLog, tmp_path: Path, prefix: str
 ) -> None:
     file = tmp_path / "pids"
-    child = await started(log, f"{prefix}sleep 600 >/dev/null 2>&1 & echo $! >{file}; cat >/dev/null")
-    left = int(await written(file))
-    assert lives(left)
+    child = await start_script(log, f"{prefix}sleep 600 >/dev/null 2>&1 & echo $! >{file}; cat >/dev/null")
+    left = int(await wait_for_content(file))
+    assert is_running(left)
     await child.close()
-    await gone(child.pid, left)
+    await wait_until_gone(child.pid, left)
 
 
 @linux
 async def test_descendants_of_a_crashed_server_are_killed(log: ServerLog, tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    child = await started(log, f"setsid sleep 600 & echo $! >{file}; exit 3")
-    left = int(await written(file))
-    assert "exit code 3" in await child.describe_exit(PATIENCE)
+    child = await start_script(log, f"setsid sleep 600 & echo $! >{file}; exit 3")
+    left = int(await wait_for_content(file))
+    assert "exit code 3" in await child.describe_exit(TIMEOUT_S)
     await child.close()
-    await gone(left)
+    await wait_until_gone(left)
 
 
 @linux
 async def test_cancelled_close_still_kills_the_server(log: ServerLog, tmp_path: Path) -> None:
-    child = await started(log, f"echo up >{tmp_path}/up; exec sleep 600")
-    await written(tmp_path / "up")
-    closing = asyncio.create_task(child.close(grace=PATIENCE))
+    child = await start_script(log, f"echo up >{tmp_path}/up; exec sleep 600")
+    await wait_for_content(tmp_path / "up")
+    closing = asyncio.create_task(child.close(grace=TIMEOUT_S))
     await asyncio.sleep(0.05)
     closing.cancel()
-    await gone(child.pid)
+    await wait_until_gone(child.pid)
     await child.close()
 
 
 @linux
 async def test_closing_one_server_does_not_affect_others(log: ServerLog, tmp_path: Path) -> None:
-    one = await started(log, "cat >/dev/null")
-    other = await started(log, "cat >/dev/null")
+    one = await start_script(log, "cat >/dev/null")
+    other = await start_script(log, "cat >/dev/null")
     await one.close()
-    await gone(one.pid)
-    assert lives(other.pid)
+    await wait_until_gone(one.pid)
+    assert is_running(other.pid)
     await other.close()
 
 
@@ -146,14 +148,14 @@ time.sleep(600)
 """
 
 
-def of_the_test(home: Path) -> set[int]:
+def find_test_processes(home: Path) -> set[int]:
     """Return the servers' processes and their descendants, identified by the home directory of this test."""
     found = set()
     for file in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             if f"OF_THE_TEST={home}\0".encode() in file.read_bytes():
                 found.add(int(file.parent.name))
-    return {pid for pid in found if lives(pid)}
+    return {pid for pid in found if is_running(pid)}
 
 
 @linux
@@ -163,26 +165,34 @@ def test_no_process_remains_when_the_parent_is_killed(home: Path, tmp_path: Path
         assert parent.stdout is not None
         try:
             assert parent.stdout.readline() == "up\n"
-            end = time.monotonic() + PATIENCE
-            while len(of_the_test(home)) < 6 and time.monotonic() < end:
+            end = time.monotonic() + TIMEOUT_S
+            while len(find_test_processes(home)) < 6 and time.monotonic() < end:
                 time.sleep(0.02)
-            assert len(of_the_test(home)) >= 6
+            assert len(find_test_processes(home)) >= 6
         finally:
             parent.send_signal(signal.SIGKILL)
-    end = time.monotonic() + PATIENCE
-    while (left := of_the_test(home)) and time.monotonic() < end:
+    end = time.monotonic() + TIMEOUT_S
+    while (left := find_test_processes(home)) and time.monotonic() < end:
         time.sleep(0.02)
     assert not left
 
 
 async def test_server_gets_only_the_given_environment(log: ServerLog, tmp_path: Path) -> None:
-    child = await started(
+    child = await start_script(
         log, f"env >{tmp_path}/seen.part; mv {tmp_path}/seen.part {tmp_path}/seen", GIVEN="1"
     )
-    names = {line.partition("=")[0] for line in (await written(tmp_path / "seen")).splitlines()}
+    names = {line.partition("=")[0] for line in (await wait_for_content(tmp_path / "seen")).splitlines()}
     await child.close()
     assert {"PATH", "GIVEN", "TOOLFOLD_SERVER"} <= names
-    assert names <= {"PATH", "GIVEN", "TOOLFOLD_SERVER", "PWD", "OLDPWD", "SHLVL", "_"}  # a shell's own
+    assert names <= {
+        "PATH",
+        "GIVEN",
+        "TOOLFOLD_SERVER",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+    }  # set by the shell itself
 
 
 @pytest.mark.parametrize(
@@ -203,17 +213,17 @@ async def test_program_in_the_working_directory_is_found(log: ServerLog, tmp_pat
     program.chmod(0o700)
     known = {"PATH": os.environ["PATH"]}
     child = await start_server("some", "./serve", (), environment=known, cwd=tmp_path, log=log)
-    assert await written(tmp_path / "said") == "here\n"
+    assert await wait_for_content(tmp_path / "said") == "here\n"
     await child.close()
 
 
 async def test_exit_description_has_the_log_tail_without_secrets(log: ServerLog) -> None:
-    child = await started(log, "echo cannot log in with a-secret-value >&2; exit 9")
-    how = await child.describe_exit(PATIENCE)
+    child = await start_script(log, "echo cannot log in with a-secret-value >&2; exit 9")
+    description = await child.describe_exit(TIMEOUT_S)
     await child.close()
-    assert "exit code 9" in how
-    assert "cannot log in with" in how
-    assert "a-secret-value" not in how
+    assert "exit code 9" in description
+    assert "cannot log in with" in description
+    assert "a-secret-value" not in description
 
 
 async def test_log_file_is_private_and_has_no_secrets(log: ServerLog, tmp_path: Path) -> None:
@@ -238,9 +248,9 @@ async def test_log_is_rotated_to_at_most_two_files(log: ServerLog, tmp_path: Pat
 
 
 async def test_log_lines_per_second_are_limited(log: ServerLog, tmp_path: Path) -> None:
-    child = await started(log, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done >&2; cat")
+    child = await start_script(log, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done >&2; cat")
     child.stdin.close()
-    await child.describe_exit(PATIENCE)
+    await child.describe_exit(TIMEOUT_S)
     await child.close()
     lines = (tmp_path / "logs" / "some.log").read_text().splitlines()
     assert lines[0] == "line 0"
@@ -249,8 +259,8 @@ async def test_log_lines_per_second_are_limited(log: ServerLog, tmp_path: Path) 
 
 
 async def test_endless_log_line_is_truncated(log: ServerLog, tmp_path: Path) -> None:
-    child = await started(log, "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo after >&2")
-    await child.describe_exit(PATIENCE)
+    child = await start_script(log, "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo after >&2")
+    await child.describe_exit(TIMEOUT_S)
     await child.close()
     lines = (tmp_path / "logs" / "some.log").read_text().splitlines()
     assert [line[:3] for line in lines] == ["xxx", "aft"]

@@ -24,11 +24,11 @@ from toolfold.sources.mcp.setting_references import (
 SECRET = "hunter2-and-more"
 
 
-def stdio(**settings: Any) -> McpServerSettings:
+def stdio_settings(**settings: Any) -> McpServerSettings:
     return parse_server_settings({"command": "server", **settings})
 
 
-def held(service: str, name: str) -> str | None:
+def fake_keyring(service: str, name: str) -> str | None:
     return {("work/mail", "me@example.com"): SECRET}.get((service, name))
 
 
@@ -48,8 +48,8 @@ def held(service: str, name: str) -> str | None:
         ("${POINTS}", "${A}"),
     ],
 )
-def test_reference_is_replaced_by_the_variable(text: str, meant: str) -> None:
-    assert resolve_references(text, {"A": "one", "EMPTY": "", "POINTS": "${A}"}) == meant
+def test_reference_is_replaced_by_the_variable(text: str, expected: str) -> None:
+    assert resolve_references(text, {"A": "one", "EMPTY": "", "POINTS": "${A}"}) == expected
 
 
 def test_unset_variable_error_names_only_the_variable() -> None:
@@ -64,13 +64,13 @@ def test_unset_variable_error_names_only_the_variable() -> None:
 )
 def test_malformed_reference_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(ConfigError, match=r"\$\{keyring:service/name\}"):
-        resolve_references(text, {"A": "one", "B": "two"}, keyring=held)
+        resolve_references(text, {"A": "one", "B": "two"}, keyring=fake_keyring)
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
 def test_any_text_is_resolved_or_refused(text: str, environment: dict[str, str]) -> None:
     try:
-        resolved = resolve_references(text, environment, keyring=held)
+        resolved = resolve_references(text, environment, keyring=fake_keyring)
     except ConfigError:
         return
     assert "${" in text or resolved == text
@@ -78,14 +78,14 @@ def test_any_text_is_resolved_or_refused(text: str, environment: dict[str, str])
 
 def test_last_part_of_a_keyring_reference_is_the_name() -> None:
     assert (
-        resolve_references("Bearer ${keyring:work/mail/me@example.com}", {}, keyring=held)
+        resolve_references("Bearer ${keyring:work/mail/me@example.com}", {}, keyring=fake_keyring)
         == f"Bearer {SECRET}"
     )
 
 
 def test_missing_keyring_password_error_says_how_to_add_it() -> None:
     with pytest.raises(ConfigError, match="keyring set work/mail you"):
-        resolve_references("${keyring:work/mail/you}", {}, keyring=held)
+        resolve_references("${keyring:work/mail/you}", {}, keyring=fake_keyring)
 
 
 def test_keyring_package_is_used_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_missing_keyring_package_is_reported(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_environment_has_harmless_variables_and_no_secrets() -> None:
-    ours = {
+    environment = {
         "PATH": "/bin",
         "HOME": "/h",
         "LC_ALL": "C",
@@ -118,49 +118,54 @@ def test_environment_has_harmless_variables_and_no_secrets() -> None:
         "OPENAI_API_KEY": SECRET,
         "X": "1",
     }
-    given = build_environment(stdio(), ours)
+    given = build_environment(stdio_settings(), environment)
     assert given == {"PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "SSL_CERT_FILE": "/c"}
 
 
 def test_environment_has_passed_and_set_variables() -> None:
-    server = stdio(env={"TOKEN": "${OURS}", "HOME": "/elsewhere"}, pass_env=["REGION", "NOT_THERE"])
+    server = stdio_settings(env={"TOKEN": "${OURS}", "HOME": "/elsewhere"}, pass_env=["REGION", "NOT_THERE"])
     given = build_environment(server, {"HOME": "/h", "OURS": SECRET, "REGION": "north"})
     assert given == {"HOME": "/elsewhere", "REGION": "north", "TOKEN": SECRET}
 
 
 def test_proxy_without_password_is_passed() -> None:
-    ours = {
+    environment = {
         "HTTPS_PROXY": "http://proxy:3128",
         "http_proxy": "http://me:pw@proxy:3128",
         "NO_PROXY": "localhost",
     }
-    assert build_environment(stdio(), ours) == {"HTTPS_PROXY": "http://proxy:3128", "NO_PROXY": "localhost"}
-    assert "http_proxy" in build_environment(stdio(pass_env=["http_proxy"]), ours)
+    assert build_environment(stdio_settings(), environment) == {
+        "HTTPS_PROXY": "http://proxy:3128",
+        "NO_PROXY": "localhost",
+    }
+    assert "http_proxy" in build_environment(stdio_settings(pass_env=["http_proxy"]), environment)
 
 
 @pytest.mark.parametrize("proxy", ["me:pw@proxy:3128", "http://[broken"])
 def test_proxy_with_password_is_not_passed(proxy: str) -> None:
-    assert build_environment(stdio(), {"ALL_PROXY": proxy}) == {}
+    assert build_environment(stdio_settings(), {"ALL_PROXY": proxy}) == {}
 
 
 def test_exported_shell_function_is_not_passed() -> None:
-    assert build_environment(stdio(), {"TERM": "() { :; }; echo run"}) == {}
+    assert build_environment(stdio_settings(), {"TERM": "() { :; }; echo run"}) == {}
 
 
 @pytest.mark.parametrize("name", ["A=B", ""])
 def test_invalid_variable_name_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="has an invalid name or value"):
-        build_environment(stdio(env={name: "x"}), {})
+        build_environment(stdio_settings(env={name: "x"}), {})
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_unnamed_variable_is_never_passed(ours: dict[str, str]) -> None:
-    given = build_environment(stdio(), {**{f"MY_{name}": value for name, value in ours.items()}})
+def test_unnamed_variable_is_never_passed(environment: dict[str, str]) -> None:
+    given = build_environment(
+        stdio_settings(), {**{f"MY_{name}": value for name, value in environment.items()}}
+    )
     assert given == {}
 
 
 def test_process_gets_exactly_this_environment() -> None:
-    given = build_environment(stdio(env={"ONLY": "this"}), {"AWS_SECRET_ACCESS_KEY": SECRET})
+    given = build_environment(stdio_settings(env={"ONLY": "this"}), {"AWS_SECRET_ACCESS_KEY": SECRET})
     told = subprocess.run(["/usr/bin/env"], env=given, capture_output=True, text=True, check=True)
     assert told.stdout == "ONLY=this\n"
 
@@ -173,8 +178,8 @@ def test_resolved_values_are_secrets() -> None:
             "oauth": {"client_secret": "${keyring:work/mail/me@example.com}"},
         }
     )
-    ours = {"PATH_KEY": "k" * 9, "REGION": "north-by-west", "TOKEN": "t" * 12}
-    assert set(secrets(server, ours)) == {SECRET, "k" * 9, "north-by-west", "t" * 12}
+    environment = {"PATH_KEY": "k" * 9, "REGION": "north-by-west", "TOKEN": "t" * 12}
+    assert set(secrets_of(server, environment)) == {SECRET, "k" * 9, "north-by-west", "t" * 12}
 
 
 def test_literal_value_with_a_secret_name_is_a_secret() -> None:
@@ -184,29 +189,34 @@ def test_literal_value_with_a_secret_name_is_a_secret() -> None:
             "headers": {"Authorization": "Bearer abcdefghij", "Accept": "text/html"},
         }
     )
-    assert secrets(server, {}) == ("Bearer abcdefghij", "abcdefghij")
-    assert secrets(stdio(env={"GITHUB_TOKEN": SECRET, "MODE": "production"}), {}) == (SECRET,)
-    assert secrets(
+    assert secrets_of(server, {}) == ("Bearer abcdefghij", "abcdefghij")
+    assert secrets_of(stdio_settings(env={"GITHUB_TOKEN": SECRET, "MODE": "production"}), {}) == (SECRET,)
+    assert secrets_of(
         parse_server_settings({"url": "https://e.com", "oauth": {"client_secret": SECRET}}), {}
     ) == (SECRET,)
 
 
 def test_passed_variable_with_a_secret_name_is_a_secret() -> None:
-    ours = {"API_KEY": SECRET, "REGION": "north-by-west"}
-    assert secrets(stdio(pass_env=["API_KEY", "REGION", "MISSING"]), ours) == (SECRET,)
+    environment = {"API_KEY": SECRET, "REGION": "north-by-west"}
+    assert secrets_of(stdio_settings(pass_env=["API_KEY", "REGION", "MISSING"]), environment) == (SECRET,)
 
 
 def test_harmless_directory_is_not_a_secret() -> None:
-    assert secrets(stdio(args=["${HOME}/notes", "${SHORT}"]), {"HOME": "/home/somebody", "SHORT": "on"}) == ()
+    assert (
+        secrets_of(
+            stdio_settings(args=["${HOME}/notes", "${SHORT}"]), {"HOME": "/home/somebody", "SHORT": "on"}
+        )
+        == ()
+    )
 
 
 def test_unresolvable_secrets_are_left_out() -> None:
-    server = stdio(env={"A": "${MISSING}", "B": "${keyring:no/one}", "C": "${PRESENT}"})
-    assert secrets(server, {"PRESENT": SECRET}) == (SECRET,)
+    server = stdio_settings(env={"A": "${MISSING}", "B": "${keyring:no/one}", "C": "${PRESENT}"})
+    assert secrets_of(server, {"PRESENT": SECRET}) == (SECRET,)
 
 
-def secrets(server: McpServerSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
-    return collect_secrets(server, environment, keyring=held)
+def secrets_of(server: McpServerSettings, environment: Mapping[str, str]) -> tuple[str, ...]:
+    return collect_secrets(server, environment, keyring=fake_keyring)
 
 
 def keyring_package(get_password: Any) -> ModuleType:

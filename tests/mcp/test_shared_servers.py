@@ -28,49 +28,51 @@ from toolfold.sources.mcp.tool_listing import ListedTool, parse_tools
 from toolfold.sources.mcp.tools import build_tools
 from toolfold.validation import Validation
 
-ANSWERS = Path(__file__).parents[3] / "shared" / "mcp"
+RECORDINGS = Path(__file__).parents[3] / "shared" / "mcp"
 SETTINGS = parse_server_settings({"command": "serve"})
 
 pytestmark = pytest.mark.skipif(
-    not ANSWERS.is_dir(), reason="the answers of real servers (../shared/mcp) are not here"
+    not RECORDINGS.is_dir(), reason="the recorded_results of real servers (../shared/mcp) are not here"
 )
 
 
-async def unanswered(offer: ListedTool, args: Json, context: CallContext) -> Content:
+async def refuse_call(offer: ListedTool, args: Json, context: CallContext) -> Content:
     raise AssertionError("nobody calls it")
 
 
 @cache
-def answers() -> Mapping[str, Json]:
+def recorded_results() -> Mapping[str, Json]:
     """Return each server's `tools/list` result by its name."""
-    read = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(ANSWERS.glob("*.json")))
+    read = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(RECORDINGS.glob("*.json")))
     return {answer["server"]: answer for answer in read}
 
 
 @cache
 def snapshot() -> Snapshot:
     """Return all of their tools, registered as by a runtime."""
-    registry, names = Registry(), ToolNames(answers())
-    for server, answer in answers().items():
+    registry, names = Registry(), ToolNames(recorded_results())
+    for server, answer in recorded_results().items():
         offers, _ = parse_tools(answer["tools"])
-        registry.replace_toolset(f"mcp-{server}", build_tools(server, SETTINGS, offers, names, unanswered))
+        registry.replace_toolset(f"mcp-{server}", build_tools(server, SETTINGS, offers, names, refuse_call))
     return registry.snapshot()
 
 
-def listed() -> list[tuple[str, str]]:
-    return [(server, tool["name"]) for server, answer in answers().items() for tool in answer["tools"]]
+def recorded_tools() -> list[tuple[str, str]]:
+    return [
+        (server, tool["name"]) for server, answer in recorded_results().items() for tool in answer["tools"]
+    ]
 
 
 def test_every_recorded_tool_is_parsed_without_problems() -> None:
-    complaints = {server: parse_tools(answer["tools"])[1] for server, answer in answers().items()}
+    complaints = {server: parse_tools(answer["tools"])[1] for server, answer in recorded_results().items()}
     assert {server: said for server, said in complaints.items() if said} == {}
-    assert (len(answers()), len(listed())) == (58, 974)
+    assert (len(recorded_results()), len(recorded_tools())) == (58, 974)
     assert len(snapshot()) == 974
     assert len(snapshot().toolsets) == 58
 
 
 def test_every_recorded_tool_has_a_valid_name_and_is_found_by_its_long_name() -> None:
-    for server, own in listed():
+    for server, own in recorded_tools():
         tool = snapshot().find(f"mcp__{server}__{own}")
         assert tool is not None
         assert (tool.server, tool.own_name) == (server, own)
@@ -84,7 +86,7 @@ def test_every_recorded_tool_has_its_plain_name() -> None:
 
 
 def test_description_and_schema_of_recorded_tools_are_complete() -> None:
-    for server, answer in answers().items():
+    for server, answer in recorded_results().items():
         for said in answer["tools"]:
             tool = snapshot().find(f"mcp__{server}__{said['name']}")
             assert tool is not None
@@ -92,7 +94,7 @@ def test_description_and_schema_of_recorded_tools_are_complete() -> None:
             assert set(tool.parameters["properties"]) == set(said["inputSchema"].get("properties") or {})
 
 
-# -- found ----------------------------------------------------------------------------------------------
+# -- search ---------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +128,7 @@ def test_plain_query_finds_its_tool_among_all(
     assert wanted.name in [hit.name for hit in hits]
 
 
-# -- checked --------------------------------------------------------------------------------------------
+# -- validation -----------------------------------------------------------------------------------------
 
 
 def example(schema: Any, root: Json, depth: int = 0) -> Any:
@@ -156,10 +158,10 @@ def example(schema: Any, root: Json, depth: int = 0) -> Any:
         return [example(schema.get("items", {}), root, depth + 1)] * schema.get("minItems", 0)
     if kind in ("integer", "number"):
         return max(schema.get("minimum", 0), schema.get("exclusiveMinimum", -1) + 1)
-    return {"boolean": False, "null": None}[kind] if kind in ("boolean", "null") else _word(schema)
+    return {"boolean": False, "null": None}[kind] if kind in ("boolean", "null") else example_text(schema)
 
 
-def _word(schema: Mapping[str, Any]) -> str:
+def example_text(schema: Mapping[str, Any]) -> str:
     pattern, shortest = schema.get("pattern", ""), schema.get("minLength", 1)
     words = ("x" * shortest, "a" * shortest, "AB", "AB-1", "1:2", "a.png")
     return next((word for word in words if re.search(pattern, word)), "x")
@@ -175,7 +177,7 @@ def test_valid_arguments_are_accepted_by_every_tool() -> None:
     assert refused == {}
 
 
-def refusal(validate: Validation, tool: Tool, args: Json) -> str:
+def validation_error(validate: Validation, tool: Tool, args: Json) -> str:
     with pytest.raises(InvalidArguments) as caught:
         validate(tool, args)
     return str(caught.value)
@@ -187,10 +189,10 @@ def test_missing_argument_is_named_in_the_refusal() -> None:
         args = example(tool.parameters, tool.parameters)
         for name in tool.parameters.get("required", ()):
             rest = {key: value for key, value in args.items() if key != name}
-            assert name in refusal(validate, tool, rest)
+            assert name in validation_error(validate, tool, rest)
 
 
-# -- shown ----------------------------------------------------------------------------------------------
+# -- definitions ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", DIALECTS)

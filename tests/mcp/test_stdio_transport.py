@@ -1,4 +1,4 @@
-"""Messages over a server's stdout: no input breaks the transport, and no message is lost."""
+"""Messages disconnected a server's stdout: no input breaks the transport, and no message is lost."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from toolfold.sources.mcp.notification_limiter import MAX_NOTIFICATIONS_PER_SECO
 from toolfold.sources.mcp.server_process import ServerProcess
 from toolfold.sources.mcp.stdio_transport import MAX_MESSAGE_BYTES, StdioTransport
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 NOISE = st.binary(max_size=60).map(lambda noise: noise.replace(b"\n", b" "))
 
 
-class Ends:
-    """Both ends of a simulated server process."""
+class FakeProcess:
+    """Both process of a simulated server process."""
 
     def __init__(self, stdin: asyncio.StreamWriter, receiving: int) -> None:
         self.stdout, self.stdin = asyncio.StreamReader(limit=1 << 20), stdin
@@ -41,22 +41,33 @@ class Session:
     """The client side of the transport, in place of the SDK's session."""
 
     def __init__(
-        self, ends: Ends, wire: StdioTransport, reading: Any, writing: Any, over: asyncio.Event
+        self,
+        process: FakeProcess,
+        wire: StdioTransport,
+        reading: Any,
+        writing: Any,
+        disconnected: asyncio.Event,
     ) -> None:
-        self.server, self.wire, self._reading, self._writing, self.over = ends, wire, reading, writing, over
+        self.server, self.wire, self._reading, self._writing, self.disconnected = (
+            process,
+            wire,
+            reading,
+            writing,
+            disconnected,
+        )
 
     async def ask(self, id_: int | str, method: str = "tools/call") -> None:
         await self._writing.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=id_, method=method)))
         await asyncio.sleep(0.01)
 
     async def cancel(self, id_: int) -> None:
-        notice = JSONRPCNotification(
+        notification_line = JSONRPCNotification(
             jsonrpc="2.0", method="notifications/cancelled", params={"requestId": id_}
         )
-        await self._writing.send(SessionMessage(notice))
+        await self._writing.send(SessionMessage(notification_line))
         await asyncio.sleep(0.01)
 
-    async def heard(self) -> list[Any]:
+    async def receive_all(self) -> list[Any]:
         """Receive all messages until the end."""
         return [each.message async for each in self._reading]
 
@@ -65,28 +76,31 @@ class Session:
 
 
 @asynccontextmanager
-async def connected(notes: list[str] | None = None, **options: Any) -> AsyncIterator[Session]:
+async def open_session(notes: list[str] | None = None, **options: Any) -> AsyncIterator[Session]:
     receiving, sending = os.pipe()
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, os.fdopen(sending, "wb", 0)
     )
-    ends, over = Ends(asyncio.StreamWriter(transport, protocol, None, loop), receiving), asyncio.Event()
+    process, disconnected = (
+        FakeProcess(asyncio.StreamWriter(transport, protocol, None, loop), receiving),
+        asyncio.Event(),
+    )
     note = notes.append if notes is not None else lambda _: None
-    wire = StdioTransport(cast(ServerProcess, ends), note, over, **options)
+    wire = StdioTransport(cast(ServerProcess, process), note, disconnected, **options)
     try:
-        async with asyncio.timeout(PATIENCE), wire.open_streams() as (reading, writing):
-            yield Session(ends, wire, reading, writing, over)
+        async with asyncio.timeout(TIMEOUT_S), wire.open_streams() as (reading, writing):
+            yield Session(process, wire, reading, writing, disconnected)
     finally:
         transport.close()
         os.close(receiving)
 
 
-def answer(id_: Any, **result: Any) -> bytes:
+def response_line(id_: Any, **result: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": id_, "result": result}).encode()
 
 
-def notice(number: int) -> bytes:
+def notification_line(number: int) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "method": "notice", "params": {"number": number}}).encode()
 
 
@@ -102,11 +116,11 @@ def feed(stream: asyncio.StreamReader, data: bytes, cuts: Sequence[int]) -> None
 @settings(max_examples=60, deadline=None)
 def test_any_bytes_in_any_chunks_are_read_to_the_end(data: bytes, cuts: list[int]) -> None:
     async def read() -> None:
-        async with connected() as session:
+        async with open_session() as session:
             await session.ask(1)
             feed(session.server.stdout, data, cuts)
-            await session.heard()
-            assert session.over.is_set()
+            await session.receive_all()
+            assert session.disconnected.is_set()
 
     asyncio.run(read())
 
@@ -118,10 +132,10 @@ def test_any_bytes_in_any_chunks_are_read_to_the_end(data: bytes, cuts: list[int
 @settings(max_examples=60, deadline=None)
 def test_messages_between_invalid_lines_arrive_in_order(lines: list[bytes | int], cuts: list[int]) -> None:
     async def read() -> list[int]:
-        async with connected() as session:
-            data = b"\n".join(notice(line) if isinstance(line, int) else line for line in lines)
+        async with open_session() as session:
+            data = b"\n".join(notification_line(line) if isinstance(line, int) else line for line in lines)
             feed(session.server.stdout, data + b"\n", cuts)
-            return [each.params["number"] for each in await session.heard()]
+            return [each.params["number"] for each in await session.receive_all()]
 
     assert asyncio.run(read()) == [line for line in lines if isinstance(line, int)]
 
@@ -132,108 +146,112 @@ def test_messages_between_invalid_lines_arrive_in_order(lines: list[bytes | int]
 @settings(max_examples=60, deadline=None)
 def test_message_fragments_fail_at_most_the_request_they_name(pieces: list[bytes]) -> None:
     async def read() -> list[Any]:
-        async with connected() as session:
+        async with open_session() as session:
             await session.ask(1)
             session.server.stdout.feed_data(b"".join(pieces) + b"\n")
-            session.server.stdout.feed_data(answer(1, done=True) + b"\n")
+            session.server.stdout.feed_data(response_line(1, done=True) + b"\n")
             session.server.stdout.feed_eof()
-            return await session.heard()
+            return await session.receive_all()
 
     assert [each.id for each in asyncio.run(read())] == [1]
 
 
 async def test_invalid_utf8_in_a_response_is_replaced() -> None:
-    async with connected() as session:
+    async with open_session() as session:
         await session.ask(1)
-        session.server.stdout.feed_data(answer(1, text="caf@").replace(b"@", b"\xe9") + b"\n")
+        session.server.stdout.feed_data(response_line(1, text="caf@").replace(b"@", b"\xe9") + b"\n")
         assert (await session.next()).result["text"] == "caf\N{REPLACEMENT CHARACTER}"
 
 
 async def test_oversized_line_fails_only_its_request_before_the_line_ends() -> None:
-    async with connected() as session:
+    async with open_session() as session:
         await session.ask(1)
         await session.ask(2)
-        session.server.stdout.feed_data(answer(1, text="@")[:-4])
+        session.server.stdout.feed_data(response_line(1, text="@")[:-4])
         session.server.stdout.feed_data(b"x" * (MAX_MESSAGE_BYTES + 1))
         failed = await session.next()
         assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "too-large"})
-        session.server.stdout.feed_data(b"x" * MAX_MESSAGE_BYTES + b'"}}\n' + answer(2, done=True) + b"\n")
+        session.server.stdout.feed_data(
+            b"x" * MAX_MESSAGE_BYTES + b'"}}\n' + response_line(2, done=True) + b"\n"
+        )
         assert (await session.next()).id == 2
 
 
 async def test_oversized_line_with_the_id_at_the_end_fails_that_request() -> None:
-    async with connected() as session:
+    async with open_session() as session:
         await session.ask("one")
         await session.ask("two")
         session.server.stdout.feed_data(b'{"jsonrpc": "2.0", "result": {"text": "' + b"x" * MAX_MESSAGE_BYTES)
-        session.server.stdout.feed_data(b'"}, "id": "two"}\n' + answer("one") + b"\n")
+        session.server.stdout.feed_data(b'"}, "id": "two"}\n' + response_line("one") + b"\n")
         assert (await session.next()).id == "two"
         assert (await session.next()).id == "one"
 
 
 async def test_unterminated_line_is_not_a_message() -> None:
-    async with connected() as session:
+    async with open_session() as session:
         await session.ask(1)
-        session.server.stdout.feed_data(answer(1))
+        session.server.stdout.feed_data(response_line(1))
         session.server.stdout.feed_eof()
-        assert await session.heard() == []
+        assert await session.receive_all() == []
 
 
 async def test_late_and_duplicate_responses_are_ignored() -> None:
-    async with connected() as session:
+    async with open_session() as session:
         await session.ask(1)
         await session.ask(2)
         await session.cancel(1)
-        session.server.stdout.feed_data(b"\n".join([answer(1), answer(1), answer(2), answer(2), b""]))
+        session.server.stdout.feed_data(
+            b"\n".join([response_line(1), response_line(1), response_line(2), response_line(2), b""])
+        )
         session.server.stdout.feed_eof()
-        assert [each.id for each in await session.heard()] == [2]
+        assert [each.id for each in await session.receive_all()] == [2]
 
 
 async def test_plain_text_lines_are_logged_and_fail_no_request() -> None:
     notes: list[str] = []
-    async with connected(notes) as session:
+    async with open_session(notes) as session:
         await session.ask(1)
         session.server.stdout.feed_data(b"thinking\n")
-        await asyncio.sleep(1.2)  # longer than a suspicion lasts
-        session.server.stdout.feed_data(answer(1, done=True) + b"\n")
+        await asyncio.sleep(1.2)  # longer than the grace period
+        session.server.stdout.feed_data(response_line(1, done=True) + b"\n")
         assert (await session.next()).result["done"] is True
     assert notes == ["thinking"]
 
 
 async def test_response_with_unknown_id_fails_the_pending_request_after_the_grace_period() -> None:
-    async with connected() as session:
+    async with open_session() as session:
         await session.ask(1)
-        session.server.stdout.feed_data(answer(77) + b"\n")
+        session.server.stdout.feed_data(response_line(77) + b"\n")
         failed = await session.next()
         assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "garbled"})
 
 
 async def test_unanswered_optional_method_is_refused_after_its_limit() -> None:
-    async with connected(limits={"server/discover": 0.05}) as session:
+    async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await session.ask(2)
         session.server.read()
         failed = await session.next()
         assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "unknown"})
-        session.server.stdout.feed_data(answer(2) + b"\n")
+        session.server.stdout.feed_data(response_line(2) + b"\n")
         assert (await session.next()).id == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody else tells what is unread")
 async def test_unread_request_does_not_count_as_unanswered() -> None:
-    async with connected(limits={"server/discover": 0.05}) as session:
+    async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
-        await asyncio.sleep(0.3)  # it starts, and takes several times what it is given
+        await asyncio.sleep(0.3)  # the server is still starting, past the limit several times
         session.server.read()
-        session.server.stdout.feed_data(answer(1, known=True) + b"\n")
+        session.server.stdout.feed_data(response_line(1, known=True) + b"\n")
         assert (await session.next()).result["known"] is True
 
 
 async def test_server_that_closed_stdin_ends_the_connection() -> None:
-    async with connected() as session:
+    async with open_session() as session:
         session.server.stdin.transport.abort()
         await session.ask(1)
-        await session.over.wait()
+        await session.disconnected.wait()
 
 
 @given(st.integers(0, 3 * MAX_NOTIFICATIONS_PER_SECOND))
@@ -241,7 +259,7 @@ async def test_server_that_closed_stdin_ends_the_connection() -> None:
 def test_notification_flood_is_dropped_but_responses_are_not(count: int) -> None:
     notes: list[str] = []
     sieve = NotificationLimiter(notes.append)
-    passed = sum(not sieve.should_drop(notice(number)) for number in range(count))
+    passed = sum(not sieve.should_drop(notification_line(number)) for number in range(count))
     assert min(count, MAX_NOTIFICATIONS_PER_SECOND) <= passed
     assert passed == count or notes
-    assert not sieve.should_drop(answer(1))
+    assert not sieve.should_drop(response_line(1))

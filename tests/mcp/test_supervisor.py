@@ -24,7 +24,7 @@ from toolfold.sources.mcp.faults import NotStarted, ResponseTimeout, ServerBacki
 from toolfold.sources.mcp.supervisor import ServerSupervisor
 from toolfold.sources.mcp.tool_listing import Listing
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 NEVER = 600.0
 """Longer than any test takes."""
 
@@ -51,57 +51,57 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
+def long_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the backoff of a failing server longer than any test takes."""
     monkeypatch.setattr(supervisor, "INITIAL_BACKOFF_S", NEVER)
     monkeypatch.setattr(supervisor, "MAX_BACKOFF_S", NEVER)
 
 
-def noted(diary: Path) -> Counter[str]:
+def diary_counts(diary: Path) -> Counter[str]:
     """Count the lines of the server's diary."""
     return Counter(diary.read_text().split()) if diary.exists() else Counter()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
+async def wait_until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(TIMEOUT_S):
         while not condition():  # noqa: ASYNC110 - processes tell nobody
             await asyncio.sleep(0.01)
 
 
-def with_diary(fault: str, diary: Path, **settings: Any) -> Any:
+def settings_with_diary(fault: str, diary: Path, **settings: Any) -> Any:
     return stdio_settings(fault, "--diary", str(diary), **settings)
 
 
 async def test_server_is_started_by_the_first_call(tmp_path: Path, diary: Path) -> None:
-    async with open_supervisor(with_diary("", diary), tmp_path) as server:
+    async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
         await asyncio.sleep(0.05)
-        assert (server.state_name, noted(diary)["start"]) == ("idle", 0)
+        assert (server.state_name, diary_counts(diary)["start"]) == ("idle", 0)
         assert await call_echo(server, "hello") == ("hello", "hello")
-        assert (server.state_name, noted(diary)["start"]) == ("up", 1)
+        assert (server.state_name, diary_counts(diary)["start"]) == ("up", 1)
 
 
 async def test_concurrent_calls_share_one_start(tmp_path: Path, diary: Path) -> None:
-    async with open_supervisor(with_diary("", diary), tmp_path) as server:
+    async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
         answers = await asyncio.gather(*(call_echo(server, str(number)) for number in range(8)))
     assert [answer for answer, _ in answers] == [str(number) for number in range(8)]
-    assert noted(diary) == {"start": 1, "call": 8}
+    assert diary_counts(diary) == {"start": 1, "call": 8}
 
 
 async def test_cancelled_caller_does_not_cancel_the_start_for_others(tmp_path: Path, diary: Path) -> None:
-    async with open_supervisor(with_diary("", diary), tmp_path) as server:
+    async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
         impatient = asyncio.create_task(call_echo(server, "never"))
         other = asyncio.create_task(call_echo(server, "hello"))
         await asyncio.sleep(0.01)
         impatient.cancel()
         assert (await other)[0] == "hello"
-    assert noted(diary)["start"] == 1
+    assert diary_counts(diary)["start"] == 1
 
 
 @pytest.mark.usefixtures("sleepy")
 async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
     tmp_path: Path, diary: Path
 ) -> None:
-    async with open_supervisor(with_diary("crash-at-start", diary), tmp_path) as server:
+    async with open_supervisor(settings_with_diary("crash-at-start", diary), tmp_path) as server:
         for _ in range(supervisor.MAX_FAILURES):
             with pytest.raises(NotStarted):
                 await server.call_tool("echo", {})
@@ -109,7 +109,7 @@ async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
             await server.call_tool("echo", {})
         assert server.state.state == "resting"
         assert 0 < server.state.next_try <= supervisor.MAX_BACKOFF_S
-    assert noted(diary)["start"] == supervisor.MAX_FAILURES
+    assert diary_counts(diary)["start"] == supervisor.MAX_FAILURES
 
 
 @pytest.mark.usefixtures("sleepy")
@@ -140,9 +140,9 @@ async def test_restart_cancels_a_hanging_start(tmp_path: Path, diary: Path) -> N
     mended = tmp_path / "mended"
     words = ("--unless", str(mended), "--diary", str(diary))
     settings = stdio_settings("silent-at-start", *words, connect_timeout_seconds=NEVER)
-    async with asyncio.timeout(PATIENCE), open_supervisor(settings, tmp_path) as server:
+    async with asyncio.timeout(TIMEOUT_S), open_supervisor(settings, tmp_path) as server:
         waiting = asyncio.create_task(call_echo(server, "hello"))
-        await until(lambda: noted(diary)["start"])
+        await wait_until(lambda: diary_counts(diary)["start"])
         mended.touch()
         await server.restart()
         assert (await call_echo(server, "again"))[0] == "again"
@@ -150,31 +150,31 @@ async def test_restart_cancels_a_hanging_start(tmp_path: Path, diary: Path) -> N
 
 
 async def test_lost_server_is_reopened_automatically(tmp_path: Path, diary: Path) -> None:
-    async with open_supervisor(with_diary("crash", diary), tmp_path) as server:
+    async with open_supervisor(settings_with_diary("crash", diary), tmp_path) as server:
         assert (await call_echo(server, "now"))[0] == "lost"
-        await until(lambda: noted(diary)["start"] == 2 and server.state_name == "up")
+        await wait_until(lambda: diary_counts(diary)["start"] == 2 and server.state_name == "up")
 
 
 async def test_server_that_exits_after_start_is_retried_with_growing_backoff(
     tmp_path: Path, diary: Path
 ) -> None:
-    async with open_supervisor(with_diary("dies-soon", diary), tmp_path) as server:
+    async with open_supervisor(settings_with_diary("dies-soon", diary), tmp_path) as server:
         began = time.monotonic()
         await call_echo(server, "hello")
-        await until(lambda: noted(diary)["start"] == 3)
-        # A pause is half as long as it may be, or longer, and the second twice as long as the first.
+        await wait_until(lambda: diary_counts(diary)["start"] == 3)
+        # Backoff has a jitter of 50 to 100 percent and doubles each time.
         assert time.monotonic() - began >= (0.5 + 1.0) * supervisor.INITIAL_BACKOFF_S
 
 
 @pytest.mark.parametrize("fault", ["crash", "close-output", "hang", "broken-frame", "huge"])
 async def test_call_that_may_have_run_is_never_repeated(tmp_path: Path, diary: Path, fault: str) -> None:
     limit = {"call_timeout_seconds": CALL_TIMEOUT_S} if fault == "hang" else {}
-    async with open_supervisor(with_diary(fault, diary, **limit), tmp_path) as server:
+    async with open_supervisor(settings_with_diary(fault, diary, **limit), tmp_path) as server:
         with pytest.raises(ServerFailed) as failed:
             await server.call_tool("echo", {"text": "now"})
         assert failed.value.may_have_run
         assert (await call_echo(server, "again"))[0] == "again"
-    assert noted(diary)["call"] == 2
+    assert diary_counts(diary)["call"] == 2
 
 
 @pytest.mark.parametrize("fault", ["status-500", "cut-before-headers", "cut-in-body", "stream-ends-early"])
@@ -207,7 +207,7 @@ async def test_externally_restarted_http_server_is_reconnected(tmp_path: Path, w
     try:
         assert (await call_echo(server, "second"))[0] in ("not-started", "lost")
         with serve_in_thread(port=port) as again:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_S):
                 while (await call_echo(server, "third"))[0] != "third":  # noqa: ASYNC110 - it rests meanwhile
                     await asyncio.sleep(server.state.next_try)
             assert again.calls == 1
@@ -218,43 +218,43 @@ async def test_externally_restarted_http_server_is_reconnected(tmp_path: Path, w
 async def test_keepalive_replaces_a_hanging_server(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
-    settings = with_diary("deaf-afterwards", diary, keepalive_seconds=0.3)
+    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
+    settings = settings_with_diary("deaf-afterwards", diary, keepalive_seconds=0.3)
     async with open_supervisor(settings, tmp_path) as server:
         assert (await call_echo(server, "now"))[0] == "my last words"
         monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", 0.2)
-        await until(lambda: server.state_name != "up")
-        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)  # the next one may take its time
-        await until(lambda: noted(diary)["start"] == 2 and server.state_name == "up")
+        await wait_until(lambda: server.state_name != "up")
+        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)  # the next server may start slowly
+        await wait_until(lambda: diary_counts(diary)["start"] == 2 and server.state_name == "up")
         assert (await call_echo(server, "again"))[0] == "again"
 
 
 async def test_keepalive_does_not_ping_during_a_call(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
+    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
     awake = tmp_path / "awake"
     settings = stdio_settings("slow", "--diary", str(diary), "--until", str(awake), keepalive_seconds=0.1)
     async with open_supervisor(settings, tmp_path) as server:
         call = asyncio.create_task(call_echo(server, "now"))
-        await until(lambda: noted(diary)["call"])
-        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", 0.05)  # it would be ended if it were asked now
+        await wait_until(lambda: diary_counts(diary)["call"])
+        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", 0.05)  # a ping would time out
         await asyncio.sleep(0.5)
-        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
+        monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
         awake.touch()
         assert (await call)[0] == "slept"
-    assert noted(diary)["start"] == 1
+    assert diary_counts(diary)["start"] == 1
 
 
 async def test_keepalive_keeps_a_responsive_server(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", PATIENCE)
-    async with open_supervisor(with_diary("", diary, keepalive_seconds=0.1), tmp_path) as server:
+    monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
+    async with open_supervisor(settings_with_diary("", diary, keepalive_seconds=0.1), tmp_path) as server:
         await call_echo(server, "hello")
-        await until(lambda: noted(diary)["ping"] >= 3)
+        await wait_until(lambda: diary_counts(diary)["ping"] >= 3)
         assert server.state_name == "up"
-    assert noted(diary)["start"] == 1
+    assert diary_counts(diary)["start"] == 1
 
 
 async def test_progress_extends_the_timeout_up_to_the_maximum(tmp_path: Path) -> None:
@@ -263,11 +263,11 @@ async def test_progress_extends_the_timeout_up_to_the_maximum(tmp_path: Path) ->
     async def progress(done: float, total: float | None, message: str | None) -> None:
         heard.append(done)
 
-    settings = stdio_settings("progress", call_timeout_seconds=2.5)  # it takes longer than that
+    settings = stdio_settings("progress", call_timeout_seconds=2.5)  # the call takes longer
     async with open_supervisor(settings, tmp_path) as server:
         result = await server.call_tool("echo", {"text": "now"}, CallRelay(client="", progress=progress))
         assert result.content[0].text == "done"
-        await until(lambda: heard == [1, 2, 3, 4, 5, 6, 7, 8])
+        await wait_until(lambda: heard == [1, 2, 3, 4, 5, 6, 7, 8])
     settings = stdio_settings("progress", call_timeout_seconds=1.0, max_call_seconds=1.2)
     async with open_supervisor(settings, tmp_path) as server:
         with pytest.raises(ResponseTimeout):
@@ -275,21 +275,23 @@ async def test_progress_extends_the_timeout_up_to_the_maximum(tmp_path: Path) ->
 
 
 async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
-    async with open_supervisor(with_diary("hang", diary, call_timeout_seconds=NEVER), tmp_path) as server:
+    async with open_supervisor(
+        settings_with_diary("hang", diary, call_timeout_seconds=NEVER), tmp_path
+    ) as server:
         call = asyncio.create_task(call_echo(server, "now"))
-        await until(lambda: noted(diary)["call"])
+        await wait_until(lambda: diary_counts(diary)["call"])
         call.cancel()
         await asyncio.wait({call})
-        await until(lambda: noted(diary)["cancelled"])
+        await wait_until(lambda: diary_counts(diary)["cancelled"])
         assert (await call_echo(server, "again"))[0] == "again"
 
 
 async def test_timed_out_call_is_cancelled_at_the_server(tmp_path: Path, diary: Path) -> None:
     async with open_supervisor(
-        with_diary("hang", diary, call_timeout_seconds=CALL_TIMEOUT_S), tmp_path
+        settings_with_diary("hang", diary, call_timeout_seconds=CALL_TIMEOUT_S), tmp_path
     ) as server:
         assert (await call_echo(server, "now"))[0] == "no-answer"
-        await until(lambda: noted(diary)["cancelled"])
+        await wait_until(lambda: diary_counts(diary)["cancelled"])
 
 
 async def test_cancelled_http_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
@@ -298,7 +300,7 @@ async def test_cancelled_http_call_is_cancelled_at_the_server(tmp_path: Path) ->
             http_settings(http.url(), "http", call_timeout_seconds=CALL_TIMEOUT_S), tmp_path
         ) as server:
             assert (await call_echo(server, "now"))[0] == "no-answer"
-            await until(lambda: http.cancelled == 1)
+            await wait_until(lambda: http.cancelled == 1)
 
 
 async def test_changed_tool_list_is_fetched_and_published(tmp_path: Path) -> None:
@@ -309,7 +311,7 @@ async def test_changed_tool_list_is_fetched_and_published(tmp_path: Path) -> Non
 
     async with open_supervisor(stdio_settings("changing-list"), tmp_path, publish=publish) as server:
         await call_echo(server, "now")
-        await until(lambda: len(told) == 2)
+        await wait_until(lambda: len(told) == 2)
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
@@ -323,46 +325,48 @@ async def test_list_change_during_the_first_listing_is_fetched(tmp_path: Path) -
     settings = stdio_settings("changes-while-listed", "--until", str(settled))
     async with open_supervisor(settings, tmp_path, publish=publish) as server:
         starting = asyncio.create_task(call_echo(server, "hello"))
-        await asyncio.sleep(5 * supervisor.RELIST_DELAY_S)  # longer than a change is left to be followed
+        await asyncio.sleep(
+            5 * supervisor.RELIST_DELAY_S
+        )  # longer than a change is left to be subscription_server
         settled.touch()
         await starting
-        await until(lambda: len(told) == 2)
+        await wait_until(lambda: len(told) == 2)
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
 async def test_close_during_start(tmp_path: Path, diary: Path) -> None:
     async with (
-        asyncio.timeout(PATIENCE),
+        asyncio.timeout(TIMEOUT_S),
         open_supervisor(
-            with_diary("silent-at-start", diary, connect_timeout_seconds=NEVER), tmp_path
+            settings_with_diary("silent-at-start", diary, connect_timeout_seconds=NEVER), tmp_path
         ) as server,
     ):
         call = asyncio.create_task(call_echo(server, "hello"))
-        await until(lambda: noted(diary)["start"])
+        await wait_until(lambda: diary_counts(diary)["start"])
         await server.close()
         await asyncio.wait({call})
         assert call.cancelled() or call.exception() or call.result()[0] == "not-started"
         assert (await call_echo(server, "hello"))[0] == "not-started"
-    assert noted(diary)["start"] == 1
+    assert diary_counts(diary)["start"] == 1
 
 
 async def test_close_during_a_call(tmp_path: Path, diary: Path) -> None:
-    settings = with_diary("hang", diary, call_timeout_seconds=NEVER)
-    async with asyncio.timeout(PATIENCE), open_supervisor(settings, tmp_path) as server:
+    settings = settings_with_diary("hang", diary, call_timeout_seconds=NEVER)
+    async with asyncio.timeout(TIMEOUT_S), open_supervisor(settings, tmp_path) as server:
         call = asyncio.create_task(call_echo(server, "now"))
-        await until(lambda: noted(diary)["call"])
+        await wait_until(lambda: diary_counts(diary)["call"])
         await server.close()
         assert (await call)[0] == "lost"
 
 
 async def test_close_also_ends_a_retired_connection(tmp_path: Path, diary: Path) -> None:
-    async with open_supervisor(with_diary("close-output", diary), tmp_path) as server:
+    async with open_supervisor(settings_with_diary("close-output", diary), tmp_path) as server:
         assert (await call_echo(server, "now"))[0] == "lost"
-        assert running(diary)
-    await until(lambda: not running(diary))
+        assert find_servers(diary)
+    await wait_until(lambda: not find_servers(diary))
 
 
-def running(diary: Path) -> list[str]:
+def find_servers(diary: Path) -> list[str]:
     """Return the server processes that write this diary."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
@@ -372,7 +376,7 @@ def running(diary: Path) -> list[str]:
     return found
 
 
-FOLLOWED = """
+SUBSCRIPTION_SERVER = """
 import json, sys
 
 diary = open(sys.argv[1], "a", buffering=1)
@@ -398,29 +402,29 @@ for line in sys.stdin:
 """
 
 
-def followed(tmp_path: Path, diary: Path) -> McpServerSettings:
+def subscription_server(tmp_path: Path, diary: Path) -> McpServerSettings:
     program = tmp_path / "followed.py"
-    program.write_text(FOLLOWED)
+    program.write_text(SUBSCRIPTION_SERVER)
     return McpServerSettings(command=sys.executable, args=(str(program), str(diary)))
 
 
 async def test_failed_unsubscribe_is_not_resubscribed(tmp_path: Path, diary: Path) -> None:
-    async with open_supervisor(followed(tmp_path, diary), tmp_path) as server:
+    async with open_supervisor(subscription_server(tmp_path, diary), tmp_path) as server:
         await server.send_request("resources/subscribe", {"uri": "note://a"})
         with pytest.raises(ServerFailed):
             await server.send_request("resources/unsubscribe", {"uri": "note://a"})
         await server.restart()
         await server.send_request("resources/subscribe", {"uri": "note://b"})
-    assert noted(diary)["start"] >= 2
-    assert noted(diary)["note://a"] == 2  # once each way
+    assert diary_counts(diary)["start"] >= 2
+    assert diary_counts(diary)["note://a"] == 2  # subscribe and unsubscribe
 
 
 async def test_server_exit_during_resubscription_is_not_an_error(tmp_path: Path, diary: Path) -> None:
-    async with open_supervisor(followed(tmp_path, diary), tmp_path) as server:
+    async with open_supervisor(subscription_server(tmp_path, diary), tmp_path) as server:
         connection = await server.get_connection()
-        await connection.resubscribe(["note://a", "note://fatal", "note://b"], PATIENCE)
-    assert noted(diary)["note://fatal"] == 1
-    assert noted(diary)["note://b"] == 0
+        await connection.resubscribe(["note://a", "note://fatal", "note://b"], TIMEOUT_S)
+    assert diary_counts(diary)["note://fatal"] == 1
+    assert diary_counts(diary)["note://b"] == 0
 
 
 async def test_missing_login_does_not_count_as_failure(tmp_path: Path) -> None:
@@ -445,10 +449,10 @@ async def test_secrets_in_server_errors_are_redacted(tmp_path: Path) -> None:
 async def test_unresolvable_settings_are_reported(tmp_path: Path) -> None:
     from toolfold.errors import ConfigError
 
-    async def wiring(_server: ServerSupervisor) -> ConnectionDeps:
+    async def build_deps(_server: ServerSupervisor) -> ConnectionDeps:
         raise ConfigError("the variable TOKEN is not set")
 
-    server = ServerSupervisor("some", stdio_settings(), build_deps=wiring, publish=lambda *_: None)
+    server = ServerSupervisor("some", stdio_settings(), build_deps=build_deps, publish=lambda *_: None)
     with pytest.raises(NotStarted, match="the variable TOKEN is not set"):
         await server.call_tool("echo", {})
     await server.close()

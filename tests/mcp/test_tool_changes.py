@@ -344,7 +344,7 @@ def _lock_in(folder: Path, _server: str) -> Path:
     return folder / LOCK_FILE
 
 
-def letters_of(offer: ListedTool) -> list[str]:
+def normalized_text(offer: ListedTool) -> list[str]:
     """Return all texts except hints, without whitespace, punctuation and case."""
     parts = [offer.description, offer.title, offer.input_schema, offer.output_schema]
     text = json.dumps(parts, sort_keys=True, ensure_ascii=False)
@@ -365,7 +365,7 @@ def test_changes_of_the_corpus_are_held_except_for_punctuation_and_hints(half: s
         is_used = not trust.check_tools("one", "pin", [after]).held
         total += 1
         unasked += is_used
-        wrong += is_used and letters_of(before) != letters_of(after)
+        wrong += is_used and normalized_text(before) != normalized_text(after)
     print(f"{unasked} of {total} changes were accepted unasked")
     assert total > 20
     assert wrong == 0

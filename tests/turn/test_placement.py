@@ -25,7 +25,7 @@ from toolfold.retrieval.search import Retriever
 from toolfold.session import Session
 from toolfold.turn import Bridge, BridgeAnswers, Conversation, Grant, Turn, begin_turn
 from toolfold.turn.cost import Placement
-from toolfold.turn.placement import MAX_TAIL_CHARS, PlacementPolicy, Placing, Request, Wording
+from toolfold.turn.placement import MAX_TAIL_CHARS, PlacementPolicy, Request, SessionPlacement, DefinitionCache
 
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]
@@ -53,7 +53,7 @@ class Stage:
         self.registry = Registry()
         self.registry.add_all([*TOOLS, *more])
         self.bridge = Bridge(BridgeAnswers(Retriever(None, None, None), ToolsSettings()))
-        self.placing = Placing(Wording(), most=most)
+        self.placing = SessionPlacement(DefinitionCache(), most=most)
         self.placement: Placement = placement
         self.form: DialectName = form
         self.broken: set[str] = set()
@@ -307,7 +307,7 @@ def test_anthropics_breakpoint_does_not_move() -> None:
 
 
 def test_the_cheapest_placement_is_found_by_model_or_by_form() -> None:
-    settle = PlacementPolicy().settle
+    settle = PlacementPolicy().choose
     assert settle("auto", "claude-sonnet-4-6", get_dialect("openai")) == "tail"
     assert settle("auto", "", get_dialect("anthropic")) == "tail"
     assert settle("auto", "", get_dialect("responses")) == "tail"

@@ -47,7 +47,7 @@ class PlacementPolicy:
     def __init__(self) -> None:
         self._best: dict[Prices, Placement] = {}
 
-    def settle(self, choice: PlacementChoice, model: str, dialect: Dialect) -> Placement:
+    def choose(self, choice: PlacementChoice, model: str, dialect: Dialect) -> Placement:
         """The placement that is meant, for a model or else for those that speak this form."""
         if choice != "auto":
             return choice
@@ -57,7 +57,7 @@ class PlacementPolicy:
         return self._best[prices]
 
 
-class Wording:
+class DefinitionCache:
     """How each tool is written for a model, worked out once and kept as long as the tool lives."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Wording:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedTools:
     """One request's tools and messages, before they are written in a provider's form."""
 
     tools: Sequence[Tool]
@@ -124,7 +124,7 @@ class Request:
     dialect: Dialect = field(repr=False, kw_only=True)
 
     @classmethod
-    def of(cls, placed: Placed, turn: Turn, dialect: Dialect, *, cache: bool = False) -> Request:
+    def of(cls, placed: PlacedTools, turn: Turn, dialect: Dialect, *, cache: bool = False) -> Request:
         """Render a request. With `cache`, dialects that need one get a mark after the constant tools."""
         is_native = placed.deferred is not None
         listed = placed.deferred if is_native and dialect.lists_deferred_tools else None
@@ -155,10 +155,10 @@ class Request:
         return self.dialect.render_results(results, deferred=self.deferred, media_kinds=takes)
 
 
-class Placing:
+class SessionPlacement:
     """What one session must remember so that its next request begins like its last. Thread-safe."""
 
-    def __init__(self, wording: Wording, *, most: int = MAX_APPENDED_TOOLS) -> None:
+    def __init__(self, wording: DefinitionCache, *, most: int = MAX_APPENDED_TOOLS) -> None:
         self._wording = wording
         self._most = most
         self._lock = threading.Lock()
@@ -198,7 +198,7 @@ class Placing:
         placement: Placement,
         dialect: Dialect,
         native: bool = False,
-    ) -> Placed:
+    ) -> PlacedTools:
         """The `fixed` tools, and the ones `chosen` for the newest message in their place.
 
         `native` is for forms that have something of their own for tools that come late.
@@ -221,18 +221,18 @@ class Placing:
 
     def _place_replaced(
         self, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
-    ) -> Placed:
+    ) -> PlacedTools:
         self._array.clear()
         tools = [*fixed, *sorted(chosen, key=lambda tool: tool.name)]
         messages = self._notes.write(history, Note(chosen=_names_of(chosen)), dialect)
-        return Placed(
+        return PlacedTools(
             tools, self._wording.array(tools), messages, "replace", _tail_text(history), constant=len(fixed)
         )
 
     def _place_appended(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
-    ) -> Placed:
-        why = self._array.outdated(turn, fixed) or self._explain_switch("append")
+    ) -> PlacedTools:
+        why = self._array.explain_outdated(turn, fixed) or self._explain_switch("append")
         wanted = {tool.name for tool in chosen}
         grown = self._array.names.union(wanted).difference(tool.name for tool in fixed)
         if not why and len(grown) > self._most and grown != wanted:
@@ -243,7 +243,7 @@ class Placing:
 
     def _place_at_tail(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
-    ) -> Placed:
+    ) -> PlacedTools:
         why = self._keep_array(turn, fixed)
         note = _text_note(turn, chosen, history.known_lines(), self._wording)
         messages = self._notes.write(history, note, dialect)
@@ -251,7 +251,7 @@ class Placing:
 
     def _place_natively(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
-    ) -> Placed:
+    ) -> PlacedTools:
         """The array is constant as at the tail, and the provider itself loads what it does not hold."""
         if dialect.accepts_tools_in_input:  # tools that are found or added can be called by name at once
             fixed = [tool for tool in fixed if tool.name not in BRIDGE_NAMES or tool.name == BRIDGE_SEARCH]
@@ -270,7 +270,7 @@ class Placing:
 
     def _keep_array(self, turn: Turn, fixed: Sequence[Tool]) -> str:
         """See to an array that is to stay as it is, and say why it cannot."""
-        why = self._array.outdated(turn, fixed) or self._explain_switch("tail")
+        why = self._array.explain_outdated(turn, fixed) or self._explain_switch("tail")
         new = [tool.name for tool in fixed if tool.name not in self._array.names]
         if self._array.names and new and not why:
             why = f"{', '.join(new[:5])} came"
@@ -281,11 +281,13 @@ class Placing:
     def _explain_switch(self, placement: Placement) -> str:
         return f"{placement} comes after {self._last}" if self._last not in (None, placement) else ""
 
-    def _placed_from_array(self, placement: Placement, messages: list[Json], why: str, tail: str) -> Placed:
+    def _placed_from_array(
+        self, placement: Placement, messages: list[Json], why: str, tail: str
+    ) -> PlacedTools:
         if why:
             log.info("the tools array begins anew: %s", why)
         array = self._array
-        return Placed(
+        return PlacedTools(
             array.tools, array.definitions, messages, placement, tail, bool(why), why, array.constant
         )
 
@@ -327,7 +329,7 @@ class Placing:
 class _ToolsArray:
     """A tools array as it was last sent. What it holds is written once and never again."""
 
-    def __init__(self, wording: Wording) -> None:
+    def __init__(self, wording: DefinitionCache) -> None:
         self._wording = wording
         self._held: dict[str, tuple[Tool | None, Definition]] = {}
         """Name → the tool, None until a turn has shown that a restored one still exists, and its text."""
@@ -358,7 +360,7 @@ class _ToolsArray:
     def clear(self) -> None:
         self._held = {}
 
-    def outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
+    def explain_outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
         """Why the array can no longer be sent as it is. That a tool cannot work just now is no reason."""
         bridge = {tool.name: tool for tool in fixed if tool.name in BRIDGE_NAMES}
         for name, (tool, written) in list(self._held.items()):
@@ -384,7 +386,7 @@ class _ToolsArray:
 class _OfferedDefinitions(Mapping[str, Definition]):
     """The definitions of a turn's tools, each written when it is asked for."""
 
-    def __init__(self, turn: Turn, wording: Wording) -> None:
+    def __init__(self, turn: Turn, wording: DefinitionCache) -> None:
         self._turn, self._wording = turn, wording
         self._tools = {tool.name: tool for tool in turn.offered}
 
@@ -407,7 +409,7 @@ def _render_line(tool: Tool, description: str) -> str:
     return _MARKUP_LIKE.sub("‹", f"- {called}: {about}" if about else f"- {called}")
 
 
-def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: Wording) -> Note:
+def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: DefinitionCache) -> Note:
     """The chosen tools in a few words, those left out that the request tells of already."""
     new: list[str] = []
     room = MAX_TAIL_CHARS

@@ -17,7 +17,7 @@ from toolfold.turn.cost import Placement
 from toolfold.turn.grant import Grant
 from toolfold.turn.native import NativePolicy
 from toolfold.turn.notes import History
-from toolfold.turn.placement import PlacementPolicy, Placing, Request, Wording
+from toolfold.turn.placement import PlacementPolicy, Request, SessionPlacement, DefinitionCache
 from toolfold.turn.selection import Selector
 
 
@@ -30,7 +30,7 @@ class RequestPolicy:
     bridge: Bridge
     placements: PlacementPolicy = field(default_factory=PlacementPolicy)
     native: NativePolicy = field(default_factory=NativePolicy)
-    wording: Wording = field(default_factory=Wording)
+    wording: DefinitionCache = field(default_factory=DefinitionCache)
 
 
 class RequestBuilder:
@@ -38,7 +38,7 @@ class RequestBuilder:
 
     def __init__(self, policy: RequestPolicy) -> None:
         self._policy = policy
-        self._placing = Placing(policy.wording, most=policy.settings.rag_append_max)
+        self._placing = SessionPlacement(policy.wording, most=policy.settings.rag_append_max)
 
     def export_state(self) -> Json:
         """Return the state as JSON data, from which `restore_state` continues with the same prefix."""
@@ -94,7 +94,7 @@ class RequestBuilder:
         # Tools listed beside a message are called through the bridge, which this setting removes.
         is_bridge_off = settings.rag_placement == "auto" and settings.tool_search.enabled == "off"
         choice = "replace" if is_bridge_off else settings.rag_placement
-        return self._policy.placements.settle(choice, model, dialect)
+        return self._policy.placements.choose(choice, model, dialect)
 
     def _fixed_tools(self, grant: Grant, turn: Turn, placement: Placement) -> list[Tool]:
         """Return the tools that are shown whatever is selected.
