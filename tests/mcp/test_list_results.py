@@ -15,7 +15,7 @@ from mcp_types.methods import parse_server_result
 
 from tests.conftest import Opened
 from tests.mcp.faults import open_supervisor
-from tests.mcp.test_pool import until
+from tests.mcp.test_pool import wait_until
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.sources.mcp.list_results import MAX_LISTED, PROBLEMS_KEY, repair_list_result
 from toolfold.sources.mcp.tool_listing import Listing
@@ -257,7 +257,7 @@ def test_resource_tools_appear_when_resources_exist_and_rank_last(opened: Opened
     assert listed_tool_names() == {"mcp_time_get_time", "mcp_time_read_clock"}
     listing_settings(tmp_path, tools=tools, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
     assert not runtime.session(["all"]).call_sync("mcp_time_get_time", {}).error
-    until(lambda: "mcp_time_read_resource" in listed_tool_names())
+    wait_until(lambda: "mcp_time_read_resource" in listed_tool_names())
     searched = runtime.session(["mcp-time"]).call_sync("tool_search", {"query": "read a resource of time"})
     names = re.findall(r'"name": ?"(mcp_time_\w+)"', searched.text)
     extras = {"mcp_time_read_resource", "mcp_time_list_resources"}

@@ -1,4 +1,4 @@
-"""Text for a running process is judged together with everything the process was given before."""
+"""Input of a running process is judged together with all its earlier input."""
 
 from __future__ import annotations
 
@@ -26,54 +26,54 @@ WORKDIR = "/home/user/project"
 
 
 @functools.cache
-def shipped_judge() -> Judge:
+def builtin_judge() -> Judge:
     return Judge(Rules.shipped(), PathClassifier(home="/home/user", cwd=WORKDIR))
 
 
 @pytest.fixture
 def judge() -> Judge:
-    return shipped_judge()
+    return builtin_judge()
 
 
-def verdicts(judge: Judge, sequence: Sequence) -> list[Verdict]:
-    """The verdict on each write, where every one before it was delivered."""
-    found: list[Verdict] = []
+def judge_sequence(judge: Judge, sequence: Sequence) -> list[Verdict]:
+    """Return the verdict on each write, given that all earlier ones were delivered."""
+    results: list[Verdict] = []
     before: tuple[tuple[str, str], ...] = ()
     for text in sequence.writes:
         written = ProcessInput(
             command=sequence.command, workdir=WORKDIR, pty=sequence.pty, history=before, text=text
         )
-        found.append(judge.judge_input(written))
+        results.append(judge.judge_input(written))
         before = (*before, ("write", text))
-    return found
+    return results
 
 
 @pytest.mark.parametrize("sequence", DANGEROUS, ids=str)
-def test_a_dangerous_sequence_of_writes_is_asked_about(judge: Judge, sequence: Sequence) -> None:
-    assert any(each.dangerous for each in verdicts(judge, sequence))
+def test_dangerous_sequence_of_writes_is_flagged(judge: Judge, sequence: Sequence) -> None:
+    assert any(each.dangerous for each in judge_sequence(judge, sequence))
 
 
 @pytest.mark.parametrize("sequence", HARMLESS, ids=str)
-def test_a_harmless_sequence_of_writes_is_not_asked_about(judge: Judge, sequence: Sequence) -> None:
-    asked = [
+def test_harmless_sequence_of_writes_is_not_flagged(judge: Judge, sequence: Sequence) -> None:
+    flagged = [
         (text, finding.reason)
-        for text, each in zip(sequence.writes, verdicts(judge, sequence), strict=True)
+        for text, each in zip(sequence.writes, judge_sequence(judge, sequence), strict=True)
         for finding in each.findings
     ]
-    assert asked == []
+    assert flagged == []
 
 
-def judged(judge: Judge, text: str, before: str = "", command: str = "bash", **options: Any) -> Verdict:
+def judge_text(judge: Judge, text: str, before: str = "", command: str = "bash", **options: Any) -> Verdict:
     entries = (("write", before),) if before else ()
     return judge.judge_input(
         ProcessInput(command=command, workdir=WORKDIR, history=entries, text=text, **options)
     )
 
 
-def test_a_finding_counts_for_the_write_that_triggers_it_and_for_no_later_one(judge: Judge) -> None:
-    assert judged(judge, "rm -rf /srv/x\n").dangerous
-    assert not judged(judge, "ls\n", before="rm -rf /srv/x\n").dangerous
-    assert judged(judge, "rm -rf /srv/x\n", before="rm -rf /srv/x\n").dangerous
+def test_finding_belongs_only_to_the_write_that_causes_it(judge: Judge) -> None:
+    assert judge_text(judge, "rm -rf /srv/x\n").dangerous
+    assert not judge_text(judge, "ls\n", before="rm -rf /srv/x\n").dangerous
+    assert judge_text(judge, "rm -rf /srv/x\n", before="rm -rf /srv/x\n").dangerous
 
 
 @pytest.mark.parametrize(
@@ -85,34 +85,34 @@ def test_a_finding_counts_for_the_write_that_triggers_it_and_for_no_later_one(ju
         ("psql app", "", "DROP TABLE a;\n"),
     ],
 )
-def test_every_use_of_something_dangerous_is_asked_about(
+def test_every_use_of_a_dangerous_function_is_flagged(
     judge: Judge, command: str, define: str, use: str
 ) -> None:
-    assert judged(judge, use, before=define, command=command).dangerous
-    assert judged(judge, use, before=define + use, command=command).dangerous
+    assert judge_text(judge, use, before=define, command=command).dangerous
+    assert judge_text(judge, use, before=define + use, command=command).dangerous
 
 
-def test_an_unknown_state_is_asked_about_whatever_is_written(judge: Judge) -> None:
-    verdict = judged(judge, "ls\n", unknown="the process was started by another runtime")
+def test_any_input_is_flagged_if_the_earlier_input_is_unknown(judge: Judge) -> None:
+    verdict = judge_text(judge, "ls\n", unknown_reason="the process was started by another runtime")
     assert (verdict.unread, verdict.reason) == (True, "the process was started by another runtime")
 
 
-def test_input_without_its_context_is_asked_about() -> None:
+def test_input_without_context_has_unknown_state() -> None:
     assert ProcessInput.from_arguments(None, "ls\n").unknown_reason
     assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown_reason
     assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown_reason
 
 
-def test_more_input_than_is_judged_is_asked_about(judge: Judge) -> None:
-    assert judged(judge, "ls\n", before="echo hello\n" * 6_000).unread
+def test_input_over_the_size_limit_is_flagged(judge: Judge) -> None:
+    assert judge_text(judge, "ls\n", before="echo hello\n" * 6_000).unread
 
 
 @pytest.mark.parametrize("command", ["python3", "psql app", "irb"])
-def test_more_code_than_is_read_is_asked_about(judge: Judge, command: str) -> None:
-    assert judged(judge, "x = 2\n", before="x = 1\n" * 3_000, command=command).dangerous
+def test_code_over_the_size_limit_is_flagged(judge: Judge, command: str) -> None:
+    assert judge_text(judge, "x = 2\n", before="x = 1\n" * 3_000, command=command).dangerous
 
 
-def test_python_that_takes_too_much_parsing_is_asked_about(judge: Judge) -> None:
+def test_python_that_exceeds_the_parsing_limit_is_flagged(judge: Judge) -> None:
     text = "x = [\n" + "1,\n" * 300
     written = ProcessInput(command="python3", workdir=WORKDIR, pty=True, history=(), text=text)
     assert judge.judge_input(written).dangerous
@@ -126,7 +126,7 @@ def test_parsing_of_unfinished_python_is_limited() -> None:
         reader.analyze_new("python", (), ["x = [", *["1,"] * MAX_STATEMENT_LINES])
 
 
-def test_a_function_of_usual_length_is_not_asked_about(judge: Judge) -> None:
+def test_function_of_ordinary_length_is_not_flagged(judge: Judge) -> None:
     lines = [
         "def total(items):\n",
         *(f"    value_{n} = items[{n}] + 1\n" for n in range(40)),
@@ -134,42 +134,42 @@ def test_a_function_of_usual_length_is_not_asked_about(judge: Judge) -> None:
         "print(1)\n",
     ]
     sequence = Sequence("python3", tuple(lines), pty=True)
-    assert not any(each.dangerous for each in verdicts(judge, sequence))
+    assert not any(each.dangerous for each in judge_sequence(judge, sequence))
 
 
-def test_the_end_of_the_input_runs_what_was_unfinished(judge: Judge) -> None:
-    assert not judged(judge, "", before="ls\n", closes=True).dangerous
-    assert judged(judge, "", before="cat <<EOF | sh\nrm -rf /\n", closes=True).dangerous
-    assert judged(judge, "", before="echo 'half\n", closes=True).dangerous
+def test_end_of_input_runs_the_unfinished_command(judge: Judge) -> None:
+    assert not judge_text(judge, "", before="ls\n", closes_input=True).dangerous
+    assert judge_text(judge, "", before="cat <<EOF | sh\nrm -rf /\n", closes_input=True).dangerous
+    assert judge_text(judge, "", before="echo 'half\n", closes_input=True).dangerous
 
 
-def test_a_signal_drops_the_unfinished_command(judge: Judge) -> None:
+def test_interrupt_signal_drops_the_unfinished_command(judge: Judge) -> None:
     before = (("write", "echo '\n"), ("signal", "INT"))
     written = ProcessInput(command="bash", workdir=WORKDIR, history=before, text="rm -rf /\n")
     assert judge.judge_input(written).blocked
 
 
-def test_the_hard_floor_holds_for_input(judge: Judge) -> None:
-    assert judged(judge, "f\n", before="f() { rm -rf /; }\n").blocked
-    assert judged(judge, "s.rmtree('/')\n", before="import shutil as s\n", command="python3").blocked
+def test_catastrophic_input_is_blocked(judge: Judge) -> None:
+    assert judge_text(judge, "f\n", before="f() { rm -rf /; }\n").blocked
+    assert judge_text(judge, "s.rmtree('/')\n", before="import shutil as s\n", command="python3").blocked
 
 
-def test_what_is_shown_holds_the_process_the_text_and_what_came_before(judge: Judge) -> None:
-    verdict = judged(judge, "f\n", before="f() { rm -rf /; }\n")
+def test_description_contains_process_new_text_and_earlier_input(judge: Judge) -> None:
+    verdict = judge_text(judge, "f\n", before="f() { rm -rf /; }\n")
     assert verdict.command.split("\n") == [
         "# input of: bash",
         "> f",
-        "# given before:",
+        "# earlier input:",
         "| f() { rm -rf /; }",
     ]
 
 
-def test_lone_surrogates_are_judged_as_they_arrive() -> None:
+def test_lone_surrogates_are_judged_as_delivered() -> None:
     assert ProcessInput.from_arguments({"command": "bash"}, "rm -rf /\ud800").text == "rm -rf /?"
 
 
-def test_text_in_an_unfinished_command_is_asked_about_and_not_refused_for_good(judge: Judge) -> None:
-    verdict = judged(judge, "rm -rf /\n", before="cat > notes <<EOF\n")
+def test_dangerous_text_inside_an_unfinished_command_is_flagged_but_not_blocked(judge: Judge) -> None:
+    verdict = judge_text(judge, "rm -rf /\n", before="cat > notes <<EOF\n")
     assert (verdict.dangerous, verdict.blocked) == (True, False)
 
 
@@ -180,35 +180,35 @@ def commands(name: str) -> list[str]:
     return [json.loads(line)["command"] for line in (CORPUS / name).read_text("utf-8").splitlines()]
 
 
-def in_pieces(text: str, random: Random) -> tuple[str, ...]:
+def split_randomly(text: str, random: Random) -> tuple[str, ...]:
     cuts = [0, *sorted(random.sample(range(1, len(text)), min(3, len(text) - 1))), len(text)]
     return tuple(text[first:last] for first, last in pairwise(cuts))
 
 
-def is_asked_about(judge: Judge, command: str, *writes: str, pty: bool = False) -> bool:
-    return any(each.dangerous for each in verdicts(judge, Sequence(command, writes, pty)))
+def is_flagged(judge: Judge, command: str, *writes: str, pty: bool = False) -> bool:
+    return any(each.dangerous for each in judge_sequence(judge, Sequence(command, writes, pty)))
 
 
 @pytest.mark.parametrize("process", ["bash", "./unknown", "ssh host"])
-def test_every_dangerous_command_is_dangerous_as_input_too(judge: Judge, process: str) -> None:
+def test_dangerous_commands_are_dangerous_as_input_too(judge: Judge, process: str) -> None:
     known = [each for each in commands("own_dangerous.jsonl")[::3] if judge(each, cwd=WORKDIR).dangerous]
-    if process != "bash":  # there, other folders and programs nobody knows
+    if process != "bash":  # elsewhere, directories and programs are unknown
         known = [each for each in known if judge(each, cwd=WORKDIR).blocked]
-    assert [each for each in known if not is_asked_about(judge, process, each + "\n")] == []
+    assert [each for each in known if not is_flagged(judge, process, each + "\n")] == []
 
 
-def test_every_dangerous_command_is_dangerous_in_pieces_too(judge: Judge) -> None:
+def test_dangerous_commands_split_over_several_writes_are_flagged(judge: Judge) -> None:
     random = Random(5)
     known = [each for each in commands("own_dangerous.jsonl")[1::4] if judge(each, cwd=WORKDIR).dangerous]
-    missed = [each for each in known if not is_asked_about(judge, "bash", *in_pieces(each + "\n", random))]
+    missed = [each for each in known if not is_flagged(judge, "bash", *split_randomly(each + "\n", random))]
     assert missed == []
 
 
-def test_no_everyday_command_is_asked_about_as_input(judge: Judge) -> None:
+def test_ordinary_commands_are_not_flagged_as_input(judge: Judge) -> None:
     known = [each for each in commands("own_benign.jsonl") if not judge(each, cwd=WORKDIR).dangerous]
-    assert [each for each in known if is_asked_about(judge, "bash", each + "\n")] == []
+    assert [each for each in known if is_flagged(judge, "bash", each + "\n")] == []
     typed = [each for each in known if each.isprintable()]
-    assert [each for each in typed if is_asked_about(judge, "bash", each + "\r", pty=True)] == []
+    assert [each for each in typed if is_flagged(judge, "bash", each + "\r", pty=True)] == []
 
 
 PIECES = ["f", "()", "{", "}", " rm -rf /tmp/x", "'", '"', "\n", "\\\n", "<<EOF\n", "EOF\n", "$(", ")", "`"]
@@ -255,4 +255,4 @@ def test_judging_input_never_fails(command: str, writes: list[str], pty: bool, c
     written = ProcessInput(
         command=command, workdir=WORKDIR, pty=pty, history=before, text=text, closes_input=closes
     )
-    assert FAILED not in {each.rule for each in shipped_judge().judge_input(written).findings}
+    assert FAILED not in {each.rule for each in builtin_judge().judge_input(written).findings}

@@ -21,12 +21,12 @@ from toolfold.turn.cost import (
     Asked,
     Call,
     Dialogue,
-    Exchange,
+    DialogueTurn,
     ToolSizes,
     best_placement,
     best_shown,
     cheapest,
-    imagine,
+    generate_dialogue,
     sizes_of,
     usual_dialogue,
 )
@@ -168,11 +168,11 @@ SIZES = ToolSizes(
 )
 
 
-def exchange(*calls: str, ranked: tuple[str, ...] = ()) -> Exchange:
-    return Exchange(30, tuple(Call(name, 20, 100) for name in calls), 50, ranked)
+def exchange(*calls: str, ranked: tuple[str, ...] = ()) -> DialogueTurn:
+    return DialogueTurn(30, tuple(Call(name, 20, 100) for name in calls), 50, ranked)
 
 
-def sent(strategy: str, *turns: Exchange) -> list[ModelCall]:
+def sent(strategy: str, *turns: DialogueTurn) -> list[ModelCall]:
     return STRATEGIES[strategy](Dialogue(500, turns), SIZES)
 
 
@@ -302,7 +302,7 @@ def test_what_no_settings_say_is_their_default_and_the_real_bridge() -> None:
 
 def test_an_imagined_conversation_is_the_same_each_time() -> None:
     asked = [Asked(10, ("t1",), ("t1", "t2"))] * 5
-    assert imagine(asked) == imagine(asked) != imagine(asked, seed=8)
+    assert generate_dialogue(asked) == generate_dialogue(asked) != generate_dialogue(asked, seed=8)
 
 
 # Choosing
@@ -330,7 +330,7 @@ def sizes(slim: dict[str, int], *, told: dict[str, int]) -> ToolSizes:
 
 def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
     """Each finds a tool of its own."""
-    return Dialogue(system, (Exchange(30, ranked=("large",)), Exchange(30, ranked=("also",), pause=pause)))
+    return Dialogue(system, (DialogueTurn(30, ranked=("large",)), DialogueTurn(30, ranked=("also",), pause=pause)))
 
 
 def test_behind_a_long_prompt_the_tail_is_cheapest() -> None:
@@ -346,8 +346,8 @@ def test_where_the_cache_has_forgotten_what_is_no_longer_sent_is_cheapest() -> N
 
 def test_a_large_tool_that_stays_is_cheapest_at_the_front_of_an_array_that_grows() -> None:
     tools = sizes({"also": 100, "large": 10_000}, told={"also": 100, "large": 20_000})
-    both = Exchange(30, ranked=("also", "large"))  # replaced, `also` stands in front of `large`
-    dialogue = Dialogue(100, (Exchange(30, ranked=("large",)), both))
+    both = DialogueTurn(30, ranked=("also", "large"))  # replaced, `also` stands in front of `large`
+    dialogue = Dialogue(100, (DialogueTurn(30, ranked=("large",)), both))
     assert best_placement(PAID, dialogue, tools) == "append"
 
 

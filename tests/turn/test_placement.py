@@ -25,7 +25,13 @@ from toolfold.retrieval.search import Retriever
 from toolfold.session import Session
 from toolfold.turn import Bridge, BridgeAnswers, Conversation, Grant, Turn, begin_turn
 from toolfold.turn.cost import Placement
-from toolfold.turn.placement import MAX_TAIL_CHARS, PlacementPolicy, Request, SessionPlacement, DefinitionCache
+from toolfold.turn.placement import (
+    MAX_TAIL_CHARS,
+    DefinitionCache,
+    PlacementPolicy,
+    Request,
+    SessionPlacement,
+)
 
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 BRIDGE = ["tool_search", "tool_describe", "tool_call"]

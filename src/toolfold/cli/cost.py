@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from toolfold.registry import Snapshot
     from toolfold.retrieval.judging import Query
     from toolfold.runtime import Runtime
-    from toolfold.turn.cost import Asked, Call, Dialogue, Exchange, ToolSizes
+    from toolfold.turn.cost import Asked, Call, Dialogue, DialogueTurn, ToolSizes
     from toolfold.turn.pricing import Bill, Prices
     from toolfold.turn.tokens import TokenCounter
 
@@ -170,7 +170,7 @@ def _build_conversation(
     spec: ConversationSpec, tools: Sequence[Tool], ranking: MessageMeasurer
 ) -> tuple[Dialogue, str]:
     """Return the conversation and a description of its origin."""
-    from toolfold.turn.cost import imagine
+    from toolfold.turn.cost import generate_dialogue
 
     if spec.recorded:
         return ranking.read_conversation(spec.recorded), f"recorded in {spec.recorded}"
@@ -180,7 +180,7 @@ def _build_conversation(
         "the sample messages" if spec.is_sample else "the tools' own descriptions, which are easy to match"
     )
     measured = [ranking.measure_message(text, needs) for text, needs in messages]
-    return imagine(measured, seed=spec.seed), f"generated from {basis}"
+    return generate_dialogue(measured, seed=spec.seed), f"generated from {basis}"
 
 
 def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> list[SampleMessage]:
@@ -224,25 +224,25 @@ class MessageMeasurer:
     def read_conversation(self, file: Path) -> Dialogue:
         """Read a recorded conversation: an optional line `{"system": …}`, then one line for each message."""
         from toolfold.jsonlines import read_file
-        from toolfold.turn.cost import Dialogue, Exchange
+        from toolfold.turn.cost import Dialogue, DialogueTurn
 
         lines = read_file(file, self._parse_line, what="a conversation")
-        turns = tuple(line for line in lines if isinstance(line, Exchange))
+        turns = tuple(line for line in lines if isinstance(line, DialogueTurn))
         if not turns:
             raise click.ClickException(
                 f"{file} contains no message: expected JSON objects with the key `user`, one per line"
             )
         return Dialogue(sum(line for line in lines if isinstance(line, int)), turns)
 
-    def _parse_line(self, row: Any) -> Exchange | int:
-        from toolfold.turn.cost import Exchange
+    def _parse_line(self, row: Any) -> DialogueTurn | int:
+        from toolfold.turn.cost import DialogueTurn
 
         if not isinstance(row, dict) or not row.keys() & {"system", "user"}:
             raise ValueError("expected an object with the key `user` or `system`")
         if "user" not in row:
             return self._count_tokens(row["system"])
         calls = tuple(self._parse_call(each) for each in _require_list(row, "calls"))
-        return Exchange(
+        return DialogueTurn(
             user=self._count_tokens(row["user"]),
             calls=calls,
             answer=self._count_tokens(row.get("answer", 0)),

@@ -37,7 +37,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class DialogueTurn:
     """One user message, the calls it takes and the answer; sizes in tokens."""
 
     user: int
@@ -54,7 +54,7 @@ class Dialogue:
     """A recorded or an imagined conversation, in sizes only."""
 
     system: int
-    turns: tuple[Exchange, ...]
+    turns: tuple[DialogueTurn, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,17 +124,17 @@ class Asked:
     ranked: tuple[str, ...]
 
 
-def imagine(messages: Sequence[Asked], *, system: int = 1_500, seed: int = 7) -> Dialogue:
+def generate_dialogue(messages: Sequence[Asked], *, system: int = 1_500, seed: int = 7) -> Dialogue:
     """A dialogue over these messages, with sizes and pauses as in practice; the same each time."""
     dice = random.Random(seed)  # noqa: S311  (nothing to guard)
     return Dialogue(system, tuple(_generate_exchange(each, dice) for each in messages))
 
 
-def _generate_exchange(asked: Asked, dice: random.Random) -> Exchange:
+def _generate_exchange(asked: Asked, dice: random.Random) -> DialogueTurn:
     calls = tuple(Call(tool, _draw_size(dice, 45), _draw_size(dice, 350, most=4_000)) for tool in asked.needs)
     is_break = dice.random() < 0.1  # now and then people come back later than the provider remembers
     pause = dice.uniform(600, 1800) if is_break else dice.uniform(10, 120)
-    return Exchange(asked.tokens, calls, _draw_size(dice, 130), asked.ranked, pause)
+    return DialogueTurn(asked.tokens, calls, _draw_size(dice, 130), asked.ranked, pause)
 
 
 def _draw_size(dice: random.Random, median: int, most: int = 1_000) -> int:
@@ -166,7 +166,7 @@ class _CallScript:
         self._turn, self._now = 0, 0.0
 
     def write(
-        self, show: Callable[[_CallScript, Exchange], _Shown], find: Callable[[_CallScript, str], None]
+        self, show: Callable[[_CallScript, DialogueTurn], _Shown], find: Callable[[_CallScript, str], None]
     ) -> list[ModelCall]:
         """All model calls, by what is shown for each message and how a tool is found that was not."""
         for number, turn in enumerate(self._dialogue.turns):
@@ -232,7 +232,7 @@ class _SelectionState:
         self.tools = tools
         self._used: dict[str, None] = {}
 
-    def chosen(self, turn: Exchange) -> list[str]:
+    def chosen(self, turn: DialogueTurn) -> list[str]:
         best = [name for name in turn.ranked if name not in self.tools.pinned][: self.tools.shown]
         chosen = dict.fromkeys([*self._used, *best])
         self._used.update(
@@ -260,7 +260,7 @@ def _write_search(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
 def _write_replace(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
     selecting, always = _SelectionState(tools), _constant_segments(tools, tools.slim, tools.pinned)
 
-    def show(_script: _CallScript, turn: Exchange) -> _Shown:
+    def show(_script: _CallScript, turn: DialogueTurn) -> _Shown:
         return [*always, *_array_segments(tools.slim, sorted(selecting.chosen(turn)))], ()
 
     return _CallScript(dialogue, tools).write(show, _simulate_search)
@@ -270,7 +270,7 @@ def _write_append(dialogue: Dialogue, tools: ToolSizes) -> list[ModelCall]:
     selecting, always = _SelectionState(tools), _constant_segments(tools, tools.slim, tools.pinned)
     grown: dict[str, None] = {}
 
-    def show(_script: _CallScript, turn: Exchange) -> _Shown:
+    def show(_script: _CallScript, turn: DialogueTurn) -> _Shown:
         chosen = selecting.chosen(turn)
         if len(grown.keys() | chosen) > tools.most_grown:
             grown.clear()
@@ -284,7 +284,7 @@ def _write_tail(dialogue: Dialogue, tools: ToolSizes, form: Literal["hit", "slim
     selecting, always = _SelectionState(tools), _constant_segments(tools, tools.slim, tools.pinned)
     sizes = tools.hit if form == "hit" else tools.slim
 
-    def show(script: _CallScript, turn: Exchange) -> _Shown:
+    def show(script: _CallScript, turn: DialogueTurn) -> _Shown:
         new = [name for name in selecting.chosen(turn) if name in sizes and name not in script.known]
         script.known.update(new)
         return always, [Segment(f"schema of {name}", sizes[name]) for name in new]
@@ -337,7 +337,7 @@ def usual_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
         for turn in range(turns)
     ]
     sizes = dict.fromkeys(names, 200)
-    return imagine(asked), ToolSizes(
+    return generate_dialogue(asked), ToolSizes(
         full=sizes, slim=sizes, hit=dict.fromkeys(names, 110), brief=dict.fromkeys(names, 60)
     )
 

@@ -19,7 +19,7 @@ from toolfold.turn.weights import TokenCount, ToolTokenCounts
 
 
 @dataclass(slots=True)
-class Parts:
+class ToolPartition:
     """A grant, sorted by what may become of each tool."""
 
     pinned: Sequence[Tool]
@@ -33,11 +33,11 @@ class Parts:
     def __post_init__(self) -> None:
         self.kept_names = frozenset(tool.name for tool in self.kept)
 
-    def missing(self, turn: Turn) -> list[Tool]:
+    def find_unavailable(self, turn: Turn) -> list[Tool]:
         """The deferrable tools that cannot work in this turn."""
         return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
 
-    def weight(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
+    def count_tokens(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
         """What the deferrable tools of this turn cost, known well enough to compare it with `enough`.
 
         Remembered for all of them: which ones cannot work just now is nothing to remember.
@@ -45,7 +45,7 @@ class Parts:
         whole = self._weight
         if whole is None or not _is_decided(whole, enough):
             whole = self._weight = weights.count_until(list(self.deferrable.values()), enough)
-        missing = self.missing(turn)
+        missing = self.find_unavailable(turn)
         if not missing or whole.known == "at most":
             return whole
         working = replace(whole, tokens=whole.tokens - sum(map(weights.count_tool, missing)))
@@ -62,22 +62,22 @@ class Deferral:
         self._defer = frozenset(settings.tool_search.defer)
         self._pinned = frozenset(settings.pinned)
         self._lock = threading.Lock()
-        self._sorted: weakref.WeakKeyDictionary[Grant, Parts] = weakref.WeakKeyDictionary()
+        self._sorted: weakref.WeakKeyDictionary[Grant, ToolPartition] = weakref.WeakKeyDictionary()
 
-    def __call__(self, grant: Grant) -> Parts:
+    def __call__(self, grant: Grant) -> ToolPartition:
         with self._lock:
             parts = self._sorted.get(grant)
             if parts is None:
                 parts = self._sorted[grant] = self._partition(grant.tools)
             return parts
 
-    def _partition(self, tools: Sequence[Tool]) -> Parts:
+    def _partition(self, tools: Sequence[Tool]) -> ToolPartition:
         names = frozenset(tool.name for tool in tools)
         pinned = [tool for tool in tools if self._is_pinned(tool, names)]
         always = {tool.name for tool in pinned}
         kept = [tool for tool in tools if tool.name in always or self._is_own(tool, names)]
         staying = {tool.name for tool in kept}
-        return Parts(pinned, kept, {tool.name: tool for tool in tools if tool.name not in staying})
+        return ToolPartition(pinned, kept, {tool.name: tool for tool in tools if tool.name not in staying})
 
     def _is_pinned(self, tool: Tool, tools: Collection[str]) -> bool:
         if _is_named_in(tool, self._always, tools):

@@ -18,7 +18,7 @@ from toolfold.model import BRIDGE_NAMES, BRIDGE_SEARCH, Tool
 from toolfold.turn.answers import source_name
 from toolfold.turn.assembly import Turn, select_showable
 from toolfold.turn.bridge import Bridge
-from toolfold.turn.deferral import Deferral, Parts
+from toolfold.turn.deferral import Deferral, ToolPartition
 from toolfold.turn.grant import Grant
 from toolfold.turn.tokens import TokenCounter
 from toolfold.turn.weights import MAX_COUNTED_TOOLS, TokenCount, ToolTokenCounts
@@ -30,7 +30,7 @@ UNKNOWN_CONTEXT_LIMIT_TOKENS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DisclosureDecision:
     """Whether tools are deferred this time, and why."""
 
     active: bool
@@ -70,7 +70,7 @@ class Disclosure:
 
         `forced` where choosing failed: then the model has to search, and keeps what is never deferred.
         """
-        verdict = self._decide_forced(grant, turn) if forced else self.judge(grant, turn, context_tokens)
+        verdict = self._decide_forced(grant, turn) if forced else self.decide(grant, turn, context_tokens)
         disclosed = turn
         if verdict.active:
             disclosed = self._show_tools(
@@ -92,29 +92,31 @@ class Disclosure:
         direct = self.always_shown(grant).intersection(tool.name for tool in tools)
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
-    def judge(self, grant: Grant, turn: Turn, context_tokens: int | None) -> Verdict:
+    def decide(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
         """Whether this turn's tools are to be deferred for a model with such a context window."""
         mode = self._settings.enabled
         parts = self._sorted(grant)
         if mode == "off":
-            return Verdict(False, "tool search is off")
-        if len(parts.deferrable) == len(parts.missing(turn)):
-            return Verdict(False, "no tool is deferrable")
+            return DisclosureDecision(False, "tool search is off")
+        if len(parts.deferrable) == len(parts.find_unavailable(turn)):
+            return DisclosureDecision(False, "no tool is deferrable")
         if mode == "on":
-            return Verdict(True, "tool search is on")
-        count = len(parts.deferrable) - len(parts.missing(turn))
+            return DisclosureDecision(True, "tool search is on")
+        count = len(parts.deferrable) - len(parts.find_unavailable(turn))
         if self._max_tools is not None and count > self._max_tools:
-            return Verdict(True, f"{count:,} tools are more than {self._max_tools:,}")
+            return DisclosureDecision(True, f"{count:,} tools are more than {self._max_tools:,}")
         limit, why = self._token_limit(context_tokens)
-        weight = parts.weight(turn, self._weights, limit)
+        weight = parts.count_tokens(turn, self._weights, limit)
         active = weight.known != "at most" and weight.tokens >= limit
         compared = "at or above" if active else "below"
-        return Verdict(active, f"{weight} tokens are {compared} {why}", weight)
+        return DisclosureDecision(active, f"{weight} tokens are {compared} {why}", weight)
 
-    def _decide_forced(self, grant: Grant, turn: Turn) -> Verdict:
+    def _decide_forced(self, grant: Grant, turn: Turn) -> DisclosureDecision:
         parts = self._sorted(grant)
-        deferrable = len(parts.deferrable) > len(parts.missing(turn))
-        return Verdict(deferrable, "tools could not be selected" if deferrable else "no tool is deferrable")
+        deferrable = len(parts.deferrable) > len(parts.find_unavailable(turn))
+        return DisclosureDecision(
+            deferrable, "tools could not be selected" if deferrable else "no tool is deferrable"
+        )
 
     def _token_limit(self, context_tokens: int | None) -> tuple[int, str]:
         """The tokens from which on tools are deferred, and where that number comes from."""
@@ -143,7 +145,7 @@ class Disclosure:
         others = {*chosen}.difference(tool.name for tool in first)
         return [*first, *bridge, *select_showable(grant, turn, sorted(others))]
 
-    def _log_decision(self, grant: Grant, turn: Turn, verdict: Verdict) -> None:
+    def _log_decision(self, grant: Grant, turn: Turn, verdict: DisclosureDecision) -> None:
         """Write one line: what the model is shown, what it is not, the tokens saved by that, and why."""
         if not log.isEnabledFor(logging.INFO):
             return
@@ -173,7 +175,7 @@ class _BridgeListing:
         self._lock = threading.Lock()
         self._listed: weakref.WeakKeyDictionary[Grant, Sequence[Tool]] = weakref.WeakKeyDictionary()
 
-    def __call__(self, grant: Grant, parts: Parts) -> Sequence[Tool]:
+    def __call__(self, grant: Grant, parts: ToolPartition) -> Sequence[Tool]:
         if self._listing == "off":
             return self._bridge.tools
         with self._lock:

@@ -17,7 +17,7 @@ from toolfold.turn.cost import Placement
 from toolfold.turn.grant import Grant
 from toolfold.turn.native import NativePolicy
 from toolfold.turn.notes import History
-from toolfold.turn.placement import PlacementPolicy, Request, SessionPlacement, DefinitionCache
+from toolfold.turn.placement import DefinitionCache, PlacementPolicy, Request, SessionPlacement
 from toolfold.turn.selection import Selector
 
 
