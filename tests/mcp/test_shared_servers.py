@@ -32,7 +32,7 @@ RECORDINGS = Path(__file__).parents[3] / "shared" / "mcp"
 SETTINGS = parse_server_settings({"command": "serve"})
 
 pytestmark = pytest.mark.skipif(
-    not RECORDINGS.is_dir(), reason="the recorded_results of real servers (../shared/mcp) are not here"
+    not RECORDINGS.is_dir(), reason="the recorded listings of real servers (../shared/mcp) are missing"
 )
 
 

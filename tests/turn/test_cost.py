@@ -27,7 +27,7 @@ from toolfold.turn.cost import (
     best_shown,
     cheapest,
     generate_dialogue,
-    sizes_of,
+    measure_tools,
     usual_dialogue,
 )
 from toolfold.turn.pricing import (
@@ -265,7 +265,7 @@ def test_a_conversation_without_turns_costs_nothing() -> None:
 
 def test_tools_are_measured_in_every_form() -> None:
     tools = sample_catalog()[:10]
-    sizes = sizes_of(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
+    sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
         assert 0 < sizes.brief[tool.name] < sizes.hit[tool.name]
         assert sizes.slim[tool.name] <= sizes.full[tool.name]
@@ -275,7 +275,7 @@ def test_a_long_description_is_measured_as_it_is_cut_for_a_search() -> None:
     (tool,) = sample_catalog()[:1]
     long, longer = (replace(tool, description="word " * many) for many in (1_000, 2_000))
     brief = [
-        sizes_of([each], TokenCounter(), ToolsSettings(), bridge=()).brief[tool.name]
+        measure_tools([each], TokenCounter(), ToolsSettings(), bridge=()).brief[tool.name]
         for each in (long, longer)
     ]
     assert brief[0] == brief[1] < MAX_DESCRIPTION_CHARS
@@ -289,13 +289,16 @@ def test_tools_are_shown_as_the_settings_say() -> None:
         rag_append_max=20,
         tool_search=ToolSearchSettings(search_default_limit=2),
     )
-    sizes = sizes_of(tools, TokenCounter(), settings, bridge=BRIDGE.tools)
+    sizes = measure_tools(tools, TokenCounter(), settings, bridge=BRIDGE.tools)
     assert sizes.pinned == {tools[0].name}
     assert (sizes.shown, sizes.most_grown, sizes.hits) == (3, 20, 2)
 
 
 def test_what_no_settings_say_is_their_default_and_the_real_bridge() -> None:
-    measured, usual = sizes_of([], TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools), usual_dialogue()[1]
+    measured, usual = (
+        measure_tools([], TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools),
+        usual_dialogue()[1],
+    )
     for each in ("shown", "most_grown", "hits", "bridge"):
         assert getattr(measured, each) == getattr(usual, each), each
 
@@ -330,7 +333,9 @@ def sizes(slim: dict[str, int], *, told: dict[str, int]) -> ToolSizes:
 
 def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
     """Each finds a tool of its own."""
-    return Dialogue(system, (DialogueTurn(30, ranked=("large",)), DialogueTurn(30, ranked=("also",), pause=pause)))
+    return Dialogue(
+        system, (DialogueTurn(30, ranked=("large",)), DialogueTurn(30, ranked=("also",), pause=pause))
+    )
 
 
 def test_behind_a_long_prompt_the_tail_is_cheapest() -> None:

@@ -150,13 +150,13 @@ def _compare_costs(
 ) -> CostComparison:
     from toolfold.registry import Snapshot
     from toolfold.turn import Bridge, BridgeAnswers
-    from toolfold.turn.cost import STRATEGIES, sizes_of
+    from toolfold.turn.cost import STRATEGIES, measure_tools
     from toolfold.turn.pricing import compute_bill
     from toolfold.turn.tokens import TokenCounter
 
     counter, settings = TokenCounter(), runtime.config.tools
     bridge = Bridge(BridgeAnswers(runtime.retriever, settings))
-    sizes = sizes_of(tools, counter, settings, bridge=bridge.tools)
+    sizes = measure_tools(tools, counter, settings, bridge=bridge.tools)
     ranking = MessageMeasurer(runtime, Snapshot({tool.name: tool for tool in tools}, 0), counter)
     dialogue, origin = _build_conversation(spec, tools, ranking)
     requests = {name: strategy(dialogue, sizes) for name, strategy in STRATEGIES.items()}

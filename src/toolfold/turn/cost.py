@@ -88,7 +88,7 @@ _HIT_OVERHEAD_TOKENS = 8
 _SIGNATURE_OVERHEAD_TOKENS = 4
 
 
-def sizes_of(
+def measure_tools(
     tools: Iterable[Tool], counter: TokenCounter, settings: ToolsSettings, *, bridge: Iterable[Tool]
 ) -> ToolSizes:
     """Tools, counted in every form, and shown as the settings say."""
