@@ -35,7 +35,7 @@ from starlette.routing import Route
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from measuring.peers import tell
+from measuring.peers import print_progress
 from tests.mcp.servers import run_http_server
 
 from toolfold.turn.tokens import TokenCounter, compact
@@ -114,7 +114,7 @@ def gateway(urls: Mapping[str, str], folder: Path) -> Any:
     )
     seen = json.loads(tested.stdout)
     tools, held = (sum(len(each[key]) for each in seen) for key in ("tools", "held"))
-    tell(f"toolfold has seen {tools} tools, {held} of them held for review")
+    print_progress(f"toolfold has seen {tools} tools, {held} of them held for review")
     words = ("sh", "-c", f'exec {TOOLFOLD} serve --port "$PORT"')
     return run_http_server(words, lambda port: {"PORT": str(port), **env}, "/mcp", folder / "gateway.log")
 
@@ -136,7 +136,7 @@ async def measure(folder: Path) -> dict[str, Any]:
     known = answers(folder)
     with served(known) as urls, tempfile.TemporaryDirectory(prefix="tf-") as name:
         before = {server: await listed(url) for server, url in urls.items()}
-        tell(f"{len(before)} servers listed; now the gateway in front of them")
+        print_progress(f"{len(before)} servers listed; now the gateway in front of them")
         with gateway(urls, Path(name)) as front:
             after = await listed(front.url)
     return {

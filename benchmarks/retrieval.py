@@ -23,7 +23,7 @@ from typing import Any
 
 from measuring import plots, report
 from measuring.need import Need
-from measuring.peers import ONE_THREAD, Kept, Peers, tell
+from measuring.peers import ONE_THREAD, Kept, Peers, print_progress
 from measuring.quality import Quality
 from measuring.sets import Sets, Task
 from measuring.speed import Speed
@@ -110,12 +110,12 @@ def quality(chosen: argparse.Namespace, sets: Sets, ours: Quality, peers: Peers 
 
 def judged(task: Task, ours: Quality, peers: Peers | None) -> dict[str, Any]:
     """One set by us and by the peers."""
-    tell(f"{task.label}: {task.tools:,} tools, {len(task.queries)} messages")
+    print_progress(f"{task.label}: {task.tools:,} tools, {len(task.queries)} messages")
     row: dict[str, Any] = {"set": task.name, "tools": task.tools, "messages": len(task.queries)}
     row |= {"seen": ours.weights.has_seen(task), "ours": ours.measure(task), "peers": {}}
     for peer in peers.names() if peers else ():
         assert peers is not None
-        tell(f"  {peer}")
+        print_progress(f"  {peer}")
         row["peers"][peer] = peers.quality(peer, task)
     return row
 
@@ -137,7 +137,7 @@ def distracted(chosen: argparse.Namespace, level: str, sets: Sets) -> Sequence[s
 def speed(chosen: argparse.Namespace, ours: Speed, peers: Peers | None) -> dict[str, Any]:
     """Times by size, and of embedding real servers' tools."""
     sizes = chosen.sizes or ((*SIZES, LARGEST) if chosen.data else SIZES)
-    tell(f"speed: {', '.join(f'{size:,}' for size in sizes)} tools")
+    print_progress(f"speed: {', '.join(f'{size:,}' for size in sizes)} tools")
     told: dict[str, Any] = {"speed": ours.measure(sizes, peers)}
     servers = chosen.servers or (chosen.data and chosen.data.parent / "mcp")
     if servers and servers.is_dir():
@@ -153,9 +153,9 @@ def write(result: dict[str, Any], chosen: argparse.Namespace) -> None:
     try:
         drawn = plots.draw(result, chosen.out)
     except ImportError:
-        tell("no plots: they need matplotlib (pip install 'toolfold[plot]')")
+        print_progress("no plots: they need matplotlib (pip install 'toolfold[plot]')")
     else:
-        tell(f"drawn: {', '.join(str(file) for file in drawn)}")
+        print_progress(f"drawn: {', '.join(str(file) for file in drawn)}")
     if chosen.json:
         chosen.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 

@@ -17,14 +17,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from measuring.peers import tell
+from measuring.peers import print_progress
 from measuring.scripted import ScriptedModel, served
 from measuring.sets import SAMPLE, SEED, Sets
 from measuring.trips import MODES, Outcome, hold, opened, scripted
 
 from toolfold import sample_catalog
 from toolfold.model import Json
-from toolfold.retrieval.judging import Query
+from toolfold.retrieval.evaluation import Query
 from toolfold.turn.pricing import PRICES_AS_OF, Prices, prices_for
 
 PRICED = tuple(map(prices_for, ("claude-sonnet-4-6", "gpt-5.4", "gpt-4o", "llama-4-maverick")))
@@ -61,7 +61,7 @@ def measure(queries: Sequence[Query], turns: int, home: Path) -> list[Outcome]:
     outcomes = []
     with served(ScriptedModel(script)) as address:
         for mode in MODES:
-            tell(f"{mode.name}: {len(talks)} conversations of {turns}")
+            print_progress(f"{mode.name}: {len(talks)} conversations of {turns}")
             with opened(mode, tools, home) as runtime:
                 outcomes.append(hold(mode, runtime, address, script, talks))
     return outcomes

@@ -22,7 +22,7 @@ from pathlib import Path
 from toolfold import sample_catalog
 from toolfold.authoring import build_tool
 from toolfold.model import Json, Tool
-from toolfold.retrieval.judging import load_queries
+from toolfold.retrieval.evaluation import load_queries
 from toolfold.turn.slimming import Slimmer, slim
 from toolfold.turn.tokens import TokenCounter, tokenizer_for
 

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from measuring.peers import ONE_THREAD, Kept, Peers, tell
+from measuring.peers import ONE_THREAD, Kept, Peers, print_progress
 from measuring.scores import Figures, spread
 from measuring.sets import Sets
 
@@ -75,7 +75,7 @@ def by_size(sets: Sets, size: int, count: int, home: Path, peers: Peers | None) 
     texts = list(dict.fromkeys(query.text for query in queries))
     row: Figures = {"tools": size, "messages": len(texts), "modes": {}, "peers": {}}
     for mode, settings in MODES.items():
-        tell(f"{size:,} tools: {mode}")
+        print_progress(f"{size:,} tools: {mode}")
         job = {"catalog": str(catalog), "settings": settings, "messages": texts}
         answer = fresh(job | {"home": str(home.resolve()), "search": mode == "tool_search"})
         row["modes"][mode] = timed(answer["whole"], answer["retrieval"]) | {"first": answer["first"]}
@@ -84,7 +84,7 @@ def by_size(sets: Sets, size: int, count: int, home: Path, peers: Peers | None) 
             row["modes"][SEARCH] = {"whole": spread(answer["search"])}
     for peer in peers.names() if peers else ():
         assert peers is not None
-        tell(f"{size:,} tools: {peer}")
+        print_progress(f"{size:,} tools: {peer}")
         row["peers"][peer] = peers.speed(peer, catalog, queries)
     return row
 

@@ -28,7 +28,7 @@ settings.load_profile("any machine")
 def all_tools_are_read() -> Iterator[None]:
     """A slow machine takes longer to read many tools than a session waits, and would find others."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("toolfold.runtime._PATIENCE", 600.0)
+        patch.setattr("toolfold.runtime._INDEX_WAIT_S", 600.0)
         yield
 
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from toolfold.approval import station
-from toolfold.approval.station import Approval
+from toolfold.approval import gate
+from toolfold.approval.gate import Approval
 from toolfold.authoring import build_tool
 from toolfold.errors import Refused
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 from toolfold.model import Answer, ApprovalRequest, CallContext, Effect, Json, Tool
 
 CONTEXT = CallContext(session_id="session-1")
@@ -28,8 +28,8 @@ DESTROYER = tool_with(Effect.WRITE, Effect.DESTRUCTIVE)
 
 
 @pytest.fixture
-async def loops() -> AsyncIterator[Loops]:
-    made = Loops()
+async def loops() -> AsyncIterator[EventLoops]:
+    made = EventLoops()
     yield made
     made.close()
 
@@ -40,7 +40,7 @@ async def refusal(approval: Approval, args: Json | None = None) -> str:
     return str(caught.value)
 
 
-async def test_nobody_to_ask_means_no(loops: Loops) -> None:
+async def test_nobody_to_ask_means_no(loops: EventLoops) -> None:
     assert await refusal(Approval(None, loops)) == (
         "'probe' was not run: probe declares that it can destroy data, and nobody could be asked."
         " Do not try it again unasked."
@@ -48,7 +48,7 @@ async def test_nobody_to_ask_means_no(loops: Loops) -> None:
 
 
 @pytest.mark.parametrize("effect", [each for each in Effect if each is not Effect.DESTRUCTIVE])
-async def test_a_tool_that_destroys_nothing_runs_unasked(loops: Loops, effect: Effect) -> None:
+async def test_a_tool_that_destroys_nothing_runs_unasked(loops: EventLoops, effect: Effect) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -59,11 +59,11 @@ async def test_a_tool_that_destroys_nothing_runs_unasked(loops: Loops, effect: E
     assert asked == []
 
 
-async def test_a_plain_yes_lets_the_call_run(loops: Loops) -> None:
+async def test_a_plain_yes_lets_the_call_run(loops: EventLoops) -> None:
     await Approval(lambda _: True, loops).require(DESTROYER, {}, CONTEXT)
 
 
-async def test_an_async_approver_is_awaited(loops: Loops) -> None:
+async def test_an_async_approver_is_awaited(loops: EventLoops) -> None:
     async def yes(_: ApprovalRequest) -> bool:
         await asyncio.sleep(0)
         return True
@@ -77,13 +77,13 @@ async def test_an_async_approver_is_awaited(loops: Loops) -> None:
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, 1, "yes", "y", "true", [True], {"ok": True}, object()])
-async def test_anything_but_a_plain_yes_is_a_no(loops: Loops, answer: Any) -> None:
+async def test_anything_but_a_plain_yes_is_a_no(loops: EventLoops, answer: Any) -> None:
     assert await refusal(Approval(lambda _: answer, loops)) == (
         f"'probe' was refused: the person asked said no. {NO}"
     )
 
 
-async def test_the_person_is_asked_about_the_tool_and_its_arguments(loops: Loops) -> None:
+async def test_the_person_is_asked_about_the_tool_and_its_arguments(loops: EventLoops) -> None:
     asked: list[ApprovalRequest] = []
 
     def approve(request: ApprovalRequest) -> bool:
@@ -107,7 +107,7 @@ async def test_the_person_is_asked_about_the_tool_and_its_arguments(loops: Loops
     ]
 
 
-async def test_an_approver_cannot_change_arguments_by_changing_what_it_was_given(loops: Loops) -> None:
+async def test_an_approver_cannot_change_arguments_by_changing_what_it_was_given(loops: EventLoops) -> None:
     def meddle(request: ApprovalRequest) -> bool:
         request.args["paths"].append("/")
         return True
@@ -122,7 +122,7 @@ async def test_an_approver_cannot_change_arguments_by_changing_what_it_was_given
 )
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_question_that_fails_in_whatever_way_means_no(
-    loops: Loops, raised: BaseException, is_async: bool
+    loops: EventLoops, raised: BaseException, is_async: bool
 ) -> None:
     def fail(_: ApprovalRequest) -> bool:
         raise raised
@@ -135,7 +135,7 @@ async def test_a_question_that_fails_in_whatever_way_means_no(
     )
 
 
-async def test_no_answer_in_time_means_no(loops: Loops) -> None:
+async def test_no_answer_in_time_means_no(loops: EventLoops) -> None:
     go_on = threading.Event()
 
     def hang(_: ApprovalRequest) -> bool:
@@ -148,7 +148,7 @@ async def test_no_answer_in_time_means_no(loops: Loops) -> None:
 
 
 async def test_an_approver_that_will_not_be_cancelled_cannot_hold_up_the_call(
-    loops: Loops, monkeypatch: pytest.MonkeyPatch
+    loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(_: ApprovalRequest) -> bool:
         while True:
@@ -157,12 +157,14 @@ async def test_an_approver_that_will_not_be_cancelled_cannot_hold_up_the_call(
             except asyncio.CancelledError:
                 continue
 
-    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
     async with asyncio.timeout(60):
         assert "nobody answered" in await refusal(Approval(hang, loops, timeout=0.05))
 
 
-async def test_a_yes_that_comes_too_late_is_not_heard(loops: Loops, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_yes_that_comes_too_late_is_not_heard(
+    loops: EventLoops, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def late(_: ApprovalRequest) -> bool:
         try:
             await asyncio.Event().wait()
@@ -170,12 +172,12 @@ async def test_a_yes_that_comes_too_late_is_not_heard(loops: Loops, monkeypatch:
             return True
         return True
 
-    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 5)
+    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 5)
     assert "nobody answered" in await refusal(Approval(late, loops, timeout=0.01))
 
 
 async def test_how_the_runtime_was_started_is_found_out_once(
-    loops: Loops, monkeypatch: pytest.MonkeyPatch
+    loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: list[str] = []
 
@@ -183,7 +185,7 @@ async def test_how_the_runtime_was_started_is_found_out_once(
         looks.append("look")
         return ""
 
-    monkeypatch.setattr(station, "find_tool_call", look)
+    monkeypatch.setattr(gate, "find_tool_call", look)
     approval = Approval(lambda _: True, loops)
     for path in "abc":
         await approval.require(DESTROYER, {"path": path}, CONTEXT)

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from toolfold.authoring import build_tool
-from toolfold.availability import Availability, Failures, Status
+from toolfold.availability import Availability, CheckFailures, Status
 from toolfold.model import Check, Tool
 from toolfold.redaction import Redaction
 
@@ -448,14 +448,14 @@ def test_a_check_that_passed_a_moment_ago_keeps_its_tool_and_says_so(
 
 def test_grace_keeps_a_tool_listed_and_not_usable(availability: Availability, clock: Clock) -> None:
     check = Probe()
-    assert availability.failures([tool("x", check)]) == Failures({}, {})
+    assert availability.find_failures([tool("x", check)]) == CheckFailures({}, {})
     check.answer = False
     clock.now += 10
     assert not status(availability, check).usable
     reason = "its check said no; still listed because it passed 10 s ago"
-    assert availability.failures([tool("x", check), tool("y", None)]) == Failures({}, {"x": reason})
+    assert availability.find_failures([tool("x", check), tool("y", None)]) == CheckFailures({}, {"x": reason})
     clock.now += 30
-    assert availability.failures([tool("x", check)]) == Failures({"x": "its check said no"}, {})
+    assert availability.find_failures([tool("x", check)]) == CheckFailures({"x": "its check said no"}, {})
 
 
 def test_grace_ends_and_is_not_renewed_by_itself(availability: Availability, clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Settings: what they are, where they come from, what is said when one is wrong."""
+"""Settings: defaults, layers, errors, trust in projects, and changes of a file."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from toolfold.config.atomic import replace_file
 from toolfold.errors import ConfigError
 
 
-class Place:
-    """A home and a project of their own, and nothing of the machine the tests run on."""
+class Workspace:
+    """A temporary home and project directory, independent of the machine the tests run on."""
 
-    def __init__(self, folder: Path) -> None:
-        self.home = folder / "home"
-        self.project = folder / "project"
+    def __init__(self, directory: Path) -> None:
+        self.home = directory / "home"
+        self.project = directory / "project"
         (self.project / ".git").mkdir(parents=True)
         self.home.mkdir()
         self.env = {"TOOLFOLD_HOME": str(self.home), "HOME": str(self.home)}
@@ -68,22 +68,22 @@ class Place:
             project=self.project, env={**self.env, **(env or {})}, overrides=overrides, trusted=trusted
         )
 
-    def refusal(self, user: str | None = None, project: str | None = None, **more: Any) -> ConfigError:
+    def load_error(self, user: str | None = None, project: str | None = None, **more: Any) -> ConfigError:
         with pytest.raises(ConfigError) as caught:
             self.load(user, project, **more)
         return caught.value
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path)
 
 
-# Defaults and shapes
+# Defaults and short forms
 
 
-def test_nothing_written_gives_the_defaults(place: Place) -> None:
-    config = place.load()
+def test_empty_configuration_gives_the_defaults(workspace: Workspace) -> None:
+    config = workspace.load()
     assert config.tools == ToolsSettings()
     assert config.tools.selection == "eager"
     assert config.tools.rag_top_k == 8
@@ -97,63 +97,67 @@ def test_nothing_written_gives_the_defaults(place: Place) -> None:
 @pytest.mark.parametrize(
     "text", ["", "# nothing yet\n", "---\n", "tools:\n", "tools:\n  tool_search:\n", "\ufeff"]
 )
-def test_an_empty_file_or_section_says_nothing(place: Place, text: str) -> None:
-    assert place.load(text).tools == ToolsSettings()
+def test_empty_file_or_section_gives_the_defaults(workspace: Workspace, text: str) -> None:
+    assert workspace.load(text).tools == ToolsSettings()
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [
         *(("true", "auto"), ("yes", "auto"), ("1", "auto"), ("auto", "auto")),
         *(("on", "on"), ("ON", "on"), ("off", "off"), ("false", "off"), ("False", "off")),
     ],
 )
-def test_tool_search_may_be_one_word(place: Place, written: str, meant: str) -> None:
-    assert place.load(f"tools: {{tool_search: {written}}}").tools.tool_search.enabled == meant
+def test_tool_search_can_be_one_word(workspace: Workspace, written: str, expected: str) -> None:
+    assert workspace.load(f"tools: {{tool_search: {written}}}").tools.tool_search.enabled == expected
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [("maybe", "'maybe'"), ("5", "5"), ("0.5", "0.5"), ("''", "''"), ("2026-01-01", "'2026-01-01'")],
 )
-def test_any_other_word_for_tool_search_is_refused(place: Place, written: str, said: str) -> None:
-    error = place.refusal(f"tools:\n  tool_search: {written}\n")
-    assert f"tools.tool_search.enabled must be auto, on or off, not {said} (" in str(error)
+def test_unknown_word_for_tool_search_is_rejected(workspace: Workspace, written: str, message: str) -> None:
+    error = workspace.load_error(f"tools:\n  tool_search: {written}\n")
+    assert f"tools.tool_search.enabled must be auto, on or off, not {message} (" in str(error)
     assert error.line == 2
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [(word, "on") for word in ("on", "true", "yes", "1", "ON", "True", '"1"')]
     + [(word, "off") for word in ("off", "false", "no", "0", "Off", "FALSE", '"no"')]
     + [("auto", "auto"), ("AUTO", "auto")],
 )
-def test_enabled_takes_every_usual_spelling(place: Place, written: str, meant: str) -> None:
-    config = place.load(f"tools:\n  tool_search:\n    enabled: {written}\n")
-    assert config.tools.tool_search.enabled == meant
+def test_enabled_accepts_common_spellings_of_on_and_off(
+    workspace: Workspace, written: str, expected: str
+) -> None:
+    config = workspace.load(f"tools:\n  tool_search:\n    enabled: {written}\n")
+    assert config.tools.tool_search.enabled == expected
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("written", "expected"),
     [("embeded", "embedded"), ("Light", "light"), ("lite", "light"), ("auxilary", "auxiliary")],
 )
-def test_a_misspelt_embedding_model_is_pointed_out(place: Place, written: str, meant: str) -> None:
-    config = place.load(f"tools:\n  rag_embed_model: {written}\n")
+def test_misspelled_embedding_model_gives_a_warning(
+    workspace: Workspace, written: str, expected: str
+) -> None:
+    config = workspace.load(f"tools:\n  rag_embed_model: {written}\n")
     assert config.tools.rag_embed_model == written
     (warning,) = config.warnings
-    assert f"did you mean {meant}?" in warning
-    assert f"{place.user_file}, line 2" in warning
+    assert f"did you mean {expected}?" in warning
+    assert f"{workspace.user_file}, line 2" in warning
 
 
 @pytest.mark.parametrize(
     "written", ["embedded", "light", "auxiliary", "embeddinggemma", "nomic-embed-text", "bge-m3", "e5"]
 )
-def test_the_name_of_a_model_is_no_slip(place: Place, written: str) -> None:
-    assert place.load(f"tools: {{rag_embed_model: {written}}}").warnings == ()
+def test_other_embedding_model_names_give_no_warning(workspace: Workspace, written: str) -> None:
+    assert workspace.load(f"tools: {{rag_embed_model: {written}}}").warnings == ()
 
 
-def test_the_tree_cannot_be_changed(place: Place) -> None:
-    config = place.load("toolsets: {mine: {tools: [read_file]}}")
+def test_settings_are_immutable(workspace: Workspace) -> None:
+    config = workspace.load("toolsets: {mine: {tools: [read_file]}}")
     with pytest.raises(pydantic.ValidationError):
         config.tools.rag_top_k = 3
     with pytest.raises(TypeError):
@@ -162,27 +166,29 @@ def test_the_tree_cannot_be_changed(place: Place) -> None:
         config.environment["X"] = "1"  # type: ignore[index]
 
 
-def test_toolsets_are_bundles_by_name(place: Place) -> None:
-    config = place.load("toolsets:\n  mine: {description: My own, tools: [a], includes: [web]}\n  empty:\n")
+def test_toolsets_are_loaded_by_name(workspace: Workspace) -> None:
+    config = workspace.load(
+        "toolsets:\n  mine: {description: My own, tools: [a], includes: [web]}\n  empty:\n"
+    )
     assert config.toolsets["mine"].tools == ("a",)
     assert config.toolsets["mine"].includes == ("web",)
     assert config.toolsets["empty"].tools == ()
 
 
-def test_relative_paths_start_where_they_are_written(place: Place) -> None:
-    config = place.load("files: {workspace: w, extra_roots: [~/notes, /abs]}\n")
-    assert config.workspace == place.home / "w"
-    assert config.files.extra_roots == (place.home / "notes", Path("/abs"))
-    config = place.load("", "files: {workspace: w}", trusted=True)
-    assert config.workspace == place.project / "w"
+def test_relative_paths_are_resolved_against_the_source_of_the_setting(workspace: Workspace) -> None:
+    config = workspace.load("files: {workspace: w, extra_roots: [~/notes, /abs]}\n")
+    assert config.workspace == workspace.home / "w"
+    assert config.files.extra_roots == (workspace.home / "notes", Path("/abs"))
+    config = workspace.load("", "files: {workspace: w}", trusted=True)
+    assert config.workspace == workspace.project / "w"
 
 
-def test_folders_have_defaults(place: Place) -> None:
-    config = place.load()
-    assert config.workspace == place.project
-    assert config.plugins_folder == place.home / "plugins"
-    assert config.paths.state_dir.is_relative_to(place.home)
-    assert config.paths.cache_dir.is_relative_to(place.home)
+def test_directories_have_defaults(workspace: Workspace) -> None:
+    config = workspace.load()
+    assert config.workspace == workspace.project
+    assert config.plugins_folder == workspace.home / "plugins"
+    assert config.paths.state_dir.is_relative_to(workspace.home)
+    assert config.paths.cache_dir.is_relative_to(workspace.home)
 
 
 # Numbers
@@ -201,36 +207,37 @@ def test_folders_have_defaults(place: Place) -> None:
         ("result_max_chars", "5", 1000),
     ],
 )
-def test_a_number_out_of_range_is_clamped(place: Place, key: str, written: str, used: float) -> None:
-    config = place.load(f"tools:\n  {key}: {written}\n")
+def test_tools_number_out_of_range_is_clamped(
+    workspace: Workspace, key: str, written: str, used: float
+) -> None:
+    config = workspace.load(f"tools:\n  {key}: {written}\n")
     assert getattr(config.tools, key) == used
     assert len(config.warnings) == (0 if written == "12.0" else 1)
 
 
-def test_a_number_out_of_range_elsewhere_is_an_error(place: Place) -> None:
+def test_number_out_of_range_outside_of_tools_is_an_error(workspace: Workspace) -> None:
     with pytest.raises(ConfigError, match=r"approval.timeout_seconds must be"):
-        place.load("approval:\n  timeout_seconds: 0\n")
+        workspace.load("approval:\n  timeout_seconds: 0\n")
 
 
-def test_the_warning_of_a_clamped_number_names_key_file_and_line(place: Place) -> None:
-    config = place.load("tools:\n  rag_top_k: 99\n")
-    assert config.warnings == (
-        f"tools.rag_top_k is 99, but it must be from 1 to 50: 50 is used instead ({place.user_file}, line 2)",
-    )
-    config = place.load("tools:\n  rag_top_k: 9.5\n")
+def test_clamping_warning_names_key_file_and_line(workspace: Workspace) -> None:
+    config = workspace.load("tools:\n  rag_top_k: 99\n")
+    problem = "tools.rag_top_k is 99, but it must be from 1 to 50: 50 is used instead"
+    assert config.warnings == (f"{problem} ({workspace.user_file}, line 2)",)
+    config = workspace.load("tools:\n  rag_top_k: 9.5\n")
     assert "is 9.5, but it must be a whole number: 9 is used instead" in config.warnings[0]
 
 
 @pytest.mark.parametrize("written", [".inf", "-.inf", ".nan", "many", "true", "null", "[8]", "{a: 1}", '"8"'])
-def test_what_is_no_whole_number_is_an_error(place: Place, written: str) -> None:
-    error = place.refusal(f"tools:\n  rag_top_k: {written}\n")
+def test_value_that_is_not_a_whole_number_is_an_error(workspace: Workspace, written: str) -> None:
+    error = workspace.load_error(f"tools:\n  rag_top_k: {written}\n")
     assert "tools.rag_top_k must be a whole number, not" in str(error)
-    assert (error.key, error.file, error.line) == ("tools.rag_top_k", str(place.user_file), 2)
+    assert (error.key, error.file, error.line) == ("tools.rag_top_k", str(workspace.user_file), 2)
     assert error.hint == "use a number from 1 to 50"
 
 
-def test_the_default_search_limit_never_exceeds_the_limit(place: Place) -> None:
-    config = place.load("tools:\n  tool_search:\n    search_default_limit: 9\n    max_search_limit: 4\n")
+def test_default_search_limit_is_capped_at_the_maximum(workspace: Workspace) -> None:
+    config = workspace.load("tools:\n  tool_search:\n    search_default_limit: 9\n    max_search_limit: 4\n")
     assert config.tools.tool_search.search_default_limit == 4
     assert "search_default_limit is 9, more than max_search_limit; 4 is used instead" in config.warnings[0]
     assert "line 3" in config.warnings[0]
@@ -240,40 +247,40 @@ def test_the_default_search_limit_never_exceeds_the_limit(place: Place) -> None:
 # Errors
 
 
-def test_an_unknown_key_reads_like_a_sentence_with_a_hint(place: Place) -> None:
-    error = place.refusal("tools:\n  tool_search:\n    threshold_pc: 7\n")
+def test_unknown_key_error_suggests_the_closest_key(workspace: Workspace) -> None:
+    error = workspace.load_error("tools:\n  tool_search:\n    threshold_pc: 7\n")
     assert str(error) == (
-        f"tools.tool_search.threshold_pc is not a setting ({place.user_file}, line 3)\n"
+        f"tools.tool_search.threshold_pc is not a setting ({workspace.user_file}, line 3)\n"
         "  did you mean threshold_pct?"
     )
     assert (error.key, error.line) == ("tools.tool_search.threshold_pc", 3)
 
 
-def test_a_key_in_the_wrong_section_is_pointed_to_the_right_one(place: Place) -> None:
-    assert place.refusal("selection: hybrid").hint == "did you mean tools.selection?"
+def test_key_in_the_wrong_section_error_suggests_the_full_key(workspace: Workspace) -> None:
+    assert workspace.load_error("selection: hybrid").hint == "did you mean tools.selection?"
 
 
-def test_a_wrong_choice_lists_the_choices(place: Place) -> None:
-    error = place.refusal("tools:\n  selection: hybird\n")
+def test_invalid_choice_error_lists_the_choices(workspace: Workspace) -> None:
+    error = workspace.load_error("tools:\n  selection: hybird\n")
     assert "must be eager, hybrid, semantic or keyword, not 'hybird'" in str(error)
     assert error.hint == "did you mean hybrid?"
 
 
-def test_all_problems_are_told_at_once_in_the_order_of_the_file(place: Place) -> None:
-    error = place.refusal("tools:\n  rag_top: 1\n  selection: all\nfoo: 1\n")
+def test_all_errors_are_reported_together_in_file_order(workspace: Workspace) -> None:
+    error = workspace.load_error("tools:\n  rag_top: 1\n  selection: all\nfoo: 1\n")
     lines = [line for line in str(error).splitlines() if not line.startswith("  ")]
     assert [line.rpartition("line ")[2] for line in lines] == ["2)", "3)", "4)"]
     assert (error.key, error.line) == ("tools.rag_top", 2)
 
 
 @pytest.mark.parametrize(
-    ("text", "said", "line"),
+    ("text", "message", "line"),
     [
         (b"tools: [", "not valid YAML", 1),
         (b"tools:\n\tselection: eager", "not valid YAML", 2),
         (b"a: 1\n---\nb: 2\n", "not valid YAML", 2),
-        (b"- one\n", "must be a map of settings", 1),
-        (b"just text", "must be a map of settings", 1),
+        (b"- one\n", "top level of the file must be a mapping", 1),
+        (b"just text", "top level of the file must be a mapping", 1),
         (b"tools:\n  rag_top_k: 1\n  rag_top_k: 2\n", "rag_top_k is set twice", 3),
         (b"tools:\n  \xff: 1\n", "not UTF-8 text", 2),
         (b"\xff\xfet\0", "not UTF-8 text", 1),
@@ -293,65 +300,65 @@ def test_all_problems_are_told_at_once_in_the_order_of_the_file(place: Place) ->
         (b"tools: {tool_search: 0x" + b"f" * 6000 + b"}", "cannot be read as a value", 1),
     ],
 )
-def test_a_broken_file_is_an_error_with_its_place(
-    place: Place, text: bytes, said: str, line: int | None
+def test_invalid_file_error_names_the_location(
+    workspace: Workspace, text: bytes, message: str, line: int | None
 ) -> None:
-    place.user_file.write_bytes(text)
-    error = place.refusal()
-    assert said in str(error)
-    assert (error.file, error.line) == (str(place.user_file), line)
+    workspace.user_file.write_bytes(text)
+    error = workspace.load_error()
+    assert message in str(error)
+    assert (error.file, error.line) == (str(workspace.user_file), line)
 
 
-def test_a_project_file_may_be_smaller_than_your_own(place: Place) -> None:
+def test_project_file_has_a_lower_size_limit_than_the_user_file(workspace: Workspace) -> None:
     comments = "# nothing\n" * 7_000
-    assert place.load(comments).warnings == ()
-    error = place.refusal("", comments)
+    assert workspace.load(comments).warnings == ()
+    error = workspace.load_error("", comments)
     assert "the file is larger than 64 KiB" in str(error)
-    assert error.file == str(place.project_file)
+    assert error.file == str(workspace.project_file)
 
 
-def test_a_number_too_long_to_print_is_an_error_wherever_it_comes_from(place: Place) -> None:
-    error = place.refusal(overrides={"tools.tool_search": 16**6000})
+def test_number_too_long_to_print_is_an_error_in_every_layer(workspace: Workspace) -> None:
+    error = workspace.load_error(overrides={"tools.tool_search": 16**6000})
     assert "tools.tool_search.enabled must be auto, on or off, not a very large number" in str(error)
 
 
-def test_aliases_cannot_make_a_small_file_large(place: Place) -> None:
+def test_exponential_yaml_aliases_are_rejected(workspace: Workspace) -> None:
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12)]
-    assert "aliases expand to too many values" in str(place.refusal("\n".join(rows)))
+    assert "aliases expand to too many values" in str(workspace.load_error("\n".join(rows)))
 
 
-def test_a_modest_alias_is_fine(place: Place) -> None:
-    config = place.load("tools:\n  disabled: &off [a, b]\n  disabled_toolsets: *off\n")
+def test_simple_yaml_alias_is_accepted(workspace: Workspace) -> None:
+    config = workspace.load("tools:\n  disabled: &off [a, b]\n  disabled_toolsets: *off\n")
     assert config.tools.disabled == config.tools.disabled_toolsets == ("a", "b")
 
 
-def test_what_cannot_be_read_is_an_error(place: Place) -> None:
-    place.user_file.mkdir()
-    assert "this is not a file" in str(place.refusal())
-    place.user_file.rmdir()
-    os.mkfifo(place.user_file)
-    assert "this is not a file" in str(place.refusal())
+def test_unreadable_file_is_an_error(workspace: Workspace) -> None:
+    workspace.user_file.mkdir()
+    assert "this is not a regular file" in str(workspace.load_error())
+    workspace.user_file.rmdir()
+    os.mkfifo(workspace.user_file)
+    assert "this is not a regular file" in str(workspace.load_error())
 
 
-def test_a_file_that_was_asked_for_must_exist(place: Place, tmp_path: Path) -> None:
-    error = place.refusal(env={"TOOLFOLD_CONFIG": str(tmp_path / "none.yaml")})
+def test_explicitly_named_user_file_must_exist(workspace: Workspace, tmp_path: Path) -> None:
+    error = workspace.load_error(env={"TOOLFOLD_CONFIG": str(tmp_path / "none.yaml")})
     assert "cannot be read: No such file" in str(error)
-    assert place.load(env={"TOOLFOLD_CONFIG": "/dev/null"}).tools == ToolsSettings()
+    assert workspace.load(env={"TOOLFOLD_CONFIG": "/dev/null"}).tools == ToolsSettings()
 
 
-def test_dates_and_odd_words_are_text(place: Place) -> None:
-    assert place.load("tools: {rag_embed_model: 2024-01-01}").tools.rag_embed_model == "2024-01-01"
+def test_yaml_dates_and_special_words_are_text(workspace: Workspace) -> None:
+    assert workspace.load("tools: {rag_embed_model: 2024-01-01}").tools.rag_embed_model == "2024-01-01"
 
 
-def test_text_that_nothing_could_show_is_refused(place: Place) -> None:
-    assert "must be text" in str(place.refusal('tools: {rag_embed_model: "a\\0b"}'))
-    assert "must be text" in str(place.refusal('tools: {rag_embed_model: "\\ud800"}'))
-    assert "must be a path" in str(place.refusal('files: {workspace: "a\\0b"}'))
+def test_nul_characters_and_lone_surrogates_are_rejected(workspace: Workspace) -> None:
+    assert "must be text" in str(workspace.load_error('tools: {rag_embed_model: "a\\0b"}'))
+    assert "must be text" in str(workspace.load_error('tools: {rag_embed_model: "\\ud800"}'))
+    assert "must be a path" in str(workspace.load_error('files: {workspace: "a\\0b"}'))
 
 
-def test_a_toolset_name_with_a_dot_is_refused(place: Place) -> None:
-    error = place.refusal("toolsets:\n  my.set: {tools: [a]}\n")
+def test_toolset_name_with_a_dot_is_rejected(workspace: Workspace) -> None:
+    error = workspace.load_error("toolsets:\n  my.set: {tools: [a]}\n")
     assert "'my.set' cannot be the name of a toolset" in str(error)
     assert error.line == 2
 
@@ -359,18 +366,18 @@ def test_a_toolset_name_with_a_dot_is_refused(place: Place) -> None:
 # Synonyms
 
 
-def test_synonyms_are_lists_of_phrases_by_name(place: Place) -> None:
-    config = place.load(
+def test_synonyms_are_lists_of_phrases_by_name(workspace: Workspace) -> None:
+    config = workspace.load(
         "tools:\n  synonyms:\n    mcp_jira_create: [ticket, bug report]\n    mcp-github: [repo]\n"
     )
     assert config.tools.synonyms == {"mcp_jira_create": ("ticket", "bug report"), "mcp-github": ("repo",)}
-    assert place.load("tools:\n  synonyms:\n").tools.synonyms == {}
+    assert workspace.load("tools:\n  synonyms:\n").tools.synonyms == {}
     with pytest.raises(TypeError):
         config.tools.synonyms["other"] = ()
 
 
-def test_synonyms_of_all_layers_come_together(place: Place) -> None:
-    config = place.load(
+def test_synonyms_of_all_layers_are_merged(workspace: Workspace) -> None:
+    config = workspace.load(
         "tools: {synonyms: {a: [one], b: [two]}}",
         "tools: {synonyms: {b: [three], c: [four]}}",
         env={"TOOLFOLD_TOOLS__SYNONYMS__D": "five, six seven"},
@@ -387,9 +394,9 @@ def test_synonyms_of_all_layers_come_together(place: Place) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "message"),
     [
-        ("3", "tools.synonyms must be a map of lists, not 3"),
+        ("3", "tools.synonyms must be a mapping of lists, not 3"),
         ("{a: b}", "tools.synonyms.a must be a list of at most 50 words or phrases, not 'b'"),
         ("{a: [3]}", "tools.synonyms.a[0] must be text of 1 to 100 characters, not 3"),
         ("{a: [b, '']}", "tools.synonyms.a[1] must be text of 1 to 100 characters, not ''"),
@@ -398,18 +405,18 @@ def test_synonyms_of_all_layers_come_together(place: Place) -> None:
         ('{"a\\0": [b]}', "cannot be the name of a tool"),
     ],
 )
-def test_synonyms_that_cannot_be_used_are_refused(place: Place, written: str, said: str) -> None:
-    error = place.refusal(f"tools:\n  synonyms: {written}\n")
-    assert said in str(error)
+def test_invalid_synonyms_are_rejected(workspace: Workspace, written: str, message: str) -> None:
+    error = workspace.load_error(f"tools:\n  synonyms: {written}\n")
+    assert message in str(error)
     assert error.line == 2
 
 
-def test_the_longest_and_most_synonyms_are_taken(place: Place) -> None:
-    config = place.load(f"tools: {{synonyms: {{a: [{', '.join(['b' * 100] * 50)}]}}}}")
+def test_synonyms_at_the_limits_are_accepted(workspace: Workspace) -> None:
+    config = workspace.load(f"tools: {{synonyms: {{a: [{', '.join(['b' * 100] * 50)}]}}}}")
     assert config.tools.synonyms["a"] == ("b" * 100,) * 50
 
 
-def test_synonyms_are_set_and_unset_by_name(tmp_path: Path) -> None:
+def test_synonyms_can_be_set_and_unset_by_name(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     set_value(file, "tools.synonyms.mcp_jira_create", "ticket, bug report")
     set_value(file, "tools.synonyms.web", ["page"])
@@ -422,13 +429,13 @@ def test_synonyms_are_set_and_unset_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "rerank", "Rerank"])
-def test_a_tool_search_has_one_of_four_modes(place: Place, mode: str) -> None:
-    config = place.load(f"tools: {{tool_search: {{reranker: {{mode: {mode}}}}}}}")
+def test_reranker_mode_accepts_four_values(workspace: Workspace, mode: str) -> None:
+    config = workspace.load(f"tools: {{tool_search: {{reranker: {{mode: {mode}}}}}}}")
     assert config.tools.tool_search.reranker.mode == mode.lower()
 
 
-def test_a_mode_no_search_has_is_refused(place: Place) -> None:
-    error = place.refusal("tools: {tool_search: {reranker: {mode: rerang}}}")
+def test_unknown_reranker_mode_is_rejected(workspace: Workspace) -> None:
+    error = workspace.load_error("tools: {tool_search: {reranker: {mode: rerang}}}")
     assert "must be keyword, semantic, hybrid or rerank, not 'rerang'" in str(error)
     assert error.hint == "did you mean rerank?"
 
@@ -436,26 +443,28 @@ def test_a_mode_no_search_has_is_refused(place: Place) -> None:
 # Layers
 
 
-def test_each_layer_wins_over_the_one_before(place: Place) -> None:
+def test_later_layers_override_earlier_ones(workspace: Workspace) -> None:
     layers: list[Callable[[], Config]] = [
-        lambda: place.load("tools: {selection: hybrid}"),
-        lambda: place.load(None, "tools: {selection: semantic}"),
-        lambda: place.load(env={"TOOLFOLD_TOOLS__SELECTION": "keyword"}),
-        lambda: place.load(env={"TOOLFOLD_TOOLS__SELECTION": "keyword"}, overrides=["tools.selection=eager"]),
+        lambda: workspace.load("tools: {selection: hybrid}"),
+        lambda: workspace.load(None, "tools: {selection: semantic}"),
+        lambda: workspace.load(env={"TOOLFOLD_TOOLS__SELECTION": "keyword"}),
+        lambda: workspace.load(
+            env={"TOOLFOLD_TOOLS__SELECTION": "keyword"}, overrides=["tools.selection=eager"]
+        ),
     ]
     configs = [layer() for layer in layers]
     assert [config.tools.selection for config in configs] == ["hybrid", "semantic", "keyword", "eager"]
     assert [config.origins["tools.selection"] for config in configs] == [
-        f"user file {place.user_file}:1",
-        f"project file {place.project_file}:1",
+        f"user file {workspace.user_file}:1",
+        f"project file {workspace.project_file}:1",
         "environment TOOLFOLD_TOOLS__SELECTION",
         "argument",
     ]
     assert configs[0].origins["tools.rag_top_k"] == "default"
 
 
-def test_maps_merge_and_lists_replace(place: Place) -> None:
-    config = place.load(
+def test_mappings_are_merged_and_lists_are_replaced(workspace: Workspace) -> None:
+    config = workspace.load(
         "tools: {rag_top_k: 3, pinned: [a, b], tool_search: {threshold_pct: 20}}",
         "tools: {pinned: [c], tool_search: false}",
         trusted=True,
@@ -465,8 +474,8 @@ def test_maps_merge_and_lists_replace(place: Place) -> None:
     assert config.tools.tool_search == ToolSearchSettings(enabled="off", threshold_pct=20)
 
 
-def test_variables_spell_lists_paths_and_nested_keys(place: Place) -> None:
-    config = place.load(
+def test_environment_variables_set_lists_paths_and_nested_keys(workspace: Workspace) -> None:
+    config = workspace.load(
         env={
             "TOOLFOLD_TOOLS__DISABLED": "web, terminal",
             "TOOLFOLD_TOOLS__DISABLED_TOOLSETS": '["x"]',
@@ -483,28 +492,28 @@ def test_variables_spell_lists_paths_and_nested_keys(place: Place) -> None:
     assert config.tools.disabled_toolsets == ("x",)
     assert config.tools.tool_search == ToolSearchSettings(enabled="off", threshold_pct=3.5)
     assert config.tools.rag_embed_model == "12"
-    assert config.workspace == place.home / "w"
+    assert config.workspace == workspace.home / "w"
     assert config.toolsets["mine"].tools == ("a",)
     assert config.log_level == "debug"
     assert config.tools.selection == "eager"
 
 
-def test_a_variable_that_names_no_setting_is_an_error(place: Place) -> None:
-    error = place.refusal(env={"TOOLFOLD_TOOLS__SELECTON": "hybrid"})
+def test_nested_variable_of_an_unknown_setting_is_an_error(workspace: Workspace) -> None:
+    error = workspace.load_error(env={"TOOLFOLD_TOOLS__SELECTON": "hybrid"})
     assert str(error) == (
         "tools.selecton is not a setting (environment TOOLFOLD_TOOLS__SELECTON)\n  did you mean selection?"
     )
 
 
-def test_a_variable_of_another_program_is_left_alone_and_a_misspelt_one_is_named(place: Place) -> None:
-    config = place.load(env={"TOOLFOLD_SESSION": "1", "TOOLFOLD_LOG_LEVL": "debug"})
+def test_unrelated_variable_is_ignored_and_misspelled_one_gives_a_warning(workspace: Workspace) -> None:
+    config = workspace.load(env={"TOOLFOLD_SESSION": "1", "TOOLFOLD_LOG_LEVL": "debug"})
     assert config.warnings == (
         "TOOLFOLD_LOG_LEVL is not a setting and is ignored. Did you mean TOOLFOLD_LOG_LEVEL?",
     )
 
 
-def test_overrides_may_be_a_nested_mapping(place: Place) -> None:
-    config = place.load(
+def test_overrides_can_be_a_nested_mapping(workspace: Workspace) -> None:
+    config = workspace.load(
         overrides={
             "tools": {"rag_top_k": 4, "disabled": ("a",)},
             "files.workspace": Path("/w"),
@@ -527,37 +536,37 @@ def test_overrides_may_be_a_nested_mapping(place: Place) -> None:
         ["a.b=1"],
     ],
 )
-def test_a_wrong_override_says_argument(place: Place, overrides: Any) -> None:
-    assert "(argument)" in str(place.refusal(overrides=overrides))
+def test_invalid_override_error_names_the_argument(workspace: Workspace, overrides: Any) -> None:
+    assert "(argument)" in str(workspace.load_error(overrides=overrides))
 
 
-def test_a_mapping_that_contains_itself_is_an_error(place: Place) -> None:
+def test_recursive_mapping_is_an_error(workspace: Workspace) -> None:
     loop: dict[str, object] = {}
     loop["tools"] = loop
-    assert "nested too deeply" in str(place.refusal(overrides=loop))
+    assert "nested too deeply" in str(workspace.load_error(overrides=loop))
 
 
-def test_the_project_file_is_found_from_below_but_not_beyond_the_repository(place: Place) -> None:
-    below = place.project / "src" / "deep"
+def test_project_file_is_found_in_parents_up_to_the_repository_root(workspace: Workspace) -> None:
+    below = workspace.project / "src" / "deep"
     below.mkdir(parents=True)
-    assert locate_paths(project=below, env=place.env).project_file is None
-    place.project_file.write_text("log_level: info")
-    paths = locate_paths(project=below, env=place.env)
-    assert (paths.project_file, paths.project_dir) == (place.project_file, place.project)
+    assert locate_paths(project=below, env=workspace.env).project_file is None
+    workspace.project_file.write_text("log_level: info")
+    paths = locate_paths(project=below, env=workspace.env)
+    assert (paths.project_file, paths.project_dir) == (workspace.project_file, workspace.project)
     (below / ".git").mkdir()
-    paths = locate_paths(project=below, env=place.env)
+    paths = locate_paths(project=below, env=workspace.env)
     assert (paths.project_file, paths.project_dir) == (None, below)
 
 
-def test_a_user_file_that_is_also_the_project_file_counts_once(place: Place) -> None:
-    place.project_file.write_text("plugins: {enabled: false}")
-    config = load_config(project=place.project, env=place.env, user_file=place.project_file)
+def test_user_file_that_is_also_the_project_file_is_loaded_once(workspace: Workspace) -> None:
+    workspace.project_file.write_text("plugins: {enabled: false}")
+    config = load_config(project=workspace.project, env=workspace.env, user_file=workspace.project_file)
     assert config.paths.project_file is None
     assert config.plugins.enabled is False
 
 
-def test_without_a_home_of_its_own_the_platform_says_where_things_lie(place: Place) -> None:
-    paths = locate_paths(project=place.project, env={})
+def test_without_toolfold_home_the_platform_directories_are_used(workspace: Workspace) -> None:
+    paths = locate_paths(project=workspace.project, env={})
     assert paths.config_dir.name == "toolfold"
     assert paths.user_file == paths.config_dir / "config.yaml"
 
@@ -565,13 +574,13 @@ def test_without_a_home_of_its_own_the_platform_says_where_things_lie(place: Pla
 # The environment
 
 
-def test_missing_variables_are_those_unset_or_empty(place: Place) -> None:
-    config = place.load(env={"A": "1", "B": ""})
+def test_missing_env_returns_unset_and_empty_variables(workspace: Workspace) -> None:
+    config = workspace.load(env={"A": "1", "B": ""})
     assert config.missing_env(["A", "B", "C"]) == ("B", "C")
 
 
-def test_secrets_are_found_by_name_and_never_shown(place: Place) -> None:
-    config = place.load(
+def test_secrets_are_found_by_variable_name_and_not_in_repr(workspace: Workspace) -> None:
+    config = workspace.load(
         env={
             "OPENAI_API_KEY": "sk-123456789",
             "my_token": "tok-12345",
@@ -587,17 +596,17 @@ def test_secrets_are_found_by_name_and_never_shown(place: Place) -> None:
     "name",
     ["DB_PASS", "SSHPASS", "MYSQL_PWD", "NPM_AUTH", "SENTRY_DSN", "GITHUB_PAT", "GPG_PASSPHRASE", "A_COOKIE"],
 )
-def test_every_usual_name_of_a_secret_is_known(place: Place, name: str) -> None:
-    assert place.load(env={name: "hunter2-hunter2"}).secret_values() == ("hunter2-hunter2",)
+def test_common_secret_variable_names_are_recognised(workspace: Workspace, name: str) -> None:
+    assert workspace.load(env={name: "hunter2-hunter2"}).secret_values() == ("hunter2-hunter2",)
 
 
 @pytest.mark.parametrize("name", ["PWD", "OLDPWD", "SSH_AUTH_SOCK", "GIT_ASKPASS", "PATH", "AUTHOR"])
-def test_a_name_that_only_resembles_a_secret_is_none(place: Place, name: str) -> None:
-    assert place.load(env={name: "/home/me/project"}).secret_values() == ()
+def test_similar_variable_names_are_not_secrets(workspace: Workspace, name: str) -> None:
+    assert workspace.load(env={name: "/home/me/project"}).secret_values() == ()
 
 
-def test_the_password_in_an_address_is_a_secret_as_written_and_as_meant(place: Place) -> None:
-    config = place.load(
+def test_url_password_is_secret_in_encoded_and_decoded_form(workspace: Workspace) -> None:
+    config = workspace.load(
         env={
             "DATABASE_URL": "postgres://me:hunter2%40hunter@db:5432/app",
             "REDIS_URLS": "redis://:first-of-two@a:1,redis://:second-of-two@b:1",
@@ -617,51 +626,53 @@ def test_the_password_in_an_address_is_a_secret_as_written_and_as_meant(place: P
 GRANTING = "files:\n  extra_roots: [data]\ntoolsets:\n  mine: {tools: [a]}\nlog_level: debug\n"
 
 
-def test_a_project_nobody_trusts_cannot_grant_itself_anything(place: Place) -> None:
-    config = place.load(None, GRANTING)
+def test_untrusted_project_cannot_grant_itself_permissions(workspace: Workspace) -> None:
+    config = workspace.load(None, GRANTING)
     assert config.files.extra_roots == ()
     assert config.toolsets == {}
     assert config.log_level == "warning"
     assert config.project_trusted is False
     assert config.warnings == (
-        f"files.extra_roots is ignored until you trust its folder ({place.project_file}, line 2)",
-        f"toolsets is ignored until you trust its folder ({place.project_file}, line 3)",
-        f"log_level is ignored until you trust its folder ({place.project_file}, line 5)",
+        f"files.extra_roots is ignored until you trust the project ({workspace.project_file}, line 2)",
+        f"toolsets is ignored until you trust the project ({workspace.project_file}, line 3)",
+        f"log_level is ignored until you trust the project ({workspace.project_file}, line 5)",
     )
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_a_project_never_says_where_your_own_plugins_lie(place: Place, trusted: bool) -> None:
+def test_project_cannot_set_plugin_settings(workspace: Workspace, trusted: bool) -> None:
     written = "plugins:\n  folder: tools\n  enabled: true\n  disabled: []\n"
-    config = place.load("plugins: {enabled: false, disabled: [a]}", written, trusted=trusted)
+    config = workspace.load("plugins: {enabled: false, disabled: [a]}", written, trusted=trusted)
     assert config.plugins == PluginsSettings(enabled=False, disabled=("a",))
-    said = "plugins.folder is ignored in a project; only your own file may set it"
-    assert config.warnings[0] == f"{said} ({place.project_file}, line 2)"
+    message = "plugins.folder is ignored in a project: only your own settings file may set it"
+    assert config.warnings[0] == f"{message} ({workspace.project_file}, line 2)"
     assert len(config.warnings) == 3
 
 
 @pytest.mark.parametrize(
     "written", ["workspace: /etc", "workspace: ..", "extra_roots: [src, link/deep]", "workspace: loop"]
 )
-def test_a_trusted_project_cannot_lead_the_file_tools_out_of_its_folder(place: Place, written: str) -> None:
-    (place.project / "link").symlink_to("/etc")
-    (place.project / "loop").symlink_to("loop")
-    config = place.load(None, f"files:\n  {written}\n", trusted=True)
+def test_trusted_project_cannot_move_the_file_tools_outside_of_its_directory(
+    workspace: Workspace, written: str
+) -> None:
+    (workspace.project / "link").symlink_to("/etc")
+    (workspace.project / "loop").symlink_to("loop")
+    config = workspace.load(None, f"files:\n  {written}\n", trusted=True)
     assert config.files == FilesSettings()
     key = f"files.{written.partition(':')[0]}"
     assert config.warnings == (
-        f"{key} is ignored: it leads out of the project's folder ({place.project_file}, line 2)",
+        f"{key} is ignored: it points outside of the project's directory ({workspace.project_file}, line 2)",
     )
 
 
-def test_a_folder_that_becomes_a_link_after_it_was_trusted_is_not_followed(place: Place) -> None:
-    data = place.project / "data"
+def test_directory_replaced_by_a_link_after_trusting_is_not_followed(workspace: Workspace) -> None:
+    data = workspace.project / "data"
     data.mkdir()
-    trust_project(place.project, place.load(None, "files: {extra_roots: [data]}").paths)
-    assert place.load().files.extra_roots == (data,)
+    trust_project(workspace.project, workspace.load(None, "files: {extra_roots: [data]}").paths)
+    assert workspace.load().files.extra_roots == (data,)
     data.rmdir()
     data.symlink_to("/etc")
-    assert place.load().files.extra_roots == ()
+    assert workspace.load().files.extra_roots == ()
 
 
 LIMITS = [
@@ -675,52 +686,52 @@ LIMITS = [
 
 
 @pytest.mark.parametrize("key", LIMITS)
-def test_an_untrusted_project_may_lower_a_limit_and_never_raise_it(place: Place, key: str) -> None:
+def test_untrusted_project_can_lower_a_limit_but_not_raise_it(workspace: Workspace, key: str) -> None:
     section, _, name = key.partition(".")
     default = next(each.default for each in describe_settings() if each.key == key)
 
     def limited(user: float | None, project: float, trusted: bool = False) -> Config:
         mine = "" if user is None else f"{section}: {{{name}: {user}}}"
-        return place.load(mine, f"{section}: {{{name}: {project}}}", trusted=trusted)
+        return workspace.load(mine, f"{section}: {{{name}: {project}}}", trusted=trusted)
 
     assert get_value(limited(None, default // 2), key) == default // 2
     assert limited(None, default // 2).warnings == ()
     raised = limited(None, default + 1)
     assert get_value(raised, key) == default
     assert raised.warnings == (
-        f"{key} may only be lowered until you trust its folder ({place.project_file}, line 1)",
+        f"{key} may only be lowered until you trust the project ({workspace.project_file}, line 1)",
     )
     assert get_value(limited(default // 2, default), key) == default // 2
     assert get_value(limited(default + 2, default + 1), key) == default + 1
     assert get_value(limited(None, default + 1, trusted=True), key) == default + 1
 
 
-def test_what_was_trusted_can_be_checked_again_before_it_is_run(place: Place) -> None:
-    plugin = place.project / ".toolfold" / "plugins" / "a.py"
+def test_trust_can_be_checked_again_after_loading(workspace: Workspace) -> None:
+    plugin = workspace.project / ".toolfold" / "plugins" / "a.py"
     plugin.parent.mkdir(parents=True)
     plugin.write_text("1")
-    assert is_still_trusted(place.load()) is False
-    trust_project(place.project, place.load().paths)
-    config, vouched = place.load(), place.load(trusted=True)
+    assert is_still_trusted(workspace.load()) is False
+    trust_project(workspace.project, workspace.load().paths)
+    config, vouched = workspace.load(), workspace.load(trusted=True)
     assert is_still_trusted(config) is True
     plugin.write_text("2")
     assert is_still_trusted(config) is False
     assert is_still_trusted(vouched) is True
 
 
-def test_every_granting_setting_is_ignored_from_an_untrusted_project(place: Place) -> None:
+def test_untrusted_project_cannot_set_any_granting_setting(workspace: Workspace) -> None:
     values = {"true or false": "true", "text": "x", "a path or null": "x", "a list of names": "[x]"}
     for setting in describe_settings():
         if setting.grants and "<name>" not in setting.key:
             opened = "".join(f"{{{name}: " for name in setting.key.split("."))
-            config = place.load(None, opened + values.get(setting.type, "[x]") + "}" * opened.count("{"))
+            config = workspace.load(None, opened + values.get(setting.type, "[x]") + "}" * opened.count("{"))
             assert config.origins[setting.key] == "default", setting.key
             assert setting.key in config.warnings[0]
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_a_project_may_restrict_but_not_lift_a_restriction(place: Place, trusted: bool) -> None:
-    config = place.load(
+def test_project_can_add_restrictions_but_not_remove_them(workspace: Workspace, trusted: bool) -> None:
+    config = workspace.load(
         "tools: {disabled: [a], disabled_toolsets: [x], enabled_toolsets: [web, files]}",
         "tools: {disabled: [b], disabled_toolsets: [], enabled_toolsets: [files, terminal]}",
         trusted=trusted,
@@ -729,38 +740,38 @@ def test_a_project_may_restrict_but_not_lift_a_restriction(place: Place, trusted
     assert config.tools.disabled_toolsets == ("x",)
     assert config.tools.enabled_toolsets == ("files",)
     assert config.warnings == ()
-    config = place.load(
+    config = workspace.load(
         "tools: {enabled_toolsets: [web]}", "tools: {enabled_toolsets: null}", trusted=trusted
     )
     assert config.tools.enabled_toolsets == ("web",)
 
 
-def test_an_untrusted_project_cannot_redefine_a_toolset(place: Place) -> None:
-    config = place.load("toolsets: {safe: {tools: [read]}}", "toolsets: {safe: {tools: [terminal]}}")
+def test_untrusted_project_cannot_redefine_a_toolset(workspace: Workspace) -> None:
+    config = workspace.load("toolsets: {safe: {tools: [read]}}", "toolsets: {safe: {tools: [terminal]}}")
     assert config.toolsets["safe"].tools == ("read",)
 
 
-def test_a_trusted_project_is_believed_until_it_changes(place: Place) -> None:
-    paths = place.load(None, GRANTING).paths
-    assert get_trust_state(place.project, paths) == "untrusted"
-    trust_project(place.project, paths)
-    assert get_trust_state(place.project, paths) == "trusted"
-    config = place.load()
-    assert config.files.extra_roots == (place.project / "data",)
+def test_trust_ends_when_the_project_file_changes(workspace: Workspace) -> None:
+    paths = workspace.load(None, GRANTING).paths
+    assert get_trust_state(workspace.project, paths) == "untrusted"
+    trust_project(workspace.project, paths)
+    assert get_trust_state(workspace.project, paths) == "trusted"
+    config = workspace.load()
+    assert config.files.extra_roots == (workspace.project / "data",)
     assert config.log_level == "debug"
     assert config.project_trusted is True
-    config = place.load(None, GRANTING + "# more\n")
-    assert get_trust_state(place.project, paths) == "changed"
+    config = workspace.load(None, GRANTING + "# more\n")
+    assert get_trust_state(workspace.project, paths) == "changed"
     assert config.files.extra_roots == ()
-    assert "until you trust its folder again: it has changed" in config.warnings[0]
-    assert untrust_project(place.project, paths) is True
-    assert untrust_project(place.project, paths) is False
+    assert "until you trust the project again: it has changed" in config.warnings[0]
+    assert untrust_project(workspace.project, paths) is True
+    assert untrust_project(workspace.project, paths) is False
     assert load_trusted_projects(paths) == {}
 
 
-def test_any_change_below_the_plugin_folder_ends_trust(place: Place) -> None:
-    paths = place.load(None, "log_level: info").paths
-    plugins = place.project / ".toolfold" / "plugins"
+def test_trust_ends_with_any_change_in_the_plugin_directory(workspace: Workspace) -> None:
+    paths = workspace.load(None, "log_level: info").paths
+    plugins = workspace.project / ".toolfold" / "plugins"
     inner = plugins / "one" / "deep"
 
     def write(file: Path, text: str) -> None:
@@ -778,59 +789,63 @@ def test_any_change_below_the_plugin_folder_ends_trust(place: Place) -> None:
         lambda: (inner / "b.py").unlink(),
     ]
     for change in changes:
-        trust_project(place.project, paths)
-        assert get_trust_state(place.project, paths) == "trusted"
+        trust_project(workspace.project, paths)
+        assert get_trust_state(workspace.project, paths) == "trusted"
         change()
-        assert get_trust_state(place.project, paths) == "changed"
+        assert get_trust_state(workspace.project, paths) == "changed"
 
 
-def test_a_linked_plugin_is_watched_where_it_leads(place: Place, tmp_path: Path) -> None:
-    paths = place.load().paths
-    plugins = place.project / ".toolfold" / "plugins"
+def test_trust_ends_when_the_target_of_a_linked_plugin_changes(workspace: Workspace, tmp_path: Path) -> None:
+    paths = workspace.load().paths
+    plugins = workspace.project / ".toolfold" / "plugins"
     plugins.mkdir(parents=True)
     (tmp_path / "elsewhere.py").write_text("1")
     (plugins / "p.py").symlink_to(tmp_path / "elsewhere.py")
-    trust_project(place.project, paths)
+    trust_project(workspace.project, paths)
     (tmp_path / "elsewhere.py").write_text("2")
-    assert get_trust_state(place.project, paths) == "changed"
+    assert get_trust_state(workspace.project, paths) == "changed"
 
 
-def test_what_cannot_be_watched_cannot_be_trusted(place: Place, tmp_path: Path) -> None:
-    paths = place.load().paths
-    plugins = place.project / ".toolfold" / "plugins"
+def test_linked_plugin_directories_and_special_files_cannot_be_trusted(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    paths = workspace.load().paths
+    plugins = workspace.project / ".toolfold" / "plugins"
     plugins.parent.mkdir()
     plugins.symlink_to(tmp_path)
-    with pytest.raises(ConfigError, match="linked plugin folder"):
-        trust_project(place.project, paths)
+    with pytest.raises(ConfigError, match="linked plugin directory"):
+        trust_project(workspace.project, paths)
     plugins.unlink()
     plugins.mkdir()
     (plugins / "p").symlink_to(tmp_path)
-    with pytest.raises(ConfigError, match="linked plugin folder"):
-        trust_project(place.project, paths)
+    with pytest.raises(ConfigError, match="linked plugin directory"):
+        trust_project(workspace.project, paths)
     (plugins / "p").unlink()
     os.mkfifo(plugins / "p")
-    with pytest.raises(ConfigError, match="only files and folders"):
-        trust_project(place.project, paths)
+    with pytest.raises(ConfigError, match="only regular files and directories"):
+        trust_project(workspace.project, paths)
     with pytest.raises(ConfigError, match="no such folder"):
-        trust_project(place.project / "none", paths)
+        trust_project(workspace.project / "none", paths)
 
 
-def test_the_trust_store_is_private_and_leaves_nothing_beside_it(place: Place) -> None:
-    paths = place.load().paths
-    trust_project(place.project, paths)
+def test_trust_file_is_private_and_leaves_no_temporary_files(workspace: Workspace) -> None:
+    paths = workspace.load().paths
+    trust_project(workspace.project, paths)
     file = paths.state_dir / "trust.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    left = [each for each in paths.state_dir.iterdir() if each.name != "settings"]  # notes of own changes
+    left = [
+        each for each in paths.state_dir.iterdir() if each.name != "settings"
+    ]  # the record of own changes
     assert left == [file]
-    assert list(load_trusted_projects(paths)) == [place.project.resolve()]
+    assert list(load_trusted_projects(paths)) == [workspace.project.resolve()]
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"/x": 1}', "\xff", "[" * 100_000])
-def test_a_damaged_trust_store_is_an_error_and_not_trust(place: Place, text: str) -> None:
-    paths = place.load().paths
+def test_damaged_trust_file_is_an_error(workspace: Workspace, text: str) -> None:
+    paths = workspace.load().paths
     paths.state_dir.mkdir(parents=True)
     (paths.state_dir / "trust.json").write_text(text, encoding="latin-1")
-    assert "trusted folders cannot be read" in str(place.refusal(None, GRANTING))
+    assert "trusted projects cannot be read" in str(workspace.load_error(None, GRANTING))
 
 
 # Changing a file
@@ -859,31 +874,31 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_setting_a_value_changes_only_that_value(file: Path) -> None:
+def test_set_value_changes_only_that_value(file: Path) -> None:
     set_value(file, "tools.selection", "hybrid")
     assert file.read_text() == FILE.replace("selection: eager ", "selection: hybrid ")
 
 
-def test_replacing_a_list_keeps_the_comments_around_it(file: Path) -> None:
+def test_replacing_a_list_keeps_surrounding_comments(file: Path) -> None:
     set_value(file, "tools.disabled", ["x y", "null", "z"])
     assert file.read_text() == FILE.replace(
         '  disabled:  # off\n  - web\n  - "terminal"\n', '  disabled: ["x y", "null", z]  # off\n'
     )
 
 
-def test_a_new_key_joins_its_section_before_the_comment_of_the_next(file: Path) -> None:
+def test_new_key_is_added_to_its_section_before_the_next_comment(file: Path) -> None:
     set_value(file, "tools.tool_search.threshold_pct", "5")
     assert file.read_text() == FILE.replace(
         "  timeout_seconds: 60\n", "  timeout_seconds: 60\n  tool_search:\n    threshold_pct: 5\n"
     )
 
 
-def test_a_new_section_goes_to_the_end(file: Path) -> None:
+def test_new_section_is_appended(file: Path) -> None:
     set_value(file, "plugins.disabled", "a,b")
     assert file.read_text() == FILE + "plugins:\n  disabled: [a, b]\n"
 
 
-def test_missing_files_and_folders_are_created(tmp_path: Path) -> None:
+def test_set_value_creates_missing_file_and_directories(tmp_path: Path) -> None:
     file = tmp_path / "a" / "b" / "config.yaml"
     set_value(file, "tools.rag_top_k", 12)
     assert file.read_text() == "tools:\n  rag_top_k: 12\n"
@@ -909,14 +924,14 @@ def test_missing_files_and_folders_are_created(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_every_way_to_write_a_section_is_kept(tmp_path: Path, before: str, after: str) -> None:
+def test_set_value_supports_every_yaml_style_of_a_section(tmp_path: Path, before: str, after: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(before.encode())
     set_value(file, "tools.rag_top_k", "3")
     assert file.read_bytes().decode() == after
 
 
-def test_a_one_word_section_is_unfolded_when_something_is_set_in_it(tmp_path: Path) -> None:
+def test_setting_inside_a_one_word_section_expands_it(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search: false # quiet\n")
     set_value(file, "tools.tool_search.threshold_pct", 5)
@@ -924,26 +939,26 @@ def test_a_one_word_section_is_unfolded_when_something_is_set_in_it(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("tools.selektion", "x", "tools.selektion is not a setting\n  did you mean selection?"),
         ("tools.selection", "x", "tools.selection must be eager, hybrid, semantic or keyword, not 'x'"),
         ("tools.rag_top_k", "[", "this is not valid YAML"),
-        ("tools", "5", "tools must be a map of settings, not 5"),
+        ("tools", "5", "tools must be a mapping of settings, not 5"),
         ("", "5", " is not a setting"),
         ("toolsets.a b.tools", "x", "'a b' cannot be the name of a toolset"),
     ],
 )
-def test_a_refused_change_leaves_the_file_untouched(file: Path, key: str, value: str, said: str) -> None:
+def test_rejected_change_leaves_the_file_unchanged(file: Path, key: str, value: str, message: str) -> None:
     before = file.stat()
     with pytest.raises(ConfigError) as caught:
         set_value(file, key, value)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert file.read_text() == FILE
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_a_file_that_is_wrong_elsewhere_is_not_written(file: Path) -> None:
+def test_set_value_rejects_a_file_with_other_errors(file: Path) -> None:
     file.write_text(FILE + "foo: 1\n")
     with pytest.raises(ConfigError, match="foo is not a setting") as caught:
         set_value(file, "tools.selection", "hybrid")
@@ -951,26 +966,26 @@ def test_a_file_that_is_wrong_elsewhere_is_not_written(file: Path) -> None:
     assert file.read_text() == FILE + "foo: 1\n"
 
 
-def test_a_change_through_an_alias_is_left_to_the_person(tmp_path: Path) -> None:
+def test_change_through_a_yaml_alias_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     text = "tools:\n  disabled: &off [a]\n  disabled_toolsets: *off\n"
     file.write_text(text)
     for key in ("tools.disabled", "tools.disabled_toolsets"):
-        with pytest.raises(ConfigError, match="change it by hand"):
+        with pytest.raises(ConfigError, match="edit the file by hand"):
             set_value(file, key, "[b]")
         assert file.read_text() == text
     set_value(file, "tools.rag_top_k", 3)
     assert file.read_text() == text + "  rag_top_k: 3\n"
 
 
-def test_a_clamped_number_is_written_and_said(file: Path) -> None:
+def test_set_value_writes_an_out_of_range_number_and_warns(file: Path) -> None:
     assert "50 is used instead" in set_value(file, "tools.rag_top_k", "99")[0]
     assert "rag_top_k: 99" in file.read_text()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX")
 @pytest.mark.parametrize("mode", [0o644, 0o664, 0o640])
-def test_a_user_file_that_others_could_read_is_made_private(file: Path, mode: int) -> None:
+def test_user_file_readable_by_others_is_made_private(file: Path, mode: int) -> None:
     file.chmod(mode)
     (remark,) = set_value(file, "log_level", "debug")
     assert f"{mode:04o}" in remark
@@ -978,7 +993,7 @@ def test_a_user_file_that_others_could_read_is_made_private(file: Path, mode: in
     assert set_value(file, "log_level", "info") == ()
 
 
-def test_a_new_user_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
+def test_new_user_file_is_private_for_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         set_value(tmp_path / "new.yaml", "log_level", "debug")
@@ -988,7 +1003,7 @@ def test_a_new_user_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob("*.yaml")} == {0o600}
 
 
-def test_a_project_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_project_file_keeps_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "toolfold.yaml"
     file.write_text("log_level: info\n")
     file.chmod(0o644)
@@ -996,7 +1011,7 @@ def test_a_project_file_keeps_its_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
-def test_a_link_is_followed(file: Path, tmp_path: Path) -> None:
+def test_set_value_follows_a_link(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file.name)
     set_value(link, "log_level", "debug")
@@ -1005,25 +1020,25 @@ def test_a_link_is_followed(file: Path, tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["config.yaml", "link.yaml"]
 
 
-def test_a_project_file_that_links_out_of_its_folder_is_not_written(place: Place) -> None:
-    victim = place.home / ".bashrc"
+def test_project_file_linked_outside_of_the_project_is_not_written(workspace: Workspace) -> None:
+    victim = workspace.home / ".bashrc"
     victim.write_text("# my shell\n")
-    place.project_file.symlink_to(victim)
+    workspace.project_file.symlink_to(victim)
     changes: list[Callable[[], object]] = [
-        lambda: set_value(place.project_file, "tools.rag_top_k", 3),
-        lambda: replace_settings(place.project_file, "tools: {rag_top_k: 3}\n"),
+        lambda: set_value(workspace.project_file, "tools.rag_top_k", 3),
+        lambda: replace_settings(workspace.project_file, "tools: {rag_top_k: 3}\n"),
     ]
     for change in changes:
-        with pytest.raises(ConfigError, match="the link leads out of the project's folder"):
+        with pytest.raises(ConfigError, match="the link points outside of the project's directory"):
             change()
     assert victim.read_text() == "# my shell\n"
 
 
-def test_a_project_file_that_links_within_its_folder_is_written(place: Place) -> None:
-    (place.project / "settings.yaml").write_text("")
-    place.project_file.symlink_to("settings.yaml")
-    set_value(place.project_file, "tools.rag_top_k", 3)
-    assert (place.project / "settings.yaml").read_text() == "tools:\n  rag_top_k: 3\n"
+def test_project_file_linked_inside_of_the_project_is_written(workspace: Workspace) -> None:
+    (workspace.project / "settings.yaml").write_text("")
+    workspace.project_file.symlink_to("settings.yaml")
+    set_value(workspace.project_file, "tools.rag_top_k", 3)
+    assert (workspace.project / "settings.yaml").read_text() == "tools:\n  rag_top_k: 3\n"
 
 
 @pytest.mark.parametrize(
@@ -1036,18 +1051,18 @@ def test_a_project_file_that_links_within_its_folder_is_written(place: Place) ->
         ("toolsets.mine", "{tools: [b]}"),
     ],
 )
-def test_setting_a_section_never_drops_what_else_is_in_it(tmp_path: Path, key: str, value: str) -> None:
+def test_setting_a_section_that_would_lose_settings_is_rejected(tmp_path: Path, key: str, value: str) -> None:
     file = tmp_path / "config.yaml"
     text = "tools:\n  rag_top_k: 3\n  tool_search: {threshold_pct: 5}\ntoolsets: {mine: {description: x}}\n"
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
         set_value(file, key, value)
-    assert f"{key} holds other settings, which would be lost" in str(caught.value)
+    assert f"{key} contains other settings, which would be lost" in str(caught.value)
     assert caught.value.hint == f"set one setting below {key} at a time, or unset {key} first"
     assert file.read_text() == text
 
 
-def test_a_section_may_be_set_where_nothing_is_lost(tmp_path: Path) -> None:
+def test_section_can_be_set_if_nothing_is_lost(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools: {rag_top_k: 3, tool_search: {threshold_pct: 5}}\n")
     set_value(file, "tools.tool_search", "{threshold_pct: 6, enabled: on}")
@@ -1058,14 +1073,14 @@ def test_a_section_may_be_set_where_nothing_is_lost(tmp_path: Path) -> None:
     assert "approval" in file.read_text()
 
 
-def test_a_link_to_itself_is_an_error(tmp_path: Path) -> None:
+def test_link_to_itself_is_an_error(tmp_path: Path) -> None:
     link = tmp_path / "config.yaml"
     link.symlink_to("config.yaml")
     with pytest.raises(ConfigError):
         set_value(link, "log_level", "debug")
 
 
-def test_unsetting_takes_out_the_line_and_nothing_else(file: Path) -> None:
+def test_unset_value_removes_only_that_line(file: Path) -> None:
     assert unset_value(file, "tools.disabled") is True
     assert file.read_text() == FILE.replace('  disabled:  # off\n  - web\n  - "terminal"\n', "")
     assert unset_value(file, "tools.disabled") is False
@@ -1074,7 +1089,7 @@ def test_unsetting_takes_out_the_line_and_nothing_else(file: Path) -> None:
     assert file.read_text() == "# My settings\n\n\n# The end\n"
 
 
-def test_unsetting_the_last_key_takes_its_section_unless_it_holds_comments(tmp_path: Path) -> None:
+def test_unsetting_the_last_key_removes_its_section_unless_it_has_comments(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search:\n    enabled: on\nlog_level: info\n")
     unset_value(file, "tools.tool_search.enabled")
@@ -1090,7 +1105,7 @@ def test_unsetting_the_last_key_takes_its_section_unless_it_holds_comments(tmp_p
     assert file.read_text() == "{tools: {max_parallel: 2}}\n"
 
 
-def test_unsetting_can_remove_a_key_that_is_no_setting(file: Path) -> None:
+def test_unset_value_removes_unknown_keys(file: Path) -> None:
     file.write_text(FILE + "foo: 1\n")
     assert unset_value(file, "foo") is True
     assert file.read_text() == FILE
@@ -1098,12 +1113,12 @@ def test_unsetting_can_remove_a_key_that_is_no_setting(file: Path) -> None:
         unset_value(file, "foo")
 
 
-def test_unsetting_in_a_file_that_does_not_exist_creates_nothing(tmp_path: Path) -> None:
+def test_unset_value_does_not_create_a_missing_file(tmp_path: Path) -> None:
     assert unset_value(tmp_path / "a" / "config.yaml", "log_level") is False
     assert list(tmp_path.iterdir()) == []
 
 
-def test_processes_do_not_lose_each_others_changes(tmp_path: Path) -> None:
+def test_concurrent_processes_keep_each_others_changes(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     code = "import sys; from pathlib import Path; from toolfold.config import set_value\n"
     code += "for n in range(5): set_value(Path(sys.argv[1]), f'toolsets.{sys.argv[2]}{n}.tools', '[a]')"
@@ -1117,22 +1132,22 @@ def test_processes_do_not_lose_each_others_changes(tmp_path: Path) -> None:
 # Describing
 
 
-def test_every_setting_is_described_with_one_sentence(place: Place) -> None:
+def test_every_setting_has_a_description_and_matching_default(workspace: Workspace) -> None:
     settings = {each.key: each for each in describe_settings()}
     assert all(each.description.endswith(".") for each in settings.values())
     assert settings["tools.rag_top_k"].range == "from 1 to 50"
     assert settings["tools.selection"].choices == ("eager", "hybrid", "semantic", "keyword")
     assert settings["plugins.folder"].grants is True
     assert settings["tools.selection"].grants is False
-    config = place.load()
+    config = workspace.load()
     for key, setting in settings.items():
         if "<name>" not in key:
             value = get_value(config, key)
             assert setting.default == (list(value) if isinstance(value, tuple) else value)
 
 
-def test_get_finds_settings_sections_and_toolsets(place: Place) -> None:
-    config = place.load("toolsets: {mine: {tools: [a]}}")
+def test_get_value_returns_settings_sections_and_toolsets(workspace: Workspace) -> None:
+    config = workspace.load("toolsets: {mine: {tools: [a]}}")
     assert get_value(config, "tools.rag_top_k") == 8
     assert get_value(config, "tools.tool_search") == ToolSearchSettings()
     assert get_value(config, "toolsets.mine.tools") == ("a",)
@@ -1149,14 +1164,14 @@ def test_get_finds_settings_sections_and_toolsets(place: Place) -> None:
         ("", ""),
     ],
 )
-def test_get_names_what_was_meant(place: Place, key: str, hint: str) -> None:
-    config = place.load("toolsets: {mine: {tools: [a]}}")
+def test_get_value_error_suggests_the_right_key(workspace: Workspace, key: str, hint: str) -> None:
+    config = workspace.load("toolsets: {mine: {tools: [a]}}")
     with pytest.raises(ConfigError, match="is not a setting") as caught:
         get_value(config, key)
     assert hint in caught.value.hint
 
 
-def test_the_json_schema_accepts_what_loads(place: Place) -> None:
+def test_json_schema_accepts_every_loadable_file(workspace: Workspace) -> None:
     schema = jsonschema_rs.validator_for(build_json_schema())
     for search in (True, False, {"enabled": "on"}, {"enabled": False}):
         assert schema.is_valid({"tools": {"tool_search": search, "rag_top_k": 3}, "toolsets": {"a": {}}})
@@ -1168,6 +1183,6 @@ def test_the_json_schema_accepts_what_loads(place: Place) -> None:
     assert build_json_schema()["$defs"]["PluginsSettings"]["properties"]["folder"]["grants"] is True
 
 
-def test_a_file_that_cannot_be_written_is_told_of(tmp_path: Path) -> None:
+def test_unwritable_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         replace_file(tmp_path / ("x" * 250), b"content")

@@ -1,4 +1,4 @@
-"""What holds for every configuration, however odd."""
+"""Property-based tests of loading and editing configurations."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from toolfold.errors import ConfigError
 
 NUMBERS = [each for each in describe_settings() if each.low is not None]
 PLAIN = [each for each in describe_settings() if "<name>" not in each.key]
-CHOSEN = {"approval.isolated", "approval.allowed_tools"}  # lists whose entries have a form
-USABLE = [each for each in PLAIN if not each.choices and each.key not in CHOSEN]
+STRUCTURED = {"approval.isolated", "approval.allowed_tools"}  # lists whose entries have a syntax
+SETTABLE = [each for each in PLAIN if not each.choices and each.key not in STRUCTURED]
 COMMENTED = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"
 NAMES = sorted({part for each in describe_settings() for part in each.key.split(".")})
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(NAMES)
-junk = st.recursive(
+arbitrary_values = st.recursive(
     scalars,
     lambda inner: (
         st.lists(inner, max_size=4)
@@ -35,12 +35,12 @@ junk = st.recursive(
 )
 
 
-def loaded(text: str | bytes = "", **more: Any) -> Config:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "config.yaml")
+def load_text(text: str | bytes = "", **more: Any) -> Config:
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "config.yaml")
         file.write_bytes(text if isinstance(text, bytes) else text.encode(errors="replace"))
-        env = {"TOOLFOLD_HOME": folder, **more.pop("env", {})}
-        return load_config(project=Path(folder), env=env, **more)
+        env = {"TOOLFOLD_HOME": directory, **more.pop("env", {})}
+        return load_config(project=Path(directory), env=env, **more)
 
 
 def value_for(kind: str) -> st.SearchStrategy[Any]:
@@ -55,12 +55,12 @@ def value_for(kind: str) -> st.SearchStrategy[Any]:
         "a list of names": st.lists(words, max_size=4),
         "a list of paths": st.lists(words, max_size=4),
         "a list of names or null": st.lists(words, max_size=4),
-        "a map of lists": st.just({"some tool": ("one word", "2")}),  # another map would lose this one
+        "a mapping of lists": st.just({"some tool": ("one word", "2")}),  # a second one would replace entries
     }.get(kind, st.nothing())
 
 
 def value_within(setting: Setting) -> st.SearchStrategy[Any]:
-    """A value that the setting can have."""
+    """Return a strategy for valid values of the setting."""
     if setting.type == "a whole number" and setting.high is not None:
         return st.integers(int(setting.low or 0), int(setting.high))
     if setting.type == "a number" and setting.high is not None:
@@ -68,64 +68,64 @@ def value_within(setting: Setting) -> st.SearchStrategy[Any]:
     return value_for(setting.type)
 
 
-def loads_or_is_refused(text: str | bytes = "", **more: Any) -> None:
-    """Anything but a ConfigError fails the test by itself."""
+def load_or_reject(text: str | bytes = "", **more: Any) -> None:
+    """Load, accepting a ConfigError; any other exception fails the test."""
     with suppress(ConfigError):
-        assert isinstance(loaded(text, **more), Config)
+        assert isinstance(load_text(text, **more), Config)
 
 
 @settings(deadline=None)
-@given(junk)
-def test_any_values_load_or_are_refused(tree: Any) -> None:
-    loads_or_is_refused(json.dumps(tree))
-    loads_or_is_refused(json.dumps(tree, ensure_ascii=False))
-    loads_or_is_refused(overrides=tree if isinstance(tree, dict) else {"tools": tree})
+@given(arbitrary_values)
+def test_arbitrary_values_load_or_raise_config_error(tree: Any) -> None:
+    load_or_reject(json.dumps(tree))
+    load_or_reject(json.dumps(tree, ensure_ascii=False))
+    load_or_reject(overrides=tree if isinstance(tree, dict) else {"tools": tree})
 
 
 @settings(deadline=None)
 @given(st.text() | st.binary() | st.text(alphabet=":-[]{}#&*!|>'\"%@`, \n\tab1~?<=", max_size=60))
-def test_any_text_loads_or_is_refused(text: str | bytes) -> None:
-    loads_or_is_refused(text)
+def test_any_text_load_or_reject(text: str | bytes) -> None:
+    load_or_reject(text)
 
 
 @settings(deadline=None)
 @given(st.sampled_from(PLAIN), st.text(st.characters(exclude_characters="\0")))
-def test_any_variable_and_argument_loads_or_is_refused(setting: Any, text: str) -> None:
+def test_any_variable_and_argument_load_or_reject(setting: Any, text: str) -> None:
     variable = "TOOLFOLD_" + setting.key.upper().replace(".", "__")
-    loads_or_is_refused(env={variable: text})
-    loads_or_is_refused(overrides=[f"{setting.key}={text}"])
+    load_or_reject(env={variable: text})
+    load_or_reject(overrides=[f"{setting.key}={text}"])
 
 
 @settings(deadline=None)
 @given(st.sampled_from(NUMBERS), st.integers() | st.floats() | st.integers(-(10**400), 10**400))
-def test_any_number_ends_in_its_range(setting: Any, number: float) -> None:
+def test_numbers_are_in_range_after_loading(setting: Any, number: float) -> None:
     if isinstance(number, float) and not math.isfinite(number):
         with pytest.raises(ConfigError, match="must be a"):
-            loaded(overrides={setting.key: number})
+            load_text(overrides={setting.key: number})
         return
-    broken = setting.type == "a whole number" and isinstance(number, float)
-    if not setting.key.startswith("tools.") and (broken or not setting.low <= number <= setting.high):
+    is_fraction = setting.type == "a whole number" and isinstance(number, float)
+    if not setting.key.startswith("tools.") and (is_fraction or not setting.low <= number <= setting.high):
         with pytest.raises(ConfigError, match="must be"):
-            loaded(overrides={setting.key: number})
+            load_text(overrides={setting.key: number})
         return
-    config = loaded(overrides={setting.key: number})
+    config = load_text(overrides={setting.key: number})
     assert setting.low <= get_value(config, setting.key) <= setting.high
     assert config.warnings or setting.low <= number <= setting.high
 
 
 @settings(deadline=None)
 @given(st.data())
-def test_what_is_set_is_what_is_read_and_comments_stay(data: st.DataObject) -> None:
+def test_set_values_are_read_back_and_comments_are_kept(data: st.DataObject) -> None:
     text = COMMENTED
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "config.yaml")
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "config.yaml")
         file.write_text(text)
-        chosen = data.draw(st.lists(st.sampled_from(USABLE), min_size=1, max_size=4))
+        chosen = data.draw(st.lists(st.sampled_from(SETTABLE), min_size=1, max_size=4))
         for setting in chosen:
             value = data.draw(value_within(setting))
             set_value(file, setting.key, value)
-            config = load_config(project=Path(folder), env={"TOOLFOLD_HOME": folder, "HOME": folder})
-            _assert_holds(get_value(config, setting.key), value, setting, Path(folder))
+            config = load_config(project=Path(directory), env={"TOOLFOLD_HOME": directory, "HOME": directory})
+            _assert_value(get_value(config, setting.key), value, setting, Path(directory))
             assert [line for line in file.read_text().split("\n") if line in text.split("\n")] == text.split(
                 "\n"
             )
@@ -134,15 +134,15 @@ def test_what_is_set_is_what_is_read_and_comments_stay(data: st.DataObject) -> N
         assert file.read_text() == text
 
 
-def test_what_is_not_set_can_be_unset_and_nothing_changes(tmp_path: Path) -> None:
+def test_unsetting_unset_settings_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(COMMENTED)
-    for setting in USABLE:
+    for setting in SETTABLE:
         unset_value(file, setting.key)
     assert file.read_text() == COMMENTED
 
 
-def _assert_holds(found: Any, value: Any, setting: Any, folder: Path) -> None:
+def _assert_value(found: Any, value: Any, setting: Any, directory: Path) -> None:
     if "path" in setting.type:
         assert isinstance(found, Path) or len(found) == len(value)
     elif setting.low is not None:
@@ -156,9 +156,9 @@ layers = st.lists(st.none() | st.integers(1, 50), min_size=4, max_size=4)
 
 @settings(deadline=None)
 @given(layers)
-def test_the_last_layer_that_speaks_wins(values: list[int | None]) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        home, project = Path(folder, "home"), Path(folder, "project")
+def test_last_layer_that_sets_a_value_wins(values: list[int | None]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        home, project = Path(directory, "home"), Path(directory, "project")
         home.mkdir()
         project.mkdir()
         user, shared, variable, argument = values
@@ -169,5 +169,5 @@ def test_the_last_layer_that_speaks_wins(values: list[int | None]) -> None:
         )
         overrides = [f"tools.rag_top_k={argument}"] if argument else []
         config = load_config(project=project, env=env, overrides=overrides)
-        said = [value for value in values if value is not None]
-        assert config.tools.rag_top_k == (said[-1] if said else 8)
+        set_values = [value for value in values if value is not None]
+        assert config.tools.rag_top_k == (set_values[-1] if set_values else 8)

@@ -19,12 +19,12 @@ from typing import Any, NoReturn
 import pytest
 
 from tests.conftest import Opened
-from toolfold.approval.station import Approval
+from toolfold.approval.gate import Approval
 from toolfold.call_events import CallEvents
 from toolfold.dispatch import Dispatch
 from toolfold.errors import CallError, InvalidArguments, Refused
 from toolfold.hooks import POST, PRE, Hooks
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 from toolfold.model import (
     ApprovalRequest,
     Approver,
@@ -39,7 +39,7 @@ from toolfold.model import (
 )
 from toolfold.redaction import HIDDEN, Redaction
 from toolfold.registry import Registry
-from toolfold.results import Results
+from toolfold.results import ResultStore
 from toolfold.tools.agent import tools as agent_tools
 from toolfold.turn import Turn
 from toolfold.validation import Validation
@@ -53,7 +53,7 @@ class Line:
     """A real dispatch over a few tools, and a record of what happened."""
 
     folder: Path
-    loops: Loops = field(default_factory=Loops)
+    loops: EventLoops = field(default_factory=EventLoops)
     registry: Registry = field(default_factory=Registry)
     events: list[tuple[str, Any]] = field(default_factory=list)
     approver: Approver | None = None
@@ -84,7 +84,7 @@ class Line:
             validate=Validation(),
             approval=Approval(self.approver, self.loops, timeout=60),
             loops=self.loops,
-            results=Results(self.folder, max_chars=self.max_chars),
+            results=ResultStore(self.folder, max_chars=self.max_chars),
             redact=Redaction([SECRET]),
             events=CallEvents(Redaction([SECRET])),
             timeout=self.timeout,
@@ -113,7 +113,7 @@ class Line:
         return result.error
 
     async def all(self, *calls: ToolCall) -> list[ToolResult]:
-        return await self.dispatch.all(self.turn, calls, CallContext(session_id="session-1"))
+        return await self.dispatch.call_all(self.turn, calls, CallContext(session_id="session-1"))
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ async def line(tmp_path: Path) -> AsyncIterator[Line]:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
 
 
 # -- the order ------------------------------------------------------------------------------------------

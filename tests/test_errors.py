@@ -18,8 +18,8 @@ from toolfold.errors import (
     ReservedName,
     ToolfoldError,
     UnknownToolset,
+    closest_names,
     error_message,
-    nearest,
     shorten,
 )
 
@@ -85,21 +85,21 @@ def test_a_refused_registration_is_caught_as_one_kind() -> None:
 
 def test_the_nearest_name_is_the_one_with_the_typo() -> None:
     known = ["read_file", "write_file", "web_search", "browser_navigate"]
-    assert nearest("raed_file", known, count=1) == ["read_file"]
+    assert closest_names("raed_file", known, count=1) == ["read_file"]
 
 
 def test_nothing_is_near_to_a_name_that_resembles_none() -> None:
-    assert nearest("zzz", ["read_file", "web_search"]) == []
-    assert nearest("x", []) == []
+    assert closest_names("zzz", ["read_file", "web_search"]) == []
+    assert closest_names("x", []) == []
 
 
 def test_the_nearest_name_is_found_among_ten_thousand() -> None:
     known = [f"service_{number}_action" for number in range(10_000)] + ["create_issue"]
-    assert nearest("create_isue", known, count=1) == ["create_issue"]
+    assert closest_names("create_isue", known, count=1) == ["create_issue"]
 
 
 def test_an_endless_name_is_compared_by_its_beginning_only() -> None:
-    assert nearest("a" * 80 + "b" * 1_000_000, ["a" * 80, "b" * 80]) == ["a" * 80]
+    assert closest_names("a" * 80 + "b" * 1_000_000, ["a" * 80, "b" * 80]) == ["a" * 80]
 
 
 def test_short_text_is_shown_whole_and_long_text_is_cut() -> None:

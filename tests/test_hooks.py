@@ -14,7 +14,7 @@ import pytest
 from toolfold.authoring import build_tool
 from toolfold.errors import Refused, ToolfoldError
 from toolfold.hooks import POST, PRE, Hooks
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 from toolfold.model import CallContext, Json, ToolResult
 
 TOOL = build_tool(name="probe", toolset="t", schema={}, handler=lambda args: args)
@@ -23,27 +23,27 @@ RESULT = ToolResult(call_id="c", name="probe", text="{}", value={"n": 1})
 
 
 @pytest.fixture
-async def loops() -> AsyncIterator[Loops]:
-    made = Loops()
+async def loops() -> AsyncIterator[EventLoops]:
+    made = EventLoops()
     yield made
     made.close()
 
 
 @pytest.fixture
-def hooks(loops: Loops) -> Hooks:
+def hooks(loops: EventLoops) -> Hooks:
     return Hooks(loops, timeout=60)
 
 
 @pytest.fixture
-def hasty(loops: Loops, monkeypatch: pytest.MonkeyPatch) -> Hooks:
+def hasty(loops: EventLoops, monkeypatch: pytest.MonkeyPatch) -> Hooks:
     """Hooks whose time is short."""
-    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
     return Hooks(loops, timeout=0.05)
 
 
 async def refusal(hooks: Hooks, args: Json | None = None) -> str:
     with pytest.raises(Refused) as caught:
-        await hooks.before(TOOL, args or {}, CONTEXT)
+        await hooks.run_before(TOOL, args or {}, CONTEXT)
     return str(caught.value)
 
 
@@ -51,20 +51,20 @@ async def after(hooks: Hooks, args: Json | None = None, result: ToolResult = RES
     def reshape(so_far: ToolResult, wanted: Any) -> ToolResult:
         return replace(so_far, value=wanted)
 
-    return await hooks.after(TOOL, args or {}, result, CONTEXT, reshape)
+    return await hooks.run_after(TOOL, args or {}, result, CONTEXT, reshape)
 
 
 # -- before ---------------------------------------------------------------------------------------------
 
 
 async def test_without_hooks_the_arguments_go_on_as_they_are(hooks: Hooks) -> None:
-    assert await hooks.before(TOOL, {"a": 1}, CONTEXT) == {"a": 1}
+    assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {"a": 1}
 
 
 async def test_a_hook_is_told_the_tool_the_arguments_and_the_call(hooks: Hooks) -> None:
     told: list[object] = []
     hooks.add(PRE, lambda tool, args, context: told.extend([tool, args, context]))
-    await hooks.before(TOOL, {"a": 1}, CONTEXT)
+    await hooks.run_before(TOOL, {"a": 1}, CONTEXT)
     assert told == [TOOL, {"a": 1}, CONTEXT]
 
 
@@ -75,7 +75,7 @@ async def test_hooks_run_in_the_order_they_were_added_each_on_what_the_last_one_
         return {"seen": [*args["seen"], "second"]}
 
     hooks.add(PRE, second)
-    assert await hooks.before(TOOL, {"seen": []}, CONTEXT) == {"seen": ["first", "second"]}
+    assert await hooks.run_before(TOOL, {"seen": []}, CONTEXT) == {"seen": ["first", "second"]}
 
 
 async def test_a_hook_that_refuses_says_why_and_no_later_hook_is_asked(hooks: Hooks) -> None:
@@ -134,7 +134,7 @@ async def test_an_answer_that_is_neither_nothing_nor_arguments_refuses(hooks: Ho
 
 async def test_an_empty_object_is_arguments(hooks: Hooks) -> None:
     hooks.add(PRE, lambda *_: {})
-    assert await hooks.before(TOOL, {"a": 1}, CONTEXT) == {}
+    assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {}
 
 
 async def test_a_blocking_hook_that_hangs_refuses(hasty: Hooks) -> None:
@@ -170,7 +170,7 @@ async def test_a_hook_cannot_change_arguments_by_changing_what_it_was_given(hook
 
     hooks.add(PRE, meddle)
     args = {"path": "a", "nested": {"list": []}}
-    assert await hooks.before(TOOL, args, CONTEXT) == {"path": "a", "nested": {"list": []}}
+    assert await hooks.run_before(TOOL, args, CONTEXT) == {"path": "a", "nested": {"list": []}}
     assert args == {"path": "a", "nested": {"list": []}}
 
 
@@ -182,7 +182,7 @@ async def test_cancelling_the_caller_is_no_refusal(hooks: Hooks) -> None:
         await asyncio.Event().wait()
 
     hooks.add(PRE, wait)
-    task = asyncio.create_task(hooks.before(TOOL, {}, CONTEXT))
+    task = asyncio.create_task(hooks.run_before(TOOL, {}, CONTEXT))
     await asyncio.wait_for(inside.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -260,7 +260,7 @@ def test_a_hook_that_could_never_run_is_refused_when_it_is_added(
     event: str, hook: Callable[..., Any], problem: str
 ) -> None:
     with pytest.raises(ToolfoldError, match=problem):
-        Hooks(Loops()).add(event, hook)
+        Hooks(EventLoops()).add(event, hook)
 
 
 async def test_a_hook_added_while_a_call_runs_waits_for_the_next_call(hooks: Hooks) -> None:
@@ -272,7 +272,7 @@ async def test_a_hook_added_while_a_call_runs_waits_for_the_next_call(hooks: Hoo
             hooks.add(PRE, lambda *_: ran.append("second"))
 
     hooks.add(PRE, first)
-    await hooks.before(TOOL, {}, CONTEXT)
+    await hooks.run_before(TOOL, {}, CONTEXT)
     assert ran == ["first"]
-    await hooks.before(TOOL, {}, CONTEXT)
+    await hooks.run_before(TOOL, {}, CONTEXT)
     assert ran == ["first", "first", "second"]

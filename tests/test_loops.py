@@ -19,12 +19,19 @@ from typing import Any, cast
 
 import pytest
 
-from toolfold.loops import MOST_ASKED, MOST_FOREIGN, MOST_THREADS, Escaped, Loops, OutOfTime
+from toolfold.loops import (
+    MAX_CHECK_THREADS,
+    MAX_HANDLER_THREADS,
+    MAX_THREADS,
+    CallTimeout,
+    EscapedException,
+    EventLoops,
+)
 
 
 @pytest.fixture
-def loops() -> Iterator[Loops]:
-    made = Loops()
+def loops() -> Iterator[EventLoops]:
+    made = EventLoops()
     yield made
     made.close()
 
@@ -54,7 +61,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # -- callers from no loop -------------------------------------------------------------------------------
 
 
-def test_a_thread_keeps_one_loop_between_its_calls(loops: Loops) -> None:
+def test_a_thread_keeps_one_loop_between_its_calls(loops: EventLoops) -> None:
     assert loops.run(here()) is loops.run(here())
 
 
@@ -75,7 +82,7 @@ def echo() -> Iterator[int]:
         thread.join()
 
 
-def test_an_async_client_opened_in_one_call_lives_on_in_the_next(loops: Loops, echo: int) -> None:
+def test_an_async_client_opened_in_one_call_lives_on_in_the_next(loops: EventLoops, echo: int) -> None:
     cached: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def shout(word: bytes) -> bytes:
@@ -95,7 +102,7 @@ def test_an_async_client_opened_in_one_call_lives_on_in_the_next(loops: Loops, e
     loops.run(hang_up())
 
 
-def test_each_call_sees_the_context_of_its_own_caller(loops: Loops) -> None:
+def test_each_call_sees_the_context_of_its_own_caller(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
 
     async def seen() -> str:
@@ -107,7 +114,7 @@ def test_each_call_sees_the_context_of_its_own_caller(loops: Loops) -> None:
     assert loops.run(seen()) == "second"
 
 
-def test_an_exception_reaches_the_caller_and_the_loop_lives_on(loops: Loops) -> None:
+def test_an_exception_reaches_the_caller_and_the_loop_lives_on(loops: EventLoops) -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -117,7 +124,7 @@ def test_an_exception_reaches_the_caller_and_the_loop_lives_on(loops: Loops) -> 
     assert loops.run(here()) is first
 
 
-def test_a_subprocess_can_be_awaited_on_the_kept_loop(loops: Loops) -> None:
+def test_a_subprocess_can_be_awaited_on_the_kept_loop(loops: EventLoops) -> None:
     async def shell() -> bytes:
         process = await asyncio.create_subprocess_exec("echo", "hello", stdout=subprocess.PIPE)
         return (await process.communicate())[0]
@@ -130,12 +137,12 @@ def test_a_subprocess_can_be_awaited_on_the_kept_loop(loops: Loops) -> None:
 # -- callers from a running loop ------------------------------------------------------------------------
 
 
-async def test_a_caller_inside_a_running_loop_gets_its_answer(loops: Loops) -> None:
+async def test_a_caller_inside_a_running_loop_gets_its_answer(loops: EventLoops) -> None:
     assert loops.run(answer(5)) == 5
     assert loops.run(here()) is not asyncio.get_running_loop()
 
 
-async def test_a_caller_inside_a_running_loop_gets_its_exception(loops: Loops) -> None:
+async def test_a_caller_inside_a_running_loop_gets_its_exception(loops: EventLoops) -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -143,20 +150,20 @@ async def test_a_caller_inside_a_running_loop_gets_its_exception(loops: Loops) -
         loops.run(fail())
 
 
-async def test_a_call_inside_a_call_inside_a_call_gets_its_answer(loops: Loops) -> None:
+async def test_a_call_inside_a_call_inside_a_call_gets_its_answer(loops: EventLoops) -> None:
     async def outer(depth: int) -> object:
         return loops.run(outer(depth - 1)) if depth else "bottom"
 
     assert loops.run(outer(3)) == "bottom"
 
 
-async def test_a_call_from_a_running_loop_leaves_no_thread_and_no_open_loop(loops: Loops) -> None:
+async def test_a_call_from_a_running_loop_leaves_no_thread_and_no_open_loop(loops: EventLoops) -> None:
     used = loops.run(here())
     assert used.is_closed()
     assert "toolfold-bridge" not in [thread.name for thread in threading.enumerate()]
 
 
-async def test_a_call_from_a_running_loop_sees_the_context_of_its_caller(loops: Loops) -> None:
+async def test_a_call_from_a_running_loop_sees_the_context_of_its_caller(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
     request.set("mine")
 
@@ -169,7 +176,7 @@ async def test_a_call_from_a_running_loop_sees_the_context_of_its_caller(loops: 
 # -- callers from worker threads ------------------------------------------------------------------------
 
 
-def test_every_thread_has_a_loop_of_its_own(loops: Loops) -> None:
+def test_every_thread_has_a_loop_of_its_own(loops: EventLoops) -> None:
     together = threading.Barrier(4)
 
     def work() -> tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop]:
@@ -182,7 +189,7 @@ def test_every_thread_has_a_loop_of_its_own(loops: Loops) -> None:
     assert len({id(first) for first, _ in pairs}) == 4
 
 
-def test_the_loop_of_a_thread_is_closed_when_the_thread_ends(loops: Loops) -> None:
+def test_the_loop_of_a_thread_is_closed_when_the_thread_ends(loops: EventLoops) -> None:
     used: list[asyncio.AbstractEventLoop] = []
     for _ in range(3):
         thread = threading.Thread(target=lambda: used.append(loops.run(here())))
@@ -192,7 +199,7 @@ def test_the_loop_of_a_thread_is_closed_when_the_thread_ends(loops: Loops) -> No
     assert len(used) == 3
 
 
-def test_tasks_left_on_a_loop_are_cancelled_when_its_thread_ends(loops: Loops) -> None:
+def test_tasks_left_on_a_loop_are_cancelled_when_its_thread_ends(loops: EventLoops) -> None:
     ended: list[str] = []
 
     async def background() -> None:
@@ -213,7 +220,7 @@ def test_tasks_left_on_a_loop_are_cancelled_when_its_thread_ends(loops: Loops) -
     wait_until(lambda: ended == ["background"])
 
 
-def test_a_hundred_threads_leave_no_file_descriptors_behind(loops: Loops) -> None:
+def test_a_hundred_threads_leave_no_file_descriptors_behind(loops: EventLoops) -> None:
     loops.run(answer(1))
     before = open_files()
     for _ in range(10):
@@ -230,7 +237,7 @@ def test_a_hundred_threads_leave_no_file_descriptors_behind(loops: Loops) -> Non
 
 
 def test_closing_closes_the_loops_of_threads_that_still_live() -> None:
-    loops = Loops()
+    loops = EventLoops()
     with ThreadPoolExecutor(1) as pool:
         theirs, mine = pool.submit(loops.run, here()).result(60), loops.run(here())
         loops.close()
@@ -239,14 +246,14 @@ def test_closing_closes_the_loops_of_threads_that_still_live() -> None:
 
 
 def test_closing_twice_is_closing_once() -> None:
-    loops = Loops()
+    loops = EventLoops()
     loops.run(answer(1))
     loops.close()
     loops.close()
 
 
 def test_closing_in_the_middle_of_a_call_lets_the_call_end_and_then_closes_its_loop() -> None:
-    loops = Loops()
+    loops = EventLoops()
     inside, go_on = threading.Event(), threading.Event()
 
     async def slow() -> asyncio.AbstractEventLoop:
@@ -265,7 +272,7 @@ def test_closing_in_the_middle_of_a_call_lets_the_call_end_and_then_closes_its_l
 
 
 def test_loops_can_be_closed_from_inside_a_running_loop() -> None:
-    loops = Loops()
+    loops = EventLoops()
     used = loops.run(here())
 
     async def close() -> None:
@@ -276,7 +283,7 @@ def test_loops_can_be_closed_from_inside_a_running_loop() -> None:
 
 
 def test_loops_that_are_only_forgotten_are_closed_too() -> None:
-    loops = Loops()
+    loops = EventLoops()
     used = loops.run(here())
     del loops
     gc.collect()
@@ -288,7 +295,7 @@ def test_loops_whose_loop_was_collected_first_are_forgotten_without_a_word(
 ) -> None:
     complaints: list[object] = []
     monkeypatch.setattr("sys.unraisablehook", complaints.append)
-    loops = Loops()
+    loops = EventLoops()
     loops.run(here()).close()
     del loops
     gc.collect()
@@ -298,7 +305,7 @@ def test_loops_whose_loop_was_collected_first_are_forgotten_without_a_word(
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the tests need not wait as long for the unwilling as people would want to."""
-    monkeypatch.setattr("toolfold.loops.SETTLE_SECONDS", 0.05)
+    monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
 
 
 async def stubborn() -> None:
@@ -311,7 +318,7 @@ async def stubborn() -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_a_task_that_will_not_be_cancelled_cannot_hold_up_the_end() -> None:
-    loops = Loops()
+    loops = EventLoops()
     kept: list[asyncio.Task[None]] = []
 
     async def start() -> asyncio.AbstractEventLoop:
@@ -328,7 +335,7 @@ def test_a_task_that_will_not_be_cancelled_cannot_hold_up_the_end() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_task_that_will_not_be_cancelled_cannot_hold_up_a_caller(loops: Loops) -> None:
+async def test_a_task_that_will_not_be_cancelled_cannot_hold_up_a_caller(loops: EventLoops) -> None:
     async def start() -> str:
         kept.append(asyncio.create_task(stubborn()))
         await asyncio.sleep(0)
@@ -347,7 +354,7 @@ async def test_a_task_that_will_not_be_cancelled_cannot_hold_up_a_caller(loops: 
 
 
 def test_an_async_generator_left_open_is_finished_at_the_end() -> None:
-    loops, finished = Loops(), threading.Event()
+    loops, finished = EventLoops(), threading.Event()
 
     async def numbers() -> AsyncIterator[int]:
         try:
@@ -369,7 +376,7 @@ def test_an_async_generator_left_open_is_finished_at_the_end() -> None:
 # -- code of both kinds ---------------------------------------------------------------------------------
 
 
-async def test_blocking_code_does_not_block_the_loop(loops: Loops) -> None:
+async def test_blocking_code_does_not_block_the_loop(loops: EventLoops) -> None:
     go_on = threading.Event()
     blocked = asyncio.create_task(loops.call(go_on.wait, 60))
     await asyncio.sleep(0)
@@ -377,7 +384,7 @@ async def test_blocking_code_does_not_block_the_loop(loops: Loops) -> None:
     assert await blocked is True
 
 
-async def test_a_function_of_any_kind_can_be_called(loops: Loops) -> None:
+async def test_a_function_of_any_kind_can_be_called(loops: EventLoops) -> None:
     class Callable_:  # noqa: N801
         async def __call__(self, value: int) -> int:
             return value
@@ -391,10 +398,10 @@ async def test_a_function_of_any_kind_can_be_called(loops: Loops) -> None:
     assert await loops.call(Callable_(), 4) == 4
 
 
-async def test_blocking_code_sees_the_context_of_its_caller(loops: Loops) -> None:
+async def test_blocking_code_sees_the_context_of_its_caller(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
     request.set("mine")
-    assert await loops.in_thread(request.get) == "mine"
+    assert await loops.run_in_thread(request.get) == "mine"
 
 
 @pytest.mark.parametrize(
@@ -402,41 +409,43 @@ async def test_blocking_code_sees_the_context_of_its_caller(loops: Loops) -> Non
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration(1)],
 )
 async def test_blocking_code_that_tries_to_end_more_than_itself_only_fails(
-    loops: Loops, raised: BaseException
+    loops: EventLoops, raised: BaseException
 ) -> None:
     def fail() -> None:
         raise raised
 
-    with pytest.raises(Escaped) as caught:
-        await loops.in_thread(fail)
+    with pytest.raises(EscapedException) as caught:
+        await loops.run_in_thread(fail)
     assert caught.value.original is raised
 
 
-async def test_only_so_many_threads_may_hang_at_once(loops: Loops) -> None:
+async def test_only_so_many_threads_may_hang_at_once(loops: EventLoops) -> None:
     go_on = threading.Event()
-    hanging = [asyncio.create_task(loops.in_thread(lambda: go_on.wait(120))) for _ in range(MOST_THREADS)]
+    hanging = [asyncio.create_task(loops.run_in_thread(lambda: go_on.wait(120))) for _ in range(MAX_THREADS)]
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="earlier calls still run"):
-        await loops.in_thread(lambda: None)
+        await loops.run_in_thread(lambda: None)
     go_on.set()
     assert all(await asyncio.gather(*hanging))
-    assert await loops.in_thread(lambda: "free again") == "free again"
+    assert await loops.run_in_thread(lambda: "free again") == "free again"
 
 
-async def test_code_that_never_ends_leaves_threads_to_those_who_judge_and_prepare(loops: Loops) -> None:
+async def test_code_that_never_ends_leaves_threads_to_those_who_judge_and_prepare(loops: EventLoops) -> None:
     go_on = threading.Event()
-    hanging = [asyncio.create_task(loops.within(120, go_on.wait, 120)) for _ in range(MOST_FOREIGN)]
+    hanging = [
+        asyncio.create_task(loops.call_with_timeout(120, go_on.wait, 120)) for _ in range(MAX_HANDLER_THREADS)
+    ]
     await asyncio.sleep(0.05)
-    with pytest.raises(RuntimeError, match=f"{MOST_FOREIGN} earlier calls still run"):
-        await loops.within(60, lambda: "handler")
-    assert await loops.within(60, lambda: "judged", most=MOST_ASKED) == "judged"
-    assert await loops.in_thread(lambda: "prepared") == "prepared"
+    with pytest.raises(RuntimeError, match=f"{MAX_HANDLER_THREADS} earlier calls still run"):
+        await loops.call_with_timeout(60, lambda: "handler")
+    assert await loops.call_with_timeout(60, lambda: "judged", max_threads=MAX_CHECK_THREADS) == "judged"
+    assert await loops.run_in_thread(lambda: "prepared") == "prepared"
     go_on.set()
     assert all(await asyncio.gather(*hanging))
-    assert await loops.within(60, lambda: "free again") == "free again"
+    assert await loops.call_with_timeout(60, lambda: "free again") == "free again"
 
 
-async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(loops: Loops) -> None:
+async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(loops: EventLoops) -> None:
     go_on, ended = threading.Event(), threading.Event()
     worker: list[threading.Thread] = []
 
@@ -447,7 +456,7 @@ async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(
     def run() -> None:
         other = asyncio.new_event_loop()
         with pytest.raises(TimeoutError):
-            other.run_until_complete(asyncio.wait_for(loops.in_thread(late), 0.01))
+            other.run_until_complete(asyncio.wait_for(loops.run_in_thread(late), 0.01))
         other.close()
         ended.set()
 
@@ -464,12 +473,12 @@ async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(
 # -- code with an end -----------------------------------------------------------------------------------
 
 
-async def test_code_that_ends_in_time_gives_its_answer(loops: Loops) -> None:
-    assert await loops.within(60, answer, 5) == 5
-    assert await loops.within(60, lambda: 6) == 6
+async def test_code_that_ends_in_time_gives_its_answer(loops: EventLoops) -> None:
+    assert await loops.call_with_timeout(60, answer, 5) == 5
+    assert await loops.call_with_timeout(60, lambda: 6) == 6
 
 
-async def test_async_code_out_of_time_is_cancelled(loops: Loops) -> None:
+async def test_async_code_out_of_time_is_cancelled(loops: EventLoops) -> None:
     ended: list[str] = []
 
     async def endless() -> None:
@@ -478,36 +487,36 @@ async def test_async_code_out_of_time_is_cancelled(loops: Loops) -> None:
         finally:
             ended.append("cleaned up")
 
-    with pytest.raises(OutOfTime):
-        await loops.within(0.01, endless)
+    with pytest.raises(CallTimeout):
+        await loops.call_with_timeout(0.01, endless)
     assert ended == ["cleaned up"]
 
 
-async def test_blocking_code_out_of_time_is_left_behind(loops: Loops) -> None:
+async def test_blocking_code_out_of_time_is_left_behind(loops: EventLoops) -> None:
     go_on = threading.Event()
-    with pytest.raises(OutOfTime):
-        await loops.within(0.01, go_on.wait, 30)
+    with pytest.raises(CallTimeout):
+        await loops.call_with_timeout(0.01, go_on.wait, 30)
     go_on.set()
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_async_code_that_will_not_be_cancelled_is_ended_by_force(loops: Loops) -> None:
+async def test_async_code_that_will_not_be_cancelled_is_ended_by_force(loops: EventLoops) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(60):
-        with pytest.raises(OutOfTime):
-            await loops.within(0.01, stubborn)
+        with pytest.raises(CallTimeout):
+            await loops.call_with_timeout(0.01, stubborn)
     assert asyncio.all_tasks() == before
 
 
-async def test_code_that_raises_a_timeout_of_its_own_is_not_out_of_time(loops: Loops) -> None:
+async def test_code_that_raises_a_timeout_of_its_own_is_not_out_of_time(loops: EventLoops) -> None:
     async def slow_database() -> None:
         raise TimeoutError("the database")
 
     with pytest.raises(TimeoutError, match="the database"):
-        await loops.within(60, slow_database)
+        await loops.call_with_timeout(60, slow_database)
 
 
-async def test_cancelling_the_caller_cancels_the_code(loops: Loops) -> None:
+async def test_cancelling_the_caller_cancels_the_code(loops: EventLoops) -> None:
     inside, ended = asyncio.Event(), asyncio.Event()
 
     async def endless() -> None:
@@ -517,7 +526,7 @@ async def test_cancelling_the_caller_cancels_the_code(loops: Loops) -> None:
         finally:
             ended.set()
 
-    task = asyncio.create_task(loops.within(60, endless))
+    task = asyncio.create_task(loops.call_with_timeout(60, endless))
     await asyncio.wait_for(inside.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -525,25 +534,25 @@ async def test_cancelling_the_caller_cancels_the_code(loops: Loops) -> None:
     assert ended.is_set()
 
 
-async def test_code_that_cancels_itself_does_not_cancel_its_caller(loops: Loops) -> None:
+async def test_code_that_cancels_itself_does_not_cancel_its_caller(loops: EventLoops) -> None:
     async def give_up() -> None:
         cast("asyncio.Task[Any]", asyncio.current_task()).cancel()
         await asyncio.sleep(0)
 
-    with pytest.raises(Escaped) as caught:
-        await loops.within(60, give_up)
+    with pytest.raises(EscapedException) as caught:
+        await loops.call_with_timeout(60, give_up)
     assert isinstance(caught.value.original, asyncio.CancelledError)
 
 
 @pytest.mark.parametrize("raised", [SystemExit(3), GeneratorExit(), BaseExceptionGroup("g", [SystemExit()])])
 async def test_async_code_that_tries_to_end_more_than_itself_only_fails(
-    loops: Loops, raised: BaseException
+    loops: EventLoops, raised: BaseException
 ) -> None:
     async def fail() -> None:
         raise raised
 
-    with pytest.raises(Escaped) as caught:
-        await loops.within(60, fail)
+    with pytest.raises(EscapedException) as caught:
+        await loops.call_with_timeout(60, fail)
     assert caught.value.original is raised
 
 
@@ -672,12 +681,12 @@ def test_a_program_that_used_loops_in_many_threads_ends_without_a_word(ending: s
 
 def test_making_loops_opens_nothing_until_they_are_needed() -> None:
     before = open_files()
-    made = Loops()
+    made = EventLoops()
     assert open_files() <= before
     made.close()
 
 
-async def test_blocking_context_manager_is_left_though_its_caller_was_cancelled(loops: Loops) -> None:
+async def test_blocking_context_manager_is_left_though_its_caller_was_cancelled(loops: EventLoops) -> None:
     go, left = threading.Event(), threading.Event()
     events: list[str] = []
 
@@ -692,7 +701,7 @@ async def test_blocking_context_manager_is_left_though_its_caller_was_cancelled(
             left.set()
 
     async def use() -> None:
-        async with loops.entered(slow()):
+        async with loops.enter_in_thread(slow()):
             events.append("used")
 
     task = asyncio.create_task(use())

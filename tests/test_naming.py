@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from toolfold.authoring import build_tool
 from toolfold.errors import InvalidTool, ReservedName
 from toolfold.model import BRIDGE_NAMES, Tool
-from toolfold.naming import is_accepted, is_reserved, short_forms
+from toolfold.naming import is_accepted, is_reserved, short_names
 from toolfold.registry import Registry
 
 PROVIDERS_TAKE = re.compile(r"\A[A-Za-z0-9_-]{1,64}\Z")
@@ -33,7 +33,7 @@ def tool(name: str, toolset: str = "test") -> Tool:
 
 
 def first_form(name: str) -> str:
-    return next(short_forms(name))
+    return next(short_names(name))
 
 
 @modest
@@ -44,7 +44,7 @@ def first_form(name: str) -> str:
 @example("日本語のツール")
 @example("ﷺ" * 200)
 def test_any_text_has_a_short_form_that_every_provider_accepts(name: str) -> None:
-    forms = list(short_forms(name))
+    forms = list(short_names(name))
     assert all(PROVIDERS_TAKE.match(form) and is_accepted(form) for form in forms)
     assert len(set(forms)) == len(forms) > 1
 
@@ -214,7 +214,7 @@ def test_a_name_that_only_contains_a_reserved_one_is_free(name: str) -> None:
 @modest
 @given(any_text)
 def test_no_short_form_is_a_reserved_name(name: str) -> None:
-    assert not any(is_reserved(form) for form in short_forms(name))
+    assert not any(is_reserved(form) for form in short_names(name))
 
 
 def test_a_tool_cannot_hide_a_reserved_name_behind_another() -> None:

@@ -288,8 +288,10 @@ def test_reading_commands_work_in_a_tool_call(runtime: Runtime, home: Path) -> N
 PYTHON_ATTEMPTS = {
     "main": "import sys; sys.argv[1:] = ['config', 'set', 'approval.mode', 'off'];"
     " from toolfold.cli import main; main()",
-    "set_value": "import toolfold.config as c; c.set_value(c.locate_paths().user_file, 'approval.mode', 'off')",
-    "rewrite": "import toolfold.config as c; c.replace_settings(c.locate_paths().user_file, 'approval: {mode: off}')",
+    "set_value": "import toolfold.config as c;"
+    " c.set_value(c.locate_paths().user_file, 'approval.mode', 'off')",
+    "replace_settings": "import toolfold.config as c;"
+    " c.replace_settings(c.locate_paths().user_file, 'approval: {mode: off}')",
     "trust": "import pathlib, toolfold.config as c; c.trust_project(pathlib.Path('.'), c.locate_paths())",
     "tokens": "import toolfold.config as c; from toolfold.gateway.tokens import Tokens;"
     " Tokens(c.locate_paths().state_dir / 'gateway' / 'tokens.json').add('x')",

@@ -19,7 +19,7 @@ from toolfold.authoring import build_tool
 from toolfold.authoring import tool as make_tool
 from toolfold.errors import InvalidTool, NameTaken, RegistryError, ReservedName
 from toolfold.model import Source, Tool
-from toolfold.naming import short_forms
+from toolfold.naming import short_names
 from toolfold.registry import Registry, Snapshot
 
 
@@ -185,7 +185,7 @@ def test_taking_the_short_form_of_another_tool_is_a_collision_even_within_a_tool
 ) -> None:
     odd = registry.add(tool("search.pages"))
     with pytest.raises(NameTaken):
-        registry.add(tool(next(short_forms("search.pages"))), override=False)
+        registry.add(tool(next(short_names("search.pages"))), override=False)
     assert registry.snapshot().find("search.pages") is odd
     registry.add(tool(odd.name))
     assert len(caplog.records) == 1

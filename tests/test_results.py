@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 from tests.timing import in_time
 from toolfold import results as results_module
-from toolfold.results import KEPT_SECONDS, Results, render
+from toolfold.results import RETENTION_S, ResultStore, render
 
 SESSION = "session-1"
 
@@ -248,22 +248,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def results(folder: Path) -> Results:
-    return Results(folder, max_chars=1_000)
+def results(folder: Path) -> ResultStore:
+    return ResultStore(folder, max_chars=1_000)
 
 
-def bounded(results: Results, value: object, reader: str | None = "read_file") -> tuple[Any, Path | None]:
-    text, stored = results.bounded(render(value), name="probe", session_id=SESSION, reader=reader)
+def bounded(results: ResultStore, value: object, reader: str | None = "read_file") -> tuple[Any, Path | None]:
+    text, stored = results.truncate(render(value), name="probe", session_id=SESSION, reader=reader)
     return json.loads(text), stored
 
 
-def test_a_result_that_fits_is_handed_on_word_for_word(results: Results, folder: Path) -> None:
+def test_a_result_that_fits_is_handed_on_word_for_word(results: ResultStore, folder: Path) -> None:
     text = render("a" * 900)
-    assert results.bounded(text, name="probe", session_id=SESSION, reader=None) == (text, None)
+    assert results.truncate(text, name="probe", session_id=SESSION, reader=None) == (text, None)
     assert not folder.exists()
 
 
-def test_a_result_too_large_shows_its_head_and_tail_and_how_to_read_the_rest(results: Results) -> None:
+def test_a_result_too_large_shows_its_head_and_tail_and_how_to_read_the_rest(results: ResultStore) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 1001))
     answer, stored = bounded(results, lines)
     assert answer["truncated"] is True
@@ -274,12 +274,12 @@ def test_a_result_too_large_shows_its_head_and_tail_and_how_to_read_the_rest(res
     assert answer["note"] == "read the rest with read_file(path, offset, limit)"
 
 
-def test_a_session_without_a_reader_is_told_so(results: Results) -> None:
+def test_a_session_without_a_reader_is_told_so(results: ResultStore) -> None:
     answer, _ = bounded(results, "a" * 5000, reader=None)
     assert "a file reader, which this session was not given" in answer["note"]
 
 
-def test_the_whole_of_a_large_result_lies_in_the_file_in_lines(results: Results) -> None:
+def test_the_whole_of_a_large_result_lies_in_the_file_in_lines(results: ResultStore) -> None:
     lines = [f"line {number}" for number in range(1, 1001)]
     answer, stored = bounded(results, "\n".join(lines))
     assert stored is not None
@@ -288,7 +288,7 @@ def test_the_whole_of_a_large_result_lies_in_the_file_in_lines(results: Results)
     assert answer["lines"] == kept.count("\n") + 1
 
 
-def test_no_stored_line_is_longer_than_a_reader_shows(results: Results) -> None:
+def test_no_stored_line_is_longer_than_a_reader_shows(results: ResultStore) -> None:
     _, stored = bounded(results, {"blob": "x" * 50_000, "list": list(range(5000))})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
@@ -296,7 +296,7 @@ def test_no_stored_line_is_longer_than_a_reader_shows(results: Results) -> None:
     assert kept.count("x") == 50_000
 
 
-def test_a_shallow_result_is_stored_with_a_line_for_each_value(results: Results) -> None:
+def test_a_shallow_result_is_stored_with_a_line_for_each_value(results: ResultStore) -> None:
     _, stored = bounded(results, {"rows": [{"id": number} for number in range(300)]})
     assert stored is not None
     assert '   "id": 299' in stored.read_text().splitlines()
@@ -309,8 +309,8 @@ def test_a_shallow_result_is_stored_with_a_line_for_each_value(results: Results)
         pytest.param("[" + ",".join(["123456"] * 190_000) + "]", id="long"),
     ],
 )
-def test_a_result_that_layout_would_multiply_is_only_cut_into_lines(results: Results, text: str) -> None:
-    _, stored = results.bounded(render(text), name="probe", session_id=SESSION, reader=None)
+def test_a_result_that_layout_would_multiply_is_only_cut_into_lines(results: ResultStore, text: str) -> None:
+    _, stored = results.truncate(render(text), name="probe", session_id=SESSION, reader=None)
     assert stored is not None
     kept = stored.read_text()
     assert kept.replace("\n", "") == text
@@ -323,9 +323,9 @@ def test_json_text_that_takes_long_to_parse_is_rendered_as_text(text: str) -> No
 
 
 @pytest.mark.parametrize("line", ["x" * 1_499, "x" * 1_500, "x" * 4_000, "\\", "\t"])
-def test_a_result_of_very_many_lines_is_stored_in_lines(results: Results, line: str) -> None:
+def test_a_result_of_very_many_lines_is_stored_in_lines(results: ResultStore, line: str) -> None:
     text = f"{line}\n" * 2_000
-    _, stored = results.bounded(render(text), name="probe", session_id=SESSION, reader=None)
+    _, stored = results.truncate(render(text), name="probe", session_id=SESSION, reader=None)
     assert stored is not None
     kept = stored.read_text()
     assert max(map(len, kept.split("\n"))) <= 1_500
@@ -354,11 +354,11 @@ def test_layout_in_slices_is_that_of_the_whole_text(parts: list[str]) -> None:
     text = render("".join(parts) + " ")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results_module, "_SLICE_CHARS", 1_500)
-        patch.setattr(results_module, "_indented", lambda given: given)
-        assert results_module._readable(text) == lay_out(text)
+        patch.setattr(results_module, "_indent_json", lambda given: given)
+        assert results_module._format_lines(text) == lay_out(text)
 
 
-def test_a_backslash_before_an_n_is_no_line_break(results: Results) -> None:
+def test_a_backslash_before_an_n_is_no_line_break(results: ResultStore) -> None:
     _, stored = bounded(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
@@ -373,7 +373,7 @@ def test_a_backslash_before_an_n_is_no_line_break(results: Results) -> None:
 )
 def test_what_a_model_receives_of_a_large_result_is_never_above_the_bound(piece: str, most: int) -> None:
     folder = Path("/dev/null/nowhere")  # cannot be made: the bound holds with and without a file
-    text, stored = Results(folder, max_chars=most).bounded(
+    text, stored = ResultStore(folder, max_chars=most).truncate(
         render(piece * (most // len(piece) + 1)), name="probe", session_id=SESSION, reader="read_file"
     )
     assert stored is None
@@ -382,8 +382,8 @@ def test_what_a_model_receives_of_a_large_result_is_never_above_the_bound(piece:
 
 
 @pytest.mark.parametrize("piece", ["a", "\x00", "\\", '"', "\n", "é", "😀", "\x7f"])
-def test_a_stored_result_too_stays_below_the_smallest_bound(results: Results, piece: str) -> None:
-    text, stored = results.bounded(
+def test_a_stored_result_too_stays_below_the_smallest_bound(results: ResultStore, piece: str) -> None:
+    text, stored = results.truncate(
         render(piece * 3000), name="p" * 64, session_id=SESSION, reader="read_file"
     )
     assert stored is not None
@@ -393,7 +393,7 @@ def test_a_stored_result_too_stays_below_the_smallest_bound(results: Results, pi
 
 def test_a_long_way_to_the_file_leaves_less_room_for_the_rest(tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 200) / ("e" * 200) / ("f" * 150)
-    text, stored = Results(folder, max_chars=1_000).bounded(
+    text, stored = ResultStore(folder, max_chars=1_000).truncate(
         render("a" * 3000), name="probe", session_id=SESSION, reader="read_file"
     )
     assert stored is not None
@@ -401,8 +401,8 @@ def test_a_long_way_to_the_file_leaves_less_room_for_the_rest(tmp_path: Path) ->
     assert json.loads(text)["stored"] == str(stored)
 
 
-def test_half_a_surrogate_pair_in_a_large_result_is_stored_as_a_replacement(results: Results) -> None:
-    text, stored = results.bounded(
+def test_half_a_surrogate_pair_in_a_large_result_is_stored_as_a_replacement(results: ResultStore) -> None:
+    text, stored = results.truncate(
         render('{"a": "\\ud800' + "x" * 5000 + '"}'), name="probe", session_id=SESSION, reader=None
     )
     assert stored is not None
@@ -410,30 +410,30 @@ def test_half_a_surrogate_pair_in_a_large_result_is_stored_as_a_replacement(resu
     text.encode("utf-8")
 
 
-def test_stored_results_are_for_their_owner_only(results: Results, folder: Path) -> None:
+def test_stored_results_are_for_their_owner_only(results: ResultStore, folder: Path) -> None:
     before = os.umask(0)
     try:
         _, stored = bounded(results, "a" * 5000)
     finally:
         os.umask(before)
     assert stored is not None
-    assert stored.parent == folder / SESSION == results.folder(SESSION)
+    assert stored.parent == folder / SESSION == results.session_dir(SESSION)
     assert stat.S_IMODE(stored.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
 
 
 def test_the_folder_of_all_results_can_be_listed_by_its_owner_only(tmp_path: Path) -> None:
     base = tmp_path / "state" / "results"
-    Results(base, max_chars=2_000).bounded("x" * 9_000, name="t", session_id=SESSION, reader=None)
+    ResultStore(base, max_chars=2_000).truncate("x" * 9_000, name="t", session_id=SESSION, reader=None)
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
     base.chmod(0o755)  # as an earlier version made it
-    Results(base, max_chars=2_000).prune()
+    ResultStore(base, max_chars=2_000).prune()
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
 
 
-def test_each_session_has_a_folder_of_its_own(results: Results) -> None:
+def test_each_session_has_a_folder_of_its_own(results: ResultStore) -> None:
     stored = [
-        results.bounded(render("a" * 5000), name="probe", session_id=session, reader=None)[1]
+        results.truncate(render("a" * 5000), name="probe", session_id=session, reader=None)[1]
         for session in ("one", "two")
     ]
     assert [path.parent.name for path in stored if path] == ["one", "two"]
@@ -452,15 +452,15 @@ def test_each_session_has_a_folder_of_its_own(results: Results) -> None:
     ],
 )
 def test_a_file_that_comes_with_a_result_is_kept_byte_for_byte(
-    results: Results, folder: Path, mime: str, suffix: str
+    results: ResultStore, folder: Path, mime: str, suffix: str
 ) -> None:
-    path = results.kept(b"\x00\xff", name="tool", mime_type=mime, session_id=SESSION)
+    path = results.store_file(b"\x00\xff", name="tool", mime_type=mime, session_id=SESSION)
     assert path is not None
     assert (path.read_bytes(), path.suffix, path.parent) == (b"\x00\xff", suffix, folder / SESSION)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_two_large_results_of_one_tool_do_not_overwrite_each_other(results: Results) -> None:
+def test_two_large_results_of_one_tool_do_not_overwrite_each_other(results: ResultStore) -> None:
     first, second = bounded(results, "a" * 5000)[1], bounded(results, "b" * 5000)[1]
     assert first is not None
     assert second is not None
@@ -468,7 +468,9 @@ def test_two_large_results_of_one_tool_do_not_overwrite_each_other(results: Resu
     assert "b" * 100 in second.read_text()
 
 
-def test_where_nothing_can_be_kept_the_model_still_gets_head_and_tail(results: Results, folder: Path) -> None:
+def test_where_nothing_can_be_kept_the_model_still_gets_head_and_tail(
+    results: ResultStore, folder: Path
+) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("a file where the folder should be")
     answer, stored = bounded(results, "a" * 5000)
@@ -496,12 +498,12 @@ print(Results(Path({str(folder)!r}), max_chars=1000).bounded(text, name="p", ses
 # -- what is forgotten ----------------------------------------------------------------------------------
 
 
-def test_only_what_nobody_will_ask_for_is_forgotten(results: Results, folder: Path) -> None:
+def test_only_what_nobody_will_ask_for_is_forgotten(results: ResultStore, folder: Path) -> None:
     old, fresh = folder / "old", folder / "fresh"
     for each in (old, fresh):
         each.mkdir(parents=True)
         (each / "result.txt").write_text("text")
-    long_ago = time.time() - KEPT_SECONDS - 60
+    long_ago = time.time() - RETENTION_S - 60
     os.utime(old, (long_ago, long_ago))
     results.prune()
     assert not old.exists()
@@ -509,27 +511,27 @@ def test_only_what_nobody_will_ask_for_is_forgotten(results: Results, folder: Pa
 
 
 def test_forgetting_does_not_follow_links_out_of_the_folder(
-    results: Results, folder: Path, tmp_path: Path
+    results: ResultStore, folder: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious.txt").write_text("precious")
     folder.mkdir(parents=True)
     (folder / "link").symlink_to(outside)
-    long_ago = time.time() - KEPT_SECONDS - 60
+    long_ago = time.time() - RETENTION_S - 60
     os.utime(outside, (long_ago, long_ago))
     os.utime(folder / "link", (long_ago, long_ago), follow_symlinks=False)
     results.prune()
     assert (outside / "precious.txt").read_text() == "precious"
 
 
-def test_forgetting_where_nothing_was_ever_kept_does_nothing(results: Results, folder: Path) -> None:
+def test_forgetting_where_nothing_was_ever_kept_does_nothing(results: ResultStore, folder: Path) -> None:
     results.prune()
     assert not folder.exists()
 
 
-def test_several_may_forget_at_the_same_time(results: Results, folder: Path) -> None:
-    long_ago = time.time() - KEPT_SECONDS - 60
+def test_several_may_forget_at_the_same_time(results: ResultStore, folder: Path) -> None:
+    long_ago = time.time() - RETENTION_S - 60
     for number in range(300):
         (folder / str(number)).mkdir(parents=True)
         os.utime(folder / str(number), (long_ago, long_ago))
@@ -545,8 +547,8 @@ def test_several_may_forget_at_the_same_time(results: Results, folder: Path) -> 
 
 
 def test_a_limit_smaller_than_the_notice_leaves_only_the_notice(tmp_path: Path) -> None:
-    results = Results(tmp_path / "results", max_chars=100)
-    text, stored = results.bounded("x" * 5_000, name="tool", session_id="s", reader=None)
+    results = ResultStore(tmp_path / "results", max_chars=100)
+    text, stored = results.truncate("x" * 5_000, name="tool", session_id="s", reader=None)
     shown = json.loads(text)
     assert stored is not None
     assert (shown["head"], shown["tail"]) == ("", "")

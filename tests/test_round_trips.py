@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from toolfold import sample_catalog
-from toolfold.retrieval.judging import Query
+from toolfold.retrieval.evaluation import Query
 
 if TYPE_CHECKING:
     from measuring.trips import Outcome

@@ -15,7 +15,7 @@ from toolfold.authoring import build_tool
 from toolfold.errors import UnknownToolset
 from toolfold.model import Tool
 from toolfold.registry import Registry, Snapshot
-from toolfold.scope import ALL, LEGACY, PRESETS, Scope, Toolset, Toolsets
+from toolfold.scope import ALL, LEGACY_NAMES, PRESETS, Scope, Toolset, Toolsets
 
 modest = settings(max_examples=60, deadline=None)
 
@@ -134,7 +134,7 @@ def test_all_is_every_tool_also_inside_a_composite() -> None:
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
 
 
-@pytest.mark.parametrize(("legacy", "modern"), sorted(LEGACY.items()))
+@pytest.mark.parametrize(("legacy", "modern"), sorted(LEGACY_NAMES.items()))
 def test_a_legacy_name_stands_for_the_modern_one(legacy: str, modern: str) -> None:
     registry = Registry()
     registry.add(tool("x", modern))
@@ -144,7 +144,7 @@ def test_a_legacy_name_stands_for_the_modern_one(legacy: str, modern: str) -> No
 
 
 def test_the_legacy_name_of_the_web_tools_is_known() -> None:
-    assert LEGACY["web_tools"] == "web"
+    assert LEGACY_NAMES["web_tools"] == "web"
 
 
 def test_a_real_toolset_comes_before_a_legacy_name() -> None:

@@ -1,4 +1,4 @@
-"""Settings that change during a tool call are noticed whatever way they were changed, and take no effect."""
+"""Settings that change during a tool call are detected, reported and not used until accepted."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def runtime(config_file: Path, opened: Opened) -> Runtime:
 
 @pytest.fixture
 def toolfold(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    """Runs a command line in this process, as the user does in a terminal of their own."""
+    """Run a command line in this process, as the user would in their own terminal."""
     monkeypatch.setenv("TOOLFOLD_HOME", str(home))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.chdir(tmp_path)
@@ -111,7 +111,7 @@ def test_change_during_a_call_is_reported_and_has_no_effect(
 @pytest.mark.parametrize(
     "file", ["toolfold.lock", "state/trust.json", "state/gateway/tokens.json", "plugins/evil.py"]
 )
-def test_every_file_of_the_policy_is_watched(runtime: Runtime, opened: Opened, home: Path, file: str) -> None:
+def test_every_settings_file_is_watched(runtime: Runtime, opened: Opened, home: Path, file: str) -> None:
     target = home / file
     run_command(runtime, f"mkdir -p {target.parent}; echo '{{}}' > {target}")
     assert len(pending(home)) == 1
@@ -119,7 +119,7 @@ def test_every_file_of_the_policy_is_watched(runtime: Runtime, opened: Opened, h
         opened()
 
 
-def test_change_of_the_projects_file_is_reported_and_stops_nothing(
+def test_change_of_the_project_file_is_reported_but_does_not_prevent_a_start(
     runtime: Runtime, opened: Opened, home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     text = run_command(runtime, "echo 'tools: {rag_top_k: 3}' > toolfold.yaml")
@@ -133,7 +133,7 @@ def test_harmless_call_reports_nothing(runtime: Runtime, home: Path) -> None:
     assert pending(home) == {}
 
 
-def test_users_answer_always_is_no_foreign_change(
+def test_allowlist_entry_from_the_users_answer_is_not_reported(
     config_file: Path, opened: Opened, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "old").mkdir()
@@ -144,7 +144,7 @@ def test_users_answer_always_is_no_foreign_change(
     opened()
 
 
-def test_change_by_the_users_own_command_during_a_call_is_no_foreign_change(
+def test_change_by_the_users_own_command_during_a_call_is_not_reported(
     opened: Opened, home: Path, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
     runtime = opened(approver=allow)
@@ -161,7 +161,7 @@ def test_change_by_the_users_own_command_during_a_call_is_no_foreign_change(
     assert pending(home) == {}
 
 
-def test_users_command_does_not_cover_a_foreign_change_before_it(home: Path, config_file: Path) -> None:
+def test_users_command_does_not_hide_an_earlier_foreign_change(home: Path, config_file: Path) -> None:
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
     with monitor.watch_call("a call"):
@@ -181,7 +181,7 @@ def test_users_edit_between_calls_is_not_reported(home: Path, config_file: Path)
     assert pending(home) == {}
 
 
-def test_late_change_by_a_process_that_a_call_left_behind_is_reported(
+def test_late_change_by_a_process_that_a_call_left_running_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -212,7 +212,7 @@ def test_change_during_a_call_that_kills_its_runtime_is_reported_at_the_next_sta
         opened()
 
 
-def test_change_beside_running_servers_and_no_call_is_remarked_on_and_stops_nothing(
+def test_change_while_only_servers_run_is_logged_but_does_not_prevent_a_start(
     home: Path, config_file: Path
 ) -> None:
     told: list[tuple[str, str]] = []
@@ -248,7 +248,7 @@ def test_accepted_change_takes_effect(
     assert opened().config.tools.rag_top_k == 8
 
 
-def test_restored_file_is_what_it_was(
+def test_restore_brings_back_the_previous_content(
     runtime: Runtime, opened: Opened, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
     before = config_file.read_bytes()
@@ -258,7 +258,7 @@ def test_restored_file_is_what_it_was(
     assert opened().config.approval.mode == "manual"
 
 
-def test_file_put_back_by_hand_needs_no_accepting(
+def test_change_undone_by_hand_needs_no_acceptance(
     runtime: Runtime, opened: Opened, config_file: Path
 ) -> None:
     before = config_file.read_bytes()
@@ -267,7 +267,7 @@ def test_file_put_back_by_hand_needs_no_accepting(
     opened()
 
 
-def test_settings_cannot_be_changed_over_a_pending_change(
+def test_settings_cannot_be_changed_while_a_change_is_pending(
     runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_command(runtime, f"sed -i s/7/8/ {config_file}")
@@ -284,11 +284,11 @@ def test_doctor_reports_changed_settings(
     assert toolfold("doctor", "--json", "--seconds", "1") == 1
     findings = json.loads(capfd.readouterr().out)["findings"]
     assert [each["next"] for each in findings if "was changed while terminal" in each["what"]] == [
-        "in your own terminal: toolfold config accept, or toolfold config restore"
+        "run in your own terminal: toolfold config accept, or toolfold config restore"
     ]
 
 
-def test_token_written_by_something_else_lets_nobody_in(home: Path) -> None:
+def test_token_added_by_another_program_is_not_accepted(home: Path) -> None:
     file = home / "state" / "gateway" / "tokens.json"
     record = SettingsRecord(home / "state")
     running, other = Tokens(file, record), Tokens(home / "other.json")
@@ -304,7 +304,7 @@ def test_token_written_by_something_else_lets_nobody_in(home: Path) -> None:
     assert running.find(kept) is None
 
 
-def test_tools_accepted_by_something_else_than_toolfold_are_refused(home: Path) -> None:
+def test_lock_file_changed_by_another_program_is_refused(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     assert lock.pins("some") is None
@@ -315,7 +315,7 @@ def test_tools_accepted_by_something_else_than_toolfold_are_refused(home: Path) 
         lock.pins("other")
 
 
-def test_damaged_record_stops_the_start(home: Path, opened: Opened) -> None:
+def test_damaged_record_prevents_a_start(home: Path, opened: Opened) -> None:
     folder = home / "state" / "settings"
     folder.mkdir(parents=True)
     (folder / "record.json").write_text("[1, 2")
@@ -324,7 +324,7 @@ def test_damaged_record_stops_the_start(home: Path, opened: Opened) -> None:
     assert load_config(env={"TOOLFOLD_HOME": str(home)}).approval.mode == "manual"
 
 
-def test_deleting_the_token_file_lets_no_client_in_without_a_token(home: Path) -> None:
+def test_deleting_the_tokens_file_does_not_allow_anonymous_clients(home: Path) -> None:
     file, record = home / "state" / "gateway" / "tokens.json", SettingsRecord(home / "state")
     running = Tokens(file, record)
     assert not running.are_in_use()
@@ -337,7 +337,7 @@ def test_deleting_the_token_file_lets_no_client_in_without_a_token(home: Path) -
     assert Tokens(file, record).are_in_use(), "a gateway that starts later knows it from the record"
 
 
-def test_old_token_file_put_back_lets_nobody_in(home: Path) -> None:
+def test_restored_old_tokens_file_does_not_revive_revoked_tokens(home: Path) -> None:
     file, record = home / "state" / "gateway" / "tokens.json", SettingsRecord(home / "state")
     running, user = Tokens(file, record), Tokens(file, record)
     user.add("kept")
@@ -351,7 +351,7 @@ def test_old_token_file_put_back_lets_nobody_in(home: Path) -> None:
     assert running.find(revoked) is None
 
 
-def test_old_settings_put_back_during_a_call_are_reported(home: Path, config_file: Path) -> None:
+def test_old_settings_restored_during_a_call_are_reported(home: Path, config_file: Path) -> None:
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
     set_value(config_file, "tools.rag_top_k", 8, record=record)
@@ -365,7 +365,7 @@ def test_old_settings_put_back_during_a_call_are_reported(home: Path, config_fil
     assert list(pending(home)) == [config_file]
 
 
-def test_steps_count_after_the_record_was_deleted(home: Path, config_file: Path) -> None:
+def test_step_numbers_grow_after_the_record_was_deleted(home: Path, config_file: Path) -> None:
     record = SettingsRecord(home / "state")
     set_value(config_file, "tools.rag_top_k", 8, record=record)
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
@@ -375,7 +375,7 @@ def test_steps_count_after_the_record_was_deleted(home: Path, config_file: Path)
     assert watch.notice == ""
 
 
-def test_deleted_lock_file_is_no_empty_one(home: Path) -> None:
+def test_deleted_lock_file_is_refused(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("some", [])
@@ -387,7 +387,7 @@ def test_deleted_lock_file_is_no_empty_one(home: Path) -> None:
     assert not file.exists()
 
 
-def test_old_lock_file_put_back_is_refused(home: Path) -> None:
+def test_restored_old_lock_file_is_refused(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("kept", [])
@@ -424,7 +424,7 @@ def test_failure_to_record_a_change_keeps_the_result_and_the_notice(
     assert watch.notice == "", "the call that ended is no longer suspected"
 
 
-def test_plugin_behind_a_link_is_watched(home: Path, tmp_path: Path) -> None:
+def test_linked_plugin_is_watched(home: Path, tmp_path: Path) -> None:
     plugins, elsewhere = home / "plugins", tmp_path / "elsewhere"
     plugins.mkdir()
     elsewhere.mkdir()
@@ -440,7 +440,7 @@ def test_plugin_behind_a_link_is_watched(home: Path, tmp_path: Path) -> None:
     assert [bool(each.notice) for each in (linking, writing, idle)] == [True, True, False]
 
 
-def test_target_of_a_link_counts_even_if_the_content_is_the_same(tmp_path: Path) -> None:
+def test_fingerprint_changes_with_the_target_of_a_link(tmp_path: Path) -> None:
     for name in ("one", "two", "plugins"):
         (tmp_path / name).mkdir()
     (tmp_path / "plugins" / "some").symlink_to(tmp_path / "one")
@@ -451,7 +451,7 @@ def test_target_of_a_link_counts_even_if_the_content_is_the_same(tmp_path: Path)
     assert fingerprints.fingerprint_path(tmp_path / "plugins") != before
 
 
-def test_what_is_too_large_to_be_read_is_equal_to_nothing(
+def test_fingerprints_of_too_large_content_are_never_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fingerprints, "MAX_FILES", 2)
@@ -469,7 +469,7 @@ def test_what_is_too_large_to_be_read_is_equal_to_nothing(
     assert fingerprints.stat_signature(tmp_path) != fingerprints.stat_signature(tmp_path)
 
 
-def test_lock_that_another_process_keeps_is_an_error_in_time(
+def test_lock_held_by_another_process_is_an_error_after_the_timeout(
     home: Path, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(atomic, "LOCK_TIMEOUT_S", 0.1)
@@ -479,7 +479,7 @@ def test_lock_that_another_process_keeps_is_an_error_in_time(
     handle = os.open(record.directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        with pytest.raises(ConfigError, match="kept the folder locked"):
+        with pytest.raises(ConfigError, match="has locked the directory"):
             set_value(config_file, "tools.rag_top_k", 8, record=record)
         with monitor.watch_call("a call") as watch:
             config_file.write_text(LOOSE)
@@ -488,7 +488,9 @@ def test_lock_that_another_process_keeps_is_an_error_in_time(
     assert str(config_file) in watch.notice
 
 
-async def test_settings_are_compared_beside_the_loop(opened: Opened, home: Path, config_file: Path) -> None:
+async def test_settings_are_compared_without_blocking_the_event_loop(
+    opened: Opened, home: Path, config_file: Path
+) -> None:
     threads: list[int] = []
     runtime = opened(approver=allow)
     monitor = runtime._dispatch.monitor
@@ -501,7 +503,7 @@ async def test_settings_are_compared_beside_the_loop(opened: Opened, home: Path,
     assert threads[0] != threading.get_ident()
 
 
-def test_restored_private_file_is_private(home: Path, config_file: Path) -> None:
+def test_restored_file_is_private(home: Path, config_file: Path) -> None:
     config_file.chmod(0o600)
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
@@ -526,7 +528,7 @@ def test_file_that_changed_after_it_was_shown_is_not_accepted(home: Path, config
     assert list(pending(home)) == [config_file]
 
 
-def test_shown_difference_hides_secrets_and_counts_what_is_left_out(
+def test_shown_difference_redacts_secrets_and_counts_omitted_lines(
     home: Path, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = "ghp_" + "a1B2" * 9

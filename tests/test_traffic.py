@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from mcp import Client, StdioServerParameters
 
-from tests.gateway.harness import faulty, words
+from tests.gateway.harness import fault_server, result_text
 from tests.tracing import Trace, read_trace, traced, why_not_traceable
 
 TELEMETRY_DELAY_S = 15
@@ -42,7 +42,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     """An account that has never used Toolfold, and an address to ask for names."""
     for name in ("home", "toolfold", "tmp", "work"):
         (tmp_path / name).mkdir()
-    settings = {"mcp": {"servers": {"a": faulty("--tools", "40")}, "wait_seconds": 60}}
+    settings = {"mcp": {"servers": {"a": fault_server("--tools", "40")}, "wait_seconds": 60}}
     settings["tools"] = {"tool_search": {"enabled": True}}
     (tmp_path / "toolfold" / "config.yaml").write_text(json.dumps(settings))
     return {
@@ -81,10 +81,10 @@ async def use_gateway(env: Mapping[str, str], record: Path) -> Trace:
     async with asyncio.timeout(LIMIT_S), Client(server) as client:
         listed = {tool.name for tool in (await client.list_tools()).tools}
         assert "tool_search" in listed
-        found = words(await client.call_tool("tool_search", {"query": "repeat what I say"}))
+        found = result_text(await client.call_tool("tool_search", {"query": "repeat what I say"}))
         assert "a_echo" in found
         called = await client.call_tool("tool_call", {"name": "a_echo", "arguments": {"text": "hello"}})
-        assert "hello" in words(called)
+        assert "hello" in result_text(called)
         await asyncio.sleep(TELEMETRY_DELAY_S)
     return read_trace(record)
 

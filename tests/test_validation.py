@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from tests.timing import in_time
 from toolfold.authoring import build_tool
-from toolfold.complexity import DEEPEST, Looks
+from toolfold.complexity import MAX_DEPTH, VisitCounter
 from toolfold.errors import InvalidArguments
 from toolfold.model import Json, Tool
-from toolfold.validation import LARGEST_TEXT, Validation, parse_arguments
+from toolfold.validation import MAX_TEXT_CHARS, Validation, parse_arguments
 
 modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -152,7 +152,7 @@ def test_a_value_that_already_fits_is_left_as_it_is(schema: object, other: objec
     tool = tool_taking(schema, **{"$defs": {"d": other}})
     validator = compiled(tool)
     try:
-        checkable = Looks(tool.parameters).are_bounded
+        checkable = VisitCounter(tool.parameters).is_bounded
         fits = checkable and validator is not None and validator.is_valid({"x": value})
     except ValueError:  # half a surrogate pair
         return
@@ -392,7 +392,7 @@ def test_a_number_of_more_digits_than_python_reads_is_refused() -> None:
 
 def test_text_longer_than_any_call_is_refused_unread() -> None:
     with pytest.raises(InvalidArguments, match="characters long"):
-        parse_arguments("probe", '"' + "a" * LARGEST_TEXT + '"')
+        parse_arguments("probe", '"' + "a" * MAX_TEXT_CHARS + '"')
 
 
 def test_a_mapping_of_another_kind_is_read_as_an_object() -> None:
@@ -417,10 +417,10 @@ def test_json_text_inside_an_argument_is_held_to_json_too() -> None:
 
 def test_arguments_nested_too_deeply_are_refused_with_the_limit() -> None:
     nested: Any = {}
-    for _ in range(DEEPEST + 1):
+    for _ in range(MAX_DEPTH + 1):
         nested = {"a": nested}
-    assert f"more than {DEEPEST} levels deep" in refused(tool_taking({}), {"x": nested})
-    assert f"more than {DEEPEST} levels deep" in refused(
+    assert f"more than {MAX_DEPTH} levels deep" in refused(tool_taking({}), {"x": nested})
+    assert f"more than {MAX_DEPTH} levels deep" in refused(
         tool_taking({"type": "object"}), {"x": json.dumps(nested)}
     )
 

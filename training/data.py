@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from toolfold.retrieval.document import clean, cut, in_words, query_text, tool_text
+from toolfold.retrieval.document import clean_text, query_text, split_identifier, tool_text, truncate_text
 
 SAMPLE = Path(__file__).resolve().parent.parent / "src" / "toolfold" / "sample"
 FOLDS: dict[str, tuple[str, ...]] = {
@@ -286,8 +286,8 @@ def _voice(query: Query) -> str:
 
 def made_up_query(tool: Tool, chance: random.Random) -> str:
     """What a hurried person would type for a tool nobody wrote messages for."""
-    name = in_words(tool.name).lower()
-    first = _SENTENCE.split(clean(tool.description[:1200]))[0][:200] or name
+    name = split_identifier(tool.name).lower()
+    first = _SENTENCE.split(clean_text(tool.description[:1200]))[0][:200] or name
     words = [word for word in _WORD.findall(first.lower()) if word not in _STOP and len(word) > 2]
     kind = chance.random()
     if kind < 0.35 or len(words) < 3:
@@ -311,7 +311,7 @@ def vary_query(text: str, chance: random.Random) -> str:
         return " ".join(kept) or text
     if kind < 0.94:
         return text.lower().rstrip(".?!")
-    return cut(text, max(40, len(text) * 2 // 3))
+    return truncate_text(text, max(40, len(text) * 2 // 3))
 
 
 def with_typos(text: str, chance: random.Random) -> str:
@@ -334,7 +334,7 @@ def vary_tool(tool: Tool, chance: random.Random) -> str:
     name, description, kind = tool.name, tool.description, chance.random()
     if kind < 0.12:
         description = _SENTENCE.split(description)[0]
-    elif kind < 0.17 and len(in_words(name).split()) > 2:
+    elif kind < 0.17 and len(split_identifier(name).split()) > 2:
         description = ""
     elif kind < 0.22 and len(description) > 40:
         name = ""

@@ -25,12 +25,12 @@ import torch
 from onnxruntime import InferenceSession, SessionOptions
 from tokenizers import Tokenizer
 from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Encoder, Light
+from toolfold.retrieval.embedding import Encoder, LightEmbedder
 from toolfold.retrieval.index import Index
-from toolfold.retrieval.lexical import Lexical
-from toolfold.retrieval.need import LETTERS, WORDS, nearness, traits
-from toolfold.retrieval.ranking import NEVER, Legs
-from toolfold.retrieval.text import Words
+from toolfold.retrieval.lexical import KeywordIndex
+from toolfold.retrieval.need import CHARACTER_BUCKETS, WORD_BUCKETS, catalog_similarity, hashed_features
+from toolfold.retrieval.ranking import EXCLUDED_SCORE, Legs
+from toolfold.retrieval.text import WordTokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -161,7 +161,7 @@ class Net(nn.Module):
     def __init__(self, deep: bool) -> None:
         super().__init__()
         self.deep = deep
-        self.table = nn.EmbeddingBag(LETTERS + WORDS, 1, mode="sum")
+        self.table = nn.EmbeddingBag(CHARACTER_BUCKETS + WORD_BUCKETS, 1, mode="sum")
         nn.init.zeros_(self.table.weight)
         self.shift = nn.Parameter(torch.zeros(1))
         self.inner, self.outer = nn.Linear(384, HIDDEN), nn.Linear(2 * HIDDEN + 384, 1, bias=False)
@@ -193,7 +193,7 @@ class Table:
         self.needs = np.array([row.needs for row in rows], np.float32)
         self.weights = np.array([row.weight for row in rows])
         self.origins = np.array([row.origin for row in rows])
-        self._traits = [traits(row.text) for row in rows]
+        self._traits = [hashed_features(row.text) for row in rows]
         self._states, self._starts = second([row.text for row in rows])
         self.lengths = np.diff(self._starts)
 
@@ -256,7 +256,7 @@ def catalog_rows(
     chance = np.random.default_rng(11)
     (bench,) = load(options.data, [HELD_OUT])
     tools = [_tool(tool) for tool in bench.tools]
-    index = Index.of(tools, [b""] * len(tools), Lexical.build(tools, Words()), None)
+    index = Index.of(tools, [b""] * len(tools), KeywordIndex.build(tools, WordTokenizer()), None)
     gold = {query.id: [index.by_name[name] for name in query.gold] for query in bench.queries}
     text = {row.id: row.text for row in rows}
     found: dict[str, list[np.ndarray]] = {}
@@ -268,9 +268,9 @@ def catalog_rows(
             lexical, best = index.lexical.scores(text[each])
             dense = vectors @ vector
             keep = _some_tools(len(tools), gold[each], chance)
-            part = Legs(np.where(keep, lexical, 0), best, {"dense": np.where(keep, dense, NEVER)})
+            part = Legs(np.where(keep, lexical, 0), best, {"dense": np.where(keep, dense, EXCLUDED_SCORE)})
             found[each] = [
-                nearness(legs, dense=True) for legs in (part, Legs(lexical, best, {"dense": dense}))
+                catalog_similarity(legs, dense=True) for legs in (part, Legs(lexical, best, {"dense": dense}))
             ]
     parts, whole = zip(*(found[row.id] for row in rows), strict=True)
     return np.stack(parts), np.stack(whole)
@@ -286,7 +286,7 @@ def _near(
         vectors = stored["tools"].astype(np.float32)
     mine = [each for place, each in enumerate(without) if place % 3 == "abc".index(fold)]
     folder = options.folds / fold
-    model = Encoder(weights=folder) if label == "encoder" else Light(weights=folder)
+    model = Encoder(weights=folder) if label == "encoder" else LightEmbedder(weights=folder)
     made = model.embed([query_text(without[each]) for each in mine], "query")
     return vectors, near | dict(zip(mine, made, strict=True))
 

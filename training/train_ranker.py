@@ -22,10 +22,17 @@ from toolfold.authoring import build_tool
 from toolfold.model import CallContext, Json, Source, Tool
 from toolfold.retrieval.document import query_text
 from toolfold.retrieval.index import Index
-from toolfold.retrieval.lexical import Lexical
-from toolfold.retrieval.polyglot import LIGHT_SCALE, Polyglot
-from toolfold.retrieval.ranking import DEPTH, Legs, Ranker, best_places, features, reciprocal_ranks
-from toolfold.retrieval.text import Words
+from toolfold.retrieval.lexical import KeywordIndex
+from toolfold.retrieval.multilingual import LIGHT_SCALE, MultilingualEmbedder
+from toolfold.retrieval.ranking import (
+    CANDIDATES_PER_LEG,
+    Legs,
+    Ranker,
+    best_positions,
+    features,
+    fuse_reciprocal_ranks,
+)
+from toolfold.retrieval.text import WordTokenizer
 
 from data import Query, load
 
@@ -52,7 +59,7 @@ def examples(name: str, data: Path, vectors: Path, near: Near, most: int) -> lis
     bench = next(each for each in load(data) if each.name == name.rsplit("-", 1)[0] or each.name == name)
     tools = {tool.name: tool for tool in bench.tools}
     kept = [_tool(tools[each]) for each in stored.names]
-    index = Index.of(kept, [b""] * len(kept), Lexical.build(kept, Words()), None)
+    index = Index.of(kept, [b""] * len(kept), KeywordIndex.build(kept, WordTokenizer()), None)
     queries = {query.id: query for query in bench.queries}
     chosen = [place for place, each in enumerate(stored.ids) if each in queries]
     if len(chosen) > most:
@@ -95,7 +102,7 @@ def light(stored: Stored, place: int, _text: str) -> np.ndarray:
 
 def polyglot() -> Near:
     """How near the default finds every tool: by the encoder, and by both for other languages."""
-    model = Polyglot()
+    model = MultilingualEmbedder()
 
     def near(stored: Stored, place: int, text: str) -> np.ndarray:
         share = model.share(query_text(text))
@@ -120,12 +127,12 @@ def _nothing(_args: Json, _context: CallContext) -> None:
 def _example(index: Index, query: Query, near: np.ndarray) -> Example:
     lexical, best = index.lexical.scores(query.text)
     legs = Legs(lexical, best, {"dense": near})
-    found = best_places(lexical, DEPTH)
+    found = best_positions(lexical, CANDIDATES_PER_LEG)
     rankings = {"lexical": found[lexical[found] > 0]}
-    rankings["dense"] = best_places(near, DEPTH)
+    rankings["dense"] = best_positions(near, CANDIDATES_PER_LEG)
     candidates = np.unique(np.concatenate(list(rankings.values())))
     seat = {int(place): row for row, place in enumerate(candidates)}
-    fused = best_places(reciprocal_ranks(list(rankings.values()), len(lexical)), DEPTH)
+    fused = best_positions(fuse_reciprocal_ranks(list(rankings.values()), len(lexical)), CANDIDATES_PER_LEG)
     rankings["rrf"] = fused
     golds = [
         tuple(

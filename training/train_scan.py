@@ -36,13 +36,13 @@ from toolfold.sources.mcp.scan.injection import (
     TextContext,
     iter_features,
 )
-from toolfold.sources.mcp.scan.phrases import SAYINGS
 from toolfold.sources.mcp.scan.scanner import (
     _build_context,
     _collect_neighbours,
     _iter_json_texts,
     _iter_texts,
 )
+from toolfold.sources.mcp.scan.vocabulary import load_phrases
 from toolfold.sources.mcp.tool_listing import parse_tool
 
 from data import OPEN_LICENCES
@@ -53,7 +53,7 @@ JUDGED_OTHERWISE = frozenset(
     {"change", "change-equal", "name", "benign-name", "hidden", "annotations", "benign-annotations"}
 )
 LIKE_SERVERS = frozenset({"distractors-mcp", "dust-mcp", "mcpproxy-golden", "authored"})
-GROUPS = sorted(SAYINGS)
+GROUPS = sorted(load_phrases())
 FACTS = 8
 SCALES = {"pieces": 0.12, "alone": 0.7, "paired": 0.4, "signs": 0.7, "facts": 0.7}
 ROUNDS = 3

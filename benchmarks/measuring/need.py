@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from measuring.peers import tell
+from measuring.peers import print_progress
 from measuring.quality import Quality, snapshot
 from measuring.scores import DEEPEST, Figures
 from measuring.sets import Sets, Task, sampled
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.registry import Snapshot
-from toolfold.retrieval.judging import Query
+from toolfold.retrieval.evaluation import Query
 from toolfold.retrieval.search import SearchResult
 
 CHAT = "none"
@@ -33,7 +33,7 @@ class Need:
         """Shares and probabilities, a set at a time."""
         told = {}
         for name in names:
-            tell(f"  need of a tool: {name}")
+            print_progress(f"  need of a tool: {name}")
             told[name] = self._set(sets, name)
         return told
 

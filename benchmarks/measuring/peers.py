@@ -18,7 +18,7 @@ from pathlib import Path
 from measuring.peer_worker import GRACE, TOO_LATE
 from measuring.scores import DEEPEST, Figures, figures, spread
 from measuring.sets import Task
-from toolfold.retrieval.judging import Query
+from toolfold.retrieval.evaluation import Query
 
 WORKER = Path(__file__).with_name("peer_worker.py")
 ONE_THREAD = {
@@ -150,6 +150,6 @@ def _last_line(text: str) -> str:
     return (lines[-1] if lines else "without a word")[:160]
 
 
-def tell(text: str) -> None:
+def print_progress(text: str) -> None:
     """Progress, where it does not disturb the tables."""
     print(text, file=sys.stderr, flush=True)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from measuring.peers import tell
+from measuring.peers import print_progress
 from measuring.scores import DEEPEST, Figures, figures, spread
 from measuring.sets import Task
 from measuring.weights import MODELS, Model, Part, Remembering, Weights
 from toolfold.registry import Snapshot
 from toolfold.retrieval.embedding import Embedder
-from toolfold.retrieval.polyglot import Polyglot
+from toolfold.retrieval.multilingual import MultilingualEmbedder
 from toolfold.retrieval.search import Mode, Retriever
 from toolfold.sources import load_catalog
 
@@ -91,11 +91,11 @@ class Quality:
 
     def _embedder(self, part: str, model: Model) -> Embedder:
         light = self.weights.light(part)
-        return light if model == "light" else Polyglot(self._encoder(part), light)
+        return light if model == "light" else MultilingualEmbedder(self._encoder(part), light)
 
     def _encoder(self, part: str) -> Remembering:
         if part not in self.encoders:
-            tell(f"  reading the encoder ({part})")
+            print_progress(f"  reading the encoder ({part})")
             self.encoders[part] = self.weights.encoder(part)
         return self.encoders[part]
 

@@ -163,7 +163,7 @@ def _completion(message: Json, reason: str) -> Json:
 def served(model: Callable[[Json], Json]) -> Iterator[str]:
     """The address of `/v1/chat/completions` as long as the context lasts."""
 
-    class Endpoint(BaseHTTPRequestHandler):
+    class EndpointHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -184,7 +184,7 @@ def served(model: Callable[[Json], Json]) -> Iterator[str]:
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (its name in the library)
             """Says nothing: standard error is for progress."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Endpoint)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), EndpointHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     try:

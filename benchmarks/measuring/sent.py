@@ -16,7 +16,7 @@ from measuring.speed import server_tools
 from measuring.trips import MODES, Mode, opened
 from toolfold import Runtime, Tool, load_catalog
 from toolfold.model import Json
-from toolfold.retrieval.judging import Query, recall
+from toolfold.retrieval.evaluation import Query, recall
 from toolfold.turn.tokens import TokenCounter
 
 SHOWN = ("eager", "search, call", "pre-selection", "both, replace", "both, tail")

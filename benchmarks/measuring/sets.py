@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from toolfold.jsonlines import read_file
-from toolfold.retrieval.judging import Query, load_queries
+from toolfold.jsonlines import read_json_lines
+from toolfold.retrieval.evaluation import Query, load_queries
 
 SAMPLE = "sample"
 SEED = 7
@@ -68,7 +68,7 @@ class Sets:
         file = _find(self._folder(name), "catalog.jsonl")
         if file is None:
             raise SystemExit(f"there is no catalog {name!r} in {self._data}")
-        return read_file(file, dict, what="a catalog")
+        return read_json_lines(file, dict, what="a catalog")
 
     def task(self, name: str, limit: int, distractors: Sequence[str] = ()) -> Task:
         """A set's messages over its own tools, and those of other catalogs between them."""

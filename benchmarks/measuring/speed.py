@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from measuring.peers import ONE_THREAD, Kept, Peers, tell
+from measuring.peers import ONE_THREAD, Kept, Peers, print_progress
 from measuring.scores import Figures, spread
 from measuring.sets import Row, Sets
 from measuring.weights import ENCODER_FILES, LIGHT_FILES, SHIPPED, Weights
@@ -49,7 +49,7 @@ class Speed:
         catalog = self.sets.write("servers", server_tools(servers))
         told: Figures = {}
         for name, (model, _) in SETTINGS.items():
-            tell(f"  embedding the tools of real servers: {name}")
+            print_progress(f"  embedding the tools of real servers: {name}")
             with tempfile.TemporaryDirectory() as home:
                 answer = fresh(catalog, Path(home), model, ["warm up"])
             told |= {"tools": answer["tools"], name: answer["first"]}
@@ -61,12 +61,12 @@ class Speed:
         texts = [query.text for query in queries]
         row: Figures = {"tools": size, "messages": len(texts)}
         for name, (setting, files) in SETTINGS.items():
-            tell(f"  {size:,} tools: {name}")
+            print_progress(f"  {size:,} tools: {name}")
             home = self.homes / f"{name}-{self.weights.fingerprint(SHIPPED, files)}"
             row[name] = self._ours(catalog, home, setting, texts, change=size == CHANGED_AT)
         row["peers"] = {}
         for peer in peers.names() if peers else ():
-            tell(f"  {size:,} tools: {peer}")
+            print_progress(f"  {size:,} tools: {peer}")
             assert peers is not None
             row["peers"][peer] = peers.speed(peer, catalog, queries)
         return row

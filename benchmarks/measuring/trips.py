@@ -20,7 +20,7 @@ from measuring.arguments import example
 from measuring.scripted import Habit, Script
 from toolfold import Runtime, Session, load_config, open_runtime
 from toolfold.model import BRIDGE_SEARCH, CallContext, Json, Tool, ToolCall, ToolResult, read_json
-from toolfold.retrieval.judging import Query
+from toolfold.retrieval.evaluation import Query
 from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, compute_bill
 from toolfold.turn.tokens import TokenCounter
 

@@ -18,8 +18,8 @@ from typing import Literal
 import numpy as np
 
 from measuring.sets import Task
-from toolfold.retrieval.embedding import Encoder, Kind, Light, Matrix, shipped_weights
-from toolfold.retrieval.judging import Query
+from toolfold.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix, shipped_weights
+from toolfold.retrieval.evaluation import Query
 from toolfold.retrieval.ranking import Ranker
 
 Model = Literal["encoder", "light"]
@@ -65,9 +65,9 @@ class Weights:
         """Whether the verdict on need, which is the shipped one, was trained on the set."""
         return name in self._fold_of or name == MIXED
 
-    def light(self, part: str) -> Light:
+    def light(self, part: str) -> LightEmbedder:
         """A light model that never saw the part's messages."""
-        return Light(weights=self._folder(part))
+        return LightEmbedder(weights=self._folder(part))
 
     def encoder(self, part: str) -> Remembering:
         """An encoder that never did. Remembers tools' vectors from run to run."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Annotated, Any, Generic, ParamSpec, TypeVar, get_args, get_type_hints, overload
 
-from toolfold.errors import InvalidArguments, InvalidTool, did_you_mean, nearest
+from toolfold.errors import InvalidArguments, InvalidTool, closest_names, did_you_mean
 from toolfold.model import (
     Adapt,
     CallContext,
@@ -25,20 +25,20 @@ from toolfold.model import (
     Meaning,
     Source,
     Tool,
-    encodable,
     freeze,
+    make_encodable,
 )
 
 log = logging.getLogger(__name__)
 
-NO_TOOLSET = "user"
+DEFAULT_TOOLSET = "user"
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
-_SCHEMA_WORDS = frozenset({"properties", "additionalProperties", "$ref", "allOf", "anyOf", "oneOf"})
-_CONTEXT_WORDS = frozenset({"task_id", "user_task", "session_id"})
+_SCHEMA_KEYWORDS = frozenset({"properties", "additionalProperties", "$ref", "allOf", "anyOf", "oneOf"})
+_CONTEXT_NAMES = frozenset({"task_id", "user_task", "session_id"})
 # Most tools have none of either: the same for all of ten thousand.
 _NO_EFFECTS: frozenset[Effect] = frozenset()
 _NOT_JUDGED = FrozenDict()
@@ -75,21 +75,22 @@ def build_tool(
         raise InvalidTool(f"tool {name!r}: its check_fn is not callable")
     if timeout is not None and not timeout > 0:
         raise InvalidTool(f"tool {name!r}: its timeout must be more than 0 seconds, not {timeout!r}")
-    said, parameters = _read_schema(name, schema)
+    schema_description, parameters = _read_schema(name, schema)
     return Tool(
         name=name,
         toolset=toolset,
-        description=encodable(description or said),
+        description=make_encodable(description or schema_description),
         parameters=parameters,
-        handler=_uniform(name, handler),
+        handler=_normalize_handler(name, handler),
         title=title or "",
         emoji=emoji or "",
-        synonyms=_words(name, "synonyms", synonyms),
+        synonyms=_to_strings(name, "synonyms", synonyms),
         is_async=inspect.iscoroutinefunction(handler) if is_async is None else is_async,
         check=check_fn,
-        requires_env=_words(name, "requires_env", requires_env),
-        effects=frozenset(_effect(name, each) for each in _words(name, "effects", effects)) or _NO_EFFECTS,
-        judged_as=_meanings(name, judged_as, parameters) if judged_as else _NOT_JUDGED,
+        requires_env=_to_strings(name, "requires_env", requires_env),
+        effects=frozenset(_parse_effect(name, each) for each in _to_strings(name, "effects", effects))
+        or _NO_EFFECTS,
+        judged_as=_parse_meanings(name, judged_as, parameters) if judged_as else _NOT_JUDGED,
         parallel=parallel,
         core=core,
         agent_level=agent_level,
@@ -131,7 +132,7 @@ def tool(function: Callable[P, R], /) -> ToolFunction[P, R]: ...
 def tool(
     *,
     name: str | None = None,
-    toolset: str = NO_TOOLSET,
+    toolset: str = DEFAULT_TOOLSET,
     description: str | None = None,
     title: str = "",
     emoji: str = "",
@@ -154,11 +155,11 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
 
 def tool_from_function(
-    function: Callable[..., Any], *, name: str | None = None, toolset: str = NO_TOOLSET, **options: Any
+    function: Callable[..., Any], *, name: str | None = None, toolset: str = DEFAULT_TOOLSET, **options: Any
 ) -> Tool:
     """The tool that a typed function describes, at once."""
     chosen = name or str(getattr(function, "__name__", type(function).__name__))
-    summary, schema, call = _derive(chosen, function)
+    summary, schema, call = _derive_tool(chosen, function)
     options = {"description": summary, **{k: v for k, v in options.items() if v is not None}}
     return build_tool(
         name=chosen,
@@ -181,7 +182,7 @@ def _read_schema(name: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
         None,
     )
     if parameters is None:
-        is_schema = inner.get("type") == "object" or not _SCHEMA_WORDS.isdisjoint(inner)
+        is_schema = inner.get("type") == "object" or not _SCHEMA_KEYWORDS.isdisjoint(inner)
         parameters = inner if is_schema else _EMPTY_SCHEMA
     description = inner.get("description")
     return (description if isinstance(description, str) else ""), _object_schema(name, parameters)
@@ -207,19 +208,19 @@ def _object_schema(name: str, parameters: object) -> Any:
         raise InvalidTool(f"tool {name!r}: its schema is not JSON: {error}") from None
 
 
-def _uniform(name: str, handler: Callable[..., Any]) -> Handler:
+def _normalize_handler(name: str, handler: Callable[..., Any]) -> Handler:
     """The handler as `handler(args, context)`, whichever convention it was written for."""
     if not callable(handler):
         raise InvalidTool(f"tool {name!r}: its handler is not callable")
-    taken = _taken_by_place(handler)
-    if taken == 2:
+    positional = _count_positional(handler)
+    if positional == 2:
         return handler
-    if taken == 1:
+    if positional == 1:
         return lambda args, _: handler(args)
-    return _filled(name, handler, _signature(handler))
+    return _adapt_handler(name, handler, _handler_parameters(handler))
 
 
-def _taken_by_place(handler: Callable[..., Any]) -> int:
+def _count_positional(handler: Callable[..., Any]) -> int:
     """1 for `def handler(args)`, 2 for `def handler(args, context)`, 0 where a closer look is needed."""
     # Reading the code object: ten thousand tools pass here, and inspect would cost more than the rest.
     if not isinstance(handler, FunctionType) or handler.__defaults__:
@@ -227,11 +228,11 @@ def _taken_by_place(handler: Callable[..., Any]) -> int:
     code = handler.__code__
     if code.co_kwonlyargcount or code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS):
         return 0
-    asks = _CONTEXT_WORDS.intersection(code.co_varnames[1 : code.co_argcount])
-    return code.co_argcount if code.co_argcount in (1, 2) and not asks else 0
+    named_context = _CONTEXT_NAMES.intersection(code.co_varnames[1 : code.co_argcount])
+    return code.co_argcount if code.co_argcount in (1, 2) and not named_context else 0
 
 
-def _signature(handler: Callable[..., Any]) -> list[inspect.Parameter]:
+def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters a handler really takes: a wrapper's own, unless it passes on whatever it is given."""
     try:
         own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
@@ -242,25 +243,27 @@ def _signature(handler: Callable[..., Any]) -> list[inspect.Parameter]:
     return own
 
 
-def _filled(name: str, handler: Callable[..., Any], parameters: list[inspect.Parameter]) -> Handler:
+def _adapt_handler(name: str, handler: Callable[..., Any], parameters: list[inspect.Parameter]) -> Handler:
     """The handler, given by place what it takes by place and by name what it asks for by name."""
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    any_place = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    any_name = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    if not places and not any_place:
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    takes_any_positional = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    takes_any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    if not positional and not takes_any_positional:
         raise InvalidTool(f"tool {name!r}: its handler must accept the arguments as one dict")
-    second = places[1] if len(places) > 1 else None
-    takes_context = any_place or (second and _is_required(second) and second.name not in _CONTEXT_WORDS)
-    by_place = {p.name for p in places[: 2 if takes_context else 1]}
-    others = [p for p in parameters if p.name not in by_place]
-    asked = {p.name for p in others if p.kind is not p.POSITIONAL_ONLY} & {*_CONTEXT_WORDS, "context"}
-    if lost := [p.name for p in others if _is_required(p) and p.name not in asked]:
-        raise InvalidTool(f"tool {name!r}: nothing fills the parameter {lost[0]!r} of its handler")
-    if any_name and not takes_context:
-        asked |= _CONTEXT_WORDS
+    second = positional[1] if len(positional) > 1 else None
+    takes_context = takes_any_positional or (
+        second and _is_required(second) and second.name not in _CONTEXT_NAMES
+    )
+    filled = {p.name for p in positional[: 2 if takes_context else 1]}
+    others = [p for p in parameters if p.name not in filled]
+    context_names = {p.name for p in others if p.kind is not p.POSITIONAL_ONLY} & {*_CONTEXT_NAMES, "context"}
+    if unfilled := [p.name for p in others if _is_required(p) and p.name not in context_names]:
+        raise InvalidTool(f"tool {name!r}: nothing fills the parameter {unfilled[0]!r} of its handler")
+    if takes_any_keyword and not takes_context:
+        context_names |= _CONTEXT_NAMES
 
     def call(args: Json, context: CallContext) -> Any:
-        named = {each: context if each == "context" else getattr(context, each) for each in asked}
+        named = {each: context if each == "context" else getattr(context, each) for each in context_names}
         return handler(args, context, **named) if takes_context else handler(args, **named)
 
     return call
@@ -271,7 +274,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty and parameter.kind not in optional
 
 
-def _words(name: str, field: str, words: Iterable[str] | None) -> tuple[str, ...]:
+def _to_strings(name: str, field: str, words: Iterable[str] | None) -> tuple[str, ...]:
     if not words:
         return ()
     listed = tuple(words)
@@ -280,7 +283,7 @@ def _words(name: str, field: str, words: Iterable[str] | None) -> tuple[str, ...
     return listed
 
 
-def _effect(name: str, effect: Effect | str) -> Effect:
+def _parse_effect(name: str, effect: Effect | str) -> Effect:
     try:
         return Effect(effect)
     except ValueError:
@@ -288,7 +291,7 @@ def _effect(name: str, effect: Effect | str) -> Effect:
         raise InvalidTool(f"tool {name!r}: {effect!r} is not an effect ({allowed})") from None
 
 
-def _meanings(name: str, judged_as: Mapping[str, Meaning | str], parameters: Json) -> FrozenDict:
+def _parse_meanings(name: str, judged_as: Mapping[str, Meaning | str], parameters: Json) -> FrozenDict:
     try:
         meanings = FrozenDict({str(each): Meaning(meaning) for each, meaning in judged_as.items()})
     except (AttributeError, ValueError):
@@ -296,21 +299,21 @@ def _meanings(name: str, judged_as: Mapping[str, Meaning | str], parameters: Jso
         problem = f"judged_as must say of arguments what they are ({allowed}), not {judged_as!r}"
         raise InvalidTool(f"tool {name!r}: {problem}") from None
     known = parameters["properties"]
-    if lost := [each for each in meanings if known and each not in known]:  # a typo would judge nothing
-        near = did_you_mean(nearest(lost[0], known))
-        raise InvalidTool(f"tool {name!r}: judged_as names {lost[0]!r}, which is no parameter.{near}")
+    if unknown := [each for each in meanings if known and each not in known]:  # a typo would judge nothing
+        near = did_you_mean(closest_names(unknown[0], known))
+        raise InvalidTool(f"tool {name!r}: judged_as names {unknown[0]!r}, which is no parameter.{near}")
     return meanings
 
 
-def _derive(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:
+def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:
     """Summary, parameter schema and handler of a typed function."""
     from pydantic import ValidationError
     from pydantic.errors import PydanticUserError
 
-    summary, told = _read_docstring(function)
+    summary, descriptions = _read_docstring(function)
     try:
-        parameters, context_name = _parameters(name, function)
-        model = _model(name, parameters, told)
+        parameters, context_name = _collect_parameters(name, function)
+        model = _build_model(name, parameters, descriptions)
         schema = _untitled_schema(model)
     except (PydanticUserError, AttributeError, NameError, SyntaxError, TypeError, ValueError) as error:
         raise InvalidTool(f"tool {name!r}: its parameters cannot be described: {error}") from error
@@ -320,9 +323,9 @@ def _derive(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler
         try:
             values = model.model_validate(args)
         except ValidationError as error:
-            raise InvalidArguments(f"{name!r} was not invoked: {_problems(error)}.") from None
-        given = {names[field]: getattr(values, field) for field in names}
-        return function(**given, **({context_name: context} if context_name else {}))
+            raise InvalidArguments(f"{name!r} was not invoked: {_describe_errors(error)}.") from None
+        arguments = {names[field]: getattr(values, field) for field in names}
+        return function(**arguments, **({context_name: context} if context_name else {}))
 
     return summary, schema, call
 
@@ -336,18 +339,18 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
         doc = docstring_parser.parse(text)
     except docstring_parser.ParseError:
         return text, {}
-    told = {
+    descriptions = {
         each_name.strip(): " ".join((each.description or "").split())
         for each in doc.params
         for each_name in each.arg_name.split(",")
     }
-    return "\n\n".join(part for part in (doc.short_description, doc.long_description) if part), told
+    return "\n\n".join(part for part in (doc.short_description, doc.long_description) if part), descriptions
 
 
-def _parameters(
+def _collect_parameters(
     name: str, function: Callable[..., Any]
 ) -> tuple[list[tuple[inspect.Parameter, Any]], str | None]:
-    hints = _hints(function)
+    hints = _parameter_hints(function)
     shown: list[tuple[inspect.Parameter, Any]] = []
     context_name = None
     for parameter in inspect.signature(function).parameters.values():
@@ -363,7 +366,7 @@ def _parameters(
     return shown, context_name
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _parameter_hints(function: Callable[..., Any]) -> dict[str, Any]:
     """The parameters' types. What it returns may be a type that only type checkers can see."""
     inner = inspect.unwrap(function)
     annotations = {name: hint for name, hint in inner.__annotations__.items() if name != "return"}
@@ -371,22 +374,24 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     return get_type_hints(bare, getattr(inner, "__globals__", {}), include_extras=True)
 
 
-def _model(name: str, parameters: list[tuple[inspect.Parameter, Any]], told: Mapping[str, str]) -> Any:
+def _build_model(
+    name: str, parameters: list[tuple[inspect.Parameter, Any]], descriptions: Mapping[str, str]
+) -> Any:
     """A pydantic model of the parameters."""
     from pydantic import ConfigDict, create_model
 
     # Fields are numbered and aliased: a parameter may be called `json` or `schema`, a field may not.
     fields: dict[str, Any] = {
-        f"p{number}": _field(parameter, hint, told.get(parameter.name, ""))
+        f"p{number}": _build_field(parameter, hint, descriptions.get(parameter.name, ""))
         for number, (parameter, hint) in enumerate(parameters)
     }
     return create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
 
 
-def _field(parameter: inspect.Parameter, hint: Any, told: str) -> Any:
+def _build_field(parameter: inspect.Parameter, hint: Any, description: str) -> Any:
     from pydantic import Field
 
-    derived = Field(alias=parameter.name, description=told or None)
+    derived = Field(alias=parameter.name, description=description or None)
     # What the author wrote into a Field of his own comes later, and so wins.
     own = getattr(hint, "__metadata__", ())
     bare = hint.__origin__ if own else hint
@@ -394,10 +399,10 @@ def _field(parameter: inspect.Parameter, hint: Any, told: str) -> Any:
     return Annotated[(bare, derived, *own)], default
 
 
-def _problems(error: Any) -> str:
+def _describe_errors(error: Any) -> str:
     """The first things pydantic found wrong, each with its place."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)[:3]
-    return "; ".join(f"at /{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
+    errors = error.errors(include_url=False, include_context=False, include_input=False)[:3]
+    return "; ".join(f"at /{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in errors)
 
 
 def _untitled_schema(model: Any) -> Json:

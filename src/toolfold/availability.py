@@ -20,7 +20,7 @@ from toolfold.errors import error_message, shorten
 from toolfold.model import Check, Tool
 
 # Long enough to hold a secret whole: half of one would no longer be known for what it is.
-LONGEST_REASON = 2_000
+MAX_REASON_CHARS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Status:
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
+class CheckFailures:
     """The tools whose checks fail, each with the reason."""
 
     unavailable: Mapping[str, str] = field(default_factory=dict)
@@ -48,10 +48,10 @@ class Failures:
 
 
 _AVAILABLE = Status(True)
-_NO_FAILURES = Failures()
+_NO_FAILURES = CheckFailures()
 
 
-class _Probe:
+class _CheckRun:
     """One run of a check function in a thread of its own, which a hang cannot take down with it."""
 
     def __init__(self, check: Check, limit: float) -> None:
@@ -63,25 +63,25 @@ class _Probe:
         try:
             thread.start()
         except RuntimeError as error:  # the machine has no thread left
-            self._end(f"its check could not be started: {error}")
+            self._finish(f"its check could not be started: {error}")
 
     def _run(self, check: Check) -> None:
         try:
-            self._end("" if _truth(check) else "its check said no")
+            self._finish("" if _call_check(check) else "its check said no")
         except BaseException as error:  # a check may raise anything; whatever it is means "unavailable"
-            self._end(
-                shorten(f"its check failed: {type(error).__name__}: {error_message(error)}", LONGEST_REASON)
+            self._finish(
+                shorten(f"its check failed: {type(error).__name__}: {error_message(error)}", MAX_REASON_CHARS)
             )
 
-    def _end(self, failure: str) -> None:
+    def _finish(self, failure: str) -> None:
         self._failure = failure
         self._done.set()
 
     @property
-    def ended(self) -> bool:
+    def is_done(self) -> bool:
         return self._done.is_set()
 
-    def failure(self) -> str:
+    def wait_for_failure(self) -> str:
         """Empty where the check passed, a reason where it did not or has not ended in its time."""
         if self._done.wait(max(0.0, self._deadline - time.monotonic())):
             return self._failure
@@ -101,68 +101,70 @@ class Availability:
     ) -> None:
         self._timeout, self._grace, self._clock, self._redact = timeout, grace, clock, redact
         self._lock = threading.Lock()
-        self._last_good: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
-        self._probes: weakref.WeakKeyDictionary[object, _Probe] = weakref.WeakKeyDictionary()
+        self._last_passed: weakref.WeakKeyDictionary[object, float] = weakref.WeakKeyDictionary()
+        self._check_runs: weakref.WeakKeyDictionary[object, _CheckRun] = weakref.WeakKeyDictionary()
 
     def statuses(self, tools: Iterable[Tool]) -> dict[str, Status]:
         """Name → status, for those tools that bring a check; the others are available."""
         tools = list(tools)
-        found = self._by_check(tools)
-        return {tool.name: found[id(tool.check)] for tool in tools if tool.check is not None}
+        by_check = self._check_statuses(tools)
+        return {tool.name: by_check[id(tool.check)] for tool in tools if tool.check is not None}
 
     def unavailable(self, tools: Sequence[Tool]) -> Mapping[str, str]:
         """Name → reason, for those tools that cannot be listed now."""
-        return self.failures(tools).unavailable
+        return self.find_failures(tools).unavailable
 
-    def failures(self, tools: Sequence[Tool]) -> Failures:
+    def find_failures(self, tools: Sequence[Tool]) -> CheckFailures:
         """Run the checks of these tools and return those that fail."""
-        failed = {check: status for check, status in self._by_check(tools).items() if not status.usable}
+        failed = {check: status for check, status in self._check_statuses(tools).items() if not status.usable}
         if not failed:
             return _NO_FAILURES
-        found = {tool.name: failed[id(tool.check)] for tool in tools if id(tool.check) in failed}
-        return Failures(
-            {name: status.reason for name, status in found.items() if not status.available},
-            {name: status.reason for name, status in found.items() if status.available},
+        statuses = {tool.name: failed[id(tool.check)] for tool in tools if id(tool.check) in failed}
+        return CheckFailures(
+            {name: status.reason for name, status in statuses.items() if not status.available},
+            {name: status.reason for name, status in statuses.items() if status.available},
         )
 
-    def _by_check(self, tools: Sequence[Tool]) -> dict[int, Status]:
+    def _check_statuses(self, tools: Sequence[Tool]) -> dict[int, Status]:
         """The status of each check there is, by its identity."""
-        brought: dict[int, Tool] = {}
+        first_tools: dict[int, Tool] = {}
         for tool in tools:
             if tool.check is not None:
-                brought.setdefault(id(tool.check), tool)
-        keys = {check: _key(tool) for check, tool in brought.items()}
-        found = self._run(
-            {keys[id(tool.check)]: tool.check for tool in brought.values() if tool.check is not None}
+                first_tools.setdefault(id(tool.check), tool)
+        keys = {check: _cache_key(tool) for check, tool in first_tools.items()}
+        statuses = self._run(
+            {keys[id(tool.check)]: tool.check for tool in first_tools.values() if tool.check is not None}
         )
-        return {check: found[key] for check, key in keys.items()}
+        return {check: statuses[key] for check, key in keys.items()}
 
     def _run(self, checks: Mapping[object, Check]) -> dict[object, Status]:
-        probes = {key: self._probe(key, check) for key, check in checks.items()}
-        return {key: self._judge(key, probe) for key, probe in probes.items()}
+        probes = {key: self._start_check(key, check) for key, check in checks.items()}
+        return {key: self._evaluate(key, probe) for key, probe in probes.items()}
 
-    def _probe(self, key: object, check: Check) -> _Probe:
+    def _start_check(self, key: object, check: Check) -> _CheckRun:
         """A new run, or the one still under way: where a check hangs, a second would hang beside it."""
         with self._lock:
-            probe = self._probes.get(key)
-            if probe is None or probe.ended:
-                probe = self._probes[key] = _Probe(check, self._timeout)
+            probe = self._check_runs.get(key)
+            if probe is None or probe.is_done:
+                probe = self._check_runs[key] = _CheckRun(check, self._timeout)
             return probe
 
-    def _judge(self, key: object, probe: _Probe) -> Status:
-        failure = self._redact(probe.failure())  # a check may raise with a secret, and anyone may read why
+    def _evaluate(self, key: object, probe: _CheckRun) -> Status:
+        failure = self._redact(
+            probe.wait_for_failure()
+        )  # a check may raise with a secret, and anyone may read why
         now = self._clock()
         with self._lock:
             if not failure:
-                self._last_good[key] = now
+                self._last_passed[key] = now
                 return _AVAILABLE
-            last_good = self._last_good.get(key)
+            last_good = self._last_passed.get(key)
         if last_good is not None and now - last_good < self._grace:
             return Status(True, f"{failure}; still listed because it passed {now - last_good:.0f} s ago")
         return Status(False, failure)
 
 
-def _key(tool: Tool) -> object:
+def _cache_key(tool: Tool) -> object:
     """What a check is remembered by: itself, or, where it cannot be a weak key, the tool that brings it."""
     try:
         hash(tool.check)
@@ -172,10 +174,10 @@ def _key(tool: Tool) -> object:
     return tool.check
 
 
-def _truth(check: Check) -> bool:
+def _call_check(check: Check) -> bool:
     answer = check()
-    return bool(asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer)
+    return bool(asyncio.run(_await_answer(answer)) if inspect.isawaitable(answer) else answer)
 
 
-async def _awaited(answer: Awaitable[object]) -> object:
+async def _await_answer(answer: Awaitable[object]) -> object:
     return await answer

@@ -15,32 +15,32 @@ from urllib.parse import unquote
 
 from toolfold.model import Json
 
-DEEPEST = 64
-MOST_LOOKS = 10_000_000
-_MOST_SCHEMAS = 20_000
-_MOST_NAMED = 200
+MAX_DEPTH = 64
+MAX_VISITS = 10_000_000
+_MAX_SCHEMAS = 20_000
+_MAX_NAMED_SCHEMAS = 200
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
-_UNEVALUATED_LOOKS = 4  # what the schemas beside have evaluated is found out by asking them again
+_UNEVALUATED_FACTOR = 4  # what the schemas beside have evaluated is found out by asking them again
 
 
-def pointed_at(found: Any, pointer: str) -> Any:
+def resolve_pointer(value: Any, pointer: str) -> Any:
     for part in unquote(pointer).split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
         place = key.removeprefix("+")  # the validator reads "+1" as a number, so we must
-        if isinstance(found, list) and place.isdecimal() and int(place[-9:]) < len(found):
-            found = found[int(place[-9:])]
+        if isinstance(value, list) and place.isdecimal() and int(place[-9:]) < len(value):
+            value = value[int(place[-9:])]
         else:
-            found = found.get(key) if isinstance(found, dict) else None
-    return found
+            value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
-def listed(schema: Json, key: str) -> list[Any]:
-    found = schema.get(key)
-    return found if isinstance(found, list) else []
+def get_list(schema: Json, key: str) -> list[Any]:
+    value = schema.get(key)
+    return value if isinstance(value, list) else []
 
 
-class Looks:
+class VisitCounter:
     """How often, at most, a schema makes its validator look at arguments.
 
     A few references can make it look 2^40 times at one value, or twice as often with each level of
@@ -50,62 +50,68 @@ class Looks:
 
     def __init__(self, root: Json) -> None:
         self._root = root
-        self._named = [schema for schema in _inside(root) if _names(schema)]
-        self._beside: dict[int, list[Json]] = {}
+        self._named_schemas = [schema for schema in _iterate_objects(root) if _reference_names(schema)]
+        self._same_value_schemas: dict[int, list[Json]] = {}
         self._lock = threading.Lock()
-        self._of_root: list[int] = []  # by depth
-        self._deepest: dict[int, int] = {}
+        self._root_visits: list[int] = []  # by depth
+        self._visits_at_depth: dict[int, int] = {}
         try:
-            self._links = self._inner_first()
+            self._nodes = self._sort_inner_first()
         except ValueError:
-            self._of_root = [MOST_LOOKS + 1]
+            self._root_visits = [MAX_VISITS + 1]
         else:
-            self._count_one_deeper()
+            self._count_next_depth()
 
     @property
-    def are_bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Whether there are any arguments at all that can be checked."""
-        return self._of_root[0] <= MOST_LOOKS
+        return self._root_visits[0] <= MAX_VISITS
 
-    def at(self, args: Json) -> list[tuple[int, int]]:
+    def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
         """For each level of the arguments, how many values it has and how often each is looked at."""
         sizes = list(_level_sizes(args))
         with self._lock:
-            while len(self._of_root) < len(sizes) and self._of_root[-1] <= MOST_LOOKS:
-                self._count_one_deeper()
-            return list(itertools.zip_longest(sizes, self._of_root[: len(sizes)], fillvalue=MOST_LOOKS + 1))
+            while len(self._root_visits) < len(sizes) and self._root_visits[-1] <= MAX_VISITS:
+                self._count_next_depth()
+            return list(
+                itertools.zip_longest(sizes, self._root_visits[: len(sizes)], fillvalue=MAX_VISITS + 1)
+            )
 
-    def _count_one_deeper(self) -> None:
-        above, looks = self._deepest, dict[int, int]()
-        for link in self._links:
-            own = link.at_part(above) if above else 1
-            beside = link.repeated * sum(looks[each] for each in link.beside)
-            looks[link.schema] = min(own + beside, MOST_LOOKS + 1)
-        self._deepest = looks
-        self._of_root.append(looks[id(self._root)])
+    def _count_next_depth(self) -> None:
+        above, visits = self._visits_at_depth, dict[int, int]()
+        for node in self._nodes:
+            own = node.visits_to_part(above) if above else 1
+            same_value = node.factor * sum(visits[each] for each in node.same_value)
+            visits[node.schema] = min(own + same_value, MAX_VISITS + 1)
+        self._visits_at_depth = visits
+        self._root_visits.append(visits[id(self._root)])
 
-    def _inner_first(self) -> list[_Link]:
+    def _sort_inner_first(self) -> list[_SchemaNode]:
         """Every schema in reach, behind those held against the same value. ValueError: there is no end."""
-        found: dict[int, Json] = {}
+        schemas: dict[int, Json] = {}
         pending = [self._root]
         while pending:
             schema = pending.pop()
-            if id(schema) not in found:
-                found[id(schema)] = schema
-                self._beside[id(schema)] = self._held_against_same(schema)
-                pending += [*self._beside[id(schema)], *_for_one_part(schema), *_for_every_part(schema)]
-            if len(found) + len(pending) > _MOST_SCHEMAS:
+            if id(schema) not in schemas:
+                schemas[id(schema)] = schema
+                self._same_value_schemas[id(schema)] = self._find_same_value_schemas(schema)
+                pending += [
+                    *self._same_value_schemas[id(schema)],
+                    *_exclusive_part_schemas(schema),
+                    *_common_part_schemas(schema),
+                ]
+            if len(schemas) + len(pending) > _MAX_SCHEMAS:
                 raise ValueError("too many schemas to count")
-        for schema in [each for each in found.values() if self._returns(each)]:
-            self._beside[id(schema)] = []
-        graph = {key: _ids(beside) for key, beside in self._beside.items()}
-        return [_link(found[each], graph[each]) for each in TopologicalSorter(graph).static_order()]
+        for schema in [each for each in schemas.values() if self._is_reference_cycle(each)]:
+            self._same_value_schemas[id(schema)] = []
+        graph = {key: _object_ids(beside) for key, beside in self._same_value_schemas.items()}
+        return [_make_node(schemas[each], graph[each]) for each in TopologicalSorter(graph).static_order()]
 
-    def _returns(self, schema: Json) -> bool:
+    def _is_reference_cycle(self, schema: Json) -> bool:
         """Whether it is a circle of references with nothing beside them, which ends by itself."""
         reached = schema
-        for _ in range(DEEPEST):
-            beside = self._beside[id(reached)]
+        for _ in range(MAX_DEPTH):
+            beside = self._same_value_schemas[id(reached)]
             if len(beside) != 1:
                 return False
             reached = beside[0]
@@ -113,86 +119,89 @@ class Looks:
                 return True
         return False
 
-    def _held_against_same(self, schema: Json) -> list[Json]:
+    def _find_same_value_schemas(self, schema: Json) -> list[Json]:
         """The schemas that a schema holds against the value that it is itself held against."""
-        parts = [each for key in ("allOf", "anyOf", "oneOf") for each in listed(schema, key)]
+        parts = [each for key in ("allOf", "anyOf", "oneOf") for each in get_list(schema, key)]
         parts += [schema.get(key) for key in ("not", "if", "then", "else")]
-        parts += [each for key in ("dependentSchemas", "dependencies") for each in _valued(schema, key)]
-        parts += [each for key in _REFERENCES for each in self._meant_by(schema.get(key))]
+        parts += [each for key in ("dependentSchemas", "dependencies") for each in _get_values(schema, key)]
+        parts += [each for key in _REFERENCES for each in self._resolve_reference(schema.get(key))]
         return [each for each in parts if isinstance(each, dict)]
 
-    def _meant_by(self, reference: Any) -> list[Json]:
+    def _resolve_reference(self, reference: Any) -> list[Json]:
         """All that a reference may mean, whatever identifiers do to it: better too many than too few."""
         if not isinstance(reference, str):
             return []
-        if len(self._named) > _MOST_NAMED:
+        if len(self._named_schemas) > _MAX_NAMED_SCHEMAS:
             raise ValueError("too many names to look up")
         _, _, fragment = reference.partition("#")
         if fragment and not unquote(fragment).startswith("/"):
-            return [schema for schema in self._named if unquote(fragment) in _names(schema)]
-        found = [pointed_at(each, fragment) for each in (self._root, *self._named)]
-        return list({id(each): each for each in found if isinstance(each, dict)}.values())
+            return [schema for schema in self._named_schemas if unquote(fragment) in _reference_names(schema)]
+        targets = [resolve_pointer(each, fragment) for each in (self._root, *self._named_schemas)]
+        return list({id(each): each for each in targets if isinstance(each, dict)}.values())
 
 
-def _names(schema: Json) -> list[str]:
+def _reference_names(schema: Json) -> list[str]:
     """What references may call a schema, other than by its place."""
     keys = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
     return [str(schema[key]).removeprefix("#") for key in keys if isinstance(schema.get(key), (str, bool))]
 
 
-def _inside(value: Any) -> Iterator[Json]:
+def _iterate_objects(value: Any) -> Iterator[Json]:
     pending = [value]
     while pending:
         each = pending.pop()
         if isinstance(each, dict):
             yield each
-        pending += _parts(each)
+        pending += _child_values(each)
 
 
-class _Link(NamedTuple):
+class _SchemaNode(NamedTuple):
     """A schema and those it leads to, each by its identity."""
 
     schema: int
-    beside: Sequence[int]
+    same_value: Sequence[int]
     one_part: Sequence[int]
     every_part: Sequence[int]
-    repeated: int
+    factor: int
 
-    def at_part(self, looks: Mapping[int, int]) -> int:
+    def visits_to_part(self, visits: Mapping[int, int]) -> int:
         """The looks at one part of a value by a schema that is held against the whole."""
-        one = max((looks[each] for each in self.one_part), default=0)
-        return one + sum(looks[each] for each in self.every_part)
+        one = max((visits[each] for each in self.one_part), default=0)
+        return one + sum(visits[each] for each in self.every_part)
 
 
-def _link(schema: Json, beside: Sequence[int]) -> _Link:
-    repeated = _UNEVALUATED_LOOKS if any(key in schema for key in _UNEVALUATED) else 1
-    one_part, every_part = _ids(_for_one_part(schema)), _ids(_for_every_part(schema))
-    return _Link(id(schema), beside, one_part, every_part, repeated)
+def _make_node(schema: Json, same_value: Sequence[int]) -> _SchemaNode:
+    factor = _UNEVALUATED_FACTOR if any(key in schema for key in _UNEVALUATED) else 1
+    one_part, every_part = (
+        _object_ids(_exclusive_part_schemas(schema)),
+        _object_ids(_common_part_schemas(schema)),
+    )
+    return _SchemaNode(id(schema), same_value, one_part, every_part, factor)
 
 
-def _ids(schemas: Sequence[Json]) -> list[int]:
+def _object_ids(schemas: Sequence[Json]) -> list[int]:
     return [id(each) for each in schemas]
 
 
-def _for_one_part(schema: Json) -> list[Json]:
+def _exclusive_part_schemas(schema: Json) -> list[Json]:
     """The schemas of which one at most is held against any one part of a value."""
-    parts = [*_valued(schema, "properties"), *listed(schema, "prefixItems"), *listed(schema, "items")]
+    parts = [*_get_values(schema, "properties"), *get_list(schema, "prefixItems"), *get_list(schema, "items")]
     parts += [schema.get(key) for key in ("items", "additionalItems", "additionalProperties")]
     return [each for each in parts if isinstance(each, dict)]
 
 
-def _for_every_part(schema: Json) -> list[Json]:
-    parts = _valued(schema, "patternProperties")
+def _common_part_schemas(schema: Json) -> list[Json]:
+    parts = _get_values(schema, "patternProperties")
     parts += [schema.get(key) for key in ("contains", "propertyNames", *_UNEVALUATED)]
     return [each for each in parts if isinstance(each, dict)]
 
 
-def _valued(schema: Json, key: str) -> list[Any]:
+def _get_values(schema: Json, key: str) -> list[Any]:
     valued = schema.get(key)
     return list(valued.values()) if isinstance(valued, dict) else []
 
 
-def _parts(value: Any) -> Sequence[Any]:
+def _child_values(value: Any) -> Sequence[Any]:
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else ()
@@ -202,4 +211,4 @@ def _level_sizes(value: Any) -> Iterator[int]:
     level = [value]
     while level:
         yield len(level)
-        level = [part for each in level if isinstance(each, (dict, list)) for part in _parts(each)]
+        level = [part for each in level if isinstance(each, (dict, list)) for part in _child_values(each)]

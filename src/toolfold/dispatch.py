@@ -19,13 +19,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from toolfold.approval.station import Approval
+from toolfold.approval.gate import Approval
 from toolfold.call_events import CallEvents
 from toolfold.config.monitor import CallWatch, SettingsMonitor
 from toolfold.errors import CallError, ToolFailed, error_message
 from toolfold.hooks import Hooks
 from toolfold.json_limits import is_large
-from toolfold.loops import Escaped, Loops, OutOfTime
+from toolfold.loops import CallTimeout, EscapedException, EventLoops
 from toolfold.model import (
     MCP_SOURCE,
     CallContext,
@@ -37,19 +37,19 @@ from toolfold.model import (
     Tool,
     ToolCall,
     ToolResult,
-    encodable,
+    make_encodable,
 )
 from toolfold.redaction import Redaction
-from toolfold.results import Results, render
+from toolfold.results import ResultStore, render
 from toolfold.turn import Turn, unwrap
 from toolfold.validation import Validation
 
 log = logging.getLogger(__name__)
 
-READER = "read_file"
-Place: TypeAlias = AbstractAsyncContextManager[Any]
-ANYWHERE: Final = contextlib.nullcontext()
-LONGEST_FAILURE = 10_000
+READ_TOOL = "read_file"
+Slot: TypeAlias = AbstractAsyncContextManager[Any]
+NO_SLOT: Final = contextlib.nullcontext()
+MAX_FAILURE_CHARS = 10_000
 MAX_FILES = 64
 """Sounds and files of one result that are kept on disk."""
 
@@ -61,8 +61,8 @@ class Dispatch:
     hooks: Hooks
     validate: Validation
     approval: Approval
-    loops: Loops
-    results: Results
+    loops: EventLoops
+    results: ResultStore
     redact: Redaction
     events: CallEvents
     timeout: float = 120.0
@@ -70,7 +70,7 @@ class Dispatch:
     monitor: SettingsMonitor | None = None
 
     async def __call__(
-        self, turn: Turn, call: ToolCall, context: CallContext, *, place: Place = ANYWHERE
+        self, turn: Turn, call: ToolCall, context: CallContext, *, slot: Slot = NO_SLOT
     ) -> ToolResult:
         """Run one call. Only cancellation is raised; everything else is a result.
 
@@ -81,37 +81,41 @@ class Dispatch:
             wrapped, call = call, unwrap(call)
             if call is not wrapped:
                 turn.require_deferrable(call.name)
-            result = await self._line(turn, call, replace(context, call_id=call.id), place)
+            result = await self._run_pipeline(turn, call, replace(context, call_id=call.id), slot)
         except CallError as error:
-            result = self._failure(call, error)
+            result = self._result_from_error(call, error)
         except Exception as error:
             log.exception("dispatching %r failed", call.name)
-            result = self._failed(call, f"Error executing {call.name}: {error_message(error)}")
+            result = self._result_from_message(call, f"Error executing {call.name}: {error_message(error)}")
         result = replace(result, milliseconds=(time.perf_counter() - started) * 1000)
         self.events.finish(call, result, context)
         return result
 
-    async def _line(self, turn: Turn, call: ToolCall, context: CallContext, place: Place) -> ToolResult:
+    async def _run_pipeline(self, turn: Turn, call: ToolCall, context: CallContext, slot: Slot) -> ToolResult:
         tool = turn.tool(call.name)  # the scope gate
         read = functools.partial(self.validate.read, tool)
-        args = await self.hooks.before(tool, read(call.arguments), context, read)  # may refuse, may rewrite
+        args = await self.hooks.run_before(
+            tool, read(call.arguments), context, read
+        )  # may refuse, may rewrite
         args = self.validate.check(tool, args)  # it was read, and read again after each that rewrote it
         self.events.start(tool, args, context)
         await self.approval.require(tool, args, context)  # judges what will run
-        async with place, self._watching_settings(tool, context) as watch:
+        async with slot, self._watch_settings(tool, context) as watch:
             context = replace(context, report_progress=self.events.reporter(tool, context))
-            result = await self._run(turn, tool, call, args, context)
+            result = await self._run_handler(turn, tool, call, args, context)
         result = _with_notice(result, watch.notice)
-        return await self._after(turn, tool, args, result, context)
+        return await self._run_post_hooks(turn, tool, args, result, context)
 
-    def _watching_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[CallWatch]:
+    def _watch_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[CallWatch]:
         """Notice settings that change while the tool runs, unless it can only read."""
         if self.monitor is None or _only_reads(tool):
             return contextlib.nullcontext(CallWatch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
-        return self.loops.entered(self.monitor.watch_call(call, executes=Effect.EXECUTE in tool.effects))
+        return self.loops.enter_in_thread(
+            self.monitor.watch_call(call, executes=Effect.EXECUTE in tool.effects)
+        )
 
-    async def all(
+    async def call_all(
         self,
         turn: Turn,
         calls: Sequence[ToolCall],
@@ -124,92 +128,96 @@ class Dispatch:
         `on_result` receives each result as soon as it is there.
         """
         results: dict[int, ToolResult] = {}
-        width = asyncio.Semaphore(self.max_parallel)
+        slots = asyncio.Semaphore(self.max_parallel)
 
-        async def one(place: int) -> None:
-            results[place] = await self(turn, calls[place], _own_context(context), place=width)
+        async def run_one(place: int) -> None:
+            results[place] = await self(turn, calls[place], _copy_context(context), slot=slots)
             if on_result is not None:
                 on_result(results[place])
 
-        for group in self._groups(turn, calls):
+        for group in self._group_calls(turn, calls):
             async with asyncio.TaskGroup() as tasks:
                 for place in group:
-                    tasks.create_task(one(place))
+                    tasks.create_task(run_one(place))
         return [results[place] for place in range(len(calls))]
 
-    def _groups(self, turn: Turn, calls: Sequence[ToolCall]) -> list[list[int]]:
+    def _group_calls(self, turn: Turn, calls: Sequence[ToolCall]) -> list[list[int]]:
         """Neighbouring calls that may share a moment; a tool that wants to be alone gets its own."""
         groups: list[list[int]] = []
         open_group = False
-        for place, call in enumerate(calls):
-            shared = _may_share(turn, call)
-            if shared and open_group:
-                groups[-1].append(place)
+        for index, call in enumerate(calls):
+            is_parallel = _is_parallel(turn, call)
+            if is_parallel and open_group:
+                groups[-1].append(index)
             else:
-                groups.append([place])
-            open_group = shared
+                groups.append([index])
+            open_group = is_parallel
         return groups
 
-    async def _run(
+    async def _run_handler(
         self, turn: Turn, tool: Tool, call: ToolCall, args: Json, context: CallContext
     ) -> ToolResult:
         call = replace(call, name=tool.name)
         try:
-            value = await self._bounded(tool, args, context)
+            value = await self._call_handler(tool, args, context)
         except CallError as error:
-            return self._failure(call, error)
+            return self._result_from_error(call, error)
         except Exception as error:
             log.info("tool %r raised", tool.name, exc_info=True)
-            cause = error.original if isinstance(error, Escaped) else error
-            return self._failed(
+            cause = error.original if isinstance(error, EscapedException) else error
+            return self._result_from_message(
                 call, f"Tool execution failed: {type(cause).__name__}: {error_message(cause)}"
             )
-        make_result = functools.partial(self._result, turn, tool, call.id, value, context)
+        make_result = functools.partial(self._build_result, turn, tool, call.id, value, context)
         if is_large(value.value if isinstance(value, Content) else value) or _has_many_files(value):
-            return await self.loops.in_thread(make_result)  # it takes a while, in which others are served
+            return await self.loops.run_in_thread(make_result)  # it takes a while, in which others are served
         return make_result()
 
-    async def _bounded(self, tool: Tool, args: Json, context: CallContext) -> Any:
+    async def _call_handler(self, tool: Tool, args: Json, context: CallContext) -> Any:
         """The handler's answer, within its time."""
         limit = tool.timeout or self.timeout
-        handler = functools.partial(_awaited, tool.handler) if tool.is_async else tool.handler
-        own = copy.deepcopy(args)  # after-hooks are told what was asked for, whatever the handler does to it
+        handler = functools.partial(_call_async, tool.handler) if tool.is_async else tool.handler
+        own_args = copy.deepcopy(
+            args
+        )  # after-hooks are told what was asked for, whatever the handler does to it
         try:
-            return await self.loops.within(limit, handler, own, context)
+            return await self.loops.call_with_timeout(limit, handler, own_args, context)
         except asyncio.CancelledError:
             context.cancelled.set()
             raise
-        except OutOfTime:
+        except CallTimeout:
             context.cancelled.set()
             problem = f"Timeout: {tool.name!r} did not end within {limit:g} s."
             raise ToolFailed(f"Tool execution failed: {problem}") from None
 
-    async def _after(
+    async def _run_post_hooks(
         self, turn: Turn, tool: Tool, args: Json, result: ToolResult, context: CallContext
     ) -> ToolResult:
-        def reshape(so_far: ToolResult, wanted: Any) -> ToolResult:
+        def reshape(current: ToolResult, wanted: Any) -> ToolResult:
             if not isinstance(wanted, ToolResult):
-                return self._result(turn, tool, so_far.call_id, wanted, context)
-            shaped = self._result(turn, tool, so_far.call_id, wanted.text, context)
+                return self._build_result(turn, tool, current.call_id, wanted, context)
+            shaped = self._build_result(turn, tool, current.call_id, wanted.text, context)
             return replace(
                 shaped,
                 value=wanted.value,
                 error=wanted.error,
                 stored=shaped.stored or wanted.stored,
                 media=wanted.media,
-                raw=wanted.raw if _says_the_same(wanted, so_far) else None,
+                raw=wanted.raw if _is_same_output(wanted, current) else None,
             )
 
-        return await self.hooks.after(tool, args, result, context, reshape)
+        return await self.hooks.run_after(tool, args, result, context, reshape)
 
-    def _result(self, turn: Turn, tool: Tool, call_id: str, value: Any, context: CallContext) -> ToolResult:
+    def _build_result(
+        self, turn: Turn, tool: Tool, call_id: str, value: Any, context: CallContext
+    ) -> ToolResult:
         content = value if isinstance(value, Content) else Content(value=value)
-        told = {"error": content.value} if content.is_error else content.value
-        if files := self._files(tool, content.blocks, context):
-            told = {**(told if content.is_error else {"result": told}), "files": files}
-        reader = READER if READER in turn.granted and READER not in turn.unavailable else None
-        text, stored = self.results.bounded(
-            render(told), name=tool.name, session_id=context.session_id, reader=reader
+        answer = {"error": content.value} if content.is_error else content.value
+        if files := self._store_files(tool, content.blocks, context):
+            answer = {**(answer if content.is_error else {"result": answer}), "files": files}
+        reader = READ_TOOL if READ_TOOL in turn.granted and READ_TOOL not in turn.unavailable else None
+        text, stored = self.results.truncate(
+            render(answer), name=tool.name, session_id=context.session_id, reader=reader
         )
         result = ToolResult(
             call_id=call_id,
@@ -220,14 +228,14 @@ class Dispatch:
             media=tuple(each for each in content.blocks if each.kind != "file"),
             raw=content.raw,
         )
-        return self._own_failure(result, content) if content.is_error else result
+        return self._mark_failed(result, content) if content.is_error else result
 
-    def _files(self, tool: Tool, blocks: Sequence[Media], context: CallContext) -> list[Json]:
+    def _store_files(self, tool: Tool, blocks: Sequence[Media], context: CallContext) -> list[Json]:
         """What came with a result and few models take is kept where the session can read it."""
         files: list[Json] = []
         wanted = [each for each in blocks if each.kind != "image"]
         for each in wanted[:MAX_FILES]:
-            path = self.results.kept(
+            path = self.results.store_file(
                 each.data, name=tool.name, mime_type=each.mime_type, session_id=context.session_id
             )
             where = {"stored": str(path)} if path else {"note": "it could not be kept"}
@@ -236,26 +244,26 @@ class Dispatch:
             files.append({"note": f"{len(wanted) - MAX_FILES:,} more items were not kept"})
         return files
 
-    def _own_failure(self, result: ToolResult, content: Content) -> ToolResult:
+    def _mark_failed(self, result: ToolResult, content: Content) -> ToolResult:
         """A result that says itself that the tool failed. Its words are heard like those of an exception."""
         message = content.value if isinstance(content.value, str) else render(content.value)
-        error = encodable(self.redact(message))
+        error = make_encodable(self.redact(message))
         if result.stored:  # head and tail alone would not say that it failed
             return replace(result, text=render({"error": error, "stored": str(result.stored)}), error=error)
         text = render({"error": error}) if self.redact.finds_any(result.text) else result.text
         return replace(result, text=text, error=error)
 
-    def _failure(self, call: ToolCall, error: CallError) -> ToolResult:
+    def _result_from_error(self, call: ToolCall, error: CallError) -> ToolResult:
         """What the model is told of an error that was written for it."""
-        result = self._failed(call, error_message(error))
+        result = self._result_from_message(call, error_message(error))
         message = {"error": result.error}
         text = render(message | getattr(error, "details", {}) | message)
-        if len(text) > LONGEST_FAILURE or self.redact.finds_any(text):
+        if len(text) > MAX_FAILURE_CHARS or self.redact.finds_any(text):
             return result  # the details are a courtesy: not at the price of a secret or a flood
         return replace(result, text=text)
 
-    def _failed(self, call: ToolCall, message: str) -> ToolResult:
-        message = encodable(self.redact(message))
+    def _result_from_message(self, call: ToolCall, message: str) -> ToolResult:
+        message = make_encodable(self.redact(message))
         return ToolResult(call_id=call.id, name=call.name, text=render({"error": message}), error=message)
 
 
@@ -263,7 +271,7 @@ def _has_many_files(value: Any) -> bool:
     return isinstance(value, Content) and len(value.blocks) > 4
 
 
-def _says_the_same(one: ToolResult, other: ToolResult) -> bool:
+def _is_same_output(one: ToolResult, other: ToolResult) -> bool:
     return (one.text, one.error, one.media) == (other.text, other.error, other.media)
 
 
@@ -281,18 +289,18 @@ def _with_notice(result: ToolResult, notice: str) -> ToolResult:
     return replace(result, text=text, raw=None)
 
 
-def _may_share(turn: Turn, call: ToolCall) -> bool:
+def _is_parallel(turn: Turn, call: ToolCall) -> bool:
     try:
         return turn.tool(unwrap(call).name).parallel
     except CallError:
         return True  # it will not run at all
 
 
-def _own_context(context: CallContext) -> CallContext:
+def _copy_context(context: CallContext) -> CallContext:
     """One call's cancellation must not reach its neighbours."""
     return replace(context, cancelled=type(context.cancelled)())
 
 
-async def _awaited(handler: Handler, args: Json, context: CallContext) -> Any:
+async def _call_async(handler: Handler, args: Json, context: CallContext) -> Any:
     answer = handler(args, context)
     return await answer if inspect.isawaitable(answer) else answer

@@ -156,12 +156,12 @@ def did_you_mean(near: Sequence[str]) -> str:
     return f" Did you mean {', '.join(near)}?" if near else ""
 
 
-def nearest(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
+def closest_names(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
     """The known names a person or a model most likely meant."""
     wanted = shorten(name, 80)
-    pieces = _trigrams(wanted)
+    trigrams = _trigrams(wanted)
     # difflib costs up to 100 µs a name: let shared trigrams choose the few worth it.
-    likely = heapq.nlargest(40, known, key=lambda each: (len(pieces & _trigrams(each)), each))
+    likely = heapq.nlargest(40, known, key=lambda each: (len(trigrams & _trigrams(each)), each))
     return difflib.get_close_matches(wanted, likely, n=count, cutoff=0.6)
 
 

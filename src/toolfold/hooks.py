@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from toolfold.errors import Refused, ToolfoldError
-from toolfold.loops import MOST_ASKED, Escaped, Loops, OutOfTime
+from toolfold.loops import MAX_CHECK_THREADS, CallTimeout, EscapedException, EventLoops
 from toolfold.model import CallContext, Json, PostToolCall, PreToolCall, Tool, ToolResult
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ Reshape = Callable[[ToolResult, Any], ToolResult]
 class Hooks:
     """The hooks of one runtime, in the order they were added."""
 
-    def __init__(self, loops: Loops, *, timeout: float = 30.0) -> None:
+    def __init__(self, loops: EventLoops, *, timeout: float = 30.0) -> None:
         self._loops, self._timeout = loops, timeout
         self._pre: tuple[PreToolCall, ...] = ()
         self._post: tuple[PostToolCall, ...] = ()
@@ -42,7 +42,7 @@ class Hooks:
         else:
             raise ToolfoldError(f"there is no hook {event!r}; use {PRE} or {POST}")
 
-    async def before(
+    async def run_before(
         self, tool: Tool, args: Json, context: CallContext, read: Callable[[Json], Json] = dict
     ) -> Json:
         """The arguments to go on with. Raises Refused.
@@ -50,44 +50,46 @@ class Hooks:
         What a hook rewrote is read again before the next one looks: each judges what would run.
         """
         for hook in self._pre:
-            answer = await self._ask(hook, tool, args, context)
+            answer = await self._call_pre_hook(hook, tool, args, context)
             args = args if answer is None else read(answer)
         return args
 
-    async def after(
+    async def run_after(
         self, tool: Tool, args: Json, result: ToolResult, context: CallContext, reshape: Reshape
     ) -> ToolResult:
         """The result as the hooks want it, each of them given what the one before it made."""
         for hook in self._post:
             try:
-                answer = await self._call(hook, tool, copy.deepcopy(args), result, context)
+                answer = await self._call_hook(hook, tool, copy.deepcopy(args), result, context)
                 result = result if answer is None else reshape(result, answer)
             except Exception:
-                log.exception("post_tool_call hook %s failed; the result stands", _name(hook))
+                log.exception("post_tool_call hook %s failed; the result stands", _hook_name(hook))
         return result
 
-    async def _ask(self, hook: PreToolCall, tool: Tool, args: Json, context: CallContext) -> Json | None:
+    async def _call_pre_hook(
+        self, hook: PreToolCall, tool: Tool, args: Json, context: CallContext
+    ) -> Json | None:
         try:
-            answer = await self._call(hook, tool, copy.deepcopy(args), context)
+            answer = await self._call_hook(hook, tool, copy.deepcopy(args), context)
         except Refused:
             raise
-        except OutOfTime:
-            raise _refused(tool, hook, f"did not answer within {self._timeout:g} s") from None
+        except CallTimeout:
+            raise _refusal(tool, hook, f"did not answer within {self._timeout:g} s") from None
         except Exception as error:
-            log.exception("pre_tool_call hook %s failed; the call is refused", _name(hook))
-            cause = error.original if isinstance(error, Escaped) else error
-            raise _refused(tool, hook, f"failed: {type(cause).__name__}") from error
+            log.exception("pre_tool_call hook %s failed; the call is refused", _hook_name(hook))
+            cause = error.original if isinstance(error, EscapedException) else error
+            raise _refusal(tool, hook, f"failed: {type(cause).__name__}") from error
         if answer is None or isinstance(answer, dict):
             return answer
-        raise _refused(tool, hook, f"answered with {type(answer).__name__} instead of arguments")
+        raise _refusal(tool, hook, f"answered with {type(answer).__name__} instead of arguments")
 
-    async def _call(self, hook: Callable[..., Any], *parts: Any) -> Any:
-        return await self._loops.within(self._timeout, hook, *parts, most=MOST_ASKED)
-
-
-def _refused(tool: Tool, hook: object, what: str) -> Refused:
-    return Refused(f"{tool.name!r} was refused: the check {_name(hook)!r} {what}. It was not invoked.")
+    async def _call_hook(self, hook: Callable[..., Any], *parts: Any) -> Any:
+        return await self._loops.call_with_timeout(self._timeout, hook, *parts, max_threads=MAX_CHECK_THREADS)
 
 
-def _name(hook: object) -> str:
+def _refusal(tool: Tool, hook: object, what: str) -> Refused:
+    return Refused(f"{tool.name!r} was refused: the check {_hook_name(hook)!r} {what}. It was not invoked.")
+
+
+def _hook_name(hook: object) -> str:
     return getattr(hook, "__name__", type(hook).__name__)

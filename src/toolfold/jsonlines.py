@@ -1,7 +1,7 @@
-"""Files with one JSON value a line, gzipped or not, written by anyone.
+"""Reads untrusted JSON Lines files, gzipped or not.
 
-Read a line at a time and never more of one than is sane: a small file may unpack to a line without end.
-Every error names its file and line. Knows nothing of what the values mean.
+Reads line by line with a size limit: a small gzip file may expand to an endless line. Every error names its
+file and line. Does not interpret the values.
 """
 
 from __future__ import annotations
@@ -18,23 +18,28 @@ from toolfold.errors import SourceError, ToolfoldError, shorten
 
 T = TypeVar("T")
 
-LARGEST_LINE = 8_000_000
+MAX_LINE_BYTES = 8_000_000
 
 
-def read_file(file: Path, read: Callable[[Any], T], *, what: str) -> list[T]:
-    """What `read` makes of each line's value. Raises SourceError."""
+def read_json_lines(file: Path, read: Callable[[Any], T], *, what: str) -> list[T]:
+    """Return the result of `read` for each line's value. Raises SourceError."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            return list(read_stream(stream, read, where=str(file)))
+            return list(parse_json_lines(stream, read, where=str(file)))
     except OSError as error:
         raise SourceError(f"{file} cannot be read as {what}: {error}") from None
 
 
-def read_stream(stream: IO[bytes] | gzip.GzipFile, read: Callable[[Any], T], *, where: str) -> Iterator[T]:
-    """The same, of something open. Blank lines are passed over; `read` refuses with ValueError or ours."""
+def parse_json_lines(
+    stream: IO[bytes] | gzip.GzipFile, read: Callable[[Any], T], *, where: str
+) -> Iterator[T]:
+    """Yield the result of `read` for each line of an open stream. Raises SourceError.
+
+    Blank lines are skipped. `read` reports an invalid value by ValueError or ToolfoldError.
+    """
     for number in itertools.count(1):
         try:
-            line = _line(stream)
+            line = _read_line(stream)
             if not line:
                 return
             if line.strip():
@@ -43,8 +48,8 @@ def read_stream(stream: IO[bytes] | gzip.GzipFile, read: Callable[[Any], T], *, 
             raise SourceError(f"{where}, line {number}: {shorten(str(error))}") from None
 
 
-def _line(stream: IO[bytes] | gzip.GzipFile) -> bytes:
-    line = stream.readline(LARGEST_LINE + 1)
-    if len(line) > LARGEST_LINE:
-        raise ValueError(f"longer than {LARGEST_LINE:,} bytes")
+def _read_line(stream: IO[bytes] | gzip.GzipFile) -> bytes:
+    line = stream.readline(MAX_LINE_BYTES + 1)
+    if len(line) > MAX_LINE_BYTES:
+        raise ValueError(f"longer than {MAX_LINE_BYTES:,} bytes")
     return line

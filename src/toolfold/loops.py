@@ -18,19 +18,19 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
-MOST_THREADS = 256
+MAX_THREADS = 256
 # What may hang gets fewer, so that code that never answers cannot keep others from a thread:
-MOST_ASKED = 224  # for whoever is asked whether other code may run
-MOST_FOREIGN = 192  # for that other code
-SETTLE_SECONDS = 1.0
-_LOOK_SECONDS = 0.05
+MAX_CHECK_THREADS = 224  # for whoever is asked whether other code may run
+MAX_HANDLER_THREADS = 192  # for that other code
+SETTLE_TIMEOUT_S = 1.0
+_POLL_INTERVAL_S = 0.05
 
 
-class OutOfTime(Exception):
+class CallTimeout(Exception):
     """Foreign code did not end within its time."""
 
 
-class Escaped(Exception):
+class EscapedException(Exception):
     """Foreign code raised what would end more than itself: an exit, a cancellation nobody asked for."""
 
     def __init__(self, original: BaseException) -> None:
@@ -38,46 +38,52 @@ class Escaped(Exception):
         self.original = original
 
 
-class Loops:
+class EventLoops:
     """All the loops and threads that one runtime started."""
 
     def __init__(self) -> None:
-        self._mine = threading.local()
-        self._all: weakref.WeakSet[_ThreadLoop] = weakref.WeakSet()
+        self._local = threading.local()
+        self._thread_loops: weakref.WeakSet[_ThreadLoop] = weakref.WeakSet()
         self._lock = threading.Lock()
-        self._threads = 0
+        self._thread_count = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, from a thread with or without a running loop."""
         if asyncio._get_running_loop() is not None:
-            return _beside(work)
+            return _run_in_new_thread(work)
         return self._loop().run(work)
 
-    async def call(self, function: Callable[..., Any], *parts: Any, most: int = MOST_FOREIGN) -> Any:
+    async def call(
+        self, function: Callable[..., Any], *parts: Any, max_threads: int = MAX_HANDLER_THREADS
+    ) -> Any:
         """Call a function of either kind and wait for its answer without blocking the loop."""
         if inspect.iscoroutinefunction(function):
             return await function(*parts)
-        answer = await self.in_thread(lambda: function(*parts), most=most)
+        answer = await self.run_in_thread(lambda: function(*parts), max_threads=max_threads)
         return await answer if inspect.isawaitable(answer) else answer
 
-    async def within(
-        self, seconds: float, function: Callable[..., Any], *parts: Any, most: int = MOST_FOREIGN
+    async def call_with_timeout(
+        self,
+        timeout_s: float,
+        function: Callable[..., Any],
+        *parts: Any,
+        max_threads: int = MAX_HANDLER_THREADS,
     ) -> Any:
         """`call` for foreign code: it ends in time, if need be by force, and can end nothing but itself.
 
         Whoever stops waiting also stops the code. Raises OutOfTime, Escaped, or what the code raised.
         """
-        task = asyncio.create_task(self._contained(function, *parts, most=most))
-        task.add_done_callback(_looked_at)
+        task = asyncio.create_task(self._call_contained(function, *parts, max_threads=max_threads))
+        task.add_done_callback(_consume_exception)
         try:
-            done, _ = await asyncio.wait({task}, timeout=seconds)
+            done, _ = await asyncio.wait({task}, timeout=timeout_s)
         finally:
-            await _stop({task})
+            await _stop_tasks({task})
         if not done:
-            raise OutOfTime
-        return _outcome(task)
+            raise CallTimeout
+        return _task_result(task)
 
-    async def in_thread(self, call: Callable[[], T], *, most: int = MOST_THREADS) -> T:
+    async def run_in_thread(self, call: Callable[[], T], *, max_threads: int = MAX_THREADS) -> T:
         """Run blocking code beside the loop, in a daemon thread that a hang cannot make us wait for.
 
         Raises RuntimeError where `most` threads run already.
@@ -98,23 +104,23 @@ class Loops:
             try:
                 outcome = call()
             except Exception as caught:
-                error = Escaped(caught) if isinstance(caught, StopIteration) else caught
+                error = EscapedException(caught) if isinstance(caught, StopIteration) else caught
             except BaseException as caught:  # SystemExit in a handler must not end the runtime
-                error = Escaped(caught)
+                error = EscapedException(caught)
             finally:
                 self._count_ended()
             with contextlib.suppress(RuntimeError):  # the loop closed while we worked: nobody waits
                 loop.call_soon_threadsafe(settle, outcome, error)
 
-        self._start(work, most)
+        self._start_thread(work, max_threads)
         return await future
 
     @contextlib.asynccontextmanager
-    async def entered(self, manager: contextlib.AbstractContextManager[T]) -> AsyncIterator[T]:
+    async def enter_in_thread(self, manager: contextlib.AbstractContextManager[T]) -> AsyncIterator[T]:
         """Enter and leave a blocking context manager in threads. It is left even if nobody waits any more."""
-        entering = _Entering(manager)
+        entering = _ManagedContext(manager)
         try:
-            value = await self.in_thread(entering.enter)
+            value = await self.run_in_thread(entering.enter)
         except asyncio.CancelledError:
             entering.abandon()
             raise
@@ -122,31 +128,31 @@ class Loops:
             yield value
         finally:
             try:
-                await self.in_thread(entering.leave)
+                await self.run_in_thread(entering.leave)
             except RuntimeError:  # no thread is left to do it in
                 entering.leave()
 
     def close(self) -> None:
         """Close every loop: at once, or, in the middle of a call, when that has ended."""
-        for each in list(self._all):
+        for each in list(self._thread_loops):
             each.close()
-        self._mine = threading.local()
+        self._local = threading.local()
 
-    async def _contained(self, function: Callable[..., Any], *parts: Any, most: int) -> Any:
+    async def _call_contained(self, function: Callable[..., Any], *parts: Any, max_threads: int) -> Any:
         try:
-            return await self.call(function, *parts, most=most)
+            return await self.call(function, *parts, max_threads=max_threads)
         except SystemExit as error:  # leaving a task, it would end the whole loop
-            raise Escaped(error) from error
+            raise EscapedException(error) from error
 
     def _loop(self) -> _ThreadLoop:
-        if not hasattr(self._mine, "loop"):
-            self._mine.loop = _ThreadLoop(asyncio.new_event_loop())
-            self._all.add(self._mine.loop)
-        loop: _ThreadLoop = self._mine.loop
+        if not hasattr(self._local, "loop"):
+            self._local.loop = _ThreadLoop(asyncio.new_event_loop())
+            self._thread_loops.add(self._local.loop)
+        loop: _ThreadLoop = self._local.loop
         return loop
 
-    def _start(self, work: Callable[[], None], most: int) -> None:
-        self._count_started(most)
+    def _start_thread(self, work: Callable[[], None], max_threads: int) -> None:
+        self._count_started(max_threads)
         copied = contextvars.copy_context()
         try:
             threading.Thread(target=copied.run, args=(work,), name="toolfold-call", daemon=True).start()
@@ -154,18 +160,18 @@ class Loops:
             self._count_ended()
             raise
 
-    def _count_started(self, most: int) -> None:
+    def _count_started(self, max_threads: int) -> None:
         with self._lock:
-            if self._threads >= most:
-                raise RuntimeError(f"{most} earlier calls still run; wait for some of them to end")
-            self._threads += 1
+            if self._thread_count >= max_threads:
+                raise RuntimeError(f"{max_threads} earlier calls still run; wait for some of them to end")
+            self._thread_count += 1
 
     def _count_ended(self) -> None:
         with self._lock:
-            self._threads -= 1
+            self._thread_count -= 1
 
 
-class _Entering(Generic[T]):
+class _ManagedContext(Generic[T]):
     """A context manager that one thread enters while another may give it up."""
 
     def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
@@ -204,12 +210,12 @@ class _ThreadLoop:
         self._runner = asyncio.Runner(loop_factory=lambda: loop)
         self._lock = threading.Lock()
         self._busy = False
-        self._over = threading.Event()
+        self._closed = threading.Event()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, in the caller's context."""
         with self._lock:
-            if self._over.is_set():
+            if self._closed.is_set():
                 work.close()
                 raise RuntimeError("the runtime is closed")
             self._busy = True
@@ -218,8 +224,8 @@ class _ThreadLoop:
         finally:
             with self._lock:
                 self._busy = False
-            if self._over.is_set():
-                self._end()
+            if self._closed.is_set():
+                self._shut_down()
 
     def interrupt(self) -> None:
         """Cancel the work, from any thread."""
@@ -228,25 +234,25 @@ class _ThreadLoop:
 
     def close(self) -> None:
         with self._lock:
-            not_now = self._busy or self._over.is_set()
-            self._over.set()
+            not_now = self._busy or self._closed.is_set()
+            self._closed.set()
         if not not_now:
-            self._end()
+            self._shut_down()
 
-    def _end(self) -> None:
+    def _shut_down(self) -> None:
         if asyncio._get_running_loop() is None:
-            self._wind_up()
+            self._close_loop()
         else:  # no loop can run in a thread whose loop runs already
-            thread = threading.Thread(target=self._wind_up, name="toolfold-close", daemon=True)
+            thread = threading.Thread(target=self._close_loop, name="toolfold-close", daemon=True)
             thread.start()
             thread.join()
 
-    def _wind_up(self) -> None:
+    def _close_loop(self) -> None:
         if self._loop.is_closed():  # collected together with us, and first
             return
         # Not the runner's own close: it waits without end for a task that will not be cancelled.
         try:
-            self._loop.run_until_complete(_last_moments(self._loop))
+            self._loop.run_until_complete(_cancel_and_finish(self._loop))
         finally:
             self._loop.close()
 
@@ -254,30 +260,30 @@ class _ThreadLoop:
         self.close()
 
 
-async def _last_moments(loop: asyncio.AbstractEventLoop) -> None:
-    await _stop(_others(loop))
+async def _cancel_and_finish(loop: asyncio.AbstractEventLoop) -> None:
+    await _stop_tasks(_other_tasks(loop))
     finishing = loop.create_task(loop.shutdown_asyncgens())
-    await asyncio.wait({finishing}, timeout=SETTLE_SECONDS)
-    await _stop({finishing})
+    await asyncio.wait({finishing}, timeout=SETTLE_TIMEOUT_S)
+    await _stop_tasks({finishing})
 
 
-async def _stop(tasks: set[asyncio.Task[Any]]) -> None:
+async def _stop_tasks(tasks: set[asyncio.Task[Any]]) -> None:
     """Cancel tasks, give them a moment to clean up, and close those that will not be cancelled."""
     left = {task for task in tasks if not task.done()}
     for task in left:
-        task.add_done_callback(_looked_at)
+        task.add_done_callback(_consume_exception)
         task.cancel()
     try:
         if left:
-            _, left = await asyncio.wait(left, timeout=SETTLE_SECONDS)
+            _, left = await asyncio.wait(left, timeout=SETTLE_TIMEOUT_S)
     finally:
         for task in left:
-            _close(task)
+            _close_task(task)
     if left:
-        await asyncio.wait(left, timeout=SETTLE_SECONDS)
+        await asyncio.wait(left, timeout=SETTLE_TIMEOUT_S)
 
 
-def _close(task: asyncio.Task[Any]) -> None:
+def _close_task(task: asyncio.Task[Any]) -> None:
     # A pending task keeps `asyncio.run` from ever returning, and that one may be our host's.
     work = task.get_coro()
     if not task.done() and isinstance(work, Coroutine):
@@ -286,31 +292,31 @@ def _close(task: asyncio.Task[Any]) -> None:
         task.cancel()
 
 
-def _looked_at(task: asyncio.Task[Any]) -> None:
+def _consume_exception(task: asyncio.Task[Any]) -> None:
     """Or asyncio would complain that nobody asked how the task ended."""
     if not task.cancelled():
         task.exception()
 
 
-def _others(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
+def _other_tasks(loop: asyncio.AbstractEventLoop) -> set[asyncio.Task[Any]]:
     return {task for task in asyncio.all_tasks(loop) if task is not asyncio.current_task(loop)}
 
 
 def _cancel_others(loop: asyncio.AbstractEventLoop) -> None:
-    for task in _others(loop):
+    for task in _other_tasks(loop):
         task.cancel()
 
 
-def _outcome(task: asyncio.Future[Any]) -> Any:
+def _task_result(task: asyncio.Future[Any]) -> Any:
     if task.cancelled():
-        raise Escaped(asyncio.CancelledError())
+        raise EscapedException(asyncio.CancelledError())
     error = task.exception()
     if error is None:
         return task.result()
-    raise error if isinstance(error, (Exception, KeyboardInterrupt)) else Escaped(error)
+    raise error if isinstance(error, (Exception, KeyboardInterrupt)) else EscapedException(error)
 
 
-def _beside(work: Coroutine[Any, Any, T]) -> T:
+def _run_in_new_thread(work: Coroutine[Any, Any, T]) -> T:
     """Run work in a thread of its own and wait for it: this thread's loop is busy with us."""
     outcome: list[T] = []
     problem: list[BaseException] = []
@@ -327,18 +333,18 @@ def _beside(work: Coroutine[Any, Any, T]) -> T:
     copied = contextvars.copy_context()
     thread = threading.Thread(target=copied.run, args=(run,), name="toolfold-bridge", daemon=True)
     task = asyncio.current_task()
-    before = task.cancelling() if task else 0
+    cancellations = task.cancelling() if task else 0
     thread.start()
     try:
         # Our own cancellation cannot reach us while we wait, so we look for it and pass it on.
         while thread.is_alive():
-            thread.join(_LOOK_SECONDS)
-            if task and task.cancelling() > before:
-                before = task.cancelling()
+            thread.join(_POLL_INTERVAL_S)
+            if task and task.cancelling() > cancellations:
+                cancellations = task.cancelling()
                 loop.interrupt()
     except BaseException:
         loop.interrupt()
-        thread.join(SETTLE_SECONDS)
+        thread.join(SETTLE_TIMEOUT_S)
         raise
     if problem:
         raise problem[0]

@@ -62,7 +62,7 @@ class Meaning(StrEnum):
     """Words that change nothing of what the call does."""
 
 
-def _refuse_change(_self: object, *_: object, **__: object) -> NoReturn:
+def _raise_read_only(_self: object, *_: object, **__: object) -> NoReturn:
     raise TypeError("tool schemas are shared and read-only; change a copy.deepcopy() of this one")
 
 
@@ -71,8 +71,8 @@ class FrozenDict(dict[str, Any]):
 
     __slots__ = ()
 
-    __setitem__ = __delitem__ = __ior__ = _refuse_change
-    clear = pop = popitem = setdefault = update = _refuse_change
+    __setitem__ = __delitem__ = __ior__ = _raise_read_only
+    clear = pop = popitem = setdefault = update = _raise_read_only
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Json:
         return {key: copy.deepcopy(value, memo) for key, value in self.items()}
@@ -86,8 +86,8 @@ class FrozenList(list[Any]):
 
     __slots__ = ()
 
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse_change
-    append = extend = insert = pop = remove = clear = sort = reverse = _refuse_change
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _raise_read_only
+    append = extend = insert = pop = remove = clear = sort = reverse = _raise_read_only
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
         return [copy.deepcopy(value, memo) for value in self]
@@ -96,49 +96,51 @@ class FrozenList(list[Any]):
         return (FrozenList, (list(self),))
 
 
-_TEXT = (str, bytes, bytearray, memoryview)
-_OFTEN_THE_SAME = 32  # characters: "type" and "string" stand in every schema, and each text once in memory
+_TEXT_TYPES = (str, bytes, bytearray, memoryview)
+_MAX_INTERNED_CHARS = (
+    32  # characters: "type" and "string" stand in every schema, and each text once in memory
+)
 
 
 def freeze(value: Any) -> Any:
     """A read-only copy of a JSON value: later changes to the original do not reach it."""
     kind = type(value)
     if kind is str:
-        text: str = value if value.isascii() else encodable(value)
-        return sys.intern(text) if len(text) <= _OFTEN_THE_SAME else text
+        text: str = value if value.isascii() else make_encodable(value)
+        return sys.intern(text) if len(text) <= _MAX_INTERNED_CHARS else text
     if kind is bool or kind is int or value is None:
         return value
     if kind is dict or isinstance(value, Mapping):  # the exact type first: ten thousand schemas pass here
         return FrozenDict({freeze(str(key)): freeze(each) for key, each in value.items()})
-    if kind is list or (isinstance(value, Sequence) and not isinstance(value, _TEXT)):
+    if kind is list or (isinstance(value, Sequence) and not isinstance(value, _TEXT_TYPES)):
         return FrozenList([freeze(each) for each in value])
     if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     raise TypeError(f"{value!r} has no place in JSON")
 
 
-def read_json(text: str, *, keys_once: bool = False) -> Any:
+def read_json(text: str, *, unique_keys: bool = False) -> Any:
     """The value of a JSON text, as the standard has it: NaN and Infinity are no numbers.
 
     The standard leaves open what a key means that an object has twice; `keys_once` refuses it.
     """
-    hook = _refuse_repeated_keys if keys_once else None
-    return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=hook)
+    hook = _reject_repeated_keys if unique_keys else None
+    return json.loads(text, parse_constant=_reject_constant, object_pairs_hook=hook)
 
 
-def _refuse_constant(constant: str) -> NoReturn:
+def _reject_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
+    value = dict(pairs)
+    if len(value) < len(pairs):
         ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
         raise ValueError(f"the key {repeated[:40]!r} is there more than once")
-    return found
+    return value
 
 
-def encodable(text: str) -> str:
+def make_encodable(text: str) -> str:
     """Without halves of surrogate pairs, which no provider's encoder takes."""
     if text.isascii():
         return text
@@ -281,7 +283,9 @@ class Tool:
         """The name its author gave it, without that of the server the runtime found it at."""
         chosen = self.original_name or self.name
         return (
-            chosen.removeprefix(mcp_original(self.server, "")) if self.source.kind == MCP_SOURCE else chosen
+            chosen.removeprefix(mcp_original_name(self.server, ""))
+            if self.source.kind == MCP_SOURCE
+            else chosen
         )
 
     def definition(self) -> Definition:
@@ -296,7 +300,7 @@ class Tool:
         }
 
 
-def mcp_original(server: str, tool: str) -> str:
+def mcp_original_name(server: str, tool: str) -> str:
     """The long name of a server's tool, by which it is found whatever its short one is."""
     return f"mcp__{server}__{tool}"
 

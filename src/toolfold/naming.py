@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 from toolfold.model import BRIDGE_NAMES
 
-LONGEST = 64
+MAX_NAME_CHARS = 64
 _ACCEPTED = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _SEPARATORS = re.compile(r"[\W_]+")
-_ODD = re.compile(r"[^A-Za-z0-9_-]+")
+_NOT_ACCEPTED = re.compile(r"[^A-Za-z0-9_-]+")
 _RESERVED = frozenset(_SEPARATORS.sub("", name) for name in BRIDGE_NAMES)
 
 
@@ -29,28 +29,28 @@ def is_accepted(name: str) -> bool:
 
 def is_reserved(name: str) -> bool:
     """Whether the name is a bridge tool's, or differs from one only in case, accents or separators."""
-    return _SEPARATORS.sub("", _plain(name)).casefold() in _RESERVED
+    return _SEPARATORS.sub("", _strip_accents(name)).casefold() in _RESERVED
 
 
-def short_forms(original: str) -> Iterator[str]:
+def short_names(original: str) -> Iterator[str]:
     """Accepted names for an original, best first; the next one is for the day two digests meet."""
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).digest()
     code = base64.b32encode(digest).decode().rstrip("=").lower()
-    readable = _ODD.sub("_", _plain(original)).strip("_")
+    readable = _NOT_ACCEPTED.sub("_", _strip_accents(original)).strip("_")
     for length in range(8, len(code) + 1, 4):
-        yield f"{_shorten(readable, LONGEST - length - 1)}_{code[:length]}".lstrip("_")
+        yield f"{_shorten_middle(readable, MAX_NAME_CHARS - length - 1)}_{code[:length]}".lstrip("_")
 
 
-def _plain(text: str) -> str:
+def _strip_accents(text: str) -> str:
     """Without accents: 'Größe' reads 'Große' and then 'Gro_e', not '________'."""
     if text.isascii():
         return text
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
-def _shorten(text: str, room: int) -> str:
+def _shorten_middle(text: str, max_chars: int) -> str:
     """Head and tail: server names stand in front, and what a tool does stands at the end."""
-    if len(text) <= room:
+    if len(text) <= max_chars:
         return text
-    head = room // 2
-    return text[:head] + text[len(text) - (room - head) :]
+    head = max_chars // 2
+    return text[:head] + text[len(text) - (max_chars - head) :]

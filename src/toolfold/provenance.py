@@ -61,7 +61,7 @@ def find_tool_call(pid: int | None = None) -> str:
         mark := next((each for each in ENVIRONMENT_MARKS if os.environ.get(each)), "")
     ):
         return f"{mark} is set in its environment"
-    chain = [_own(own), *_ancestors(own)]
+    chain = [_own_process(own), *_iterate_ancestors(own)]
     known = {each.pid for each in chain}
     for each in (*chain, *(each for each in _session_leaders(own) if each.pid not in known)):
         if why := each.find_mark(is_self=each.pid == own):
@@ -77,11 +77,11 @@ def command_limit(client: str) -> int:
 def has_tool_processes(client: str) -> bool:
     """Whether something runs that a command of this client, or any background process, has started."""
     limits = {command_limit(client), _COMMAND_MARK_KB * 1024}
-    return any(_owner(pid) == os.getuid() and _hard_limit(pid) in limits for pid in _all_pids())
+    return any(_process_owner(pid) == os.getuid() and _hard_limit(pid) in limits for pid in _all_pids())
 
 
 @dataclass(frozen=True, slots=True)
-class _Process:
+class _ProcessInfo:
     """One process, as far as it can be looked at."""
 
     pid: int
@@ -101,7 +101,7 @@ class _Process:
         return f"{who} holds an open runtime" if not is_self and _has_beacon(self.pid) else ""
 
 
-def _unexplained_limit(chain: list[_Process]) -> str:
+def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
     """A limit that is not ours may be a mark that was lowered; anybody may lower it and nobody raise it.
 
     It is the user's own where somebody else's process, such as sshd or login, has started the session: what
@@ -115,11 +115,11 @@ def _unexplained_limit(chain: list[_Process]) -> str:
     return f"its limit on resident memory is {chain[0].hard_limit} bytes (ulimit -Hm), which may hide a mark"
 
 
-def _own(pid: int) -> _Process:
+def _own_process(pid: int) -> _ProcessInfo:
     """The process itself; this one is asked directly, since there may be no /proc."""
     if pid != os.getpid():
-        return _read_process(pid) or _Process(pid, None, None, 0)
-    return _Process(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
+        return _read_process(pid) or _ProcessInfo(pid, None, None, 0)
+    return _ProcessInfo(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
 
 
 def _own_limit() -> int | None:
@@ -132,7 +132,7 @@ def _own_limit() -> int | None:
     return None if hard == resource.RLIM_INFINITY else hard
 
 
-def _ancestors(pid: int) -> Iterator[_Process]:
+def _iterate_ancestors(pid: int) -> Iterator[_ProcessInfo]:
     process = _read_process(pid)
     for _ in range(MAX_ANCESTORS):
         if process is None or process.parent <= 0:
@@ -142,16 +142,16 @@ def _ancestors(pid: int) -> Iterator[_Process]:
             yield process
 
 
-def _session_leaders(pid: int) -> Iterator[_Process]:
+def _session_leaders(pid: int) -> Iterator[_ProcessInfo]:
     """Whoever controls the terminal: it may have started a process whose parents are gone."""
     with contextlib.suppress(OSError, AttributeError):  # Windows has no sessions
         leader = _read_process(os.getsid(pid))
         if leader is not None and leader.pid != pid:
             yield leader
-            yield from _ancestors(leader.pid)
+            yield from _iterate_ancestors(leader.pid)
 
 
-def _read_process(pid: int) -> _Process | None:
+def _read_process(pid: int) -> _ProcessInfo | None:
     if not (_PROC / "self").exists():
         return _read_with_ps(pid)
     try:
@@ -160,10 +160,10 @@ def _read_process(pid: int) -> _Process | None:
         owner = (_PROC / str(pid)).stat().st_uid
     except (OSError, ValueError, IndexError):
         return None
-    return _Process(pid, _hard_limit(pid), owner, parent)
+    return _ProcessInfo(pid, _hard_limit(pid), owner, parent)
 
 
-def _read_with_ps(pid: int) -> _Process | None:
+def _read_with_ps(pid: int) -> _ProcessInfo | None:
     import subprocess  # only where there is no /proc
 
     show_environment = "-E" if sys.platform == "darwin" else "e"
@@ -171,7 +171,7 @@ def _read_with_ps(pid: int) -> _Process | None:
     try:
         done = subprocess.run(command, capture_output=True, timeout=PS_TIMEOUT_S, check=False)  # noqa: S603
         parent, owner, *rest = done.stdout.decode(errors="replace").split(None, 2)
-        return _Process(pid, None, int(owner), int(parent), rest[0] if rest else "")
+        return _ProcessInfo(pid, None, int(owner), int(parent), rest[0] if rest else "")
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
 
@@ -218,7 +218,7 @@ def _all_pids() -> Iterator[int]:
         return
 
 
-def _owner(pid: int) -> int | None:
+def _process_owner(pid: int) -> int | None:
     try:
         return (_PROC / str(pid)).stat().st_uid
     except OSError:

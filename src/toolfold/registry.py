@@ -17,8 +17,8 @@ from typing import Any
 from toolfold.authoring import ToolFunction, build_tool
 from toolfold.errors import InvalidTool, NameTaken, ReservedName
 from toolfold.model import Tool
-from toolfold.naming import is_accepted, is_reserved, short_forms
-from toolfold.visible import visible, visible_schema
+from toolfold.naming import is_accepted, is_reserved, short_names
+from toolfold.visible_text import clean_schema, remove_invisible
 
 log = logging.getLogger(__name__)
 
@@ -96,32 +96,34 @@ class Registry:
 
     def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
         """Register a tool by value. Returns it under the name that providers will see."""
-        value = _value(tool)
+        value = _to_tool(tool)
         with self._lock:
-            placed = _place(self._tools, value, override)
+            placement = _place_tool(self._tools, value, override)
             self._generation += 1
-        _warn(placed)
-        return placed.tool
+        _warn_replaced(placement)
+        return placement.tool
 
     def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
         """Register many, or, if one of them is refused, none."""
-        values = [_value(tool) for tool in tools]  # before the lock: the caller's code runs here
+        values = [_to_tool(tool) for tool in tools]  # before the lock: the caller's code runs here
         with self._lock:
-            return self._exchange(dict(self._tools), values, override)
+            return self._replace_tools(dict(self._tools), values, override)
 
     def remove(self, name: str) -> bool:
         """Forget a tool, by either of its names. False where there was none."""
         with self._lock:
-            found = self._tools.pop(name, None) or self._tools.pop(_held(self._tools, name) or "", None)
+            found = self._tools.pop(name, None) or self._tools.pop(
+                _find_short_name(self._tools, name) or "", None
+            )
             self._generation += found is not None
             return found is not None
 
     def replace_toolset(self, toolset: str, tools: Iterable[Tool]) -> list[Tool]:
         """Exchange all that one source brought for what it brings now, in one step."""
-        values = [_value(tool) for tool in tools]
+        values = [_to_tool(tool) for tool in tools]
         with self._lock:
             others = {name: tool for name, tool in self._tools.items() if tool.toolset != toolset}
-            return self._exchange(others, values, override=True)
+            return self._replace_tools(others, values, override=True)
 
     def snapshot(self) -> Snapshot:
         """The tools as they are now; the same object until something changes."""
@@ -130,65 +132,65 @@ class Registry:
                 self._snapshot = Snapshot(MappingProxyType(dict(self._tools)), self._generation)
             return self._snapshot
 
-    def _exchange(self, tools: dict[str, Tool], added: Iterable[Tool], override: bool) -> list[Tool]:
+    def _replace_tools(self, tools: dict[str, Tool], added: Iterable[Tool], override: bool) -> list[Tool]:
         """Put the added ones among these tools, then make them the registry's, in one step."""
-        placed = [_place(tools, tool, override) for tool in added]
+        placements = [_place_tool(tools, tool, override) for tool in added]
         if tools != self._tools:
             self._tools = tools
             self._generation += 1
-        for each in placed:
-            _warn(each)
-        return [each.tool for each in placed]
+        for each in placements:
+            _warn_replaced(each)
+        return [each.tool for each in placements]
 
 
 @dataclass(frozen=True, slots=True)
-class _Placed:
+class _Placement:
     """A tool under its final name, and the stranger whose place it took."""
 
     tool: Tool
-    stranger: Tool | None
+    replaced: Tool | None
 
 
-def _value(tool: Tool | ToolFunction[..., Any]) -> Tool:
+def _to_tool(tool: Tool | ToolFunction[..., Any]) -> Tool:
     value = tool.tool if isinstance(tool, ToolFunction) else tool
     if not isinstance(value, Tool):
         raise InvalidTool(f"expected a Tool or a @tool function, not {type(value).__name__}")
-    return _seen(value)
+    return _clean_text(value)
 
 
-def _seen(tool: Tool) -> Tool:
+def _clean_text(tool: Tool) -> Tool:
     """The tool with words that can be seen: a model would read what people who look at it do not."""
-    description, parameters = visible(tool.description), visible_schema(tool.parameters)
+    description, parameters = remove_invisible(tool.description), clean_schema(tool.parameters)
     if description == tool.description and parameters is tool.parameters:
         return tool
     return replace(tool, description=description, parameters=parameters)
 
 
-def _place(tools: dict[str, Tool], tool: Tool, override: bool) -> _Placed:
-    named = _named(tools, tool)
+def _place_tool(tools: dict[str, Tool], tool: Tool, override: bool) -> _Placement:
+    named = _with_accepted_name(tools, tool)
     current = tools.get(named.name)
-    stranger = current if current and _identity(current) != _identity(named) else None
-    if stranger and not override:
-        raise NameTaken(named.name, stranger.toolset)
+    replaced = current if current and _tool_identity(current) != _tool_identity(named) else None
+    if replaced and not override:
+        raise NameTaken(named.name, replaced.toolset)
     tools[named.name] = named
-    return _Placed(named, stranger)
+    return _Placement(named, replaced)
 
 
-def _identity(tool: Tool) -> tuple[str, str]:
+def _tool_identity(tool: Tool) -> tuple[str, str]:
     """What a later version of the same tool has in common with it, beside the name."""
     return tool.toolset, tool.original_name
 
 
-def _warn(placed: _Placed) -> None:
-    tool, stranger = placed.tool, placed.stranger
-    if stranger:
+def _warn_replaced(placement: _Placement) -> None:
+    tool, replaced = placement.tool, placement.replaced
+    if replaced:
         log.warning(
             "tool %r of toolset %r (%s) replaces the one of toolset %r (%s)",
-            *(tool.name, tool.toolset, tool.source, stranger.toolset, stranger.source),
+            *(tool.name, tool.toolset, tool.source, replaced.toolset, replaced.source),
         )
 
 
-def _named(tools: Mapping[str, Tool], tool: Tool) -> Tool:
+def _with_accepted_name(tools: Mapping[str, Tool], tool: Tool) -> Tool:
     """The tool under an accepted name, unique among different originals."""
     original = tool.original_name or tool.name
     if not isinstance(original, str) or not original.strip():
@@ -197,13 +199,13 @@ def _named(tools: Mapping[str, Tool], tool: Tool) -> Tool:
         raise ReservedName(original)
     if is_accepted(tool.name):
         return tool
-    for name in short_forms(original):
+    for name in short_names(original):
         if name not in tools or tools[name].original_name == original:
             return replace(tool, name=name, original_name=original)
     raise InvalidTool(f"no short form of {original!r} is free")
 
 
-def _held(tools: Mapping[str, Tool], original: str) -> str | None:
+def _find_short_name(tools: Mapping[str, Tool], original: str) -> str | None:
     """The short form that stands for this original already."""
-    held = (name for name in short_forms(original) if name in tools)
+    held = (name for name in short_names(original) if name in tools)
     return next((name for name in held if tools[name].original_name == original), None)

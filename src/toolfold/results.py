@@ -23,68 +23,70 @@ from typing import Any
 
 from toolfold.config.atomic import make_private_directory
 from toolfold.json_limits import find_excess
-from toolfold.model import Json, encodable, read_json
+from toolfold.model import Json, make_encodable, read_json
 
 log = logging.getLogger(__name__)
 
-LARGEST_STORED = 100_000_000
-KEPT_SECONDS = 7 * 24 * 3600
-MOST_TAMED = 1_000_000
-LARGEST_INDENTED = 1_000_000
+MAX_STORED_BYTES = 100_000_000
+RETENTION_S = 7 * 24 * 3600
+MAX_CONVERTED_VALUES = 1_000_000
+MAX_INDENTED_CHARS = 1_000_000
 MAX_INDENTED_ITEMS = 50_000
 """JSON values and keys of a text that is laid out in lines, which takes longer than parsing it."""
-DEEPEST_INDENTED = 20
-_LARGEST_INTEGER = 14_000  # bits; Python refuses to write much longer ones in decimal
-_LINE = 1_500
-_SLICE_CHARS = 100 * _LINE
-_LONG_LINE = re.compile(rf"^[^\n]{{{_LINE + 1},}}", re.MULTILINE)
+MAX_INDENTED_DEPTH = 20
+_MAX_INTEGER_BITS = 14_000  # bits; Python refuses to write much longer ones in decimal
+_MAX_LINE_CHARS = 1_500
+_SLICE_CHARS = 100 * _MAX_LINE_CHARS
+_LONG_LINE = re.compile(rf"^[^\n]{{{_MAX_LINE_CHARS + 1},}}", re.MULTILINE)
 _BACKSLASH = "\0"  # stands in no JSON text
-_WORD = re.compile(r"[a-z0-9]{1,8}")
+_PLAIN_SUFFIX = re.compile(r"[a-z0-9]{1,8}")
 _SUFFIXES = {"audio/mpeg": "mp3", "application/gzip": "gz", "text/plain": "txt", "image/jpeg": "jpg"}
-_HALF_A_PAIR = re.compile(r"\\u[dD][89a-fA-F]")
+_LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def render(value: Any) -> str:
     """The value as one compact JSON object or array. Text that is one already stays as it is."""
     shaped = value if issubclass(type(value), Mapping) else {"result": value}
     try:
-        text = _whole_characters(value) if _is_json(value) else _dumped(shaped)
+        text = _replace_surrogates(value) if _is_json(value) else _dump_json(shaped)
     except Exception:  # NaN, odd keys, cycles, or anything at all that a foreign object's methods raise
-        text = _dumped(_Taming()(shaped))
-    return encodable(text)
+        text = _dump_json(_JsonConverter()(shaped))
+    return make_encodable(text)
 
 
-def _dumped(value: Any) -> str:
-    plain = value if isinstance(value, dict) else _plain(value)
-    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+def _dump_json(value: Any) -> str:
+    plain = value if isinstance(value, dict) else _to_plain(value)
+    return json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_to_plain)
 
 
-class Results:
+class ResultStore:
     """Bounds results to what a model can take and keeps the rest where the session can read it."""
 
-    def __init__(self, folder: Path, *, max_chars: int) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, *, max_chars: int) -> None:
+        self._directory = directory
         self._max_chars = max_chars
 
-    def folder(self, session_id: str) -> Path:
+    def session_dir(self, session_id: str) -> Path:
         """Where this session's large results lie. Made only when there is one."""
-        return self._folder / session_id
+        return self._directory / session_id
 
-    def bounded(
+    def truncate(
         self, text: str, *, name: str, session_id: str, reader: str | None
     ) -> tuple[str, Path | None]:
         """The text as it is, or its head and tail and the way to the rest."""
         if len(text) <= self._max_chars:
             return text, None
-        whole = _readable(text)
-        stored, problem = self._store(whole, self.folder(session_id), name)
-        frame = _frame(len(text), whole.count("\n") + 1, stored, problem, reader)
-        return json.dumps(self._excerpt(whole, frame), ensure_ascii=False), stored
+        whole = _format_lines(text)
+        stored, problem = self._store_text(whole, self.session_dir(session_id), name)
+        frame = _build_frame(len(text), whole.count("\n") + 1, stored, problem, reader)
+        return json.dumps(self._fill_excerpt(whole, frame), ensure_ascii=False), stored
 
-    def kept(self, data: bytes, *, name: str, mime_type: str, session_id: str) -> Path | None:
+    def store_file(self, data: bytes, *, name: str, mime_type: str, session_id: str) -> Path | None:
         """Where a file lies that came with a result, or nothing if it could not be kept."""
         try:
-            return _new_file(self.folder(session_id), name, _suffix(mime_type), data[:LARGEST_STORED])
+            return _create_file(
+                self.session_dir(session_id), name, _file_suffix(mime_type), data[:MAX_STORED_BYTES]
+            )
         except OSError as error:
             log.warning("a file in a result of %r could not be kept: %s", name, error)
             return None
@@ -92,32 +94,32 @@ class Results:
     def prune(self) -> None:
         """Forget what sessions left behind longer ago than anyone will ask for it, and let nobody list it."""
         with contextlib.suppress(OSError):
-            if self._folder.is_dir() and stat.S_IMODE(self._folder.stat().st_mode) & ~stat.S_IRWXU:
-                self._folder.chmod(stat.S_IRWXU)
-        oldest = time.time() - KEPT_SECONDS
-        for folder in self._folder.iterdir() if self._folder.is_dir() else ():
+            if self._directory.is_dir() and stat.S_IMODE(self._directory.stat().st_mode) & ~stat.S_IRWXU:
+                self._directory.chmod(stat.S_IRWXU)
+        oldest = time.time() - RETENTION_S
+        for session_dir in self._directory.iterdir() if self._directory.is_dir() else ():
             with contextlib.suppress(OSError):  # another process may be forgetting it too
-                if stat.S_ISDIR(folder.lstat().st_mode) and folder.lstat().st_mtime < oldest:
-                    shutil.rmtree(folder, ignore_errors=True)
+                if stat.S_ISDIR(session_dir.lstat().st_mode) and session_dir.lstat().st_mtime < oldest:
+                    shutil.rmtree(session_dir, ignore_errors=True)
 
-    def _store(self, whole: str, folder: Path, name: str) -> tuple[Path | None, str]:
+    def _store_text(self, whole: str, directory: Path, name: str) -> tuple[Path | None, str]:
         try:
-            path = _new_file(folder, name, "txt", whole[:LARGEST_STORED].encode())
+            path = _create_file(directory, name, "txt", whole[:MAX_STORED_BYTES].encode())
         except OSError as error:
             log.warning("a large result of %r could not be kept: %s", name, error)
             return None, f"the rest could not be kept: {error.strerror}"
-        lost = len(whole) > LARGEST_STORED
-        return path, f"; only its first {LARGEST_STORED:,} characters were kept" if lost else ""
+        is_cut = len(whole) > MAX_STORED_BYTES
+        return path, f"; only its first {MAX_STORED_BYTES:,} characters were kept" if is_cut else ""
 
-    def _excerpt(self, whole: str, frame: Json) -> Json:
+    def _fill_excerpt(self, whole: str, frame: Json) -> Json:
         """Fill the frame. The limit is on what the model receives, and JSON makes text longer."""
         used = len(json.dumps(frame, ensure_ascii=False))  # a long path can take all there is
         room = max(0, min(self._max_chars // 2, self._max_chars - used))
-        head, tail = _cut(whole, room * 2 // 3), _cut(whole[: -room - 1 : -1], room // 3)[::-1]
+        head, tail = _cut_to_fit(whole, room * 2 // 3), _cut_to_fit(whole[: -room - 1 : -1], room // 3)[::-1]
         return {**frame, "head": head, "tail": tail}
 
 
-def _frame(characters: int, lines: int, stored: Path | None, problem: str, reader: str | None) -> Json:
+def _build_frame(characters: int, lines: int, stored: Path | None, problem: str, reader: str | None) -> Json:
     """What is said about a large result, with room for its head and its tail."""
     answer: Json = {"truncated": True, "characters": characters, "head": "", "tail": ""}
     if stored is None:
@@ -126,21 +128,21 @@ def _frame(characters: int, lines: int, stored: Path | None, problem: str, reade
     return {**answer, "stored": str(stored), "lines": lines, "note": f"read the rest with {how}{problem}"}
 
 
-def _new_file(folder: Path, name: str, suffix: str, data: bytes) -> Path:
-    make_private_directory(folder)
-    path = folder / f"{name[:40]}-{os.urandom(6).hex()}.{suffix}"
-    _write(path, data)
+def _create_file(directory: Path, name: str, suffix: str, data: bytes) -> Path:
+    make_private_directory(directory)
+    path = directory / f"{name[:40]}-{os.urandom(6).hex()}.{suffix}"
+    _write_file(path, data)
     return path
 
 
-def _suffix(mime_type: str) -> str:
+def _file_suffix(mime_type: str) -> str:
     """What a file of this type is usually called; foreign types only lend their own plain word."""
     kind = mime_type.partition(";")[0].strip().lower()
     word = kind.partition("/")[2].partition("+")[0].removeprefix("x-")
-    return _SUFFIXES.get(kind) or (word if _WORD.fullmatch(word) else "bin")
+    return _SUFFIXES.get(kind) or (word if _PLAIN_SUFFIX.fullmatch(word) else "bin")
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes) -> None:
     """Write a new file that only its owner can read, or leave none."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
@@ -151,23 +153,23 @@ def _write(path: Path, data: bytes) -> None:
         raise
 
 
-def _cut(text: str, room: int) -> str:
+def _cut_to_fit(text: str, max_chars: int) -> str:
     """As much of the start as fits in `room` characters of JSON."""
-    piece = text[:room]
-    while len(json.dumps(piece, ensure_ascii=False)) > room + 2:
-        piece = piece[: len(piece) * 3 // 4]
-    return piece
+    start = text[:max_chars]
+    while len(json.dumps(start, ensure_ascii=False)) > max_chars + 2:
+        start = start[: len(start) * 3 // 4]
+    return start
 
 
-def _readable(text: str) -> str:
+def _format_lines(text: str) -> str:
     """The JSON text laid out in lines, none longer than a file reader shows.
 
     In slices: a call into C lets no other thread run until it returns.
     """
-    return "".join(_wrap_lines("".join(map(_unescape, _slices(_indented(text))))))
+    return "".join(_wrap_lines("".join(map(_unescape, _slice_text(_indent_json(text))))))
 
 
-def _slices(text: str) -> Iterator[str]:
+def _slice_text(text: str) -> Iterator[str]:
     """The text in slices of bounded size, none of which ends within an escape."""
     start = 0
     while start < len(text):
@@ -203,12 +205,12 @@ def _wrap_lines(text: str) -> Iterator[str]:
 
 def _wrap_line(match: re.Match[str]) -> str:
     line = match[0]
-    return "\n".join(line[start : start + _LINE] for start in range(0, len(line), _LINE))
+    return "\n".join(line[start : start + _MAX_LINE_CHARS] for start in range(0, len(line), _MAX_LINE_CHARS))
 
 
-def _indented(text: str) -> str:
+def _indent_json(text: str) -> str:
     """The JSON text with a line for each value; where that would multiply its size, as it is."""
-    is_long = len(text) > LARGEST_INDENTED
+    is_long = len(text) > MAX_INDENTED_CHARS
     if is_long or find_excess(text.encode("utf-8", "replace"), max_items=MAX_INDENTED_ITEMS):
         return text
     try:
@@ -220,7 +222,7 @@ def _indented(text: str) -> str:
 
 def _is_shallow(value: Any) -> bool:
     level = [value]
-    for _ in range(DEEPEST_INDENTED):
+    for _ in range(MAX_INDENTED_DEPTH):
         containers = [each for each in level if isinstance(each, (dict, list))]
         if not containers:
             return True
@@ -242,12 +244,12 @@ def _is_json(value: Any) -> bool:
     return True
 
 
-def _whole_characters(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     """JSON text without escapes of half a character, which strict parsers refuse."""
-    return _dumped({"": json.loads(text)})[4:-1] if _HALF_A_PAIR.search(text) else text
+    return _dump_json({"": json.loads(text)})[4:-1] if _LONE_SURROGATE.search(text) else text
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """JSON for the things handlers commonly return that JSON does not know."""
     if hasattr(value, "model_dump") and not isinstance(value, type):
         return value.model_dump(mode="json")
@@ -264,43 +266,45 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-class _Taming:
+class _JsonConverter:
     """Copies a value into one that JSON takes: no NaN, no odd keys, no cycles, no bottomless nesting."""
 
     def __init__(self) -> None:
-        self._around: set[int] = set()
-        self._left = MOST_TAMED
+        self._ancestors: set[int] = set()
+        self._remaining = MAX_CONVERTED_VALUES
 
     def __call__(self, value: Any, depth: int = 0) -> Any:
-        self._left -= 1
+        self._remaining -= 1
         if depth > 64:
             return "… (nested too deeply)"
-        if id(value) in self._around:
+        if id(value) in self._ancestors:
             return "… (contains itself)"
-        self._around.add(id(value))
+        self._ancestors.add(id(value))
         try:
-            return self._copied(value, depth + 1)
+            return self._convert(value, depth + 1)
         except Exception as error:  # a foreign object's own methods
             return f"… ({type(value).__name__} cannot be shown: {type(error).__name__})"
         finally:
-            self._around.discard(id(value))
+            self._ancestors.discard(id(value))
 
-    def _copied(self, value: Any, depth: int) -> Any:
+    def _convert(self, value: Any, depth: int) -> Any:
         if value is None or isinstance(value, (str, bool)):
             return value
         if isinstance(value, float):
             return value if math.isfinite(value) else None
         if isinstance(value, int):
-            return value if value.bit_length() < _LARGEST_INTEGER else f"{hex(value)[:34]}… (a larger number)"
+            return (
+                value if value.bit_length() < _MAX_INTEGER_BITS else f"{hex(value)[:34]}… (a larger number)"
+            )
         if isinstance(value, Mapping):
-            return {self._key(key, depth): self(value[key], depth) for key in self._some(value)}
+            return {self._convert_key(key, depth): self(value[key], depth) for key in self._take_items(value)}
         if isinstance(value, (list, tuple)):
-            return [self(each, depth) for each in self._some(value)]
-        return self(_plain(value), depth)
+            return [self(each, depth) for each in self._take_items(value)]
+        return self(_to_plain(value), depth)
 
-    def _some(self, items: Iterable[Any]) -> Iterator[Any]:
+    def _take_items(self, items: Iterable[Any]) -> Iterator[Any]:
         """The items, until there have been enough of them in all."""
-        return itertools.takewhile(lambda _: self._left > 0, items)
+        return itertools.takewhile(lambda _: self._remaining > 0, items)
 
-    def _key(self, key: Any, depth: int) -> str:
+    def _convert_key(self, key: Any, depth: int) -> str:
         return key if isinstance(key, str) else str(self(key, depth))

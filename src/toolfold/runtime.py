@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 from shellverdict.execution_site import ExecutionSite
 from shellverdict.rules import Rule
-from toolfold.approval.building import build_approval, build_audit, own_places
+from toolfold.approval.factory import build_approval, build_audit, runtime_paths
+from toolfold.approval.gate import Approval
 from toolfold.approval.smart import Reviewer
-from toolfold.approval.station import Approval
 from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
 from toolfold.call_events import CallEvents
@@ -28,33 +28,33 @@ from toolfold.config.record import SettingsRecord
 from toolfold.dispatch import Dispatch
 from toolfold.environments import factory
 from toolfold.environments.environment_thread import EnvironmentThread
-from toolfold.errors import ConfigError, UnknownToolset, did_you_mean, error_message, nearest, shorten
+from toolfold.errors import ConfigError, UnknownToolset, closest_names, did_you_mean, error_message, shorten
 from toolfold.events import EventBus
 from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 from toolfold.model import AgentServices, Approver, Caller, Definition, Json, Source, Tool
 from toolfold.provenance import Beacon, find_tool_call, has_tool_processes
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry, Snapshot
-from toolfold.results import Results, render
-from toolfold.retrieval.embedding import Embedder, Endpoint, Light
+from toolfold.results import ResultStore, render
+from toolfold.retrieval.embedding import Embedder, EndpointEmbedder, LightEmbedder
 from toolfold.retrieval.index import Progress
-from toolfold.retrieval.need import Head, Need
-from toolfold.retrieval.polyglot import Polyglot
+from toolfold.retrieval.multilingual import MultilingualEmbedder
+from toolfold.retrieval.need import Head, NeedClassifier
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
 from toolfold.retrieval.synonyms import Synonyms
 from toolfold.scope import Scope, Toolset, Toolsets
-from toolfold.session import Grounds, Session
-from toolfold.sources import PluginFolder, SourceReport, load_builtin, load_plugins
+from toolfold.session import Session, SessionDeps
+from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_plugins
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.sources.mcp.pool import McpServers
-from toolfold.sources.report import LOADED
+from toolfold.sources.source_report import LOADED
 from toolfold.tools import Services
 from toolfold.tools.terminal import SOURCE as TERMINAL
-from toolfold.tools.terminal import located
+from toolfold.tools.terminal import inject_workdir
 from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, render_definitions
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.request_builder import RequestPolicy
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 
 Value = TypeVar("Value")
 
-_PATIENCE = 15.0
+_INDEX_WAIT_S = 15.0
 """How many seconds a session's search waits for new tools to be embedded: enough for a thousand of them."""
 
 
@@ -90,40 +90,40 @@ def open_runtime(
     config = config or load_config()
     record = SettingsRecord(config.paths.state_dir)
     require_accepted(config, record)
-    loops = Loops()
+    loops = EventLoops()
     registry = Registry()
     hooks = Hooks(loops)
     terminal = EnvironmentThread(factory.build_environment(config))
-    hooks.add(PRE, located(terminal))
+    hooks.add(PRE, inject_workdir(terminal))
     services = Services(
-        workspace=_workspace(config),
+        workspace=_build_workspace(config),
         terminal=terminal,
-        longest_command=config.terminal.max_timeout_seconds,
+        max_command_s=config.terminal.max_timeout_seconds,
     )
     reports = load_builtin(registry, services)
     rules: list[Rule] = []
-    plugged, toolsets = _plugins(config, registry, hooks, rules)
+    plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
     redact = Redaction(config.secret_values())
     dispatch = Dispatch(
         hooks=hooks,
         validate=Validation(),
         approval=build_approval(
-            config, loops, approver=approver, reviewer=reviewer, rules=rules, grounds=_grounds(terminal)
+            config, loops, approver=approver, reviewer=reviewer, rules=rules, sites=_execution_sites(terminal)
         ),
         loops=loops,
-        results=Results(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
+        results=ResultStore(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
         redact=redact,
         events=CallEvents(redact),
         timeout=config.tools.timeout_seconds,
         max_parallel=config.tools.max_parallel,
-        monitor=_monitor(config, record, terminal, lambda: _has_local_servers(config, mcp)),
+        monitor=_build_monitor(config, record, terminal, lambda: _has_local_servers(config, mcp)),
     )
-    toolsets += _own_toolsets(config, Toolsets(registry.snapshot(), toolsets))
-    retriever = _retriever(config, progress)
+    toolsets += _user_toolsets(config, Toolsets(registry.snapshot(), toolsets))
+    retriever = _build_retriever(config, progress)
     if find_tool_call():
         elicit = None  # whoever answers there is the tool call itself
-    people = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
-    mcp = McpServers(config, registry, callbacks=people, behind_gateway=behind_gateway)
+    callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
+    mcp = McpServers(config, registry, callbacks=callbacks, behind_gateway=behind_gateway)
     mcp.open()
     mcp.settle()
     return Runtime(
@@ -132,7 +132,7 @@ def open_runtime(
         dispatch,
         retriever,
         toolsets,
-        [*reports, *plugged],
+        [*reports, *plugin_reports],
         terminal=terminal,
         mcp=mcp,
         behind_gateway=behind_gateway,
@@ -172,13 +172,13 @@ class Runtime:
             redact=dispatch.redact,
         )
         self._toolsets = Toolsets(registry.snapshot(), self._declared)
-        self._nameless = _Nameless(config.tools.synonyms)
+        self._synonym_check = _SynonymCheck(config.tools.synonyms)
         self._id = secrets.token_hex(8)
         self._scope = self._configured_scope()
         bridge = Bridge(BridgeAnswers(retriever, config.tools))
         deferral, weights = Deferral(config.tools), ToolTokenCounts()
         selector = Selector(config.tools, retriever, deferral=deferral, weights=weights)
-        self._grounds = Grounds(
+        self._deps = SessionDeps(
             config=config,
             availability=self._availability,
             dispatch=dispatch,
@@ -212,7 +212,7 @@ class Runtime:
         """
         scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
         return Session(
-            self._grounds,
+            self._deps,
             scope,
             agent=agent,
             approver=approver,
@@ -228,7 +228,7 @@ class Runtime:
         toolsets = self._toolsets
         if toolsets.snapshot is not snapshot:
             self._toolsets = toolsets = Toolsets(snapshot, self._declared)
-            self._nameless.look(toolsets)
+            self._synonym_check.check(toolsets)
         return toolsets
 
     def get_tool_definitions(
@@ -240,13 +240,13 @@ class Runtime:
         """The tools array for these toolsets: only the enabled, or all minus the disabled, or all."""
         toolsets = self.toolsets()
         scope = self._scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
-        return render_definitions(self._offered(toolsets, scope, quiet_mode))
+        return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
 
     def offered(self, quiet: bool = False) -> Sequence[Tool]:
         """The tools that the configuration allows and that can work now."""
-        return self._offered(self.toolsets(), self._scope, quiet)
+        return self._offered_tools(self.toolsets(), self._scope, quiet)
 
-    def _offered(self, toolsets: Toolsets, scope: Scope, quiet: bool) -> Sequence[Tool]:
+    def _offered_tools(self, toolsets: Toolsets, scope: Scope, quiet: bool) -> Sequence[Tool]:
         turn = assemble(toolsets.snapshot, scope.granted(toolsets), self._availability)
         if not quiet:
             log.info("%d tools are offered, %d cannot work now", len(turn.tools), len(turn.unavailable))
@@ -264,7 +264,7 @@ class Runtime:
         """Run one tool call and give the JSON text for the model, never an exception."""
         try:
             scope = self._scope.delegated(self.toolsets(), enabled_toolsets, disabled_toolsets or ())
-            session = Session(self._grounds, scope, id=self._task_session(task_id))
+            session = Session(self._deps, scope, id=self._task_session_id(task_id))
             return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
         except Exception as error:  # the caller gave what no signature allows; a model still gets JSON
             problem = f"Error executing {shorten(str(name))}: {error_message(error)}"
@@ -315,7 +315,7 @@ class Runtime:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    def _task_session(self, task_id: str | None) -> str:
+    def _task_session_id(self, task_id: str | None) -> str:
         """Calls of one task share a session id, so that a later one can read what an earlier one stored."""
         if task_id is None:
             return f"call-{secrets.token_hex(8)}"
@@ -329,26 +329,26 @@ class Runtime:
             ("tools.disabled_toolsets", settings.disabled_toolsets),
             *((f"toolsets.{name}", each.includes) for name, each in self.config.toolsets.items()),
         ):
-            self._require_known(key, names)
-        self._warn_of_misspelt(settings.disabled)
-        self._nameless.look(self._toolsets)
+            self._require_known_toolsets(key, names)
+        self._warn_misspelled(settings.disabled)
+        self._synonym_check.check(self._toolsets)
         return Scope(settings.enabled_toolsets, settings.disabled_toolsets, settings.disabled)
 
-    def _require_known(self, key: str, names: Iterable[str]) -> None:
+    def _require_known_toolsets(self, key: str, names: Iterable[str]) -> None:
         try:
             self._toolsets.require(names)
         except UnknownToolset as error:
             if all(report.state == LOADED for report in self.sources):
-                raise _misconfigured(self.config, key, str(error)) from None
+                raise _config_error(self.config, key, str(error)) from None
             # It may belong to a source that did not load today, and one source is never fatal.
             log.warning("%s: %s", key, error)
 
-    def _warn_of_misspelt(self, disabled: Iterable[str]) -> None:
+    def _warn_misspelled(self, disabled: Iterable[str]) -> None:
         """A tool that is switched off may arrive later; a typo would leave another one on."""
         snapshot = self._toolsets.snapshot
         for name in disabled:
             known = self._toolsets.knows(name) or snapshot.find(name)
-            near = () if known else nearest(name, {*snapshot, *self._toolsets.listing()})
+            near = () if known else closest_names(name, {*snapshot, *self._toolsets.listing()})
             if near:
                 log.warning("tools.disabled: there is no tool or toolset %r.%s", name, did_you_mean(near))
 
@@ -392,49 +392,49 @@ class RuntimeRegistry:
         return self._runtime.handle_function_call(name, args, **options)
 
 
-class _Nameless:
+class _SynonymCheck:
     """Tells of words for what does not exist, each name once.
 
     What they are for may arrive later. A typo or a bundle would leave them without effect.
     """
 
     def __init__(self, synonyms: Iterable[str]) -> None:
-        self._open = dict.fromkeys(synonyms)
-        self._compared: frozenset[str] = frozenset()
+        self._pending = dict.fromkeys(synonyms)
+        self._known: frozenset[str] = frozenset()
 
-    def look(self, toolsets: Toolsets) -> None:
+    def check(self, toolsets: Toolsets) -> None:
         """Look at the tools there are now. Names that were there before are not compared again."""
-        if not self._open:
+        if not self._pending:
             return
         snapshot, bundles = toolsets.snapshot, toolsets.listing()
         servers = (tool.source.name for tool in snapshot.values())
         known = frozenset({*snapshot, *snapshot.toolsets, *servers} - {""})
-        new, self._compared = known - self._compared, known
-        for name in list(self._open):
+        new, self._known = known - self._known, known
+        for name in list(self._pending):
             if name in known or snapshot.find(name):
                 continue
             if name in bundles:
-                self._open.pop(name, None)
+                self._pending.pop(name, None)
                 log.warning("tools.synonyms: %r is a bundle; name its tools or their own toolsets", name)
-            elif near := nearest(name, new):
-                self._open.pop(name, None)
-                said = "tools.synonyms: there is no tool, toolset or server %r.%s"
-                log.warning(said, name, did_you_mean(near))
+            elif near := closest_names(name, new):
+                self._pending.pop(name, None)
+                message = "tools.synonyms: there is no tool, toolset or server %r.%s"
+                log.warning(message, name, did_you_mean(near))
 
 
-def _grounds(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
+def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
     """Where the terminal's commands run, for those who judge them; nothing where that is simply here."""
     backend = terminal.environment.backend
     shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
     if not backend.has_own_files and shared is None:
         return {}
-    ground = ExecutionSite(
+    site = ExecutionSite(
         name=backend.name, home=backend.home, has_own_files=backend.has_own_files, shared_directories=shared
     )
-    return {(TERMINAL, "terminal"): ground, (TERMINAL, "process"): replace(ground, is_certain=False)}
+    return {(TERMINAL, "terminal"): site, (TERMINAL, "process"): replace(site, is_certain=False)}
 
 
-def _monitor(
+def _build_monitor(
     config: Config, record: SettingsRecord, terminal: EnvironmentThread, has_servers: Callable[[], bool]
 ) -> SettingsMonitor | None:
     """What notices settings that change during a call; in a tool call, the runtime around it does."""
@@ -465,65 +465,69 @@ def _has_local_servers(config: Config, mcp: McpServers) -> bool:
     return any(each.state == "up" and servers[each.name].command for each in mcp.states())
 
 
-def _retriever(config: Config, progress: Progress | None) -> Retriever:
+def _build_retriever(config: Config, progress: Progress | None) -> Retriever:
     """Nothing is loaded yet: the models and the index are when somebody first searches."""
     model = config.tools.rag_embed_model
     ranker = "light" if model == "light" else "encoder"
     head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
     return Retriever(
-        _embedder(config, model),
+        _build_embedder(config, model),
         lambda: Ranker.shipped(ranker),
         config.paths.cache_dir / "index",
         progress=progress,
-        reranker=_reranker(config),
+        reranker=_build_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
-        judge=lambda: Need.shipped(head),
+        need_classifier=lambda: NeedClassifier.shipped(head),
         # Who is told how far it has come can wait for the end of it; a model's call cannot.
-        patience=None if progress else _PATIENCE,
+        max_wait_s=None if progress else _INDEX_WAIT_S,
     )
 
 
-def _embedder(config: Config, name: str) -> Embedder:
+def _build_embedder(config: Config, name: str) -> Embedder:
     if name == "light":
-        return Light()
-    return Polyglot() if name == "embedded" else _endpoint(config, name)
+        return LightEmbedder()
+    return MultilingualEmbedder() if name == "embedded" else _build_endpoint(config, name)
 
 
-def _reranker(config: Config) -> Reranker | None:
+def _build_reranker(config: Config) -> Reranker | None:
     settings = config.tools.tool_search.reranker
     if not settings.enabled:
         return None
-    return Reranker(Endpoint(settings.endpoint, settings.model), config.paths.cache_dir / "vectors")
+    return Reranker(EndpointEmbedder(settings.endpoint, settings.model), config.paths.cache_dir / "vectors")
 
 
-def _endpoint(config: Config, name: str) -> Endpoint:
+def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:
     environment = config.environment
     if name != "auxiliary":
-        return Endpoint(config.tools.tool_search.reranker.endpoint, name)
+        return EndpointEmbedder(config.tools.tool_search.reranker.endpoint, name)
     base = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
     model = environment.get("OPENAI_EMBEDDING_MODEL") or "text-embedding-3-small"
-    return Endpoint(f"{base.rstrip('/')}/embeddings", model, key=environment.get("OPENAI_API_KEY", ""))
+    return EndpointEmbedder(
+        f"{base.rstrip('/')}/embeddings", model, key=environment.get("OPENAI_API_KEY", "")
+    )
 
 
-def _workspace(config: Config) -> Workspace:
+def _build_workspace(config: Config) -> Workspace:
     """Where the file tools work. What steers the runtime itself is out of their reach wherever it lies."""
-    return Workspace(config.workspace, config.files.extra_roots, private=own_places(config))
+    return Workspace(config.workspace, config.files.extra_roots, private=runtime_paths(config))
 
 
-def _plugins(
+def _load_plugins(
     config: Config, registry: Registry, hooks: Hooks, rules: list[Rule]
 ) -> tuple[list[SourceReport], list[Toolset]]:
     if not config.plugins.enabled:
         return [], []
     project = config.paths.project_dir
-    folders = [
-        PluginFolder("user folder", config.plugins_folder),
-        PluginFolder("project folder", project / ".toolfold" / "plugins", _distrust(config)),
+    directories = [
+        PluginDirectory("user folder", config.plugins_folder),
+        PluginDirectory("project folder", project / ".toolfold" / "plugins", _distrust_reason(config)),
     ]
-    return load_plugins(registry, hooks, folders=folders, disabled=config.plugins.disabled, rules=rules)
+    return load_plugins(
+        registry, hooks, directories=directories, disabled=config.plugins.disabled, rules=rules
+    )
 
 
-def _distrust(config: Config) -> str:
+def _distrust_reason(config: Config) -> str:
     reasons: Mapping[str, str] = {
         "trusted": "the configuration in use was loaded without trusting it",
         "changed": "changed since you trusted it; look at it, then run `toolfold plugins trust`",
@@ -534,15 +538,15 @@ def _distrust(config: Config) -> str:
     return reasons[get_trust_state(config.paths.project_dir, config.paths)]
 
 
-def _own_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:
+def _user_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:
     """The user's bundles. They may not change what an existing name grants."""
     for name in config.toolsets:
         if toolsets.is_taken(name):
-            raise _misconfigured(config, f"toolsets.{name}", "this name has a meaning already")
+            raise _config_error(config, f"toolsets.{name}", "this name has a meaning already")
     return [
         Toolset(name, each.description, each.tools, each.includes) for name, each in config.toolsets.items()
     ]
 
 
-def _misconfigured(config: Config, key: str, problem: str) -> ConfigError:
+def _config_error(config: Config, key: str, problem: str) -> ConfigError:
     return ConfigError(f"{key}: {problem}", key=key, file=config.origins.get(key, ""))

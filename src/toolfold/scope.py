@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from toolfold.errors import UnknownToolset, did_you_mean, nearest
+from toolfold.errors import UnknownToolset, closest_names, did_you_mean
 from toolfold.model import MCP_PREFIX, Tool
 from toolfold.registry import Snapshot
 
@@ -31,13 +31,23 @@ class Toolset:
     includes: tuple[str, ...] = ()
 
 
-_EVERYDAY = ("file", "terminal", "web", "browser", "todo", "memory", "session_search", "clarify", "vision")
+_COMMON_TOOLSETS = (
+    "file",
+    "terminal",
+    "web",
+    "browser",
+    "todo",
+    "memory",
+    "session_search",
+    "clarify",
+    "vision",
+)
 
 PRESETS = (
     Toolset(
         "toolfold-cli",
         "Everything a person at a terminal expects.",
-        includes=(*_EVERYDAY, "code_execution", "delegation", "skills", "image_gen", "tts", "cronjob"),
+        includes=(*_COMMON_TOOLSETS, "code_execution", "delegation", "skills", "image_gen", "tts", "cronjob"),
     ),
     Toolset(
         "toolfold-gateway",
@@ -47,7 +57,7 @@ PRESETS = (
     Toolset(
         "toolfold-messaging",
         "For chat platforms: the everyday tools and sending messages.",
-        includes=(*_EVERYDAY, "messaging", "cronjob", "tts"),
+        includes=(*_COMMON_TOOLSETS, "messaging", "cronjob", "tts"),
     ),
     Toolset(
         "toolfold-editor",
@@ -58,7 +68,7 @@ PRESETS = (
 
 _PRESET_NAMES = frozenset(preset.name for preset in PRESETS)
 
-LEGACY: Mapping[str, str] = {
+LEGACY_NAMES: Mapping[str, str] = {
     "web_tools": "web",
     "terminal_tools": "terminal",
     "file_tools": "file",
@@ -81,7 +91,9 @@ class Toolsets:
         # The presets last: no declaration changes what an established name grants.
         self._declared = {each.name: each for each in (*declared, *PRESETS)}
         # Names a grant may use although nothing brought tools for them here.
-        self._expected = {ALL, *LEGACY, *LEGACY.values()}.union(*(each.includes for each in PRESETS))
+        self._expected = {ALL, *LEGACY_NAMES, *LEGACY_NAMES.values()}.union(
+            *(each.includes for each in PRESETS)
+        )
         self._resolved: dict[str, frozenset[str]] = {}
 
     @property
@@ -91,7 +103,7 @@ class Toolsets:
     def listing(self) -> dict[str, Toolset]:
         """Name → toolset, in order of names: bundles, presets, and those that tools registered under."""
         names = sorted({*self._declared, *self._snapshot.toolsets})
-        return {name: self._describe(name) for name in names}
+        return {name: self._describe_toolset(name) for name in names}
 
     def knows(self, name: str) -> bool:
         """Whether a grant may name it. An MCP server's toolset may be named before the server is up."""
@@ -99,16 +111,16 @@ class Toolsets:
 
     def is_taken(self, name: str) -> bool:
         """Whether a grant that names this toolset has a meaning already, which nobody may change."""
-        return name in (ALL, *LEGACY) or name.startswith(MCP_PREFIX) or self._exists(name)
+        return name in (ALL, *LEGACY_NAMES) or name.startswith(MCP_PREFIX) or self._exists(name)
 
     def require(self, names: Iterable[str]) -> None:
         """Raise UnknownToolset for the first name no grant may use, with what was likely meant."""
         for name in names:
             if not self.knows(name):
-                raise UnknownToolset(name, nearest(name, {*self.listing(), *self._expected}))
+                raise UnknownToolset(name, closest_names(name, {*self.listing(), *self._expected}))
             if name.startswith(MCP_PREFIX) and not self._exists(name):
                 log.warning(
-                    "no server has brought toolset %r yet.%s", name, did_you_mean(self._servers_near(name))
+                    "no server has brought toolset %r yet.%s", name, did_you_mean(self._similar_servers(name))
                 )
 
     def resolve(self, name: str) -> frozenset[str]:
@@ -116,25 +128,25 @@ class Toolsets:
         if name == ALL:
             return frozenset(self._snapshot)
         if name not in self._resolved:
-            self._resolved[name] = self._walk(name)
+            self._resolved[name] = self._resolve_tools(name)
         return self._resolved[name]
 
     def reaches(self, start: str, toolset: str) -> bool:
         """Whether whoever was granted the one was granted the other, also while that has no tools."""
-        return any(name in (ALL, toolset) for name in self._followed(start))
+        return any(name in (ALL, toolset) for name in self._included_toolsets(start))
 
-    def _walk(self, start: str) -> frozenset[str]:
+    def _resolve_tools(self, start: str) -> frozenset[str]:
         found: set[str] = set()
-        for name in self._followed(start):
-            found |= frozenset(self._snapshot) if name == ALL else self._own(name)
+        for name in self._included_toolsets(start):
+            found |= frozenset(self._snapshot) if name == ALL else self._own_tools(name)
         return frozenset(found)
 
-    def _followed(self, start: str) -> Iterator[str]:
+    def _included_toolsets(self, start: str) -> Iterator[str]:
         """A toolset and all that it includes, each once: cycles end, diamonds cost nothing."""
         seen: set[str] = set()
         pending = [start]
         while pending:
-            name = self._modern(pending.pop())
+            name = self._current_name(pending.pop())
             if name in seen:
                 continue
             seen.add(name)
@@ -142,30 +154,30 @@ class Toolsets:
             if name in self._declared:
                 pending += self._declared[name].includes
 
-    def _servers_near(self, name: str) -> list[str]:
-        return nearest(name, [each for each in self._snapshot.toolsets if each.startswith(MCP_PREFIX)])
+    def _similar_servers(self, name: str) -> list[str]:
+        return closest_names(name, [each for each in self._snapshot.toolsets if each.startswith(MCP_PREFIX)])
 
     def _exists(self, name: str) -> bool:
         return name in self._declared or name in self._snapshot.toolsets
 
-    def _modern(self, name: str) -> str:
-        return name if self._exists(name) else LEGACY.get(name, name)
+    def _current_name(self, name: str) -> str:
+        return name if self._exists(name) else LEGACY_NAMES.get(name, name)
 
-    def _own(self, name: str) -> frozenset[str]:
+    def _own_tools(self, name: str) -> frozenset[str]:
         # Nobody joins a preset by registering under its name.
         registered = frozenset() if name in _PRESET_NAMES else self._snapshot.toolsets.get(name, frozenset())
         listed = self._declared[name].tools if name in self._declared else ()
-        return registered | {tool.name for each in listed for tool in self._meant(each)}
+        return registered | {tool.name for each in listed for tool in self._find_listed(each)}
 
-    def _meant(self, name: str) -> Sequence[Tool]:
+    def _find_listed(self, name: str) -> Sequence[Tool]:
         """The tool that a bundle lists. One by its author's name only while no other bears it: a newcomer
         that took the same name would be granted in its place."""
         tools = self._snapshot.named(name)
         return tools[:1] if len(tools) == 1 or (tools and tools[0].name == name) else ()
 
-    def _describe(self, name: str) -> Toolset:
+    def _describe_toolset(self, name: str) -> Toolset:
         declared = self._declared.get(name, Toolset(name))
-        return Toolset(name, declared.description, tuple(sorted(self._own(name))), declared.includes)
+        return Toolset(name, declared.description, tuple(sorted(self._own_tools(name))), declared.includes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +196,8 @@ class Scope:
         self, enabled: Iterable[str] | None = None, disabled: Iterable[str] = (), without: Iterable[str] = ()
     ) -> Scope:
         """A scope that grants what both this one and the new rule grant."""
-        chosen = None if enabled is None else _listed(enabled)
-        return Scope(chosen, _listed(disabled), _listed(without), parent=self)
+        chosen = None if enabled is None else _to_tuple(enabled)
+        return Scope(chosen, _to_tuple(disabled), _to_tuple(without), parent=self)
 
     def delegated(
         self, toolsets: Toolsets, enabled: Iterable[str] | None = None, disabled: Iterable[str] = ()
@@ -197,10 +209,10 @@ class Scope:
 
     def granted(self, toolsets: Toolsets) -> frozenset[str]:
         """The names this scope grants of the tools there are now."""
-        names = self._allowed(toolsets)
+        names = self._allowed_names(toolsets)
         ancestor = self.parent
         while ancestor:
-            names &= ancestor._allowed(toolsets)
+            names &= ancestor._allowed_names(toolsets)
             ancestor = ancestor.parent
         return names
 
@@ -217,22 +229,24 @@ class Scope:
             each = each.parent
         return True
 
-    def _allowed(self, toolsets: Toolsets) -> frozenset[str]:
+    def _allowed_names(self, toolsets: Toolsets) -> frozenset[str]:
         """What this rule alone allows, without those of its ancestors."""
-        names = frozenset(toolsets.snapshot) if self.enabled is None else _union(toolsets, self.enabled)
+        names = frozenset(toolsets.snapshot) if self.enabled is None else _resolve_all(toolsets, self.enabled)
         if removed := (*self.disabled, *self.without):
             # By both names: a newcomer that takes the legacy one must not bring the modern one back.
-            names -= _union(toolsets, (*removed, *(LEGACY[name] for name in removed if name in LEGACY)))
+            names -= _resolve_all(
+                toolsets, (*removed, *(LEGACY_NAMES[name] for name in removed if name in LEGACY_NAMES))
+            )
         if self.without:
             names -= _tools_named(toolsets.snapshot, self.without)
         return names
 
 
-def _union(toolsets: Toolsets, names: Iterable[str]) -> frozenset[str]:
+def _resolve_all(toolsets: Toolsets, names: Iterable[str]) -> frozenset[str]:
     return frozenset().union(*(toolsets.resolve(name) for name in names))
 
 
-def _listed(names: Iterable[str]) -> tuple[str, ...]:
+def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
     if isinstance(names, str):  # its letters would name nothing, and a disabled toolset would stay granted
         raise TypeError(f"expected a list of names, not the string {names!r}")
     return tuple(names)

@@ -49,7 +49,7 @@ Message: TypeAlias = str | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grounds:
+class SessionDeps:
     """What all sessions of a runtime stand on."""
 
     config: Config
@@ -71,7 +71,7 @@ class Session:
 
     def __init__(
         self,
-        grounds: Grounds,
+        deps: SessionDeps,
         scope: Scope,
         *,
         id: str | None = None,  # noqa: A002  (the word callers expect)
@@ -87,12 +87,12 @@ class Session:
         self._context_tokens = context_tokens
         self._scope = scope
         self.agent = agent
-        self._grounds = grounds
+        self._deps = deps
         self._approver = approver
         self._client, self._caller = client, caller or Caller()
-        self._dispatch = _with_approver(grounds.dispatch, approver)
+        self._dispatch = _with_approver(deps.dispatch, approver)
         self._turn: Turn | None = None
-        self._requests = RequestBuilder(grounds.requests)
+        self._requests = RequestBuilder(deps.requests)
 
     @property
     def scope(self) -> Scope:
@@ -101,19 +101,19 @@ class Session:
 
     def granted(self) -> frozenset[str]:
         """The names of all tools this session may call, of those there are now."""
-        return self.scope.granted(self._grounds.toolsets())
+        return self.scope.granted(self._deps.toolsets())
 
     def assemble(self, message: Message = "") -> Turn:
         """Begin a turn: decide what the model sees for this message, and pin what it may call.
 
         A conversation says more than its last message: give it whole, in the form any provider keeps it.
         """
-        self._turn = self._assembled(self._grant(), message)
+        self._turn = self._assemble_turn(self._current_grant(), message)
         return self._turn
 
     async def prepare(self, message: Message = "") -> Turn:
         """The same as `assemble`, without blocking the loop while tools are checked."""
-        return await self._dispatch.loops.in_thread(lambda: self.assemble(message))
+        return await self._dispatch.loops.run_in_thread(lambda: self.assemble(message))
 
     def definitions(self, message: Message = "") -> list[Definition]:
         """Begin a turn and give its tools array."""
@@ -135,8 +135,8 @@ class Session:
         """
         dialect = get_dialect(form)
         history = self._requests.read(messages)
-        grant = self._grant()
-        turn = self._assembled(grant, history.plain_messages())
+        grant = self._current_grant()
+        turn = self._assemble_turn(grant, history.plain_messages())
         request = self._requests.build(
             grant, turn, history, dialect=dialect, model=model, native=native, cache=cache
         )
@@ -157,7 +157,7 @@ class Session:
 
     async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
         """The same as `request`, without blocking the loop while tools are checked and chosen."""
-        return await self._dispatch.loops.in_thread(lambda: self.request(messages, **options))
+        return await self._dispatch.loops.run_in_thread(lambda: self.request(messages, **options))
 
     async def call(
         self,
@@ -175,12 +175,12 @@ class Session:
         `approver` is asked in place of the session's own, for this call alone.
         """
         call = ToolCall(name, arguments, call_id) if call_id else ToolCall(name, arguments)
-        context = replace(self._context(), task_id=task_id, user_task=user_task, surface=surface)
+        context = replace(self._call_context(), task_id=task_id, user_task=user_task, surface=surface)
         turn = self._turn
         if turn is None:
-            turn = await self._dispatch.loops.in_thread(lambda: self._turn_for(call))
+            turn = await self._dispatch.loops.run_in_thread(lambda: self._single_call_turn(call))
         else:
-            turn = await self._recheck(turn, [call])
+            turn = await self._recheck_failing(turn, [call])
         return await _with_approver(self._dispatch, approver)(turn, call, context)
 
     async def call_all(
@@ -192,10 +192,10 @@ class Session:
         """
         turn = self._turn
         if turn is None:
-            turn = await self._dispatch.loops.in_thread(lambda: self._whole_turn(self._grant()))
+            turn = await self._dispatch.loops.run_in_thread(lambda: self._full_turn(self._current_grant()))
         else:
-            turn = await self._recheck(turn, calls)
-        return await self._dispatch.all(turn, calls, self._context(), on_result=on_result)
+            turn = await self._recheck_failing(turn, calls)
+        return await self._dispatch.call_all(turn, calls, self._call_context(), on_result=on_result)
 
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: Any) -> ToolResult:
         """`call`, for callers that are not async: from any thread, also where a loop runs."""
@@ -214,27 +214,27 @@ class Session:
         context_tokens: int | None = None,
     ) -> Session:
         """A session that may do a part of what this one may, with the same model unless told otherwise."""
-        scope = self.scope.delegated(self._grounds.toolsets(), enabled_toolsets, disabled_toolsets)
+        scope = self.scope.delegated(self._deps.toolsets(), enabled_toolsets, disabled_toolsets)
         window = self._context_tokens if context_tokens is None else context_tokens
-        return Session(self._grounds, scope, agent=agent, approver=self._approver, context_tokens=window)
+        return Session(self._deps, scope, agent=agent, approver=self._approver, context_tokens=window)
 
-    def _grant(self) -> Grant:
+    def _current_grant(self) -> Grant:
         """What this session may call of the tools there are now."""
         offers = frozenset(self.agent.offers if self.agent else ())
-        return self._grounds.grants.get_grant(self._grounds.toolsets(), self.scope, offers)
+        return self._deps.grants.get_grant(self._deps.toolsets(), self.scope, offers)
 
-    def _assembled(self, grant: Grant, message: Message) -> Turn:
-        whole = self._whole_turn(grant)
-        selection = self._selection(grant, whole, message)
-        return self._grounds.disclosure(
+    def _assemble_turn(self, grant: Grant, message: Message) -> Turn:
+        whole = self._full_turn(grant)
+        selection = self._select_tools(grant, whole, message)
+        return self._deps.disclosure(
             grant,
             whole if selection is None else replace(whole, selection=selection),
             context_tokens=self._context_tokens,
-            chosen=self._chosen(grant, selection),
+            chosen=self._chosen_names(grant, selection),
             forced=selection is not None and selection.leg == BRIDGE,
         )
 
-    async def _recheck(self, turn: Turn, calls: Sequence[ToolCall]) -> Turn:
+    async def _recheck_failing(self, turn: Turn, calls: Sequence[ToolCall]) -> Turn:
         """Check again, for the tools about to be called, what failed when the turn began: it may work now."""
         if not turn.failing:
             return turn
@@ -242,55 +242,61 @@ class Session:
         tools = list({tool.name: tool for tool in named if tool.name in turn.failing}.values())
         if not tools:
             return turn
-        found = await self._dispatch.loops.in_thread(lambda: self._grounds.availability.failures(tools))
+        failures = await self._dispatch.loops.run_in_thread(
+            lambda: self._deps.availability.find_failures(tools)
+        )
         untouched = {name: why for name, why in turn.failing.items() if name not in {t.name for t in tools}}
-        return replace(turn, failing={**untouched, **found.failing, **found.unavailable})
+        return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
-    def _whole_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
+    def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
         """Everything granted; `checked` limits whose checks are run, where one call is all there is."""
-        looked_at = grant if checked is None else replace(grant, tools=checked)
-        grounds, direct = self._grounds, self._grounds.disclosure.always_shown(grant)
+        checked_grant = grant if checked is None else replace(grant, tools=checked)
+        grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(
-            looked_at, grounds.availability, grounds.bridge, awaiting=self._awaiting(), direct=direct
+            checked_grant,
+            grounds.availability,
+            grounds.bridge,
+            awaiting=self._awaiting_names(),
+            direct=direct,
         )
 
-    def _awaiting(self) -> frozenset[str]:
+    def _awaiting_names(self) -> frozenset[str]:
         """What would be granted if a person had looked at it."""
-        toolsets = self._grounds.toolsets()
-        held = self._grounds.awaiting().items()
+        toolsets = self._deps.toolsets()
+        held = self._deps.awaiting().items()
         return frozenset[str]().union(*(names for each, names in held if self.scope.covers(toolsets, each)))
 
-    def _turn_for(self, call: ToolCall) -> Turn:
+    def _single_call_turn(self, call: ToolCall) -> Turn:
         """A turn for one call outside of any: everything granted stands, only this tool is checked."""
-        grant = self._grant()
+        grant = self._current_grant()
         name = _real_name(call)
-        if name in self._grounds.bridge:
-            return self._whole_turn(grant)
+        if name in self._deps.bridge:
+            return self._full_turn(grant)
         checked = [tool for tool in grant.snapshot.named(name) if tool.name in grant.names]
-        return self._whole_turn(grant, checked)
+        return self._full_turn(grant, checked)
 
-    def _context(self) -> CallContext:
-        folder = self._dispatch.results.folder(self.id)
+    def _call_context(self) -> CallContext:
+        result_dir = self._dispatch.results.session_dir(self.id)
         return CallContext(
             session_id=self.id,
             agent=self.agent,
-            readable=(folder,),
+            readable=(result_dir,),
             client=self._client,
             caller=self._caller,
         )
 
-    def _selection(self, grant: Grant, turn: Turn, message: Message) -> Selection | None:
+    def _select_tools(self, grant: Grant, turn: Turn, message: Message) -> Selection | None:
         """What fits the conversation; None where nothing is to be chosen."""
-        if self._grounds.config.tools.selection == "eager":
+        if self._deps.config.tools.selection == "eager":
             return None
         conversation = Conversation.from_messages(message)
-        return self._grounds.selector(grant, turn, conversation) if conversation.user_texts else None
+        return self._deps.selector(grant, turn, conversation) if conversation.user_texts else None
 
-    def _chosen(self, grant: Grant, selection: Selection | None) -> list[str] | None:
+    def _chosen_names(self, grant: Grant, selection: Selection | None) -> list[str] | None:
         """The names to show beside the tools that the model finds itself; None for all."""
         if selection is None:
             return None
-        return [*(tool.name for tool in self._grounds.selector.pinned(grant)), *selection.names]
+        return [*(tool.name for tool in self._deps.selector.pinned(grant)), *selection.names]
 
 
 def _real_name(call: ToolCall) -> str:
@@ -302,4 +308,8 @@ def _real_name(call: ToolCall) -> str:
 
 
 def _with_approver(dispatch: Dispatch, approver: Approver | None) -> Dispatch:
-    return dispatch if approver is None else replace(dispatch, approval=dispatch.approval.asking(approver))
+    return (
+        dispatch
+        if approver is None
+        else replace(dispatch, approval=dispatch.approval.with_approver(approver))
+    )

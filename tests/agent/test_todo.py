@@ -10,7 +10,7 @@ import pytest
 
 from toolfold import LocalAgent, Runtime, ToolResult
 from toolfold.agent import TodoList
-from toolfold.agent.todo import MOST_ITEMS
+from toolfold.agent.todo import MAX_ITEMS
 from toolfold.errors import CallError, NeedsAgent
 from toolfold.model import AgentServices
 
@@ -73,8 +73,8 @@ def test_two_items_of_one_id_are_refused_and_nothing_is_written(merge: bool) -> 
 
 def test_a_plan_cannot_grow_without_end() -> None:
     plan = TodoList()
-    before = plan.run({"todos": [item(str(number)) for number in range(MOST_ITEMS)]})
-    with pytest.raises(CallError, match=f"more than {MOST_ITEMS}; nothing was written"):
+    before = plan.run({"todos": [item(str(number)) for number in range(MAX_ITEMS)]})
+    with pytest.raises(CallError, match=f"more than {MAX_ITEMS}; nothing was written"):
         plan.run({"todos": [item("one more")], "merge": True})
     assert plan.run({}) == before
 
@@ -91,12 +91,12 @@ def test_calls_from_several_threads_lose_nothing(hasty_threads: None) -> None:
 
     def work(worker: int) -> None:
         together.wait()
-        for number in range(worker, MOST_ITEMS, 8):
+        for number in range(worker, MAX_ITEMS, 8):
             plan.run({"todos": [item(str(number))], "merge": True})
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8), timeout=60))
-    assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MOST_ITEMS)]
+    assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MAX_ITEMS)]
 
 
 def test_a_local_agent_offers_a_plan_and_nothing_else() -> None:
@@ -140,7 +140,7 @@ class TestThroughASession:
             [item("a", content="")],
             [{"id": "a", "content": "do it"}],
             [{**item("a"), "owner": "me"}],
-            [item(str(number)) for number in range(MOST_ITEMS + 1)],
+            [item(str(number)) for number in range(MAX_ITEMS + 1)],
             "tomorrow",
         ],
     )

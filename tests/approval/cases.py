@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shellverdict.verdict import Finding, Severity, Verdict
-from toolfold.approval.subject import Subject
+from toolfold.approval.call_analysis import CallAnalysis
 from toolfold.authoring import build_tool
 from toolfold.model import Json, Meaning, Tool
 
@@ -31,10 +31,10 @@ def verdict_on(command: str, *findings: Finding, shape: str | None = None, unrea
     return Verdict(command, findings, command if shape is None else shape, unread)
 
 
-def subject_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -> Subject:
+def subject_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -> CallAnalysis:
     """The subject as it is read: keys are those that the real reader gives."""
-    from toolfold.approval.subject import Subjects
+    from toolfold.approval.call_analysis import CallAnalyzer
 
-    return Subjects(lambda command, *, cwd=None, variables=None: verdict).read(
+    return CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict).analyze(
         tool, args or {"command": verdict.command}
     )

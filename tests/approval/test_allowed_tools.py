@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolfold import Answer, ApprovalRequest, load_config
 from toolfold.approval.allowed_tools import KEY, build_allowed_tools
-from toolfold.approval.building import build_audit
+from toolfold.approval.factory import build_audit
 from toolfold.config import set_value
 from toolfold.config.allowed_tools import AllowedTool
 from toolfold.config.record import SettingsRecord
@@ -124,7 +124,7 @@ class TestCoverage:
     def test_an_allowed_tool_runs_and_the_log_says_why(self, open_notes: OpenNotes, entry: str) -> None:
         runtime = open_notes(entry)
         assert delete(runtime) is None
-        (logged,) = build_audit(runtime.config).entries()
+        (logged,) = build_audit(runtime.config).read_entries()
         assert (logged["allowed"], logged["by"]) == (True, "allowed tool")
 
     @pytest.mark.parametrize("entry", ["tool:mcp_notes_echo", "server:other", "tool:notes", "server:note"])
@@ -149,7 +149,7 @@ class TestCoverage:
     def test_a_client_scope_covers_that_client_only(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes client=desk")
         assert delete(runtime, client="desk") is None
-        assert build_audit(runtime.config).entries()[-1]["client"] == "desk"
+        assert build_audit(runtime.config).read_entries()[-1]["client"] == "desk"
         assert delete(runtime, client="desk2") == REFUSAL
         assert delete(runtime) == REFUSAL
 

@@ -11,21 +11,21 @@ import pytest
 
 from shellverdict.verdict import Verdict
 from tests.approval.cases import SHELL, finding, verdict_on
-from toolfold.approval.chain import Chain
+from toolfold.approval.call_analysis import CallAnalyzer
+from toolfold.approval.chain import DecisionChain
+from toolfold.approval.gate import Approval
 from toolfold.approval.queue import ApprovalQueue, Question, StaleQuestion
-from toolfold.approval.station import Approval
-from toolfold.approval.subject import Subjects
 from toolfold.authoring import build_tool
 from toolfold.errors import Refused, ToolfoldError
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 from toolfold.model import Answer, ApprovalRequest, Approver, CallContext, Json, Tool
 
 COMMAND = "rm -rf build"
 
 
 @pytest.fixture
-async def loops() -> AsyncIterator[Loops]:
-    made = Loops()
+async def loops() -> AsyncIterator[EventLoops]:
+    made = EventLoops()
     yield made
     made.close()
 
@@ -34,8 +34,8 @@ def flagging(command: str, *, cwd: str | None = None, variables: object = None) 
     return verdict_on(command, finding())
 
 
-def approval(approver: Approver | None, loops: Loops, **options: Any) -> Approval:
-    return Approval(approver, loops, subjects=Subjects(flagging), **{"timeout": 60, **options})
+def approval(approver: Approver | None, loops: EventLoops, **options: Any) -> Approval:
+    return Approval(approver, loops, subjects=CallAnalyzer(flagging), **{"timeout": 60, **options})
 
 
 async def run(
@@ -76,7 +76,7 @@ class Unprintable:
     [("yes", "'yes'"), (None, "None"), (1, "1"), ("once", "'once'"), (Unprintable(), "a Un")],
 )
 async def test_an_answer_of_another_kind_is_a_no_and_the_log_says_what_to_return(
-    loops: Loops, caplog: pytest.LogCaptureFixture, said: Any, named: str
+    loops: EventLoops, caplog: pytest.LogCaptureFixture, said: Any, named: str
 ) -> None:
     assert not await run(approval(Person(said), loops))
     (record,) = caplog.records
@@ -86,12 +86,14 @@ async def test_an_answer_of_another_kind_is_a_no_and_the_log_says_what_to_return
 
 
 @pytest.mark.parametrize("said", [True, False, Answer.ONCE, Answer.DENY])
-async def test_an_answer_is_nothing_to_log(loops: Loops, caplog: pytest.LogCaptureFixture, said: Any) -> None:
+async def test_an_answer_is_nothing_to_log(
+    loops: EventLoops, caplog: pytest.LogCaptureFixture, said: Any
+) -> None:
     assert await run(approval(Person(said), loops)) == (said in (True, Answer.ONCE))
     assert caplog.records == []
 
 
-async def test_the_question_names_the_command_the_part_and_the_reason(loops: Loops) -> None:
+async def test_the_question_names_the_command_the_part_and_the_reason(loops: EventLoops) -> None:
     person = Person(True)
     assert await run(approval(person, loops))
     (asked,) = person.asked
@@ -100,7 +102,7 @@ async def test_the_question_names_the_command_the_part_and_the_reason(loops: Loo
 
 
 @pytest.mark.parametrize("answer", [True, Answer.ONCE])
-async def test_once_is_asked_again(loops: Loops, answer: Any) -> None:
+async def test_once_is_asked_again(loops: EventLoops, answer: Any) -> None:
     person = Person(answer)
     station = approval(person, loops)
     assert await run(station)
@@ -109,7 +111,9 @@ async def test_once_is_asked_again(loops: Loops, answer: Any) -> None:
 
 
 @pytest.mark.parametrize("answer", [Answer.SESSION, Answer.KIND])
-async def test_what_was_granted_to_a_session_is_not_asked_again_there(loops: Loops, answer: Answer) -> None:
+async def test_what_was_granted_to_a_session_is_not_asked_again_there(
+    loops: EventLoops, answer: Answer
+) -> None:
     person = Person(answer)
     station = approval(person, loops)
     assert await run(station)
@@ -120,7 +124,7 @@ async def test_what_was_granted_to_a_session_is_not_asked_again_there(loops: Loo
 
 
 @pytest.mark.parametrize("answer", [Answer.DENY, "session", "always", 1, None, ["once"], Answer.ALWAYS])
-async def test_what_is_no_offered_answer_is_a_no_and_grants_nothing(loops: Loops, answer: Any) -> None:
+async def test_what_is_no_offered_answer_is_a_no_and_grants_nothing(loops: EventLoops, answer: Any) -> None:
     person = Person(answer)
     station = approval(person, loops)  # without a file, "always" is not offered
     assert not await run(station)
@@ -129,30 +133,30 @@ async def test_what_is_no_offered_answer_is_a_no_and_grants_nothing(loops: Loops
     assert len(person.asked) == 2
 
 
-async def test_a_session_with_somebody_else_to_ask_keeps_its_grants(loops: Loops) -> None:
+async def test_a_session_with_somebody_else_to_ask_keeps_its_grants(loops: EventLoops) -> None:
     one, other = Person(Answer.SESSION), Person(False)
     station = approval(one, loops)
     assert await run(station)
-    assert await run(station.asking(other))
+    assert await run(station.with_approver(other))
     assert other.asked == []
-    assert not await run(station.asking(other), "rm -rf src")
+    assert not await run(station.with_approver(other), "rm -rf src")
 
 
-async def test_a_judge_that_raises_means_asking(loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_judge_that_raises_means_asking(loops: EventLoops, caplog: pytest.LogCaptureFixture) -> None:
     def broken(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
         raise ZeroDivisionError
 
     person = Person(True)
     for mode in ("manual", "smart", "off"):
-        station = Approval(person, loops, subjects=Subjects(broken), chain=Chain(mode=mode))
+        station = Approval(person, loops, subjects=CallAnalyzer(broken), chain=DecisionChain(mode=mode))
         assert await run(station, "ls")
     assert len(person.asked) == 3
     assert person.asked[0].answers == (Answer.ONCE, Answer.DENY)
-    assert not await run(Approval(None, loops, subjects=Subjects(broken)), "ls")
+    assert not await run(Approval(None, loops, subjects=CallAnalyzer(broken)), "ls")
 
 
 class TestTogether:
-    async def test_calls_that_wait_for_the_same_share_one_question(self, loops: Loops) -> None:
+    async def test_calls_that_wait_for_the_same_share_one_question(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         station = approval(queue, loops)
         calls = [asyncio.create_task(run(station)) for _ in range(5)]
@@ -162,7 +166,7 @@ class TestTogether:
         assert await asyncio.gather(*calls) == [True] * 5
         assert queue.pending() == ()
 
-    async def test_a_no_is_shared_too(self, loops: Loops) -> None:
+    async def test_a_no_is_shared_too(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         station = approval(queue, loops)
         calls = [asyncio.create_task(run(station)) for _ in range(3)]
@@ -170,7 +174,7 @@ class TestTogether:
         queue.answer(queue.pending()[0].id, False)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_another_command_session_or_folder_is_another_question(self, loops: Loops) -> None:
+    async def test_another_command_session_or_folder_is_another_question(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         station = approval(queue, loops)
         calls = [
@@ -187,9 +191,9 @@ class TestTogether:
             queue.answer(question.id, question.request.command == COMMAND)
         assert await asyncio.gather(*calls) == [True, False, True, True]
 
-    async def test_what_has_no_shape_is_never_taken_for_the_same(self, loops: Loops) -> None:
+    async def test_what_has_no_shape_is_never_taken_for_the_same(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
-        subjects = Subjects(
+        subjects = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="")
         )
         station = Approval(queue, loops, subjects=subjects)
@@ -199,7 +203,7 @@ class TestTogether:
             queue.answer(question.id, Answer.DENY)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_when_the_one_who_asked_is_cancelled_the_next_asks(self, loops: Loops) -> None:
+    async def test_when_the_one_who_asked_is_cancelled_the_next_asks(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         station = approval(queue, loops)
         first = asyncio.create_task(run(station))
@@ -213,7 +217,7 @@ class TestTogether:
         queue.answer(queue.pending()[0].id, True)
         assert await second
 
-    async def test_an_answer_that_covers_other_questions_takes_them_back(self, loops: Loops) -> None:
+    async def test_an_answer_that_covers_other_questions_takes_them_back(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         station = approval(queue, loops)
         calls = [asyncio.create_task(run(station, f"rm -rf {name}")) for name in "abc"]
@@ -229,7 +233,9 @@ class TestTogether:
         queue.answer(left.id, Answer.DENY)
         assert not await stranger
 
-    async def test_an_answer_that_covers_nothing_else_leaves_the_others_waiting(self, loops: Loops) -> None:
+    async def test_an_answer_that_covers_nothing_else_leaves_the_others_waiting(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         station = approval(queue, loops)
         calls = [asyncio.create_task(run(station, f"rm -rf {name}")) for name in "ab"]
@@ -241,7 +247,7 @@ class TestTogether:
         queue.answer(second.id, Answer.DENY)
         assert sorted(await asyncio.gather(*calls)) == [False, True]
 
-    async def test_an_approver_can_see_that_nobody_waits_any_more(self, loops: Loops) -> None:
+    async def test_an_approver_can_see_that_nobody_waits_any_more(self, loops: EventLoops) -> None:
         asked: list[ApprovalRequest] = []
 
         async def never(request: ApprovalRequest) -> bool:
@@ -253,7 +259,7 @@ class TestTogether:
         assert asked[0].withdrawn.is_set()
 
     def test_threads_with_loops_of_their_own_share_a_question(self) -> None:
-        loops, queue = Loops(), ApprovalQueue()
+        loops, queue = EventLoops(), ApprovalQueue()
         station = approval(queue, loops)
         done: list[bool] = []
         threads = [threading.Thread(target=lambda: done.append(loops.run(run(station)))) for _ in range(8)]
@@ -271,18 +277,18 @@ class TestTogether:
 
 
 class TestQueue:
-    async def waiting(self, queue: ApprovalQueue, loops: Loops) -> asyncio.Task[bool]:
+    async def waiting(self, queue: ApprovalQueue, loops: EventLoops) -> asyncio.Task[bool]:
         task = asyncio.create_task(run(approval(queue, loops)))
         await eventually(lambda: len(queue.pending()) == 1)
         return task
 
-    async def test_an_answer_is_given_by_id_from_another_thread(self, loops: Loops) -> None:
+    async def test_an_answer_is_given_by_id_from_another_thread(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.waiting(queue, loops)
         await asyncio.to_thread(queue.answer, queue.pending()[0].id, "once")
         assert await task
 
-    async def test_an_id_is_good_for_one_answer(self, loops: Loops) -> None:
+    async def test_an_id_is_good_for_one_answer(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.waiting(queue, loops)
         (question,) = queue.pending()
@@ -292,7 +298,7 @@ class TestQueue:
         assert not await task
 
     @pytest.mark.parametrize("made_up", ["", "1", "x" * 500])
-    async def test_an_unknown_id_is_refused(self, loops: Loops, made_up: str) -> None:
+    async def test_an_unknown_id_is_refused(self, loops: EventLoops, made_up: str) -> None:
         queue = ApprovalQueue()
         task = await self.waiting(queue, loops)
         with pytest.raises(StaleQuestion):
@@ -300,7 +306,7 @@ class TestQueue:
         queue.answer(queue.pending()[0].id, False)
         assert not await task
 
-    async def test_an_answer_after_the_time_limit_is_refused(self, loops: Loops) -> None:
+    async def test_an_answer_after_the_time_limit_is_refused(self, loops: EventLoops) -> None:
         seen: list[Question] = []
         queue = ApprovalQueue(changed=lambda: seen.extend(queue.pending()))
         assert not await run(approval(queue, loops, timeout=0.05))
@@ -308,7 +314,7 @@ class TestQueue:
         with pytest.raises(StaleQuestion):
             queue.answer(seen[0].id, Answer.ONCE)
 
-    async def test_a_cancelled_call_takes_its_question_along(self, loops: Loops) -> None:
+    async def test_a_cancelled_call_takes_its_question_along(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.waiting(queue, loops)
         (question,) = queue.pending()
@@ -321,7 +327,7 @@ class TestQueue:
 
     @pytest.mark.parametrize("answer", ["always", "yes", "", Answer.ALWAYS, 1])
     async def test_an_answer_that_was_not_offered_leaves_the_question_open(
-        self, loops: Loops, answer: Any
+        self, loops: EventLoops, answer: Any
     ) -> None:
         queue = ApprovalQueue()
         task = await self.waiting(queue, loops)
@@ -332,7 +338,7 @@ class TestQueue:
         queue.answer(question.id, Answer.ONCE)
         assert await task
 
-    async def test_ids_are_never_used_twice(self, loops: Loops) -> None:
+    async def test_ids_are_never_used_twice(self, loops: EventLoops) -> None:
         queue, seen = ApprovalQueue(), set[str]()
         for _ in range(20):
             task = await self.waiting(queue, loops)
@@ -342,14 +348,14 @@ class TestQueue:
             await task
         assert len(seen) == 20
 
-    async def test_a_full_queue_means_no(self, loops: Loops, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_full_queue_means_no(self, loops: EventLoops, caplog: pytest.LogCaptureFixture) -> None:
         queue = ApprovalQueue(most=1)
         task = await self.waiting(queue, loops)
         assert not await run(approval(queue, loops), "rm -rf src")
         queue.answer(queue.pending()[0].id, True)
         assert await task
 
-    async def test_a_page_gets_everything_in_visible_characters(self, loops: Loops) -> None:
+    async def test_a_page_gets_everything_in_visible_characters(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         command = "rm -rf a\u202eb\r\x1b[2K"
         task = asyncio.create_task(run(approval(queue, loops), command))
@@ -362,7 +368,7 @@ class TestQueue:
         queue.answer(question.id, False)
         await task
 
-    async def test_whoever_shows_them_is_told_when_questions_come_and_go(self, loops: Loops) -> None:
+    async def test_whoever_shows_them_is_told_when_questions_come_and_go(self, loops: EventLoops) -> None:
         told: list[int] = []
         queue = ApprovalQueue(changed=lambda: told.append(len(queue.pending())))
         task = await self.waiting(queue, loops)
@@ -370,7 +376,7 @@ class TestQueue:
         await task
         assert told == [1, 0]
 
-    async def test_the_questions_of_one_session_can_be_listed(self, loops: Loops) -> None:
+    async def test_the_questions_of_one_session_can_be_listed(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.waiting(queue, loops)
         assert len(queue.pending("s")) == 1
@@ -382,5 +388,5 @@ class TestQueue:
 def test_what_is_asked_about_a_tool_without_commands_is_the_very_call() -> None:
     wipe = build_tool(name="wipe", toolset="t", schema={}, handler=lambda args: args, effects=["destructive"])
     args: Json = {"b": [1, 2], "a": "x"}
-    subject = Subjects().read(wipe, args)
+    subject = CallAnalyzer().analyze(wipe, args)
     assert subject.key == 'tool:wipe {"a": "x", "b": [1, 2]}'

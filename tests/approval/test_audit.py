@@ -13,13 +13,13 @@ import pytest
 from shellverdict.verdict import Severity, Verdict
 from tests.approval.cases import SHELL, finding, verdict_on
 from tests.redaction_corpus import SPELLINGS
-from toolfold.approval.audit import KEPT, AuditLog
-from toolfold.approval.chain import Chain
-from toolfold.approval.denials import Denials
-from toolfold.approval.station import Approval
-from toolfold.approval.subject import Subjects
+from toolfold.approval.audit import MAX_ROTATED_FILES, AuditLog
+from toolfold.approval.call_analysis import CallAnalyzer
+from toolfold.approval.chain import DecisionChain
+from toolfold.approval.deny_rules import DenyRules
+from toolfold.approval.gate import Approval
 from toolfold.errors import Refused
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 from toolfold.model import Answer, CallContext
 from toolfold.redaction import Redaction
 
@@ -51,8 +51,8 @@ def test_it_is_only_added_to(tmp_path: Path) -> None:
     before = log.file.read_bytes()
     AuditLog(tmp_path).write({"n": 2})
     assert log.file.read_bytes().startswith(before)
-    assert [entry["n"] for entry in log.entries()] == [1, 2]
-    assert [entry["n"] for entry in log.entries(1)] == [2]
+    assert [entry["n"] for entry in log.read_entries()] == [1, 2]
+    assert [entry["n"] for entry in log.read_entries(1)] == [2]
 
 
 def test_secrets_are_not_kept(tmp_path: Path) -> None:
@@ -73,13 +73,13 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_it_is_put_aside_when_it_is_large_and_only_the_newest_are_kept(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path, largest=2_000)
+    log = AuditLog(tmp_path, max_file_bytes=2_000)
     for number in range(400):
         log.write({"n": number, "text": "x" * 50})
     files = sorted(path.name for path in tmp_path.iterdir())
-    assert len(files) <= KEPT + 1
-    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2_200 * (KEPT + 1)
-    numbers = [entry["n"] for entry in log.entries()]
+    assert len(files) <= MAX_ROTATED_FILES + 1
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 2_200 * (MAX_ROTATED_FILES + 1)
+    numbers = [entry["n"] for entry in log.read_entries()]
     assert numbers == list(range(numbers[0], 400))
 
 
@@ -89,20 +89,20 @@ def test_a_line_that_was_torn_off_costs_only_itself(tmp_path: Path) -> None:
     with log.file.open("ab") as file:
         file.write(b'{"n": 2, "comm')
     log.write({"n": 3})
-    assert [entry["n"] for entry in log.entries()] == [1, 3]
+    assert [entry["n"] for entry in log.read_entries()] == [1, 3]
 
 
 def test_an_entry_that_is_far_too_long_is_cut_and_says_so(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"command": "ls", "rules": ["x" * 1_000] * 100})
-    (entry,) = log.entries()
+    (entry,) = log.read_entries()
     assert (entry["command"], entry["cut"]) == ("ls", True)
 
 
 def test_what_no_encoder_takes_is_written_all_the_same(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"command": "echo \ud800\0\x1b"})
-    assert len(log.entries()) == 1
+    assert len(log.read_entries()) == 1
 
 
 WRITER = """
@@ -118,7 +118,7 @@ for number in range(200):
 def test_several_processes_mix_no_lines_and_lose_none(tmp_path: Path) -> None:
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(n)]) for n in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
-    entries = AuditLog(tmp_path).entries()
+    entries = AuditLog(tmp_path).read_entries()
     for who in "012":
         assert sorted(entry["n"] for entry in entries if entry["who"] == who) == list(range(200))
 
@@ -127,8 +127,8 @@ class TestWhatIsRecorded:
     async def entry(
         self, tmp_path: Path, verdict: Verdict, approver: Any = None, **options: Any
     ) -> dict[str, Any]:
-        loops, log = Loops(), AuditLog(tmp_path)
-        subjects = Subjects(lambda command, *, cwd=None, variables=None: verdict)
+        loops, log = EventLoops(), AuditLog(tmp_path)
+        subjects = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict)
         station = Approval(approver, loops, subjects=subjects, audit=log, timeout=60, **options)
         context = CallContext(session_id="session-1", call_id="call-1")
         try:
@@ -137,7 +137,7 @@ class TestWhatIsRecorded:
             pass
         finally:
             loops.close()
-        found = log.entries()
+        found = log.read_entries()
         return found[0] if found else {}
 
     async def test_a_persons_answer(self, tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ class TestWhatIsRecorded:
     async def test_a_no_and_who_said_it(self, tmp_path: Path) -> None:
         flagged = verdict_on("rm a", finding())
         blocked = verdict_on("rm a", finding(severity=Severity.CRITICAL, blocked=True))
-        denied = Chain(denials=Denials(["tool:terminal"]))
+        denied = DecisionChain(deny_rules=DenyRules(["tool:terminal"]))
         for number, (by, found) in enumerate(
             {
                 "nobody to ask": await self.entry(tmp_path / "0", flagged),
@@ -174,7 +174,7 @@ class TestWhatIsRecorded:
             assert (found["allowed"], found["by"]) == (False, by), number
 
     async def test_what_ran_unasked_because_somebody_had_agreed(self, tmp_path: Path) -> None:
-        entry = await self.entry(tmp_path, verdict_on("rm a", finding()), chain=Chain(mode="off"))
+        entry = await self.entry(tmp_path, verdict_on("rm a", finding()), chain=DecisionChain(mode="off"))
         assert (entry["allowed"], entry["by"]) == (True, "mode off")
 
     async def test_nothing_about_calls_in_which_nothing_was_found(self, tmp_path: Path) -> None:
@@ -183,9 +183,9 @@ class TestWhatIsRecorded:
     async def test_a_yes_that_cannot_be_recorded_is_a_no(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        loops = Loops()
+        loops = EventLoops()
         (tmp_path / "state").write_text("a file where the folder should be")
-        subjects = Subjects(lambda command, *, cwd=None, variables=None: verdict_on(command, finding()))
+        subjects = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict_on(command, finding()))
         station = Approval(lambda _: True, loops, subjects=subjects, audit=AuditLog(tmp_path / "state"))
         with pytest.raises(Refused, match="could not be recorded"):
             await station.require(SHELL, {"command": "rm a"}, CallContext(session_id="s"))

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from shellverdict.verdict import Finding, Severity, Verdict
 from tests.approval.cases import SHELL, finding, subject_of, verdict_on
 from toolfold.approval.allowlist import AllowList
-from toolfold.approval.chain import Chain, Mode, Station
-from toolfold.approval.denials import Denials
-from toolfold.approval.grants import Grants
+from toolfold.approval.chain import DecidedBy, DecisionChain, Mode
+from toolfold.approval.deny_rules import DenyRules
+from toolfold.approval.session_grants import SessionGrants
 from toolfold.authoring import build_tool
 from toolfold.model import Answer
 
@@ -30,39 +30,41 @@ STARTUP = verdict_on(COMMAND, finding("write-startup", category="persistence"))
 EVERYTHING = ("session", "kind", "allow-list")
 
 
-def chain_with(mode: Mode, granted: tuple[str, ...], verdict: Verdict) -> Chain:
+def chain_with(mode: Mode, granted: tuple[str, ...], verdict: Verdict) -> DecisionChain:
     """A chain in which somebody has agreed to this in every way that is named."""
     subject = subject_of(verdict)
-    grants = Grants()
+    grants = SessionGrants()
     if "session" in granted and subject.key:
         grants.allow(SESSION, subject.key)
     if "kind" in granted:
         grants.allow_kind(SESSION, subject.rules)
     listed = (COMMAND,) if "allow-list" in granted else ()
-    return Chain(mode=mode, grants=grants, allowlist=AllowList(listed), denials=Denials(["shred *"]))
+    return DecisionChain(
+        mode=mode, grants=grants, allowlist=AllowList(listed), deny_rules=DenyRules(["shred *"])
+    )
 
 
 ASKED = None
-TABLE: list[tuple[str, Mode, Verdict, tuple[str, ...], Station | None]] = [
-    ("nothing found runs", "manual", HARMLESS, (), Station.NOTHING),
-    ("nothing found runs in every mode", "off", HARMLESS, (), Station.NOTHING),
+TABLE: list[tuple[str, Mode, Verdict, tuple[str, ...], DecidedBy | None]] = [
+    ("nothing found runs", "manual", HARMLESS, (), DecidedBy.NOTHING),
+    ("nothing found runs in every mode", "off", HARMLESS, (), DecidedBy.NOTHING),
     ("a match is asked about", "manual", FLAGGED, (), ASKED),
     ("and before a person, by a model", "smart", FLAGGED, (), ASKED),
-    ("and not at all where approval is off", "off", FLAGGED, (), Station.MODE),
-    ("a session grant stands before the mode", "off", FLAGGED, ("session",), Station.SESSION),
-    ("a session grant stands before the list", "manual", FLAGGED, EVERYTHING, Station.SESSION),
-    ("a grant of the kind is one too", "manual", FLAGGED, ("kind",), Station.SESSION),
-    ("the allow-list stands before the mode", "off", FLAGGED, ("allow-list",), Station.ALLOWLIST),
-    ("the allow-list lets pass", "manual", FLAGGED, ("allow-list",), Station.ALLOWLIST),
-    ("the floor holds in every mode", "off", FLOOR, (), Station.FLOOR),
-    ("the floor holds against every grant", "off", FLOOR, EVERYTHING, Station.FLOOR),
-    ("a deny rule holds against every grant", "off", DENIED, EVERYTHING, Station.DENY),
+    ("and not at all where approval is off", "off", FLAGGED, (), DecidedBy.MODE),
+    ("a session grant stands before the mode", "off", FLAGGED, ("session",), DecidedBy.SESSION),
+    ("a session grant stands before the list", "manual", FLAGGED, EVERYTHING, DecidedBy.SESSION),
+    ("a grant of the kind is one too", "manual", FLAGGED, ("kind",), DecidedBy.SESSION),
+    ("the allow-list stands before the mode", "off", FLAGGED, ("allow-list",), DecidedBy.ALLOWLIST),
+    ("the allow-list lets pass", "manual", FLAGGED, ("allow-list",), DecidedBy.ALLOWLIST),
+    ("the floor holds in every mode", "off", FLOOR, (), DecidedBy.FLOOR),
+    ("the floor holds against every grant", "off", FLOOR, EVERYTHING, DecidedBy.FLOOR),
+    ("a deny rule holds against every grant", "off", DENIED, EVERYTHING, DecidedBy.DENY),
     ("what was not read is asked about though approval is off", "off", UNREAD, (), ASKED),
     ("and no grant of any kind covers it", "off", UNREAD, EVERYTHING, ASKED),
     ("a start-up file is asked about though approval is off", "off", STARTUP, (), ASKED),
     ("and so is what guards the runtime", "off", SELF, (), ASKED),
     ("no grant of the kind covers it", "manual", STARTUP, ("kind",), ASKED),
-    ("the very same may be granted", "manual", STARTUP, ("session",), Station.SESSION),
+    ("the very same may be granted", "manual", STARTUP, ("session",), DecidedBy.SESSION),
 ]
 
 
@@ -70,45 +72,45 @@ TABLE: list[tuple[str, Mode, Verdict, tuple[str, ...], Station | None]] = [
     ("mode", "verdict", "granted", "station"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
 )
 def test_the_stations_decide_in_their_order(
-    mode: Mode, verdict: Verdict, granted: tuple[str, ...], station: Station | None
+    mode: Mode, verdict: Verdict, granted: tuple[str, ...], station: DecidedBy | None
 ) -> None:
-    decision = chain_with(mode, granted, verdict).settle(subject_of(verdict), SESSION)
-    assert (decision.station if decision else None) is station
+    decision = chain_with(mode, granted, verdict).decide(subject_of(verdict), SESSION)
+    assert (decision.decided_by if decision else None) is station
     if decision:
-        assert decision.allowed is (station not in (Station.FLOOR, Station.DENY))
+        assert decision.allowed is (station not in (DecidedBy.FLOOR, DecidedBy.DENY))
 
 
 def test_the_floor_stands_before_the_deny_rules() -> None:
     both = verdict_on(COMMAND, *FLOOR.findings, *DENIED.findings)
-    decision = Chain(denials=Denials(["shred *"])).settle(subject_of(both), SESSION)
+    decision = DecisionChain(deny_rules=DenyRules(["shred *"])).decide(subject_of(both), SESSION)
     assert decision is not None
-    assert decision.station is Station.FLOOR
+    assert decision.decided_by is DecidedBy.FLOOR
 
 
 def test_one_blocked_part_blocks_the_whole_line() -> None:
     line = verdict_on(COMMAND, *(finding(f"rule-{n}") for n in range(80)), *FLOOR.findings)
-    decision = chain_with("off", EVERYTHING, line).settle(subject_of(line), SESSION)
+    decision = chain_with("off", EVERYTHING, line).decide(subject_of(line), SESSION)
     assert decision is not None
     assert not decision.allowed
 
 
 @pytest.mark.parametrize("entry", ["tool:terminal", "tool:term*", "rule:delete-*", "category:fs-delete"])
 def test_tools_rules_and_categories_can_be_forbidden_by_name(entry: str) -> None:
-    decision = Chain(mode="off", denials=Denials([entry])).settle(subject_of(FLAGGED), SESSION)
+    decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(subject_of(FLAGGED), SESSION)
     assert decision is not None
-    assert (decision.allowed, decision.station) == (False, Station.DENY)
-    assert entry in decision.why
+    assert (decision.allowed, decision.decided_by) == (False, DecidedBy.DENY)
+    assert entry in decision.reason
 
 
 def test_a_forbidden_tool_does_not_run_though_nothing_is_wrong_with_the_call() -> None:
-    decision = Chain(denials=Denials(["tool:terminal"])).settle(subject_of(HARMLESS), SESSION)
+    decision = DecisionChain(deny_rules=DenyRules(["tool:terminal"])).decide(subject_of(HARMLESS), SESSION)
     assert decision is not None
-    assert decision.station is Station.DENY
+    assert decision.decided_by is DecidedBy.DENY
 
 
 @pytest.mark.parametrize("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
 def test_what_an_entry_does_not_name_it_does_not_forbid(entry: str) -> None:
-    decision = Chain(mode="off", denials=Denials([entry])).settle(subject_of(FLAGGED), SESSION)
+    decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(subject_of(FLAGGED), SESSION)
     assert decision is not None
     assert decision.allowed
 
@@ -118,14 +120,16 @@ def test_what_an_entry_does_not_name_it_does_not_forbid(entry: str) -> None:
 )
 def test_in_what_could_not_be_read_a_forbidden_command_is_looked_for_all_the_same(command: str) -> None:
     unread = verdict_on(command, finding("too-long", category="unreadable"), unread=True)
-    decision = Chain(denials=Denials(["rm *"])).settle(subject_of(unread), SESSION)
+    decision = DecisionChain(deny_rules=DenyRules(["rm *"])).decide(subject_of(unread), SESSION)
     assert decision is not None
-    assert decision.station is Station.DENY
+    assert decision.decided_by is DecidedBy.DENY
 
 
 class TestAnswers:
     def answers(self, verdict: Verdict, tmp_path: Path) -> tuple[Answer, ...]:
-        return Chain(allowlist=AllowList(file=tmp_path / "config.yaml")).answers(subject_of(verdict))
+        return DecisionChain(allowlist=AllowList(file=tmp_path / "config.yaml")).offered_answers(
+            subject_of(verdict)
+        )
 
     def test_all_are_offered_for_what_was_read_in_full(self, tmp_path: Path) -> None:
         assert self.answers(FLAGGED, tmp_path) == tuple(Answer)
@@ -149,18 +153,18 @@ class TestAnswers:
             assert self.answers(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
     def test_always_is_offered_only_where_it_can_be_kept(self, tmp_path: Path) -> None:
-        assert Answer.ALWAYS not in Chain().answers(subject_of(FLAGGED))
+        assert Answer.ALWAYS not in DecisionChain().offered_answers(subject_of(FLAGGED))
         assert Answer.ALWAYS not in self.answers(verdict_on("rm " + "x" * 2000, finding()), tmp_path)
 
 
 class TestWhatAnAnswerCovers:
-    def after(self, answer: Answer, chain: Chain | None = None) -> Chain:
-        chain = chain or Chain()
+    def after(self, answer: Answer, chain: DecisionChain | None = None) -> DecisionChain:
+        chain = chain or DecisionChain()
         chain.remember(subject_of(FLAGGED), SESSION, answer)
         return chain
 
-    def allowed(self, chain: Chain, verdict: Verdict = FLAGGED, session: str = SESSION) -> bool:
-        decision = chain.settle(subject_of(verdict), session)
+    def allowed(self, chain: DecisionChain, verdict: Verdict = FLAGGED, session: str = SESSION) -> bool:
+        decision = chain.decide(subject_of(verdict), session)
         return decision is not None and decision.allowed
 
     def test_once_covers_nothing_else(self) -> None:
@@ -174,12 +178,12 @@ class TestWhatAnAnswerCovers:
         assert not self.allowed(chain, session="session-2")
 
     def test_session_covers_only_the_folder_it_was_given_for(self) -> None:
-        chain = Chain()
+        chain = DecisionChain()
         here = subject_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/a"})
         there = subject_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/b"})
         chain.remember(here, SESSION, Answer.SESSION)
-        assert chain.settle(here, SESSION) is not None
-        assert chain.settle(there, SESSION) is None
+        assert chain.decide(here, SESSION) is not None
+        assert chain.decide(there, SESSION) is None
 
     def test_kind_covers_what_the_same_rules_find_and_no_other_rule(self) -> None:
         chain = self.after(Answer.KIND)
@@ -193,7 +197,7 @@ class TestWhatAnAnswerCovers:
         assert not self.allowed(chain, blocked)
 
     def test_always_covers_every_session(self, tmp_path: Path) -> None:
-        chain = self.after(Answer.ALWAYS, Chain(allowlist=AllowList(file=tmp_path / "config.yaml")))
+        chain = self.after(Answer.ALWAYS, DecisionChain(allowlist=AllowList(file=tmp_path / "config.yaml")))
         assert self.allowed(chain, session="session-2")
         assert not self.allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
 
@@ -203,7 +207,7 @@ class TestWhatAModelMayClear:
         self, *findings: Finding, mode: Mode = "smart", unread: bool = False, clears: Severity = Severity.LOW
     ) -> bool:
         subject = subject_of(verdict_on(COMMAND, *findings, unread=unread))
-        return Chain(mode=mode, clears=clears).may_be_cleared(subject)
+        return DecisionChain(mode=mode, clears=clears).can_be_cleared(subject)
 
     def test_only_what_is_of_low_risk(self) -> None:
         assert self.may(finding())
@@ -233,9 +237,9 @@ def test_a_grant_for_one_tool_is_none_for_another() -> None:
         handler=lambda args: args,
         judged_as={"command": "command"},
     )
-    chain = Chain()
+    chain = DecisionChain()
     chain.remember(subject_of(FLAGGED, SHELL), SESSION, Answer.SESSION)
-    assert chain.settle(subject_of(FLAGGED, elsewhere), SESSION) is None
+    assert chain.decide(subject_of(FLAGGED, elsewhere), SESSION) is None
 
 
 VERDICTS = st.builds(
@@ -260,15 +264,15 @@ VERDICTS = st.builds(
 def test_no_mode_and_no_earlier_answer_lets_the_floor_a_denied_or_an_unread_command_pass(
     verdict: Verdict, earlier: list[Verdict], mode: Mode, data: st.DataObject
 ) -> None:
-    chain = Chain(mode=mode, allowlist=AllowList([COMMAND]))
+    chain = DecisionChain(mode=mode, allowlist=AllowList([COMMAND]))
     for each in earlier:  # somebody agreed to others of the same words before, in any way that was offered
         before = subject_of(each)
-        offered = [answer for answer in chain.answers(before) if answer is not Answer.ALWAYS]
+        offered = [answer for answer in chain.offered_answers(before) if answer is not Answer.ALWAYS]
         chain.remember(before, SESSION, data.draw(st.sampled_from(offered)))
-    decision = chain.settle(subject_of(verdict), SESSION)
+    decision = chain.decide(subject_of(verdict), SESSION)
     if verdict.blocked or any(each.rule.startswith("deny:") for each in verdict.findings):
         assert decision is not None
         assert not decision.allowed
     elif verdict.unread:
         assert decision is None
-    assert not (chain.may_be_cleared(subject_of(verdict)) and verdict.unread)
+    assert not (chain.can_be_cleared(subject_of(verdict)) and verdict.unread)

@@ -22,18 +22,18 @@ from tests.approval.cases import SHELL, verdict_on
 from tests.approval.cases import finding as found
 from tests.conftest import Opened
 from toolfold.approval.allowlist import AllowList
-from toolfold.approval.building import build_approval, build_audit
-from toolfold.approval.chain import Chain, Station
-from toolfold.approval.denials import Denials
-from toolfold.approval.grants import Grants
-from toolfold.approval.subject import Subject, Subjects
+from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
+from toolfold.approval.chain import DecidedBy, DecisionChain
+from toolfold.approval.deny_rules import DenyRules
+from toolfold.approval.factory import build_approval, build_audit
+from toolfold.approval.session_grants import SessionGrants
 from toolfold.environments.container import ContainerSpec, Mount
 from toolfold.environments.docker import Docker
 from toolfold.environments.local import Local
 from toolfold.environments.sandbox import Sandbox
 from toolfold.environments.ssh import Ssh, SshAddress
 from toolfold.errors import Refused
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 from toolfold.model import CallContext, Source
 from toolfold.runtime import Runtime
 
@@ -51,21 +51,23 @@ SETTINGS = {"terminal.backend": "sandbox", "approval.isolated": ["fs-delete"]}
 
 
 @functools.cache
-def subjects(ground: ExecutionSite | None) -> Subjects:
+def subjects(ground: ExecutionSite | None) -> CallAnalyzer:
     own = ["/srv/project/toolfold.yaml", "/home/me/.toolfold"]
     here = PathClassifier(home="/home/me", cwd="/srv/project", protected=own)
     places = ground.classifier_for(here, own) if ground else here
-    return Subjects(Judge(Rules.shipped(), places, ground), places=places)
+    return CallAnalyzer(Judge(Rules.shipped(), places, ground), path_classifier=places)
 
 
-def read(command: str, ground: ExecutionSite | None) -> Subject:
+def read(command: str, ground: ExecutionSite | None) -> CallAnalysis:
     """A command as it is judged for a ground."""
-    return subjects(ground).of_command(command)
+    return subjects(ground).analyze_command(command)
 
 
-def station(command: str, ground: ExecutionSite | None, chain: Chain | None = None) -> Station | None:
-    decision = (chain or Chain(isolated=EVERYTHING)).settle(read(command, ground), "s")
-    return decision.station if decision else None
+def station(
+    command: str, ground: ExecutionSite | None, chain: DecisionChain | None = None
+) -> DecidedBy | None:
+    decision = (chain or DecisionChain(isolated=EVERYTHING)).decide(read(command, ground), "s")
+    return decision.decided_by if decision else None
 
 
 def test_what_can_be_kept_in_is_named_by_shipped_rules_that_are_no_floor() -> None:
@@ -94,9 +96,11 @@ class TestWhatStaysInside:
     def test_the_places_own_files_and_processes_are_lost_to_nobody_else(
         self, command: str, ground: ExecutionSite
     ) -> None:
-        assert read(command, None).questionable
-        assert station(command, ground) is Station.ISOLATED
-        assert station(command, ground, Chain()) is None, "and nothing is allowed that nobody switched on"
+        assert read(command, None).needs_approval
+        assert station(command, ground) is DecidedBy.ISOLATED
+        assert station(command, ground, DecisionChain()) is None, (
+            "and nothing is allowed that nobody switched on"
+        )
 
     @pytest.mark.parametrize(
         "command",
@@ -158,13 +162,13 @@ class TestWhatStaysInside:
     def test_what_leaves_the_place_or_nobody_has_read_is_asked_about(
         self, command: str, ground: ExecutionSite
     ) -> None:
-        assert read(command, ground).questionable
+        assert read(command, ground).needs_approval
         assert station(command, ground) is None
 
     def test_no_file_is_the_places_own_where_nobody_knows_yet_where_the_work_is(self) -> None:
         ground = ExecutionSite(name="daytona", has_own_files=True, shared_directories=())
         assert station("rm -rf /etc/nginx", ground) is None
-        assert station("pkill -9 node", ground) is Station.ISOLATED
+        assert station("pkill -9 node", ground) is DecidedBy.ISOLATED
 
     @pytest.mark.parametrize("ground", [None, REMOTE])
     @pytest.mark.parametrize("command", ["rm -rf /etc/nginx", "rm -rf /tmp/x", "pkill -9 node"])
@@ -178,15 +182,15 @@ class TestWhatStaysInside:
     )
     @pytest.mark.parametrize("ground", [MOUNTED, CLOSED, WALLED, REMOTE], ids=lambda ground: ground.name)
     def test_no_place_lifts_the_floor(self, command: str, ground: ExecutionSite) -> None:
-        assert station(command, ground, Chain(mode="off", isolated=EVERYTHING)) is Station.FLOOR
+        assert station(command, ground, DecisionChain(mode="off", isolated=EVERYTHING)) is DecidedBy.FLOOR
 
     def test_nobodys_own_rule_is_answered_by_a_place(self) -> None:
         rule = {"name": "no-nginx", "category": "fs-delete", "severity": "low", "effect": "delete"}
         own = Rules.from_tables([{**rule, "description": "d", "target": ["/etc/nginx*"]}])
         judge = Judge(Rules.shipped().merge(own), MOUNTED.classifier_for(CURRENT_DIRECTORY, []), MOUNTED)
-        subject = Subjects(judge).of_command("rm -rf /etc/nginx")
+        subject = CallAnalyzer(judge).analyze_command("rm -rf /etc/nginx")
         assert "no-nginx" in subject.rules
-        assert Chain(isolated=EVERYTHING).settle(subject, "s") is None
+        assert DecisionChain(isolated=EVERYTHING).decide(subject, "s") is None
 
     @given(
         st.lists(st.sampled_from(["tmp", "etc", "var", "work", "a", "*", "..", "."]), max_size=6),
@@ -209,26 +213,32 @@ class TestWhatStaysInside:
 
 class TestItsPlaceInTheChain:
     COMMAND = "rm -rf /etc/nginx"
-    DELETES = Chain(isolated=["fs-delete"])
+    DELETES = DecisionChain(isolated=["fs-delete"])
 
     def test_a_deny_rule_stands_before_it(self) -> None:
-        denials = Denials(["category:fs-delete"])
-        assert station(self.COMMAND, MOUNTED, Chain(isolated=EVERYTHING, denials=denials)) is Station.DENY
+        denials = DenyRules(["category:fs-delete"])
+        assert (
+            station(self.COMMAND, MOUNTED, DecisionChain(isolated=EVERYTHING, deny_rules=denials))
+            is DecidedBy.DENY
+        )
 
     def test_what_a_person_agreed_to_stands_before_it(self) -> None:
-        subject, grants = read(self.COMMAND, MOUNTED), Grants()
+        subject, grants = read(self.COMMAND, MOUNTED), SessionGrants()
         grants.allow("s", subject.key)
-        assert station(self.COMMAND, MOUNTED, Chain(isolated=EVERYTHING, grants=grants)) is Station.SESSION
-        chain = Chain(isolated=EVERYTHING, allowlist=AllowList([subject.listed]))
-        assert station(self.COMMAND, MOUNTED, chain) is Station.ALLOWLIST
+        assert (
+            station(self.COMMAND, MOUNTED, DecisionChain(isolated=EVERYTHING, grants=grants))
+            is DecidedBy.SESSION
+        )
+        chain = DecisionChain(isolated=EVERYTHING, allowlist=AllowList([subject.allowlist_entry]))
+        assert station(self.COMMAND, MOUNTED, chain) is DecidedBy.ALLOWLIST
 
     def test_it_stands_before_the_mode_so_that_the_log_names_the_place(self) -> None:
-        chain = Chain(mode="off", isolated=EVERYTHING)
-        assert station(self.COMMAND, MOUNTED, chain) is Station.ISOLATED
-        assert station("rm -rf build", MOUNTED, chain) is Station.MODE
+        chain = DecisionChain(mode="off", isolated=EVERYTHING)
+        assert station(self.COMMAND, MOUNTED, chain) is DecidedBy.ISOLATED
+        assert station("rm -rf build", MOUNTED, chain) is DecidedBy.MODE
 
     def test_only_the_named_categories_are_allowed(self) -> None:
-        assert station(self.COMMAND, MOUNTED, self.DELETES) is Station.ISOLATED
+        assert station(self.COMMAND, MOUNTED, self.DELETES) is DecidedBy.ISOLATED
         assert station("pkill -9 node", MOUNTED, self.DELETES) is None
         assert station("rm -rf /etc/nginx; pkill -9 node", MOUNTED, self.DELETES) is None
 
@@ -236,11 +246,11 @@ class TestItsPlaceInTheChain:
         kept = Finding("delete-tree", "fs-delete", Severity.LOW, "", confined_to="docker")
         for other in (found("delete-tree"), found("unreadable", category="unreadable")):
             verdict = verdict_on("x", kept, other)
-            assert self.DELETES.settle(Subject(SHELL, {}, verdict), "s") is None
+            assert self.DELETES.decide(CallAnalysis(SHELL, {}, verdict), "s") is None
         unread = verdict_on("x", kept, unread=True)
-        assert self.DELETES.settle(Subject(SHELL, {}, unread), "s") is None
+        assert self.DELETES.decide(CallAnalysis(SHELL, {}, unread), "s") is None
         nothing = verdict_on("x", unread=True)
-        assert self.DELETES.settle(Subject(SHELL, {}, nothing), "s") is None
+        assert self.DELETES.decide(CallAnalysis(SHELL, {}, nothing), "s") is None
 
 
 class TestPathsApart:
@@ -264,7 +274,7 @@ class TestPathsApart:
     def test_a_tool_of_another_source_is_judged_here(self, opened: Opened) -> None:
         config = opened().config
         terminal = replace(SHELL, source=Source("builtin", "terminal"))
-        with_ground = build_approval(config, Loops(), grounds={(terminal.source, "terminal"): CLOSED})
+        with_ground = build_approval(config, EventLoops(), sites={(terminal.source, "terminal"): CLOSED})
         command = f"rm -rf {config.paths.config_dir}"
         assert "self-protection" in {
             each.category for each in with_ground.preview(command).subject.verdict.findings
@@ -318,7 +328,7 @@ class TestInARuntime:
         runtime = opened(SETTINGS)
         with caplog.at_level(logging.INFO):
             await self.decided(runtime, "rm -rf /etc/nginx")
-        (entry,) = build_audit(runtime.config).entries()
+        (entry,) = build_audit(runtime.config).read_entries()
         assert (entry["by"], entry["allowed"], entry["answer"]) == ("isolated place", True, None)
         assert entry["why"] == "it stays in sandbox, and approval.isolated allows that"
         assert entry["rules"] == ["delete-system-tree"]

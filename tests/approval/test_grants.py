@@ -17,8 +17,8 @@ from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from tests.conftest import Opened
 from toolfold.approval.allowlist import KEY, AllowList
-from toolfold.approval.grants import MOST_SESSIONS, Grants
-from toolfold.approval.subject import Subjects
+from toolfold.approval.call_analysis import CallAnalyzer
+from toolfold.approval.session_grants import MAX_SESSIONS, SessionGrants
 from toolfold.authoring import build_tool
 from toolfold.config import load_config, read_file_value, set_value, unset_value
 from toolfold.config.patch import render_value
@@ -38,41 +38,41 @@ def touched(file: Path) -> None:
 
 class TestSessionGrants:
     def test_a_grant_is_for_one_session_and_one_key(self) -> None:
-        grants = Grants()
+        grants = SessionGrants()
         grants.allow("a", "rm x")
         assert grants.covers("a", "rm x")
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
     def test_nothing_covers_what_has_no_key_or_no_rules(self) -> None:
-        grants = Grants()
+        grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())
         assert not grants.covers("a", "")
         assert not grants.covers_kind("a", ())
 
     def test_a_kind_covers_only_what_all_rules_were_granted_for(self) -> None:
-        grants = Grants()
+        grants = SessionGrants()
         grants.allow_kind("a", ("one", "two"))
         assert grants.covers_kind("a", ("one",))
         assert grants.covers_kind("a", ("two", "one"))
         assert not grants.covers_kind("a", ("one", "three"))
 
     def test_a_session_can_be_forgotten(self) -> None:
-        grants = Grants()
+        grants = SessionGrants()
         grants.allow("a", "rm x")
         grants.forget("a")
         assert not grants.covers("a", "rm x")
 
     def test_of_very_many_sessions_the_oldest_are_asked_again(self) -> None:
-        grants = Grants()
-        for number in range(MOST_SESSIONS + 1):
+        grants = SessionGrants()
+        for number in range(MAX_SESSIONS + 1):
             grants.allow(str(number), "rm x")
         assert not grants.covers("0", "rm x")
-        assert grants.covers(str(MOST_SESSIONS), "rm x")
+        assert grants.covers(str(MAX_SESSIONS), "rm x")
 
     def test_threads_lose_none_of_each_others_grants(self) -> None:
-        grants = Grants()
+        grants = SessionGrants()
 
         def grant(name: str) -> None:
             for number in range(200):
@@ -97,14 +97,14 @@ class TestAllowList:
         assert not AllowList(["rm *", "*"]).covers("rm x")
 
     def test_an_entry_written_by_hand_is_read_as_a_command(self) -> None:
-        entries = AllowList(["rm  -rf   build"], spell=lambda text: (" ".join(text.split()), None))
+        entries = AllowList(["rm  -rf   build"], normalize=lambda text: (" ".join(text.split()), None))
         assert entries.covers("rm -rf build")
 
     def test_an_entry_that_cannot_be_read_allows_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         def fail(text: str) -> Any:
             raise ZeroDivisionError(text)
 
-        assert not AllowList(["rm x"], spell=fail).covers("rm x")
+        assert not AllowList(["rm x"], normalize=fail).covers("rm x")
 
     def test_always_is_written_to_the_file_and_the_rest_of_it_stays(self, file: Path) -> None:
         file.write_text("# mine\ntools:\n  rag_top_k: 5  # few\n")
@@ -177,13 +177,13 @@ class TestAllowList:
         assert not file.exists()
 
     def test_an_entry_does_not_cover_what_other_rules_find_in_the_same_words(self) -> None:
-        entries = AllowList(["rm x"], spell=lambda text: (text, frozenset({"delete"})))
+        entries = AllowList(["rm x"], normalize=lambda text: (text, frozenset({"delete"})))
         assert entries.covers("rm x", ["delete"])
         assert not entries.covers("rm x", ["delete", "spoof"])
 
     def test_several_writers_lose_none_of_each_others_entries(self, file: Path, tmp_path: Path) -> None:
         def add(name: int) -> None:
-            mine = AllowList(file=file, lock_folder=tmp_path / "lock")
+            mine = AllowList(file=file, lock_directory_path=tmp_path / "lock")
             for number in range(5):
                 mine.add(f"rm {name}-{number}")
 
@@ -232,7 +232,7 @@ class TestWhoMayLoosen:
 
 class TestEntriesByTheRealJudge:
     PLACES = PathClassifier(home="/home/ann", cwd="/home/ann/shop", follow_links=False)
-    SUBJECTS = Subjects(Judge(Rules.shipped(), PLACES), places=PLACES)
+    SUBJECTS = CallAnalyzer(Judge(Rules.shipped(), PLACES), path_classifier=PLACES)
 
     @pytest.mark.parametrize(
         "command",
@@ -248,17 +248,17 @@ class TestEntriesByTheRealJudge:
         ],
     )
     def test_what_was_allowed_for_good_is_known_again(self, command: str) -> None:
-        subject = self.SUBJECTS.of_command(command)
-        entries = AllowList([subject.listed], spell=self.SUBJECTS.spell)
-        assert entries.covers(subject.listed, subject.rules)
+        subject = self.SUBJECTS.analyze_command(command)
+        entries = AllowList([subject.allowlist_entry], normalize=self.SUBJECTS.normalize_entry)
+        assert entries.covers(subject.allowlist_entry, subject.rules)
 
     def test_it_is_not_the_same_in_another_folder(self) -> None:
-        allowed = self.SUBJECTS.of_command("(cd sub; ls); rm -rf y")
-        entries = AllowList([allowed.listed], spell=self.SUBJECTS.spell)
+        allowed = self.SUBJECTS.analyze_command("(cd sub; ls); rm -rf y")
+        entries = AllowList([allowed.allowlist_entry], normalize=self.SUBJECTS.normalize_entry)
         for command in ("cd sub; ls; rm -rf y", "cd sub; (cd sub; ls); rm -rf y", "ls; rm -rf y"):
-            other = self.SUBJECTS.of_command(command)
-            assert other.questionable
-            assert not entries.covers(other.listed, other.rules)
+            other = self.SUBJECTS.analyze_command(command)
+            assert other.needs_approval
+            assert not entries.covers(other.allowlist_entry, other.rules)
 
     @pytest.mark.parametrize(
         ("entry", "why"),
@@ -275,8 +275,12 @@ class TestEntriesByTheRealJudge:
     def test_an_entry_that_can_never_count_is_told_of_once(
         self, caplog: pytest.LogCaptureFixture, entry: str, why: str
     ) -> None:
-        assert why in self.SUBJECTS.idle(entry)
-        entries = AllowList([entry, "rm a"], spell=self.SUBJECTS.spell, idle=self.SUBJECTS.idle)
+        assert why in self.SUBJECTS.explain_ineffective(entry)
+        entries = AllowList(
+            [entry, "rm a"],
+            normalize=self.SUBJECTS.normalize_entry,
+            explain_ineffective=self.SUBJECTS.explain_ineffective,
+        )
         assert caplog.records == []  # nothing is judged before somebody asks
         assert entries.covers("rm a")
         assert entries.remove("rm a")
@@ -289,13 +293,13 @@ class TestEntriesByTheRealJudge:
         ["rm -rf build", "rm *", "cd /srv/x; (in /srv/x) rm -rf y", "ls", 'tool:wipe {"what": "all"}'],
     )
     def test_other_entries_are_nothing_to_tell_of(self, entry: str) -> None:
-        assert self.SUBJECTS.idle(entry) == ""
+        assert self.SUBJECTS.explain_ineffective(entry) == ""
 
     def test_the_arguments_of_a_tool_may_be_spelled_in_any_way(self) -> None:
-        entries = AllowList(['tool:wipe {"b":1,  "a": "ü"}'], spell=self.SUBJECTS.spell)
+        entries = AllowList(['tool:wipe {"b":1,  "a": "ü"}'], normalize=self.SUBJECTS.normalize_entry)
         wipe = build_tool(name="wipe", toolset="t", schema={}, handler=dict, effects=["destructive"])
-        assert entries.covers(self.SUBJECTS.read(wipe, {"a": "ü", "b": 1}).listed)
-        assert not entries.covers(self.SUBJECTS.read(wipe, {"a": "ü", "b": 2}).listed)
+        assert entries.covers(self.SUBJECTS.analyze(wipe, {"a": "ü", "b": 1}).allowlist_entry)
+        assert not entries.covers(self.SUBJECTS.analyze(wipe, {"a": "ü", "b": 2}).allowlist_entry)
 
     def test_an_entry_that_is_forbidden_elsewhere_is_told_of_too(
         self, opened: Opened, caplog: pytest.LogCaptureFixture

@@ -16,8 +16,8 @@ from tests.approval.test_faults import Terminal
 from tests.conftest import Opened
 from toolfold import Answer, ApprovalRequest, build_tool
 from toolfold.approval.allowlist import AllowList
-from toolfold.approval.chain import Chain, Station, may_be_listed
-from toolfold.approval.kinds import Kinds, in_words
+from toolfold.approval.chain import DecidedBy, DecisionChain, can_be_allowlisted
+from toolfold.approval.kinds import FindingKinds, describe_kind
 from toolfold.approval.queue import Question
 from toolfold.config import load_config
 from toolfold.gateway.client_approval import build_question as asked_by_gateway
@@ -25,7 +25,7 @@ from toolfold.gateway.client_approval import parse_answer
 
 from .cases import finding, subject_of, verdict_on
 
-SHIPPED = Kinds.shipped()
+SHIPPED = FindingKinds.shipped()
 RULES = {rule.name: rule for rule in Rules.shipped().rules}
 FILE = "config.yaml"
 RECURSIVE = (
@@ -58,7 +58,7 @@ class TestTable:
         for name in SHIPPED.rules_of(kind):
             rule = RULES[name]
             assert not rule.blocked
-            assert may_be_listed(rule.name, rule.category, rule.severity), name
+            assert can_be_allowlisted(rule.name, rule.category, rule.severity), name
 
     def test_a_rule_belongs_to_one_kind(self) -> None:
         rules = [rule for kind in SHIPPED.names for rule in SHIPPED.rules_of(kind)]
@@ -69,18 +69,18 @@ class TestTable:
             assert kind in SHIPPED.rules_of(kind)
 
     def test_a_rule_of_no_kind_is_one_of_its_own(self) -> None:
-        assert SHIPPED.of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
+        assert SHIPPED.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
             "recursive-delete",
             "backup-delete",
         )
-        assert SHIPPED.entries(["delete-tree", "backup-delete"]) == (
+        assert SHIPPED.allowlist_entries(["delete-tree", "backup-delete"]) == (
             "kind:recursive-delete",
             "rule:backup-delete",
         )
 
     def test_a_kind_reads_as_words(self) -> None:
-        assert in_words("recursive-delete") == "recursive delete"
-        assert in_words("destructive:drop_notes") == "call of drop_notes"
+        assert describe_kind("recursive-delete") == "recursive delete"
+        assert describe_kind("destructive:drop_notes") == "call of drop_notes"
 
 
 class TestForASession:
@@ -145,7 +145,7 @@ class TestForGood:
         for command in RECURSIVE:
             assert later.run(command) == "", command
         assert later.asked == []
-        assert later.runtime.approval.preview("rm -rf src").station == Station.ALLOWLIST
+        assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
     def test_several_kinds_are_all_written(self, opened: Opened, home: Path) -> None:
         terminal = Terminal(opened, answer=Answer.ALWAYS_KIND)
@@ -310,8 +310,8 @@ def test_no_list_of_patterns_lets_pass_what_must_be_seen(
     kinds = data.draw(st.lists(st.sampled_from(SHIPPED.names)))
     entries = [*(f"rule:{rule}" for rule in rules), *(f"kind:{kind}" for kind in kinds)]
     entries += [f"rule:{each.rule}" for each in findings]
-    chain = Chain(allowlist=AllowList(entries), kinds=SHIPPED)
-    decision = chain.settle(subject_of(Verdict("x", tuple(findings), "x", unread)), "s")
+    chain = DecisionChain(allowlist=AllowList(entries), kinds=SHIPPED)
+    decision = chain.decide(subject_of(Verdict("x", tuple(findings), "x", unread)), "s")
     seen = unread or any(
         each.blocked
         or each.severity is Severity.CRITICAL
@@ -323,17 +323,17 @@ def test_no_list_of_patterns_lets_pass_what_must_be_seen(
         assert decision is None or not decision.allowed
     elif findings:
         assert decision is not None
-        assert decision.station is Station.ALLOWLIST
+        assert decision.decided_by is DecidedBy.ALLOWLIST
 
 
 def test_all_that_was_found_must_be_covered() -> None:
-    chain = Chain(allowlist=AllowList(["rule:a"]), kinds=SHIPPED)
-    assert chain.settle(subject_of(verdict_on("x", finding("a"))), "s") is not None
-    assert chain.settle(subject_of(verdict_on("x", finding("a"), finding("b"))), "s") is None
+    chain = DecisionChain(allowlist=AllowList(["rule:a"]), kinds=SHIPPED)
+    assert chain.decide(subject_of(verdict_on("x", finding("a"))), "s") is not None
+    assert chain.decide(subject_of(verdict_on("x", finding("a"), finding("b"))), "s") is None
 
 
 def test_always_for_a_kind_is_offered_only_where_it_can_be_kept(tmp_path: Path) -> None:
     subject: Any = subject_of(verdict_on("x", finding("a")))
-    assert Answer.ALWAYS_KIND not in Chain(kinds=SHIPPED).answers(subject)
-    kept = Chain(kinds=SHIPPED, allowlist=AllowList(file=tmp_path / FILE))
-    assert Answer.ALWAYS_KIND in kept.answers(subject)
+    assert Answer.ALWAYS_KIND not in DecisionChain(kinds=SHIPPED).offered_answers(subject)
+    kept = DecisionChain(kinds=SHIPPED, allowlist=AllowList(file=tmp_path / FILE))
+    assert Answer.ALWAYS_KIND in kept.offered_answers(subject)

@@ -8,7 +8,7 @@ import pytest
 
 import toolfold
 from shellverdict.shell.words import Word
-from toolfold.approval.memory import Memory
+from toolfold.approval.session_variables import SessionVariables
 from toolfold.model import Effect, Meaning
 
 Call = Callable[..., toolfold.ToolResult]
@@ -75,10 +75,10 @@ def test_sourcing_what_nobody_has_read_may_set_anything(call: Call) -> None:
 
 
 def test_memory_is_bounded() -> None:
-    memory = Memory()
+    memory = SessionVariables()
     for number in range(3_000):
-        memory.keep(("s", "t", str(number)), {"A": Word("1")})
-        memory.keep(("s", "t", ""), {f"V{number}": Word("1")})
-    assert not memory.recall(("s", "t", "0"))
-    assert len(memory.recall(("s", "t", ""))) == 1_000
-    assert "V2999" in memory.recall(("s", "t", ""))
+        memory.update(("s", "t", str(number)), {"A": Word("1")})
+        memory.update(("s", "t", ""), {f"V{number}": Word("1")})
+    assert not memory.get_variables(("s", "t", "0"))
+    assert len(memory.get_variables(("s", "t", ""))) == 1_000
+    assert "V2999" in memory.get_variables(("s", "t", ""))

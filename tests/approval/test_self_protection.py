@@ -9,10 +9,10 @@ import pytest
 import toolfold
 from shellverdict.effects.container_mounts import MAX_MOUNTS
 from shellverdict.paths.own_program import runtime_program_paths
-from toolfold.approval.building import build_approval
-from toolfold.approval.station import Approval, Preview
+from toolfold.approval.factory import build_approval
+from toolfold.approval.gate import Approval, ApprovalPreview
 from toolfold.config import load_config
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 
 HOME = "/home/u"
 PACKAGE = Path(toolfold.__file__).parent
@@ -292,9 +292,9 @@ docker build -t app:$(git rev-parse HEAD) .
 """.strip().splitlines()
 
 
-def judged(command: str, tmp_path: Path, mode: str) -> Preview:
+def judged(command: str, tmp_path: Path, mode: str) -> ApprovalPreview:
     config = load_config(project=tmp_path, env={"HOME": HOME}, overrides={"approval.mode": mode})
-    approval: Approval = build_approval(config, Loops())
+    approval: Approval = build_approval(config, EventLoops())
     return approval.preview(
         command.replace("\\n", "\n").replace("{package}", str(PACKAGE)).replace("{analyser}", str(ANALYSER))
     )
@@ -310,24 +310,26 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("command", GUARDED)
 def test_administration_and_own_files_are_asked_about_in_every_mode(command: str, tmp_path: Path) -> None:
     preview = judged(command, tmp_path, "off")
-    assert not preview.runs_unasked
+    assert not preview.runs_without_approval
     assert "self-protection" in {each.category for each in preview.subject.verdict.findings}
 
 
 def test_a_mount_beyond_the_limit_is_asked_about(tmp_path: Path) -> None:
     many = " ".join(f"-v /srv/{number}:/{number}" for number in range(MAX_MOUNTS))
-    assert judged(f"docker run {many} alpine", tmp_path, "manual").runs_unasked
-    assert not judged(f"docker run {many} -v ~/.config/toolfold:/c alpine", tmp_path, "manual").runs_unasked
+    assert judged(f"docker run {many} alpine", tmp_path, "manual").runs_without_approval
+    assert not judged(
+        f"docker run {many} -v ~/.config/toolfold:/c alpine", tmp_path, "manual"
+    ).runs_without_approval
 
 
 @pytest.mark.parametrize("command", LEAVING)
 def test_commands_that_leave_the_runtimes_sight_are_asked_about(command: str, tmp_path: Path) -> None:
-    assert not judged(command, tmp_path, "manual").runs_unasked
+    assert not judged(command, tmp_path, "manual").runs_without_approval
 
 
 @pytest.mark.parametrize("command", HARMLESS)
 def test_harmless_neighbours_run_unasked(command: str, tmp_path: Path) -> None:
-    assert judged(command, tmp_path, "manual").runs_unasked
+    assert judged(command, tmp_path, "manual").runs_without_approval
 
 
 def test_the_program_is_not_guarded_in_the_checkout_it_runs_from(tmp_path: Path) -> None:
@@ -339,7 +341,7 @@ def test_the_program_is_not_guarded_in_the_checkout_it_runs_from(tmp_path: Path)
 
 def test_a_folder_named_like_the_checkout_does_not_switch_the_guard_off(tmp_path: Path) -> None:
     (tmp_path / "src" / "toolfold").mkdir(parents=True)
-    assert not judged("rm {package}/provenance.py", tmp_path, "off").runs_unasked
+    assert not judged("rm {package}/provenance.py", tmp_path, "off").runs_without_approval
 
 
 def test_an_environment_made_for_the_program_is_guarded_as_a_whole(tmp_path: Path) -> None:

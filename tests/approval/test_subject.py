@@ -16,8 +16,8 @@ from shellverdict.verdict import Verdict
 from tests.approval.cases import finding, verdict_on
 from tests.conftest import Opened
 from toolfold.approval.annotations import effects_of_annotations
-from toolfold.approval.chain import Chain, Station
-from toolfold.approval.subject import Subject, Subjects
+from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
+from toolfold.approval.chain import DecidedBy, DecisionChain
 from toolfold.authoring import build_tool
 from toolfold.errors import InvalidTool
 from toolfold.model import Answer, ApprovalRequest, Json, Meaning, Source, Tool
@@ -47,8 +47,8 @@ def a_tool(*effects: str, server: str = "", **options: Any) -> Tool:
     )
 
 
-def read(tool: Tool, args: Json, **options: Any) -> Subject:
-    return Subjects(flagging, places=PLACES, **options).read(tool, args)
+def read(tool: Tool, args: Json, **options: Any) -> CallAnalysis:
+    return CallAnalyzer(flagging, path_classifier=PLACES, **options).analyze(tool, args)
 
 
 class TestCommands:
@@ -86,7 +86,7 @@ class TestCommands:
             asked.append(command)
             return verdict_on(command)
 
-        subject = Subjects(judge).read(
+        subject = CallAnalyzer(judge).analyze(
             a_tool(judged_as={"line": "command"}), {"line": "ls " * MAX_TEXT_CHARS}
         )
         assert subject.verdict.unread
@@ -107,7 +107,7 @@ class TestCommands:
             return verdict_on(command)
 
         tool = a_tool(judged_as={"line": "command", "where": "folder"})
-        Subjects(judge).read(tool, {"line": "ls", "where": "/srv"})
+        CallAnalyzer(judge).analyze(tool, {"line": "ls", "where": "/srv"})
         assert told == ["/srv"]
 
     def test_a_tool_that_executes_and_does_not_say_how_is_judged_by_the_usual_names(self) -> None:
@@ -118,45 +118,45 @@ class TestCommands:
     def test_text_beside_a_command_belongs_to_what_was_granted_and_numbers_do_not(self) -> None:
         tool = a_tool(judged_as={"line": "command", "why": "note"})
         plain = read(tool, {"line": "rm a"})
-        assert plain.listed == "rm a"
+        assert plain.allowlist_entry == "rm a"
         assert read(tool, {"line": "rm a", "timeout": 5, "why": "tidy up"}).key == plain.key
         fed = read(tool, {"line": "rm a", "stdin": "yes"})
         assert fed.key != plain.key
-        assert fed.listed == ""
+        assert fed.allowlist_entry == ""
 
     def test_no_command_can_pass_for_a_tools_call_in_the_allow_list(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             return verdict_on(command, finding())
 
-        subjects = Subjects(judge)
+        subjects = CallAnalyzer(judge)
         tool = a_tool(judged_as={"line": "command"})
-        assert subjects.read(tool, {"line": 'tool:wipe {"a": 1}'}).listed == ""
-        assert subjects.spell("tool:wipe {}") == ("tool:wipe {}", None)
+        assert subjects.analyze(tool, {"line": 'tool:wipe {"a": 1}'}).allowlist_entry == ""
+        assert subjects.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
 
     def test_what_else_is_found_in_the_same_words_belongs_to_the_key(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
 
-        tool, subjects = a_tool(judged_as={"line": "command"}), Subjects(judge)
-        plain, odd = (subjects.read(tool, {"line": line}) for line in ("rm a", "rm a #"))
-        assert plain.listed == odd.listed
+        tool, subjects = a_tool(judged_as={"line": "command"}), CallAnalyzer(judge)
+        plain, odd = (subjects.analyze(tool, {"line": line}) for line in ("rm a", "rm a #"))
+        assert plain.allowlist_entry == odd.allowlist_entry
         assert plain.key != odd.key
 
     def test_input_that_nobody_has_read_can_be_granted_to_a_session_and_not_for_good(self) -> None:
-        subjects = Subjects(
+        subjects = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="bash < ...")
         )
-        subject = subjects.read(a_tool(judged_as={"line": "command"}), {"line": "x | bash"})
+        subject = subjects.analyze(a_tool(judged_as={"line": "command"}), {"line": "x | bash"})
         assert subject.key
-        assert not subject.listed
+        assert not subject.allowlist_entry
 
     def test_a_key_stays_small_however_large_the_call(self) -> None:
         wipe = a_tool("destructive")
         one, other = (read(wipe, {"content": letter * 100_000}) for letter in "ab")
         assert len(one.key) < 5_000
         assert one.key != other.key
-        assert not one.listed
+        assert not one.allowlist_entry
 
 
 class TestServers:
@@ -240,10 +240,10 @@ class TestWrites:
         (project / "later.yaml").symlink_to(own / "not-there-yet.yaml")
         (project / "rc").symlink_to(tmp_path / ".bashrc")
         places = PathClassifier(home=str(tmp_path), cwd=str(project), protected=[str(own)])
-        subjects = Subjects(flagging, places=places)
+        subjects = CallAnalyzer(flagging, path_classifier=places)
         for path in ("innocent/config.yaml", "later.yaml", str(project / "innocent" / "new" / "x")):
-            assert subjects.read(a_tool("write"), {"path": path}).verdict.blocked
-        assert "write-startup" in subjects.read(a_tool("write"), {"path": "rc"}).rules
+            assert subjects.analyze(a_tool("write"), {"path": path}).verdict.blocked
+        assert "write-startup" in subjects.analyze(a_tool("write"), {"path": "rc"}).rules
 
     def test_more_files_than_anyone_looks_through_are_asked_about(
         self, caplog: pytest.LogCaptureFixture
@@ -251,13 +251,13 @@ class TestWrites:
         assert read(a_tool("write"), {"paths": ["a"] * 5_000}).verdict.unread
 
     def test_a_start_up_file_is_asked_about_in_every_mode_and_our_own_is_refused(self) -> None:
-        chain = Chain(mode="off")
+        chain = DecisionChain(mode="off")
         startup = read(a_tool("write"), {"path": "~/.bashrc"})
-        assert chain.settle(startup, "s") is None
-        assert Answer.KIND not in chain.answers(startup)
-        own = chain.settle(read(a_tool("write"), {"path": f"{OWN}/config.yaml"}), "s")
+        assert chain.decide(startup, "s") is None
+        assert Answer.KIND not in chain.offered_answers(startup)
+        own = chain.decide(read(a_tool("write"), {"path": f"{OWN}/config.yaml"}), "s")
         assert own is not None
-        assert own.station is Station.FLOOR
+        assert own.decided_by is DecidedBy.FLOOR
 
     def test_reading_is_nobodys_business(self) -> None:
         assert read(a_tool("read"), {"path": "~/.bashrc"}).rules == ()
@@ -323,7 +323,7 @@ class TestThroughTheRuntime:
 
 def test_building_approval_loads_nothing_of_what_reads_commands() -> None:
     code = (
-        "import sys, toolfold.approval.building as _\n"
+        "import sys, toolfold.approval.factory as _\n"
         "print([name for name in sys.modules if name.startswith("
         "('shellverdict.effects', 'shellverdict.embedded_code', 'shellverdict.shell.reader'))])"
     )

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.spoof import INVISIBLE_CHARACTERS
-from toolfold.approval.visible import brief, visible
-from toolfold.visible import visible as without_the_unseen
+from toolfold.approval.safe_text import make_visible, shorten_middle
+from toolfold.visible_text import remove_invisible as without_the_unseen
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from toolfold.visible import visible as without_the_unseen
     ],
 )
 def test_honest_text_stays_as_it_is(text: str) -> None:
-    assert visible(text) == text
+    assert make_visible(text) == text
 
 
 @pytest.mark.parametrize(
@@ -54,12 +54,12 @@ def test_honest_text_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_what_deceives_is_spelled_out(text: str, shown: str) -> None:
-    assert visible(text) == shown
+    assert make_visible(text) == shown
 
 
 @given(st.text())
 def test_nothing_invisible_is_left_and_no_plain_character_is_lost(text: str) -> None:
-    shown = visible(text)
+    shown = make_visible(text)
     kinds = {unicodedata.category(each) for each in shown if each != "\n"}
     assert not kinds & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     plain = [each for each in text if each == "\n" or (each.isascii() and each.isprintable())]
@@ -68,11 +68,11 @@ def test_nothing_invisible_is_left_and_no_plain_character_is_lost(text: str) -> 
 
 
 def test_a_long_text_says_how_much_of_it_is_not_shown() -> None:
-    shown = brief("a" * 3_000 + "b" * 3_000, 1_000)
+    shown = shorten_middle("a" * 3_000 + "b" * 3_000, 1_000)
     assert shown.startswith("a" * 500)
     assert shown.endswith("b" * 500)
     assert "5,000 characters are not shown" in shown
-    assert brief("short") == "short"
+    assert shorten_middle("short") == "short"
 
 
 def test_what_is_dropped_from_the_words_of_a_tool_or_warned_of_is_spelled_out_in_a_command() -> None:
@@ -83,4 +83,4 @@ def test_what_is_dropped_from_the_words_of_a_tool_or_warned_of_is_spelled_out_in
         and (INVISIBLE_CHARACTERS.match(character) or without_the_unseen(f"a{character}b") == "ab")
     ]
     assert len(unseen) > 8_000
-    assert [character for character in unseen if character in visible(character)] == []
+    assert [character for character in unseen if character in make_visible(character)] == []

@@ -1,4 +1,4 @@
-"""A command line in a folder of its own."""
+"""Fixtures that run the command line in a temporary directory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolfold.cli.app import run
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     out: str
@@ -31,20 +31,20 @@ Toolfold = Callable[..., Done]
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Settings, state and project of this test only; the terminal is wide, so that tables stay whole."""
-    folder = tmp_path / "home"
+    """Temporary settings, state and project; the terminal is wide, so that tables are not wrapped."""
+    directory = tmp_path / "home"
     project = tmp_path / "project"
     project.mkdir()
-    monkeypatch.setenv("TOOLFOLD_HOME", str(folder))
+    monkeypatch.setenv("TOOLFOLD_HOME", str(directory))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.delenv("TOOLFOLD_CONFIG", raising=False)
     monkeypatch.chdir(project)
-    return folder
+    return directory
 
 
 @pytest.fixture
 def toolfold(home: Path, capfd: pytest.CaptureFixture[str]) -> Toolfold:
-    """Runs a command line in this process."""
+    """Return a function that runs a command line in this process."""
 
     def call(*arguments: str) -> Done:
         code = run(arguments)

@@ -1,4 +1,4 @@
-"""A small catalog and messages about it, as files that a person might have."""
+"""A small tool catalog and messages for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`toolfold approvals allow` and what `mcp add` and `mcp import` offer for tools that can destroy data."""
+"""`toolfold approvals allow`, and the same offer in `mcp add` and `mcp import`."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ENTRY = "server:notes:destructive"
 
 @pytest.fixture
 def file(home: Path) -> Path:
-    """The user's settings, without a server."""
+    """The user's settings file, without a server."""
     return home / "config.yaml"
 
 
 @pytest.fixture
 def notes(file: Path, tmp_path: Path) -> Path:
-    """The user's settings, with the notes server."""
+    """The user's settings file, with the notes server."""
     server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")]}
     set_value(file, "mcp.servers.notes", server)
     set_value(file, "mcp.wait_seconds", 60.0)
@@ -38,14 +38,14 @@ def test_allowed_tool_is_listed_runs_and_can_be_revoked(notes: Path, toolfold: T
     refused = toolfold("call", DELETE, '{"text": "draft"}')
     assert refused.code == 1
     assert f"toolfold approvals allow {DELETE}" in refused.out + refused.err
-    done = toolfold("approvals", "allow", "notes_delete_note")  # as a gateway's client knows it
+    done = toolfold("approvals", "allow", "notes_delete_note")  # the name that a gateway's client sees
     assert done.code == 0, done.err
     assert read_file_value(notes, KEY) == [f"tool:{DELETE}:destructive"]
     assert toolfold("call", DELETE, '{"text": "draft"}').code == 0
     assert toolfold("approvals", "list", "--json").json["allowed_tools"] == [f"tool:{DELETE}:destructive"]
     listed = toolfold("approvals", "list").out
     assert f"tool:{DELETE}:destructive" in listed
-    assert f"the tool {DELETE} may destroy data without a question" in listed
+    assert f"the tool {DELETE} may destroy data without approval" in listed
     assert toolfold("approvals", "revoke", "1").code == 0
     assert read_file_value(notes, KEY) is None
 
@@ -64,16 +64,16 @@ def test_allow_can_be_limited_to_a_client_or_project(
 ) -> None:
     assert toolfold("approvals", "allow", *words).code == 0
     assert read_file_value(notes, KEY) == [entry.format(project=Path.cwd())]
-    assert ENTRY in toolfold("approvals", "list").out  # `:notes:` is no emoji
+    assert ENTRY in toolfold("approvals", "list").out  # `:notes:` is not rendered as an emoji
 
 
 @pytest.mark.parametrize(
     ("words", "problem"),
     [
         (("nots_delete_note",), "there is no tool and no MCP server 'nots_delete_note'"),
-        (("notes:open",), "unknown kind 'open': known are destructive"),
+        (("notes:open",), "unknown kind 'open'; known kinds: destructive"),
         (("notes_echo",), "does not declare that it can destroy data"),
-        (("notes", "--client", "a b"), "is not the name of a client"),
+        (("notes", "--client", "a b"), "is not a valid client name"),
     ],
 )
 def test_invalid_allow_targets_are_explained(
@@ -112,9 +112,9 @@ class TestNewServers:
     def test_add_reports_destructive_tools_and_allows_none(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
-        told = self.add(toolfold, tmp_path)
-        assert "1 tool declares that it can destroy data" in told
-        assert "toolfold approvals allow notes" in told
+        text = self.add(toolfold, tmp_path)
+        assert "1 tool declares that it can destroy data" in text
+        assert "toolfold approvals allow notes" in text
         assert read_file_value(file, KEY) is None
 
     def test_add_allows_destructive_tools_with_the_option(
@@ -128,8 +128,8 @@ class TestNewServers:
         self, file: Path, tmp_path: Path, answer: bytes, entries: list[str] | None
     ) -> None:
         words = ("mcp", "add", "notes", sys.executable, NOTES, str(tmp_path / "record"))
-        shown = run_at_terminal(*words, typed=b"y\n" + answer, after=b"Add it?")
-        assert "run without a question?" in shown
+        shown = run_at_terminal(*words, typed=b"y\n" + answer, after=b"Add this server?")
+        assert "run without approval?" in shown
         assert read_file_value(file, KEY) == entries
         assert read_file_value(file, "mcp.servers.notes") is not None
 

@@ -1,4 +1,4 @@
-"""What a person at the terminal is asked, and what they can see and take back afterwards."""
+"""The approval prompt at a terminal, and `toolfold approvals`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WIPE = build_tool(name="wipe", toolset="t", schema={}, handler=lambda args: args
 
 
 def request(**options: object) -> ApprovalRequest:
-    usual = ApprovalRequest(
+    default = ApprovalRequest(
         WIPE,
         {},
         "it deletes build",
@@ -53,12 +53,12 @@ def request(**options: object) -> ApprovalRequest:
         severity="low",
         answers=tuple(Answer),
     )
-    return replace(usual, **options)  # type: ignore[arg-type]
+    return replace(default, **options)  # type: ignore[arg-type]
 
 
 @pytest.fixture
 def keyboard(monkeypatch: pytest.MonkeyPatch) -> Iterator[BinaryIO]:
-    """What is written here is typed; closing it ends the input."""
+    """Pipe that replaces standard input; closing it ends the input."""
     reading, writing = os.pipe()
     with os.fdopen(reading) as typed, os.fdopen(writing, "wb", buffering=0) as keys:
         monkeypatch.setattr(sys, "stdin", typed)
@@ -70,11 +70,11 @@ AnswerQuestion = Callable[[str, ApprovalRequest], Answer]
 
 @pytest.fixture
 def answer_question(keyboard: BinaryIO) -> AnswerQuestion:
-    """The answer that a person types."""
+    """Return a function that types an answer and returns the prompt's result."""
 
-    def answer(typed: str, asked: ApprovalRequest) -> Answer:
+    def answer(typed: str, question: ApprovalRequest) -> Answer:
         keyboard.write(typed.encode())
-        return ApprovalPrompt()(asked)
+        return ApprovalPrompt()(question)
 
     return answer
 
@@ -122,17 +122,17 @@ class TestPrompt:
     def test_withdrawn_question_stops_waiting(
         self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
     ) -> None:
-        asked, said = request(), list[Answer]()
-        thread = threading.Thread(target=lambda: said.append(ApprovalPrompt()(asked)), daemon=True)
+        question, answers = request(), list[Answer]()
+        thread = threading.Thread(target=lambda: answers.append(ApprovalPrompt()(question)), daemon=True)
         thread.start()
-        while "Your answer" not in capfd.readouterr().err:  # it comes last, in a piece of its own
+        while "Your answer" not in capfd.readouterr().err:  # printed last, in a separate write
             time.sleep(0.01)
-        asked.withdrawn.set()
+        question.withdrawn.set()
         thread.join(240)
-        assert said == [Answer.DENY]
+        assert answers == [Answer.DENY]
 
     def test_question_shows_command_reason_and_answers(self) -> None:
-        told = click.unstyle(
+        text = click.unstyle(
             format_question(
                 request(
                     command="ls && rm -rf build",
@@ -143,38 +143,38 @@ class TestPrompt:
                 )
             )
         )
-        assert "wipe needs your word (fs-delete, low)" in told
-        assert "│ ls && rm -rf build" in told
-        assert "part: rm -rf build" in told
-        assert "why:  it deletes build" in told
-        assert "also: and more" in told
-        assert "k  kind: run it, and every other recursive delete or git force push in this session" in told
+        assert "wipe needs your approval (fs-delete, low)" in text
+        assert "│ ls && rm -rf build" in text
+        assert "part: rm -rf build" in text
+        assert "why:  it deletes build" in text
+        assert "also: and more" in text
+        assert "k  kind: run it, and allow every recursive delete or git force push in this session" in text
         assert (
-            "ak always-kind: run it, and never ask about any recursive delete or git force push again" in told
+            "ak always-kind: run it, and never ask about any recursive delete or git force push again" in text
         )
-        assert "never ask about ls; rm -rf build again" in told
+        assert "never ask about ls; rm -rf build again" in text
 
     def test_control_characters_of_a_command_are_escaped(self) -> None:
         hostile = "ls \x1b[1A\x1b[2K\rrm -rf ~ \u202e [red]x[/red]"
-        told = format_question(
+        text = format_question(
             request(command=hostile, part=hostile, reason=hostile, covers=hostile, also=(hostile,))
         )
-        assert "\r" not in told
-        assert "\u202e" not in told
-        assert "\x1b[2K" not in told
-        assert "‹ESC›[2K‹CR›rm -rf ~ ‹U+202E› [red]x[/red]" in told
+        assert "\r" not in text
+        assert "\u202e" not in text
+        assert "\x1b[2K" not in text
+        assert "‹ESC›[2K‹CR›rm -rf ~ ‹U+202E› [red]x[/red]" in text
 
     def test_every_line_of_a_command_is_prefixed(self) -> None:
-        told = format_question(request(command="ls\n\n  why: harmless\n  o  once: run it"))
-        assert "  │   why: harmless" in told
-        assert "  │   o  once: run it" in told
+        text = format_question(request(command="ls\n\n  why: harmless\n  o  once: run it"))
+        assert "  │   why: harmless" in text
+        assert "  │   o  once: run it" in text
 
     def test_dangerous_part_of_a_long_command_is_shown(self) -> None:
         long = "echo " + "x" * 60_000 + "; rm -rf ~"
-        told = format_question(request(command=long, part="rm -rf ~"))
-        assert len(told) < 7_000
-        assert "characters are not shown" in told
-        assert told.index("part: rm -rf ~") > told.index("characters are not shown")
+        text = format_question(request(command=long, part="rm -rf ~"))
+        assert len(text) < 7_000
+        assert "characters are not shown" in text
+        assert text.index("part: rm -rf ~") > text.index("characters are not shown")
 
     def test_question_withdrawn_while_queued_is_not_shown(self, capfd: pytest.CaptureFixture[str]) -> None:
         late = request()
@@ -193,7 +193,7 @@ class TestPrompt:
             while shown.count("Your answer") <= before:
                 time.sleep(0.01)
                 shown += capfd.readouterr().err
-            assert shown.count("needs your word") == before + 1
+            assert shown.count("needs your approval") == before + 1
             keyboard.write(b"d\n")
         for thread in threads:
             thread.join(240)
@@ -201,23 +201,23 @@ class TestPrompt:
 
 @pytest.fixture
 def destructive_plugin(toolfold: Toolfold) -> Path:
-    """A plugin with a tool that destroys."""
-    folder = load_config().plugins_folder
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "shop.py").write_text(PLUGIN)
+    """Install a plugin with a destructive tool; returns the user's settings file."""
+    directory = load_config().plugins_folder
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "shop.py").write_text(PLUGIN)
     return load_config().paths.user_file
 
 
 class TerminalCall(NamedTuple):
-    """What a call in a process of its own left behind: its result, what the terminal showed, and its code."""
+    """Result of a call in a separate process: standard output, terminal output and exit code."""
 
     out: str
     shown: str
     code: int
 
 
-def call_at_a_terminal(typed: bytes) -> TerminalCall:
-    """A call whose question is answer_question; keys such as Ctrl-C do there what they do for a person."""
+def call_at_terminal(typed: bytes) -> TerminalCall:
+    """Run a call in a new terminal session and type at its prompt; Ctrl-C sends a signal there."""
     screen, terminal = pty.openpty()
     command = [str(Path(sys.executable).with_name("toolfold")), "call", "wipe", '{"what": "all"}']
     process = subprocess.Popen(
@@ -227,14 +227,14 @@ def call_at_a_terminal(typed: bytes) -> TerminalCall:
         stdout=subprocess.PIPE,
         start_new_session=True,
     )
-    os.close(terminal)  # or the end of the process would not be the end of what we read
-    shown, answer_question = b"", False
+    os.close(terminal)  # otherwise reading would not end with the process
+    shown, has_answered = b"", False
     try:
         while piece := _read(screen):
             shown += piece
-            if b"Your answer > " in shown and not answer_question:
+            if b"Your answer > " in shown and not has_answered:
                 os.write(screen, typed)
-                answer_question = True
+                has_answered = True
         out, _ = process.communicate(timeout=240)
     finally:
         os.close(screen)
@@ -250,17 +250,17 @@ def _read(screen: int) -> bytes:
 
 class TestAtATerminal:
     def test_yes_runs_the_call_once(self, destructive_plugin: Path, toolfold: Toolfold) -> None:
-        out, shown, code = call_at_a_terminal(b"o\n")
+        out, shown, code = call_at_terminal(b"o\n")
         assert code == 0
         assert out == '{"result":"wiped all"}\n'
         assert 'wipe {"what": "all"}' in shown
-        assert toolfold("call", "wipe", '{"what": "all"}').code == 1  # and there is nobody to ask now
+        assert toolfold("call", "wipe", '{"what": "all"}').code == 1  # no terminal to ask at
 
     def test_no_does_not_run_the_call(self, destructive_plugin: Path) -> None:
-        assert "the person asked said no" in call_at_a_terminal(b"\n").out
+        assert "the person asked said no" in call_at_terminal(b"\n").out
 
     def test_ctrl_d_denies(self, destructive_plugin: Path) -> None:
-        out, shown, code = call_at_a_terminal(CTRL_D)
+        out, shown, code = call_at_terminal(CTRL_D)
         assert "the person asked said no" in out
         assert "Traceback" not in shown
         assert code == 1
@@ -269,7 +269,7 @@ class TestAtATerminal:
         "before", [b"", b"o", b"o" + CTRL_D], ids=["at once", "in a line", "after a part"]
     )
     def test_ctrl_c_ends_the_call_without_a_crash(self, before: bytes, destructive_plugin: Path) -> None:
-        out, shown, code = call_at_a_terminal(before + CTRL_C)
+        out, shown, code = call_at_terminal(before + CTRL_C)
         assert out == ""
         assert "error: interrupted\r\n" in shown
         assert "Fatal" not in shown
@@ -279,7 +279,7 @@ class TestAtATerminal:
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         entry = 'tool:wipe {"what": "all"}'
-        call_at_a_terminal(b"a\n")
+        call_at_terminal(b"a\n")
         assert read_file_value(destructive_plugin, "command_allowlist") == [entry]
         assert toolfold("call", "wipe", '{"what": "all"}').code == 0
         assert toolfold("call", "wipe", '{"what": "more"}').code == 1
@@ -300,7 +300,7 @@ class TestList:
         done = toolfold("approvals", "list")
         assert done.code == 0
         assert "mode: manual" in done.out
-        assert "the allow-list is empty" in done.out
+        assert "no commands are allowed permanently" in done.out
 
     def test_entries_and_deny_rules_are_shown(self, toolfold: Toolfold) -> None:
         file = load_config().paths.user_file
@@ -322,7 +322,7 @@ class TestList:
         set_value(file, "command_allowlist", entries)
         listed = " ".join(toolfold("approvals", "list").out.split())
         assert "every recursive delete: delete-tree, delete-project-tree" in listed
-        assert "whatever this rule finds" in listed
+        assert "everything that this rule finds" in listed
         assert toolfold("approvals", "list", "--json").json["allowed"] == entries
         assert toolfold("approvals", "test", "git clean -fdx").code == 0
         assert toolfold("approvals", "revoke", "kind:recursive-delete", "rule:git-clean").code == 0
@@ -332,16 +332,16 @@ class TestList:
     def test_patterns_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
         entries = ["kind:recursive-deletes", "rule:delete-everything", "rule:own-file", "Recursive delete"]
         set_value(load_config().paths.user_file, "command_allowlist", entries)
-        said = " ".join(toolfold("approvals", "list").err.split())
+        warnings = " ".join(toolfold("approvals", "list").err.split())
         assert (
-            "entry 1 never counts: there is no kind 'recursive-deletes'. Did you mean recursive-delete?"
-            in said
+            "entry 1 never applies: there is no kind 'recursive-deletes'. Did you mean recursive-delete?"
+            in warnings
         )
-        assert "entry 2 never counts: this is never run, whoever agrees" in said
-        assert "entry 3 never counts: what is critical, guards the runtime" in said
+        assert "entry 2 never applies: this is never run, whoever agrees" in warnings
+        assert "entry 3 never applies: what is critical, guards the runtime" in warnings
         assert (
-            "entry 4 never counts: it is read as a command; to allow the kind, write kind:recursive-delete"
-            in said
+            "entry 4 never applies: it is read as a command; to allow the kind, write kind:recursive-delete"
+            in warnings
         )
 
     def test_entries_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
@@ -350,8 +350,8 @@ class TestList:
         )
         done = toolfold("approvals", "list")
         assert done.code == 0
-        assert "entry 2 never counts: this is never run, whoever agrees" in done.err
-        assert "entry 3 never counts: behind the name it needs all arguments" in done.err
+        assert "entry 2 never applies: this is never run, whoever agrees" in done.err
+        assert "entry 3 never applies: behind the name it needs all arguments" in done.err
         assert "entry 1" not in done.err
 
 
@@ -363,12 +363,12 @@ class TestRevoke:
         assert read_file_value(file, "command_allowlist") == ["rm a", "rm c"]
         assert toolfold("approvals", "revoke", "--all").code == 0
         assert read_file_value(file, "command_allowlist") is None
-        assert "nothing to take back" in toolfold("approvals", "revoke", "--all").out
+        assert "nothing to remove" in toolfold("approvals", "revoke", "--all").out
 
     def test_revoking_an_unknown_entry_is_an_error(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "revoke", "rm z")
         assert done.code == 4
-        assert "nothing is allowed as 'rm z'" in done.err
+        assert "there is no entry 'rm z'" in done.err
         assert toolfold("approvals", "revoke").code == 2
 
 
@@ -381,7 +381,7 @@ class TestTest:
     def test_dangerous_command_would_need_approval(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "test", "cd sub && rm -rf build")
         assert done.code == 1
-        assert done.out.startswith("asked about, decided by: a person")
+        assert done.out.startswith("needs approval, decided by: a person")
         for text in ("delete-tree", "fs-delete", "low", "rm -rf build"):
             assert text in done.out
 
@@ -412,15 +412,15 @@ class TestTest:
         assert (
             toolfold(*allowed, "--backend", "sandbox", "--json").json["findings"][0]["kept_in"] == "sandbox"
         )
-        assert toolfold(*allowed).out.startswith("asked about, decided by: a person")
+        assert toolfold(*allowed).out.startswith("needs approval, decided by: a person")
 
     def test_json_contains_the_whole_verdict(self, toolfold: Toolfold) -> None:
-        told = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
-        assert told["dangerous"] is True
-        assert told["blocked"] is told["unread"] is False
-        assert (told["category"], told["severity"], told["part"]) == ("fs-delete", "low", "rm -rf build")
-        assert (told["shape"], told["outcome"]) == ("ls; rm -rf build", "asked about")
-        assert told["findings"][0]["rule"] == "delete-tree"
+        text = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
+        assert text["dangerous"] is True
+        assert text["blocked"] is text["unread"] is False
+        assert (text["category"], text["severity"], text["part"]) == ("fs-delete", "low", "rm -rf build")
+        assert (text["shape"], text["outcome"]) == ("ls; rm -rf build", "asked about")
+        assert text["findings"][0]["rule"] == "delete-tree"
 
     def test_tested_command_is_not_run_or_logged(self, toolfold: Toolfold, home: Path) -> None:
         toolfold("approvals", "test", "touch trace; rm -rf trace")

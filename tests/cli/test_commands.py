@@ -37,7 +37,7 @@ def register(plugin):
 @pytest.fixture
 def plugins_directory(toolfold: Toolfold) -> Path:
     """Wherever this machine's user folder is."""
-    folder = load_config().plugins_directory
+    folder = load_config().plugins_folder
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

@@ -1,4 +1,4 @@
-"""`toolfold doctor`, with servers that are really started and files that really lie there."""
+"""`toolfold doctor`, with real server processes and real files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.cli.test_mcp import TOKEN, SmallServer, make_tool
 from toolfold.cli import doctor
 from toolfold.config import load_config, set_value, trust_project
 
-PATIENTLY = ("--seconds", "120")
-MUTE = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
+LONG_TIMEOUT = ("--seconds", "120")
+SILENT = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]}
 
 
 @pytest.fixture
@@ -27,25 +27,25 @@ def small(home: Path, tmp_path: Path) -> SmallServer:
 
 @pytest.fixture(autouse=True)
 def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Somebody without other programs, on a machine without a sandbox."""
-    folder = tmp_path / "person"
-    folder.mkdir()
-    monkeypatch.setenv("HOME", str(folder))
+    """Home directory without other programs, on a machine without a sandbox."""
+    directory = tmp_path / "person"
+    directory.mkdir()
+    monkeypatch.setenv("HOME", str(directory))
     for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
     install_fake_bubblewrap(tmp_path, monkeypatch, works=False)
-    return folder
+    return directory
 
 
 @pytest.fixture(autouse=True)
 def no_slow_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No server is slow because the machine is."""
+    """Raise the limit for slow servers, so that a slow machine fails no test."""
     monkeypatch.setattr(doctor, "SLOW_START_S", 600.0)
 
 
-def install_fake_bubblewrap(folder: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
-    """A stand-in for install_fake_bubblewrap: whether the real one may work is for the machine to say."""
-    program = folder / "bin" / "bwrap"
+def install_fake_bubblewrap(directory: Path, monkeypatch: pytest.MonkeyPatch, *, works: bool) -> None:
+    """Put a fake bubblewrap on PATH, because the real one does not work on every machine."""
+    program = directory / "bin" / "bwrap"
     program.parent.mkdir(exist_ok=True)
     program.write_text(f"#!/bin/sh\nexit {0 if works else 1}\n")
     program.chmod(0o755)
@@ -57,7 +57,7 @@ def change_setting(key: str, value: Any) -> None:
 
 
 def find_lines(done: Done, about: str, mark: str) -> list[str]:
-    """What was said of something, with what to do about it."""
+    """Return the findings with this subject and mark, as `what → next`."""
     assert done.code == (0 if done.json["ok"] else 1)
     assert done.json["ok"] == all(each["mark"] != "fail" for each in done.json["findings"])
     lines = (each for each in done.json["findings"] if (each["about"], each["mark"]) == (about, mark))
@@ -66,12 +66,12 @@ def find_lines(done: Done, about: str, mark: str) -> list[str]:
 
 def test_working_server_is_reported(small: SmallServer, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
-    done = toolfold("doctor", *PATIENTLY)
+    done = toolfold("doctor", *LONG_TIMEOUT)
     assert done.code == 0
-    assert "small started in after" in done.out
+    assert "small started in" in done.out
     assert "2 tools, protocol 2025-06-18" in done.out
     assert "0 failed" in done.out
-    (server,) = toolfold("doctor", "--json", *PATIENTLY).json["servers"]
+    (server,) = toolfold("doctor", "--json", *LONG_TIMEOUT).json["servers"]
     assert (server["name"], server["state"], server["tools"], server["held"]) == ("small", "up", 2, 0)
 
 
@@ -79,8 +79,8 @@ def test_size_of_the_tool_list_is_reported(small: SmallServer, toolfold: Toolfol
     small.offers(*(make_tool(f"tool_{number}") for number in range(40)))
     toolfold("mcp", "add", "small", "--yes", *small.command)
     change_setting("mcp.servers.broken", {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]})
-    done = toolfold("doctor", "--json", *PATIENTLY)
-    (line,) = [each for each in find_lines(done, "gateway", "ok") if "to clients," in each]
+    done = toolfold("doctor", "--json", *LONG_TIMEOUT)
+    (line,) = [each for each in find_lines(done, "gateway", "ok") if "tools for clients:" in each]
     assert "0 tools are listed, 40 are behind tool_search" in line
 
 
@@ -100,15 +100,15 @@ def test_missing_servers_are_reported_with_advice(toolfold: Toolfold) -> None:
 def test_failing_and_hanging_servers_do_not_affect_others(small: SmallServer, toolfold: Toolfold) -> None:
     change_setting("mcp.servers.small", {"command": small.command[0], "args": small.command[1:]})
     change_setting("mcp.servers.gone", {"command": "/there/is/no/such/program"})
-    change_setting("mcp.servers.mute", {**MUTE, "connect_timeout_seconds": 1})
+    change_setting("mcp.servers.mute", {**SILENT, "connect_timeout_seconds": 1})
     change_setting("mcp.servers.off", {"command": "x", "enabled": False})
-    done = toolfold("doctor", "--json", *PATIENTLY)
+    done = toolfold("doctor", "--json", *LONG_TIMEOUT)
     assert [each.split()[0] for each in find_lines(done, "servers", "fail")] == ["gone", "mute"]
     assert "small started in" in find_lines(done, "servers", "ok")[0]
 
 
 def test_time_limit_is_respected(toolfold: Toolfold) -> None:
-    change_setting("mcp.servers.mute", MUTE)
+    change_setting("mcp.servers.mute", SILENT)
     done = toolfold("doctor", "--seconds", "0.5", "--json")
     assert "did not respond within 0.5 s" in find_lines(done, "servers", "fail")[0]
 
@@ -118,13 +118,13 @@ def test_slow_server_is_reported(
 ) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     monkeypatch.setattr(doctor, "SLOW_START_S", 0.0)
-    assert "(slow)" in find_lines(toolfold("doctor", "--json", *PATIENTLY), "servers", "warn")[0]
+    assert "(slow)" in find_lines(toolfold("doctor", "--json", *LONG_TIMEOUT), "servers", "warn")[0]
 
 
 def test_held_tools_are_reported(small: SmallServer, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     small.offers(make_tool("read", "Another thing."), make_tool("write"))
-    done = toolfold("doctor", "--json", *PATIENTLY)
+    done = toolfold("doctor", "--json", *LONG_TIMEOUT)
     assert "toolfold mcp review small" in find_lines(done, "review", "warn")[0]
     assert done.json["servers"][0]["held"] == 1
 
@@ -134,8 +134,8 @@ def test_log_warnings_become_findings(small: SmallServer, toolfold: Toolfold, tm
     other = SmallServer(tmp_path / "other")
     change_setting("mcp.servers.one", {"command": small.command[0], "args": small.command[1:]})
     change_setting("mcp.servers.two", {"command": other.command[0], "args": other.command[1:]})
-    done = toolfold("doctor", "--json", *PATIENTLY)
-    assert "it has the name of 'read'" in find_lines(done, "log", "warn")[0]
+    done = toolfold("doctor", "--json", *LONG_TIMEOUT)
+    assert "it has the same name as 'read'" in find_lines(done, "log", "warn")[0]
     assert done.err == ""
 
 
@@ -162,9 +162,9 @@ def test_secret_is_located_but_not_shown(
     (person / ".cursor").mkdir()
     (person / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"it": settings}}))
     load_config().paths.user_file.chmod(0o644)
-    done, told = toolfold("doctor", "--json"), toolfold("doctor")
+    done, text = toolfold("doctor", "--json"), toolfold("doctor")
     for secret in (TOKEN, own):
-        assert secret not in done.out + done.err + told.out + told.err
+        assert secret not in done.out + done.err + text.out + text.err
     warned = "\n".join(find_lines(done, "secrets", "warn"))
     assert "mcp.servers.leaky.env.API_TOKEN" in warned
     assert "config.yaml:" in warned
@@ -182,8 +182,8 @@ def test_unsafe_file_permissions_are_reported(toolfold: Toolfold, home: Path) ->
     lock.chmod(0o666)
     (home / "state/oauth").mkdir(mode=0o700)
     (home / "state/oauth/a.json").write_text("{}")
-    told = find_lines(toolfold("doctor", "--json"), "files", "fail")
-    assert [each.split(" → ")[1] for each in told] == [
+    failures = find_lines(toolfold("doctor", "--json"), "files", "fail")
+    assert [each.split(" → ")[1] for each in failures] == [
         f"chmod go= {tokens}",
         f"chmod go= {home / 'state/oauth/a.json'}",
         f"chmod o-w {lock}",
@@ -194,9 +194,9 @@ def test_unsafe_settings_are_reported(toolfold: Toolfold) -> None:
     change_setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})
     change_setting("approval.mode", "off")
     done = toolfold("doctor", "--seconds", "1", "--json")
-    trusting = "\n".join(find_lines(done, "trust", "warn"))
-    assert "toolfold config set mcp.servers.x.trust pin" in trusting
-    assert "toolfold config set mcp.servers.x.sampling ask" in trusting
+    trust_lines = "\n".join(find_lines(done, "trust", "warn"))
+    assert "toolfold config set mcp.servers.x.trust pin" in trust_lines
+    assert "toolfold config set mcp.servers.x.sampling ask" in trust_lines
     assert "approval.mode manual" in find_lines(done, "approval", "warn")[0]
 
 
@@ -231,7 +231,9 @@ def test_available_sandbox_is_recommended(
     advice = find_lines(toolfold("doctor", "--json"), "terminal", "warn")[0]
     assert "toolfold config set terminal.backend sandbox" in advice
     change_setting("terminal.backend", "sandbox")
-    assert find_lines(toolfold("doctor", "--json"), "terminal", "ok") == ["commands run in sandbox → "]
+    assert find_lines(toolfold("doctor", "--json"), "terminal", "ok") == [
+        "commands run in the backend sandbox → "
+    ]
 
 
 def test_unusable_backend_is_a_failure(toolfold: Toolfold) -> None:
@@ -283,7 +285,10 @@ def test_connected_programs_are_checked(toolfold: Toolfold, person: Path) -> Non
     failed = find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
     assert "/gone/toolfold, which was not found → toolfold connect cursor" in failed
     file.write_text("{}")
-    assert "no longer has 'toolfold'" in find_lines(toolfold("doctor", "--json"), "clients", "warn")[0]
+    assert (
+        "the entry 'toolfold' of Cursor is missing"
+        in find_lines(toolfold("doctor", "--json"), "clients", "warn")[0]
+    )
     file.write_text("{")
     assert str(file) in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
     load_config().paths.state_dir.joinpath("connected.json").write_text("[")
@@ -303,7 +308,7 @@ def test_unused_gateway_port_is_not_reported_as_ok(toolfold: Toolfold) -> None:
         port = listening.getsockname()[1]
         change_setting("gateway.port", port)
         assert (
-            f"something listens on 127.0.0.1, port {port}"
+            f"a program listens on 127.0.0.1, port {port}"
             in find_lines(toolfold("doctor", "--json"), "gateway", "ok")[0]
         )
     done = toolfold("doctor", "--json")
@@ -335,5 +340,5 @@ def test_server_used_directly_and_through_the_gateway_is_reported(toolfold: Tool
     document["mcpServers"] |= {"theirs": server, "another": {"command": "/gone/other"}}
     file.write_text(json.dumps(document))
     (line,) = find_lines(toolfold("doctor", "--json"), "twice", "warn")
-    assert "Cursor has theirs (here mine) twice" in line
+    assert "Cursor uses theirs (in Toolfold: mine) twice" in line
     assert "→ toolfold connect cursor --replace" in line

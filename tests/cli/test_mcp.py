@@ -424,7 +424,7 @@ class TestTest:
     ) -> None:
         small.offers(make_tool("read"), {"name": "bad", "inputSchema": {"type": "string"}}, {"name": "loose"})
         toolfold("mcp", "add", "--no-test", "--yes", "small", *small.command)
-        reason = "the tool 'bad' is ignored: its inputSchema has the type 'string' instead of 'object'"
+        reason = "the tool 'bad' is dropped: its inputSchema has the type 'string' instead of 'object'"
         for words in (("test",), ("test", "small"), ("list",)):
             shown = toolfold("mcp", *words)
             assert shown.code == 0

@@ -21,14 +21,14 @@ MAX_BODY_BYTES = 32_000_000
 
 @dataclass(frozen=True)
 class Say:
-    """The model answers in words, which ends its turn."""
+    """The model replies with text, which ends its turn."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Call:
-    """The model calls a tool, named as the gateway names it."""
+    """The model calls a tool by the name that the gateway lists."""
 
     tool: str
     arguments: Json = field(default_factory=dict)
@@ -47,7 +47,7 @@ class ListedTool:
 
 @dataclass
 class ModelServer:
-    """The server's address, its script, and every request that it received."""
+    """URL of the server, its script, and every request that it received."""
 
     url: str
     script: Sequence[Step]
@@ -55,20 +55,20 @@ class ModelServer:
     requests: list[Json] = field(default_factory=list)
 
     def task_requests(self) -> list[Json]:
-        """The requests about the task, without those for titles and summaries."""
+        """Return the requests about the task, without those for titles and summaries."""
         return [each for each in self.requests if self.task in json.dumps(each)]
 
     def tool_results(self) -> list[str]:
-        """The tool results in the longest conversation, as JSON text."""
+        """Return the tool results of the longest conversation, as JSON text."""
         found = [_read_results(each) for each in self.task_requests()]
         return max(found, key=len, default=[])
 
     def listed_tools(self) -> list[ListedTool]:
-        """The tools in the first request about the task that has any."""
+        """Return the tools of the first request about the task that has any."""
         return next((tools for each in self.task_requests() if (tools := list_tools(each))), [])
 
     def next_step(self, request: Json) -> Step:
-        """The step that answers this request."""
+        """Return the step that answers this request."""
         if self.task not in json.dumps(request) or not list_tools(request):
             return Say("ok")
         done = len(_read_results(request))
@@ -144,7 +144,7 @@ class _NamedCall(Call):
 
 
 def list_tools(request: Json) -> list[ListedTool]:
-    """The tools of a request in any of the four dialects."""
+    """Return the tools of a request in any of the four dialects."""
     found = []
     for tool in request.get("tools") or []:
         inner = tool.get("tools") or tool.get("functionDeclarations")
@@ -156,7 +156,7 @@ def list_tools(request: Json) -> list[ListedTool]:
 
 
 def _read_results(request: Json) -> list[str]:
-    """The tool results of a request in any of the four dialects, as JSON text, in order."""
+    """Return the tool results of a request in any of the four dialects, as JSON text, in order."""
     found = []
     for message in request.get("messages") or request.get("input") or request.get("contents") or []:
         if not isinstance(message, dict):
@@ -279,5 +279,5 @@ def _stream_chat(step: Step, *, streaming: bool) -> bytes:
 
 
 def _call_id(step: Call) -> str:
-    """An id that differs between the steps of a script."""
+    """Return an id that is unique within a script."""
     return f"call_{abs(hash((step.tool, json.dumps(step.arguments)))) % 10**10}"

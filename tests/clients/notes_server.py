@@ -33,7 +33,7 @@ TOOLS = [
 
 
 def answer_request(method: str, params: Json, record: Path) -> Json:
-    """Answer one request; a call is recorded first."""
+    """Return the result of a request; a call is recorded first."""
     if method == "initialize":
         return {
             "protocolVersion": params.get("protocolVersion", "2025-11-25"),

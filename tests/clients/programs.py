@@ -1,7 +1,7 @@
 """The real client programs: how each is installed, configured for the scripted model, and run once.
 
-`toolfold connect` writes the gateway into the client's own settings; nothing here does. What a test adds is
-what a user of that client has already: a model, and a permission for the gateway's tools.
+Only `toolfold connect` adds the gateway to the client's settings. A test adds what a user of that client already
+has: a model, and a permission for the gateway's tools.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class Home:
         file.write_text(text)
 
     def append(self, path: str, text: str) -> None:
-        """Add to a file of the home directory."""
+        """Append to a file of the home directory."""
         file = self.path / path
         file.write_text(file.read_text() + text)
 
 
 @dataclass(frozen=True)
 class ClientProgram:
-    """One client."""
+    """An MCP client program."""
 
     name: ClientName
     executable: Callable[[], Sequence[str]]
@@ -78,7 +78,7 @@ class ClientProgram:
     """The arguments that run one task without a terminal."""
 
     def command(self, task: str) -> list[str]:
-        """The command that runs one task. Skips the test where the client is not installed."""
+        """Return the command that runs one task. Skips the test if the client is not installed."""
         executable = list(self.executable())
         missing = [each for each in executable if not Path(each).exists()]
         if missing:
@@ -87,7 +87,7 @@ class ClientProgram:
 
 
 def _binary(*patterns: str) -> Sequence[str]:
-    """The program that a platform's own package brings; npm puts it there without running any script."""
+    """Return the path of a program in a platform package, which npm installs without running scripts."""
     found = [each for pattern in patterns for each in sorted(_PACKAGES.glob(pattern))]
     return [str(found[0] if found else _PACKAGES / patterns[0])]
 
@@ -101,7 +101,7 @@ def _configure_claude(_home: Home, url: str) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_KEY": "unused",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-        # A busy machine may need longer to start the gateway than the five seconds that a user would wait.
+        # On a busy machine, starting the gateway may take longer than the default of five seconds.
         "MCP_CONNECTION_NONBLOCKING": "false",
         "MCP_CONNECT_TIMEOUT_MS": "120000",
         "MCP_TIMEOUT": "120000",
@@ -173,7 +173,7 @@ def _configure_opencode(home: Home, url: str) -> dict[str, str]:
 
 
 def _allow_nothing(_home: Home) -> None:
-    """opencode asks nobody before it runs a tool."""
+    """Do nothing: opencode does not ask before it runs a tool."""
 
 
 PROGRAMS = (

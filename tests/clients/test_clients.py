@@ -33,15 +33,15 @@ class Run:
     record: Path
 
     def results(self) -> list[str]:
-        """The tool results that the model received."""
+        """Return the tool results that the model received."""
         results = self.model.tool_results()
         assert results, (
-            f"no tool result; the client said {self.process.stdout[-2000:]}{self.process.stderr[-2000:]}"
+            f"no tool result; the client printed {self.process.stdout[-2000:]}{self.process.stderr[-2000:]}"
         )
         return results
 
     def calls(self) -> list[str]:
-        """The calls that reached the MCP server."""
+        """Return the calls that reached the MCP server."""
         return self.record.read_text().splitlines() if self.record.exists() else []
 
 
@@ -53,7 +53,10 @@ def home(tmp_path: Path) -> Home:
 
 @pytest.fixture
 def run_client(home: Home, tmp_path: Path) -> RunClient:
-    """Run a script in a client that was connected with `toolfold connect`, after these commands."""
+    """Return a function that runs a script in a client connected with `toolfold connect`.
+
+    `commands` are toolfold commands to run first.
+    """
 
     def run(program: ClientProgram, script: Sequence[Step], *commands: Sequence[str]) -> Run:
         command = program.command(TASK)
@@ -100,7 +103,7 @@ def test_tools_are_listed_found_and_called(program: ClientProgram, run_client: R
 DELETE = Call(BRIDGE_CALL, {"name": "notes_delete_note", "arguments": {"text": "draft"}})
 
 
-def test_a_destructive_call_is_refused_with_the_command_that_allows_it(
+def test_destructive_call_is_refused_with_the_command_that_allows_it(
     program: ClientProgram, run_client: RunClient
 ) -> None:
     run = run_client(program, [DELETE, Say("done")])
@@ -108,17 +111,17 @@ def test_a_destructive_call_is_refused_with_the_command_that_allows_it(
     assert "notes_delete_note' was not run: " in refusal
     assert "declares that it can destroy data" in refusal
     assert "toolfold approvals allow notes_delete_note" in refusal
-    assert "person" not in refusal  # nobody saw a question
+    assert "person" not in refusal  # no user saw a question
     assert run.calls() == []
 
 
-def test_an_allowed_destructive_call_runs(program: ClientProgram, run_client: RunClient) -> None:
+def test_allowed_destructive_call_runs(program: ClientProgram, run_client: RunClient) -> None:
     run = run_client(program, [DELETE, Say("done")], ("approvals", "allow", "notes_delete_note"))
     assert "delete_note: draft" in run.results()[0]
     assert run.calls() == ["delete_note draft"]
 
 
-def test_calls_work_again_after_the_server_crashed(program: ClientProgram, run_client: RunClient) -> None:
+def test_calls_work_again_after_a_server_crash(program: ClientProgram, run_client: RunClient) -> None:
     crash = Call(BRIDGE_CALL, {"name": "notes_crash", "arguments": {}})
     echo = Call(BRIDGE_CALL, {"name": "notes_echo", "arguments": {"text": "again"}})
     run = run_client(program, [crash, echo, Say("done")])

@@ -1,6 +1,6 @@
 """An MCP client that calls a command at a gateway and accepts whatever it is asked.
 
-Usage: approving_client.py URL ERA COMMAND OUTPUT [TOKEN]. Writes what happened to OUTPUT, as JSON.
+Usage: approving_client.py URL REVISION COMMAND OUTPUT [TOKEN]. Writes what happened to OUTPUT, as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 
-async def call(url: str, era: str, command: str, token: str = "") -> dict[str, Any]:
+async def call(url: str, revision: str, command: str, token: str = "") -> dict[str, Any]:
     asked: list[str] = []
 
     async def accept(context: Any, params: Any) -> mcp_types.ElicitResult:
@@ -29,7 +29,7 @@ async def call(url: str, era: str, command: str, token: str = "") -> dict[str, A
     async with (
         httpx2.AsyncClient(headers=headers, timeout=60) as http,
         Client(
-            streamable_http_client(url, http_client=http), mode=era, elicitation_callback=accept
+            streamable_http_client(url, http_client=http), mode=revision, elicitation_callback=accept
         ) as client,
     ):
         result = await client.call_tool("terminal", {"command": command})
@@ -38,8 +38,8 @@ async def call(url: str, era: str, command: str, token: str = "") -> dict[str, A
 
 
 if __name__ == "__main__":
-    url, era, command, output, *rest = sys.argv[1:]
-    found = asyncio.run(call(url, era, command, *rest))
+    url, revision, command, output, *rest = sys.argv[1:]
+    found = asyncio.run(call(url, revision, command, *rest))
     unfinished = Path(f"{output}.new")
     unfinished.write_text(json.dumps(found))
     unfinished.rename(output)

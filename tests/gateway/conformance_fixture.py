@@ -1,9 +1,9 @@
-"""The server that the official conformance runner wants to meet, to stand behind the gateway.
+"""The server that the official conformance suite expects, to be run behind the gateway.
 
     python conformance_fixture.py PORT
 
-Its tools, resources and prompts have the names and do what the runner's scenarios say. On the SDK's own
-server, so that what a scenario finds missing was lost in the gateway.
+Its tools, resources and prompts are those that the scenarios expect. It uses the SDK's own server, so that
+whatever a scenario finds missing was lost in the gateway.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ Tool = Callable[[Any, Any], Awaitable[Any]]
 TOOLS: dict[str, tuple[dict[str, Any], Tool]] = {}
 
 
-def shape(**properties: Any) -> dict[str, Any]:
+def object_schema(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def tool(name: str, **properties: Any) -> Callable[[Tool], Tool]:
     def add(function: Tool) -> Tool:
-        TOOLS[name] = shape(**properties), function
+        TOOLS[name] = object_schema(**properties), function
         return function
 
     return add
 
 
-def words(text: str) -> t.TextContent:
+def text_block(text: str) -> t.TextContent:
     return t.TextContent(type="text", text=text)
 
 
@@ -76,25 +76,25 @@ def resource(uri: str, mime: str, text: str) -> t.EmbeddedResource:
     return t.EmbeddedResource(type="resource", resource=contents)
 
 
-def done(*content: Any, **more: Any) -> t.CallToolResult:
+def call_result(*content: Any, **more: Any) -> t.CallToolResult:
     return t.CallToolResult(content=list(content), **more)
 
 
-def question(message: str, **properties: Any) -> t.ElicitRequest:
-    params = t.ElicitRequestFormParams(message=message, requested_schema=shape(**properties))
+def elicit_request(message: str, **properties: Any) -> t.ElicitRequest:
+    params = t.ElicitRequestFormParams(message=message, requested_schema=object_schema(**properties))
     return t.ElicitRequest(params=params)
 
 
-def sampling(text: str) -> t.CreateMessageRequest:
-    message = t.SamplingMessage(role="user", content=words(text))
+def sampling_request(text: str) -> t.CreateMessageRequest:
+    message = t.SamplingMessage(role="user", content=text_block(text))
     return t.CreateMessageRequest(params=t.CreateMessageRequestParams(messages=[message], max_tokens=100))
 
 
-def roots() -> t.ListRootsRequest:
+def roots_request() -> t.ListRootsRequest:
     return t.ListRootsRequest(params=t.RequestParams())
 
 
-def needed(state: str | None = None, **requests: Any) -> t.InputRequiredResult:
+def input_required(state: str | None = None, **requests: Any) -> t.InputRequiredResult:
     return t.InputRequiredResult(input_requests=requests, request_state=state)
 
 
@@ -103,33 +103,33 @@ IMAGE = t.ImageContent(type="image", data=PNG, mime_type="image/png")
 
 @tool("test_simple_text")
 async def simple_text(context: Any, params: Any) -> Any:
-    return done(words("This is a simple text response for testing."))
+    return call_result(text_block("This is a simple text response for testing."))
 
 
 @tool("test_image_content")
 async def image_content(context: Any, params: Any) -> Any:
-    return done(IMAGE)
+    return call_result(IMAGE)
 
 
 @tool("test_audio_content")
 async def audio_content(context: Any, params: Any) -> Any:
-    return done(t.AudioContent(type="audio", data=WAV, mime_type="audio/wav"))
+    return call_result(t.AudioContent(type="audio", data=WAV, mime_type="audio/wav"))
 
 
 @tool("test_embedded_resource")
 async def embedded_resource(context: Any, params: Any) -> Any:
-    return done(resource("test://embedded-resource", "text/plain", "This is an embedded resource."))
+    return call_result(resource("test://embedded-resource", "text/plain", "This is an embedded resource."))
 
 
 @tool("test_multiple_content_types")
 async def multiple_content(context: Any, params: Any) -> Any:
     mixed = resource("test://mixed-content-resource", "application/json", '{"test":"data","value":123}')
-    return done(words("Several kinds:"), IMAGE, mixed)
+    return call_result(text_block("Several kinds:"), IMAGE, mixed)
 
 
 @tool("test_error_handling")
 async def error_handling(context: Any, params: Any) -> Any:
-    return done(words("This tool intentionally returns an error for testing"), is_error=True)
+    return call_result(text_block("This tool intentionally returns an error for testing"), is_error=True)
 
 
 @tool("test_tool_with_progress")
@@ -137,134 +137,142 @@ async def with_progress(context: Any, params: Any) -> Any:
     for step in (0, 50, 100):
         await context.session.report_progress(step, 100)
         await asyncio.sleep(0.05)
-    return done(words("done"))
+    return call_result(text_block("done"))
 
 
 @tool("test_logging_tool")
 @tool("test_tool_with_logging")
 async def with_logging(context: Any, params: Any) -> Any:
-    for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        await context.session.send_log_message("info", said, related_request_id=context.request_id)
+    for message in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await context.session.send_log_message("info", message, related_request_id=context.request_id)
         await asyncio.sleep(0.05)
-    return done(words("done"))
+    return call_result(text_block("done"))
 
 
 @tool("test_sampling", prompt=TEXT)
-async def asks_the_model(context: Any, params: Any) -> Any:
-    message = t.SamplingMessage(role="user", content=words(params.arguments["prompt"]))
-    said = await context.session.create_message(
+async def request_sampling(context: Any, params: Any) -> Any:
+    message = t.SamplingMessage(role="user", content=text_block(params.arguments["prompt"]))
+    response = await context.session.create_message(
         [message], max_tokens=100, related_request_id=context.request_id
     )
-    return done(words(f"LLM response: {said.content.text}"))
+    return call_result(text_block(f"LLM response: {response.content.text}"))
 
 
-async def elicited(context: Any, message: str, properties: dict[str, Any], **more: Any) -> Any:
+async def elicit_and_report(context: Any, message: str, properties: dict[str, Any], **more: Any) -> Any:
     form = {"type": "object", "properties": properties, **more}
-    said = await context.session.elicit_form(message, form, related_request_id=context.request_id)
-    return done(words(f"User response: {said.action}"))
+    response = await context.session.elicit_form(message, form, related_request_id=context.request_id)
+    return call_result(text_block(f"User response: {response.action}"))
 
 
 @tool("test_elicitation", message=TEXT)
-async def asks_a_person(context: Any, params: Any) -> Any:
+async def request_elicitation(context: Any, params: Any) -> Any:
     fields = {"username": TEXT, "email": TEXT}
-    return await elicited(context, params.arguments["message"], fields, required=list(fields))
+    return await elicit_and_report(context, params.arguments["message"], fields, required=list(fields))
 
 
 @tool("test_elicitation_sep1034_defaults")
-async def asks_with_defaults(context: Any, params: Any) -> Any:
-    return await elicited(context, "With defaults", DEFAULTS)
+async def request_elicitation_with_defaults(context: Any, params: Any) -> Any:
+    return await elicit_and_report(context, "With defaults", DEFAULTS)
 
 
 @tool("test_elicitation_sep1330_enums")
-async def asks_with_choices(context: Any, params: Any) -> Any:
-    return await elicited(context, "With choices", ENUMS)
+async def request_elicitation_with_enums(context: Any, params: Any) -> Any:
+    return await elicit_and_report(context, "With choices", ENUMS)
 
 
 @tool("test_missing_capability")
-async def needs_a_capability(context: Any, params: Any) -> Any:
+async def require_capability(context: Any, params: Any) -> Any:
     declared = context.session.client_capabilities
     if declared is None or declared.sampling is None:
         wanted: dict[str, Any] = {"requiredCapabilities": {"sampling": {}}}
         raise MCPError(t.MISSING_REQUIRED_CLIENT_CAPABILITY, "it needs sampling", wanted)
-    return done(words("done"))
+    return call_result(text_block("done"))
 
 
 @tool("test_streaming_elicitation")
-async def streams(context: Any, params: Any) -> Any:
-    return done(words("done")) if params.input_responses else needed(name=question("Name?", name=TEXT))
+async def stream_elicitation(context: Any, params: Any) -> Any:
+    return (
+        call_result(text_block("done"))
+        if params.input_responses
+        else input_required(name=elicit_request("Name?", name=TEXT))
+    )
 
 
 @tool("test_trigger_tool_change")
-async def changes_tools(context: Any, params: Any) -> Any:
+async def notify_tools_changed(context: Any, params: Any) -> Any:
     await bus.publish(ToolsListChanged())
-    return done(words("done"))
+    return call_result(text_block("done"))
 
 
 @tool("test_trigger_prompt_change")
-async def changes_prompts(context: Any, params: Any) -> Any:
+async def notify_prompts_changed(context: Any, params: Any) -> Any:
     await bus.publish(PromptsListChanged())
-    return done(words("done"))
+    return call_result(text_block("done"))
 
 
 @tool(INPUTS + "elicitation")
-async def inputs_of_a_person(context: Any, params: Any) -> Any:
-    said = (params.input_responses or {}).get("user_name")
-    if said is None:
-        return needed(user_name=question("What is your name?", name=TEXT))
-    return done(words(f"Hello, {said.content['name']}!"))
+async def require_elicitation_input(context: Any, params: Any) -> Any:
+    response = (params.input_responses or {}).get("user_name")
+    if response is None:
+        return input_required(user_name=elicit_request("What is your name?", name=TEXT))
+    return call_result(text_block(f"Hello, {response.content['name']}!"))
 
 
 @tool(INPUTS + "sampling")
-async def inputs_of_the_model(context: Any, params: Any) -> Any:
+async def require_sampling_input(context: Any, params: Any) -> Any:
     if params.input_responses:
-        return done(words("done"))
-    return needed(capital_question=sampling("What is the capital of France?"))
+        return call_result(text_block("done"))
+    return input_required(capital_question=sampling_request("What is the capital of France?"))
 
 
 @tool(INPUTS + "list_roots")
-async def inputs_of_roots(context: Any, params: Any) -> Any:
-    return done(words("done")) if params.input_responses else needed(client_roots=roots())
+async def require_roots_input(context: Any, params: Any) -> Any:
+    return (
+        call_result(text_block("done"))
+        if params.input_responses
+        else input_required(client_roots=roots_request())
+    )
 
 
 @tool(INPUTS + "request_state")
 @tool(INPUTS + "tampered_state")
-async def inputs_with_a_state(context: Any, params: Any) -> Any:
+async def require_input_with_state(context: Any, params: Any) -> Any:
     if params.input_responses and params.request_state == "first":
-        return done(words("state-ok"))
-    return needed("first", confirm=question("All right?", ok={"type": "boolean"}))
+        return call_result(text_block("state-ok"))
+    return input_required("first", confirm=elicit_request("All right?", ok={"type": "boolean"}))
 
 
 @tool(INPUTS + "multiple_inputs")
-async def several_inputs(context: Any, params: Any) -> Any:
+async def require_several_inputs(context: Any, params: Any) -> Any:
     if params.input_responses:
-        return done(words("done"))
-    name, greeting = question("Name?", name=TEXT), sampling("Greet them.")
-    return needed("first", user_name=name, greeting=greeting, client_roots=roots())
+        return call_result(text_block("done"))
+    name, greeting = elicit_request("Name?", name=TEXT), sampling_request("Greet them.")
+    return input_required("first", user_name=name, greeting=greeting, client_roots=roots_request())
 
 
 @tool(INPUTS + "multi_round")
-async def several_rounds(context: Any, params: Any) -> Any:
+async def require_several_rounds(context: Any, params: Any) -> Any:
     if not params.request_state:
-        return needed("first", step1=question("Name?", name=TEXT))
+        return input_required("first", step1=elicit_request("Name?", name=TEXT))
     if params.request_state == "first":
-        return needed("second", step2=question("Colour?", color=TEXT))
-    return done(words("done"))
+        return input_required("second", step2=elicit_request("Colour?", color=TEXT))
+    return call_result(text_block("done"))
 
 
 @tool(INPUTS + "capabilities")
-async def inputs_by_capability(context: Any, params: Any) -> Any:
+async def require_inputs_by_capability(context: Any, params: Any) -> Any:
     declared = context.session.client_capabilities or t.ClientCapabilities()
     wanted: dict[str, Any] = {}
     if declared.sampling is not None:
-        wanted["model"] = sampling("Hello")
+        wanted["model"] = sampling_request("Hello")
     if declared.elicitation is not None:
-        wanted["person"] = question("Hello?", name=TEXT)
-    return needed(**wanted)
+        wanted["person"] = elicit_request("Hello?", name=TEXT)
+    return input_required(**wanted)
 
 
 @tool("test_header", region={**TEXT, "x-mcp-header": "Region"})
-async def takes_a_header(context: Any, params: Any) -> Any:
-    return done(words("done"))
+async def echo_header_argument(context: Any, params: Any) -> Any:
+    return call_result(text_block("done"))
 
 
 RESOURCES: dict[str, Any] = {
@@ -335,8 +343,8 @@ async def list_prompts(context: Any, params: Any) -> Any:
 async def get_prompt(context: Any, params: Any) -> Any:
     arguments = params.arguments or {}
     if params.name == INPUTS + "prompt" and not params.input_responses:
-        return needed(user_context=question("Context?", context=TEXT))
-    blocks: list[Any] = [words(f"A prompt with {arguments}")]
+        return input_required(user_context=elicit_request("Context?", context=TEXT))
+    blocks: list[Any] = [text_block(f"A prompt with {arguments}")]
     if params.name == "test_prompt_with_embedded_resource":
         blocks.insert(0, resource(arguments["resourceUri"], "text/plain", "embedded"))
     if params.name == "test_prompt_with_image":
@@ -344,7 +352,7 @@ async def get_prompt(context: Any, params: Any) -> Any:
     return t.GetPromptResult(messages=[t.PromptMessage(role="user", content=each) for each in blocks])
 
 
-async def nothing(context: Any, params: Any) -> Any:
+async def return_empty_result(context: Any, params: Any) -> Any:
     return t.EmptyResult()
 
 
@@ -353,7 +361,7 @@ async def complete(context: Any, params: Any) -> Any:
 
 
 def main() -> None:
-    warnings.simplefilter("ignore")  # the older revision's ways are what is tried
+    warnings.simplefilter("ignore")  # deprecated features of older revisions are tested on purpose
     server: Server[Any] = Server(
         "conformance-fixture",
         version="1",
@@ -362,15 +370,15 @@ def main() -> None:
         on_list_resources=list_resources,
         on_list_resource_templates=list_templates,
         on_read_resource=read_resource,
-        on_subscribe_resource=nothing,
-        on_unsubscribe_resource=nothing,
+        on_subscribe_resource=return_empty_result,
+        on_unsubscribe_resource=return_empty_result,
         on_subscriptions_listen=ListenHandler(bus),
         on_list_prompts=list_prompts,
         on_get_prompt=get_prompt,
         on_completion=complete,
         get_tool_input_schema=lambda name: TOOLS[name][0] if name in TOOLS else None,
     )
-    server.add_request_handler("logging/setLevel", t.SetLevelRequestParams, nothing)
+    server.add_request_handler("logging/setLevel", t.SetLevelRequestParams, return_empty_result)
     security = RequestStateSecurity.ephemeral()
     server.middleware.append(RequestStateBoundary(security, default_audience="fixture"))
     uvicorn.run(server.streamable_http_app(), host="127.0.0.1", port=int(sys.argv[1]), log_level="error")

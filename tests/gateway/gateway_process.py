@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.gateway.harness import PATIENCE
+from tests.gateway.harness import TIMEOUT_S
 
 _URL = re.compile(r"at http://127\.0\.0\.1:(\d+)/mcp")
 
@@ -74,7 +74,7 @@ def gateway_process(
 
 
 def _wait_for_port(process: subprocess.Popen[bytes], log: Path) -> int:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT_S
     while (found := _URL.search(log.read_text())) is None:
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < end, log.read_text()

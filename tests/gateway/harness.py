@@ -1,4 +1,4 @@
-"""A gateway for tests: a real runtime with real servers behind it, on a real port."""
+"""Gateway for tests: a real runtime with real servers behind it, on a real port."""
 
 from __future__ import annotations
 
@@ -24,86 +24,86 @@ from toolfold.gateway.http_app import make_access_policy, make_app, make_server_
 from toolfold.gateway.tokens import Tokens
 from toolfold.runtime import Runtime, open_runtime
 
-FAULTY = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
-ERAS = ("legacy", "2026-07-28")
-PATIENCE = 60.0
+FAULT_SERVER = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
+REVISIONS = ("legacy", "2026-07-28")
+TIMEOUT_S = 60.0
 
 
-def faulty(*words: str, **settings: Any) -> dict[str, Any]:
-    """A server that does one thing wrong, as the configuration has it."""
-    return {"command": sys.executable, "args": [FAULTY, *words], **settings}
+def fault_server(*args: str, **settings: Any) -> dict[str, Any]:
+    """Return the settings of a server with a fault."""
+    return {"command": sys.executable, "args": [FAULT_SERVER, *args], **settings}
 
 
 @dataclass
-class Served:
+class RunningGateway:
     url: str
     runtime: Runtime
     tokens: Tokens
 
     @asynccontextmanager
-    async def client(self, era: str = "legacy", *, token: str = "", **options: Any) -> AsyncIterator[Client]:
-        """One that hears whatever it is told: an older one is given when its stream of news is there."""
+    async def client(
+        self, revision: str = "legacy", *, token: str = "", **options: Any
+    ) -> AsyncIterator[Client]:
+        """Connect a client; one of a handshake revision after its notification stream is open."""
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        listens = asyncio.Event()
+        is_listening = asyncio.Event()
 
-        async def look(response: httpx2.Response) -> None:
+        async def detect_stream(response: httpx2.Response) -> None:
             if response.request.method == "GET":
-                listens.set()
+                is_listening.set()
 
-        hooks: dict[str, list[Any]] = {"response": [look]}
+        hooks: dict[str, list[Any]] = {"response": [detect_stream]}
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=PATIENCE, event_hooks=hooks) as http,
-            Client(streamable_http_client(self.url, http_client=http), mode=era, **options) as client,
+            httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S, event_hooks=hooks) as http,
+            Client(streamable_http_client(self.url, http_client=http), mode=revision, **options) as client,
         ):
-            if era == "legacy":
-                await listens.wait()
+            if revision == "legacy":
+                await is_listening.wait()
             yield client
 
 
 @contextmanager
-def serving(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[Served]:
-    """A gateway in front of these servers, which takes clients with and without a token."""
+def serve_gateway(home: Path, servers: dict[str, Any], **overrides: Any) -> Iterator[RunningGateway]:
+    """Serve these servers through a gateway that accepts clients with and without a token."""
     settings = {"mcp.servers": servers, "mcp.wait_seconds": 60.0, **overrides}
     config = load_config(overrides=settings, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     tokens = Tokens(home / "tokens.json")
-    with open_runtime(config, behind_gateway=True) as runtime, _listening() as listening:
-        guard = make_access_policy(
+    with open_runtime(config, behind_gateway=True) as runtime, _bound_socket() as listening:
+        policy = make_access_policy(
             "127.0.0.1", tokens, toolsets=None, hosts=(), origins=(), allow_anonymous=True
         )
-        server = uvicorn.Server(make_server_config(make_app(runtime, guard), log_level="error"))
+        server = uvicorn.Server(make_server_config(make_app(runtime, policy), log_level="error"))
         thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
         thread.start()
-        _until(lambda: server.started)
+        wait_until(lambda: server.started)
         try:
-            yield Served(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", runtime, tokens)
+            yield RunningGateway(f"http://127.0.0.1:{listening.getsockname()[1]}/mcp", runtime, tokens)
         finally:
             server.should_exit = server.force_exit = True
             thread.join(20)
 
 
 @contextmanager
-def _listening() -> Iterator[socket.socket]:
+def _bound_socket() -> Iterator[socket.socket]:
     with contextlib.closing(socket.socket()) as listening:
         listening.bind(("127.0.0.1", 0))
         yield listening
 
 
-def _until(condition: Any) -> None:
-    end = time.monotonic() + PATIENCE
+def wait_until(condition: Any) -> None:
+    """Poll the condition until it is true; fail after TIMEOUT_S."""
+    end = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < end, "it did not come to pass"
+        assert time.monotonic() < end, "the condition was not met in time"
         time.sleep(0.02)
 
 
-def words(result: Any) -> str:
-    """The text of a result."""
+def result_text(result: Any) -> str:
+    """Return the text blocks of a result."""
     return "\n".join(block.text for block in result.content if block.type == "text")
 
 
-until = _until
-
-
 def free_port() -> int:
-    """A port that nobody listens on just now."""
-    with _listening() as listening:
+    """Return a port that is not in use now."""
+    with _bound_socket() as listening:
         return int(listening.getsockname()[1])

@@ -1,10 +1,9 @@
-"""Start `toolfold mcp serve` many times and print what became of each start, as a JSON list.
+"""Start `toolfold mcp serve` many times and print the outcome of each start, as a JSON list.
 
     python start_many.py COUNT AT_ONCE
 
-Each start is a process of its own, forked from one that has loaded everything but the MCP SDK, so that it
-costs little more than loading that. A client asks for `initialize` and `tools/list`, then the process is
-ended.
+Each start is a separate process, forked from one that has imported everything but the MCP SDK, so that only
+the SDK is imported. A client requests `initialize` and `tools/list`, then the process is killed.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 
-PATIENCE = 120.0
+TIMEOUT_S = 120.0
 PRELOADED = (
     "toolfold.cli.app",
     "toolfold.cli.mcp",
@@ -43,7 +42,7 @@ REQUESTS = (
 
 
 def fork_gateway() -> tuple[int, int, int, int]:
-    """A new process with pipes: its id, its input, its output and its errors."""
+    """Fork a gateway; return its process id and the pipes of stdin, stdout and stderr."""
     pipes = [os.pipe() for _ in range(3)]
     if pid := os.fork():
         for own in (pipes[0][0], pipes[1][1], pipes[2][1]):
@@ -61,8 +60,8 @@ def fork_gateway() -> tuple[int, int, int, int]:
 
 
 def read_answers(stdout: int, count: int) -> bytes:
-    """The process's output, until it has so many lines or ends."""
-    received, end = b"", time.monotonic() + PATIENCE
+    """Read the output until it has `count` lines or the process ends."""
+    received, end = b"", time.monotonic() + TIMEOUT_S
     while (
         received.count(b"\n") < count and select.select([stdout], [], [], max(0, end - time.monotonic()))[0]
     ):
@@ -73,8 +72,8 @@ def read_answers(stdout: int, count: int) -> bytes:
     return received
 
 
-def talk(process: tuple[int, int, int, int]) -> str:
-    """Ask a gateway for its tools; empty if it answered, else what it wrote."""
+def request_tools(process: tuple[int, int, int, int]) -> str:
+    """Request the tools of a gateway. Return an empty text on success, else its output."""
     pid, stdin, stdout, stderr = process
     try:
         os.write(stdin, b"".join(json.dumps(each).encode() + b"\n" for each in REQUESTS))
@@ -86,7 +85,7 @@ def talk(process: tuple[int, int, int, int]) -> str:
         return f"ended; wrote {os.read(stderr, 1 << 16).decode()[-2_000:]}"
     finally:
         os.close(stdin)
-        os.kill(pid, signal.SIGKILL)  # its servers are ended by their guards
+        os.kill(pid, signal.SIGKILL)  # its servers end with it
         for each in (stdout, stderr):
             os.close(each)
         os.waitpid(pid, 0)
@@ -99,10 +98,10 @@ def main() -> None:
     assert "mcp" not in sys.modules, "the SDK must be loaded by each start"
     outcomes: list[str] = []
     while len(outcomes) < count:
-        # Forked before there are threads, which a forked process would not have.
+        # Fork before starting threads, which a forked process would not have.
         batch = [fork_gateway() for _ in range(min(at_once, count - len(outcomes)))]
         with ThreadPoolExecutor(len(batch)) as threads:
-            outcomes += threads.map(talk, batch)
+            outcomes += threads.map(request_tools, batch)
     print(json.dumps(outcomes))
 
 

@@ -1,4 +1,4 @@
-"""The door turns away whoever should not come in, before the protocol sees anything."""
+"""Requests are accepted or refused by host, origin and token before the protocol sees them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, Tokens
 LOCAL = {"host": "127.0.0.1:8765"}
 
 
-class Inside:
-    """What stands behind the door: notes who came in, and with what."""
+class RecordingApp:
+    """App behind the policy that records the requests it gets."""
 
     def __init__(self) -> None:
         self.scopes: list[MutableMapping[str, Any]] = []
@@ -34,8 +34,8 @@ async def receive_nothing() -> dict[str, Any]:
     return {"type": "http.disconnect"}
 
 
-def knock(at: AccessPolicy, headers: dict[str, str]) -> tuple[int, Inside, dict[str, Any]]:
-    inside, sent = Inside(), []
+def send_request(at: AccessPolicy, headers: dict[str, str]) -> tuple[int, RecordingApp, dict[str, Any]]:
+    inside, sent = RecordingApp(), []
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -55,7 +55,7 @@ def tokens(tmp_path: Path) -> Tokens:
     return Tokens(tmp_path / "tokens.json")
 
 
-def local(tokens: Tokens, **more: Any) -> AccessPolicy:
+def local_policy(tokens: Tokens, **more: Any) -> AccessPolicy:
     return make_access_policy(
         "127.0.0.1",
         tokens,
@@ -67,8 +67,8 @@ def local(tokens: Tokens, **more: Any) -> AccessPolicy:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8765", "localhost:1", "[::1]:8765", "LOCALHOST"])
-def test_this_machine_is_let_in_without_a_token(tokens: Tokens, host: str) -> None:
-    status, inside, _ = knock(local(tokens), {"host": host})
+def test_loopback_request_without_a_token_is_accepted(tokens: Tokens, host: str) -> None:
+    status, inside, _ = send_request(local_policy(tokens), {"host": host})
     assert status == 200
     assert inside.scopes[0][CLIENT_SCOPE_KEY] == GatewayClient(ANONYMOUS)
 
@@ -77,10 +77,10 @@ def test_this_machine_is_let_in_without_a_token(tokens: Tokens, host: str) -> No
     "host",
     ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost@evil.example", "", "[", "a b"],
 )
-def test_a_name_that_is_not_ours_is_turned_away(tokens: Tokens, host: str) -> None:
-    status, inside, said = knock(local(tokens), {"host": host})
+def test_unknown_host_is_refused(tokens: Tokens, host: str) -> None:
+    status, inside, response = send_request(local_policy(tokens), {"host": host})
     assert (status, inside.scopes) == (421, [])
-    assert "gateway.hosts" in said["error"]
+    assert "gateway.hosts" in response["error"]
 
 
 @pytest.mark.parametrize(
@@ -94,32 +94,32 @@ def test_a_name_that_is_not_ours_is_turned_away(tokens: Tokens, host: str) -> No
         "ftp://localhost",
     ],
 )
-def test_a_web_page_from_elsewhere_is_turned_away(tokens: Tokens, origin: str) -> None:
-    status, inside, _ = knock(local(tokens), {**LOCAL, "origin": origin})
+def test_foreign_origin_is_refused(tokens: Tokens, origin: str) -> None:
+    status, inside, _ = send_request(local_policy(tokens), {**LOCAL, "origin": origin})
     assert (status, inside.scopes) == (403, [])
 
 
 @pytest.mark.parametrize("origin", ["http://127.0.0.1:3000", "http://localhost", "https://[::1]:8765"])
-def test_a_page_of_this_machine_is_let_in(tokens: Tokens, origin: str) -> None:
-    assert knock(local(tokens), {**LOCAL, "origin": origin})[0] == 200
+def test_loopback_origin_is_accepted(tokens: Tokens, origin: str) -> None:
+    assert send_request(local_policy(tokens), {**LOCAL, "origin": origin})[0] == 200
 
 
-def test_names_and_pages_that_were_added_are_ours(tokens: Tokens) -> None:
-    at = local(tokens, hosts=("box.lan",), origins=("https://app.example",))
-    assert knock(at, {"host": "box.lan:80", "origin": "https://app.example"})[0] == 200
+def test_configured_hosts_and_origins_are_accepted(tokens: Tokens) -> None:
+    at = local_policy(tokens, hosts=("box.lan",), origins=("https://app.example",))
+    assert send_request(at, {"host": "box.lan:80", "origin": "https://app.example"})[0] == 200
 
 
 @pytest.mark.parametrize("given", ["Bearer wrong", "Basic eDp5", "Bearer", "bearer  ", "tf_x"])
-def test_a_wrong_token_is_worse_than_none(tokens: Tokens, given: str) -> None:
+def test_wrong_token_is_refused_even_if_none_is_needed(tokens: Tokens, given: str) -> None:
     tokens.add("bob")
-    status, inside, said = knock(local(tokens), {**LOCAL, "authorization": given})
+    status, inside, response = send_request(local_policy(tokens), {**LOCAL, "authorization": given})
     assert (status, inside.scopes) == (401, [])
-    assert "toolfold token add" in said["error"]
+    assert "toolfold token add" in response["error"]
 
 
-def test_a_token_goes_no_further_than_the_door(tokens: Tokens) -> None:
+def test_token_is_removed_from_the_request(tokens: Tokens) -> None:
     token = tokens.add("bob", ["mcp-x"])
-    status, inside, _ = knock(local(tokens), {**LOCAL, "authorization": f"Bearer {token}"})
+    status, inside, _ = send_request(local_policy(tokens), {**LOCAL, "authorization": f"Bearer {token}"})
     assert status == 200
     assert inside.scopes[0][CLIENT_SCOPE_KEY] == GatewayClient(
         "bob", ("mcp-x",), inside.scopes[0][CLIENT_SCOPE_KEY].created
@@ -127,30 +127,30 @@ def test_a_token_goes_no_further_than_the_door(tokens: Tokens) -> None:
     assert token not in repr(inside.scopes[0])
 
 
-def test_once_a_token_exists_every_client_needs_one(tokens: Tokens) -> None:
-    at = local(tokens)
-    assert knock(at, LOCAL)[0] == 200
+def test_every_client_needs_a_token_once_one_exists(tokens: Tokens) -> None:
+    at = local_policy(tokens)
+    assert send_request(at, LOCAL)[0] == 200
     token = tokens.add("narrow", ["mcp-git"])
-    status, inside, said = knock(at, LOCAL)
+    status, inside, response = send_request(at, LOCAL)
     assert (status, inside.scopes) == (401, [])
-    assert "A token is needed" in said["error"]
-    assert knock(at, {**LOCAL, "authorization": f"Bearer {token}"})[0] == 200
+    assert "This gateway needs a token" in response["error"]
+    assert send_request(at, {**LOCAL, "authorization": f"Bearer {token}"})[0] == 200
 
 
-def test_revoking_the_last_token_lets_nobody_in_without_one(tokens: Tokens) -> None:
+def test_token_is_still_needed_after_revoking_the_last_one(tokens: Tokens) -> None:
     tokens.add("narrow")
     tokens.revoke("narrow")
-    assert knock(local(tokens), LOCAL)[0] == 401
+    assert send_request(local_policy(tokens), LOCAL)[0] == 401
 
 
-def test_anonymous_clients_are_let_in_beside_tokens_where_that_is_allowed(tokens: Tokens) -> None:
+def test_allow_anonymous_accepts_clients_without_a_token(tokens: Tokens) -> None:
     tokens.add("narrow")
-    at = local(tokens, allow_anonymous=True)
-    assert knock(at, LOCAL)[0] == 200
-    assert knock(at, {**LOCAL, "authorization": "Bearer wrong"})[0] == 401
+    at = local_policy(tokens, allow_anonymous=True)
+    assert send_request(at, LOCAL)[0] == 200
+    assert send_request(at, {**LOCAL, "authorization": "Bearer wrong"})[0] == 401
 
 
-def test_a_stream_without_a_token_says_no_more_once_one_is_needed(tokens: Tokens) -> None:
+def test_anonymous_stream_ends_when_the_first_token_is_created(tokens: Tokens) -> None:
     sent: list[Any] = []
 
     async def stream(_scope: Any, _receive: Any, send: Any) -> None:
@@ -165,7 +165,7 @@ def test_a_stream_without_a_token_says_no_more_once_one_is_needed(tokens: Tokens
     raw = [(name.encode(), value.encode()) for name, value in LOCAL.items()]
 
     async def enter() -> None:
-        await guard_app(stream, local(tokens))(
+        await guard_app(stream, local_policy(tokens))(
             {"type": "http", "method": "GET", "headers": raw}, receive_nothing, send
         )
 
@@ -173,15 +173,15 @@ def test_a_stream_without_a_token_says_no_more_once_one_is_needed(tokens: Tokens
     assert [each.get("body") for each in sent] == [None, b"before", b""]
 
 
-def test_beyond_loopback_nobody_is_let_in_without_a_token(tokens: Tokens) -> None:
+def test_token_is_needed_on_other_addresses(tokens: Tokens) -> None:
     token = tokens.add("bob")
     at = make_access_policy("192.0.2.7", tokens, toolsets=None, hosts=(), origins=())
-    assert knock(at, {"host": "192.0.2.7:8765"})[0] == 401
-    assert knock(at, {"host": "192.0.2.7:8765", "authorization": f"Bearer {token}"})[0] == 200
+    assert send_request(at, {"host": "192.0.2.7:8765"})[0] == 401
+    assert send_request(at, {"host": "192.0.2.7:8765", "authorization": f"Bearer {token}"})[0] == 200
 
 
-def test_beyond_loopback_there_must_be_a_token_at_all(tokens: Tokens) -> None:
-    with pytest.raises(ConfigError, match="nobody has a token"):
+def test_other_address_without_any_token_is_a_config_error(tokens: Tokens) -> None:
+    with pytest.raises(ConfigError, match="clients need a token"):
         make_access_policy("0.0.0.0", tokens, toolsets=None, hosts=(), origins=())
 
 
@@ -197,5 +197,5 @@ def test_beyond_loopback_there_must_be_a_token_at_all(tokens: Tokens) -> None:
         ("localhost.evil", False),
     ],
 )
-def test_what_only_this_machine_can_reach(host: str, expected: bool) -> None:
+def test_is_loopback(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -1,4 +1,4 @@
-"""Clients and servers that mean harm, at a real gateway: what they try, and that it comes to nothing."""
+"""Attacks by malicious clients and servers on a real gateway."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import mcp_types
 import pytest
 from mcp import Client, MCPError
 
-from tests.gateway.harness import ERAS, PATIENCE, Served, serving, until, words
+from tests.gateway.harness import REVISIONS, TIMEOUT_S, RunningGateway, result_text, serve_gateway, wait_until
 from toolfold.gateway import server as gateway_server
 from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES
 from toolfold.sources.mcp import item_lists
@@ -38,7 +38,7 @@ HELLO = {
     },
 }
 KINDS = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_revisions = pytest.mark.parametrize("revision", REVISIONS)
 
 
 def attacker(name: str, *tools: dict[str, Any], **settings: Any) -> dict[str, Any]:
@@ -47,105 +47,117 @@ def attacker(name: str, *tools: dict[str, Any], **settings: Any) -> dict[str, An
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def two_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     servers = {"one": attacker("one"), "two": attacker("two")}
-    with serving(tmp_path_factory.mktemp("pair"), servers) as served:
+    with serve_gateway(tmp_path_factory.mktemp("two_servers"), servers) as served:
         yield served
 
 
-async def listed(client: Client) -> list[str]:
+async def tool_names(client: Client) -> list[str]:
     return [tool.name for tool in (await client.list_tools()).tools]
 
 
-async def said(client: Client, name: str, args: dict[str, Any]) -> str:
-    """What a call says, or the error that stands in its place."""
+async def call_text(client: Client, name: str, args: dict[str, Any]) -> str:
+    """Return the text of a call, or of its error."""
     try:
-        return words(await client.call_tool(name, args))
+        return result_text(await client.call_tool(name, args))
     except MCPError as error:
         return str(error)
 
 
-def _logged(log: Path) -> str:
+def read_log(log: Path) -> str:
     return log.read_text() if log.exists() else ""
 
 
-async def _came_to_pass(condition: Any) -> None:
-    await asyncio.to_thread(until, condition)
+async def wait_for(condition: Any) -> None:
+    await asyncio.to_thread(wait_until, condition)
 
 
-@both_eras
-async def test_who_brings_no_token_is_never_taken_for_somebody_who_does(pair: Served, era: str) -> None:
-    name = f"local{'' if era == NEWEST else '-'}"
-    token = pair.tokens.add(name, ["mcp-one", "terminal"])
-    async with pair.client(era, token=token) as client:
-        assert "terminal" in await listed(client)
-        async with pair.client(era) as other:
-            assert "terminal" not in await listed(other)
+@both_revisions
+async def test_client_without_a_token_cannot_use_the_session_of_a_token(
+    two_servers: RunningGateway, revision: str
+) -> None:
+    name = f"local{'' if revision == NEWEST else '-'}"
+    token = two_servers.tokens.add(name, ["mcp-one", "terminal"])
+    async with two_servers.client(revision, token=token) as client:
+        assert "terminal" in await tool_names(client)
+        async with two_servers.client(revision) as other:
+            assert "terminal" not in await tool_names(other)
 
 
-@both_eras
-async def test_a_token_that_was_made_anew_has_nothing_of_the_one_before(pair: Served, era: str) -> None:
-    name = f"renewed-{era}"
-    async with pair.client(era, token=pair.tokens.add(name, ["mcp-one", "mcp-two"])) as client:
-        assert await listed(client) == ["one_echo", "two_echo"]
-    pair.tokens.revoke(name)
-    async with pair.client(era, token=pair.tokens.add(name, ["mcp-one"])) as client:
-        assert await listed(client) == ["one_echo"]
+@both_revisions
+async def test_new_token_of_the_same_name_does_not_inherit_state(
+    two_servers: RunningGateway, revision: str
+) -> None:
+    name = f"renewed-{revision}"
+    async with two_servers.client(
+        revision, token=two_servers.tokens.add(name, ["mcp-one", "mcp-two"])
+    ) as client:
+        assert await tool_names(client) == ["one_echo", "two_echo"]
+    two_servers.tokens.revoke(name)
+    async with two_servers.client(revision, token=two_servers.tokens.add(name, ["mcp-one"])) as client:
+        assert await tool_names(client) == ["one_echo"]
 
 
-async def test_a_session_does_not_outlive_its_token_though_another_has_the_name(pair: Served) -> None:
-    token = pair.tokens.add("again", ["mcp-one", "mcp-two"])
-    async with httpx2.AsyncClient(headers=KINDS, timeout=PATIENCE) as http:
-        begun = await http.post(pair.url, json=HELLO, headers={"authorization": f"Bearer {token}"})
+async def test_session_ends_with_its_token_even_if_the_name_is_reused(two_servers: RunningGateway) -> None:
+    token = two_servers.tokens.add("again", ["mcp-one", "mcp-two"])
+    async with httpx2.AsyncClient(headers=KINDS, timeout=TIMEOUT_S) as http:
+        begun = await http.post(two_servers.url, json=HELLO, headers={"authorization": f"Bearer {token}"})
         session = {"mcp-session-id": begun.headers["mcp-session-id"]}
-        pair.tokens.revoke("again")
+        two_servers.tokens.revoke("again")
         ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        old = await http.post(pair.url, json=ask, headers={**session, "authorization": f"Bearer {token}"})
+        old = await http.post(
+            two_servers.url, json=ask, headers={**session, "authorization": f"Bearer {token}"}
+        )
         assert old.status_code == 401
-        token = pair.tokens.add("again", ["mcp-one"])
-        new = await http.post(pair.url, json=ask, headers={**session, "authorization": f"Bearer {token}"})
+        token = two_servers.tokens.add("again", ["mcp-one"])
+        new = await http.post(
+            two_servers.url, json=ask, headers={**session, "authorization": f"Bearer {token}"}
+        )
         assert new.status_code == 404
 
 
-async def test_a_stream_says_no_more_once_its_token_is_revoked(pair: Served) -> None:
-    token = pair.tokens.add("streaming", ["mcp-one"])
+async def test_open_stream_ends_when_its_token_is_revoked(two_servers: RunningGateway) -> None:
+    token = two_servers.tokens.add("streaming", ["mcp-one"])
     headers = {**KINDS, "authorization": f"Bearer {token}"}
-    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
-        begun = await http.post(pair.url, json=HELLO)
+    async with httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as http:
+        begun = await http.post(two_servers.url, json=HELLO)
         headers = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-11-25"}
         ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        await http.post(pair.url, json=ready, headers=headers)
+        await http.post(two_servers.url, json=ready, headers=headers)
         ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        assert (await http.post(pair.url, json=ask, headers=headers)).status_code == 200
-        async with http.stream("GET", pair.url, headers=headers) as stream:
-            heard = stream.aiter_text()
-            async with pair.client() as boss:
+        assert (await http.post(two_servers.url, json=ask, headers=headers)).status_code == 200
+        async with http.stream("GET", two_servers.url, headers=headers) as stream:
+            received = stream.aiter_text()
+            async with two_servers.client() as boss:
                 await boss.call_tool("one_echo", {"text": "changes 1"})
-                assert "list_changed" in await anext(heard)
-                pair.tokens.revoke("streaming")
+                assert "list_changed" in await anext(received)
+                two_servers.tokens.revoke("streaming")
                 await boss.call_tool("one_echo", {"text": "changes 1"})
-                async with asyncio.timeout(PATIENCE):
-                    assert "".join([each async for each in heard]) == ""
+                async with asyncio.timeout(TIMEOUT_S):
+                    assert "".join([each async for each in received]) == ""
 
 
-@both_eras
-async def test_no_spelling_leads_to_a_server_that_was_not_granted(pair: Served, era: str) -> None:
-    token = pair.tokens.add(f"speller-{era}", ["mcp-one"])
+@both_revisions
+async def test_no_spelling_of_a_name_reaches_a_server_without_a_grant(
+    two_servers: RunningGateway, revision: str
+) -> None:
+    token = two_servers.tokens.add(f"speller-{revision}", ["mcp-one"])
     wanted = {"text": "reached"}
     inner = {"name": "two_echo", "arguments": wanted}
-    async with pair.client(era, token=token) as client:
+    async with two_servers.client(revision, token=token) as client:
         for name in (
             *("two_echo", "TWO_ECHO", "mcp_two_echo", "mcp__two__echo", "mcp_mcp__two__echo", "mcp-two"),
             *("two_echo\u200b", "\uff54wo_echo", " two_echo", "two_echo ", "two.echo", "../two_echo", "echo"),
         ):
-            assert "reached" not in await said(client, name, wanted), name
+            assert "reached" not in await call_text(client, name, wanted), name
         for bridged in (inner, {"name": "tool_call", "arguments": inner}, json.dumps(inner)):
             args = bridged if isinstance(bridged, dict) else {"name": "tool_call", "arguments": bridged}
-            assert "reached" not in await said(client, "tool_call", args)
+            assert "reached" not in await call_text(client, "tool_call", args)
         for address in ("two+note://secret", "note://secret", "TWO+note://secret", "mcp-two+note://secret"):
             with pytest.raises(MCPError):
                 await client.read_resource(address)
-            assert "two keeps" not in await said(client, "two_read_resource", {"uri": address})
+            assert "two keeps" not in await call_text(client, "two_read_resource", {"uri": address})
         with pytest.raises(MCPError):
             await client.get_prompt("two_plan")
         for ref in (
@@ -160,37 +172,37 @@ async def test_no_spelling_leads_to_a_server_that_was_not_granted(pair: Served, 
         assert [each.name for each in (await client.list_prompts()).prompts] == ["one_plan"]
 
 
-@both_eras
-async def test_no_answer_tells_a_tool_that_is_not_granted_from_one_that_is_not_there(
-    pair: Served, era: str
+@both_revisions
+async def test_ungranted_and_missing_tools_give_the_same_error(
+    two_servers: RunningGateway, revision: str
 ) -> None:
-    token = pair.tokens.add(f"guesser-{era}", ["mcp-one"])
-    async with pair.client(era, token=token) as client:
+    token = two_servers.tokens.add(f"guesser-{revision}", ["mcp-one"])
+    async with two_servers.client(revision, token=token) as client:
         for real, other in (("two_echo", "six_echo"), ("mcp__two__echo", "mcp__six__echo")):
             for tool in (real, other):
-                assert "two_" not in (await said(client, tool, {})).replace(tool, "")
-            there, nowhere = await said(client, real, {}), await said(client, other, {})
+                assert "two_" not in (await call_text(client, tool, {})).replace(tool, "")
+            there, nowhere = await call_text(client, real, {}), await call_text(client, other, {})
             assert there.replace(real, other) == nowhere
-            described = [await said(client, "tool_describe", {"name": each}) for each in (real, other)]
+            described = [await call_text(client, "tool_describe", {"name": each}) for each in (real, other)]
             assert described[0].replace(real, other) == described[1]
-        assert '"two' not in await said(client, "tool_search", {"query": "two echo of the server two"})
+        assert '"two' not in await call_text(client, "tool_search", {"query": "two echo of the server two"})
 
 
-async def test_a_narrow_client_hears_nothing_of_servers_it_was_not_granted(pair: Served) -> None:
-    narrow, wide = pair.tokens.add("hears-one", ["mcp-one"]), pair.tokens.add("hears-all")
-    heard: dict[str, list[str]] = {"narrow": [], "wide": []}
+async def test_client_gets_no_notifications_of_ungranted_servers(two_servers: RunningGateway) -> None:
+    narrow, wide = two_servers.tokens.add("one-server", ["mcp-one"]), two_servers.tokens.add("all-servers")
+    received: dict[str, list[str]] = {"narrow": [], "wide": []}
 
     async def follow(client: Client, who: str, ready: asyncio.Event) -> None:
         wanted = ["one+note://secret", "two+note://secret"]
         async with client.listen(resources_list_changed=True, resource_subscriptions=wanted) as events:
             ready.set()
             async for event in events:
-                heard[who].append(f"{type(event).__name__} {getattr(event, 'uri', '')}".strip())
+                received[who].append(f"{type(event).__name__} {getattr(event, 'uri', '')}".strip())
 
     async with (
-        pair.client(NEWEST, token=narrow) as one,
-        pair.client(NEWEST, token=wide) as both,
-        pair.client(token=wide) as boss,
+        two_servers.client(NEWEST, token=narrow) as one,
+        two_servers.client(NEWEST, token=wide) as both,
+        two_servers.client(token=wide) as boss,
     ):
         ready = [asyncio.Event(), asyncio.Event()]
         async with asyncio.TaskGroup() as group:
@@ -201,17 +213,17 @@ async def test_a_narrow_client_hears_nothing_of_servers_it_was_not_granted(pair:
             await asyncio.gather(*(each.wait() for each in ready))
             for act in ("update", "changes 1"):
                 await boss.call_tool("two_echo", {"text": act})
-            await _came_to_pass(lambda: len(heard["wide"]) >= 2)
+            await wait_for(lambda: len(received["wide"]) >= 2)
             await boss.call_tool("one_echo", {"text": "update"})
-            await _came_to_pass(lambda: len(heard["narrow"]) >= 1)
+            await wait_for(lambda: len(received["narrow"]) >= 1)
             for task in tasks:
                 task.cancel()
-    assert heard["narrow"] == ["ResourceUpdated one+note://secret"]
-    assert set(heard["wide"]) >= {"ResourceUpdated two+note://secret", "ResourcesListChanged"}
+    assert received["narrow"] == ["ResourceUpdated one+note://secret"]
+    assert set(received["wide"]) >= {"ResourceUpdated two+note://secret", "ResourcesListChanged"}
 
 
-async def test_a_client_without_a_grant_can_follow_no_resource(pair: Served) -> None:
-    async with pair.client(token=pair.tokens.add("follower", ["mcp-one"])) as client:
+async def test_client_without_a_grant_cannot_subscribe_to_a_resource(two_servers: RunningGateway) -> None:
+    async with two_servers.client(token=two_servers.tokens.add("follower", ["mcp-one"])) as client:
         for wanted in (True, False):
             with pytest.raises(MCPError):
                 await _follow(client, "two+note://secret", wanted=wanted)
@@ -226,59 +238,63 @@ async def _follow(client: Client, uri: str, *, wanted: bool) -> None:
         await client.session.send_request(mcp_types.UnsubscribeRequest(params=given), mcp_types.EmptyResult)
 
 
-async def test_nobody_ends_what_another_client_follows(tmp_path: Path) -> None:
-    with serving(tmp_path, {"one": attacker("one")}) as served:
+async def test_unsubscribing_does_not_end_the_subscription_of_another_client(tmp_path: Path) -> None:
+    with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         log = served.runtime.config.paths.state_dir / "mcp" / "logs" / "one.log"
         async with served.client(token=served.tokens.add("a")) as a, served.client() as b:
             await _follow(a, "one+note://secret", wanted=True)
             await _follow(b, "one+note://secret", wanted=True)
             await _follow(b, "one+note://secret", wanted=False)
-            until(lambda: "subscribed" in _logged(log))
-            assert "unsubscribed" not in _logged(log)
+            wait_until(lambda: "subscribed" in read_log(log))
+            assert "unsubscribed" not in read_log(log)
             await _follow(a, "one+note://secret", wanted=False)
-            until(lambda: "unsubscribed" in _logged(log))
+            wait_until(lambda: "unsubscribed" in read_log(log))
 
 
-async def test_nobody_takes_the_seats_of_others(pair: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_client_with_many_sessions_evicts_only_its_own(
+    two_servers: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS", 8)
     ends: list[str] = []
-    leave = pair.runtime.mcp.close_client
+    leave = two_servers.runtime.mcp.close_client
 
     def left(key: str) -> None:
         ends.append(key)
         leave(key)
 
-    monkeypatch.setattr(pair.runtime.mcp, "leave", left)
-    mine, greedy = pair.tokens.add("modest"), pair.tokens.add("greedy")
-    async with pair.client(NEWEST, token=mine) as client:
-        await listed(client)
+    monkeypatch.setattr(two_servers.runtime.mcp, "leave", left)
+    mine, greedy = two_servers.tokens.add("modest"), two_servers.tokens.add("greedy")
+    async with two_servers.client(NEWEST, token=mine) as client:
+        await tool_names(client)
         for number in range(12):
             info = mcp_types.Implementation(name=f"name {number}", version="1")
-            async with pair.client(NEWEST, token=greedy, client_info=info) as other:
-                await listed(other)
+            async with two_servers.client(NEWEST, token=greedy, client_info=info) as other:
+                await tool_names(other)
     assert len([key for key in ends if key.startswith("greedy ")]) >= 9
     assert not [key for key in ends if key.startswith("modest ")]
 
 
-async def test_nobody_has_more_calls_under_way_than_a_gateway_bears(
+async def test_concurrent_calls_per_client_are_limited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_CALLS_PER_CLIENT", 4)
-    with serving(tmp_path, {"one": attacker("one")}) as served:
+    with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         async with served.client() as client, served.client(token=served.tokens.add("b")) as other:
-            waiting = [asyncio.create_task(said(client, "one_echo", {"text": "wait"})) for _ in range(6)]
-            await _came_to_pass(lambda: sum(task.done() for task in waiting) == 2)
+            waiting = [asyncio.create_task(call_text(client, "one_echo", {"text": "wait"})) for _ in range(6)]
+            await wait_for(lambda: sum(task.done() for task in waiting) == 2)
             assert all("under way" in task.result() for task in waiting if task.done())
-            await _came_to_pass(lambda: len(served.runtime.mcp.servers["one"].call_relays) == 4)
-            assert words(await other.call_tool("one_echo", {"text": "release"})) == "done"
+            await wait_for(lambda: len(served.runtime.mcp.servers["one"].call_relays) == 4)
+            assert result_text(await other.call_tool("one_echo", {"text": "release"})) == "done"
             answers = await asyncio.gather(*waiting)
     assert sorted(answers)[:4] == ["released"] * 4
 
 
-@both_eras
-async def test_an_address_that_a_server_gives_leads_to_no_other_server(pair: Served, era: str) -> None:
-    async with pair.client(era) as client:
+@both_revisions
+async def test_uri_sent_by_a_server_resolves_to_that_server_only(
+    two_servers: RunningGateway, revision: str
+) -> None:
+    async with two_servers.client(revision) as client:
         result = await client.call_tool("one_echo", {"text": "link two+note://secret"})
         link, inside = result.content
         assert isinstance(link, mcp_types.ResourceLink)
@@ -292,14 +308,16 @@ async def test_an_address_that_a_server_gives_leads_to_no_other_server(pair: Ser
         assert str(web_link.uri) == "https://example.org/"
 
 
-def _unmarked(words_: str) -> bool:
-    """Whether an order stands there as if it came from the user."""
+def has_unmarked_order(words_: str) -> bool:
+    """Return True if the text has an order that is not marked as the server's."""
     return ORDER in words_ and "no instruction" not in words_
 
 
-@both_eras
-async def test_no_way_through_the_gateway_carries_orders_unmarked(pair: Served, era: str) -> None:
-    async with pair.client(era) as client:
+@both_revisions
+async def test_injected_orders_are_marked_in_every_kind_of_result(
+    two_servers: RunningGateway, revision: str
+) -> None:
+    async with two_servers.client(revision) as client:
         read = (await client.read_resource("one+note://secret")).contents[0]
         prompt = (await client.get_prompt("one_plan")).messages[0].content
         link = (await client.call_tool("one_echo", {"text": "link x://y"})).content[0]
@@ -311,76 +329,74 @@ async def test_no_way_through_the_gateway_carries_orders_unmarked(pair: Served, 
             link.description or "" if isinstance(link, mcp_types.ResourceLink) else ORDER,
             json.dumps(long.structured_content),
             listed_.description or "",
-            words(await client.call_tool("one_echo", {"text": "order"})),
+            result_text(await client.call_tool("one_echo", {"text": "order"})),
         ):
             assert ORDER in said_
-            assert not _unmarked(said_)
+            assert not has_unmarked_order(said_)
 
 
-@both_eras
-async def test_a_secret_in_a_servers_error_reaches_no_client(tmp_path: Path, era: str) -> None:
+@both_revisions
+async def test_secret_in_a_server_error_is_redacted(tmp_path: Path, revision: str) -> None:
     secret = "hunter2-hunter2-hunter2"
-    with serving(tmp_path, {"one": attacker("one", env={"API_KEY": secret})}) as served:
-        async with served.client(era) as client:
+    with serve_gateway(tmp_path, {"one": attacker("one", env={"API_KEY": secret})}) as served:
+        async with served.client(revision) as client:
             result = await client.call_tool("one_echo", {"text": "fail API_KEY"})
-            assert "bad key" in words(result)
+            assert "bad key" in result_text(result)
             assert secret not in str(result)
             with pytest.raises(MCPError, match="bad key") as caught:
                 await client.call_tool("one_echo", {"text": "refuse API_KEY"})
             assert secret not in f"{caught.value} {caught.value.error.data}"
 
 
-@both_eras
-async def test_what_a_server_writes_to_the_log_of_one_call_reaches_no_other_client(
-    tmp_path: Path, era: str
-) -> None:
-    heard: dict[str, list[str]] = {"a": [], "b": []}
+@both_revisions
+async def test_log_messages_of_a_call_reach_only_the_calling_client(tmp_path: Path, revision: str) -> None:
+    received: dict[str, list[str]] = {"a": [], "b": []}
 
     def hears(who: str) -> Any:
         async def hear(params: Any) -> None:
-            heard[who].append(str(params.data))
+            received[who].append(str(params.data))
 
         return hear
 
-    with serving(tmp_path, {"one": attacker("one")}) as served:
+    with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         async with (
-            served.client(era, token=served.tokens.add("a"), logging_callback=hears("a")) as a,
-            served.client(era, token=served.tokens.add("b"), logging_callback=hears("b")) as b,
+            served.client(revision, token=served.tokens.add("a"), logging_callback=hears("a")) as a,
+            served.client(revision, token=served.tokens.add("b"), logging_callback=hears("b")) as b,
         ):
             waiting = asyncio.create_task(a.call_tool("one_echo", {"text": "wait"}))
-            await _came_to_pass(lambda: served.runtime.mcp.servers["one"].call_relays)
+            await wait_for(lambda: served.runtime.mcp.servers["one"].call_relays)
             await b.call_tool("one_echo", {"text": "log the balance of b"})
             await b.call_tool("one_echo", {"text": "release"})
-            assert words(await waiting) == "released"
+            assert result_text(await waiting) == "released"
             await a.call_tool("one_echo", {"text": "log the balance of a"})
-    assert "the balance of b" not in heard["a"]
-    assert not heard["b"] or heard["b"] == ["the balance of b"]
+    assert "the balance of b" not in received["a"]
+    assert not received["b"] or received["b"] == ["the balance of b"]
 
 
-async def test_a_server_asks_in_its_own_name_and_not_without_end(tmp_path: Path) -> None:
+async def test_elicitation_names_the_server_and_is_limited(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
         asked.append(params.message)
-        await _came_to_pass(lambda: _logged(log).count("at once: decline") >= 100 - MAX_PENDING_REQUESTS)
+        await wait_for(lambda: read_log(log).count("at once: decline") >= 100 - MAX_PENDING_REQUESTS)
         return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
 
-    with serving(tmp_path, {"one": attacker("one")}) as served:
+    with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         log = served.runtime.config.paths.state_dir / "mcp" / "logs" / "one.log"
         async with served.client("legacy", elicitation_callback=elicit) as client:
-            answered = words(await client.call_tool("one_echo", {"text": "ask 100"}))
+            answered = result_text(await client.call_tool("one_echo", {"text": "ask 100"}))
     assert 1 <= int(answered) == len(asked) <= MAX_PENDING_REQUESTS
     assert all(each.startswith("The server 'one' asks: ") for each in asked)
 
 
-async def test_a_server_that_asks_outside_of_a_call_or_between_clients_is_declined(tmp_path: Path) -> None:
+async def test_elicitation_outside_of_a_call_or_with_several_clients_is_declined(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
         asked.append(params.message)
         return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
 
-    with serving(tmp_path, {"one": attacker("one")}) as served:
+    with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         log = served.runtime.config.paths.state_dir / "mcp" / "logs" / "one.log"
         async with (
             served.client("legacy", elicitation_callback=elicit, token=served.tokens.add("a")) as a,
@@ -388,26 +404,26 @@ async def test_a_server_that_asks_outside_of_a_call_or_between_clients_is_declin
         ):
             await a.call_tool("one_echo", {"text": f"later {tmp_path / 'now'}"})
             (tmp_path / "now").touch()
-            await _came_to_pass(lambda: "later: decline" in _logged(log))
+            await wait_for(lambda: "later: decline" in read_log(log))
             waiting = asyncio.create_task(a.call_tool("one_echo", {"text": "wait"}))
-            await _came_to_pass(lambda: served.runtime.mcp.servers["one"].call_relays)
-            assert words(await b.call_tool("one_echo", {"text": "ask 1"})) == "0"
+            await wait_for(lambda: served.runtime.mcp.servers["one"].call_relays)
+            assert result_text(await b.call_tool("one_echo", {"text": "ask 1"})) == "0"
             await b.call_tool("one_echo", {"text": "release"})
             await waiting
     assert asked == []
 
 
-async def test_a_client_that_does_not_listen_keeps_news_from_no_other(tmp_path: Path) -> None:
-    told = asyncio.Event()
+async def test_client_that_does_not_read_does_not_delay_notifications_to_others(tmp_path: Path) -> None:
+    notified = asyncio.Event()
 
     async def hear(message: Any) -> None:
         if type(message).__name__.startswith("ResourceListChanged"):
-            told.set()
+            notified.set()
 
-    with serving(tmp_path, {"one": attacker("one")}) as served:
+    with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         deaf = served.tokens.add("deaf")
         own = {**KINDS, "authorization": f"Bearer {deaf}"}
-        async with httpx2.AsyncClient(headers=own, timeout=PATIENCE) as http:
+        async with httpx2.AsyncClient(headers=own, timeout=TIMEOUT_S) as http:
             begun = await http.post(served.url, json=HELLO)
             session = {"mcp-session-id": begun.headers["mcp-session-id"]}
             ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -415,33 +431,33 @@ async def test_a_client_that_does_not_listen_keeps_news_from_no_other(tmp_path: 
             ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
             await http.post(served.url, json=ask, headers=session)
             async with (
-                http.stream("GET", served.url, headers=session),  # and reads nothing of it
+                http.stream("GET", served.url, headers=session),  # and never reads it
                 served.client("legacy", message_handler=hear) as client,
             ):
                 for _ in range(3):
-                    told.clear()
-                    async with asyncio.timeout(PATIENCE):
-                        while not told.is_set():  # its stream may not be there yet
+                    notified.clear()
+                    async with asyncio.timeout(TIMEOUT_S):
+                        while not notified.is_set():  # its stream may not be open yet
                             await client.call_tool("one_echo", {"text": "changes 200"})
                             await asyncio.sleep(0.2)
 
 
-async def test_a_flood_that_looks_like_requests_is_dropped_like_any_other(tmp_path: Path) -> None:
-    heard: list[Any] = []
+async def test_flood_of_log_messages_during_requests_is_limited(tmp_path: Path) -> None:
+    received: list[Any] = []
 
     async def hear(params: Any) -> None:
-        heard.append(params)
+        received.append(params)
 
-    with serving(tmp_path, {"one": attacker("one")}) as served:
+    with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         began = time.monotonic()
         async with served.client("legacy", logging_callback=hear) as client:
-            assert words(await client.call_tool("one_echo", {"text": "flood 20000"})) == "flooded"
-            assert words(await client.call_tool("one_echo", {"text": "still here"})) == "still here"
+            assert result_text(await client.call_tool("one_echo", {"text": "flood 20000"})) == "flooded"
+            assert result_text(await client.call_tool("one_echo", {"text": "still here"})) == "still here"
         seconds = time.monotonic() - began
-    assert len(heard) <= MAX_NOTIFICATIONS_PER_SECOND * (seconds + 1)
+    assert len(received) <= MAX_NOTIFICATIONS_PER_SECOND * (seconds + 1)
 
 
-async def test_what_a_client_agrees_to_is_settled_for_nobody_else(tmp_path: Path) -> None:
+async def test_approval_by_one_client_does_not_apply_to_another(tmp_path: Path) -> None:
     offered: list[str] = []
     marker = tmp_path / "marker"
     marker.mkdir()
@@ -450,7 +466,7 @@ async def test_what_a_client_agrees_to_is_settled_for_nobody_else(tmp_path: Path
         offered.extend(params.requested_schema["properties"]["answer"]["enum"])
         return mcp_types.ElicitResult(action="accept", content={"answer": "always"})
 
-    with serving(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
+    with serve_gateway(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
         token = served.tokens.add("agrees", ["terminal"])
         async with served.client("legacy", token=token, elicitation_callback=elicit) as client:
             result = await client.call_tool("terminal", {"command": f"rm -rf {marker}"})
@@ -460,7 +476,7 @@ async def test_what_a_client_agrees_to_is_settled_for_nobody_else(tmp_path: Path
     assert marker.exists()
 
 
-async def test_a_person_is_shown_the_part_that_matters_of_a_long_command(tmp_path: Path) -> None:
+async def test_question_about_a_long_command_shows_the_dangerous_part(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
@@ -470,7 +486,7 @@ async def test_a_person_is_shown_the_part_that_matters_of_a_long_command(tmp_pat
     victim = tmp_path / "victim"
     victim.mkdir()
     hidden = f"echo {'a' * 6_000}; rm -rf {victim} ; echo {'b' * 6_000} \u202e"
-    with serving(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
+    with serve_gateway(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
         token = served.tokens.add("long", ["terminal"])
         async with served.client("legacy", token=token, elicitation_callback=elicit) as client:
             assert (await client.call_tool("terminal", {"command": hidden})).is_error
@@ -479,10 +495,10 @@ async def test_a_person_is_shown_the_part_that_matters_of_a_long_command(tmp_pat
     assert victim.exists()
 
 
-def _raw(served: Served, request: bytes) -> bytes:
-    """What a request gets that no honest client sends."""
+def send_raw_request(served: RunningGateway, request: bytes) -> bytes:
+    """Send raw bytes and return the response."""
     host, port = served.url.removeprefix("http://").partition("/")[0].split(":")
-    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
         connection.sendall(request)
         connection.shutdown(socket.SHUT_WR)
         answer = b""
@@ -514,10 +530,12 @@ _LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         b"Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-def test_no_header_leads_around_the_door(pair: Served, headers: bytes) -> None:
+def test_malformed_headers_do_not_bypass_the_access_policy(
+    two_servers: RunningGateway, headers: bytes
+) -> None:
     for path in (b"/mcp", b"http://127.0.0.1/mcp", b"//evil.example/mcp", b"/mcp?token=x"):
-        answer = _raw(
-            pair,
+        answer = send_raw_request(
+            two_servers,
             b"POST " + path + b" HTTP/1.1\r\n" + headers + b"Content-Type: application/json\r\n"
             b"Accept: application/json, text/event-stream\r\nConnection: close\r\n"
             b"Content-Length: " + str(len(_LIST)).encode() + b"\r\n\r\n" + _LIST,
@@ -526,33 +544,33 @@ def test_no_header_leads_around_the_door(pair: Served, headers: bytes) -> None:
         assert not answer.startswith(b"HTTP/1.1 200"), answer[:200]
 
 
-async def test_a_request_that_is_too_large_is_turned_away(pair: Served) -> None:
-    async with httpx2.AsyncClient(headers=KINDS, timeout=PATIENCE) as http:
-        answer = await http.post(pair.url, content=b"[" + b" " * (MAX_REQUEST_BYTES + 1) + b"]")
+async def test_too_large_request_is_refused(two_servers: RunningGateway) -> None:
+    async with httpx2.AsyncClient(headers=KINDS, timeout=TIMEOUT_S) as http:
+        answer = await http.post(two_servers.url, content=b"[" + b" " * (MAX_REQUEST_BYTES + 1) + b"]")
     assert answer.status_code == 413
 
 
-async def test_a_name_of_any_size_takes_no_room(pair: Served) -> None:
+async def test_long_client_names_are_not_stored(two_servers: RunningGateway) -> None:
     info = mcp_types.Implementation(name="n" * 1_000_000, version="1")
-    async with pair.client(NEWEST, client_info=info) as client:
+    async with two_servers.client(NEWEST, client_info=info) as client:
         await client.call_tool("one_echo", {"text": "x"})
         courier_keys: list[str] = []
         waiting = asyncio.create_task(client.call_tool("one_echo", {"text": "wait"}))
-        await _came_to_pass(lambda: pair.runtime.mcp.servers["one"].call_relays)
-        courier_keys += [each.client for each in pair.runtime.mcp.servers["one"].call_relays]
+        await wait_for(lambda: two_servers.runtime.mcp.servers["one"].call_relays)
+        courier_keys += [each.client for each in two_servers.runtime.mcp.servers["one"].call_relays]
         await client.call_tool("one_echo", {"text": "release"})
         await waiting
     assert all(len(key) < 300 for key in courier_keys)
 
 
-@both_eras
-async def test_a_list_without_end_is_cut_and_keeps_no_other_away(
-    tmp_path: Path, era: str, monkeypatch: pytest.MonkeyPatch
+@both_revisions
+async def test_endless_list_is_truncated_and_does_not_block_other_servers(
+    tmp_path: Path, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(item_lists, "MAX_LIST_CHARS", 200_000)  # to look through all of it takes a while
+    monkeypatch.setattr(item_lists, "MAX_LIST_CHARS", 200_000)  # scanning the whole list takes a while
     monkeypatch.setattr(gateway_server, "MAX_PAGE_CHARS", 100_000)
-    with serving(tmp_path, {"one": attacker("endless"), "two": attacker("two")}) as served:
-        async with served.client(era) as client:
+    with serve_gateway(tmp_path, {"one": attacker("endless"), "two": attacker("two")}) as served:
+        async with served.client(revision) as client:
             found: list[mcp_types.Resource] = []
             page = await client.list_resources()
             while page.next_cursor is not None:
@@ -565,21 +583,23 @@ async def test_a_list_without_end_is_cut_and_keeps_no_other_away(
     assert any(str(each.uri).startswith("two+") for each in found)
 
 
-@both_eras
-async def test_what_one_client_tells_a_server_of_its_own_is_told_to_no_other(
-    tmp_path: Path, era: str
+@both_revisions
+async def test_state_of_a_per_client_server_is_not_visible_to_other_clients(
+    tmp_path: Path, revision: str
 ) -> None:
     ref = mcp_types.PromptReference(type="ref/prompt", name="notes_plan")
-    with serving(tmp_path, {"notes": attacker("notes", isolation="per-client")}) as served:
+    with serve_gateway(tmp_path, {"notes": attacker("notes", isolation="per-client")}) as served:
         found = []
         for name in ("a", "b"):
-            async with served.client(era, token=served.tokens.add(name)) as client:
-                told = await client.complete(ref=ref, argument={"name": "x", "value": f"secret of {name}"})
-                found.append(told.completion.values)
+            async with served.client(revision, token=served.tokens.add(name)) as client:
+                completion = await client.complete(
+                    ref=ref, argument={"name": "x", "value": f"secret of {name}"}
+                )
+                found.append(completion.completion.values)
     assert found == [["notes-value"], ["notes-value"]]
 
 
-async def test_a_header_that_a_tool_declares_is_compared_and_tells_nobody_else_of_the_tool(
+async def test_declared_header_is_checked_without_revealing_the_tool_to_others(
     tmp_path: Path,
 ) -> None:
     region = {"type": "string", "x-mcp-header": "Region"}
@@ -591,15 +611,15 @@ async def test_a_header_that_a_tool_declares_is_compared_and_tells_nobody_else_o
         "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
     }
 
-    async def status(served: Served, token: str, name: str, **headers: str) -> int:
+    async def status(served: RunningGateway, token: str, name: str, **headers: str) -> int:
         params = {"name": name, "arguments": {"region": "eu"}, "_meta": meta}
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
         named = {"mcp-protocol-version": NEWEST, "mcp-method": "tools/call", "mcp-name": name}
         own = {**KINDS, **named, "authorization": f"Bearer {token}", **headers}
-        async with httpx2.AsyncClient(headers=own, timeout=PATIENCE) as http:
+        async with httpx2.AsyncClient(headers=own, timeout=TIMEOUT_S) as http:
             return (await http.post(served.url, json=call)).status_code
 
-    with serving(tmp_path, {"one": routed, "two": attacker("two")}) as served:
+    with serve_gateway(tmp_path, {"one": routed, "two": attacker("two")}) as served:
         tokens = [served.tokens.add(name, [f"mcp-{name}"]) for name in ("one", "two")]
         assert await status(served, tokens[0], "one_routed") == 400
         assert await status(served, tokens[0], "one_routed", **{"mcp-param-region": "us"}) == 400
@@ -608,16 +628,16 @@ async def test_a_header_that_a_tool_declares_is_compared_and_tells_nobody_else_o
         assert foreign == await status(served, tokens[1], "one_nowhere")
 
 
-async def test_a_call_that_waits_for_one_client_is_answered_by_no_other(tmp_path: Path) -> None:
+async def test_paused_call_cannot_be_resumed_by_another_client(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     command = {"command": f"rm -rf {victim}"}
     yes: dict[str, Any] = {"toolfold": mcp_types.ElicitResult(action="accept", content={"answer": "once"})}
 
     async def never(context: Any, params: Any) -> mcp_types.ElicitResult:
-        raise AssertionError("nobody asks here")
+        raise AssertionError("no question expected")
 
-    with serving(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
+    with serve_gateway(tmp_path / "home", {}, **{"files.workspace": str(tmp_path)}) as served:
         tokens = [served.tokens.add(name, ["terminal"]) for name in ("a", "b")]
         info = mcp_types.Implementation(name="the same", version="1")
         options: dict[str, Any] = {"elicitation_callback": never, "client_info": info}
@@ -640,15 +660,17 @@ async def test_a_call_that_waits_for_one_client_is_answered_by_no_other(tmp_path
     assert victim.exists()
 
 
-async def test_a_token_is_in_no_log_error_or_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_token_appears_in_no_log_error_or_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("DEBUG")
-    with serving(tmp_path, {"one": attacker("one")}) as served:
+    with serve_gateway(tmp_path, {"one": attacker("one")}) as served:
         token = served.tokens.add("known", ["mcp-one"])
         async with served.client(token=token) as client:
-            await said(client, "two_echo", {"text": "x"})
-            await said(client, "one_echo", {"text": "refuse PATH"})
+            await call_text(client, "two_echo", {"text": "x"})
+            await call_text(client, "one_echo", {"text": "refuse PATH"})
         wrong = {**KINDS, "authorization": f"Bearer {token}x"}
-        async with httpx2.AsyncClient(headers=wrong, timeout=PATIENCE) as http:
+        async with httpx2.AsyncClient(headers=wrong, timeout=TIMEOUT_S) as http:
             assert token not in (await http.post(served.url, json=HELLO)).text
         logged = [record for record in caplog.records if not record.name.startswith(("httpx", "httpcore"))]
         assert not [record for record in logged if token in record.getMessage()]

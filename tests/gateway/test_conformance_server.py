@@ -1,4 +1,4 @@
-"""The official conformance runner, in server mode, finds nothing lost behind the gateway."""
+"""The official conformance suite, in server mode, against a server behind the gateway."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.gateway.harness import free_port, serving, until
+from tests.gateway.harness import free_port, serve_gateway, wait_until
 from tests.mcp.servers import conformance_command
 
 FIXTURE = Path(__file__).parent / "conformance_fixture.py"
@@ -20,7 +20,7 @@ EXTENSIONS = "server-tasks-"
 
 
 @contextmanager
-def fixture() -> Iterator[str]:
+def run_fixture_server() -> Iterator[str]:
     import urllib.error
     import urllib.request
 
@@ -28,7 +28,7 @@ def fixture() -> Iterator[str]:
     process = subprocess.Popen([sys.executable, str(FIXTURE), str(port)])
     url = f"http://127.0.0.1:{port}/mcp"
 
-    def answers() -> bool:
+    def is_ready() -> bool:
         try:
             urllib.request.urlopen(url, timeout=1)
         except urllib.error.HTTPError:
@@ -38,7 +38,7 @@ def fixture() -> Iterator[str]:
         return True
 
     try:
-        until(answers)
+        wait_until(is_ready)
         yield url
     finally:
         process.kill()
@@ -46,13 +46,13 @@ def fixture() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("revision", "protocol"), [("2025-11-25", "legacy"), ("2026-07-28", "auto")])
-def test_every_scenario_that_is_no_extension_passes(tmp_path: Path, revision: str, protocol: str) -> None:
+def test_every_core_scenario_passes(tmp_path: Path, revision: str, protocol: str) -> None:
     runner = conformance_command()
-    with fixture() as behind:
+    with run_fixture_server() as behind:
         servers = {"fixture": {"url": behind, "prefix": "", "protocol": protocol}}
         settings = {"tools.tool_search.enabled": "off"}
-        with serving(tmp_path / "home", servers, **settings) as served:
-            until(lambda: served.runtime.mcp.listing("fixture") is not None)
+        with serve_gateway(tmp_path / "home", servers, **settings) as served:
+            wait_until(lambda: served.runtime.mcp.listing("fixture") is not None)
             words = [
                 *runner,
                 "server",

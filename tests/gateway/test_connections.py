@@ -1,4 +1,4 @@
-"""Connections of a real `toolfold serve`: silent, half-open and too many of them."""
+"""Silent, half-open and too many connections to a real `toolfold serve`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 import uvicorn
 
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
-from tests.gateway.harness import PATIENCE, until
+from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.gateway.test_attacks import HELLO
 from toolfold.gateway import http_connections
 
@@ -44,18 +44,18 @@ ACCEPT = b"Accept: application/json, text/event-stream\r\n"
 
 
 @pytest.fixture(scope="module")
-def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway that waits a second for what a client has to send."""
-    with gateway_process(tmp_path_factory.mktemp("impatient"), code=("-c", SHORT_DEADLINES)) as gateway:
+def short_timeouts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway with timeouts of one second."""
+    with gateway_process(tmp_path_factory.mktemp("short_timeouts"), code=("-c", SHORT_DEADLINES)) as gateway:
         yield gateway
 
 
 def connect(gateway: GatewayProcess) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", gateway.port), PATIENCE)
+    return socket.create_connection(("127.0.0.1", gateway.port), TIMEOUT_S)
 
 
 def read_until_closed(connection: socket.socket) -> bytes:
-    """All that the server sends until it closes the connection; fails where it does not."""
+    """Return everything the server sends until it closes the connection; fail if it does not."""
     received = b""
     with contextlib.suppress(ConnectionError):
         while chunk := connection.recv(65_536):
@@ -64,7 +64,7 @@ def read_until_closed(connection: socket.socket) -> bytes:
 
 
 def initialize(gateway: GatewayProcess) -> bytes:
-    """The status line of an answer to `initialize`."""
+    """Return the status line of the response to `initialize`."""
     body = json.dumps(HELLO).encode()
     head = HEAD + ACCEPT + f"Content-Length: {len(body)}\r\n\r\n".encode()
     with connect(gateway) as connection:
@@ -83,42 +83,42 @@ def initialize(gateway: GatewayProcess) -> bytes:
     ],
     ids=["nothing", "request-line", "half-a-head", "half-a-body", "half-a-chunk"],
 )
-def test_a_connection_that_stops_in_the_middle_is_closed(impatient: GatewayProcess, sent: bytes) -> None:
-    with connect(impatient) as connection:
+def test_incomplete_request_is_closed_after_the_timeout(short_timeouts: GatewayProcess, sent: bytes) -> None:
+    with connect(short_timeouts) as connection:
         connection.sendall(sent)
         read_until_closed(connection)
-    assert b" 200 " in initialize(impatient)
+    assert b" 200 " in initialize(short_timeouts)
 
 
-def test_a_second_request_that_stops_in_the_middle_is_closed(impatient: GatewayProcess) -> None:
-    with connect(impatient) as connection:
+def test_incomplete_second_request_is_closed_after_the_timeout(short_timeouts: GatewayProcess) -> None:
+    with connect(short_timeouts) as connection:
         connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nPOST /mcp HTTP/1.1\r\nHo")
         assert b" 404 " in read_until_closed(connection)
 
 
-def test_an_open_stream_outlives_the_deadlines(impatient: GatewayProcess) -> None:
+def test_open_stream_is_not_closed_by_the_timeouts(short_timeouts: GatewayProcess) -> None:
     body = json.dumps(HELLO).encode()
-    with connect(impatient) as connection:
+    with connect(short_timeouts) as connection:
         connection.sendall(HEAD + ACCEPT + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
         answer = connection.recv(65_536).decode()
     session = next(
         line.split(": ")[1] for line in answer.split("\r\n") if line.lower().startswith("mcp-session-id")
     )
-    with connect(impatient) as stream:
+    with connect(short_timeouts) as stream:
         stream.sendall(
             f"GET /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: text/event-stream\r\n"
             f"Mcp-Session-Id: {session}\r\n\r\n".encode()
         )
         assert b" 200 " in stream.recv(65_536)
-        for _ in range(2):  # twice as long as a silent connection may live
-            with connect(impatient) as silent:
+        for _ in range(2):  # twice as long as the timeout of a silent connection
+            with connect(short_timeouts) as silent:
                 read_until_closed(silent)
         stream.settimeout(0.2)
         with contextlib.suppress(TimeoutError):
             assert stream.recv(1) != b""
 
 
-def test_a_listening_socket_detects_vanished_peers() -> None:
+def test_listening_socket_has_keepalive_options() -> None:
     with socket.socket() as listening:
         http_connections.detect_vanished_peers(listening)
         listening.bind(("127.0.0.1", 0))
@@ -132,7 +132,7 @@ def test_a_listening_socket_detects_vanished_peers() -> None:
                     assert limit == http_connections.PEER_TIMEOUT_S * 1_000
 
 
-def test_a_running_gateway_notices_the_first_token(tmp_path: Path) -> None:
+def test_running_gateway_requires_a_token_after_the_first_one_is_created(tmp_path: Path) -> None:
     with gateway_process(tmp_path) as gateway:
         assert b" 200 " in initialize(gateway)
         words = [sys.executable, "-m", "toolfold", "token", "add", "first"]
@@ -149,7 +149,7 @@ def limited_gateway(home: Path, files: int) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-def test_silent_connections_keep_nobody_away(tmp_path: Path) -> None:
+def test_silent_connections_do_not_block_other_clients(tmp_path: Path) -> None:
     with limited_gateway(tmp_path, 120) as gateway, contextlib.ExitStack() as stack:
         for _ in range(200):
             stack.enter_context(connect(gateway))
@@ -158,7 +158,7 @@ def test_silent_connections_keep_nobody_away(tmp_path: Path) -> None:
 
 @asynccontextmanager
 async def uvicorn_server() -> AsyncIterator[tuple[uvicorn.Server, int]]:
-    """A server of this process with the gateway's protocol, and its port."""
+    """Run a server with the gateway's protocol in this process; yield it and its port."""
 
     async def answer(_scope: Any, _receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -171,8 +171,8 @@ async def uvicorn_server() -> AsyncIterator[tuple[uvicorn.Server, int]]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         task = asyncio.create_task(server.serve([listening]))
-        async with asyncio.timeout(PATIENCE):
-            while not server.started:  # noqa: ASYNC110 - it has no event
+        async with asyncio.timeout(TIMEOUT_S):
+            while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
                 await asyncio.sleep(0.01)
         yield server, listening.getsockname()[1]
         server.should_exit = True
@@ -195,25 +195,25 @@ async def test_bursts_of_connections_do_not_exceed_the_limit(monkeypatch: pytest
 
 
 async def _wait_until_settled(server: uvicorn.Server) -> None:
-    """Let the loop accept all that wait, and close what it decided to close."""
+    """Wait until the loop has accepted and closed connections."""
     previous: set[Any] | None = None
     while previous != (previous := set(server.server_state.connections)):  # noqa: ASYNC110
         await asyncio.sleep(0.3)
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process need Linux")
-def test_the_lack_of_files_is_logged_once_and_passes(tmp_path: Path) -> None:
-    """A few files more than are open after the start are allowed: connections cannot be accepted."""
+def test_lack_of_files_is_logged_once_and_recovers(tmp_path: Path) -> None:
+    """The limit of files leaves room for only a few connections."""
     with gateway_process(tmp_path, code=("-c", RARE_LOG)) as gateway:
-        assert b" 200 " in initialize(gateway)  # all that is opened late is open
+        assert b" 200 " in initialize(gateway)  # everything that is opened lazily is open now
         pid = gateway.process.pid
         files = len(list(Path(f"/proc/{pid}/fd").iterdir())) + 10
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (files, files))
         with contextlib.ExitStack() as stack:
             for _ in range(60):
                 stack.enter_context(connect(gateway))
-            until(lambda: "cannot be accepted" in gateway.log.read_text())
-        until(lambda: b" 200 " in initialize(gateway))
+            wait_until(lambda: "cannot be accepted" in gateway.log.read_text())
+        wait_until(lambda: b" 200 " in initialize(gateway))
         log = gateway.log.read_text()
     assert log.count("cannot be accepted") == 1
     assert "ulimit -n" in log

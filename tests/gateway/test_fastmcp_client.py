@@ -1,4 +1,4 @@
-"""FastMCP's client, not ours and not the SDK's, at the gateway: several at once, each with its scope."""
+"""FastMCP's client at the gateway: several clients at once, each with its own grant."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
-from tests.gateway.harness import faulty, serving
+from tests.gateway.harness import fault_server, serve_gateway
 from tests.mcp.servers import fastmcp_python
 
 PROGRAM = """
@@ -25,19 +25,19 @@ asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_several_at_once_see_and_call_what_each_was_granted(tmp_path: Path) -> None:
+async def test_concurrent_fastmcp_clients_use_their_own_grants(tmp_path: Path) -> None:
     python = fastmcp_python()
-    servers = {"one": faulty("--tools", "2"), "two": faulty("--tools", "2")}
+    servers = {"one": fault_server("--tools", "2"), "two": fault_server("--tools", "2")}
 
     async def use(url: str, token: str, tool: str) -> dict[str, object]:
         process = await asyncio.create_subprocess_exec(
             *(python, "-c", PROGRAM, url, token, tool), stdout=asyncio.subprocess.PIPE
         )
-        said, _ = await process.communicate()
-        found: dict[str, object] = json.loads(said.splitlines()[-1])
+        output, _ = await process.communicate()
+        found: dict[str, object] = json.loads(output.splitlines()[-1])
         return found
 
-    with serving(tmp_path, servers) as served:
+    with serve_gateway(tmp_path, servers) as served:
         one = served.tokens.add("one", ["mcp-one"])
         everybody, granted, refused = await asyncio.gather(
             use(served.url, "", "two_echo"),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
-from tests.gateway.harness import PATIENCE, Served, serving, until, words
+from tests.gateway.harness import TIMEOUT_S, RunningGateway, result_text, serve_gateway, wait_until
 from tests.mcp.load_server import chunk
 from toolfold.gateway import http_protocol, request_bodies
 from toolfold.gateway.http_protocol import MAX_SMALL_CHUNKS, MIN_CHUNK_BYTES
@@ -26,19 +26,19 @@ PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
     server = {"command": sys.executable, "args": [ATTACKER, "--name", "one"]}
-    with serving(tmp_path_factory.mktemp("limits"), {"one": server}) as made:
+    with serve_gateway(tmp_path_factory.mktemp("limits"), {"one": server}) as made:
         yield made
 
 
 class RawClient:
-    """A connection over which any bytes can be sent."""
+    """A connection that can send arbitrary bytes."""
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: RunningGateway) -> None:
         address = urlsplit(served.url)
         self.host = f"{address.hostname}:{address.port}"
-        self.socket = socket.create_connection((address.hostname, address.port), timeout=PATIENCE)
+        self.socket = socket.create_connection((address.hostname, address.port), timeout=TIMEOUT_S)
 
     def __enter__(self) -> RawClient:
         return self
@@ -54,10 +54,10 @@ class RawClient:
         try:
             self.socket.sendall(data)
         except OSError:
-            return  # it was refused and does not listen any more
+            return  # the server has refused the request and closed the connection
 
     def receive(self) -> str:
-        """Return all that comes until the connection is closed."""
+        """Return everything received until the connection is closed."""
         parts = []
         while part := self.socket.recv(65_536):
             parts.append(part)
@@ -70,7 +70,7 @@ def call(value: str) -> bytes:
     return json.dumps(message).replace('"VALUE"', value).encode()
 
 
-def post(served: Served, body: bytes, *fields: str) -> str:
+def post(served: RunningGateway, body: bytes, *fields: str) -> str:
     with RawClient(served) as raw:
         raw.start(*KINDS, f"Content-Length: {len(body)}", *fields)
         raw.send(body)
@@ -81,12 +81,12 @@ TINY = chunk(b" ") * (3 * MAX_SMALL_CHUNKS)
 CHUNKED = (*KINDS, "Transfer-Encoding: chunked")
 
 
-async def test_tiny_chunks_are_refused_while_another_client_is_served(served: Served) -> None:
+async def test_tiny_chunks_are_refused_while_another_client_is_served(served: RunningGateway) -> None:
     async with served.client() as other:
         with RawClient(served) as raw:
             raw.start(*CHUNKED)
             raw.send(TINY)
-            answers = [words(await other.call_tool("one_echo", {"text": "hello"})) for _ in range(3)]
+            answers = [result_text(await other.call_tool("one_echo", {"text": "hello"})) for _ in range(3)]
             answer = raw.receive()
     assert answers == ["hello"] * 3
     assert answer.startswith("HTTP/1.1 400")
@@ -104,7 +104,7 @@ async def test_tiny_chunks_are_refused_while_another_client_is_served(served: Se
     ],
 )
 def test_refusal_from_headers_reads_no_chunk_and_closes(
-    served: Served, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
+    served: RunningGateway, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
 ) -> None:
     counted: list[int] = []
     monkeypatch.setattr(
@@ -120,17 +120,17 @@ def test_refusal_from_headers_reads_no_chunk_and_closes(
 
 
 @pytest.mark.parametrize("size", [MIN_CHUNK_BYTES + 8, 5_000])
-def test_a_large_body_in_chunks_of_usual_size_is_accepted(served: Served, size: int) -> None:
+def test_large_body_in_chunks_of_usual_size_is_accepted(served: RunningGateway, size: int) -> None:
     body = call(json.dumps("a" * 1_000_000))
     with RawClient(served) as raw:
         raw.start(*CHUNKED, "Connection: close")
         parts = [body[start : start + size] for start in range(0, len(body), size)]
         raw.send(b"".join(map(chunk, parts)) + b"0\r\n\r\n")
         answer = raw.receive()
-    assert "Missing session ID" in answer  # the protocol has read it
+    assert "Missing session ID" in answer  # so the protocol has read the body
 
 
-def test_a_body_with_a_length_may_arrive_in_any_pieces(served: Served) -> None:
+def test_body_with_content_length_may_arrive_in_tiny_pieces(served: RunningGateway) -> None:
     with RawClient(served) as raw:
         raw.start(*KINDS, f"Content-Length: {len(PING)}", "Connection: close")
         for byte in PING:
@@ -138,7 +138,7 @@ def test_a_body_with_a_length_may_arrive_in_any_pieces(served: Served) -> None:
         assert "Missing session ID" in raw.receive()
 
 
-def test_requests_sent_without_waiting_are_answered_in_order(served: Served) -> None:
+def test_pipelined_requests_are_answered_in_order(served: RunningGateway) -> None:
     large = call(json.dumps("a" * 100_000))
     with RawClient(served) as raw:
         for body, last in ((PING, ""), (large, ""), (PING, "close")):
@@ -148,7 +148,7 @@ def test_requests_sent_without_waiting_are_answered_in_order(served: Served) -> 
 
 
 @pytest.mark.parametrize("place", ["headers", "trailers"])
-def test_endless_headers_are_refused(served: Served, place: str) -> None:
+def test_endless_headers_are_refused(served: RunningGateway, place: str) -> None:
     flood = b"a: b\r\n" * 200_000
     with RawClient(served) as raw:
         if place == "trailers":
@@ -168,28 +168,30 @@ def test_endless_headers_are_refused(served: Served, place: str) -> None:
     ],
     ids=["lists", "strings", "deep"],
 )
-async def test_a_message_of_too_many_values_is_refused(served: Served, body: bytes, problem: str) -> None:
+async def test_message_with_too_many_values_is_refused(
+    served: RunningGateway, body: bytes, problem: str
+) -> None:
     async with served.client() as other:
         answer = await asyncio.to_thread(post, served, body)
         assert answer.startswith("HTTP/1.1 413")
         assert problem in answer
-        assert words(await other.call_tool("one_echo", {"text": "hello"})) == "hello"
+        assert result_text(await other.call_tool("one_echo", {"text": "hello"})) == "hello"
 
 
-def test_a_declared_length_above_the_limit_is_refused_unread(served: Served) -> None:
+def test_content_length_above_the_limit_is_refused_without_reading(served: RunningGateway) -> None:
     with RawClient(served) as raw:
         raw.start(*KINDS, f"Content-Length: {MAX_REQUEST_BYTES + 1}")
-        answer = raw.receive()  # nothing was sent
+        answer = raw.receive()  # nothing of the body was sent
     assert answer.startswith("HTTP/1.1 413")
 
 
-def test_the_reason_of_a_refusal_reaches_a_client_that_sends_on(served: Served) -> None:
+def test_client_that_is_still_sending_receives_the_refusal(served: RunningGateway) -> None:
     body = b"[" + b" " * (MAX_REQUEST_BYTES + 1_000_000) + b"]"
     assert f"longer than {MAX_REQUEST_BYTES:,} bytes" in post(served, body)
 
 
-def test_a_body_that_does_not_arrive_in_time_is_refused(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+def test_body_that_arrives_too_slowly_is_refused(
+    served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "BODY_TIMEOUT_S", 0.2)
     with RawClient(served) as raw:
@@ -198,8 +200,8 @@ def test_a_body_that_does_not_arrive_in_time_is_refused(
         assert raw.receive().startswith("HTTP/1.1 408")
 
 
-def test_the_bodies_of_one_client_share_a_limit_of_memory(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+def test_bodies_of_one_client_share_a_memory_limit(
+    served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 1_000_000)
     half = b"[" + b" " * 700_000
@@ -210,22 +212,22 @@ def test_the_bodies_of_one_client_share_a_limit_of_memory(
         two.send(half)
         one.socket.setblocking(False)
         two.socket.setblocking(False)
-        heard: list[str] = []
+        received: list[str] = []
 
         def is_refused() -> bool:
             for raw in (one, two):
                 try:
-                    heard.append(raw.socket.recv(65_536).decode())
+                    received.append(raw.socket.recv(65_536).decode())
                 except BlockingIOError:
                     continue
-            return bool(heard)
+            return bool(received)
 
-        until(is_refused)
-    assert heard[0].startswith("HTTP/1.1 503")
+        wait_until(is_refused)
+    assert received[0].startswith("HTTP/1.1 503")
 
 
-def test_the_number_of_bodies_that_one_client_sends_at_once_is_limited(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+def test_concurrent_bodies_per_client_are_limited(
+    served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BODIES_PER_CLIENT", 2)
     opened = [RawClient(served) for _ in range(2)]
@@ -236,30 +238,30 @@ def test_the_number_of_bodies_that_one_client_sends_at_once_is_limited(
         def is_full() -> bool:
             return post(served, PING).startswith("HTTP/1.1 503")
 
-        until(is_full)
+        wait_until(is_full)
     finally:
         for raw in opened:
             raw.socket.close()
-    until(lambda: "Missing session ID" in post(served, PING, "Connection: close"))
+    wait_until(lambda: "Missing session ID" in post(served, PING, "Connection: close"))
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
-def test_only_posts_have_a_body(served: Served, method: str) -> None:
+def test_body_of_a_request_other_than_post_is_refused(served: RunningGateway, method: str) -> None:
     with RawClient(served) as raw:
         raw.start(*CHUNKED, method=method)
         answer = raw.receive()
     assert answer.startswith(("HTTP/1.1 400", "HTTP/1.1 405"))
 
 
-async def test_large_arguments_within_the_limits_are_passed_on(served: Served) -> None:
+async def test_large_arguments_within_the_limits_are_accepted(served: RunningGateway) -> None:
     text = "1,2:[3]{4}\n" * 400_000
     async with served.client() as client:
-        assert "truncated" in words(await client.call_tool("one_echo", {"text": text}))
+        assert "truncated" in result_text(await client.call_tool("one_echo", {"text": text}))
 
 
-async def test_a_session_goes_on_after_a_refused_message(served: Served) -> None:
+async def test_session_continues_after_a_refused_message(served: RunningGateway) -> None:
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
-    async with httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http:
+    async with httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as http:
         params: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}}
         params["clientInfo"] = {"name": "t", "version": "1"}
         hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}

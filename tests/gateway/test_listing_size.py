@@ -1,4 +1,4 @@
-"""How many tools clients are shown by default, and what people are told of it."""
+"""Number of tools that the gateway lists by default, and the reported savings."""
 
 from __future__ import annotations
 
@@ -12,45 +12,50 @@ from toolfold.gateway.server import open_session
 from toolfold.runtime import Runtime, open_runtime
 
 from .gateway_process import gateway_process, write_settings
-from .harness import faulty, until
+from .harness import fault_server, wait_until
 
 BRIDGE = {"tool_search", "tool_describe", "tool_call"}
 
 
-def opened(home: Path, tools: int, limit: int | None = None, *, behind_gateway: bool = True) -> Runtime:
-    given: dict[str, object] = {"mcp.servers": {"a": faulty("--tools", str(tools))}, "mcp.wait_seconds": 60.0}
+def open_with_tools(
+    home: Path, tools: int, limit: int | None = None, *, behind_gateway: bool = True
+) -> Runtime:
+    given: dict[str, object] = {
+        "mcp.servers": {"a": fault_server("--tools", str(tools))},
+        "mcp.wait_seconds": 60.0,
+    }
     if limit is not None:
         given["tools.tool_search.threshold_tools"] = limit
     config = load_config(overrides=given, env={"TOOLFOLD_HOME": str(home), "PATH": "/usr/bin:/bin"})
     return open_runtime(config, behind_gateway=behind_gateway)
 
 
-def shown(runtime: Runtime) -> set[str]:
+def listed_names(runtime: Runtime) -> set[str]:
     return {tool.name for tool in open_session(runtime, None).assemble().tools}
 
 
 @pytest.mark.parametrize(("tools", "is_deferred"), [(30, False), (31, True)])
-def test_the_gateway_defers_more_than_thirty_tools(tmp_path: Path, tools: int, is_deferred: bool) -> None:
-    with opened(tmp_path, tools) as runtime:
-        assert (shown(runtime) == BRIDGE) is is_deferred
-        assert len(shown(runtime)) == (3 if is_deferred else tools)
+def test_gateway_defers_more_than_thirty_tools(tmp_path: Path, tools: int, is_deferred: bool) -> None:
+    with open_with_tools(tmp_path, tools) as runtime:
+        assert (listed_names(runtime) == BRIDGE) is is_deferred
+        assert len(listed_names(runtime)) == (3 if is_deferred else tools)
 
 
 @pytest.mark.parametrize(("setting", "count"), [(0, 40), (40, 40), (39, 3)])
-def test_the_number_of_tools_is_a_setting(tmp_path: Path, setting: int, count: int) -> None:
-    with opened(tmp_path, 40, setting) as runtime:
-        assert len(shown(runtime)) == count
+def test_threshold_tools_sets_the_limit(tmp_path: Path, setting: int, count: int) -> None:
+    with open_with_tools(tmp_path, 40, setting) as runtime:
+        assert len(listed_names(runtime)) == count
 
 
-def test_sessions_of_programs_go_by_tokens_unless_a_number_is_set(tmp_path: Path) -> None:
-    with opened(tmp_path, 40, behind_gateway=False) as runtime:
-        assert len(shown(runtime)) == 40
-    with opened(tmp_path, 40, 30, behind_gateway=False) as runtime:
-        assert shown(runtime) == BRIDGE
+def test_sessions_without_a_gateway_use_the_token_threshold(tmp_path: Path) -> None:
+    with open_with_tools(tmp_path, 40, behind_gateway=False) as runtime:
+        assert len(listed_names(runtime)) == 40
+    with open_with_tools(tmp_path, 40, 30, behind_gateway=False) as runtime:
+        assert listed_names(runtime) == BRIDGE
 
 
-def test_what_is_shown_and_saved_is_measured(tmp_path: Path) -> None:
-    with opened(tmp_path, 40) as runtime:
+def test_listing_size_counts_tools_and_tokens(tmp_path: Path) -> None:
+    with open_with_tools(tmp_path, 40) as runtime:
         size = measure_listing(open_session(runtime, None), exact=True)
         about = measure_listing(open_session(runtime, None))
     assert (size.shown, size.deferred) == (about.shown, about.deferred) == (0, 40)
@@ -62,7 +67,7 @@ def test_what_is_shown_and_saved_is_measured(tmp_path: Path) -> None:
     )
 
 
-def test_the_gateway_says_at_its_start_what_clients_are_shown(tmp_path: Path) -> None:
-    write_settings(tmp_path, {"mcp": {"servers": {"a": faulty("--tools", "40")}, "wait_seconds": 60}})
+def test_gateway_prints_the_listing_size_at_start(tmp_path: Path) -> None:
+    write_settings(tmp_path, {"mcp": {"servers": {"a": fault_server("--tools", "40")}, "wait_seconds": 60}})
     with gateway_process(tmp_path) as gateway:
-        until(lambda: "40 are behind tool_search" in gateway.log.read_text())
+        wait_until(lambda: "40 are behind tool_search" in gateway.log.read_text())

@@ -1,7 +1,7 @@
-"""A tool's process that connects to a gateway as a client cannot approve its own calls.
+"""A process of a tool call that connects to a gateway as a client cannot approve its own calls.
 
-With a gateway, a runtime and clients that are processes of their own, since whatever this process starts
-while it holds a runtime counts as started by a tool call.
+The gateway, the runtime and the clients are separate processes, because every process that is started while
+this process has a runtime counts as started by a tool call.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process, write_settings
-from tests.gateway.harness import ERAS, PATIENCE, until
+from tests.gateway.harness import REVISIONS, TIMEOUT_S, wait_until
 from tests.test_provenance import DETACH, read_log
 from toolfold.gateway.peers import PeerConnection, PeerOrigin, PeerProcesses, find_origin, find_socket
 from toolfold.provenance import find_tool_call
@@ -33,12 +33,12 @@ with toolfold.open_runtime(approver=lambda request: True) as runtime:
 """
 STARTS = {"directly": [], "detached and without an environment": [sys.executable, "-c", DETACH]}
 pytestmark = pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc")
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_revisions = pytest.mark.parametrize("revision", REVISIONS)
 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway that the user has started, in a folder of no importance."""
+    """A gateway started by the user, in an unrelated directory."""
     home, work = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("work")
     write_settings(home, {"gateway": {"allow_anonymous": True}})
     with gateway_process(home, "--toolset", "terminal", cwd=work) as process:
@@ -52,10 +52,10 @@ def victim(tmp_path: Path) -> Path:
     return folder
 
 
-def client_words(gateway: GatewayProcess, era: str, victim: Path, *token: str) -> tuple[list[str], Path]:
-    """The command that starts the client, and the file that it writes."""
+def client_words(gateway: GatewayProcess, revision: str, victim: Path, *token: str) -> tuple[list[str], Path]:
+    """Return the command that starts the client, and the file that it writes."""
     answer = victim.parent / "answer.json"
-    return [sys.executable, CLIENT, gateway.url, era, f"rm -rf {victim}", str(answer), *token], answer
+    return [sys.executable, CLIENT, gateway.url, revision, f"rm -rf {victim}", str(answer), *token], answer
 
 
 def run_in_tool_call(words: list[str], file: Path, home: Path) -> str:
@@ -72,31 +72,31 @@ def decisions(home: Path, victim: Path) -> list[tuple[str, bool]]:
 
 
 def read_answer(file: Path, output: str = "") -> Any:
-    until(lambda: file.exists() or "Traceback" in output)
+    wait_until(lambda: file.exists() or "Traceback" in output)
     assert file.exists(), output
     return json.loads(file.read_text())
 
 
-@both_eras
+@both_revisions
 @pytest.mark.parametrize("start", STARTS)
 def test_client_started_by_a_tool_call_cannot_approve(
-    gateway: GatewayProcess, tmp_path: Path, victim: Path, era: str, start: str
+    gateway: GatewayProcess, tmp_path: Path, victim: Path, revision: str, start: str
 ) -> None:
-    words, file = client_words(gateway, era, victim)
+    words, file = client_words(gateway, revision, victim)
     answer = read_answer(file, run_in_tool_call([*STARTS[start], *words], file, tmp_path / "other"))
     assert answer["asked"] == 0
     assert answer["is_error"]
-    assert "a tool call has started the client" in answer["text"]
+    assert "was started by a tool call" in answer["text"]
     assert victim.exists()
     assert decisions(gateway.log.parent, victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-def test_a_token_does_not_let_a_tool_call_approve(
+def test_client_with_a_token_started_by_a_tool_call_cannot_approve(
     gateway: GatewayProcess, tmp_path: Path, victim: Path
 ) -> None:
     words, file = client_words(gateway, "legacy", victim, add_token(gateway, "stolen"))
     answer = read_answer(file, run_in_tool_call(words, file, tmp_path / "other"))
-    assert "a tool call has started the client" in answer["text"]
+    assert "was started by a tool call" in answer["text"]
     assert victim.exists()
 
 
@@ -108,14 +108,14 @@ def add_token(gateway: GatewayProcess, name: str) -> str:
     return next(word for word in done.stdout.split() if word.startswith("tf_"))
 
 
-@both_eras
+@both_revisions
 @pytest.mark.parametrize("with_token", [False, True])
 def test_client_of_the_user_is_asked_and_named_in_the_log(
-    gateway: GatewayProcess, tmp_path: Path, victim: Path, era: str, with_token: bool
+    gateway: GatewayProcess, tmp_path: Path, victim: Path, revision: str, with_token: bool
 ) -> None:
-    name = f"desk-{era}"
-    words, file = client_words(gateway, era, victim, *([add_token(gateway, name)] if with_token else []))
-    subprocess.run(words, env=environment(tmp_path / "user"), check=True, timeout=PATIENCE)
+    name = f"desk-{revision}"
+    words, file = client_words(gateway, revision, victim, *([add_token(gateway, name)] if with_token else []))
+    subprocess.run(words, env=environment(tmp_path / "user"), check=True, timeout=TIMEOUT_S)
     answer = read_answer(file)
     assert (answer["asked"], answer["is_error"]) == (1, False), answer
     assert not victim.exists()
@@ -124,7 +124,7 @@ def test_client_of_the_user_is_asked_and_named_in_the_log(
     ]
 
 
-def test_stdio_gateway_started_by_a_tool_call_asks_nobody(tmp_path: Path, victim: Path) -> None:
+def test_stdio_gateway_started_by_a_tool_call_does_not_ask(tmp_path: Path, victim: Path) -> None:
     script = tmp_path / "stdio_client.py"
     answer = tmp_path / "answer.json"
     script.write_text(
@@ -154,12 +154,12 @@ asyncio.run(main())
     assert decisions(tmp_path / "home", victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-def test_a_processs_own_environment_marks_it() -> None:
+def test_environment_of_a_process_identifies_its_tool_call() -> None:
     words = ["sleep", "60"]
     for marks, is_marked in (({"TOOLFOLD_RUN": "x"}, True), ({}, False)):
         with subprocess.Popen(words, env={"PATH": os.environ["PATH"], **marks}) as process:
             try:
-                until(lambda pid=process.pid: b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes())
+                wait_until(lambda pid=process.pid: b"sleep" in Path(f"/proc/{pid}/cmdline").read_bytes())
                 assert bool(find_tool_call(process.pid)) is is_marked
             finally:
                 process.kill()
@@ -181,14 +181,14 @@ def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, Pee
 @pytest.mark.parametrize(
     ("host", "listening_on"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::")]
 )
-def test_the_clients_socket_is_found(host: str, listening_on: str) -> None:
+def test_socket_of_the_client_is_found(host: str, listening_on: str) -> None:
     with connected(host, listening_on) as (client, connection):
         inode = find_socket(connection)
         assert str(Path(f"/proc/self/fd/{client.fileno()}").readlink()) == f"socket:[{inode}]"
         assert find_origin(inode) is PeerOrigin.USER
 
 
-async def test_a_client_that_has_closed_its_connection_is_not_trusted() -> None:
+async def test_client_that_closed_its_connection_is_not_trusted() -> None:
     with connected("127.0.0.1", "127.0.0.1") as (client, connection):
         client.close()
         for has_token in (False, True):
@@ -196,43 +196,46 @@ async def test_a_client_that_has_closed_its_connection_is_not_trusted() -> None:
                 await PeerProcesses().require_user(connection.client, connection.server, has_token=has_token)
 
 
-async def test_another_machine_is_trusted_as_its_token_says() -> None:
+async def test_client_on_another_machine_is_accepted() -> None:
     await PeerProcesses().require_user(("192.0.2.7", 40_000), ("192.0.2.8", 443), has_token=True)
 
 
 @pytest.mark.parametrize("address", [None, ("testclient", 50_000), ("", 0)])
-async def test_a_client_without_an_address_needs_a_token(address: Any) -> None:
+async def test_client_without_an_address_needs_a_token(address: Any) -> None:
     peers, server = PeerProcesses(), ("127.0.0.1", 80)
-    with pytest.raises(Exception, match="make a token"):
+    with pytest.raises(Exception, match="create a token"):
         await peers.require_user(address, server, has_token=False)
     await peers.require_user(address, server, has_token=True)
 
 
-def test_process_of_another_user_is_not_taken_for_the_users_own() -> None:
+def test_socket_of_another_users_process_has_unknown_origin() -> None:
     if os.getuid():
         pytest.skip("needs root")
     with connected("127.0.0.1", "127.0.0.1") as (client, connection):
-        assert find_as_nobody(connection, client) in ("UNKNOWN", "TOOL_CALL")  # others may run
+        assert find_as_nobody(connection, client) in (
+            "UNKNOWN",
+            "TOOL_CALL",
+        )  # processes of other tool calls may run
 
 
-def test_process_of_another_user_is_suspected_while_one_of_a_tool_call_runs() -> None:
-    """It does not show what it holds, so that it may be the client."""
+def test_unreadable_process_of_a_tool_call_is_suspected() -> None:
+    """Its descriptors cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")
     words = ["sh", "-c", "ulimit -m 4503599627370497 && exec sleep 60"]
     with connected("127.0.0.1", "127.0.0.1") as (client, connection), subprocess.Popen(words) as marked:
         try:
-            until(lambda: find_tool_call(marked.pid))
+            wait_until(lambda: find_tool_call(marked.pid))
             assert find_as_nobody(connection, client) == "TOOL_CALL"
         finally:
             marked.kill()
 
 
 def find_as_nobody(connection: PeerConnection, client: socket.socket) -> str:
-    """What another user finds out about a socket that only this process holds."""
+    """Return what another user can find out about a socket that only this process holds."""
     inode = find_socket(connection)
     reading, writing = os.pipe()
-    child = os.fork()  # another user may not be able to read the package
+    child = os.fork()  # forked, because another user may not be able to read the package
     if not child:
         try:
             client.close()

@@ -1,4 +1,4 @@
-"""Starting the gateway, again and again, beside servers that are dead, slow or missing."""
+"""Repeated starts of the gateway with servers that are dead, slow or missing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STARTER = Path(__file__).with_name("start_many.py")
 STARTS = 50
 RACE = """
 import threading
-from toolfold.sources.mcp.sdk import load_sdk
+from toolfold.sources.mcp.sdk_compat import load_sdk
 
 failures = []
 ready = threading.Barrier(4)
@@ -39,7 +39,7 @@ assert not failures, failures
 
 
 @pytest.mark.timeout(1_200)
-def test_fifty_starts_beside_dead_slow_and_missing_servers_are_all_answered(tmp_path: Path) -> None:
+def test_fifty_starts_with_dead_slow_and_missing_servers_all_respond(tmp_path: Path) -> None:
     unset = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer ${UNSET_VARIABLE}"}}
     good = {f"good_{number}": server_entry("", "--tools", "2") for number in range(3)}
     bad = {
@@ -59,6 +59,6 @@ def test_fifty_starts_beside_dead_slow_and_missing_servers_are_all_answered(tmp_
     assert [each for each in json.loads(done.stdout) if each] == []
 
 
-def test_the_sdk_can_be_loaded_by_several_threads_at_once() -> None:
+def test_sdk_can_be_loaded_by_several_threads_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Sessions over HTTP: abandoned ones make room, those in use stay, and nobody takes another client's."""
+"""Limits on HTTP sessions: idle ones are evicted, those in use and those of other clients are not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import StreamableHTTPServerTransport
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from tests.gateway.harness import PATIENCE, Served, faulty, serving, until, words
+from tests.gateway.harness import (
+    TIMEOUT_S,
+    RunningGateway,
+    fault_server,
+    result_text,
+    serve_gateway,
+    wait_until,
+)
 from tests.gateway.test_attacks import HELLO, KINDS, attacker
 from toolfold.errors import SourceError
 from toolfold.gateway import http_sessions
@@ -30,36 +37,38 @@ LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("sessions"), {"one": attacker("one")}) as found:
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway]:
+    with serve_gateway(tmp_path_factory.mktemp("sessions"), {"one": attacker("one")}) as found:
         yield found
 
 
 @pytest.fixture(autouse=True)
-def _few(monkeypatch: pytest.MonkeyPatch) -> None:
+def _lower_session_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_sessions, "MAX_HTTP_SESSIONS_PER_CLIENT", LIMIT)
 
 
 def http(token: str = "") -> httpx2.AsyncClient:
     headers = {**KINDS, **({"authorization": f"Bearer {token}"} if token else {})}
-    return httpx2.AsyncClient(headers=headers, timeout=PATIENCE)
+    return httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S)
 
 
-async def opened(client: httpx2.AsyncClient, served: Served) -> str:
-    """The id of a new session."""
+async def open_session(client: httpx2.AsyncClient, served: RunningGateway) -> str:
+    """Open a session and return its id."""
     answer = await client.post(served.url, json=HELLO)
     assert answer.status_code == 200, answer.text
     return str(answer.headers["mcp-session-id"])
 
 
-async def status(client: httpx2.AsyncClient, served: Served, session: str) -> int:
+async def status(client: httpx2.AsyncClient, served: RunningGateway, session: str) -> int:
     headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25"}
     return (await client.post(served.url, json=LIST, headers=headers)).status_code
 
 
 @asynccontextmanager
-async def streaming(client: httpx2.AsyncClient, served: Served, session: str) -> AsyncIterator[None]:
-    """An open stream of a session."""
+async def open_stream(
+    client: httpx2.AsyncClient, served: RunningGateway, session: str
+) -> AsyncIterator[None]:
+    """Keep a stream of a session open."""
     headers = {"mcp-session-id": session, "mcp-protocol-version": "2025-11-25", "accept": "text/event-stream"}
     async with client.stream("GET", served.url, headers=headers) as response:
         assert response.status_code == 200
@@ -67,62 +76,62 @@ async def streaming(client: httpx2.AsyncClient, served: Served, session: str) ->
 
 
 @pytest.mark.parametrize("has_token", [False, True])
-async def test_abandoned_sessions_lock_nobody_out(served: Served, has_token: bool) -> None:
+async def test_abandoned_sessions_do_not_block_new_ones(served: RunningGateway, has_token: bool) -> None:
     token = served.tokens.add(f"abandoning-{has_token}") if has_token else ""
     async with http(token) as client:
-        sessions = [await opened(client, served) for _ in range(3 * LIMIT)]
+        sessions = [await open_session(client, served) for _ in range(3 * LIMIT)]
         found = [await status(client, served, each) for each in sessions]
     assert found == [404] * 2 * LIMIT + [200] * LIMIT
 
 
-async def test_the_least_recently_used_session_ends_first(served: Served) -> None:
+async def test_least_recently_used_session_is_closed_first(served: RunningGateway) -> None:
     async with http(served.tokens.add("recent")) as client:
-        sessions = [await opened(client, served) for _ in range(LIMIT)]
+        sessions = [await open_session(client, served) for _ in range(LIMIT)]
         assert await status(client, served, sessions[0]) == 200
-        await opened(client, served)
+        await open_session(client, served)
         assert await status(client, served, sessions[1]) == 404
         assert await status(client, served, sessions[0]) == 200
 
 
-async def test_a_session_with_an_open_stream_is_never_ended_to_make_room(served: Served) -> None:
+async def test_session_with_an_open_stream_is_not_evicted(served: RunningGateway) -> None:
     async with http(served.tokens.add("streaming")) as client, AsyncExitStack() as streams:
-        sessions = [await opened(client, served) for _ in range(LIMIT)]
+        sessions = [await open_session(client, served) for _ in range(LIMIT)]
         for each in sessions:
-            await streams.enter_async_context(streaming(client, served, each))
+            await streams.enter_async_context(open_stream(client, served, each))
         refused = await client.post(served.url, json=HELLO)
         assert refused.status_code == 503
         assert "retry-after" in refused.headers
         assert "Too many sessions are in use" in refused.text
         assert [await status(client, served, each) for each in sessions] == [200] * LIMIT
         async with http(served.tokens.add("another")) as other:
-            await opened(other, served)  # and nobody else is refused
+            await open_session(other, served)  # and nobody else is refused
 
 
-async def test_a_session_with_a_call_in_progress_is_never_ended_to_make_room(served: Served) -> None:
+async def test_session_with_a_call_in_progress_is_not_evicted(served: RunningGateway) -> None:
     token = served.tokens.add("calling")
     async with served.client(token=token) as client, http(token) as abandoning:
         waiting = asyncio.create_task(client.call_tool("one_echo", {"text": "wait"}))
-        await asyncio.to_thread(until, lambda: served.runtime.mcp.servers["one"].call_relays)
+        await asyncio.to_thread(wait_until, lambda: served.runtime.mcp.servers["one"].call_relays)
         for _ in range(2 * LIMIT):
-            await opened(abandoning, served)
-        assert words(await client.call_tool("one_echo", {"text": "release"})) == "done"
-        assert words(await waiting) == "released"
+            await open_session(abandoning, served)
+        assert result_text(await client.call_tool("one_echo", {"text": "release"})) == "done"
+        assert result_text(await waiting) == "released"
 
 
-async def test_when_all_sessions_are_taken_the_client_with_most_of_them_loses_one(
+async def test_at_the_total_limit_the_client_with_most_sessions_loses_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_sessions, "MAX_HTTP_SESSIONS", LIMIT)
-    with serving(tmp_path, {}) as own:
+    with serve_gateway(tmp_path, {}) as own:
         async with http(own.tokens.add("greedy")) as greedy, http(own.tokens.add("modest")) as modest:
-            mine = await opened(modest, own)
-            theirs = [await opened(greedy, own) for _ in range(LIMIT - 1)]
-            new = await opened(modest, own)
+            mine = await open_session(modest, own)
+            theirs = [await open_session(greedy, own) for _ in range(LIMIT - 1)]
+            new = await open_session(modest, own)
             assert [await status(modest, own, each) for each in (mine, new)] == [200, 200]
             assert [await status(greedy, own, each) for each in theirs] == [404] + [200] * (LIMIT - 2)
 
 
-async def test_many_openings_at_once_do_not_exceed_the_limit(served: Served) -> None:
+async def test_concurrently_opened_sessions_do_not_exceed_the_limit(served: RunningGateway) -> None:
     async with http(served.tokens.add("hasty")) as client:
         answers = await asyncio.gather(*(client.post(served.url, json=HELLO) for _ in range(4 * LIMIT)))
         sessions = [each.headers["mcp-session-id"] for each in answers if each.status_code == 200]
@@ -131,7 +140,7 @@ async def test_many_openings_at_once_do_not_exceed_the_limit(served: Served) -> 
     assert {each.status_code for each in answers} <= {200, 503}
 
 
-def test_anonymous_clients_are_counted_by_their_peer_address() -> None:
+def test_anonymous_clients_are_counted_by_ip_address() -> None:
     anonymous, named = TokenClient(ANONYMOUS), TokenClient("a", created=1.0)
     one, two = {"client": ("127.0.0.1", 5)}, {"client": ("127.0.0.2", 5)}
     assert quota_key(anonymous, one) == quota_key(anonymous, {"client": ("127.0.0.1", 6)})
@@ -139,13 +148,13 @@ def test_anonymous_clients_are_counted_by_their_peer_address() -> None:
     assert quota_key(named, one) == quota_key(named, two)
 
 
-async def test_a_seat_with_a_call_in_progress_is_never_closed_to_make_room(
+async def test_client_session_with_a_call_in_progress_is_not_evicted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 2)
     until_file = tmp_path / "go"
-    server = faulty("--fault", "slow", "--until", str(until_file), isolation="per-client")
-    with serving(tmp_path / "home", {"own": server}) as own:
+    server = fault_server("--fault", "slow", "--until", str(until_file), isolation="per-client")
+    with serve_gateway(tmp_path / "home", {"own": server}) as own:
         token = own.tokens.add("busy")
 
         @asynccontextmanager
@@ -159,14 +168,14 @@ async def test_a_seat_with_a_call_in_progress_is_never_closed_to_make_room(
             calls = [asyncio.create_task(each.call_tool("own_echo", {"text": "now"})) for each in busy]
             pool = own.runtime.mcp
             await asyncio.to_thread(
-                until,
+                wait_until,
                 lambda: sum(bool(each.call_relays) for each in tuple(pool._client_servers.values())) == 2,
             )
             third = await stack.enter_async_context(named("third"))
             with pytest.raises(MCPError, match="are busy"):
                 await third.list_tools()
             until_file.touch()
-            assert [words(await each) for each in calls] == ["slept", "slept"]
+            assert [result_text(await each) for each in calls] == ["slept", "slept"]
             assert (await third.list_tools()).tools
 
 
@@ -175,32 +184,32 @@ def never_busy(_session: str) -> bool:
 
 
 @pytest.mark.parametrize("method", ["_handle_stateful_request", "_serve_opening_request", "_discard_session"])
-def test_a_session_manager_without_a_replaced_method_is_refused(method: str) -> None:
+def test_session_manager_without_an_overridden_method_is_rejected(method: str) -> None:
     reduced = type("Manager", (StreamableHTTPSessionManager,), {method: None})
     with pytest.raises(SourceError, match=f"Manager has no {method}"):
         http_sessions.make_limited_manager(reduced, lambda _: TokenClient(ANONYMOUS), never_busy)
 
 
-def limited(is_busy: Callable[[str], bool]) -> Any:
-    """A session manager of the gateway whose sessions are all of one client."""
+def make_manager(is_busy: Callable[[str], bool]) -> Any:
+    """Return a session manager whose sessions all belong to one client."""
     base = http_sessions.make_limited_manager(
         StreamableHTTPSessionManager, lambda _: TokenClient(ANONYMOUS), is_busy
     )
     return base(Server("empty"))
 
 
-def test_the_session_manager_of_the_sdk_has_a_limit_of_its_own() -> None:
-    assert limited(never_busy).max_sessions == http_sessions.MAX_HTTP_SESSIONS
+def test_sdk_session_manager_gets_the_total_limit() -> None:
+    assert make_manager(never_busy).max_sessions == http_sessions.MAX_HTTP_SESSIONS
 
 
-async def test_making_room_asks_about_the_least_recently_used_sessions_only() -> None:
+async def test_eviction_checks_sessions_in_order_of_last_use() -> None:
     asked: list[str] = []
 
     def is_busy(session: str) -> bool:
         asked.append(session)
         return session == "s0"
 
-    manager = limited(is_busy)
+    manager = make_manager(is_busy)
     for number in reversed(range(100)):
         session = f"s{number}"
         manager._quota_keys[session], manager._last_used[session] = "key", float(number)

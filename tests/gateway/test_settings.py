@@ -1,4 +1,4 @@
-"""What settings say of a server's tool holds at the gateway, where the tool is shown without `mcp_`."""
+"""Settings that name a server's tool apply at the gateway, where it is listed without `mcp_`."""
 
 from __future__ import annotations
 
@@ -10,65 +10,67 @@ from typing import Any
 import pytest
 from mcp import Client, MCPError
 
-from tests.gateway.harness import ERAS, faulty, serving, words
+from tests.gateway.harness import REVISIONS, fault_server, result_text, serve_gateway
 
 ATTACKER = str(Path(__file__).parents[1] / "mcp" / "attack_server.py")
-both_eras = pytest.mark.parametrize("era", ERAS)
+both_revisions = pytest.mark.parametrize("revision", REVISIONS)
 
 
-async def said(client: Client, name: str, args: dict[str, Any]) -> str:
+async def call_text(client: Client, name: str, args: dict[str, Any]) -> str:
     try:
-        return words(await client.call_tool(name, args))
+        return result_text(await client.call_tool(name, args))
     except MCPError as error:
         return str(error)
 
 
-async def listed(client: Client) -> set[str]:
+async def tool_names(client: Client) -> set[str]:
     return {tool.name for tool in (await client.list_tools()).tools}
 
 
-@both_eras
+@both_revisions
 @pytest.mark.parametrize("entry", ["tool:mcp_one_*", "tool:one_*", "tool:mcp__one__echo"])
-async def test_what_is_forbidden_is_forbidden_by_each_of_its_names(
-    tmp_path: Path, era: str, entry: str
+async def test_denied_tool_is_refused_under_each_of_its_names(
+    tmp_path: Path, revision: str, entry: str
 ) -> None:
-    with serving(tmp_path, {"one": faulty(), "two": faulty()}, **{"approval.deny": [entry]}) as served:
-        async with served.client(era) as client:
+    with serve_gateway(
+        tmp_path, {"one": fault_server(), "two": fault_server()}, **{"approval.deny": [entry]}
+    ) as served:
+        async with served.client(revision) as client:
             for name in ("one_echo", "mcp_one_echo", "mcp__one__echo"):
-                assert "forbids" in await said(client, name, {"text": "hello"})
-            assert await said(client, "two_echo", {"text": "hello"}) == "hello"
+                assert "forbids" in await call_text(client, name, {"text": "hello"})
+            assert await call_text(client, "two_echo", {"text": "hello"}) == "hello"
 
 
-@both_eras
+@both_revisions
 @pytest.mark.parametrize("name", ["mcp_one_tool_2", "one_tool_2"])
-async def test_what_is_switched_off_is_neither_shown_nor_called(tmp_path: Path, era: str, name: str) -> None:
+async def test_disabled_tool_is_neither_listed_nor_callable(tmp_path: Path, revision: str, name: str) -> None:
     settings = {"tools.disabled": [name]}
-    with serving(tmp_path, {"one": faulty("--tools", "3")}, **settings) as served:
-        async with served.client(era) as client:
-            assert await listed(client) == {"one_echo", "one_tool_3"}
+    with serve_gateway(tmp_path, {"one": fault_server("--tools", "3")}, **settings) as served:
+        async with served.client(revision) as client:
+            assert await tool_names(client) == {"one_echo", "one_tool_3"}
             for called in ("one_tool_2", "mcp_one_tool_2"):
-                assert await said(client, called, {"text": "hello"}) != "hello"
+                assert await call_text(client, called, {"text": "hello"}) != "hello"
 
 
-async def test_pins_and_bundles_know_the_tool(tmp_path: Path) -> None:
+async def test_pinned_and_toolsets_accept_the_full_tool_name(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "tools.pinned": ["mcp_one_tool_7"],
         "tools.tool_search.threshold_tokens": 500,
         "toolsets.few.tools": ["mcp_one_tool_7"],
     }
-    with serving(tmp_path, {"one": faulty("--tools", "30")}, **settings) as served:
+    with serve_gateway(tmp_path, {"one": fault_server("--tools", "30")}, **settings) as served:
         async with served.client() as client:
-            assert "one_tool_7" in await listed(client)
+            assert "one_tool_7" in await tool_names(client)
         token = served.tokens.add("few", ["few"])
         async with served.client(token=token) as client:
-            assert await listed(client) == {"one_tool_7"}
+            assert await tool_names(client) == {"one_tool_7"}
 
 
-async def test_what_may_always_run_is_known_by_the_name_that_settings_have_for_it(tmp_path: Path) -> None:
+async def test_allowlist_matches_the_name_used_in_settings(tmp_path: Path) -> None:
     wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}
     server = {"command": sys.executable, "args": [ATTACKER, "--name", "one", "--tools", json.dumps([wipe])]}
     allowed = {"command_allowlist": ["tool:mcp_one_wipe " + json.dumps({"text": "these"})]}
-    with serving(tmp_path, {"one": server}, **allowed) as served:
+    with serve_gateway(tmp_path, {"one": server}, **allowed) as served:
         async with served.client() as client:
-            assert await said(client, "one_wipe", {"text": "these"}) == "these"
-            assert "was not run" in await said(client, "one_wipe", {"text": "others"})
+            assert await call_text(client, "one_wipe", {"text": "these"}) == "these"
+            assert "was not run" in await call_text(client, "one_wipe", {"text": "others"})

@@ -1,4 +1,4 @@
-"""What a client of `toolfold mcp serve` is answered while it starts: real processes over real pipes."""
+"""Answers of `toolfold mcp serve` while it starts: real processes over real pipes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from toolfold.gateway.early_answers import _EarlyConversation
 from toolfold.gateway.listing_record import FORMAT, ListingRecord, digest_json
 
-from .harness import PATIENCE, faulty, until
+from .harness import TIMEOUT_S, fault_server, wait_until
 
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 HELLO = {
@@ -40,7 +40,7 @@ MODERN = {
 LISTS = ("tools/list", "resources/list", "resources/templates/list", "prompts/list")
 EXTRA = {"WITH_EXTRA": "1"}
 PLUGIN = '''
-"""Keeps the runtime from opening for as long as a file is missing."""
+"""Plugin that delays the opening of the runtime until a file exists."""
 import os, time
 from pathlib import Path
 from toolfold import tool
@@ -52,7 +52,7 @@ if hold := os.environ.get("HOLD_UNTIL"):
 
 @tool(toolset="extra")
 def extra() -> str:
-    """A tool that is there in some runs."""
+    """A tool that exists in some runs."""
     return "extra"
 
 def register(plugin):
@@ -61,8 +61,8 @@ def register(plugin):
 '''
 
 
-class Home:
-    """The settings of a gateway, and a file that lets a held process go on."""
+class GatewayHome:
+    """The settings of a gateway, and the file that releases a held process."""
 
     def __init__(self, folder: Path, servers: dict[str, Any], **mcp: Any) -> None:
         self.folder, self.release = folder / "home", folder / "release"
@@ -80,7 +80,7 @@ class Home:
 
     @contextmanager
     def start(self, *, held: bool = False, env: dict[str, str] | None = None) -> Iterator[Process]:
-        """Start the gateway. A held one does not get beyond loading its plugins until it is released."""
+        """Start the gateway. A held one stops while loading its plugins until it is released."""
         hold = {"HOLD_UNTIL": str(self.release)} if held else {}
         self.release.unlink(missing_ok=True)
         pipe = subprocess.PIPE
@@ -101,7 +101,7 @@ class Home:
 
 
 class Process:
-    """A gateway, spoken to by hand; everything it says is collected."""
+    """A gateway process with raw messages; collects everything that it sends."""
 
     def __init__(self, process: subprocess.Popen[bytes], release: Path) -> None:
         self.process, self._release = process, release
@@ -131,7 +131,7 @@ class Process:
         self.write(json.dumps(message if id_ is None else {**message, "id": id_}).encode())
 
     def answer(self, id_: int | str) -> dict[str, Any]:
-        self.until(lambda: bool(self.answers(id_)))
+        self.wait_until(lambda: bool(self.answers(id_)))
         return self.answers(id_)[0]
 
     def answers(self, id_: int | str) -> list[dict[str, Any]]:
@@ -141,18 +141,18 @@ class Process:
         self.send(method, params, id_)
         return self.answer(id_)
 
-    def notices(self, kind: str) -> int:
+    def count_notifications(self, kind: str) -> int:
         return sum(each.get("method") == f"notifications/{kind}/list_changed" for each in self.messages)
 
-    def greet(self) -> None:
+    def initialize(self) -> None:
         assert "result" in self.ask("hello", "initialize", HELLO)
         self.send("notifications/initialized")
 
     def tools(self, id_: int | str) -> list[str]:
         return [tool["name"] for tool in self.ask(id_, "tools/list")["result"]["tools"]]
 
-    def until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 2 * PATIENCE
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + 2 * TIMEOUT_S
         while not condition():
             assert self.process.poll() is None or self._is_reading, (self.messages, self.errors)
             assert time.monotonic() < end, self.messages
@@ -163,114 +163,114 @@ class Process:
         return any(each.is_alive() for each in self._threads)
 
     def wait_until_held(self) -> None:
-        self.until(self._release.with_name(self._release.name + ".held").exists)
+        self.wait_until(self._release.with_name(self._release.name + ".held").exists)
 
-    def go_on(self) -> None:
+    def release(self) -> None:
         self._release.touch()
 
     def end(self) -> int:
-        """Close the input, and return the exit code."""
+        """Close the input and return the exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        code = self.process.wait(4 * PATIENCE)
+        code = self.process.wait(4 * TIMEOUT_S)
         self.join()
         return code
 
     def join(self) -> None:
         for each in self._threads:
-            each.join(PATIENCE)
+            each.join(TIMEOUT_S)
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert pipe is not None
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
-        self.process.wait(PATIENCE)
+        self.process.wait(TIMEOUT_S)
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Home:
-    """A gateway with one server, whose lists no client has asked for."""
-    server = faulty("--tools", "2", "--resources", "2", "--diary", str(tmp_path / "diary"), trust="off")
-    return Home(tmp_path, {"a": server}, wait_seconds=60)
+def home(tmp_path: Path) -> GatewayHome:
+    """A gateway with one server and no record yet."""
+    server = fault_server("--tools", "2", "--resources", "2", "--diary", str(tmp_path / "diary"), trust="off")
+    return GatewayHome(tmp_path, {"a": server}, wait_seconds=60)
 
 
-def run_once(home: Home, env: dict[str, str] | None = None) -> dict[str, Any]:
-    """Let a client list everything, and return the answers."""
+def run_once(home: GatewayHome, env: dict[str, str] | None = None) -> dict[str, Any]:
+    """Run a client that lists everything, and return the answers."""
     with home.start(env=env) as gateway:
-        gateway.greet()
+        gateway.initialize()
         found = {method: gateway.ask(method, method)["result"] for method in LISTS}
         assert gateway.end() == 0, gateway.errors
     return found
 
 
-def test_recorded_lists_are_answered_before_the_runtime_is_open(home: Home) -> None:
+def test_recorded_lists_are_answered_before_the_runtime_is_open(home: GatewayHome) -> None:
     first = run_once(home)
     assert [tool["name"] for tool in first["tools/list"]["tools"]] == ["a_echo", "a_tool_2"]
     assert len(first["resources/list"]["resources"]) == 2
     with home.start(held=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert {method: gateway.ask(method, method)["result"] for method in LISTS} == first
         assert gateway.ask("ping", "ping")["result"] == {}
-        gateway.go_on()
+        gateway.release()
         assert gateway.tools("again") == ["a_echo", "a_tool_2"]
         assert gateway.end() == 0, gateway.errors
         assert all(len(gateway.answers(id_)) == 1 for id_ in ("hello", *LISTS, "ping", "again"))
-        assert not any(map(gateway.notices, ("tools", "resources", "prompts")))
+        assert not any(map(gateway.count_notifications, ("tools", "resources", "prompts")))
 
 
-def test_clients_without_a_handshake_are_answered_from_the_record(home: Home) -> None:
+def test_clients_without_a_handshake_are_answered_from_the_record(home: GatewayHome) -> None:
     with home.start() as gateway:
         first = {each: gateway.ask(each, each, MODERN) for each in ("server/discover", "tools/list")}
         assert gateway.end() == 0, gateway.errors
     assert len(first["tools/list"]["result"]["tools"]) == 2
     with home.start(held=True) as gateway:
         assert {each: gateway.ask(each, each, MODERN) for each in first} == first
-        gateway.go_on()
+        gateway.release()
         assert gateway.end() == 0, gateway.errors
         assert all(len(gateway.answers(each)) == 1 for each in first)
 
 
-def test_calls_sent_at_once_are_answered_by_the_runtime(home: Home) -> None:
+def test_calls_sent_during_startup_are_answered_by_the_runtime(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.send("tools/call", {"name": "a_echo", "arguments": {"text": "hello"}}, 7)
         assert len(gateway.tools("list")) == 2
         gateway.wait_until_held()
         assert not gateway.answers(7)
-        gateway.go_on()
+        gateway.release()
         assert gateway.answer(7)["result"]["content"][0]["text"] == "hello"
 
 
-def test_a_list_that_differs_from_the_record_is_announced_once(home: Home) -> None:
+def test_list_that_differs_from_the_record_is_announced_once(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True, env=EXTRA) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert gateway.tools("early") == ["a_echo", "a_tool_2"]
-        gateway.go_on()
-        gateway.until(lambda: gateway.notices("tools") > 0)
+        gateway.release()
+        gateway.wait_until(lambda: gateway.count_notifications("tools") > 0)
         assert gateway.tools("late") == ["a_echo", "a_tool_2", "extra"]
         assert gateway.end() == 0
-        assert gateway.notices("tools") == 1
+        assert gateway.count_notifications("tools") == 1
         assert len(gateway.answers("early")) == 1
     with home.start(held=True, env=EXTRA) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert "extra" in gateway.tools("next")
-        gateway.go_on()
+        gateway.release()
         assert gateway.end() == 0
-        assert gateway.notices("tools") == 0
+        assert gateway.count_notifications("tools") == 0
 
 
-def test_a_tool_that_is_gone_is_refused_although_the_record_shows_it(home: Home) -> None:
+def test_call_of_a_recorded_tool_that_no_longer_exists_is_refused(home: GatewayHome) -> None:
     run_once(home, EXTRA)
     with home.start(held=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert "extra" in gateway.tools("early")
         gateway.send("tools/call", {"name": "extra", "arguments": {}}, 7)
-        gateway.go_on()
+        gateway.release()
         assert "not available" in json.dumps(gateway.answer(7))
 
 
-def test_a_record_is_ignored_once_something_it_depends_on_has_changed(home: Home) -> None:
+def test_record_is_ignored_if_one_of_its_inputs_has_changed(home: GatewayHome) -> None:
     run_once(home)
     folder, record = home.folder, ListingRecord(home.record)
     inputs = [
@@ -296,7 +296,7 @@ def test_a_record_is_ignored_once_something_it_depends_on_has_changed(home: Home
     assert not record.read()
 
 
-def test_nothing_is_answered_early_after_a_change_of_settings(home: Home) -> None:
+def test_no_early_answers_after_a_change_of_settings(home: GatewayHome) -> None:
     run_once(home)
     settings = json.loads((home.folder / "config.yaml").read_text())
     settings["mcp"]["servers"]["a"]["exclude"] = ["echo"]
@@ -305,13 +305,13 @@ def test_nothing_is_answered_early_after_a_change_of_settings(home: Home) -> Non
         gateway.send("initialize", HELLO, "hello")
         gateway.send("notifications/initialized")
         gateway.wait_until_held()
-        time.sleep(0.3)  # so that it would be there, if it came
+        time.sleep(0.3)  # enough time for an early answer
         assert gateway.messages == []
-        gateway.go_on()
+        gateway.release()
         assert gateway.tools("list") == ["a_tool_2"]
 
 
-def test_other_arguments_and_clients_have_records_of_their_own(home: Home) -> None:
+def test_different_arguments_and_clients_have_separate_records(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True, env={"TOOLFOLD_LOG_LEVEL": "error"}) as gateway:
         gateway.send("initialize", HELLO, 1)
@@ -325,7 +325,7 @@ def test_other_arguments_and_clients_have_records_of_their_own(home: Home) -> No
         assert gateway.messages == []
 
 
-def test_a_record_that_cannot_be_trusted_is_ignored(home: Home) -> None:
+def test_unsafe_or_damaged_record_is_ignored(home: GatewayHome) -> None:
     run_once(home)
     file, other = home.record, home.folder / "other"
     text = file.read_text()
@@ -350,130 +350,132 @@ def test_a_record_that_cannot_be_trusted_is_ignored(home: Home) -> None:
         damage()
         assert not ListingRecord(file).read(), name
     with home.start() as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert gateway.tools(2) == ["a_echo", "a_tool_2"]
         assert gateway.end() == 0, gateway.errors
         assert len(gateway.answers("hello")) == 1
     assert ListingRecord(home.record).read()
 
 
-def test_lines_that_are_no_requests_are_treated_as_after_the_start(home: Home) -> None:
+def test_invalid_lines_during_startup_are_handled_as_after_it(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.write(b"no message", b"\xff\xfe{}", b"[" * 50_000, b"[]", b"7", b"")
         gateway.write(b'{"jsonrpc": "2.0", "id": true, "method": "tools/list"}')
         gateway.write(b'{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": {"a": "' + b"x" * 3_000_000)
         assert len(gateway.tools("list")) == 2
-        gateway.go_on()
+        gateway.release()
         assert len(gateway.tools("again")) == 2
         assert gateway.end() == 0
         assert len(gateway.answers("list")) == 1
 
 
-def test_a_line_longer_than_the_start_holds_waits_for_the_gateway(home: Home) -> None:
+def test_very_long_line_during_startup_is_left_to_the_gateway(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         line = b'{"jsonrpc": "2.0", "id": 9, "method": "ping", "params": {"a": "' + b"x" * 12_000_000
         writing = threading.Thread(target=gateway.write, args=(line,))
         writing.start()
         gateway.wait_until_held()
-        gateway.go_on()
-        writing.join(4 * PATIENCE)
+        gateway.release()
+        writing.join(4 * TIMEOUT_S)
         assert len(gateway.tools("list")) == 2
 
 
-def test_the_end_of_input_during_the_start_ends_it_after_the_answers(home: Home) -> None:
+def test_end_of_input_during_startup_ends_the_process_after_the_answers(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.send("tools/list", None, 2)
         gateway.send("logging/setLevel", {"level": "info"}, 3)
         gateway.wait_until_held()
-        gateway.go_on()
+        gateway.release()
         assert gateway.end() == 0, gateway.errors
         assert [len(gateway.answers(id_)) for id_ in ("hello", 2, 3)] == [1, 1, 1]
 
 
-def test_a_client_that_leaves_during_the_start_does_not_spoil_the_record(home: Home) -> None:
+def test_client_that_leaves_during_startup_does_not_damage_the_record(home: GatewayHome) -> None:
     run_once(home)
     before = home.record.read_bytes()
     with home.start() as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.tools(2)
         assert gateway.end() == 0, gateway.errors
     assert home.record.read_bytes() == before
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_during_the_start_ends_it(home: Home, number: signal.Signals) -> None:
+def test_signal_during_startup_ends_the_process(home: GatewayHome, number: signal.Signals) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
-        gateway.greet()
+        gateway.initialize()
         gateway.wait_until_held()
         gateway.process.send_signal(number)
-        assert gateway.process.wait(PATIENCE) in (-number, 130)
+        assert gateway.process.wait(TIMEOUT_S) in (-number, 130)
 
 
-def test_lists_of_resources_and_prompts_start_no_server(home: Home, tmp_path: Path) -> None:
+def test_listing_resources_and_prompts_does_not_start_a_recorded_server(
+    home: GatewayHome, tmp_path: Path
+) -> None:
     diary = tmp_path / "diary"
     first = run_once(home)
     before = diary.read_text().count("start")
     home.record.unlink()
     with home.start() as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert {method: gateway.ask(method, method)["result"] for method in LISTS} == first
         assert gateway.end() == 0
     assert diary.read_text().count("start") == before
 
 
-def test_a_server_that_starts_unchanged_is_no_change_for_the_client(home: Home, tmp_path: Path) -> None:
+def test_start_of_an_unchanged_server_is_not_announced(home: GatewayHome, tmp_path: Path) -> None:
     run_once(home)
     asked = (tmp_path / "diary").read_text().count("resources/list")
     with home.start() as gateway:
-        gateway.greet()
+        gateway.initialize()
         for method in LISTS:
             gateway.ask(method, method)
         gateway.ask(7, "tools/call", {"name": "a_echo", "arguments": {"text": "hello"}})
-        until(lambda: (tmp_path / "diary").read_text().count("resources/list") > asked)
+        wait_until(lambda: (tmp_path / "diary").read_text().count("resources/list") > asked)
         gateway.tools("after")
         assert gateway.end() == 0
-        assert not any(map(gateway.notices, ("tools", "resources", "prompts")))
+        assert not any(map(gateway.count_notifications, ("tools", "resources", "prompts")))
 
 
 @pytest.mark.parametrize(("fault", "kind"), [("changing-list", "tools"), ("more-resources", "resources")])
-def test_a_change_of_a_server_is_told_once(tmp_path: Path, fault: str, kind: str) -> None:
-    server = faulty("--fault", fault, "--resources", "2", trust="off")
-    home = Home(tmp_path, {"a": server, "b": faulty("--resources", "1")}, wait_seconds=60)
+def test_change_of_a_server_is_announced_once(tmp_path: Path, fault: str, kind: str) -> None:
+    server = fault_server("--fault", fault, "--resources", "2", trust="off")
+    home = GatewayHome(tmp_path, {"a": server, "b": fault_server("--resources", "1")}, wait_seconds=60)
     first = run_once(home)
     with home.start() as gateway:
-        gateway.greet()
+        gateway.initialize()
         for method in LISTS:
             gateway.ask(method, method)
         gateway.ask(7, "tools/call", {"name": "a_echo", "arguments": {"text": "now"}})
-        gateway.until(lambda: gateway.notices(kind) > 0)
+        gateway.wait_until(lambda: gateway.count_notifications(kind) > 0)
         gateway.ask(8, "tools/call", {"name": "b_echo", "arguments": {"text": "hello"}})
         listed = gateway.ask("late", f"{kind}/list")["result"][kind]
         assert len(listed) == len(first[f"{kind}/list"][kind]) + 1
         assert gateway.end() == 0
-        assert {each: gateway.notices(each) for each in ("tools", "resources", "prompts")} == {
+        assert {each: gateway.count_notifications(each) for each in ("tools", "resources", "prompts")} == {
             each: int(each == kind) for each in ("tools", "resources", "prompts")
         }
 
 
-def test_slow_servers_that_nobody_has_listed_are_announced_when_they_come(tmp_path: Path) -> None:
+def test_tools_of_slow_new_servers_are_announced_when_they_are_ready(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
-    servers = {"slow": faulty("--fault", "slow-at-start", "--until", str(ready))}
-    home = Home(tmp_path, servers)
+    servers = {"slow": fault_server("--fault", "slow-at-start", "--until", str(ready))}
+    home = GatewayHome(tmp_path, servers)
     with home.start() as gateway:
-        gateway.greet()
+        gateway.initialize()
         assert gateway.tools("early") == []
         ready.touch()
-        gateway.until(lambda: gateway.notices("tools") > 0)
+        gateway.wait_until(lambda: gateway.count_notifications("tools") > 0)
         assert gateway.tools("late") == ["slow_echo"]
         assert gateway.end() == 0
-        assert gateway.notices("tools") == 1
+        assert gateway.count_notifications("tools") == 1
 
 
 @given(
@@ -481,7 +483,7 @@ def test_slow_servers_that_nobody_has_listed_are_announced_when_they_come(tmp_pa
         st.binary(max_size=200) | st.from_regex(rb'\{"jsonrpc":"2.0","id":.{0,9},"method":"tools/list"}')
     )
 )
-def test_arbitrary_lines_never_stop_the_early_answers(lines: list[bytes]) -> None:
+def test_arbitrary_lines_do_not_break_the_early_answers(lines: list[bytes]) -> None:
     record = ListingRecord(Path("unused"), {digest_json(HELLO): {"initialize": "{}", "tools/list": "{}"}})
     conversation = _EarlyConversation(record)
     for line in lines:

@@ -79,14 +79,14 @@ SCORED: Mapping[str, tuple[str, ...]] = {
     ),
 }
 """Scenarios that each protocol revision requires of a client."""
-_CREDENTIALS = "a program's own secret in place of a person's login; not offered"
-_BOUND = "tokens bound to a key; neither Toolfold nor the official SDK has it"
+_CREDENTIALS = "client credentials instead of a user's login; not supported"
+_BOUND = "tokens bound to a key; supported neither by Toolfold nor by the official SDK"
 UNSCORED: Mapping[str, str] = {
     "json-schema-2020-12-preservation": "added after the release of both revisions",
     "auth/client-credentials-basic": _CREDENTIALS,
     "auth/client-credentials-jwt": _CREDENTIALS,
-    "auth/enterprise-managed-authorization": "a company's own logins vouch for the person; not offered",
-    "auth/wif-jwt-bearer": "a program's identity in a cloud in place of a person's login; not offered",
+    "auth/enterprise-managed-authorization": "login through a company's identity provider; not supported",
+    "auth/wif-jwt-bearer": "workload identity instead of a user's login; not supported",
     "auth/dpop": _BOUND,
     "auth/dpop-nonce": _BOUND,
 }
@@ -101,14 +101,14 @@ class Outcome:
     scenario: str
     checks: Counter[str]
     problems: tuple[str, ...]
-    ended: int
+    exit_code: int
     """Exit code of the runner; not 0 if the client failed unexpectedly."""
-    said: str
+    output: str
 
     @property
     def is_passed(self) -> bool:
         """True if something was checked, nothing failed or gave a warning, and the runner exited with 0."""
-        bad = self.checks["FAILURE"] + self.checks["WARNING"] + self.ended
+        bad = self.checks["FAILURE"] + self.checks["WARNING"] + self.exit_code
         return not bad and self.checks["SUCCESS"] > 0
 
 
@@ -116,7 +116,7 @@ class Outcome:
 def start_client() -> Iterator[str]:
     """Start the client once for many scenarios; yield the command that runs a scenario with it."""
     with tempfile.TemporaryDirectory() as folder:
-        place = f"{folder}/door"
+        place = f"{folder}/socket"
         words = [sys.executable, "-m", "tests.mcp.conformance_client", "--ready", place]
         pipe = subprocess.PIPE
         with subprocess.Popen(words, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) as client:
@@ -199,9 +199,9 @@ def render_section(outcomes: Iterable[Outcome]) -> str:
             *rows,
             "",
             *_failing(known.values()),
-            "The runner has scenarios that no revision requires: extensions, and one that came later.",
+            "The runner has scenarios that no revision requires: extensions, and one that was added later.",
             "",
-            f"| not scored | {heads} | what it is |",
+            f"| not scored | {heads} | description |",
             "|---|---|---|---|",
             *others,
             "",
@@ -210,11 +210,13 @@ def render_section(outcomes: Iterable[Outcome]) -> str:
 
 
 def _score(known: Mapping[tuple[str, str], Outcome], revision: str) -> str:
-    of_it = [known[revision, name] for name in SCORED[revision]]
-    total: Counter[str] = sum((each.checks for each in of_it), Counter())
+    outcomes = [known[revision, name] for name in SCORED[revision]]
+    total: Counter[str] = sum((each.checks for each in outcomes), Counter())
     checked = total["SUCCESS"] + total["FAILURE"] + total["WARNING"]
-    good = sum(each.is_passed for each in of_it)
-    return f"| {revision} | {good} of {len(of_it)} | {total['SUCCESS']} of {checked} | {total['WARNING']} |"
+    good = sum(each.is_passed for each in outcomes)
+    return (
+        f"| {revision} | {good} of {len(outcomes)} | {total['SUCCESS']} of {checked} | {total['WARNING']} |"
+    )
 
 
 def _cell(outcome: Outcome | None) -> str:
@@ -227,7 +229,7 @@ def _cell(outcome: Outcome | None) -> str:
 
 def _failing(outcomes: Iterable[Outcome]) -> list[str]:
     lines = [
-        f"* `{each.scenario}` at {each.revision}: {'; '.join(each.problems) or f'ended with {each.ended}'}"
+        f"* `{each.scenario}` at {each.revision}: {'; '.join(each.problems) or f'exit code {each.exit_code}'}"
         for each in outcomes
         if not each.is_passed and each.scenario not in UNSCORED
     ]

@@ -34,7 +34,7 @@ def test_client_passes_the_conformance_scenario(
     client: str, revision: str, scenario: str, tmp_path: Path
 ) -> None:
     outcome = run(servers.conformance_command(), client, revision, scenario, tmp_path)
-    assert outcome.is_passed, f"{outcome.problems or outcome.ended}\n{outcome.said[-4_000:]}"
+    assert outcome.is_passed, f"{outcome.problems or outcome.exit_code}\n{outcome.output[-4_000:]}"
 
 
 @pytest.mark.parametrize("revision", SCORED)
@@ -49,9 +49,9 @@ def test_all_scenarios_of_the_runner_are_covered(revision: str) -> None:
 
 
 def test_docs_page_lists_failing_scenarios_with_reasons() -> None:
-    good = [_outcome(*case, checks={"SUCCESS": 2, "INFO": 1}) for case in CASES]
+    good = [make_outcome(*case, checks={"SUCCESS": 2, "INFO": 1}) for case in CASES]
     assert "No scored scenario fails." in render_section(good)
-    failed = _outcome(*CASES[0], checks={"SUCCESS": 1, "FAILURE": 1}, problems=("greeting: was rude",))
+    failed = make_outcome(*CASES[0], checks={"SUCCESS": 1, "FAILURE": 1}, problems=("greeting: was rude",))
     page = render_section([failed, *good[1:]])
     assert f"* `{failed.scenario}` at {failed.revision}: greeting: was rude" in page
     assert f"| `{failed.scenario}` | fails, 1 of 2 |" in page
@@ -59,18 +59,23 @@ def test_docs_page_lists_failing_scenarios_with_reasons() -> None:
 
 
 @pytest.mark.parametrize(
-    ("checks", "ended"),
+    ("checks", "exit_code"),
     [({}, 0), ({"INFO": 3}, 0), ({"SUCCESS": 1, "WARNING": 1}, 0), ({"SUCCESS": 1}, 1)],
     ids=["nothing was checked", "only looked at", "a warning", "the client gave up"],
 )
-def test_scenario_without_clean_success_is_not_passed(checks: dict[str, int], ended: int) -> None:
-    assert not _outcome("2026-07-28", "tools_call", checks=checks, ended=ended).is_passed
+def test_scenario_without_clean_success_is_not_passed(checks: dict[str, int], exit_code: int) -> None:
+    assert not make_outcome("2026-07-28", "tools_call", checks=checks, exit_code=exit_code).is_passed
 
 
-def _outcome(
-    revision: str, scenario: str, *, checks: dict[str, int], problems: tuple[str, ...] = (), ended: int = 0
+def make_outcome(
+    revision: str,
+    scenario: str,
+    *,
+    checks: dict[str, int],
+    problems: tuple[str, ...] = (),
+    exit_code: int = 0,
 ) -> Outcome:
-    return Outcome(revision, scenario, Counter(checks), problems, ended, "")
+    return Outcome(revision, scenario, Counter(checks), problems, exit_code, "")
 
 
 def test_docs_page_update_keeps_other_sections() -> None:

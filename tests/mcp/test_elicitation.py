@@ -453,7 +453,7 @@ async def test_requests_are_asked_one_at_a_time_and_a_flood_is_declined() -> Non
         now += 1
         most = max(most, now)
         if not asked:
-            for _ in range(3):  # a flood is declined while the first request is still read
+            for _ in range(3):  # declined while the first request is open
                 told_already.acquire(timeout=60)
         asked.append(request)
         time.sleep(0.05)

@@ -84,20 +84,20 @@ async def test_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
     [
         (
             {"name": "bad", "inputSchema": "none"},
-            "'bad' is ignored: its inputSchema is 'none' instead of an",
+            "'bad' is dropped: its inputSchema is 'none' instead of an",
         ),
-        ({"name": "bad", "inputSchema": False}, "'bad' is ignored: its inputSchema is false instead of an"),
+        ({"name": "bad", "inputSchema": False}, "'bad' is dropped: its inputSchema is false instead of an"),
         ({"name": "bad", "inputSchema": {"type": "string"}}, "has the type 'string' instead of 'object'"),
         (
             {"name": "bad", "inputSchema": {"properties": "a"}},
             "inputSchema.properties is 'a' instead of an obj",
         ),
-        ({"inputSchema": {"type": "object"}}, "the tool 1 of its list is ignored: it has no usable name"),
-        ({"name": "", "inputSchema": {}}, "the tool 1 of its list is ignored: it has no usable name"),
-        ({"name": 7, "inputSchema": {}}, "the tool 1 of its list is ignored: it has no usable name"),
-        ({"name": None, "inputSchema": {}}, "the tool 1 of its list is ignored: it has no usable name"),
-        ("bad", "the tool 1 of its list is ignored: it is 'bad' instead of an object"),
-        (None, "the tool 1 of its list is ignored: it is null instead of an object"),
+        ({"inputSchema": {"type": "object"}}, "the tool 1 of its list is dropped: it has no usable name"),
+        ({"name": "", "inputSchema": {}}, "the tool 1 of its list is dropped: it has no usable name"),
+        ({"name": 7, "inputSchema": {}}, "the tool 1 of its list is dropped: it has no usable name"),
+        ({"name": None, "inputSchema": {}}, "the tool 1 of its list is dropped: it has no usable name"),
+        ("bad", "the tool 1 of its list is dropped: it is 'bad' instead of an object"),
+        (None, "the tool 1 of its list is dropped: it is null instead of an object"),
         ({"name": "bad", "inputSchema": {"description": "x" * 300_000}}, "'bad' is larger than 200,000"),
         ({"name": "x" * 600, "inputSchema": {}}, "no usable name"),
     ],
@@ -158,7 +158,7 @@ async def test_malformed_tool_does_not_stop_the_next_page(tmp_path: Path) -> Non
     pages = [{"tools": [{"name": 7}], "nextCursor": "1"}, {"tools": [GOOD], "nextCursor": ""}]
     listing = await fetch_listing(tmp_path, **{"tools/list": pages})
     assert [each.name for each in listing.tools] == ["good"]
-    assert listing.problems == ("the tool 1 of its list is ignored: it has no usable name",)
+    assert listing.problems == ("the tool 1 of its list is dropped: it has no usable name",)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ async def test_malformed_resources_and_prompts_are_dropped_without_affecting_oth
     assert len(found) == 2
     assert "description" not in found[1]
     log = (tmp_path / "some.log").read_text()
-    assert len({line for line in log.splitlines() if "is ignored" in line}) == len(bad)
+    assert len({line for line in log.splitlines() if "is dropped" in line}) == len(bad)
     assert "has a malformed description, which is ignored" in log
 
 
@@ -292,7 +292,7 @@ def test_repaired_result_is_always_valid(method: str, protocol: str, entries: An
     parse_server_result(method, protocol, repaired)
     if isinstance(entries, list):
         lost = len(entries) - len(repaired[METHODS[method]])
-        assert sum("is ignored" in each for each in repaired["_meta"][PROBLEMS_KEY]) == lost
+        assert sum("is dropped" in each for each in repaired["_meta"][PROBLEMS_KEY]) == lost
 
 
 @given(
@@ -306,4 +306,4 @@ def test_entries_above_the_page_limit_are_reported() -> None:
     prompts = [{"name": f"p{number}"} for number in range(MAX_LISTED + 1_500)]
     repaired = repair_list_result("prompts/list", "2025-11-25", {"prompts": prompts})
     assert len(repaired["prompts"]) == MAX_LISTED
-    assert repaired["_meta"][PROBLEMS_KEY] == ["1,500 more prompts are ignored"]
+    assert repaired["_meta"][PROBLEMS_KEY] == ["1,500 more prompts are dropped"]

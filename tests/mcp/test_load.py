@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,11 +16,9 @@ from tests.mcp.load_server import BODIES, LINES
 from tests.mcp.servers import run_at_port
 from toolfold import load_config
 from toolfold.dispatch import MAX_FILES
-from toolfold.errors import SourceError
 from toolfold.model import ToolResult
 from toolfold.runtime import Runtime, open_runtime
 from toolfold.sources.mcp.result_limits import MAX_PARTS, truncate_result
-from toolfold.sources.mcp.sdk_hooks import repair_list_results, stamp_client_capabilities
 
 LOAD = str(Path(__file__).parent / "load_server.py")
 
@@ -178,10 +175,3 @@ def test_too_long_lists_of_a_result_are_truncated() -> None:
     assert cut["contents"][-1]["text"] == "(2 more items were dropped)"
     assert len(cut["messages"]) == MAX_PARTS
     assert truncate_result("nothing") == "nothing"
-
-
-def test_sdk_session_without_a_patched_method_is_refused() -> None:
-    with pytest.raises(SourceError, match="send_raw_request"):
-        repair_list_results(SimpleNamespace(), lambda: "2025-11-25", lambda _: None)
-    with pytest.raises(SourceError, match="_stamp"):
-        stamp_client_capabilities(SimpleNamespace(), dict)

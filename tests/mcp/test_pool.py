@@ -1,4 +1,4 @@
-"""All mcp_config of a runtime: callable_tools are available early, and mcp_config do not affect each other."""
+"""All servers of a runtime: tools are available early, and servers do not affect each other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server_states(runtime: Runtime) -> dict[str, str]:
 
 
 def callable_tools(runtime: Runtime) -> set[str]:
-    """Return the server callable_tools that a session's next turn could call."""
+    """Return the server tools that a session's next turn could call."""
     return {name for name in runtime.session(["all"]).assemble().offered_names if name.startswith("mcp_")}
 
 

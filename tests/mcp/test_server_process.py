@@ -48,13 +48,13 @@ async def wait_until(condition: Callable[[], object]) -> None:
 
 
 async def wait_for_content(file: Path) -> str:
-    """Wait wait_until a file has content and return it."""
+    """Wait until a file has content and return it."""
     await wait_until(lambda: file.exists() and file.read_text().endswith("\n"))
     return file.read_text()  # noqa: ASYNC240 - a small one
 
 
 async def wait_until_gone(*pids: int) -> None:
-    """Wait wait_until none of these processes exists."""
+    """Wait until none of these processes exists."""
     await wait_until(lambda: not any(map(is_running, pids)))
 
 

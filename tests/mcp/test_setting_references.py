@@ -33,7 +33,7 @@ def fake_keyring(service: str, name: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "expected"),
     [
         ("plain", "plain"),
         ("${A}", "one"),

@@ -20,7 +20,7 @@ from toolfold.model import CallContext, Content, Json, Tool
 from toolfold.naming import is_accepted
 from toolfold.providers import DIALECTS, DialectName, get_dialect
 from toolfold.registry import Registry, Snapshot
-from toolfold.retrieval.embedding import Light
+from toolfold.retrieval.embedding import LightEmbedder
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Retriever
 from toolfold.sources.mcp.naming import ToolNames
@@ -99,7 +99,7 @@ def test_description_and_schema_of_recorded_tools_are_complete() -> None:
 
 @pytest.fixture(scope="module")
 def retriever() -> Retriever:
-    return Retriever(Light(), lambda: Ranker.shipped("light"), None)
+    return Retriever(LightEmbedder(), lambda: Ranker.shipped("light"), None)
 
 
 def test_every_tool_ranks_first_for_its_own_name(retriever: Retriever) -> None:

@@ -1,4 +1,4 @@
-"""Messages disconnected a server's stdout: no input breaks the transport, and no message is lost."""
+"""Messages over a server's stdout: no input breaks the transport, and no message is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOISE = st.binary(max_size=60).map(lambda noise: noise.replace(b"\n", b" "))
 
 
 class FakeProcess:
-    """Both process of a simulated server process."""
+    """Both ends of a simulated server process."""
 
     def __init__(self, stdin: asyncio.StreamWriter, receiving: int) -> None:
         self.stdout, self.stdin = asyncio.StreamReader(limit=1 << 20), stdin

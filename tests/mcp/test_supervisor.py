@@ -97,7 +97,7 @@ async def test_cancelled_caller_does_not_cancel_the_start_for_others(tmp_path: P
     assert diary_counts(diary)["start"] == 1
 
 
-@pytest.mark.usefixtures("sleepy")
+@pytest.mark.usefixtures("long_backoff")
 async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
     tmp_path: Path, diary: Path
 ) -> None:
@@ -112,7 +112,7 @@ async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
     assert diary_counts(diary)["start"] == supervisor.MAX_FAILURES
 
 
-@pytest.mark.usefixtures("sleepy")
+@pytest.mark.usefixtures("long_backoff")
 async def test_repaired_server_works_after_the_backoff(tmp_path: Path, diary: Path, clock: Clock) -> None:
     mended = tmp_path / "mended"
     settings = stdio_settings("crash-at-start", "--unless", str(mended), "--diary", str(diary))
@@ -125,7 +125,7 @@ async def test_repaired_server_works_after_the_backoff(tmp_path: Path, diary: Pa
         assert (await call_echo(server, "hello"))[0] == "hello"
 
 
-@pytest.mark.usefixtures("sleepy")
+@pytest.mark.usefixtures("long_backoff")
 async def test_restart_ignores_the_backoff(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     async with open_supervisor(stdio_settings("crash-at-start", "--unless", str(mended)), tmp_path) as server:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolfold.approval import subject
+from toolfold.approval import call_analysis
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp import tools
 from toolfold.sources.mcp.lock import LOCK_FILE, LockFile
@@ -161,7 +161,13 @@ def test_title_that_downplays_a_tool_is_reported(title: str) -> None:
 
 
 def test_every_name_that_approval_reads_is_sensitive() -> None:
-    names = subject._COMMANDS | subject._PATHS | subject._INPUTS | subject._FOLDERS | tools._CODE_PARAMETERS
+    names = (
+        call_analysis._COMMAND_NAMES
+        | call_analysis._PATH_NAMES
+        | call_analysis._INPUT_NAMES
+        | call_analysis._WORKDIR_NAMES
+        | tools._CODE_PARAMETERS
+    )
     for name in names:
         assert not {part.lower() for part in _WORD_PARTS.findall(name)}.isdisjoint(SENSITIVE_NAMES), name
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolfold.authoring import build_tool
 from toolfold.model import Source, Tool
-from toolfold.retrieval.embedding import Function
+from toolfold.retrieval.embedding import FunctionEmbedder
 
 
 def made(
@@ -46,7 +46,7 @@ class Counting:
         self.texts: list[str] = []
         self.broken = False
         self._letters = letters
-        self.embedder = Function(self._count, name)
+        self.embedder = FunctionEmbedder(self._count, name)
 
     def _count(self, texts: Sequence[str]) -> list[list[float]]:
         if self.broken:

@@ -32,20 +32,20 @@ from tests.retrieval.endpoint import (
     well,
 )
 from toolfold.retrieval.embedding import (
-    LIGHT_TOKENS,
-    QUERY_TOKENS,
-    TOOL_TOKENS,
+    MAX_LIGHT_TOKENS,
+    MAX_QUERY_TOKENS,
+    MAX_TOOL_TOKENS,
     Embedder,
     EmbeddingUnavailable,
     Encoder,
-    Endpoint,
-    Function,
+    EndpointEmbedder,
+    FunctionEmbedder,
     Kind,
-    Light,
+    LightEmbedder,
     Matrix,
-    unit,
+    normalize_rows,
 )
-from toolfold.retrieval.vectors import WIDEST
+from toolfold.retrieval.vectors import MAX_DIMENSIONS
 
 
 @pytest.fixture
@@ -61,8 +61,8 @@ def encoder() -> Encoder:
 
 
 @pytest.fixture(scope="module")
-def light() -> Light:
-    return Light()
+def light() -> LightEmbedder:
+    return LightEmbedder()
 
 
 @pytest.fixture(params=["encoder", "light"])
@@ -79,7 +79,7 @@ def lengths(vectors: Matrix) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", ["query", "tool"])
-def test_a_shipped_model_gives_one_unit_vector_a_text(shipped: Embedder, kind: Kind) -> None:
+def test_shipped_model_returns_one_unit_vector_per_text(shipped: Embedder, kind: Kind) -> None:
     texts = ["send an email", "weather", "a much longer text about invoices, customers and their orders"]
     vectors = shipped.embed(texts, kind)
     assert vectors.dtype == np.float32
@@ -87,18 +87,18 @@ def test_a_shipped_model_gives_one_unit_vector_a_text(shipped: Embedder, kind: K
     assert lengths(vectors) == pytest.approx([1, 1, 1], abs=1e-3)
 
 
-def test_a_shipped_model_says_the_same_every_time(shipped: Embedder) -> None:
+def test_shipped_model_is_deterministic(shipped: Embedder) -> None:
     texts = ["book a table for two", "translate this"]
     assert np.array_equal(shipped.embed(texts, "query"), shipped.embed(texts, "query"))
 
 
-def test_a_shipped_model_answers_in_the_order_it_was_asked(shipped: Embedder) -> None:
+def test_shipped_model_preserves_the_order_of_texts(shipped: Embedder) -> None:
     texts = [" ".join(["invoice"] * (1 + n * 7 % 20)) + f" number {n}" for n in range(20)]
     together = shipped.embed(texts, "tool")
-    for place in (0, 3, 19):
-        (alone,) = shipped.embed([texts[place]], "tool")
+    for position in (0, 3, 19):
+        (alone,) = shipped.embed([texts[position]], "tool")
         nearest = int(np.argmax(together @ alone))
-        assert nearest == place
+        assert nearest == position
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_shipped_model_answers_in_the_order_it_was_asked(shipped: Embedder) ->
         ("how much money is on my account", "Show the balance of a bank account.", "Play a song."),
     ],
 )
-def test_the_encoder_finds_a_paraphrase_nearer_than_a_stranger(
+def test_encoder_ranks_a_paraphrase_above_an_unrelated_text(
     encoder: Encoder, message: str, meant: str, stranger: str
 ) -> None:
     (asked,) = encoder.embed([message], "query")
@@ -125,62 +125,62 @@ def test_the_encoder_finds_a_paraphrase_nearer_than_a_stranger(
         ("bank account balance", "How much money is on an account.", "Play a song."),
     ],
 )
-def test_the_light_model_finds_a_paraphrase_nearer_than_a_stranger(
-    light: Light, message: str, meant: str, stranger: str
+def test_light_model_ranks_a_paraphrase_above_an_unrelated_text(
+    light: LightEmbedder, message: str, meant: str, stranger: str
 ) -> None:
     (asked,) = light.embed([message], "query")
     near, far = light.embed([meant, stranger], "tool") @ asked
     assert near > far
 
 
-def test_no_texts_give_no_vectors(shipped: Embedder) -> None:
+def test_empty_input_gives_no_vectors(shipped: Embedder) -> None:
     assert len(shipped.embed([], "tool")) == 0
 
 
 @pytest.mark.parametrize(
     "text", ["", "   ", "\x00\x1b[31m", "\ud800", "🦜" * 50, "日本語のテキスト", "a" * 50_000, "!?" * 2_000]
 )
-def test_no_text_is_too_odd_for_a_shipped_model(shipped: Embedder, text: str) -> None:
+def test_shipped_model_embeds_unusual_texts(shipped: Embedder, text: str) -> None:
     (vector,) = shipped.embed([text], "query")
     assert np.isfinite(vector).all()
     assert np.linalg.norm(vector) <= 1.001
 
 
-@pytest.mark.parametrize(("kind", "limit"), [("query", QUERY_TOKENS), ("tool", TOOL_TOKENS)])
-def test_the_encoder_reads_the_beginning_of_a_long_text(encoder: Encoder, kind: Kind, limit: int) -> None:
+@pytest.mark.parametrize(("kind", "limit"), [("query", MAX_QUERY_TOKENS), ("tool", MAX_TOOL_TOKENS)])
+def test_encoder_truncates_long_texts(encoder: Encoder, kind: Kind, limit: int) -> None:
     start = "book a table " * limit
     one, other = encoder.embed([start + "for two", start + "and delete everything"], kind)
     assert one @ other == pytest.approx(1, abs=1e-4)
 
 
-def test_the_light_model_reads_the_beginning_of_a_long_text(light: Light) -> None:
-    start = "book a table " * LIGHT_TOKENS
+def test_light_model_truncates_long_texts(light: LightEmbedder) -> None:
+    start = "book a table " * MAX_LIGHT_TOKENS
     one, other = light.embed([start + "for two", start + "and delete everything"], "query")
     assert np.array_equal(one, other)
 
 
-def test_what_has_no_known_piece_has_no_direction_in_the_light_model(light: Light) -> None:
+def test_text_without_known_pieces_has_a_zero_vector_in_the_light_model(light: LightEmbedder) -> None:
     assert not light.embed(["", "\x00"], "query").any()
 
 
-def test_an_index_can_tell_the_shipped_models_apart(encoder: Embedder, light: Embedder) -> None:
+def test_shipped_models_have_different_names(encoder: Embedder, light: Embedder) -> None:
     assert encoder.name != light.name
 
 
-def test_making_a_shipped_model_loads_nothing() -> None:
-    assert Encoder()._loaded is None
-    assert Light()._loaded is None
+def test_constructing_a_shipped_model_loads_no_weights() -> None:
+    assert Encoder()._cached_model is None
+    assert LightEmbedder()._cached_model is None
 
 
-def test_a_model_is_loaded_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, loads = Light(), []
-    load = model._load
+def test_model_is_loaded_once_by_concurrent_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, loads = LightEmbedder(), []
+    load = model._load_model
 
     def counted() -> Any:
         loads.append(1)
         return load()
 
-    monkeypatch.setattr(model, "_load", counted)
+    monkeypatch.setattr(model, "_load_model", counted)
     threads = [threading.Thread(target=model.embed, args=(["hello"], "query")) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -190,7 +190,7 @@ def test_a_model_is_loaded_once_whoever_asks(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0"), ("1", "1")])
-def test_telemetry_is_off_before_onnxruntime_is_imported_unless_the_user_decided(
+def test_telemetry_is_disabled_before_importing_onnxruntime_unless_the_user_set_it(
     given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORT_DISABLE_TELEMETRY", given or "")
@@ -204,7 +204,7 @@ def test_telemetry_is_off_before_onnxruntime_is_imported_unless_the_user_decided
     assert os.environ["ORT_DISABLE_TELEMETRY"] == expected
 
 
-def test_without_onnxruntime_the_encoder_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_onnxruntime_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(EmbeddingUnavailable, match="needs the package onnxruntime"):
         Encoder().embed(["hello"], "query")
@@ -213,8 +213,8 @@ def test_without_onnxruntime_the_encoder_says_what_it_needs(monkeypatch: pytest.
 # An endpoint
 
 
-def test_an_endpoint_is_asked_as_openai_is_asked(server: Server) -> None:
-    vectors = Endpoint(server.url, "some-model", timeout=60).embed(["a", "b"], "query")
+def test_endpoint_request_has_the_openai_format(server: Server) -> None:
+    vectors = EndpointEmbedder(server.url, "some-model", timeout=60).embed(["a", "b"], "query")
     ((path, headers, body),) = server.requests
     assert path == "/v1/embeddings"
     assert headers["Content-Type"] == "application/json"
@@ -223,29 +223,29 @@ def test_an_endpoint_is_asked_as_openai_is_asked(server: Server) -> None:
     assert vectors.tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
-def test_what_an_endpoint_says_is_made_unit_vectors(server: Server) -> None:
-    vectors = Endpoint(server.url, "m", timeout=60).embed(["aaabbbb", "c" * 9], "tool")
+def test_endpoint_vectors_are_normalized(server: Server) -> None:
+    vectors = EndpointEmbedder(server.url, "m", timeout=60).embed(["aaabbbb", "c" * 9], "tool")
     assert vectors.dtype == np.float32
     assert vectors == pytest.approx(np.array([[0.6, 0.8, 0], [0, 0, 1]]))
 
 
 @pytest.mark.parametrize("key", ["sk-secret", "  sk-secret\n"])
-def test_the_key_is_sent_as_bearer(server: Server, key: str) -> None:
-    Endpoint(server.url, "m", key=key, timeout=60).embed(["a"], "query")
+def test_api_key_is_sent_as_bearer_token(server: Server, key: str) -> None:
+    EndpointEmbedder(server.url, "m", key=key, timeout=60).embed(["a"], "query")
     assert server.requests[0][1]["Authorization"] == "Bearer sk-secret"
 
 
 @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sé€cret", "sk-se\x00cret"])
-def test_a_key_no_header_can_carry_is_neither_sent_nor_told(server: Server, key: str) -> None:
+def test_key_invalid_in_a_header_is_neither_sent_nor_shown(server: Server, key: str) -> None:
     with pytest.raises(EmbeddingUnavailable, match="a header cannot carry") as failed:
-        Endpoint(server.url, "m", key=key, timeout=60).embed(["a"], "query")
+        EndpointEmbedder(server.url, "m", key=key, timeout=60).embed(["a"], "query")
     assert "cret" not in str(failed.value)
     assert server.requests == []
 
 
-def test_secrets_in_an_address_are_not_told() -> None:
+def test_secrets_in_the_url_are_not_shown() -> None:
     for url in ("http://anna:sk-secret@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=sk-secret#sk-secret"):
-        endpoint = Endpoint(url, "m")
+        endpoint = EndpointEmbedder(url, "m")
         assert endpoint.name == "m at http://127.0.0.1:9/v1"
         with pytest.raises(EmbeddingUnavailable) as failed:
             endpoint.embed(["a"], "query")
@@ -253,8 +253,8 @@ def test_secrets_in_an_address_are_not_told() -> None:
         assert "anna" not in str(failed.value)
 
 
-def test_the_query_of_an_address_is_part_of_the_request(server: Server) -> None:
-    Endpoint(f"{server.url}?api-version=1", "m", timeout=60).embed(["a"], "query")
+def test_url_query_string_is_part_of_the_request(server: Server) -> None:
+    EndpointEmbedder(f"{server.url}?api-version=1", "m", timeout=60).embed(["a"], "query")
     assert server.requests[0][0] == "/v1/embeddings?api-version=1"
 
 
@@ -269,44 +269,48 @@ def test_the_query_of_an_address_is_part_of_the_request(server: Server) -> None:
         ("all-minilm-e55", "a", "a"),
     ],
 )
-def test_a_model_reads_the_prefixes_it_was_trained_with(
-    server: Server, model: str, query: str, tool: str
-) -> None:
-    endpoint = Endpoint(server.url, model, timeout=60)
+def test_model_family_prefixes_are_added(server: Server, model: str, query: str, tool: str) -> None:
+    endpoint = EndpointEmbedder(server.url, model, timeout=60)
     endpoint.embed(["a"], "query")
     endpoint.embed(["a"], "tool")
     assert server.asked == [[query], [tool]]
 
 
-def test_many_texts_are_sent_in_batches_and_come_back_in_order(server: Server) -> None:
+def test_many_texts_are_sent_in_batches_and_returned_in_order(server: Server) -> None:
     texts = ["a" * (n % 3) + "b" * (1 + n % 2) + "c" * n for n in range(7)]
-    vectors = Endpoint(server.url, "m", batch=3, timeout=60).embed(texts, "tool")
+    vectors = EndpointEmbedder(server.url, "m", batch=3, timeout=60).embed(texts, "tool")
     assert server.asked == [texts[:3], texts[3:6], texts[6:]]
-    assert vectors == pytest.approx(unit(np.array(by_letters(texts), np.float32)))
+    assert vectors == pytest.approx(normalize_rows(np.array(by_letters(texts), np.float32)))
 
 
-def test_no_texts_ask_nothing(server: Server) -> None:
-    assert len(Endpoint(server.url, "m", timeout=60).embed([], "tool")) == 0
+def test_empty_input_sends_no_request(server: Server) -> None:
+    assert len(EndpointEmbedder(server.url, "m", timeout=60).embed([], "tool")) == 0
     assert server.requests == []
 
 
-def test_answers_are_put_in_order_by_their_index(server: Server) -> None:
+def test_embeddings_are_ordered_by_their_index(server: Server) -> None:
     data = [{"index": 2, "embedding": [0, 0, 1]}, {"index": 0, "embedding": [1, 0, 0]}]
     server.answering = saying({"data": [*data, {"index": 1, "embedding": [0, 1, 0]}]})
-    assert Endpoint(server.url, "m", timeout=60).embed(["x", "y", "z"], "tool").tolist() == np.eye(3).tolist()
+    assert (
+        EndpointEmbedder(server.url, "m", timeout=60).embed(["x", "y", "z"], "tool").tolist()
+        == np.eye(3).tolist()
+    )
 
 
-def test_answers_without_an_index_are_taken_as_they_come(server: Server) -> None:
+def test_embeddings_without_index_keep_response_order(server: Server) -> None:
     server.answering = saying({"data": [{"embedding": [0, 1]}, {"embedding": [1, 0]}]})
-    assert Endpoint(server.url, "m", timeout=60).embed(["x", "y"], "tool").tolist() == [[0, 1], [1, 0]]
+    assert EndpointEmbedder(server.url, "m", timeout=60).embed(["x", "y"], "tool").tolist() == [
+        [0, 1],
+        [1, 0],
+    ]
 
 
-def test_a_vector_of_zeros_stays_one(server: Server) -> None:
-    assert Endpoint(server.url, "m", timeout=60).embed(["xyz"], "query").tolist() == [[0, 0, 0]]
+def test_zero_vector_stays_zero(server: Server) -> None:
+    assert EndpointEmbedder(server.url, "m", timeout=60).embed(["xyz"], "query").tolist() == [[0, 0, 0]]
 
 
-def test_texts_no_encoding_can_carry_are_sent_all_the_same(server: Server) -> None:
-    Endpoint(server.url, "m", timeout=60).embed(["a\ud800", "日本"], "query")
+def test_texts_with_lone_surrogates_are_sent(server: Server) -> None:
+    EndpointEmbedder(server.url, "m", timeout=60).embed(["a\ud800", "日本"], "query")
     assert server.requests[0][2]["input"] == ["a\ud800", "日本"]
 
 
@@ -315,7 +319,7 @@ WRONG: dict[str, Any] = {
     "nothing": b"",
     "not UTF-8": b"\xff\xfe\xfa",
     "a list": [[1, 2], [3, 4]],
-    "very long vectors": rows([1] * (WIDEST + 1), [1] * (WIDEST + 1)),
+    "very long vectors": rows([1] * (MAX_DIMENSIONS + 1), [1] * (MAX_DIMENSIONS + 1)),
     "no data": {"object": "list"},
     "an error in a good answer": {"error": {"message": "model not found"}},
     "too few": rows([1, 2]),
@@ -339,46 +343,46 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG.keys())
-def test_an_answer_that_is_not_vectors_is_none(server: Server, answer: Any) -> None:
+def test_invalid_response_is_rejected(server: Server, answer: Any) -> None:
     server.answering = saying(answer)
     with pytest.raises(
-        EmbeddingUnavailable, match=r"m at http://127\.0\.0\.1.* does not answer: ."
+        EmbeddingUnavailable, match=r"m at http://127\.0\.0\.1.* is not available: ."
     ) as failed:
-        Endpoint(server.url, "m", timeout=60).embed(["x", "y"], "query")
+        EndpointEmbedder(server.url, "m", timeout=60).embed(["x", "y"], "query")
     assert len(str(failed.value)) < 400
 
 
-def test_batches_whose_vectors_differ_in_length_do_not_fit_together(server: Server) -> None:
+def test_batches_with_different_vector_lengths_are_rejected(server: Server) -> None:
     def shrinking(asked: Asked) -> None:
         asked.send(json.dumps(rows([1.0] * (5 - len(server.requests)))).encode())
 
     server.answering = shrinking
     with pytest.raises(EmbeddingUnavailable, match="vectors of different lengths"):
-        Endpoint(server.url, "m", batch=1, timeout=60).embed(["x", "y"], "tool")
+        EndpointEmbedder(server.url, "m", batch=1, timeout=60).embed(["x", "y"], "tool")
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
-def test_an_endpoint_that_refuses_is_unavailable(server: Server, status: int) -> None:
+def test_error_status_makes_endpoint_unavailable(server: Server, status: int) -> None:
     server.answering = lambda asked: asked.send(b'{"error": "no"}', status)
     with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
-        Endpoint(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
+        EndpointEmbedder(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_redirection_is_not_followed_with_the_key(server: Server, status: int) -> None:
+def test_redirect_is_not_followed_with_the_key(server: Server, status: int) -> None:
     server.answering = lambda asked: asked.send(b"", status, location="/elsewhere")
     with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
-        Endpoint(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
+        EndpointEmbedder(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
     assert [path for path, _, _ in server.requests] == ["/v1/embeddings"]
 
 
-def test_an_endpoint_slower_than_the_time_limit_is_unavailable(server: Server) -> None:
+def test_response_slower_than_the_timeout_is_unavailable(server: Server) -> None:
     server.answering = hang
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
-        Endpoint(server.url, "m", timeout=0.1).embed(["x"], "query")
+        EndpointEmbedder(server.url, "m", timeout=0.1).embed(["x"], "query")
 
 
-def test_an_endpoint_that_trickles_is_not_waited_for_beyond_the_time_limit(server: Server) -> None:
+def test_trickling_body_does_not_extend_the_timeout(server: Server) -> None:
     def trickle(asked: Asked) -> None:
         asked.send(b"", length=100_000)
         while not server.ended.wait(0.02):  # or until nobody listens any more
@@ -386,18 +390,18 @@ def test_an_endpoint_that_trickles_is_not_waited_for_beyond_the_time_limit(serve
 
     server.answering = trickle
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
-        Endpoint(server.url, "m", timeout=0.3).embed(["x"], "query")
+        EndpointEmbedder(server.url, "m", timeout=0.3).embed(["x"], "query")
 
 
-def test_headers_that_trickle_are_not_waited_for_beyond_the_time_limit(server: Server) -> None:
+def test_trickling_headers_do_not_extend_the_timeout(server: Server) -> None:
     sent: list[int] = []
     server.answering = trickling_headers(sent)
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
-        Endpoint(server.url, "m", timeout=0.5).embed(["x"], "query")
+        EndpointEmbedder(server.url, "m", timeout=0.5).embed(["x"], "query")
     assert len(sent) < MOST_HEADERS
 
 
-def test_an_answer_without_end_is_not_read_to_its_end(server: Server) -> None:
+def test_endless_response_is_not_read_completely(server: Server) -> None:
     written: list[int] = []
 
     def flood(asked: Asked) -> None:
@@ -406,31 +410,31 @@ def test_an_answer_without_end_is_not_read_to_its_end(server: Server) -> None:
 
     server.answering = flood
     with pytest.raises(EmbeddingUnavailable, match="too long"):
-        Endpoint(server.url, "m", timeout=20).embed(["x"], "query")
+        EndpointEmbedder(server.url, "m", timeout=20).embed(["x"], "query")
     assert sum(written) < 50_000_000
 
 
 @pytest.mark.parametrize("fault", [hang_up, hang_up_halfway, speak_something_else])
-def test_a_connection_that_breaks_is_unavailable(server: Server, fault: Answering) -> None:
+def test_broken_connection_is_unavailable(server: Server, fault: Answering) -> None:
     server.answering = fault
-    with pytest.raises(EmbeddingUnavailable, match="does not answer"):
-        Endpoint(server.url, "m", timeout=60).embed(["x"], "query")
+    with pytest.raises(EmbeddingUnavailable, match="is not available"):
+        EndpointEmbedder(server.url, "m", timeout=60).embed(["x"], "query")
 
 
 @pytest.mark.parametrize(
     "url",
     ["", "localhost", "ftp://127.0.0.1/v1", "file:///etc/passwd", "data:,{}", "http://", "http://a b/c"],
 )
-def test_only_an_http_address_is_asked(url: str) -> None:
+def test_only_http_urls_are_requested(url: str) -> None:
     with pytest.raises(EmbeddingUnavailable):
-        Endpoint(url, "m").embed(["x"], "query")
+        EndpointEmbedder(url, "m").embed(["x"], "query")
 
 
-def test_nobody_at_the_address_is_unavailable(server: Server) -> None:
+def test_refused_connection_is_unavailable(server: Server) -> None:
     gone = Server()
     gone.server_close()
-    with pytest.raises(EmbeddingUnavailable, match="does not answer"):
-        Endpoint(gone.url, "m").embed(["x"], "query")
+    with pytest.raises(EmbeddingUnavailable, match="is not available"):
+        EndpointEmbedder(gone.url, "m").embed(["x"], "query")
 
 
 class Clock:
@@ -447,15 +451,15 @@ def sizes(server: Server) -> list[int]:
     return [len(texts) for texts in server.asked]
 
 
-def refusal(endpoint: Endpoint, texts: Sequence[str] = ("a",)) -> str:
+def refusal(endpoint: EndpointEmbedder, texts: Sequence[str] = ("a",)) -> str:
     with pytest.raises(EmbeddingUnavailable) as failed:
         endpoint.embed(texts, "query")
     return str(failed.value)
 
 
-def test_an_endpoint_that_failed_is_asked_again_after_a_while(server: Server) -> None:
+def test_failed_endpoint_is_retried_after_a_pause(server: Server) -> None:
     clock = Clock()
-    endpoint = Endpoint(server.url, "m", clock=clock, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.answering = fails
     refusal(endpoint)
     server.answering = well
@@ -467,18 +471,18 @@ def test_an_endpoint_that_failed_is_asked_again_after_a_while(server: Server) ->
     assert len(server.requests) == 3
 
 
-def test_while_an_endpoint_is_left_alone_it_says_why_and_how_long(server: Server) -> None:
+def test_error_during_backoff_names_reason_and_remaining_time(server: Server) -> None:
     clock = Clock()
-    endpoint = Endpoint(server.url, "m", clock=clock, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.answering = fails
     refusal(endpoint)
     clock.now += 1.5
-    assert refusal(endpoint).endswith("Internal Server Error (it is asked again in 4 s)")
+    assert refusal(endpoint).endswith("Internal Server Error (next attempt in 4 s)")
 
 
-def test_an_endpoint_that_keeps_failing_is_left_alone_for_longer_and_longer(server: Server) -> None:
+def test_backoff_grows_with_repeated_failures(server: Server) -> None:
     clock = Clock()
-    endpoint = Endpoint(server.url, "m", clock=clock, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.answering = fails
     asked_at: list[float] = []
     for _ in range(1_200):
@@ -490,9 +494,9 @@ def test_an_endpoint_that_keeps_failing_is_left_alone_for_longer_and_longer(serv
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
 
 
-def test_an_answer_makes_the_next_pause_short_again(server: Server) -> None:
+def test_success_resets_the_backoff(server: Server) -> None:
     clock = Clock()
-    endpoint = Endpoint(server.url, "m", clock=clock, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     for pause in (5, 10, 20):
         server.answering = fails
         refusal(endpoint)
@@ -506,9 +510,9 @@ def test_an_answer_makes_the_next_pause_short_again(server: Server) -> None:
     endpoint.embed(["a"], "query")
 
 
-def test_whether_an_endpoint_is_back_is_tried_with_one_text(server: Server) -> None:
+def test_probe_after_a_failure_sends_one_text(server: Server) -> None:
     clock = Clock()
-    endpoint = Endpoint(server.url, "m", clock=clock, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.answering = fails
     refusal(endpoint, "abc")
     clock.now += 5
@@ -519,9 +523,9 @@ def test_whether_an_endpoint_is_back_is_tried_with_one_text(server: Server) -> N
     assert sizes(server) == [3, 1, 1, 2]
 
 
-def test_of_all_who_wait_for_an_endpoint_one_finds_out(server: Server) -> None:
+def test_only_one_waiting_thread_sends_the_probe(server: Server) -> None:
     clock = Clock()
-    endpoint = Endpoint(server.url, "m", clock=clock, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.answering = fails
     refusal(endpoint)
     clock.now += 5
@@ -537,46 +541,46 @@ def test_of_all_who_wait_for_an_endpoint_one_finds_out(server: Server) -> None:
     assert len(server.requests) == 2
 
 
-def test_failures_at_the_same_time_are_one_failure(server: Server) -> None:
+def test_concurrent_failures_count_as_one(server: Server) -> None:
     clock, together = Clock(), threading.Barrier(3)
-    endpoint = Endpoint("http://127.0.0.1:9/", "m", clock=clock)
-    inner = endpoint._ask
+    endpoint = EndpointEmbedder("http://127.0.0.1:9/", "m", clock=clock)
+    inner = endpoint._request_vectors
 
     def in_step(texts: list[str]) -> Matrix:
         together.wait(60)
         return inner(texts)
 
-    endpoint._ask = in_step  # type: ignore[method-assign]
+    endpoint._request_vectors = in_step  # type: ignore[method-assign]
     threads = [threading.Thread(target=refusal, args=(endpoint,)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert refusal(endpoint).endswith("(it is asked again in 5 s)")
+    assert refusal(endpoint).endswith("(next attempt in 5 s)")
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_batch_the_endpoint_finds_too_large_is_halved(server: Server, status: int) -> None:
+def test_batch_rejected_as_too_large_is_halved(server: Server, status: int) -> None:
     server.answering = taking(5, status)
-    endpoint = Endpoint(server.url, "m", batch=16, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", batch=16, timeout=60)
     texts = ["a" * n + "b" * (n % 7) for n in range(1, 21)]
     vectors = endpoint.embed(texts, "tool")
-    assert vectors == pytest.approx(unit(np.array(by_letters(texts), np.float32)))
+    assert vectors == pytest.approx(normalize_rows(np.array(by_letters(texts), np.float32)))
     assert sizes(server) == [16, 8, 4, 4, 4, 4, 4]
 
 
-def test_how_much_an_endpoint_takes_is_found_out_once(server: Server) -> None:
+def test_accepted_batch_size_is_remembered(server: Server) -> None:
     server.answering = taking(4, 413)
-    endpoint = Endpoint(server.url, "m", batch=8, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", batch=8, timeout=60)
     endpoint.embed("abcabcab", "tool")
     server.requests.clear()
     endpoint.embed("abcabcab", "tool")
     assert sizes(server) == [4, 4]
 
 
-def test_an_endpoint_that_refuses_everything_is_asked_only_down_to_one(server: Server) -> None:
+def test_rejected_batch_is_halved_down_to_one_text(server: Server) -> None:
     server.answering = taking(0, 400)
-    endpoint = Endpoint(server.url, "m", batch=8, timeout=60)
+    endpoint = EndpointEmbedder(server.url, "m", batch=8, timeout=60)
     assert "HTTP Error 400" in refusal(endpoint, "abcabcab")
     assert sizes(server) == [8, 4, 2, 1]
     server.requests.clear()
@@ -584,7 +588,7 @@ def test_an_endpoint_that_refuses_everything_is_asked_only_down_to_one(server: S
     assert sizes(server) == []
 
 
-def test_an_endpoint_too_slow_for_a_batch_is_given_less_next_time(server: Server) -> None:
+def test_timeout_halves_the_next_batch(server: Server) -> None:
     clock, given_up = Clock(), threading.Event()
 
     def slow(asked: Asked) -> None:
@@ -593,7 +597,7 @@ def test_an_endpoint_too_slow_for_a_batch_is_given_less_next_time(server: Server
         well(asked)
 
     server.answering = slow
-    endpoint = Endpoint(server.url, "m", batch=4, timeout=3, clock=clock)
+    endpoint = EndpointEmbedder(server.url, "m", batch=4, timeout=3, clock=clock)
     assert "timed out" in refusal(endpoint, "abca")
     given_up.set()
     clock.now += 5
@@ -601,61 +605,65 @@ def test_an_endpoint_too_slow_for_a_batch_is_given_less_next_time(server: Server
     assert sizes(server) == [4, 1, 2, 1]
 
 
-def test_another_model_or_address_has_another_name() -> None:
-    endpoints = [Endpoint("http://a/", "m"), Endpoint("http://b/", "m"), Endpoint("http://a/", "n")]
+def test_embedder_name_depends_on_model_and_url() -> None:
+    endpoints = [
+        EndpointEmbedder("http://a/", "m"),
+        EndpointEmbedder("http://b/", "m"),
+        EndpointEmbedder("http://a/", "n"),
+    ]
     assert len({each.name for each in endpoints}) == 3
 
 
 # A function
 
 
-def test_any_function_can_be_the_model() -> None:
-    model = Function(by_letters, "letters")
+def test_any_function_can_be_the_embedder() -> None:
+    model = FunctionEmbedder(by_letters, "letters")
     assert model.name == "letters"
     assert model.embed(["aaabbbb"], "query") == pytest.approx(np.array([[0.6, 0.8, 0]]))
 
 
-def test_a_function_without_a_name_of_its_own_goes_by_what_it_is() -> None:
+def test_unnamed_function_uses_its_type_name() -> None:
     class Model:
         def __call__(self, texts: Sequence[str]) -> Matrix:
             return np.ones((len(texts), 2), np.float32)
 
-    assert Function(Model()).name == "Model"
-    assert Function(by_letters).name == "by_letters"
+    assert FunctionEmbedder(Model()).name == "Model"
+    assert FunctionEmbedder(by_letters).name == "by_letters"
 
 
 @pytest.mark.parametrize(
     "answer",
     [
         *(None, [], [1, 2], [[1, 2]], [[1, 2]] * 3, [[], []], [[1, 2], [1]], [["a"], ["b"]], [[[1]], [[2]]]),
-        pytest.param([[1] * (WIDEST + 1)] * 2, id="very long vectors"),
+        pytest.param([[1] * (MAX_DIMENSIONS + 1)] * 2, id="very long vectors"),
     ],
 )
-def test_a_function_that_gives_no_vectors_is_unavailable(answer: Any) -> None:
-    with pytest.raises(EmbeddingUnavailable, match=r"^mine (gave|failed)"):
-        Function(lambda texts: answer, "mine").embed(["x", "y"], "query")
+def test_function_without_vectors_is_unavailable(answer: Any) -> None:
+    with pytest.raises(EmbeddingUnavailable, match=r"^mine (returned|failed)"):
+        FunctionEmbedder(lambda texts: answer, "mine").embed(["x", "y"], "query")
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_a_function_that_gives_what_is_not_a_number_is_unavailable(number: float) -> None:
+def test_function_returning_nan_is_unavailable(number: float) -> None:
     with pytest.raises(EmbeddingUnavailable, match="not a number"):
-        Function(lambda texts: [[number, 1]], "mine").embed(["x"], "query")
+        FunctionEmbedder(lambda texts: [[number, 1]], "mine").embed(["x"], "query")
 
 
-def test_a_function_that_raises_is_unavailable_and_says_why() -> None:
+def test_error_of_a_function_is_reported_as_unavailable() -> None:
     def broken(texts: Sequence[str]) -> None:
         raise KeyError("no such model")
 
     with pytest.raises(EmbeddingUnavailable, match=r"broken failed: .*no such model"):
-        Function(broken).embed(["x"], "query")
+        FunctionEmbedder(broken).embed(["x"], "query")
 
 
 # Length one
 
 
-def test_numbers_near_the_largest_still_have_a_direction() -> None:
-    assert unit(np.array([[3e38, 3e38]], np.float32)) == pytest.approx(np.array([[0.5**0.5] * 2]))
+def test_very_large_vectors_are_normalized_without_overflow() -> None:
+    assert normalize_rows(np.array([[3e38, 3e38]], np.float32)) == pytest.approx(np.array([[0.5**0.5] * 2]))
 
 
-def test_what_has_no_direction_stays_zero() -> None:
-    assert unit(np.zeros((2, 3), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]
+def test_normalizing_a_zero_row_keeps_it_zero() -> None:
+    assert normalize_rows(np.zeros((2, 3), np.float32)).tolist() == [[0, 0, 0], [0, 0, 0]]

@@ -9,12 +9,12 @@ import pytest
 from tests.retrieval.catalog import CATALOG, made
 from tests.timing import growth, in_time
 from toolfold.model import Tool
-from toolfold.retrieval.exact import MOST_CHANGES, MOST_NAMESAKES, Names
+from toolfold.retrieval.exact import MAX_INCREMENTAL_CHANGES, MAX_NAMESAKES_PER_TOOLSET, NameIndex
 
 
 def named(message: str, *tools: Tool) -> list[str]:
     tools = tools or CATALOG
-    return [tools[place].name for place in Names(tools).named_in(message)]
+    return [tools[position].name for position in NameIndex(tools).find_named(message)]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def named(message: str, *tools: Tool) -> list[str]:
         "\x00browser_navigate\x00",
     ],
 )
-def test_a_compound_name_is_found_wherever_it_stands(message: str) -> None:
+def test_compound_name_matches_anywhere(message: str) -> None:
     assert named(message) == ["browser_navigate"]
 
 
@@ -57,7 +57,7 @@ def test_a_compound_name_is_found_wherever_it_stands(message: str) -> None:
         "process(action='list')",
     ],
 )
-def test_an_everyday_name_counts_when_it_is_marked(message: str) -> None:
+def test_common_word_name_matches_when_marked(message: str) -> None:
     assert named(message) == ["process"]
 
 
@@ -74,26 +74,26 @@ def test_an_everyday_name_counts_when_it_is_marked(message: str) -> None:
         "terminal illness",
     ],
 )
-def test_an_everyday_word_names_no_tool(message: str) -> None:
+def test_common_word_does_not_match_a_tool(message: str) -> None:
     assert named(message) == []
 
 
 @pytest.mark.parametrize(
     "message", ["browser navigate", "browser_navigator", "my_browser_navigate", "xbrowser_navigate"]
 )
-def test_a_name_that_is_part_of_another_word_is_not_meant(message: str) -> None:
+def test_name_inside_another_word_does_not_match(message: str) -> None:
     assert named(message) == []
 
 
-def test_an_address_that_ends_like_a_tool_does_not_name_it() -> None:
+def test_url_ending_with_a_tool_name_does_not_match() -> None:
     assert named("open https://example.com/browser_navigate") == []
 
 
-def test_run_terminal_command_names_the_terminal() -> None:
+def test_run_terminal_command_matches_the_terminal_tool() -> None:
     assert named("run terminal command") == ["terminal"]
 
 
-def test_several_names_are_found_in_the_order_of_the_message() -> None:
+def test_several_names_are_found_in_message_order() -> None:
     message = "first weather_forecast, then `memory`, then browser_navigate and weather_forecast again"
     assert named(message) == ["weather_forecast", "memory", "browser_navigate"]
     assert named("send_messageとbrowser_navigateを使う") == ["send_message", "browser_navigate"]
@@ -102,25 +102,25 @@ def test_several_names_are_found_in_the_order_of_the_message() -> None:
 @pytest.mark.parametrize(
     "name", ["mcp_github_create_issue", "mcp__github__create_issue", "github_create_issue"]
 )
-def test_a_name_is_known_without_its_server(name: str) -> None:
+def test_name_without_server_prefix_matches(name: str) -> None:
     tool = made(name, server="github", toolset="mcp-github")
     assert named("create_issue about the crash", tool) == [name]
     assert named(f"{name} about the crash", tool) == [name]
 
 
-def test_an_everyday_word_does_not_become_a_name_by_leaving_out_the_server() -> None:
+def test_common_word_after_server_prefix_does_not_match() -> None:
     tool = made("mcp_slack_post", server="slack")
     assert named("use post", tool) == []
     assert named("use mcp_slack_post", tool) == ["mcp_slack_post"]
 
 
-def test_the_same_name_on_two_servers_means_both() -> None:
+def test_same_name_on_two_servers_matches_both() -> None:
     tools = [made(f"mcp_{server}_create_issue", server=server) for server in ("github", "gitlab")]
     assert named("create_issue", *tools) == [tool.name for tool in tools]
 
 
 @pytest.mark.parametrize("name", ["mcp_git_hub_create_issue_ab12cd34ef56", "mcp_git.hub_create_issue"])
-def test_a_servers_tool_is_known_by_its_own_name_whatever_it_is_called_here(name: str) -> None:
+def test_mcp_tool_matches_its_own_name_after_renaming(name: str) -> None:
     tool = replace(made(name, server="git.hub"), original_name="mcp__git.hub__create_issue")
     for written in ("create_issue", "mcp__git.hub__create_issue", name):
         assert named(f"use {written} now", tool) == [name]
@@ -128,7 +128,7 @@ def test_a_servers_tool_is_known_by_its_own_name_whatever_it_is_called_here(name
     assert named("use post now", post) == []
 
 
-def test_the_name_its_author_gave_a_tool_is_known_too() -> None:
+def test_original_name_of_a_tool_matches() -> None:
     tool = replace(made("files_read_text"), original_name="files/read.text")
     assert named("use files/read.text.", tool) == ["files_read_text"]
     assert named("use files_read_text", tool) == ["files_read_text"]
@@ -143,12 +143,12 @@ def test_the_name_its_author_gave_a_tool_is_known_too() -> None:
         *("collection-schema", "db-stats", "mongodb-logs", "users.list", "files/read.text"),
     ],
 )
-def test_a_name_that_nobody_writes_by_chance_is_telling(name: str) -> None:
+def test_distinctive_name_matches_unmarked(name: str) -> None:
     assert named(f"maybe {name.lower()} helps", made(name)) == [name]
 
 
 @pytest.mark.parametrize("name", ["getUser", "yoU", "mcp_evil_yoU"])
-def test_a_name_that_only_a_hump_sets_apart_counts_where_it_is_written_with_it(name: str) -> None:
+def test_camel_case_name_matches_only_in_camel_case(name: str) -> None:
     tool = made(name, server="evil")
     own = name.removeprefix("mcp_evil_")
     assert named(f"maybe {own.lower()} or {own.upper()} helps", tool) == []
@@ -167,64 +167,64 @@ def test_a_name_that_only_a_hump_sets_apart_counts_where_it_is_written_with_it(n
         *("self-service", "non-profit", "multi-step", "wi-fi", "node.js", "donne-moi", "rendez-vous"),
     ],
 )
-def test_a_number_or_a_figure_of_speech_names_a_tool_only_when_it_is_marked(word: str) -> None:
+def test_number_or_common_phrase_matches_only_when_marked(word: str) -> None:
     tool = replace(made("odd_tool"), original_name=word)
     assert named(f"see you {word} maybe", tool) == []
     assert named(f"use {word}", tool) == ["odd_tool"]
 
 
 @pytest.mark.parametrize("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
-def test_underscores_before_a_name_do_not_make_it_a_namesake(name: str) -> None:
+def test_leading_underscores_do_not_match_the_bare_name(name: str) -> None:
     assert named("yoU you get_x", made(name, server="evil")) == []
 
 
 @pytest.mark.parametrize("other", ["procesS", "PROCESS"])
-def test_a_namesakes_spelling_does_not_change_what_a_tool_is_called(other: str) -> None:
+def test_spelling_of_another_tool_does_not_change_matching(other: str) -> None:
     mine, theirs = made("process"), replace(made("zzz"), original_name=other)
     assert named("thanks, what a process!", mine, theirs) == []
     assert named("thanks, what a procesS!", mine, theirs) == (["zzz"] if other == "procesS" else [])
     assert named("use process", mine, theirs) == ["process", "zzz"]
 
 
-def test_one_word_names_few_tools_of_one_server_whatever_else_there_is() -> None:
+def test_one_name_matches_a_limited_number_of_tools_per_server() -> None:
     mine = replace(made("zzz", server="mine"), original_name="get_x")
     many = [replace(made(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
-    expected = [*(tool.name for tool in many[:MOST_NAMESAKES]), "zzz"]
+    expected = [*(tool.name for tool in many[:MAX_NAMESAKES_PER_TOOLSET]), "zzz"]
     for tools in ([*many, mine], [mine, *reversed(many)]):
         assert named("get_x", *tools) == expected
         assert named("Get_X `get_x` " * 1_000, *tools) == expected
 
 
-def test_any_number_of_tools_can_be_named_each_by_its_own_name() -> None:
+def test_number_of_named_tools_is_not_limited() -> None:
     many = [replace(made(f"page_{n:03}", server="books"), original_name="page_007") for n in range(60)]
     assert sorted(named(" ".join(tool.name for tool in many), *many)) == [tool.name for tool in many]
     assert named("page_007", *many)[0] == "page_007"
 
 
 @pytest.mark.parametrize("word", ["get_x ", "geTx ", "gEt_X Get_x get_x ", "use getx "])
-def test_a_word_repeated_many_times_costs_its_namesakes_once(word: str) -> None:
+def test_repeated_word_is_matched_once(word: str) -> None:
     many = [replace(made(f"t{n:03}"), original_name="Get_x" if n % 2 else "geTx") for n in range(500)]
-    few, all_of_them = Names(many[:5]), Names(many)
+    few, all_of_them = NameIndex(many[:5]), NameIndex(many)
     message = word * (20_000 // len(word))
-    assert few.named_in(message)
-    assert all_of_them.named_in(message)
-    grown = growth(lambda: few.named_in(message), lambda: all_of_them.named_in(message))
+    assert few.find_named(message)
+    assert all_of_them.find_named(message)
+    grown = growth(lambda: few.find_named(message), lambda: all_of_them.find_named(message))
     assert grown < 20  # 1 where a word's namesakes are looked at once, 100 where each time
 
 
-def test_empty_places_and_empty_messages_name_nothing() -> None:
-    assert Names([None, None]).named_in("use browser_navigate") == []
-    assert Names([]).named_in("") == []
+def test_empty_positions_and_empty_messages_match_nothing() -> None:
+    assert NameIndex([None, None]).find_named("use browser_navigate") == []
+    assert NameIndex([]).find_named("") == []
     assert named("") == []
 
 
 @pytest.mark.parametrize("part", ["a ", "`", "browser_navigate", "a.:/-", "を", "use the process "])
-def test_a_megabyte_is_searched_soon(part: str) -> None:
+def test_megabyte_message_is_searched_quickly(part: str) -> None:
     in_time(lambda: named(part * (1_000_000 // len(part))))
 
 
-@pytest.mark.parametrize("count", [1, 3, MOST_CHANGES + 1])
-def test_names_changed_in_some_places_are_those_of_the_tools_that_are_there_now(count: int) -> None:
+@pytest.mark.parametrize("count", [1, 3, MAX_INCREMENTAL_CHANGES + 1])
+def test_incremental_name_index_equals_a_rebuilt_one(count: int) -> None:
     before = [made(f"tool_{n}") for n in range(2 * count)] + [made("process"), made("get_weather")]
     after: list[Tool | None] = [
         *(made(f"other_{n}") if n % 3 else None for n in range(count)),
@@ -232,9 +232,9 @@ def test_names_changed_in_some_places_are_those_of_the_tools_that_are_there_now(
         made("Process_x"),
         replace(made("twin"), original_name="get_weather"),
     ]
-    places = {*range(count), len(after) - 2, len(after) - 1}
-    old = Names(before)
-    changed, fresh = old.changed(after, places), Names(after)
+    positions = {*range(count), len(after) - 2, len(after) - 1}
+    old = NameIndex(before)
+    changed, fresh = old.changed(after, positions), NameIndex(after)
     for message in ("tool_0 tool_1 other_1 other_2", "use process", "process it", "process_x", "get_weather"):
-        assert changed.named_in(message) == fresh.named_in(message)
-    assert old.named_in("tool_0") == [0], "the names they came from stay as they were"
+        assert changed.find_named(message) == fresh.find_named(message)
+    assert old.find_named("tool_0") == [0], "the names they came from stay as they were"

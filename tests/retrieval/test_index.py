@@ -23,12 +23,12 @@ import pytest
 
 from tests.retrieval.catalog import CATALOG, Counting, made
 from toolfold.model import Source, Tool
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Function, Kind, Matrix
-from toolfold.retrieval.index import KEPT_GRANTS, Index, checksum, embedded_text
-from toolfold.retrieval.indexing import KEPT_FILES, Indexer
-from toolfold.retrieval.lexical import FIELDS, LONGEST_NAME
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, FunctionEmbedder, Kind, Matrix
+from toolfold.retrieval.index import MAX_CACHED_GRANTS, Index, embedding_text, tool_checksum
+from toolfold.retrieval.indexing import MAX_CACHE_FILES, Indexer
+from toolfold.retrieval.lexical import FIELDS, MAX_NAME_TERMS
 from toolfold.retrieval.search import Searcher
-from toolfold.retrieval.vectors import WIDEST
+from toolfold.retrieval.vectors import MAX_DIMENSIONS
 
 MANY = tuple(made(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100))
 
@@ -50,13 +50,13 @@ def same_answers(one: Index, other: Index) -> bool:
     """Whether two indexes say the same of every tool, wherever it stands in them."""
     for message in ("weather", "counts stars", "run a command", "tool 7"):
         scores = [index.lexical.scores(message)[0] for index in (one, other)]
-        for name, place in one.by_name.items():
-            if abs(scores[0][place] - scores[1][other.by_name[name]]) > 0.01:
+        for name, position in one.by_name.items():
+            if abs(scores[0][position] - scores[1][other.by_name[name]]) > 0.01:
                 return False
     return one.by_name.keys() == other.by_name.keys()
 
 
-def test_the_same_tools_again_cost_nothing() -> None:
+def test_same_tools_return_the_cached_index() -> None:
     model = Counting()
     indexer = Indexer(model.embedder, None)
     first = indexer.index(CATALOG)
@@ -65,7 +65,7 @@ def test_the_same_tools_again_cost_nothing() -> None:
     assert model.asked() == 0
 
 
-def test_a_second_start_reads_what_the_first_one_kept(tmp_path: Path) -> None:
+def test_second_start_loads_the_saved_index(tmp_path: Path) -> None:
     model = Counting()
     first = Indexer(model.embedder, tmp_path).index(CATALOG)
     assert model.asked() == len(CATALOG)
@@ -75,10 +75,10 @@ def test_a_second_start_reads_what_the_first_one_kept(tmp_path: Path) -> None:
     assert same_answers(first, second)
     assert first.vectors is not None
     assert second.vectors is not None
-    assert np.array_equal(first.vectors.packed.restored(), second.vectors.packed.restored())
+    assert np.array_equal(first.vectors.packed.dequantize(), second.vectors.packed.dequantize())
 
 
-def test_an_index_without_a_model_is_kept_too(tmp_path: Path) -> None:
+def test_index_without_a_model_is_saved_too(tmp_path: Path) -> None:
     first = Indexer(None, tmp_path).index(CATALOG)
     (file,) = kept(tmp_path)
     stamp = file.stat().st_ino
@@ -90,14 +90,14 @@ def test_an_index_without_a_model_is_kept_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY], ids=["small", "large"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_one_changed_tool_embeds_one_text(tmp_path: Path, tools: tuple[Tool, ...], restarted: bool) -> None:
+def test_changing_one_tool_embeds_one_text(tmp_path: Path, tools: tuple[Tool, ...], restarted: bool) -> None:
     model = Counting()
     indexer = Indexer(model.embedder, tmp_path)
     indexer.index(tools)
     model.asked()
     changed = (replace(tools[0], description="Juggles oranges"), *tools[1:])
     index = (Indexer(model.embedder, tmp_path) if restarted else indexer).index(changed)
-    assert model.texts == [embedded_text(changed[0])]
+    assert model.texts == [embedding_text(changed[0])]
     assert found(index, "juggle oranges", model) == [tools[0].name]
     assert names(index) == {tool.name for tool in tools}
     model.asked()
@@ -106,7 +106,7 @@ def test_one_changed_tool_embeds_one_text(tmp_path: Path, tools: tuple[Tool, ...
 
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY], ids=["small", "large"])
-def test_removed_tools_disappear_and_come_back(tmp_path: Path, tools: tuple[Tool, ...]) -> None:
+def test_removed_tools_disappear_and_can_be_added_again(tmp_path: Path, tools: tuple[Tool, ...]) -> None:
     model = Counting()
     indexer = Indexer(model.embedder, tmp_path)
     indexer.index(tools)
@@ -121,7 +121,7 @@ def test_removed_tools_disappear_and_come_back(tmp_path: Path, tools: tuple[Tool
     assert found(indexer.index(tools), f"`{gone}`", model)[0] == gone
 
 
-def test_an_index_grown_tool_by_tool_is_the_one_built_at_once() -> None:
+def test_incrementally_grown_index_equals_one_built_at_once() -> None:
     model = Counting()
     indexer = Indexer(model.embedder, None)
     for count in range(len(CATALOG) + 1):
@@ -130,7 +130,7 @@ def test_an_index_grown_tool_by_tool_is_the_one_built_at_once() -> None:
     assert same_answers(grown, Indexer(None, None).index(CATALOG))
 
 
-def test_a_small_catalog_is_not_seated_in_a_large_ones_index(tmp_path: Path) -> None:
+def test_small_catalog_does_not_reuse_the_layout_of_a_large_index(tmp_path: Path) -> None:
     model = Counting()
     Indexer(model.embedder, tmp_path).index((*MANY, *CATALOG))
     model.asked()
@@ -140,7 +140,7 @@ def test_a_small_catalog_is_not_seated_in_a_large_ones_index(tmp_path: Path) -> 
     assert same_answers(small, Indexer(None, None).index(CATALOG))
 
 
-def test_any_changes_of_a_large_catalog_end_where_a_fresh_index_begins() -> None:
+def test_updated_large_index_equals_a_fresh_one() -> None:
     chance = random.Random(7)
     model = Counting()
     indexer = Indexer(model.embedder, None)
@@ -154,12 +154,13 @@ def test_any_changes_of_a_large_catalog_end_where_a_fresh_index_begins() -> None
     assert names(index) == names(fresh)
     assert index.vectors is not None
     assert fresh.vectors is not None
-    for name, place in index.by_name.items():
+    for name, position in index.by_name.items():
         assert np.array_equal(
-            index.vectors.packed.restored()[place], fresh.vectors.packed.restored()[fresh.by_name[name]]
+            index.vectors.packed.dequantize()[position],
+            fresh.vectors.packed.dequantize()[fresh.by_name[name]],
         )
         assert np.array_equal(
-            [index.lexical.scores(m)[0][place] > 0 for m in ("sheep", "stars", "new")],
+            [index.lexical.scores(m)[0][position] > 0 for m in ("sheep", "stars", "new")],
             [fresh.lexical.scores(m)[0][fresh.by_name[name]] > 0 for m in ("sheep", "stars", "new")],
         )
 
@@ -177,12 +178,12 @@ def test_any_changes_of_a_large_catalog_end_where_a_fresh_index_begins() -> None
         {"parameters": {"type": "object", "properties": {"other": {}}}},
     ],
 )
-def test_whatever_a_leg_reads_is_part_of_the_checksum(change: dict[str, Any]) -> None:
-    assert checksum(replace(CATALOG[0], **change)) != checksum(CATALOG[0])
+def test_checksum_covers_every_indexed_field(change: dict[str, Any]) -> None:
+    assert tool_checksum(replace(CATALOG[0], **change)) != tool_checksum(CATALOG[0])
 
 
-def test_what_no_leg_reads_is_not_part_of_the_checksum() -> None:
-    assert checksum(replace(CATALOG[0], emoji="*", timeout=3.0)) == checksum(CATALOG[0])
+def test_checksum_ignores_fields_that_are_not_indexed() -> None:
+    assert tool_checksum(replace(CATALOG[0], emoji="*", timeout=3.0)) == tool_checksum(CATALOG[0])
 
 
 def _npz(**arrays: Any) -> bytes:
@@ -252,13 +253,13 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "zero lengths": _about(lengths={"name": 0}),
     "about is a list": lambda data: _altered(data, about=np.frombuffer(b"[1]", np.uint8)),
     "about is not JSON": lambda data: _altered(data, about=np.frombuffer(b"{", np.uint8)),
-    "places beyond the end": lambda data: _altered(data, places=np.array([99] * 3, np.int32)),
+    "positions beyond the end": lambda data: _altered(data, places=np.array([99] * 3, np.int32)),
     "fewer vectors": lambda data: _altered(data, vectors=np.ones((2, 3), np.int8)),
     "endless vectors": lambda data: _altered(data, scales=np.full(len(CATALOG), np.inf, np.float32)),
     "starts that fall": lambda data: _altered(data, starts=np.array([0, 5, 2], np.int64)),
     "starts of reals": lambda data: _altered(data, starts=np.linspace(0, 9, 30)),
     "names beyond the terms": lambda data: _altered(
-        data, names=np.full((len(CATALOG), LONGEST_NAME), 9_999, np.int32)
+        data, names=np.full((len(CATALOG), MAX_NAME_TERMS), 9_999, np.int32)
     ),
     "shorter names": lambda data: _altered(data, names=np.zeros((len(CATALOG), 2), np.int32)),
     "a sketch of others": lambda data: _altered(
@@ -285,7 +286,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
-def test_a_file_that_is_not_the_index_is_built_anew_with_a_notice(
+def test_invalid_index_file_is_rebuilt_with_a_warning(
     tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Counting()
@@ -296,7 +297,7 @@ def test_a_file_that_is_not_the_index_is_built_anew_with_a_notice(
     with caplog.at_level(logging.WARNING):
         index = Indexer(model.embedder, tmp_path).index(CATALOG)
     assert [
-        f"the index {file.name} cannot be used and is built anew" in r.message for r in caplog.records
+        f"the search index {file.name} cannot be used and is rebuilt" in r.message for r in caplog.records
     ] == [True]
     assert model.asked() == len(CATALOG)
     assert same_answers(index, whole)
@@ -307,9 +308,7 @@ def test_a_file_that_is_not_the_index_is_built_anew_with_a_notice(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_in_place_of_the_index_is_not_waited_for(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_fifo_in_place_of_the_index_does_not_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     Indexer(None, tmp_path).index(CATALOG)
     (file,) = kept(tmp_path)
     file.unlink()
@@ -319,7 +318,7 @@ def test_a_pipe_in_place_of_the_index_is_not_waited_for(
     assert file.is_file(), "the next start finds an index there"
 
 
-def test_a_link_in_place_of_the_index_is_not_followed(
+def test_symlink_in_place_of_the_index_is_not_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Indexer(None, tmp_path).index(CATALOG)
@@ -333,7 +332,7 @@ def test_a_link_in_place_of_the_index_is_not_followed(
     assert elsewhere.read_bytes() == data
 
 
-def test_whatever_byte_is_flipped_every_tool_is_found(tmp_path: Path) -> None:
+def test_any_flipped_byte_still_gives_a_usable_index(tmp_path: Path) -> None:
     model = Counting()
     whole = Indexer(model.embedder, tmp_path).index(CATALOG)
     (file,) = kept(tmp_path)
@@ -347,7 +346,7 @@ def test_whatever_byte_is_flipped_every_tool_is_found(tmp_path: Path) -> None:
         assert same_answers(index, whole)
 
 
-def test_a_broken_file_is_no_loss_where_an_older_one_knows_the_tools(tmp_path: Path) -> None:
+def test_damaged_file_falls_back_to_an_older_index(tmp_path: Path) -> None:
     model = Counting()
     indexer = Indexer(model.embedder, tmp_path)
     indexer.index(CATALOG[:-1])
@@ -357,11 +356,11 @@ def test_a_broken_file_is_no_loss_where_an_older_one_knows_the_tools(tmp_path: P
     newer.write_bytes(b"broken")
     model.asked()
     index = Indexer(model.embedder, tmp_path).index(CATALOG)
-    assert model.texts == [embedded_text(CATALOG[-1])]
+    assert model.texts == [embedding_text(CATALOG[-1])]
     assert names(index) == {tool.name for tool in CATALOG}
 
 
-def test_a_broken_file_is_complained_of_once_even_where_nothing_new_is_to_be_kept(
+def test_damaged_file_is_reported_once_without_new_tools(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Counting()
@@ -376,7 +375,7 @@ def test_a_broken_file_is_complained_of_once_even_where_nothing_new_is_to_be_kep
     assert len(model.texts) == len(CATALOG), "each tool was embedded once"
 
 
-def test_another_models_index_is_left_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_index_of_another_model_is_not_touched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     begin = "a-long-name-of-a-model at http://localhost:"
     models = [
         Counting(name=begin + "1"),
@@ -392,18 +391,16 @@ def test_another_models_index_is_left_alone(tmp_path: Path, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY], ids=["small", "large"])
-def test_a_model_that_changed_under_its_name_embeds_everything_again(
-    tmp_path: Path, tools: tuple[Tool, ...]
-) -> None:
+def test_changed_vector_length_embeds_all_tools_again(tmp_path: Path, tools: tuple[Tool, ...]) -> None:
     Indexer(Counting().embedder, tmp_path).index(tools)
     model = Counting("abc")
     index = Indexer(model.embedder, tmp_path).index((*tools, made("one_more")))
     assert index.vectors is not None
     assert index.vectors.width == 3
-    assert index.vectors.packed.present.all()
+    assert index.vectors.packed.has_vector.all()
 
 
-def test_a_model_that_was_away_is_asked_at_the_next_start_and_then_no_more(
+def test_unavailable_model_is_retried_at_the_next_start_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Counting()
@@ -423,7 +420,7 @@ def test_a_model_that_was_away_is_asked_at_the_next_start_and_then_no_more(
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY], ids=["small", "large"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_model_that_fails_once_costs_only_what_it_was_asked(
+def test_single_failure_loses_only_the_affected_tools(
     tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
 ) -> None:
     model = Counting()
@@ -433,16 +430,16 @@ def test_a_model_that_fails_once_costs_only_what_it_was_asked(
     model.broken = True
     index = indexer.index((*tools, made("one_more")))
     assert index.vectors is not None
-    assert np.count_nonzero(index.vectors.packed.present) == len(tools)
+    assert np.count_nonzero(index.vectors.packed.has_vector) == len(tools)
     assert found(index, "use one_more", model)[0] == "one_more"
     model.broken = False
     again = (Indexer(model.embedder, tmp_path) if restarted else indexer).index((*tools, made("one_more")))
     assert model.asked() == 1
     assert again.vectors is not None
-    assert again.vectors.packed.present.all()
+    assert again.vectors.packed.has_vector.all()
 
 
-def test_a_model_that_fails_for_a_catalog_of_strangers_has_no_vectors(tmp_path: Path) -> None:
+def test_failure_with_no_known_tools_gives_no_vectors(tmp_path: Path) -> None:
     model = Counting()
     Indexer(model.embedder, tmp_path).index(CATALOG)
     model.broken = True
@@ -456,7 +453,7 @@ def _of_any_length(texts: Sequence[str]) -> list[list[float]]:
 
 
 def _too_wide(texts: Sequence[str]) -> Matrix:
-    return np.ones((len(texts), WIDEST + 1), np.float32)
+    return np.ones((len(texts), MAX_DIMENSIONS + 1), np.float32)
 
 
 class _Exhausting:
@@ -468,10 +465,10 @@ class _Exhausting:
 
 @pytest.mark.parametrize(
     "embedder",
-    [Function(_of_any_length), Function(_too_wide), _Exhausting()],
+    [FunctionEmbedder(_of_any_length), FunctionEmbedder(_too_wide), _Exhausting()],
     ids=["of any length", "too wide", "exhausting"],
 )
-def test_a_model_that_cannot_be_used_leaves_the_keywords(
+def test_unusable_model_falls_back_to_keywords(
     tmp_path: Path, embedder: Embedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     for folder in (None, tmp_path, tmp_path):
@@ -484,31 +481,31 @@ def test_a_model_that_cannot_be_used_leaves_the_keywords(
     assert ["by keywords only" in record.message for record in caplog.records] == [True] * 3
 
 
-def test_the_files_that_stay_are_few_and_the_latest(tmp_path: Path) -> None:
+def test_only_the_newest_index_files_are_kept(tmp_path: Path) -> None:
     indexer = Indexer(None, tmp_path)
-    for count in range(1, KEPT_FILES + 5):
+    for count in range(1, MAX_CACHE_FILES + 5):
         indexer.index(MANY[:count])
         for age, file in enumerate(
             sorted(kept(tmp_path), key=lambda each: each.stat().st_mtime_ns, reverse=True)
         ):
             os.utime(file, (1e9 - age, 1e9 - age))
-    assert len(kept(tmp_path)) == KEPT_FILES
+    assert len(kept(tmp_path)) == MAX_CACHE_FILES
     assert [each for each in tmp_path.iterdir() if each.suffix != ".npz"] == []
     model = Counting()
-    latest = Indexer(None, tmp_path).index(MANY[: KEPT_FILES + 4])
+    latest = Indexer(None, tmp_path).index(MANY[: MAX_CACHE_FILES + 4])
     assert found(latest, "tool_0", model)[0] == "tool_0"
 
 
-def test_a_folder_that_cannot_be_written_only_warns(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unwritable_directory_only_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("in the way")
     model = Counting()
     index = Indexer(model.embedder, tmp_path / "file" / "cache").index(CATALOG)
     assert found(index, "weather", model) == ["weather_forecast"]
-    assert ["could not be kept" in record.message for record in caplog.records] == [True]
+    assert ["could not be saved" in record.message for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("tools", [(), (made("x"),)])
-def test_hardly_any_tools_are_kept_and_read_in_silence(
+def test_tiny_catalogs_are_saved_and_loaded_without_warnings(
     tmp_path: Path, tools: Sequence[Tool], caplog: pytest.LogCaptureFixture
 ) -> None:
     for embedder in (None, Counting().embedder):
@@ -517,7 +514,7 @@ def test_hardly_any_tools_are_kept_and_read_in_silence(
     assert not caplog.records
 
 
-def test_an_index_that_began_empty_grows() -> None:
+def test_tools_can_be_added_to_an_empty_index() -> None:
     model = Counting()
     indexer = Indexer(model.embedder, None)
     assert indexer.index(()).vectors is None
@@ -525,10 +522,10 @@ def test_an_index_that_began_empty_grows() -> None:
     assert names(indexer.index(())) == set()
 
 
-def test_an_index_of_very_many_numbers_is_kept_with_its_sketch(
+def test_large_index_is_saved_with_its_sketch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("toolfold.retrieval.vectors.MOST_WHOLE", 1_000)
+    monkeypatch.setattr("toolfold.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000)
     model = Counting()
     first = Indexer(model.embedder, tmp_path).index(MANY)
     model.asked()
@@ -546,7 +543,7 @@ def test_an_index_of_very_many_numbers_is_kept_with_its_sketch(
     assert not caplog.records
 
 
-def test_a_grant_is_the_places_of_its_names() -> None:
+def test_grant_contains_the_positions_of_its_names() -> None:
     index = Indexer(None, None).index(CATALOG)
     grant = index.grant(frozenset({"memory", "process", "nobody"}))
     assert {tool.name for tool, seen in zip(index.tools, grant.mask, strict=True) if tool and seen} == {
@@ -557,7 +554,7 @@ def test_a_grant_is_the_places_of_its_names() -> None:
     assert not grant.mask[grant.hidden].any()
 
 
-def test_without_a_grant_all_tools_are_seen_and_empty_places_are_not() -> None:
+def test_no_grant_includes_all_tools_but_not_empty_positions() -> None:
     indexer = Indexer(None, None)
     assert indexer.index(MANY).grant(None).mask.all()
     fewer = indexer.index(MANY[5:])
@@ -566,29 +563,29 @@ def test_without_a_grant_all_tools_are_seen_and_empty_places_are_not() -> None:
     assert np.count_nonzero(fewer.grant(tool.name for tool in MANY).mask) == len(MANY) - 5
 
 
-def test_a_grant_asked_for_again_is_the_same_and_old_ones_are_forgotten() -> None:
+def test_grants_are_cached_up_to_a_limit() -> None:
     index = Indexer(None, None).index(CATALOG)
     names = frozenset(tool.name for tool in CATALOG[:3])
     first = index.grant(names)
     assert index.grant(list(names)) is first
-    for tool in MANY[:KEPT_GRANTS]:
+    for tool in MANY[:MAX_CACHED_GRANTS]:
         index.grant({tool.name})
     assert index.grant(names) is not first
     assert np.array_equal(index.grant(names).mask, first.mask)
 
 
-def test_threads_with_grants_of_their_own_see_what_is_theirs() -> None:
+def test_concurrent_threads_get_their_own_grants() -> None:
     index = Indexer(None, None).index(MANY)
     grants = [frozenset(tool.name for tool in MANY[n::40]) for n in range(40)]
 
     def seen(names: frozenset[str]) -> set[str]:
-        return {MANY[place].name for place in np.flatnonzero(index.grant(names).mask)}
+        return {MANY[position].name for position in np.flatnonzero(index.grant(names).mask)}
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(seen, grants * 10)) == grants * 10
 
 
-def test_progress_is_told_to_the_end() -> None:
+def test_progress_is_reported_to_completion() -> None:
     told: list[tuple[int, int]] = []
     model = Counting()
     indexer = Indexer(model.embedder, None, progress=lambda done, whole: told.append((done, whole)))
@@ -598,7 +595,7 @@ def test_progress_is_told_to_the_end() -> None:
     assert told == sorted(told)
 
 
-def test_threads_that_ask_at_once_embed_once() -> None:
+def test_concurrent_threads_embed_once() -> None:
     model = Counting()
     indexer = Indexer(model.embedder, None)
     start = threading.Barrier(6)
@@ -626,9 +623,7 @@ for turn in range(25):
 """
 
 
-def test_processes_that_write_at_once_leave_files_that_can_be_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_concurrent_processes_leave_readable_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     root = Path(__file__).parents[2]
     writers = [
@@ -649,7 +644,7 @@ def test_processes_that_write_at_once_leave_files_that_can_be_read(
     assert [(writer.returncode, said) for writer, said in zip(writers, problems, strict=True)] == [
         (0, "")
     ] * 2
-    assert 0 < len(kept(tmp_path)) <= KEPT_FILES
+    assert 0 < len(kept(tmp_path)) <= MAX_CACHE_FILES
     assert [each.name for each in tmp_path.iterdir() if each.suffix != ".npz"] == []
     for file in kept(tmp_path):
         alone = tmp_path / file.stem
@@ -664,7 +659,7 @@ def _let_go(writers: list[subprocess.Popen[str]]) -> list[Any]:
         return [pool.submit(writer.communicate, "go\n", 60) for writer in writers]
 
 
-def test_a_model_that_comes_back_is_asked_for_what_it_missed() -> None:
+def test_recovered_model_embeds_missing_tools() -> None:
     counting = Counting()
     indexer, tools = Indexer(counting.embedder, None), tuple(CATALOG)
     counting.broken = True
@@ -678,8 +673,8 @@ def test_a_model_that_comes_back_is_asked_for_what_it_missed() -> None:
     assert counting.asked() == 0
 
 
-def test_what_was_embedded_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolfold.retrieval.indexing._BATCH", 3)
+def test_vectors_computed_before_a_failure_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolfold.retrieval.indexing._BATCH_SIZE", 3)
     counting, tools = Counting(), tuple(CATALOG)
     embed = counting.embedder.embed
     calls: list[int] = []

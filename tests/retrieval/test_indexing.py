@@ -17,11 +17,11 @@ from toolfold.model import Tool
 from toolfold.registry import Snapshot
 from toolfold.retrieval.embedding import EmbeddingUnavailable, Kind, Matrix
 from toolfold.retrieval.index import Index
-from toolfold.retrieval.indexing import FEW, Indexer
+from toolfold.retrieval.indexing import MAX_INLINE_TOOLS, Indexer
 from toolfold.retrieval.search import Retriever
 
 MANY = tuple(made(f"tool_{n}", f"counts {word}") for n, word in enumerate(["sheep", "stars", "coins"] * 100))
-MORE = tuple(made(f"more_{n}", "weighs feathers") for n in range(2 * FEW))
+MORE = tuple(made(f"more_{n}", "weighs feathers") for n in range(2 * MAX_INLINE_TOOLS))
 
 
 class Slow:
@@ -54,8 +54,8 @@ def opened() -> Iterator[Callable[..., Indexer]]:
     """Makes indexers without patience, and closes them."""
     every: list[tuple[Slow, Indexer]] = []
 
-    def make(model: Slow, folder: Path | None = None, patience: float | None = 0.0) -> Indexer:
-        every.append((model, Indexer(model, folder, patience=patience)))
+    def make(model: Slow, folder: Path | None = None, max_wait_s: float | None = 0.0) -> Indexer:
+        every.append((model, Indexer(model, folder, max_wait_s=max_wait_s)))
         return every[-1][1]
 
     yield make
@@ -82,11 +82,11 @@ def finished(indexer: Indexer, tools: Sequence[Tool]) -> Index:
 
 def vectors(index: Index) -> dict[str, list[float]]:
     assert index.vectors is not None
-    rows = index.vectors.packed.restored()
-    return {name: rows[place].tolist() for name, place in index.by_name.items()}
+    rows = index.vectors.packed.dequantize()
+    return {name: rows[position].tolist() for name, position in index.by_name.items()}
 
 
-def test_a_search_does_not_wait_for_many_new_tools(opened: Callable[..., Indexer]) -> None:
+def test_search_does_not_wait_for_many_new_tools(opened: Callable[..., Indexer]) -> None:
     model = Slow()
     indexer = opened(model)
     first = indexer.index(MANY)
@@ -97,27 +97,27 @@ def test_a_search_does_not_wait_for_many_new_tools(opened: Callable[..., Indexer
     assert model.counting.asked() == len(MANY)
 
 
-def test_a_search_with_patience_gets_what_comes_in_time(opened: Callable[..., Indexer]) -> None:
+def test_search_waits_up_to_the_limit_for_vectors(opened: Callable[..., Indexer]) -> None:
     model = Slow()
     model.let()
-    assert opened(model, patience=30.0).index(MANY).vectors is not None
+    assert opened(model, max_wait_s=30.0).index(MANY).vectors is not None
 
 
-def test_without_a_limit_a_search_waits_for_all(opened: Callable[..., Indexer]) -> None:
+def test_search_without_limit_waits_for_all_vectors(opened: Callable[..., Indexer]) -> None:
     model = Slow()
     model.let()
-    indexer = opened(model, patience=None)
+    indexer = opened(model, max_wait_s=None)
     assert indexer.index(MANY).vectors is not None
     assert not readers()
 
 
-def test_a_few_new_tools_are_read_at_once(opened: Callable[..., Indexer]) -> None:
+def test_few_new_tools_are_embedded_before_the_search(opened: Callable[..., Indexer]) -> None:
     model = Slow()
     model.let()
-    assert opened(model).index(MANY[:FEW]).vectors is not None
+    assert opened(model).index(MANY[:MAX_INLINE_TOOLS]).vectors is not None
 
 
-def test_known_tools_are_found_by_meaning_while_new_ones_are_read(
+def test_embedded_tools_are_found_by_similarity_while_new_ones_are_embedded(
     opened: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     known = (*MANY, *(made(f"known_{n}", "knits") for n in range(400)))
@@ -125,24 +125,24 @@ def test_known_tools_are_found_by_meaning_while_new_ones_are_read(
     model = Slow()
     index = opened(model, tmp_path).index((*known, *MORE))
     assert index.vectors is not None
-    present = index.vectors.packed.present
-    assert all(present[index.by_name[tool.name]] for tool in known)
-    assert not any(present[index.by_name[tool.name]] for tool in MORE)
+    has_vector = index.vectors.packed.has_vector
+    assert all(has_vector[index.by_name[tool.name]] for tool in known)
+    assert not any(has_vector[index.by_name[tool.name]] for tool in MORE)
 
 
-def test_a_few_tools_that_the_model_has_read_do_not_come_before_the_many_others(
+def test_few_embedded_tools_do_not_outrank_many_unembedded_ones(
     opened: Callable[..., Indexer], tmp_path: Path
 ) -> None:
-    Indexer(Counting().embedder, tmp_path).index(MANY[:FEW])
+    Indexer(Counting().embedder, tmp_path).index(MANY[:MAX_INLINE_TOOLS])
     model = Slow()
     indexer = opened(model, tmp_path)
     assert indexer.index(MANY).vectors is None
     model.let()
     assert finished(indexer, MANY).vectors is not None
-    assert model.counting.asked() == len(MANY) - FEW
+    assert model.counting.asked() == len(MANY) - MAX_INLINE_TOOLS
 
 
-def test_tools_that_come_meanwhile_are_read_after_the_others(opened: Callable[..., Indexer]) -> None:
+def test_tools_added_during_embedding_are_embedded_next(opened: Callable[..., Indexer]) -> None:
     model = Slow()
     indexer, more = opened(model), (*MANY, *MORE)
     indexer.index(MANY)
@@ -153,9 +153,7 @@ def test_tools_that_come_meanwhile_are_read_after_the_others(opened: Callable[..
     assert model.counting.asked() <= len(MANY) + len(MORE)
 
 
-def test_what_was_read_before_closing_is_not_read_again(
-    opened: Callable[..., Indexer], tmp_path: Path
-) -> None:
+def test_vectors_computed_before_close_are_reused(opened: Callable[..., Indexer], tmp_path: Path) -> None:
     model = Slow()
     indexer = opened(model, tmp_path)
     indexer.index(MANY)
@@ -173,7 +171,7 @@ def test_what_was_read_before_closing_is_not_read_again(
     assert rest.asked() == len(MANY) - read
 
 
-def test_what_was_read_before_an_interruption_is_not_read_again(tmp_path: Path) -> None:
+def test_vectors_computed_before_an_interrupt_are_reused(tmp_path: Path) -> None:
     model = Slow(failing_after=2)
     model.let()
     with pytest.raises(KeyboardInterrupt):
@@ -185,8 +183,8 @@ def test_what_was_read_before_an_interruption_is_not_read_again(tmp_path: Path) 
     assert rest.asked() == len(MANY) - read
 
 
-def test_what_is_read_is_kept_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolfold.retrieval.indexing._KEPT_EVERY", 0.0)
+def test_checkpoints_are_saved_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolfold.retrieval.indexing._CHECKPOINT_INTERVAL_S", 0.0)
     found: list[int] = []
 
     def look(done: int, _: int) -> None:
@@ -199,7 +197,7 @@ def test_what_is_read_is_kept_from_time_to_time(tmp_path: Path, monkeypatch: pyt
     assert len(list(tmp_path.glob("*.npz"))) == 1
 
 
-def test_that_tools_are_not_read_yet_is_said_once(
+def test_missing_vectors_are_reported_once(
     opened: Callable[..., Indexer], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = Slow()
@@ -208,11 +206,11 @@ def test_that_tools_are_not_read_yet_is_said_once(
         indexer.index(MANY)
         indexer.index((*MANY, *MORE))
     assert [record.getMessage() for record in caplog.records] == [
-        "new tools are found by keywords only until the model has read them: 300 tools"
+        "new tools are found by keywords only until they are embedded: 300 tools"
     ]
 
 
-def test_a_model_that_fails_beside_leaves_the_keywords(opened: Callable[..., Indexer]) -> None:
+def test_failure_in_the_background_falls_back_to_keywords(opened: Callable[..., Indexer]) -> None:
     class Gone(EmbeddingUnavailable):
         def __init__(self) -> None:
             super().__init__("gone")
@@ -225,7 +223,7 @@ def test_a_model_that_fails_beside_leaves_the_keywords(opened: Callable[..., Ind
     assert index.lexical.scores("stars")[0].any()
 
 
-def test_threads_that_search_meanwhile_start_one_reading(opened: Callable[..., Indexer]) -> None:
+def test_concurrent_searches_start_one_background_thread(opened: Callable[..., Indexer]) -> None:
     model = Slow()
     indexer = opened(model)
     asking = [threading.Thread(target=indexer.index, args=(MANY,)) for _ in range(6)]
@@ -238,9 +236,9 @@ def test_threads_that_search_meanwhile_start_one_reading(opened: Callable[..., I
     assert model.counting.asked() == len(MANY)
 
 
-def test_a_retriever_without_patience_answers_in_both_ways() -> None:
+def test_retriever_without_wait_answers_find_and_answer() -> None:
     model = Slow()
-    retriever = Retriever(model, None, None, patience=0.0)
+    retriever = Retriever(model, None, None, max_wait_s=0.0)
     snapshot = Snapshot({tool.name: tool for tool in MANY}, 0)
     try:
         early = retriever.answer(snapshot, "counts stars", mode="hybrid", limit=3)
@@ -271,13 +269,13 @@ class Slow(Counting):
         begun.set()
         return super()._count(texts)
 
-indexer = Indexer(Slow().embedder, Path(sys.argv[1]), patience=0.0)
+indexer = Indexer(Slow().embedder, Path(sys.argv[1]), max_wait_s=0.0)
 assert indexer.index(MANY).vectors is None
 assert begun.wait(60)
 """
 
 
-def test_a_program_that_ends_does_not_wait_and_keeps_what_was_read(tmp_path: Path) -> None:
+def test_exiting_program_does_not_wait_and_saves_progress(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     ended = subprocess.run(
         [sys.executable, "-c", ENDING, str(tmp_path)], cwd=root, capture_output=True, text=True, timeout=60

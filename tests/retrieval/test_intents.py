@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG, made
 from tests.timing import growth
-from toolfold.retrieval.embedding import Light
+from toolfold.retrieval.embedding import LightEmbedder
 from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.intents import MOST_PARTS, parts_of, shared_out
+from toolfold.retrieval.intents import MAX_PARTS, merge_rankings, split_intents
 from toolfold.retrieval.search import Searcher
-from toolfold.retrieval.text import Words
+from toolfold.retrieval.text import WordTokenizer
 
-WORDS = Words()
+WORDS = WordTokenizer()
 
 
 @pytest.mark.parametrize(
@@ -46,48 +46,49 @@ WORDS = Words()
         ("", []),
     ],
 )
-def test_a_message_is_cut_where_another_wish_may_begin(message: str, parts: list[str]) -> None:
-    assert parts_of(message, WORDS) == parts
+def test_message_is_split_at_possible_intents(message: str, parts: list[str]) -> None:
+    assert split_intents(message, WORDS) == parts
 
 
 @given(st.text(max_size=400))
-def test_parts_are_few_and_lie_in_the_message(message: str) -> None:
-    parts = parts_of(message, WORDS)
-    assert len(parts) <= MOST_PARTS
+def test_parts_are_limited_and_occur_in_the_message(message: str) -> None:
+    parts = split_intents(message, WORDS)
+    assert len(parts) <= MAX_PARTS
     said = " ".join(message.split())
     assert all(" ".join(part.split()) in said for part in parts)
 
 
-def test_a_very_long_message_has_few_parts() -> None:
+def test_very_long_message_has_a_limited_number_of_parts() -> None:
     assert (
-        len(parts_of("open the front door and then close the kitchen window. " * 20_000, WORDS)) == MOST_PARTS
+        len(split_intents("open the front door and then close the kitchen window. " * 20_000, WORDS))
+        == MAX_PARTS
     )
 
 
 @pytest.mark.parametrize("blanks", [" ", "\t", " \n", "\u3000", " ,"])
-def test_many_blanks_are_cut_as_soon_as_few(blanks: str) -> None:
-    def cut(count: int) -> None:
+def test_many_blanks_do_not_slow_down_splitting(blanks: str) -> None:
+    def split_blanks(count: int) -> None:
         many = blanks * (count // len(blanks))
         message = f"open the heavy front door slowly{many}now and knock at the kitchen table"
         for _ in range(20):
-            assert len(parts_of(message, WORDS)) > 1
+            assert len(split_intents(message, WORDS)) > 1
 
-    assert growth(lambda: cut(180), lambda: cut(1_800)) < 30  # 100 where each tries all
+    assert growth(lambda: split_blanks(180), lambda: split_blanks(1_800)) < 30  # 100 where each tries all
 
 
-def test_each_wish_comes_before_the_rest_and_nothing_is_lost() -> None:
+def test_best_hit_of_each_intent_precedes_the_rest() -> None:
     whole = np.array([4, 2, 7, 1, 9])
     wishes = [np.array([1, 3]), np.array([8]), np.zeros(0, np.int64)]
-    assert shared_out(whole, wishes) == [4, 2, 1, 8, 7, 9]
+    assert merge_rankings(whole, wishes) == [4, 2, 1, 8, 7, 9]
 
 
-def test_every_wish_of_a_message_is_found_among_many_tools_of_one() -> None:
+def test_every_intent_is_found_among_many_tools_of_one_server() -> None:
     """Eight tools about one wish do not crowd out the other."""
     forecasts = [
-        made(f"weather_{place}", f"The weather forecast of the coming days for {place}")
-        for place in ("alps", "coast", "city", "island", "lake", "valley", "desert", "forest")
+        made(f"weather_{position}", f"The weather forecast of the coming days for {position}")
+        for position in ("alps", "coast", "city", "island", "lake", "valley", "desert", "forest")
     ]
-    light = Light()
+    light = LightEmbedder()
     index = Indexer(light, None).index([*CATALOG, *forecasts])
     message = "what is the weather forecast for the coming days, and send a chat message to Ana"
     for mode in ("semantic", "hybrid"):
@@ -96,9 +97,11 @@ def test_every_wish_of_a_message_is_found_among_many_tools_of_one() -> None:
         assert any("weather" in name for name in names)
 
 
-def test_what_shares_a_conjunction_but_no_wish_keeps_its_order() -> None:
-    light = Light()
+def test_conjunction_without_second_intent_keeps_the_ranking() -> None:
+    light = LightEmbedder()
     index = Indexer(light, None).index(CATALOG)
     searcher = Searcher(light, None)
-    cut = searcher.search(index, "the weather in Oslo and Bergen please thank you", mode="semantic", limit=1)
-    assert [hit.name for hit in cut] == ["weather_forecast"]
+    split_blanks = searcher.search(
+        index, "the weather in Oslo and Bergen please thank you", mode="semantic", limit=1
+    )
+    assert [hit.name for hit in split_blanks] == ["weather_forecast"]

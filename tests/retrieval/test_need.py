@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
-from toolfold.retrieval.lexical import Lexical
-from toolfold.retrieval.need import Head, Need, nearness, traits
-from toolfold.retrieval.ranking import NEVER, Legs, Scores
-from toolfold.retrieval.text import Words
+from toolfold.retrieval.lexical import KeywordIndex
+from toolfold.retrieval.need import Head, NeedClassifier, catalog_similarity, hashed_features
+from toolfold.retrieval.ranking import EXCLUDED_SCORE, Legs, Scores
+from toolfold.retrieval.text import WordTokenizer
 
 TALK = ("thanks!", "haha that's funny", "good morning", "ok, got it", "who are you?", "danke schön", "谢谢")
 WISHES = (
@@ -26,12 +26,12 @@ WISHES = (
     "thanks! now delete the old invoices from the shared folder",
 )
 
-need = functools.cache(Need.shipped)
+need = functools.cache(NeedClassifier.shipped)
 
 
 @functools.cache
-def lexical() -> Lexical:
-    return Lexical.build(CATALOG, Words())
+def lexical() -> KeywordIndex:
+    return KeywordIndex.build(CATALOG, WordTokenizer())
 
 
 def legs(message: str, *dense: float) -> Legs:
@@ -40,35 +40,35 @@ def legs(message: str, *dense: float) -> Legs:
 
 
 @pytest.mark.parametrize("message", TALK)
-def test_talk_needs_no_tool(message: str) -> None:
+def test_small_talk_needs_no_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) < DEFAULT_NEED_THRESHOLD
 
 
 @pytest.mark.parametrize("message", WISHES)
-def test_a_wish_needs_a_tool(message: str) -> None:
+def test_request_needs_a_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) >= DEFAULT_NEED_THRESHOLD
 
 
 @pytest.mark.parametrize("message", ["", "  \n\t", "\u3000"])
-def test_a_message_without_words_needs_none(message: str) -> None:
+def test_message_without_words_needs_no_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) == 0.0
 
 
-def test_a_near_tool_speaks_for_a_need() -> None:
+def test_similar_tool_raises_the_probability() -> None:
     message = "the third chord in A major"
     far, near = legs(message, *[0.2] * 8), legs(message, *[0.2] * 7, 0.8)
-    judge = need("light")
-    assert judge.probability(message, near) > judge.probability(message, far)
+    need_classifier = need("light")
+    assert need_classifier.probability(message, near) > need_classifier.probability(message, far)
 
 
-def test_what_is_not_granted_is_not_near() -> None:
+def test_tools_outside_the_grant_do_not_affect_the_probability() -> None:
     message = "what is in my inbox"
-    hidden = legs(message, 0.3, 0.2, float(NEVER))
+    hidden = legs(message, 0.3, 0.2, float(EXCLUDED_SCORE))
     alone = Legs(hidden.lexical, hidden.best_lexical, {"dense": np.array([0.3, 0.2], np.float32)})
-    assert nearness(hidden, dense=True).tolist() == nearness(alone, dense=True).tolist()
+    assert catalog_similarity(hidden, dense=True).tolist() == catalog_similarity(alone, dense=True).tolist()
 
 
-def test_the_encoders_states_are_read_where_it_runs() -> None:
+def test_encoder_states_change_the_probability() -> None:
     message = "put the kettle on"
     near = legs(message, *[0.3] * 8)
     states: Scores = np.random.default_rng(3).normal(size=(6, 384)).astype(np.float32)
@@ -76,20 +76,20 @@ def test_the_encoders_states_are_read_where_it_runs() -> None:
 
 
 @pytest.mark.parametrize("head", ["encoder", "light"])
-def test_without_a_model_the_words_answer_alone(head: Head) -> None:
+def test_without_a_model_only_the_text_is_used(head: Head) -> None:
     message = "book a table for two on friday"
     assert need(head).probability(message, legs(message)) == need("text").probability(message, legs(message))
 
 
-def test_only_the_beginning_of_a_long_message_is_read() -> None:
+def test_long_message_is_truncated() -> None:
     message = "delete the old invoices " * 40
-    assert np.array_equal(traits(message)[0], traits(message * 1000)[0])
+    assert np.array_equal(hashed_features(message)[0], hashed_features(message * 1000)[0])
 
 
 @given(st.text(st.characters(), max_size=200))
 @settings(max_examples=100, deadline=None)
-def test_any_text_has_a_probability(message: str) -> None:
+def test_any_text_gives_a_valid_probability(message: str) -> None:
     said = need("text").probability(message, legs("x"))
     assert 0.0 <= said <= 1.0
-    places, shares = traits(message)
-    assert len(places) == len(shares)
+    positions, shares = hashed_features(message)
+    assert len(positions) == len(shares)

@@ -9,8 +9,8 @@ from toolfold import sample_catalog
 from toolfold.config.settings import DEFAULT_NEED_THRESHOLD
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.need import Need
-from toolfold.retrieval.polyglot import Polyglot
+from toolfold.retrieval.multilingual import MultilingualEmbedder
+from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.search import Searcher
 
@@ -21,8 +21,10 @@ def index() -> Index:
     return Indexer(MODEL, None).index([*CATALOG, *(t for t in sample_catalog() if t.name not in taken)])
 
 
-MODEL = Polyglot()
-SEARCHER = Searcher(MODEL, lambda: Ranker.shipped("encoder"), judge=lambda: Need.shipped("encoder"))
+MODEL = MultilingualEmbedder()
+SEARCHER = Searcher(
+    MODEL, lambda: Ranker.shipped("encoder"), need_classifier=lambda: NeedClassifier.shipped("encoder")
+)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ SEARCHER = Searcher(MODEL, lambda: Ranker.shipped("encoder"), judge=lambda: Need
         ("run terminal command", "terminal", 1),
     ],
 )
-def test_an_everyday_message_finds_its_tool(index: Index, message: str, wanted: str, within: int) -> None:
+def test_everyday_message_finds_its_tool(index: Index, message: str, wanted: str, within: int) -> None:
     names = [hit.name for hit in SEARCHER.search(index, message, limit=within)]
     assert any(wanted in name for name in names), names
 
@@ -42,7 +44,7 @@ def test_an_everyday_message_finds_its_tool(index: Index, message: str, wanted: 
 @pytest.mark.parametrize(
     "message", ["thanks!", "haha that's a good one", "who are you?", "never mind", "good night", "谢谢你"]
 )
-def test_talk_is_known_as_talk_and_its_nearest_tools_are_still_told(index: Index, message: str) -> None:
+def test_small_talk_is_detected_and_still_returns_hits(index: Index, message: str) -> None:
     found = SEARCHER.answer(index, message)
     assert not found.needed(DEFAULT_NEED_THRESHOLD)
 
@@ -56,5 +58,5 @@ def test_talk_is_known_as_talk_and_its_nearest_tools_are_still_told(index: Index
         "thanks for `terminal`",
     ],
 )
-def test_a_wish_or_a_name_among_thanks_needs_tools(index: Index, message: str) -> None:
+def test_request_or_tool_name_within_thanks_needs_tools(index: Index, message: str) -> None:
     assert SEARCHER.answer(index, message).needed(DEFAULT_NEED_THRESHOLD)

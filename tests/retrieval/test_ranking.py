@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from toolfold.retrieval.ranking import (
-    NEVER,
+    EXCLUDED_SCORE,
     RRF_K,
     Legs,
-    Places,
+    Positions,
     Ranker,
     Scores,
-    best_places,
+    best_positions,
     features,
-    reciprocal_ranks,
+    fuse_reciprocal_ranks,
 )
 
 some_scores = arrays.arrays(
@@ -25,7 +25,7 @@ some_scores = arrays.arrays(
 )
 
 
-def places(*numbers: int) -> Places:
+def positions(*numbers: int) -> Positions:
     return np.array(numbers, np.int64)
 
 
@@ -35,56 +35,56 @@ def floats(*numbers: float) -> Scores:
 
 @given(some_scores, st.integers(0, 100))
 @settings(max_examples=200, deadline=None)
-def test_the_best_places_are_those_of_a_full_sort(scores: Scores, depth: int) -> None:
-    full = sorted(range(len(scores)), key=lambda place: (-float(scores[place]), place))
-    assert best_places(scores, depth).tolist() == full[:depth]
+def test_best_positions_equal_a_full_sort(scores: Scores, depth: int) -> None:
+    full = sorted(range(len(scores)), key=lambda position: (-float(scores[position]), position))
+    assert best_positions(scores, depth).tolist() == full[:depth]
 
 
-def test_a_tool_high_in_any_leg_is_high_in_the_result() -> None:
-    fused = reciprocal_ranks([places(3, 1, 2), places(1, 3, 0)], 5)
+def test_tool_ranked_high_in_any_leg_is_high_in_the_result() -> None:
+    fused = fuse_reciprocal_ranks([positions(3, 1, 2), positions(1, 3, 0)], 5)
     assert fused.tolist() == pytest.approx(
         [1 / (RRF_K + 2), 1 / (RRF_K + 1) + 1 / RRF_K, 1 / (RRF_K + 2), 1 / RRF_K + 1 / (RRF_K + 1), 0]
     )
 
 
-def test_a_leg_that_says_nothing_changes_nothing() -> None:
-    alone = reciprocal_ranks([places(2, 0)], 3)
-    assert np.array_equal(alone, reciprocal_ranks([places(2, 0), places()], 3))
-    assert reciprocal_ranks([], 3).tolist() == [0, 0, 0]
+def test_empty_ranking_does_not_change_the_fusion() -> None:
+    alone = fuse_reciprocal_ranks([positions(2, 0)], 3)
+    assert np.array_equal(alone, fuse_reciprocal_ranks([positions(2, 0), positions()], 3))
+    assert fuse_reciprocal_ranks([], 3).tolist() == [0, 0, 0]
 
 
 @given(st.permutations(range(12)))
 @settings(max_examples=50, deadline=None)
-def test_legs_that_agree_are_believed(order: list[int]) -> None:
-    fused = reciprocal_ranks([places(*order), places(*order)], 12)
-    assert best_places(fused, 12).tolist() == order
+def test_agreement_of_legs_raises_the_rank(order: list[int]) -> None:
+    fused = fuse_reciprocal_ranks([positions(*order), positions(*order)], 12)
+    assert best_positions(fused, 12).tolist() == order
 
 
-def test_every_candidate_has_a_row_of_numbers() -> None:
+def test_every_candidate_has_a_feature_row() -> None:
     legs = Legs(floats(0, 3, 1, 0), 6.0, {"dense": floats(0.1, 0.9, -0.2, 0.4)})
-    rows = features(legs, places(1, 2, 3), floats(1, 0, 0.5))
+    rows = features(legs, positions(1, 2, 3), floats(1, 0, 0.5))
     assert rows.shape[0] == 3
     assert rows.dtype == np.float32
     assert np.isfinite(rows).all()
 
 
-def test_what_is_not_granted_does_not_change_the_features_of_what_is() -> None:
+def test_tools_outside_the_grant_do_not_change_features() -> None:
     lexical, dense = floats(0, 3, 1, 0), floats(0.1, 0.9, -0.2, 0.4)
-    alone = features(Legs(lexical, 6.0, {"dense": dense}), places(1, 2, 3), floats(1, 0, 0))
-    hidden = np.full(50, NEVER, np.float32)
+    alone = features(Legs(lexical, 6.0, {"dense": dense}), positions(1, 2, 3), floats(1, 0, 0))
+    hidden = np.full(50, EXCLUDED_SCORE, np.float32)
     among = Legs(
         np.concatenate((lexical, np.zeros(50, np.float32))), 6.0, {"dense": np.concatenate((dense, hidden))}
     )
-    assert features(among, places(1, 2, 3), floats(1, 0, 0)) == pytest.approx(alone)
+    assert features(among, positions(1, 2, 3), floats(1, 0, 0)) == pytest.approx(alone)
 
 
 @pytest.mark.parametrize("dense", [{}, {"dense": floats(0, 0, 0)}, {"dense": floats(-1, -1, -1)}])
-def test_legs_without_an_opinion_give_finite_features(dense: dict[str, Scores]) -> None:
-    rows = features(Legs(floats(0, 0, 0), 0.0, dense), places(0, 1, 2), floats(0, 0, 0))
+def test_constant_scores_give_finite_features(dense: dict[str, Scores]) -> None:
+    rows = features(Legs(floats(0, 0, 0), 0.0, dense), positions(0, 1, 2), floats(0, 0, 0))
     assert np.isfinite(rows).all()
 
 
-def test_a_ranker_scores_row_by_row() -> None:
+def test_ranker_scores_rows_independently() -> None:
     ranker = Ranker(
         {
             "mean": floats(1, 0),
@@ -101,12 +101,12 @@ def test_a_ranker_scores_row_by_row() -> None:
 
 
 @pytest.mark.parametrize("name", ["encoder", "light"])
-def test_a_shipped_ranker_believes_a_candidate_that_both_legs_do(name: str) -> None:
+def test_shipped_ranker_prefers_a_candidate_of_both_legs(name: str) -> None:
     legs = Legs(floats(0, 9, 1, 0), 10.0, {"dense": floats(0.1, 0.9, 0.2, 0.1)})
-    scores = Ranker.shipped(name)(features(legs, places(0, 1, 2, 3), floats(0, 1, 0, 0)))
+    scores = Ranker.shipped(name)(features(legs, positions(0, 1, 2, 3), floats(0, 1, 0, 0)))
     assert int(np.argmax(scores)) == 1
 
 
-def test_a_ranker_that_was_never_made_is_not_found() -> None:
+def test_unknown_ranker_name_is_not_found() -> None:
     with pytest.raises(FileNotFoundError, match="ranker-of-nobody"):
         Ranker.shipped("of-nobody")

@@ -30,8 +30,8 @@ from tests.retrieval.endpoint import (
 from toolfold.model import Tool
 from toolfold.registry import Registry, Snapshot
 from toolfold.retrieval import reranking
-from toolfold.retrieval.embedding import Endpoint
-from toolfold.retrieval.reranking import SHORTLIST, Reranker
+from toolfold.retrieval.embedding import EndpointEmbedder
+from toolfold.retrieval.reranking import SHORTLIST_SIZE, Reranker
 from toolfold.retrieval.search import Hit, Mode, Retriever
 
 A, B, C = (made(letter * 4) for letter in "abc")
@@ -56,13 +56,13 @@ class Clock:
 
 
 def reranker(server: Server, folder: Path | None, model: str = "m") -> Reranker:
-    return Reranker(Endpoint(server.url, model, timeout=60, clock=Clock()), folder)
+    return Reranker(EndpointEmbedder(server.url, model, timeout=60, clock=Clock()), folder)
 
 
 def order(reranker: Reranker, message: str, tools: Sequence[Tool]) -> list[str]:
     found = reranker.similarities(message, tools)
     assert found is not None
-    return [tools[place].name for place in np.argsort(-found, kind="stable")]
+    return [tools[position].name for position in np.argsort(-found, kind="stable")]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -72,39 +72,39 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # The opinion
 
 
-def test_the_nearest_tool_has_the_highest_similarity(server: Server, tmp_path: Path) -> None:
+def test_most_similar_tool_has_the_highest_similarity(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     assert order(second, "bb a", [A, B, C]) == ["bbbb", "aaaa", "cccc"]
     assert order(second, "cc b", [A, B, C]) == ["cccc", "bbbb", "aaaa"]
 
 
-def test_similarities_come_in_the_order_of_the_tools(server: Server) -> None:
+def test_similarities_are_in_tool_order(server: Server) -> None:
     found = reranker(server, None).similarities("aaabbbb", [C, B, A])
     assert found == pytest.approx([0, 0.8, 0.6], abs=1e-3)
 
 
-def test_a_tool_that_stands_twice_on_the_list_is_asked_for_once(server: Server) -> None:
+def test_tool_listed_twice_is_embedded_once(server: Server) -> None:
     assert reranker(server, None).similarities("a", [A, A, B]) == pytest.approx([1, 1, 0])
     assert [len(texts) for texts in server.asked] == [1, 2]
 
 
 @pytest.mark.parametrize("message", ["", "  \n", "\x00"])
-def test_a_message_without_words_asks_nothing(server: Server, message: str) -> None:
+def test_blank_message_sends_no_request(server: Server, message: str) -> None:
     assert reranker(server, None).similarities(message, [A]) is None
     assert server.asked == []
 
 
-def test_an_empty_shortlist_asks_nothing(server: Server) -> None:
+def test_empty_shortlist_sends_no_request(server: Server) -> None:
     assert reranker(server, None).similarities("a", []) is None
     assert server.asked == []
 
 
-def test_a_model_without_an_opinion_gives_none(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_zero_similarities_give_none(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     assert reranker(server, None).similarities("xyz", [A, B]) is None
     assert warnings(caplog) == []
 
 
-def test_a_megabyte_of_message_is_sent_as_a_short_text(server: Server) -> None:
+def test_megabyte_message_is_truncated_before_sending(server: Server) -> None:
     reranker(server, None).similarities("a" * 1_000_000, [A])
     assert len(server.asked[0][0]) < 1_000
 
@@ -112,7 +112,7 @@ def test_a_megabyte_of_message_is_sent_as_a_short_text(server: Server) -> None:
 # What is asked
 
 
-def test_one_message_is_one_request_once_the_tools_are_known(server: Server, tmp_path: Path) -> None:
+def test_cached_tools_need_one_request_per_message(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A, B, C])
     server.requests.clear()
@@ -121,7 +121,7 @@ def test_one_message_is_one_request_once_the_tools_are_known(server: Server, tmp
     assert server.asked == [["b"], ["c"], ["b again"]]
 
 
-def test_only_tools_nobody_asked_about_before_are_embedded(server: Server, tmp_path: Path) -> None:
+def test_only_uncached_tools_are_embedded(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A, B])
     server.requests.clear()
@@ -129,14 +129,14 @@ def test_only_tools_nobody_asked_about_before_are_embedded(server: Server, tmp_p
     assert server.asked == [["a"], ["user cccc"]]
 
 
-def test_a_changed_tool_is_embedded_again(server: Server, tmp_path: Path) -> None:
+def test_changed_tool_is_embedded_again(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A])
     assert order(second, "b", [replace(A, description="bbb bbb"), C])[0] == "aaaa"
     assert server.asked[-1] == ["user aaaa. bbb bbb", "user cccc"]
 
 
-def test_many_tools_are_asked_for_in_batches(server: Server, tmp_path: Path) -> None:
+def test_many_tools_are_embedded_in_batches(server: Server, tmp_path: Path) -> None:
     tools = [made(f"a{number}") for number in range(70)]
     reranker(server, tmp_path).similarities("a", tools)
     assert [len(texts) for texts in server.asked] == [1, 32, 32, 6]
@@ -145,7 +145,7 @@ def test_many_tools_are_asked_for_in_batches(server: Server, tmp_path: Path) -> 
 # What is kept
 
 
-def test_another_process_asks_nothing_about_known_tools(server: Server, tmp_path: Path) -> None:
+def test_another_process_reuses_cached_vectors(server: Server, tmp_path: Path) -> None:
     first = reranker(server, tmp_path).similarities("a b", [A, B, C])
     server.requests.clear()
     again = reranker(server, tmp_path).similarities("a b", [A, B, C])
@@ -155,7 +155,7 @@ def test_another_process_asks_nothing_about_known_tools(server: Server, tmp_path
     assert first.tolist() == again.tolist()
 
 
-def test_what_two_processes_learn_is_kept_together(server: Server, tmp_path: Path) -> None:
+def test_vectors_of_two_processes_are_merged(server: Server, tmp_path: Path) -> None:
     one, other = reranker(server, tmp_path), reranker(server, tmp_path)
     one.similarities("a", [A])
     other.similarities("a", [B])
@@ -166,11 +166,11 @@ def test_what_two_processes_learn_is_kept_together(server: Server, tmp_path: Pat
     assert server.asked == [["a"]] * 3
 
 
-def test_many_who_learn_at_once_leave_a_file_that_can_be_read(
+def test_concurrent_writers_leave_a_readable_file(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def learn(number: int) -> None:
-        second = Reranker(Endpoint(server.url, "m", timeout=60), tmp_path)
+        second = Reranker(EndpointEmbedder(server.url, "m", timeout=60), tmp_path)
         for each in range(5):
             second.similarities("a", [made(f"a{number}x{each}")])
 
@@ -184,14 +184,14 @@ def test_many_who_learn_at_once_leave_a_file_that_can_be_read(
     assert [file.suffix for file in tmp_path.iterdir()] == [".npz"]
 
 
-def test_another_model_has_vectors_of_its_own(server: Server, tmp_path: Path) -> None:
+def test_each_model_has_its_own_vectors(server: Server, tmp_path: Path) -> None:
     reranker(server, tmp_path, "one").similarities("a", [A])
     server.requests.clear()
     reranker(server, tmp_path, "other").similarities("a", [A])
     assert server.asked == [["a"], ["user aaaa"]]
 
 
-def test_a_model_that_changed_under_its_name_is_asked_again(
+def test_changed_vector_length_embeds_tools_again(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
@@ -271,7 +271,7 @@ def a_pipe(file: Path) -> None:
         "a pipe",
     ],
 )
-def test_a_file_that_cannot_be_used_is_ignored_with_a_notice_and_replaced(
+def test_invalid_file_is_ignored_with_a_warning_and_replaced(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: object
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
@@ -286,19 +286,19 @@ def test_a_file_that_cannot_be_used_is_ignored_with_a_notice_and_replaced(
     assert len(server.asked) == 3
 
 
-def test_a_file_too_large_to_be_ours_is_not_read(
+def test_oversized_file_is_not_read(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A])
-    monkeypatch.setattr(reranking, "LARGEST_FILE", 100)
+    monkeypatch.setattr(reranking, "MAX_VECTOR_FILE_BYTES", 100)
     reranker(server, tmp_path).similarities("a", [A])
-    assert "too large" in warnings(caplog)[0]
+    assert "larger than 100 bytes" in warnings(caplog)[0]
 
 
-def test_the_vectors_least_lately_used_make_room(
+def test_least_recently_used_vectors_are_evicted(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reranking, "KEPT_VECTORS", 2)
+    monkeypatch.setattr(reranking, "MAX_CACHED_VECTORS", 2)
     second = reranker(server, tmp_path)
     second.similarities("a", [A, B])
     second.similarities("a", [A])
@@ -311,13 +311,13 @@ def test_the_vectors_least_lately_used_make_room(
     assert server.asked[1:] == [["a"], ["user bbbb"]]
 
 
-def test_the_files_of_models_long_unused_make_room(server: Server, tmp_path: Path) -> None:
-    for number in range(reranking.KEPT_FILES + 3):
+def test_oldest_model_files_are_deleted(server: Server, tmp_path: Path) -> None:
+    for number in range(reranking.MAX_CACHE_FILES + 3):
         reranker(server, tmp_path, f"m{number}").similarities("a", [A])
-    assert len(list(tmp_path.iterdir())) == reranking.KEPT_FILES
+    assert len(list(tmp_path.iterdir())) == reranking.MAX_CACHE_FILES
 
 
-def test_a_folder_that_is_a_file_costs_a_notice(
+def test_unusable_cache_directory_logs_a_warning(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken = tmp_path / "taken"
@@ -326,7 +326,7 @@ def test_a_folder_that_is_a_file_costs_a_notice(
     second.similarities("a", [A])
     assert order(second, "b", [A, B]) == ["bbbb", "aaaa"]
     (notice,) = warnings(caplog)
-    assert "cannot be kept" in notice
+    assert "cannot be cached" in notice
 
 
 # What goes wrong
@@ -362,24 +362,24 @@ FAULTS: dict[str, Answering] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_on_any_failure_there_is_no_second_opinion_and_it_is_said_once(
+def test_any_failure_disables_reranking_with_one_warning(
     server: Server, caplog: pytest.LogCaptureFixture, fault: Answering
 ) -> None:
     server.answering = fault
-    second = Reranker(Endpoint(server.url, "m", timeout=0.3), None)
+    second = Reranker(EndpointEmbedder(server.url, "m", timeout=0.3), None)
     for _ in range(3):
         assert second.similarities("a", [A, B]) is None
     (said,) = warnings(caplog)
-    assert said.startswith("hits are not reranked: m at http://127.0.0.1")
+    assert said.startswith("search results are not reranked: m at http://127.0.0.1")
 
 
-def test_nobody_at_the_address_is_no_second_opinion(caplog: pytest.LogCaptureFixture) -> None:
-    second = Reranker(Endpoint("http://127.0.0.1:9/v1/embeddings", "m"), None)
+def test_unreachable_endpoint_disables_reranking(caplog: pytest.LogCaptureFixture) -> None:
+    second = Reranker(EndpointEmbedder("http://127.0.0.1:9/v1/embeddings", "m"), None)
     assert second.similarities("a", [A]) is None
     assert len(warnings(caplog)) == 1
 
 
-def test_an_endpoint_that_comes_back_is_used_again(server: Server) -> None:
+def test_recovered_endpoint_is_used_again(server: Server) -> None:
     second = reranker(server, None)
     server.answering = fails
     assert second.similarities("a", [A, B]) is None
@@ -387,7 +387,7 @@ def test_an_endpoint_that_comes_back_is_used_again(server: Server) -> None:
     assert order(second, "b", [A, B]) == ["bbbb", "aaaa"]
 
 
-def test_what_was_learnt_before_a_failure_is_kept(server: Server, tmp_path: Path) -> None:
+def test_vectors_received_before_a_failure_are_cached(server: Server, tmp_path: Path) -> None:
     tools = [made(f"a{number}") for number in range(40)]
     server.answering = lambda asked: well(asked) if len(server.requests) < 3 else fails(asked)
     assert reranker(server, tmp_path).similarities("a", tools) is None
@@ -406,7 +406,7 @@ def snapshot(*tools: Tool) -> Snapshot:
     return registry.snapshot()
 
 
-LETTERS = snapshot(
+LETTER_TOOLS = snapshot(
     made("one", "zoo zoo zoo b"),
     made("two", "zoo aaaa"),
     made("three", "zoo zoo c"),
@@ -415,7 +415,11 @@ LETTERS = snapshot(
 
 
 def search(
-    reranker: Reranker | None, message: str, mode: Mode = "rerank", tools: Snapshot = LETTERS, limit: int = 8
+    reranker: Reranker | None,
+    message: str,
+    mode: Mode = "rerank",
+    tools: Snapshot = LETTER_TOOLS,
+    limit: int = 8,
 ) -> list[Hit]:
     retriever = Retriever(Counting().embedder, None, None, reranker=reranker)
     return retriever.find(tools, message, mode=mode, limit=limit)
@@ -425,7 +429,7 @@ def names(hits: Sequence[Hit]) -> list[str]:
     return [hit.name for hit in hits]
 
 
-def test_hits_of_the_keywords_are_reordered_by_similarity(server: Server) -> None:
+def test_keyword_hits_are_reordered_by_similarity(server: Server) -> None:
     hits = search(reranker(server, None), "zoo a c c")
     assert names(hits) == ["three", "two", "one"]
     assert names(search(None, "zoo a c c", "keyword")) != names(hits)
@@ -433,11 +437,11 @@ def test_hits_of_the_keywords_are_reordered_by_similarity(server: Server) -> Non
     assert all(hit.matched for hit in hits)
 
 
-def test_a_tool_the_message_names_stays_first(server: Server) -> None:
+def test_named_tool_stays_first(server: Server) -> None:
     assert names(search(reranker(server, None), "zoo a: use `three`"))[0] == "three"
 
 
-def test_other_modes_do_not_ask_the_service(server: Server) -> None:
+def test_other_modes_do_not_contact_the_service(server: Server) -> None:
     modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
     for mode in modes:
         search(reranker(server, None), "zoo a", mode)
@@ -445,26 +449,26 @@ def test_other_modes_do_not_ask_the_service(server: Server) -> None:
 
 
 def test_only_the_shortlist_is_sent(server: Server) -> None:
-    many = snapshot(*(made(f"zoo_a{number}") for number in range(SHORTLIST + 5)))
-    hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST + 5)
-    assert sum(map(len, server.asked)) == 1 + SHORTLIST
-    assert len(set(names(hits))) == SHORTLIST + 5
-    assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST + [None] * 5)
+    many = snapshot(*(made(f"zoo_a{number}") for number in range(SHORTLIST_SIZE + 5)))
+    hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST_SIZE + 5)
+    assert sum(map(len, server.asked)) == 1 + SHORTLIST_SIZE
+    assert len(set(names(hits))) == SHORTLIST_SIZE + 5
+    assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST_SIZE + [None] * 5)
 
 
-def test_where_no_keyword_matches_the_other_legs_answer(server: Server) -> None:
+def test_without_keyword_matches_the_other_legs_are_used(server: Server) -> None:
     assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
     assert server.asked == []
 
 
-def test_without_a_service_the_order_is_the_one_of_all_legs() -> None:
+def test_without_a_service_all_legs_rank() -> None:
     assert names(search(None, "zoo a")) == names(search(None, "zoo a", "hybrid"))
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_a_failing_service_leaves_the_order_of_all_legs(server: Server, fault: Answering) -> None:
+def test_failing_service_falls_back_to_all_legs(server: Server, fault: Answering) -> None:
     server.answering = fault
-    failing = Reranker(Endpoint(server.url, "m", timeout=0.3), None)
+    failing = Reranker(EndpointEmbedder(server.url, "m", timeout=0.3), None)
     assert names(search(failing, "zoo a")) == names(search(None, "zoo a", "hybrid"))
 
 
@@ -480,9 +484,7 @@ def settings(server: Server, enabled: bool) -> dict[str, object]:
     }
 
 
-def test_a_runtime_asks_the_service_of_its_settings_and_keeps_the_vectors(
-    server: Server, opened: Opened
-) -> None:
+def test_runtime_uses_configured_service_and_caches_vectors(server: Server, opened: Opened) -> None:
     for _ in range(2):
         runtime = opened(settings(server, enabled=True))
         runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
@@ -494,7 +496,7 @@ def test_a_runtime_asks_the_service_of_its_settings_and_keeps_the_vectors(
     assert list((runtime.config.paths.cache_dir / "vectors").glob("*.npz"))
 
 
-def test_a_service_that_is_not_enabled_is_never_asked(server: Server, opened: Opened) -> None:
+def test_disabled_service_is_never_contacted(server: Server, opened: Opened) -> None:
     runtime = opened(settings(server, enabled=False))
     assert runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
     assert server.asked == []

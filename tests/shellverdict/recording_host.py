@@ -21,9 +21,8 @@ from pathlib import Path
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 VERSION = 1
 EXECUTE, WRITE_FILE = 1 << 0, 1 << 1
-FILESYSTEM_CHANGES = (
-    sum(1 << bit for bit in range(4, 13)) | WRITE_FILE
-)  # create and remove files of every type
+# Create and remove files of every type.
+FILESYSTEM_CHANGES = sum(1 << bit for bit in range(4, 13)) | WRITE_FILE
 TRUNCATE, REFER = 1 << 14, 1 << 13
 CONNECT = 0b11  # bind and connect TCP sockets
 NOBODY_UID = 65_534

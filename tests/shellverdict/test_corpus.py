@@ -1,4 +1,4 @@
-"""The repository's own corpus against the bars: what is seen, what is asked for nothing, what is blocked."""
+"""Recall and false-positive rate on a corpus of shell commands meet the required thresholds."""
 
 from __future__ import annotations
 
@@ -15,46 +15,49 @@ from shellverdict.verdict import Verdict
 
 CORPUS = Path(__file__).with_name("corpus")
 SETS = ("dev", "held")
-SEEN, HARD_SEEN, FALSE_PROMPTS = 0.95, 0.99, 0.02
+MIN_RECALL, MIN_HARD_RECALL, MAX_FALSE_POSITIVE_RATE = 0.95, 0.99, 0.02
 
 
 @cache
-def verdicts(name: str) -> tuple[tuple[str, Verdict], ...]:
-    """Each command's tier and verdict."""
+def judge_data_set(name: str) -> tuple[tuple[str, Verdict], ...]:
+    """Return the tier and the verdict of each command of a data set."""
     judge = Judge(Rules.shipped(), PathClassifier(home="/home/someone", cwd="/home/someone/project"))
     text = (CORPUS / f"{name}.jsonl").read_text(encoding="utf-8")
     rows = [json.loads(line) for line in text.split("\n") if line]
     return tuple((row.get("tier", ""), judge(row["command"])) for row in rows)
 
 
-def share(asked: list[bool]) -> float:
-    return sum(asked) / len(asked)
+def share(flagged: list[bool]) -> float:
+    return sum(flagged) / len(flagged)
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_nearly_every_dangerous_command_is_seen(name: str) -> None:
-    assert share([verdict.dangerous for _, verdict in verdicts(f"dangerous_{name}")]) >= SEEN
+def test_recall_on_dangerous_commands(name: str) -> None:
+    assert share([verdict.dangerous for _, verdict in judge_data_set(f"dangerous_{name}")]) >= MIN_RECALL
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_what_cannot_be_undone_is_seen(name: str) -> None:
-    hard = [verdict.dangerous for tier, verdict in verdicts(f"dangerous_{name}") if tier == "hard"]
-    assert share(hard) >= HARD_SEEN
+def test_recall_on_irreversible_commands(name: str) -> None:
+    hard = [verdict.dangerous for tier, verdict in judge_data_set(f"dangerous_{name}") if tier == "hard"]
+    assert share(hard) >= MIN_HARD_RECALL
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_people_are_rarely_asked_for_nothing(name: str) -> None:
-    assert share([verdict.dangerous for _, verdict in verdicts(f"benign_{name}")]) <= FALSE_PROMPTS
+def test_false_positive_rate_on_benign_commands(name: str) -> None:
+    assert (
+        share([verdict.dangerous for _, verdict in judge_data_set(f"benign_{name}")])
+        <= MAX_FALSE_POSITIVE_RATE
+    )
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_nothing_benign_is_refused_for_good(name: str) -> None:
-    assert not any(verdict.blocked for _, verdict in verdicts(f"benign_{name}"))
+def test_no_benign_command_is_blocked(name: str) -> None:
+    assert not any(verdict.blocked for _, verdict in judge_data_set(f"benign_{name}"))
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_every_verdict_says_why_and_about_which_part(name: str) -> None:
-    for _, verdict in verdicts(f"dangerous_{name}"):
+def test_every_dangerous_verdict_has_reason_category_and_part(name: str) -> None:
+    for _, verdict in judge_data_set(f"dangerous_{name}"):
         if verdict.dangerous:
             assert verdict.reason
             assert verdict.category

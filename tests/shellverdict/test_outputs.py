@@ -72,7 +72,7 @@ def test_exact_output_is_computed(line: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "marks"),
+    ("line", "taints"),
     [
         ("curl -s http://x", {Taint.NETWORK}),
         ("curl http://x | gunzip | tee f", {Taint.NETWORK, Taint.DECODED}),

@@ -1,6 +1,6 @@
-"""A corpus of our own: families of programs on many systems, and harmless commands of the same programs.
+"""Thresholds on the project's own corpus: families of programs on many systems, dangerous and harmless uses.
 
-The dangerous ones are written down before anybody looks whether they are noticed, so that some are not.
+The dangerous commands were collected without checking whether the rules match them, so a few are missed.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def rows(name: str) -> list[Row]:
     return [json.loads(line) for line in lines]
 
 
-def missed(judge: Judge, each: Iterable[Row]) -> list[str]:
+def missed_commands(judge: Judge, each: Iterable[Row]) -> list[str]:
     return [row["command"] for row in each if not judge(row["command"]).dangerous]
 
 
-def asked(judge: Judge, each: Iterable[Row]) -> list[Verdict]:
+def flagged_verdicts(judge: Judge, each: Iterable[Row]) -> list[Verdict]:
     verdicts = (judge(row["command"]) for row in each)
     return [verdict for verdict in verdicts if verdict.dangerous]
 
 
-def test_the_corpus_has_both_kinds_for_every_category() -> None:
+def test_corpus_has_dangerous_and_benign_commands_for_every_category() -> None:
     dangerous, benign = rows("own_dangerous"), rows("own_benign")
     kinds = Counter(row["category"] for row in dangerous)
     assert len(kinds) == 18
@@ -56,23 +56,23 @@ def test_the_corpus_has_both_kinds_for_every_category() -> None:
     assert not {row["command"] for row in dangerous} & {row["command"] for row in benign}
 
 
-def test_nearly_everything_dangerous_is_asked_about(judge: Judge) -> None:
+def test_at_most_5_percent_of_dangerous_commands_are_missed(judge: Judge) -> None:
     dangerous = rows("own_dangerous")
-    through = missed(judge, dangerous)
-    assert len(through) <= 0.05 * len(dangerous), through
+    missed = missed_commands(judge, dangerous)
+    assert len(missed) <= 0.05 * len(dangerous), missed
 
 
-def test_hardly_any_command_nobody_could_want_comes_through(judge: Judge) -> None:
+def test_at_most_2_percent_of_catastrophic_commands_are_missed(judge: Judge) -> None:
     hard = [row for row in rows("own_dangerous") if row["tier"] == "hard"]
-    through = missed(judge, hard)
-    assert len(through) <= 0.02 * len(hard), through
+    missed = missed_commands(judge, hard)
+    assert len(missed) <= 0.02 * len(hard), missed
 
 
-def test_people_are_not_asked_about_everyday_commands_of_the_same_programs(judge: Judge) -> None:
+def test_at_most_2_percent_of_benign_commands_are_flagged(judge: Judge) -> None:
     benign = rows("own_benign")
-    found = asked(judge, benign)
-    assert len(found) <= 0.02 * len(benign), [(each.command, each.reason) for each in found]
+    flagged = flagged_verdicts(judge, benign)
+    assert len(flagged) <= 0.02 * len(benign), [(each.command, each.reason) for each in flagged]
 
 
-def test_no_everyday_command_is_refused_for_good(judge: Judge) -> None:
-    assert [each.command for each in asked(judge, rows("own_benign")) if each.blocked] == []
+def test_no_benign_command_is_blocked(judge: Judge) -> None:
+    assert [each.command for each in flagged_verdicts(judge, rows("own_benign")) if each.blocked] == []

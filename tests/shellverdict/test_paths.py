@@ -1,4 +1,4 @@
-"""Where a path is, however it is spelled."""
+"""Paths are classified correctly in every spelling, through links, and before they exist."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ from shellverdict.paths.patterns import could_match
 from shellverdict.shell.words import ANY, CLOSE, GAP, OPEN, STAR, Taint, Word, unknown_word
 
 HOME, WORK = "/home/ann", "/home/ann/work/shop"
-OWN = ("/home/ann/.config/toolfold/config.yaml", f"{WORK}/toolfold.lock", "/home/ann/.hooks")
+PROTECTED = ("/home/ann/.config/toolfold/config.yaml", f"{WORK}/toolfold.lock", "/home/ann/.hooks")
 
-_SHOWN = {"*": STAR, "?": ANY, "[": OPEN, "]": CLOSE, "…": GAP}
-
-
-def word(shown: str) -> Word:
-    """A word as people write it, `…` for what is not known."""
-    return Word("".join(_SHOWN.get(c, c) for c in shown))
+_SPECIAL_CHARACTERS = {"*": STAR, "?": ANY, "[": OPEN, "]": CLOSE, "…": GAP}
 
 
-def places() -> PathClassifier:
-    return PathClassifier(home=HOME, cwd=WORK, users=frozenset({"ann"}), protected=OWN, follow_links=False)
+def word(text: str) -> Word:
+    """Build a word from readable text: `…` is unknown text, `*?[]` are wildcards."""
+    return Word("".join(_SPECIAL_CHARACTERS.get(c, c) for c in text))
 
 
-def at(shown: str, cwd: str = ".", **how: bool) -> PathInfo:
-    return places().classify(word(shown), word(cwd), **how)
+def make_classifier() -> PathClassifier:
+    return PathClassifier(
+        home=HOME, cwd=WORK, users=frozenset({"ann"}), protected=PROTECTED, follow_links=False
+    )
+
+
+def classify_text(text: str, cwd: str = ".", **options: bool) -> PathInfo:
+    return make_classifier().classify(word(text), word(cwd), **options)
 
 
 @pytest.mark.parametrize(
@@ -51,18 +53,18 @@ def at(shown: str, cwd: str = ".", **how: bool) -> PathInfo:
         "~/../../",
     ],
 )
-def test_the_root_is_known_in_every_spelling(spelling: str) -> None:
-    assert PathKind.ROOT in at(spelling)
+def test_root_is_recognized_in_every_spelling(spelling: str) -> None:
+    assert PathKind.ROOT in classify_text(spelling)
 
 
 @pytest.mark.parametrize("spelling", ["…/", "…/*", "……/", "/…", "…/.*"])
-def test_a_gap_that_may_be_empty_could_be_the_root(spelling: str) -> None:
-    assert PathKind.ROOT in at(spelling).kinds_if_empty
+def test_unknown_text_that_may_be_empty_could_mean_the_root(spelling: str) -> None:
+    assert PathKind.ROOT in classify_text(spelling).kinds_if_empty
 
 
 @pytest.mark.parametrize("spelling", ["…", "…/build", "build/…", "x…/"])
-def test_a_gap_with_a_name_beside_it_could_not_be_the_root(spelling: str) -> None:
-    assert PathKind.ROOT not in at(spelling).kinds_if_empty | at(spelling).kinds
+def test_unknown_text_next_to_a_name_is_not_the_root(spelling: str) -> None:
+    assert PathKind.ROOT not in classify_text(spelling).kinds_if_empty | classify_text(spelling).kinds
 
 
 @pytest.mark.parametrize(
@@ -91,14 +93,14 @@ def test_a_gap_with_a_name_beside_it_could_not_be_the_root(spelling: str) -> Non
         "/home/ann/work/..",
     ],
 )
-def test_a_home_is_known_in_every_spelling(spelling: str) -> None:
-    assert PathKind.HOME in at(spelling)
+def test_home_is_recognized_in_every_spelling(spelling: str) -> None:
+    assert PathKind.HOME in classify_text(spelling)
 
 
 @pytest.mark.parametrize("spelling", ["~/work", "~/Documents/*", "~/.cache", "/home/bob/x", "/root/x"])
-def test_what_is_in_a_home_is_not_the_home(spelling: str) -> None:
-    assert PathKind.INSIDE_HOME in at(spelling)
-    assert PathKind.HOME not in at(spelling)
+def test_path_inside_a_home_is_not_the_home(spelling: str) -> None:
+    assert PathKind.INSIDE_HOME in classify_text(spelling)
+    assert PathKind.HOME not in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
@@ -138,16 +140,16 @@ def test_what_is_in_a_home_is_not_the_home(spelling: str) -> None:
         "../../../../etc",
     ],
 )
-def test_the_top_directories_of_a_system_are_known(spelling: str) -> None:
-    assert {PathKind.SYSTEM, PathKind.SYSTEM_ROOT} <= at(spelling).kinds
+def test_top_level_system_directories_are_recognized(spelling: str) -> None:
+    assert {PathKind.SYSTEM, PathKind.SYSTEM_ROOT} <= classify_text(spelling).kinds
 
 
 @pytest.mark.parametrize(
     "spelling", ["/etc/passwd", "/usr/local/bin/x", "/etc/…", "/var/log/auth.log", "/opt/a/b"]
 )
-def test_what_is_in_the_system_is_not_its_top(spelling: str) -> None:
-    assert PathKind.SYSTEM in at(spelling)
-    assert PathKind.SYSTEM_ROOT not in at(spelling)
+def test_path_inside_a_system_directory_is_not_top_level(spelling: str) -> None:
+    assert PathKind.SYSTEM in classify_text(spelling)
+    assert PathKind.SYSTEM_ROOT not in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
@@ -166,21 +168,21 @@ def test_what_is_in_the_system_is_not_its_top(spelling: str) -> None:
     ],
 )
 def test_disks_are_devices(spelling: str) -> None:
-    assert PathKind.DEVICE in at(spelling)
+    assert PathKind.DEVICE in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
     "spelling", ["/dev/null", "/dev/stdout", "/dev/tty", "/dev/fd/3", "/dev/zero", "/proc/self/fd/1"]
 )
-def test_plain_streams_are_no_devices(spelling: str) -> None:
-    assert at(spelling).kinds == {PathKind.STREAM}
+def test_plain_streams_are_not_devices(spelling: str) -> None:
+    assert classify_text(spelling).kinds == {PathKind.STREAM}
 
 
 @pytest.mark.parametrize(
     "spelling", ["/tmp/x", "/tmp", "/var/tmp/x", "/dev/shm/x", "/private/tmp/x", "/private/var/folders/x"]
 )
-def test_temporary_directories_are_not_the_system(spelling: str) -> None:
-    assert at(spelling).kinds == {PathKind.TEMP}
+def test_temporary_directories_are_not_system_directories(spelling: str) -> None:
+    assert classify_text(spelling).kinds == {PathKind.TEMP}
 
 
 @pytest.mark.parametrize(
@@ -217,8 +219,8 @@ def test_temporary_directories_are_not_the_system(spelling: str) -> None:
         "~/.SSH/ID_RSA",
     ],
 )
-def test_secrets_are_known_by_name(spelling: str) -> None:
-    assert PathKind.SECRET in at(spelling)
+def test_secrets_are_recognized_by_name(spelling: str) -> None:
+    assert PathKind.SECRET in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +244,8 @@ def test_secrets_are_known_by_name(spelling: str) -> None:
         "k*",
     ],
 )
-def test_what_is_no_secret_is_not_called_one(spelling: str) -> None:
-    assert PathKind.SECRET not in at(spelling)
+def test_other_files_are_not_secrets(spelling: str) -> None:
+    assert PathKind.SECRET not in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
@@ -273,8 +275,8 @@ def test_what_is_no_secret_is_not_called_one(spelling: str) -> None:
         ".git/config",
     ],
 )
-def test_what_something_else_runs_later_is_known_by_name(spelling: str) -> None:
-    assert PathKind.STARTUP in at(spelling)
+def test_startup_files_are_recognized_by_name(spelling: str) -> None:
+    assert PathKind.STARTUP in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
@@ -288,20 +290,20 @@ def test_what_something_else_runs_later_is_known_by_name(spelling: str) -> None:
         "~/.hermes/config.yaml",
     ],
 )
-def test_the_configuration_of_agents_is_known_by_name(spelling: str) -> None:
-    assert PathKind.AGENT in at(spelling)
+def test_agent_configuration_is_recognized_by_name(spelling: str) -> None:
+    assert PathKind.AGENT in classify_text(spelling)
 
 
 @pytest.mark.parametrize("spelling", ["src/agent.py", "docs/mcp.md", "docs/agents/index.md"])
-def test_what_is_written_about_agents_is_not_their_configuration(spelling: str) -> None:
-    assert at(spelling).kinds == {PathKind.PROJECT}
+def test_files_about_agents_are_not_agent_configuration(spelling: str) -> None:
+    assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
 
 @pytest.mark.parametrize(
     "spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"]
 )
-def test_what_checks_changes_or_instructs_agents_is_a_guard_of_the_project(spelling: str) -> None:
-    assert at(spelling).kinds == {PathKind.PROJECT, PathKind.GUARD}
+def test_commit_checks_and_agent_instructions_are_guards(spelling: str) -> None:
+    assert classify_text(spelling).kinds == {PathKind.PROJECT, PathKind.GUARD}
 
 
 @pytest.mark.parametrize(
@@ -319,55 +321,55 @@ def test_what_checks_changes_or_instructs_agents_is_a_guard_of_the_project(spell
         "…/toolfold/config.yaml",
     ],
 )
-def test_the_runtimes_own_files_are_known_in_every_spelling(spelling: str) -> None:
-    assert PathKind.OWN in at(spelling)
+def test_runtime_files_are_recognized_in_every_spelling(spelling: str) -> None:
+    assert PathKind.OWN in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
     "spelling", ["toolfold.py", "src", "*.py", "~/.config/other", "…/config.yaml", "hooks"]
 )
-def test_other_files_are_not_the_runtimes_own(spelling: str) -> None:
-    assert PathKind.OWN not in at(spelling)
+def test_other_files_are_not_runtime_files(spelling: str) -> None:
+    assert PathKind.OWN not in classify_text(spelling)
 
 
-def test_deleting_what_is_above_the_runtimes_own_files_reaches_them() -> None:
-    assert PathKind.OWN in at("~/.config", recursive=True)
-    assert PathKind.OWN not in at("~/.config")
+def test_recursive_operation_on_a_parent_includes_runtime_files() -> None:
+    assert PathKind.OWN in classify_text("~/.config", recursive=True)
+    assert PathKind.OWN not in classify_text("~/.config")
 
 
 @pytest.mark.parametrize("spelling", ["src", "./src/../x", ".", f"{WORK}/src", "src/*.py", "build/…", "~+/x"])
-def test_what_is_in_the_sessions_directory_is_the_project(spelling: str) -> None:
-    assert at(spelling).kinds == {PathKind.PROJECT}
+def test_paths_in_the_session_directory_are_in_the_project(spelling: str) -> None:
+    assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
 
-def test_a_directory_changed_into_counts() -> None:
-    assert PathKind.SYSTEM in at("passwd", "/etc")
-    assert PathKind.ROOT in at("*", "/")
-    assert PathKind.HOME in at("*", "~")
-    assert at("x", "src").kinds == {PathKind.PROJECT}
-    assert PathKind.UNKNOWN in at("x", "…")
-    assert PathKind.HOME in at("..", "..")
+def test_relative_paths_are_resolved_against_the_working_directory() -> None:
+    assert PathKind.SYSTEM in classify_text("passwd", "/etc")
+    assert PathKind.ROOT in classify_text("*", "/")
+    assert PathKind.HOME in classify_text("*", "~")
+    assert classify_text("x", "src").kinds == {PathKind.PROJECT}
+    assert PathKind.UNKNOWN in classify_text("x", "…")
+    assert PathKind.HOME in classify_text("..", "..")
 
 
 @pytest.mark.parametrize("spelling", ["*", "./*", "src/*", ".*", "?*", "[!.]*", "*.*"])
-def test_a_pattern_for_all_there_is_means_everything(spelling: str) -> None:
-    assert at(spelling).covers_everything
+def test_match_all_patterns_cover_everything(spelling: str) -> None:
+    assert classify_text(spelling).covers_everything
 
 
 @pytest.mark.parametrize("spelling", ["*.pyc", "a*", "src", "…", "*/x", "test_*"])
-def test_a_pattern_for_some_does_not_mean_everything(spelling: str) -> None:
-    assert not at(spelling).covers_everything
+def test_specific_patterns_do_not_cover_everything(spelling: str) -> None:
+    assert not classify_text(spelling).covers_everything
 
 
-def test_deleting_the_sessions_directory_or_one_above_it_means_everything() -> None:
+def test_recursive_operation_on_the_session_directory_covers_everything() -> None:
     for spelling in (".", "./", "..", WORK, f"{WORK}/src/.."):
-        assert at(spelling, recursive=True).covers_everything
-        assert not at(spelling).covers_everything
-    assert not at("src", recursive=True).covers_everything
+        assert classify_text(spelling, recursive=True).covers_everything
+        assert not classify_text(spelling).covers_everything
+    assert not classify_text("src", recursive=True).covers_everything
     assert PathClassifier().classify(Word("."), recursive=True).covers_everything
 
 
-def test_a_session_in_the_system_or_a_home_has_no_project() -> None:
+def test_session_in_a_system_or_home_directory_has_no_project() -> None:
     assert PathKind.SYSTEM in PathClassifier(cwd="/etc", follow_links=False).classify(Word("passwd"))
     assert PathKind.HOME in PathClassifier(home=HOME, cwd=HOME, follow_links=False).classify(word("*"))
     assert PathKind.ROOT in PathClassifier(cwd="/", follow_links=False).classify(word("*"))
@@ -376,22 +378,22 @@ def test_a_session_in_the_system_or_a_home_has_no_project() -> None:
 @pytest.mark.parametrize(
     "cwd", ["/opt/shop", "/usr/src/app", "/var/www/shop", "/srv/shop", "/tmp/shop", "/root/shop"]
 )
-def test_a_session_may_work_where_people_keep_projects(cwd: str) -> None:
+def test_session_below_common_project_directories_has_a_project(cwd: str) -> None:
     assert PathClassifier(cwd=cwd, follow_links=False).classify(Word("src/a.py")).kinds == {PathKind.PROJECT}
 
 
-def test_without_a_known_directory_relative_paths_are_the_project_and_what_is_above_is_outside() -> None:
-    nowhere = PathClassifier()
-    assert nowhere.classify(Word("src")).kinds == {PathKind.PROJECT}
-    assert nowhere.classify(Word("../src")).kinds == {PathKind.OUTSIDE}
-    assert nowhere.classify(Word("~")).kinds == {PathKind.HOME}
-    assert nowhere.classify(Word("~/..")).kinds == {PathKind.HOME}
+def test_relative_paths_are_in_the_project_if_the_working_directory_is_unknown() -> None:
+    classifier = PathClassifier()
+    assert classifier.classify(Word("src")).kinds == {PathKind.PROJECT}
+    assert classifier.classify(Word("../src")).kinds == {PathKind.OUTSIDE}
+    assert classifier.classify(Word("~")).kinds == {PathKind.HOME}
+    assert classifier.classify(Word("~/..")).kinds == {PathKind.HOME}
 
 
-def test_another_machine_has_the_usual_places_and_none_of_ours() -> None:
-    away = places().for_other_machine()
-    assert PathKind.SYSTEM in away.classify(Word("/etc"))
-    assert PathKind.OWN not in away.classify(Word(OWN[0]))
+def test_classifier_for_other_machines_has_no_runtime_files() -> None:
+    remote = make_classifier().for_other_machine()
+    assert PathKind.SYSTEM in remote.classify(Word("/etc"))
+    assert PathKind.OWN not in remote.classify(Word(PROTECTED[0]))
 
 
 class TestLinks:
@@ -403,45 +405,45 @@ class TestLinks:
         (tmp_path / "work" / "innocent").symlink_to(tmp_path / "own")
         return tmp_path
 
-    def seen(self, work: Path) -> PathClassifier:
+    def make_classifier(self, work: Path) -> PathClassifier:
         return PathClassifier(
             home="/home/ann", cwd=str(work / "work"), protected=(str(work / "own" / "rules.yaml"),)
         )
 
-    def test_a_link_is_followed_to_the_system(self, work: Path) -> None:
-        assert PathKind.SYSTEM in self.seen(work).classify(Word("etc/passwd"))
-        assert PathKind.SYSTEM_ROOT in self.seen(work).classify(word("etc/*"))
+    def test_link_into_a_system_directory_is_followed(self, work: Path) -> None:
+        assert PathKind.SYSTEM in self.make_classifier(work).classify(Word("etc/passwd"))
+        assert PathKind.SYSTEM_ROOT in self.make_classifier(work).classify(word("etc/*"))
 
-    def test_a_link_is_followed_to_own_files_that_do_not_exist_yet(self, work: Path) -> None:
-        assert PathKind.OWN in self.seen(work).classify(Word("innocent/rules.yaml"))
-        assert PathKind.OWN in self.seen(work).classify(Word("x/../innocent/rules.yaml"))
+    def test_link_to_runtime_files_that_do_not_exist_yet_is_followed(self, work: Path) -> None:
+        assert PathKind.OWN in self.make_classifier(work).classify(Word("innocent/rules.yaml"))
+        assert PathKind.OWN in self.make_classifier(work).classify(Word("x/../innocent/rules.yaml"))
 
-    def test_own_files_behind_a_link_are_own_by_their_real_name(self, work: Path) -> None:
-        seen = PathClassifier(
+    def test_protected_path_behind_a_link_is_protected_by_its_real_path(self, work: Path) -> None:
+        classifier = PathClassifier(
             cwd=str(work / "work"), protected=(str(work / "work" / "innocent" / "new.yaml"),)
         )
-        assert PathKind.OWN in seen.classify(Word(str(work / "own" / "new.yaml")))
+        assert PathKind.OWN in classifier.classify(Word(str(work / "own" / "new.yaml")))
 
-    def test_deleting_a_link_is_not_deleting_what_it_leads_to(self, work: Path) -> None:
-        assert PathKind.SYSTEM not in self.seen(work).classify(Word("etc"), follow_link=False)
+    def test_deleting_a_link_does_not_delete_its_target(self, work: Path) -> None:
+        assert PathKind.SYSTEM not in self.make_classifier(work).classify(Word("etc"), follow_link=False)
 
-    def test_two_dots_behind_a_link_lead_where_the_file_system_says(self, work: Path) -> None:
-        assert PathKind.SYSTEM in self.seen(work).classify(Word("etc/../usr/x"))
+    def test_parent_reference_after_a_link_is_resolved_on_disk(self, work: Path) -> None:
+        assert PathKind.SYSTEM in self.make_classifier(work).classify(Word("etc/../usr/x"))
 
-    def test_links_in_a_circle_are_no_trouble(self, work: Path) -> None:
+    def test_circular_links_do_not_fail(self, work: Path) -> None:
         (work / "work" / "a").symlink_to("b")
         (work / "work" / "b").symlink_to("a")
-        assert PathKind.PROJECT in self.seen(work).classify(Word("a/x"))
+        assert PathKind.PROJECT in self.make_classifier(work).classify(Word("a/x"))
 
-    def test_look_ups_are_bounded_and_renewed_for_the_next_command(self, work: Path) -> None:
-        seen = self.seen(work)
+    def test_link_lookups_are_limited_per_command(self, work: Path) -> None:
+        classifier = self.make_classifier(work)
         for n in range(400):
-            seen.classify(Word(f"f{n}"))
-        assert PathKind.SYSTEM not in seen.classify(Word("etc/passwd"))
-        assert PathKind.SYSTEM in seen.with_fresh_limits().classify(Word("etc/passwd"))
+            classifier.classify(Word(f"f{n}"))
+        assert PathKind.SYSTEM not in classifier.classify(Word("etc/passwd"))
+        assert PathKind.SYSTEM in classifier.with_fresh_limits().classify(Word("etc/passwd"))
 
-    def test_nothing_is_looked_up_where_links_are_not_ours(self, work: Path) -> None:
-        assert PathKind.SYSTEM not in self.seen(work).for_other_machine().classify(
+    def test_links_are_not_followed_for_other_machines(self, work: Path) -> None:
+        assert PathKind.SYSTEM not in self.make_classifier(work).for_other_machine().classify(
             Word(str(work / "work" / "etc" / "passwd"))
         )
 
@@ -449,31 +451,31 @@ class TestLinks:
 @pytest.mark.parametrize(
     "spelling", ["/dev/usb/lp0", "/dev/input/event0", "/dev/i2c-1", "/dev/kvm", "/dev/lp0"]
 )
-def test_what_is_in_dev_and_no_disk_is_the_systems(spelling: str) -> None:
-    assert at(spelling).kinds == {PathKind.SYSTEM}
+def test_other_devices_are_system_files(spelling: str) -> None:
+    assert classify_text(spelling).kinds == {PathKind.SYSTEM}
 
 
-def test_a_model_is_no_start_up_file_and_a_path_file_of_python_is() -> None:
-    assert at("model.pth").kinds == {PathKind.PROJECT}
-    assert PathKind.STARTUP in at("/usr/lib/python3/dist-packages/x.pth")
+def test_pth_file_is_a_startup_file_only_in_site_packages() -> None:
+    assert classify_text("model.pth").kinds == {PathKind.PROJECT}
+    assert PathKind.STARTUP in classify_text("/usr/lib/python3/dist-packages/x.pth")
 
 
-def test_a_pattern_for_a_top_directory_says_nothing_about_what_is_deep_in_it() -> None:
-    assert PathKind.ROOT in at("/s*")
-    assert PathKind.ROOT not in at("/s*/www/shop")
+def test_top_level_pattern_means_root_only_without_further_components() -> None:
+    assert PathKind.ROOT in classify_text("/s*")
+    assert PathKind.ROOT not in classify_text("/s*/www/shop")
 
 
-def test_too_many_patterns_could_be_anywhere() -> None:
-    seen = places()
+def test_pattern_matches_are_limited_per_command() -> None:
+    classifier = make_classifier()
     for n in range(400):
-        seen.classify(word(f".a{n}*"))
-    assert PathKind.UNKNOWN in seen.classify(word(".ss*/x"))
-    assert PathKind.SECRET in seen.with_fresh_limits().classify(word(".ss*/x"))
+        classifier.classify(word(f".a{n}*"))
+    assert PathKind.UNKNOWN in classifier.classify(word(".ss*/x"))
+    assert PathKind.SECRET in classifier.with_fresh_limits().classify(word(".ss*/x"))
 
 
-def test_where_unknown_text_comes_from_changes_nothing() -> None:
+def test_taint_of_unknown_text_does_not_affect_classification() -> None:
     marked = Word(unknown_word(frozenset(Taint)) + "/" + STAR)
-    assert places().classify(marked) == places().classify(word("…/*"))
+    assert make_classifier().classify(marked) == make_classifier().classify(word("…/*"))
 
 
 _PARTS = st.sampled_from(
@@ -504,25 +506,25 @@ _ANY_WORD = st.lists(_PARTS, max_size=12).map("".join).map(word)
 
 
 @given(_ANY_WORD, _ANY_WORD, st.booleans(), st.booleans())
-def test_every_word_is_somewhere(path: Word, cwd: Word, follow_link: bool, recursive: bool) -> None:
-    for seen in (
-        places(),
+def test_every_word_has_at_least_one_kind(path: Word, cwd: Word, follow_link: bool, recursive: bool) -> None:
+    for classifier in (
+        make_classifier(),
         PathClassifier(),
-        places().for_other_machine(),
+        make_classifier().for_other_machine(),
         PathClassifier(home=HOME, cwd=os.sep),
     ):
-        assert seen.classify(path, cwd, follow_link=follow_link, recursive=recursive).kinds
+        assert classifier.classify(path, cwd, follow_link=follow_link, recursive=recursive).kinds
 
 
 @given(_ANY_WORD)
-def test_dots_and_doubled_slashes_change_nothing(path: Word) -> None:
+def test_dot_components_do_not_affect_classification(path: Word) -> None:
     doubled = Word(path.replace("/", "/./"))
     if not path.startswith("\\") and ":" not in path and "\\" not in path:
-        assert places().classify(doubled).kinds == places().classify(path).kinds
+        assert make_classifier().classify(doubled).kinds == make_classifier().classify(path).kinds
 
 
 @given(st.lists(st.sampled_from(["/", "a", "etc", "..", ".", "x y"]), max_size=10).map("/".join))
-def test_a_known_path_is_resolved_as_the_library_would(path: str) -> None:
+def test_known_path_is_normalized_like_os_path_normpath(path: str) -> None:
     resolved = PathClassifier(follow_links=False).classify(Word(f"/{path}")).path
     assert resolved == os.path.normpath(f"/{path}").replace("//", "/")
 
@@ -533,12 +535,12 @@ def test_a_known_path_is_resolved_as_the_library_would(path: str) -> None:
     ).map("".join),
     st.text("abcd", min_size=1, max_size=7),
 )
-def test_a_pattern_fits_the_names_that_a_shell_would_match(pattern: str, name: str) -> None:
-    shown = Word("".join(_SHOWN.get(c, c) for c in pattern))
-    assert could_match(shown, name) == fnmatchcase(name, pattern)
+def test_pattern_matches_the_same_names_as_fnmatch(pattern: str, name: str) -> None:
+    text = Word("".join(_SPECIAL_CHARACTERS.get(c, c) for c in pattern))
+    assert could_match(text, name) == fnmatchcase(name, pattern)
 
 
-def test_a_pattern_matches_no_leading_dot_that_is_not_written() -> None:
+def test_wildcard_does_not_match_a_leading_dot() -> None:
     assert not could_match(word("*"), ".ssh")
     assert not could_match(word("?ssh"), ".ssh")
     assert could_match(word(".s*"), ".ssh")

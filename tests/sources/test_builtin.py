@@ -13,7 +13,7 @@ from toolfold.sources import SourceReport, load_builtin
 from toolfold.tools import Services
 
 PACKAGE = "built_for_this_test"
-GOOD = """
+VALID_MODULE = """
 from toolfold import build_tool
 
 def tools(services):
@@ -30,7 +30,7 @@ def registry() -> Registry:
 
 @pytest.fixture
 def load(tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
-    """Writes modules into a package of their own and loads them as built-in ones."""
+    """Return a function that writes modules to a package and loads them as built-in tools."""
 
     def load(modules: dict[str, str]) -> list[SourceReport]:
         folder = tmp_path / PACKAGE
@@ -47,7 +47,7 @@ def load(tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch) ->
         del sys.modules[name]
 
 
-def test_the_modules_of_the_package_are_found_without_being_listed_anywhere(runtime: Runtime) -> None:
+def test_built_in_modules_are_discovered(runtime: Runtime) -> None:
     found = {report.name: report for report in runtime.sources if report.kind == "builtin"}
     assert {"agent", "file"} <= found.keys()
     assert {report.state for report in found.values()} == {"loaded"}
@@ -55,44 +55,45 @@ def test_the_modules_of_the_package_are_found_without_being_listed_anywhere(runt
 
 
 def test_built_in_modules_load_in_order_of_their_names(load: Load, registry: Registry) -> None:
-    reports = load({name: GOOD.format(name=name) for name in ("middle", "last_z", "first_a")})
+    reports = load({name: VALID_MODULE.format(name=name) for name in ("middle", "last_z", "first_a")})
     assert [report.name for report in reports] == ["first_a", "last_z", "middle"]
     assert list(registry.snapshot()) == ["first_a", "last_z", "middle"]
 
 
-def test_the_order_does_not_depend_on_the_folder_a_module_lies_in(
-    load: Load, registry: Registry, tmp_path: Path
-) -> None:
-    further = tmp_path / "further"
-    further.mkdir()
-    (further / "a.py").write_text(GOOD.format(name="a"))
-    load({"b": GOOD.format(name="b"), "__init__": f"__path__.append({str(further)!r})"})
-    places = [str(tmp_path / PACKAGE), str(further)]
+def test_load_order_is_independent_of_the_directory(load: Load, registry: Registry, tmp_path: Path) -> None:
+    second_directory = tmp_path / "second_directory"
+    second_directory.mkdir()
+    (second_directory / "a.py").write_text(VALID_MODULE.format(name="a"))
+    load({"b": VALID_MODULE.format(name="b"), "__init__": f"__path__.append({str(second_directory)!r})"})
+    search_path = [str(tmp_path / PACKAGE), str(second_directory)]
     services = Services(workspace=Workspace(tmp_path))
-    reports = load_builtin(registry, services, package=PACKAGE, path=places)
+    reports = load_builtin(registry, services, package=PACKAGE, path=search_path)
     assert [report.name for report in reports] == ["a", "b"]
 
 
-def test_a_module_that_lacks_a_package_is_logged_with_the_reason_and_skipped(
+def test_module_with_a_missing_dependency_is_logged_and_skipped(
     load: Load, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
         reports = load(
             {
-                "a": GOOD.format(name="before"),
+                "a": VALID_MODULE.format(name="before"),
                 "b": "import no_such_package_anywhere",
-                "c": GOOD.format(name="after"),
+                "c": VALID_MODULE.format(name="after"),
             }
         )
     assert [report.state for report in reports] == ["loaded", "failed", "loaded"]
     assert reports[1].error == "ModuleNotFoundError: No module named 'no_such_package_anywhere'"
     assert reports[1].tools == ()
-    assert "'b' are skipped: ModuleNotFoundError: No module named 'no_such_package_anywhere'" in caplog.text
+    assert (
+        "skipped the built-in tools 'b': ModuleNotFoundError: No module named 'no_such_package_anywhere'"
+        in caplog.text
+    )
     assert list(registry.snapshot()) == ["before", "after"]
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected_error"),
     [
         ("def tools(services:", "SyntaxError"),
         ("raise SystemExit('not on this platform')", "SystemExit: not on this platform"),
@@ -105,24 +106,24 @@ def test_a_module_that_lacks_a_package_is_logged_with_the_reason_and_skipped(
     ],
     ids=["syntax", "exit", "panic", "unprintable", "no-function", "no-tools", "nothing", "long"],
 )
-def test_no_way_of_failing_stops_the_other_modules(
-    source: str, said: str, load: Load, registry: Registry
+def test_failing_module_does_not_affect_the_others(
+    source: str, expected_error: str, load: Load, registry: Registry
 ) -> None:
-    failed, loaded = load({"bad": source, "good": GOOD.format(name="fine")})
+    failed, loaded = load({"bad": source, "good": VALID_MODULE.format(name="fine")})
     assert failed.state == "failed"
-    assert failed.error.startswith(said)
+    assert failed.error.startswith(expected_error)
     assert len(failed.error) < 600
     assert loaded.state == "loaded"
     assert list(registry.snapshot()) == ["fine"]
 
 
-def test_a_person_who_interrupts_the_start_stops_it(load: Load, registry: Registry) -> None:
+def test_keyboard_interrupt_stops_the_start(load: Load, registry: Registry) -> None:
     with pytest.raises(KeyboardInterrupt):
-        load({"a": "raise KeyboardInterrupt", "b": GOOD.format(name="never")})
+        load({"a": "raise KeyboardInterrupt", "b": VALID_MODULE.format(name="never")})
     assert list(registry.snapshot()) == []
 
 
-def test_a_module_with_one_refused_tool_brings_none(load: Load, registry: Registry) -> None:
+def test_module_with_one_invalid_tool_registers_none(load: Load, registry: Registry) -> None:
     source = """
 from toolfold import build_tool
 
@@ -136,13 +137,11 @@ def tools(services):
     assert list(registry.snapshot()) == []
 
 
-def test_a_module_named_with_an_underscore_is_no_tool_module(load: Load, registry: Registry) -> None:
-    reports = load({"_shared": "raise RuntimeError('imported')", "good": GOOD.format(name="fine")})
+def test_module_that_starts_with_an_underscore_is_not_loaded(load: Load, registry: Registry) -> None:
+    reports = load({"_shared": "raise RuntimeError('imported')", "good": VALID_MODULE.format(name="fine")})
     assert [(report.name, report.state) for report in reports] == [("good", "loaded")]
 
 
-def test_an_empty_place_has_no_modules_and_does_not_fall_back_to_ours(
-    registry: Registry, tmp_path: Path
-) -> None:
+def test_empty_path_loads_no_modules(registry: Registry, tmp_path: Path) -> None:
     assert load_builtin(registry, Services(workspace=Workspace(tmp_path)), path=[]) == []
     assert list(registry.snapshot()) == []

@@ -9,23 +9,23 @@ from typing import Any
 import pytest
 
 from toolfold import Runtime, SourceError, load_catalog, sample_catalog
-from toolfold.jsonlines import LARGEST_LINE
+from toolfold.jsonlines import MAX_LINE_BYTES
 
 PARAMETERS = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
-def entry(name: Any = "get_weather", **more: Any) -> dict[str, Any]:
+def make_entry(name: Any = "get_weather", **more: Any) -> dict[str, Any]:
     function = {"name": name, "description": "Weather of a city.", "parameters": PARAMETERS}
     return {"type": "function", "function": function, "meta": {"server": "sky"}, **more}
 
 
-def line(name: Any = "get_weather", **more: Any) -> str:
-    return json.dumps(entry(name, **more), ensure_ascii=False)
+def make_line(name: Any = "get_weather", **more: Any) -> str:
+    return json.dumps(make_entry(name, **more), ensure_ascii=False)
 
 
-def test_a_catalog_file_gives_its_tools_in_order(tmp_path: Path) -> None:
+def test_catalog_tools_keep_their_order(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl"
-    file.write_text(f"{line('b')}\n\n   \n{line('a')}")
+    file.write_text(f"{make_line('b')}\n\n   \n{make_line('a')}")
     second, first = load_catalog(file)
     assert (second.name, first.name) == ("b", "a")
     assert first.toolset == "mcp-sky"
@@ -34,17 +34,17 @@ def test_a_catalog_file_gives_its_tools_in_order(tmp_path: Path) -> None:
     assert first.parameters == PARAMETERS
 
 
-def test_a_gzipped_catalog_reads_the_same(tmp_path: Path) -> None:
+def test_gzipped_catalog_is_read(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
-    file.write_bytes(gzip.compress(f"{line('a')}\n{line('b')}\n".encode()))
+    file.write_bytes(gzip.compress(f"{make_line('a')}\n{make_line('b')}\n".encode()))
     assert [tool.name for tool in load_catalog(file)] == ["a", "b"]
 
 
-def test_a_catalog_written_on_another_system_reads_the_same(tmp_path: Path) -> None:
+def test_catalog_with_bom_and_crlf_is_read(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl"
-    described = entry()
+    described = make_entry()
     described["function"]["description"] = "one\u2028two\x85three"
-    text = "\ufeff" + json.dumps(described, ensure_ascii=False) + "\r\n" + line("b") + "\r\n"
+    text = "\ufeff" + json.dumps(described, ensure_ascii=False) + "\r\n" + make_line("b") + "\r\n"
     file.write_bytes(text.encode())
     first, second = load_catalog(file)
     assert first.description == "one\u2028two\x85three"
@@ -52,15 +52,15 @@ def test_a_catalog_written_on_another_system_reads_the_same(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("meta", [None, "sky", {"server": ""}, {"server": 7}, {}])
-def test_an_entry_that_names_no_server_belongs_to_the_catalog_itself(tmp_path: Path, meta: Any) -> None:
+def test_entry_without_a_server_gets_the_catalog_toolset(tmp_path: Path, meta: Any) -> None:
     file = tmp_path / "catalog.jsonl"
-    file.write_text(line(meta=meta))
+    file.write_text(make_line(meta=meta))
     (tool,) = load_catalog(file)
     assert tool.toolset == "mcp-catalog"
 
 
 @pytest.mark.parametrize(
-    ("broken", "said"),
+    ("broken", "expected_error"),
     [
         (b'{"type": "function", "function": {', "Expecting property name"),
         (b"[]", "expected"),
@@ -77,68 +77,66 @@ def test_an_entry_that_names_no_server_belongs_to_the_catalog_itself(tmp_path: P
         (b'{"function": {"name": "x", "parameters": {"a": ' + b"9" * 5000 + b"}}}", "digit"),
         (b'{"function": ' * 50_000, "recursion"),
         (b'{"function": {"name": "\xff\xfe"}}', "utf-8"),
-        (b'{"function": {"name": "' + b"x" * LARGEST_LINE + b'"}}', "longer than 8,000,000"),
+        (b'{"function": {"name": "' + b"x" * MAX_LINE_BYTES + b'"}}', "longer than 8,000,000"),
         (b"\x00\x01\x02", "Expecting value"),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )
-def test_a_broken_line_is_named_by_its_number(tmp_path: Path, broken: bytes, said: str) -> None:
+def test_invalid_line_is_reported_with_its_number(tmp_path: Path, broken: bytes, expected_error: str) -> None:
     file = tmp_path / "catalog.jsonl"
-    file.write_bytes(line("fine").encode() + b"\n\n" + broken + b"\n" + line("more").encode())
-    with pytest.raises(SourceError) as refused:
+    file.write_bytes(make_line("fine").encode() + b"\n\n" + broken + b"\n" + make_line("more").encode())
+    with pytest.raises(SourceError) as raised:
         load_catalog(file)
-    message = str(refused.value)
+    message = str(raised.value)
     assert message.startswith(f"{file}, line 3: ")
-    assert said in message
+    assert expected_error in message
     assert len(message) < 500
 
 
-def test_a_gzipped_catalog_that_ends_too_early_says_at_which_line(tmp_path: Path) -> None:
+def test_truncated_gzip_is_reported_with_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
-    whole = gzip.compress((line("a") + "\n" + line("b") + "\n").encode(), mtime=0)
+    whole = gzip.compress((make_line("a") + "\n" + make_line("b") + "\n").encode(), mtime=0)
     file.write_bytes(whole[:-12])
     with pytest.raises(SourceError, match=r"catalog\.jsonl\.gz, line \d: .*ended before"):
         load_catalog(file)
 
 
-def test_a_gzipped_catalog_that_was_damaged_says_at_which_line(tmp_path: Path) -> None:
+def test_damaged_gzip_is_reported_with_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
-    damaged = bytearray(gzip.compress(line().encode(), mtime=0))
+    damaged = bytearray(gzip.compress(make_line().encode(), mtime=0))
     damaged[10] = 0b111  # the first byte after the header: a block of a kind that does not exist
     file.write_bytes(damaged)
     with pytest.raises(SourceError, match=r"catalog\.jsonl\.gz, line 1: .*invalid block type"):
         load_catalog(file)
 
 
-def test_a_line_that_unpacks_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+def test_decompression_bomb_is_rejected_with_bounded_memory(tmp_path: Path) -> None:
     file = tmp_path / "bomb.jsonl.gz"
     with gzip.open(file, "wb", compresslevel=1) as stream:
         for _ in range(20):
-            stream.write(b" " * LARGEST_LINE)
+            stream.write(b" " * MAX_LINE_BYTES)
     tracemalloc.start()
     try:
         with pytest.raises(SourceError, match="line 1: longer than"):
             load_catalog(file)
-        _, most = tracemalloc.get_traced_memory()
+        _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert most < 10 * LARGEST_LINE
+    assert peak_bytes < 10 * MAX_LINE_BYTES
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing.jsonl.gz", "folder", "plain.gz"])
-def test_a_file_that_is_no_catalog_is_named(tmp_path: Path, name: str) -> None:
+def test_unreadable_catalog_file_is_named_in_the_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "plain.gz").write_text(line())
-    with pytest.raises(SourceError) as refused:
+    (tmp_path / "plain.gz").write_text(make_line())
+    with pytest.raises(SourceError) as raised:
         load_catalog(tmp_path / name)
-    assert str(refused.value).startswith(f"{tmp_path / name} cannot be read as a catalog: ")
+    assert str(raised.value).startswith(f"{tmp_path / name} cannot be read as a catalog: ")
 
 
-def test_a_tool_of_a_catalog_can_be_shown_and_says_that_it_cannot_run(
-    tmp_path: Path, runtime: Runtime
-) -> None:
+def test_catalog_tool_can_be_listed_but_not_called(tmp_path: Path, runtime: Runtime) -> None:
     file = tmp_path / "catalog.jsonl"
-    file.write_text(line())
+    file.write_text(make_line())
     runtime.registry.add_all(load_catalog(file))
     session = runtime.session(["mcp-sky"])
     (definition,) = session.definitions()
@@ -147,7 +145,7 @@ def test_a_tool_of_a_catalog_can_be_shown_and_says_that_it_cannot_run(
     assert result.error == "this tool comes from a catalog file: it can be shown and searched, but not run."
 
 
-def test_the_sample_catalog_holds_many_tools_of_many_services(runtime: Runtime) -> None:
+def test_sample_catalog_has_many_tools_of_many_services(runtime: Runtime) -> None:
     tools = runtime.registry.add_all(sample_catalog())
     assert len({tool.name for tool in tools}) == len(tools) >= 226
     assert len({tool.toolset for tool in tools}) >= 15

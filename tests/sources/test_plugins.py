@@ -53,7 +53,7 @@ def trust_tmp_project(home: Path, tmp_path: Path) -> Callable[[], None]:
 
 @pytest.fixture
 def site(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder on sys.path, as pip would fill it."""
+    """Directory on sys.path with installed packages."""
     folder = tmp_path_factory.mktemp("site")
     monkeypatch.syspath_prepend(folder)
     return folder
@@ -70,7 +70,7 @@ def install(site: Path, name: str, target: str, files: dict[str, str]) -> None:
     )
 
 
-def test_an_installed_package_brings_its_plugin_by_an_entry_point(site: Path, opened: Opened) -> None:
+def test_entry_point_of_an_installed_package_is_loaded(site: Path, opened: Opened) -> None:
     install(site, "tf_weather", "tf_weather_code", {"tf_weather_code.py": source("forecast", "sunny")})
     runtime = opened()
     assert reports(runtime)["tf_weather"] == SourceReport(
@@ -84,13 +84,13 @@ def test_an_installed_package_brings_its_plugin_by_an_entry_point(site: Path, op
     assert runtime.resolve_toolset("tf_weather") == ["forecast"]
 
 
-def test_an_entry_point_may_name_the_function_itself(site: Path, opened: Opened) -> None:
+def test_entry_point_may_name_the_register_function(site: Path, opened: Opened) -> None:
     code = source("forecast").replace("def register", "def bring")
     install(site, "tf_direct", "tf_direct_code:bring", {"tf_direct_code.py": code})
     assert reports(opened())["tf_direct"].tools == ("forecast",)
 
 
-def test_an_older_copy_of_a_package_further_down_the_path_is_not_loaded_again(
+def test_second_copy_of_a_package_on_the_path_is_not_loaded(
     site: Path, opened: Opened, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(site, "tf_twice", "tf_twice_code", {"tf_twice_code.py": source("twice")})
@@ -100,7 +100,7 @@ def test_an_older_copy_of_a_package_further_down_the_path_is_not_loaded_again(
     assert [report.state for report in found] == ["loaded"]
 
 
-def test_a_package_whose_metadata_is_broken_does_not_take_the_others_along(
+def test_package_with_broken_metadata_does_not_affect_other_plugins(
     site: Path, opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = site / "tf_garbled-1.0.dist-info"
@@ -110,18 +110,18 @@ def test_a_package_whose_metadata_is_broken_does_not_take_the_others_along(
     (site / "tf_half-1.0.dist-info" / "METADATA").unlink()
     install(site, "tf_whole", "tf_whole_code", {"tf_whole_code.py": source("whole")})
     runtime = opened()
-    assert "the entry points of a package cannot be read: UnicodeDecodeError" in caplog.text
+    assert "skipped a package whose entry points cannot be read: UnicodeDecodeError" in caplog.text
     assert reports(runtime)["tf_half"].state == "loaded"
     assert reports(runtime)["tf_whole"].state == "loaded"
     assert {"half", "whole"} <= runtime.registry.snapshot().keys()
 
 
-def test_an_entry_point_that_leads_nowhere_is_reported(site: Path, opened: Opened) -> None:
+def test_broken_entry_point_is_reported(site: Path, opened: Opened) -> None:
     install(site, "tf_gone", "tf_gone_code:missing", {"tf_gone_code.py": ""})
     assert reports(opened())["tf_gone"].error.startswith("AttributeError")
 
 
-def test_the_user_folder_holds_files_and_packages(user: Path, opened: Opened) -> None:
+def test_files_and_packages_in_the_user_directory_are_loaded(user: Path, opened: Opened) -> None:
     write(user, {"single.py": source("one"), "pack/__init__.py": "from .inner import register"})
     write(user, {"pack/inner.py": source("two")})
     runtime = opened()
@@ -132,7 +132,7 @@ def test_the_user_folder_holds_files_and_packages(user: Path, opened: Opened) ->
     assert runtime.handle_function_call("two", {}) == '{"result":"ok"}'
 
 
-def test_the_places_are_loaded_in_order(
+def test_entry_points_user_and_project_plugins_load_in_order(
     site: Path, user: Path, project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     install(site, "tf_z_installed", "tf_z_code", {"tf_z_code.py": source("z")})
@@ -142,7 +142,7 @@ def test_the_places_are_loaded_in_order(
     assert list(reports(opened())) == ["tf_z_installed", "b", "c", "a"]
 
 
-def test_what_is_not_meant_as_a_plugin_is_left_alone(user: Path, opened: Opened) -> None:
+def test_hidden_and_underscore_files_are_not_loaded(user: Path, opened: Opened) -> None:
     write(
         user,
         dict.fromkeys(("_private.py", ".hidden.py", "notes.txt", "folder/code.py"), "raise RuntimeError"),
@@ -150,7 +150,7 @@ def test_what_is_not_meant_as_a_plugin_is_left_alone(user: Path, opened: Opened)
     assert reports(opened()) == {}
 
 
-def test_a_folder_that_cannot_be_listed_is_reported_and_the_runtime_starts(opened: Opened) -> None:
+def test_unreadable_plugin_directory_is_reported_and_the_runtime_starts(opened: Opened) -> None:
     runtime = opened({"plugins.folder": "/" + "x" * 300})
     (report,) = reports(runtime).values()
     assert (report.kind, report.state) == ("user folder", "failed")
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_listed_is_reported_and_the_runtime_starts(opene
     assert "read_file" in runtime.registry.snapshot()
 
 
-def test_a_project_nobody_trusts_runs_nothing(project: Path, tmp_path: Path, opened: Opened) -> None:
+def test_plugins_of_an_untrusted_project_are_not_run(project: Path, tmp_path: Path, opened: Opened) -> None:
     marker = tmp_path / "ran"
     write(project, {"evil.py": f"open({str(marker)!r}, 'w')\n" + source("evil")})
     runtime = opened()
@@ -170,7 +170,7 @@ def test_a_project_nobody_trusts_runs_nothing(project: Path, tmp_path: Path, ope
     assert not marker.exists()
 
 
-def test_a_trusted_project_brings_its_plugins(
+def test_plugins_of_a_trusted_project_are_loaded(
     project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
@@ -182,7 +182,7 @@ def test_a_trusted_project_brings_its_plugins(
 
 
 @pytest.mark.parametrize("change", ["edited", "added", "removed"])
-def test_a_project_that_changed_since_it_was_trusted_runs_nothing(
+def test_plugins_of_a_project_changed_since_trust_are_not_run(
     change: str, project: Path, tmp_path: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     marker = tmp_path / "ran"
@@ -200,7 +200,7 @@ def test_a_project_that_changed_since_it_was_trusted_runs_nothing(
     assert not marker.exists()
 
 
-def test_a_caller_may_leave_a_trusted_project_out(
+def test_caller_can_exclude_a_trusted_project(
     project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
@@ -210,7 +210,7 @@ def test_a_caller_may_leave_a_trusted_project_out(
     assert "local" not in runtime.registry.snapshot()
 
 
-def test_using_a_trusted_plugin_does_not_change_what_was_trusted(
+def test_using_a_trusted_plugin_does_not_invalidate_the_trust(
     project: Path, opened: Opened, trust_tmp_project: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
@@ -239,7 +239,7 @@ def register(plugin):
 
 
 @pytest.mark.parametrize(
-    ("ending", "said"),
+    ("ending", "expected_error"),
     [
         ("raise ValueError('halfway')", "ValueError: halfway"),
         ("raise SystemExit(3)", "SystemExit: 3"),
@@ -252,16 +252,22 @@ def register(plugin):
         ("plugin.register(name='Tool-Call', schema={}, handler=print)", "ReservedName: 'Tool-Call'"),
         ("plugin.register(name='', schema={}, handler=print)", "InvalidTool"),
         ("plugin.add(print)", "SourceError: expected a Tool"),
-        ("plugin.hook('before', print)", "SourceError: there is no hook 'before'"),
+        ("plugin.hook('before', print)", "SourceError: unknown hook 'before'"),
         ("plugin.hook('pre_tool_call', 'text')", "SourceError"),
-        ("plugin.toolset('other', tools='first')", "SourceError: a toolset takes lists of names"),
-        ("plugin.toolset('other', includes=[1])", "SourceError: a toolset takes lists of names"),
-        ("plugin.toolset(5)", "SourceError: a toolset has a name"),
+        (
+            "plugin.toolset('other', tools='first')",
+            "SourceError: tools and includes of a toolset must be lists of names",
+        ),
+        (
+            "plugin.toolset('other', includes=[1])",
+            "SourceError: tools and includes of a toolset must be lists of names",
+        ),
+        ("plugin.toolset(5)", "SourceError: the name and the description of a toolset must be strings"),
         ("plugin.hooks.append(('pre_tool_call', 5))", "AttributeError"),
     ],
 )
-def test_a_plugin_that_fails_halfway_leaves_nothing_behind(
-    ending: str, said: str, user: Path, opened: Opened, caplog: pytest.LogCaptureFixture
+def test_failing_plugin_registers_nothing(
+    ending: str, expected_error: str, user: Path, opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = f"""
 def refuse(tool, args, context):
@@ -277,39 +283,37 @@ def register(plugin):
     runtime = opened()
     report = reports(runtime)["bad"]
     assert report.state == "failed"
-    assert report.error.startswith(said)
+    assert report.error.startswith(expected_error)
     assert (report.tools, report.hooks, report.toolsets) == ((), (), ())
-    assert "plugin 'bad' is skipped" in caplog.text
+    assert "skipped the plugin 'bad'" in caplog.text
     assert "first" not in runtime.registry.snapshot()
     assert "bundle" not in runtime.toolsets().listing()
     assert runtime.handle_function_call("good", {}) == '{"result":"ok"}'
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "expected_error"),
     [
         ("import no_such_package_anywhere", "ModuleNotFoundError: No module named"),
         ("raise SystemExit('not here')", "SystemExit: not here"),
         ("def register(plugin:", "SyntaxError"),
-        ("x = 1", "SourceError: it has no plain function register(plugin)"),
-        ("register = 5", "SourceError: it has no plain function register(plugin)"),
-        ("async def register(plugin): pass", "SourceError: it has no plain function register(plugin)"),
+        ("x = 1", "SourceError: it has no synchronous function register(plugin)"),
+        ("register = 5", "SourceError: it has no synchronous function register(plugin)"),
+        ("async def register(plugin): pass", "SourceError: it has no synchronous function register(plugin)"),
         ("def register(): pass", "TypeError"),
     ],
 )
-def test_a_file_that_is_no_working_plugin_is_reported_with_the_reason(
-    code: str, said: str, user: Path, opened: Opened
+def test_invalid_plugin_file_is_reported_with_the_reason(
+    code: str, expected_error: str, user: Path, opened: Opened
 ) -> None:
     write(user, {"bad.py": code, "good.py": source("good")})
     runtime = opened()
     assert reports(runtime)["bad"].state == "failed"
-    assert reports(runtime)["bad"].error.startswith(said)
+    assert reports(runtime)["bad"].error.startswith(expected_error)
     assert reports(runtime)["good"].state == "loaded"
 
 
-def test_a_plugin_that_fails_to_import_is_forgotten_with_its_inner_modules(
-    user: Path, opened: Opened
-) -> None:
+def test_failed_import_removes_the_plugin_and_its_submodules(user: Path, opened: Opened) -> None:
     write(user, {"pack/__init__.py": "from . import inner\nraise ValueError", "pack/inner.py": "x = 1"})
     before = set(sys.modules)
     assert reports(opened())["pack"].state == "failed"
@@ -317,13 +321,13 @@ def test_a_plugin_that_fails_to_import_is_forgotten_with_its_inner_modules(
 
 
 def stale_bytecode(file: Path, code: str) -> bytes:
-    """Bytecode that claims to need no comparison with its source (PEP 552)."""
+    """Return unchecked hash-based bytecode (PEP 552), which Python would run without reading the source."""
     flags, source_hash = (1).to_bytes(4, "little"), bytes(8)
     return importlib.util.MAGIC_NUMBER + flags + source_hash + marshal.dumps(compile(code, str(file), "exec"))
 
 
 @pytest.mark.parametrize("shipped", ["plain.py", "pack/__init__.py", "pack/inner.py"])
-def test_only_the_source_that_a_person_can_read_is_run(shipped: str, user: Path, opened: Opened) -> None:
+def test_bytecode_caches_are_not_run(shipped: str, user: Path, opened: Opened) -> None:
     write(
         user,
         {
@@ -340,9 +344,7 @@ def test_only_the_source_that_a_person_can_read_is_run(shipped: str, user: Path,
 
 
 @pytest.mark.parametrize("name", ["inner.pyc", "inner/__init__.pyc", f"inner{EXTENSION_SUFFIXES[0]}"])
-def test_a_module_without_source_neither_hides_one_with_source_nor_takes_its_place(
-    name: str, user: Path, opened: Opened
-) -> None:
+def test_compiled_submodule_is_not_loaded(name: str, user: Path, opened: Opened) -> None:
     write(user, {"pack/__init__.py": "from .inner import register", "pack/inner.py": source("packed")})
     (user / "pack" / name).parent.mkdir(exist_ok=True)
     (user / "pack" / name).write_bytes(stale_bytecode(user / "pack" / name, source("evil")))
@@ -355,7 +357,7 @@ def test_a_module_without_source_neither_hides_one_with_source_nor_takes_its_pla
     )
 
 
-def test_an_installed_package_may_be_called_almost_like_a_plugin_of_ours(
+def test_installed_package_with_a_plugin_like_name_can_be_imported(
     site: Path, user: Path, opened: Opened
 ) -> None:
     write(user, {"own.py": source("own")})
@@ -366,13 +368,13 @@ def test_an_installed_package_may_be_called_almost_like_a_plugin_of_ours(
     assert reports(opened())[name].tools == ("installed",)
 
 
-def test_a_person_who_interrupts_a_plugin_stops_the_start(user: Path, opened: Opened) -> None:
+def test_keyboard_interrupt_in_a_plugin_stops_the_start(user: Path, opened: Opened) -> None:
     write(user, {"slow.py": "raise KeyboardInterrupt"})
     with pytest.raises(KeyboardInterrupt):
         opened()
 
 
-def test_a_disabled_plugin_is_listed_and_not_imported(user: Path, tmp_path: Path, opened: Opened) -> None:
+def test_disabled_plugin_is_listed_but_not_imported(user: Path, tmp_path: Path, opened: Opened) -> None:
     marker = tmp_path / "ran"
     write(user, {"noisy.py": f"open({str(marker)!r}, 'w')\n" + source("noisy")})
     runtime = opened({"plugins.disabled": ["noisy"]})
@@ -381,14 +383,14 @@ def test_a_disabled_plugin_is_listed_and_not_imported(user: Path, tmp_path: Path
     assert not marker.exists()
 
 
-def test_with_plugins_switched_off_none_is_looked_at(user: Path, tmp_path: Path, opened: Opened) -> None:
+def test_no_plugin_is_imported_if_plugins_are_disabled(user: Path, tmp_path: Path, opened: Opened) -> None:
     marker = tmp_path / "ran"
     write(user, {"noisy.py": f"open({str(marker)!r}, 'w')\n" + source("noisy")})
     assert reports(opened({"plugins.enabled": False})) == {}
     assert not marker.exists()
 
 
-def test_a_plugin_hook_can_refuse_and_rewrite_and_transform(user: Path, opened: Opened) -> None:
+def test_plugin_hooks_can_refuse_and_change_calls_and_results(user: Path, opened: Opened) -> None:
     write(
         user,
         {
@@ -405,7 +407,7 @@ def before(tool, args, context):
     return {"text": args["text"] + "!"} if tool.name == "shout" else None
 
 async def after(tool, args, result, context):
-    return {"said": result.value}
+    return {"expected_error": result.value}
 
 def register(plugin):
     plugin.add(shout)
@@ -416,11 +418,11 @@ def register(plugin):
     )
     runtime = opened()
     assert reports(runtime)["guard"].hooks == ("pre_tool_call", "post_tool_call")
-    assert runtime.handle_function_call("shout", {"text": "hi"}) == '{"said":"HI!"}'
+    assert runtime.handle_function_call("shout", {"text": "hi"}) == '{"expected_error":"HI!"}'
     assert runtime.handle_function_call("shout", {"text": "secret"}) == '{"error":"not that word"}'
 
 
-def test_a_plugin_toolset_can_be_granted(user: Path, opened: Opened) -> None:
+def test_plugin_toolset_can_be_granted(user: Path, opened: Opened) -> None:
     write(
         user,
         {
@@ -439,18 +441,16 @@ def register(plugin):
 
 
 @pytest.mark.parametrize("name", ["toolfold-gateway", "all", "web_tools", "mcp-github", "file", "earlier"])
-def test_a_plugin_cannot_change_what_an_existing_toolset_grants(
-    name: str, user: Path, opened: Opened
-) -> None:
+def test_plugin_cannot_redefine_an_existing_toolset(name: str, user: Path, opened: Opened) -> None:
     write(user, {"a.py": "def register(plugin): plugin.toolset('earlier', tools=['read_file'])"})
     write(user, {"b.py": f"def register(plugin): plugin.toolset({name!r}, includes=['terminal', 'file'])"})
     runtime = opened()
-    assert "a name that has a meaning already" in reports(runtime)["b"].error
+    assert "that name is already in use" in reports(runtime)["b"].error
     assert runtime.session(["toolfold-gateway"]).granted().isdisjoint({"read_file", "write_file"})
     assert runtime.session(["earlier"]).granted() == {"read_file"}
 
 
-def test_a_plugin_that_takes_over_a_name_is_logged(
+def test_plugin_that_replaces_a_tool_is_logged(
     user: Path, opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(user, {"mine.py": source("read_file", "mine")})
@@ -463,7 +463,7 @@ def test_a_plugin_that_takes_over_a_name_is_logged(
     assert "read_file" not in runtime.session(["file"]).granted()
 
 
-def test_a_plugin_tool_cannot_pass_for_a_built_in_one(user: Path, opened: Opened) -> None:
+def test_plugin_tool_cannot_claim_to_be_built_in(user: Path, opened: Opened) -> None:
     write(
         user,
         {
@@ -480,7 +480,7 @@ def register(plugin):
     assert not found.core
 
 
-def test_two_plugins_of_one_name_keep_their_own_inner_modules(
+def test_plugins_of_the_same_name_keep_their_own_submodules(
     user: Path, project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
 ) -> None:
     code = """
@@ -499,9 +499,7 @@ def register(plugin):
     assert runtime.handle_function_call("users", {}) == '{"result":"user"}'
 
 
-def test_a_plugin_that_was_changed_is_new_in_the_next_runtime_and_old_in_the_first(
-    user: Path, opened: Opened
-) -> None:
+def test_changed_plugin_takes_effect_in_the_next_runtime_only(user: Path, opened: Opened) -> None:
     pack = {"pack/__init__.py": "from .inner import register"}
     write(user, {**pack, "pack/inner.py": source("which", "old")})
     first = opened()
@@ -511,7 +509,7 @@ def test_a_plugin_that_was_changed_is_new_in_the_next_runtime_and_old_in_the_fir
     assert second.handle_function_call("which", {}) == '{"result":"newer"}'
 
 
-def test_what_a_plugin_brings_can_be_looked_at_without_a_runtime() -> None:
+def test_registrations_of_a_plugin_can_be_inspected_without_a_runtime() -> None:
     @tool(toolset="mine")
     def greet() -> str:
         return "hello"

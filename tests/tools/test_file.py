@@ -675,7 +675,7 @@ def test_a_regex_that_never_ends_is_stopped_and_the_answer_says_so(
     (tmp_path / "a").write_text("aab\n")
     (tmp_path / "b").write_text("a" * 60 + "!\n")
     for seconds in (1, 5, 25):  # a busy machine may take its time to come to the second file
-        monkeypatch.setattr(search, "SEARCH_SECONDS", seconds)
+        monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", seconds)
         with suppress(CallError):
             answer = call("search_files", pattern="^(a+)+b?$|aab", regex=True)
             if found(answer):
@@ -688,7 +688,7 @@ def test_a_regex_that_never_ends_is_stopped_and_the_answer_says_so(
 def test_a_regex_that_takes_too_much_memory_is_stopped_and_the_answer_says_so(
     tmp_path: Path, call: Call, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "SEARCH_SECONDS", 300)  # it must not run out of time before
+    monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", 300)  # it must not run out of time before
     (tmp_path / "a").write_text("abc\n")
     (tmp_path / "b").write_text("ab" * 2_400_000)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -702,7 +702,7 @@ def test_a_regex_that_takes_too_much_memory_is_stopped_and_the_answer_says_so(
 def test_a_cancelled_search_stops_within_a_running_regex(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "SEARCH_SECONDS", 300)
+    monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", 300)
     (tmp_path / "b").write_text("a" * 60 + "!\n")
     cancelled, others = threading.Event(), children()
 
@@ -799,7 +799,7 @@ def test_a_search_never_shows_what_lies_outside(tmp_path: Path) -> None:
 def test_a_search_that_runs_out_of_time_is_partial(
     tree: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "SEARCH_SECONDS", -1.0)
+    monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", -1.0)
     answer = call("search_files", pattern="needle", kind="name")
     assert answer["matches"] == []
     assert "were not enough" in answer["partial"]
@@ -812,7 +812,7 @@ def test_a_tree_without_files_is_not_walked_past_the_time(
         (tmp_path / f"{number % 5}" / f"{number}").mkdir(parents=True)
     over = itertools.chain([False] * 3, itertools.repeat(True, 5))  # whoever goes on runs out of answers
     assert list(Workspace(tmp_path).files(stop=lambda: next(over))) == []
-    monkeypatch.setattr(search, "SEARCH_SECONDS", -1)
+    monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", -1)
     assert "-1 seconds were not enough" in call("search_files", pattern="x", kind="name")["partial"]
 
 

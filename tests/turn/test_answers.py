@@ -16,7 +16,7 @@ from toolfold.config.settings import ToolsSettings
 from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, OutOfScope
 from toolfold.model import Definition, Json, Source, Tool
 from toolfold.registry import Registry
-from toolfold.retrieval.embedding import Function
+from toolfold.retrieval.embedding import FunctionEmbedder
 from toolfold.retrieval.search import Retriever
 from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Grant, Turn, begin_turn
 
@@ -64,7 +64,9 @@ class Asked:
         registry.add_all(tools)
         snapshot = registry.snapshot()
         configured = ToolsSettings.model_validate({"tool_search": {"enabled": "on"}} | settings)
-        self.answers = BridgeAnswers(retriever or Retriever(Function(by_topic), None, None), configured)
+        self.answers = BridgeAnswers(
+            retriever or Retriever(FunctionEmbedder(by_topic), None, None), configured
+        )
         bridge = Bridge(self.answers)
         grant = Grant.from_names(snapshot, frozenset(snapshot) - {"secret_invoice"})
         whole = begin_turn(grant, Availability(timeout=5), bridge)
@@ -297,7 +299,7 @@ class Broken(Retriever):
     """A retriever whose legs fail as told."""
 
     def __init__(self, *failing: str) -> None:
-        super().__init__(Function(by_topic), None, None)
+        super().__init__(FunctionEmbedder(by_topic), None, None)
         self._failing = failing
 
     def find(self, *args: Any, mode: Any, **options: Any) -> Any:
@@ -442,7 +444,7 @@ def test_turns_of_different_grants_are_answered_side_by_side_each_from_its_own(
     registry.add_all(tool(f"invoice_{owner}_{n}", "An invoice.", owner) for owner in "abcd" for n in range(9))
     snapshot = registry.snapshot()
     configured = ToolsSettings.model_validate({"tool_search": {"enabled": "on"}})
-    answers = BridgeAnswers(Retriever(Function(by_topic), None, None), configured)
+    answers = BridgeAnswers(Retriever(FunctionEmbedder(by_topic), None, None), configured)
     bridge = Bridge(answers)
     disclosure = Disclosure(configured, bridge)
 

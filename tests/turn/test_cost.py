@@ -18,9 +18,9 @@ from toolfold.turn.answers import MAX_DESCRIPTION_CHARS
 from toolfold.turn.cost import (
     PLACEMENTS,
     STRATEGIES,
-    Asked,
     Call,
     Dialogue,
+    DialogueMessage,
     DialogueTurn,
     ToolSizes,
     best_placement,
@@ -28,7 +28,7 @@ from toolfold.turn.cost import (
     cheapest,
     generate_dialogue,
     measure_tools,
-    usual_dialogue,
+    typical_dialogue,
 )
 from toolfold.turn.pricing import (
     PRICES,
@@ -297,14 +297,14 @@ def test_tools_are_shown_as_the_settings_say() -> None:
 def test_what_no_settings_say_is_their_default_and_the_real_bridge() -> None:
     measured, usual = (
         measure_tools([], TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools),
-        usual_dialogue()[1],
+        typical_dialogue()[1],
     )
     for each in ("shown", "most_grown", "hits", "bridge"):
         assert getattr(measured, each) == getattr(usual, each), each
 
 
 def test_an_imagined_conversation_is_the_same_each_time() -> None:
-    asked = [Asked(10, ("t1",), ("t1", "t2"))] * 5
+    asked = [DialogueMessage(10, ("t1",), ("t1", "t2"))] * 5
     assert generate_dialogue(asked) == generate_dialogue(asked) != generate_dialogue(asked, seed=8)
 
 
@@ -357,7 +357,7 @@ def test_a_large_tool_that_stays_is_cheapest_at_the_front_of_an_array_that_grows
 
 
 def test_where_the_first_tool_found_is_the_right_one_a_selection_of_one_is_cheapest() -> None:
-    dialogue, tools = usual_dialogue()
+    dialogue, tools = typical_dialogue()
     assert best_shown(PAID, "tail", dialogue, tools) == 1
 
 

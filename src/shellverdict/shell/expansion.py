@@ -117,6 +117,7 @@ class Expansion:
         return self.expand_text(parts).literal
 
     def expand_value(self, assigned: Sequence[Part] | Array) -> Value:
+        """Expand the right side of an assignment."""
         if isinstance(assigned, Array):
             return _build_array(self.expand_fields(assigned.words))
         home = self._home_directory()

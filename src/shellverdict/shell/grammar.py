@@ -71,6 +71,7 @@ class Budget:
     steps: int = 10_000
 
     def spend(self, steps: int = 1) -> None:
+        """Use up the steps; raise `BudgetExceeded` if none are left."""
         self.steps -= steps
         if self.steps < 0:
             raise BudgetExceeded
@@ -147,6 +148,7 @@ class Parser:
         self._is_nested = is_nested or depth > 0  # more input cannot complete a nested part
 
     def parse_all(self) -> Script:
+        """Parse the whole text as a script."""
         statements: list[Statement] = []
         try:
             self._parse_statements(statements, frozenset())
@@ -833,6 +835,7 @@ class Parser:
         self.position += len(word)
 
     def _raise_error(self, problem: str, *, unclosed: bool = False) -> NoReturn:
+        """Raise a syntax error; it is unfinished if more input could still complete the text."""
         is_unfinished = not self._is_nested and (unclosed or self.position >= self.end)
         raise ShellSyntaxError(problem, self.position, is_unfinished=is_unfinished)
 

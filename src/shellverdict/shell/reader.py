@@ -387,6 +387,7 @@ class ShellReader:
     def _analyze_read_loop(
         self, node: WhileLoop, lines: Sequence[str], state: ShellState, context: ExecutionContext
     ) -> TextStream:
+        """Analyse `while read` once for each known line of input."""
         printed = EMPTY_STREAM
         for line in lines:
             self._analyze_script(node.condition, state, replace(context, stdin=TextStream(Word(line))))
@@ -450,9 +451,8 @@ class ShellReader:
         typed = [word if isinstance(word, WordNode) else assignment_to_word(word) for word in node.words]
         argv = tuple(expansion.expand_fields(typed))
         redirects, stdin = self._evaluate_redirects(node.redirects, state, context)
-        if (
-            items := array_as_command(node, state)
-        ) is not None:  # zsh expands `$name` to all items of an array
+        items = array_as_command(node, state)
+        if items is not None:  # zsh expands `$name` to all items of an array
             self._analyze_argv(items, state.copy(), replace(context, stdin=stdin), redirects=redirects)
         if not argv:
             for assignment in node.assignments:
@@ -682,6 +682,7 @@ class ShellReader:
     def _analyze_inner(
         self, inner_command: InnerCommand, run: ProgramRun, state: ShellState, context: ExecutionContext
     ) -> TextStream:
+        """Analyse one command or piece of code that a program runs in turn."""
         wrappers = (*context.wrappers, inner_command.wrapper) if inner_command.wrapper else context.wrappers
         context = replace(
             context,
@@ -878,6 +879,8 @@ class ShellReader:
     # Words, values, redirections
 
     def _create_expansion(self, state: ShellState, context: ExecutionContext) -> Expansion:
+        """Return an expansion whose substitutions are analysed in this state and context."""
+
         def capture_output(script: Script) -> TextStream:
             if (file := file_of_read_substitution(script)) is not None:
                 path = self._create_expansion(state, context).expand_text(file)
@@ -996,6 +999,7 @@ class ShellReader:
     def _evaluate_redirects(
         self, redirections: Iterable[Redirection], state: ShellState, context: ExecutionContext
     ) -> tuple[tuple[Redirect, ...], TextStream | None]:
+        """Return the redirections with their targets expanded, and the standard input after them."""
         expansion = self._create_expansion(state, context)
         found: list[Redirect] = []
         stdin = context.stdin
@@ -1022,6 +1026,7 @@ class ShellReader:
         return tuple(found), stdin
 
     def _open_input(self, path: Word, state: ShellState) -> TextStream:
+        """Return the content of a file that is opened for reading."""
         if path.startswith(NETWORK_PATHS):
             return TextStream(None, frozenset({Taint.NETWORK}))
         if path == "/dev/null":

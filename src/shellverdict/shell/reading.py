@@ -40,7 +40,7 @@ class ExecutionContext:
 
 
 class BranchPolicy(Enum):
-    """How to continue after two branches that leave different states; each policy is analysed separately."""
+    """Policy for the state after two branches that leave different values; each is analysed separately."""
 
     MARK_UNKNOWN = "differing values become unknown"
     TAKEN = "continue as if the optional branch was taken"

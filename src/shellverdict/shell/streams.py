@@ -20,6 +20,7 @@ UNKNOWN_STREAM = TextStream(None)
 
 
 def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
+    """Return the second stream after the first; the text is unknown if either is, or if it is too long."""
     if first.text == "" and not first.taints:
         return second
     text = None if first.text is None or second.text is None else Word(first.text + second.text)
@@ -29,22 +30,26 @@ def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
 
 
 def merge_alternatives(first: TextStream, second: TextStream) -> TextStream:
+    """Return a stream that may be either one: unknown text with the taints of both, unless they are equal."""
     if first == second or (first.text == "" and not first.taints):
         return second
     return TextStream(None, first.taints | second.taints)
 
 
 def repeat_unknown_times(printed: TextStream) -> TextStream:
+    """Return the output of a loop that prints the stream an unknown number of times."""
     return printed if printed.text == "" else TextStream(None, printed.taints)
 
 
 def with_text_taints(stream: TextStream) -> TextStream:
+    """Add the taints of the text's unknown parts to the stream."""
     if stream.text is None:
         return stream
     return TextStream(stream.text, stream.taints | stream.text.taints)
 
 
 def split_known_lines(stream: TextStream | None, max_lines: int) -> list[str] | None:
+    """Return the lines of a stream; None if the text is unknown or has more than `max_lines`."""
     if stream is None or stream.text is None:
         return None
     lines = stream.text.splitlines(keepends=True)

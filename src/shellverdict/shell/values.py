@@ -39,6 +39,7 @@ def set_keyed_items(name: str, items: Iterable[Word], state: ShellState) -> None
 
 
 def join_value(value: Value) -> Word:
+    """Return an array as one word with its items separated by blanks; other values are unchanged."""
     return Word(" ".join(value)) if isinstance(value, tuple) else value
 
 
@@ -50,6 +51,7 @@ def script_arguments(command: InnerCommand) -> tuple[Word, ...]:
 def replace_item(
     old: Word | tuple[Word, ...] | None, index: Word, value: Word | tuple[Word, ...]
 ) -> tuple[Word, ...]:
+    """Return the array with one item replaced; an unknown index appends an unknown item."""
     items = list(old if isinstance(old, tuple) else (old,) if old is not None else ())
     if not index.isdigit() or int(index) > 256 or isinstance(value, tuple):
         return (*items, unknown_word())
@@ -59,6 +61,7 @@ def replace_item(
 
 
 def append_value(old: Value | None, value: Value) -> Value:
+    """Return the value after `name+=value`."""
     if isinstance(value, tuple):
         return (*(old if isinstance(old, tuple) else (old,) if old is not None else ()), *value)
     if isinstance(old, tuple):

@@ -1,28 +1,34 @@
-"""What an agent brings to a session: the state of the tools it runs itself."""
+"""The agent: a loop between a model and its tools, with stored sessions.
+
+`Agent` is the entry point. `LocalAgent` offers the plan tool to sessions without a model.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from toolfold.agent.todo import Todo, TodoList
-from toolfold.errors import NeedsAgent
-from toolfold.model import Json
+if TYPE_CHECKING:
+    from toolfold.agent.agent import Agent
+    from toolfold.agent.conversation import TurnResult
+    from toolfold.agent.limits import AgentLimits
+    from toolfold.agent.services import LocalAgent
+    from toolfold.agent.todo import Todo, TodoList
 
-__all__ = ["LocalAgent", "Todo", "TodoList"]
+__all__ = ["Agent", "AgentLimits", "LocalAgent", "Todo", "TodoList", "TurnResult"]
+
+_MODULES = {
+    "Agent": "agent",
+    "AgentLimits": "limits",
+    "LocalAgent": "services",
+    "Todo": "todo",
+    "TodoList": "todo",
+    "TurnResult": "conversation",
+}
 
 
-class LocalAgent:
-    """Agent services for one conversation in this process: a plan."""
-
-    def __init__(self) -> None:
-        self.todos = TodoList()
-
-    @property
-    def offers(self) -> frozenset[str]:
-        return frozenset({"todo"})
-
-    def run(self, name: str, args: Json) -> Any:
-        """Run one of the tools offered."""
-        if name not in self.offers:
-            raise NeedsAgent(name)
-        return self.todos.run(args)
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use: most programs need only some of them."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'toolfold.agent' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"toolfold.agent.{_MODULES[name]}"), name)

@@ -72,3 +72,21 @@ class AgentTools:
                 for match in found
             ]
         }
+
+
+class LocalAgent:
+    """Agent services for a session without a stored conversation: only the plan."""
+
+    def __init__(self) -> None:
+        self.todos = TodoList()
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """The names of the tools that this agent runs."""
+        return frozenset({"todo"})
+
+    def run(self, name: str, args: Json) -> Any:
+        """Run one of them."""
+        if name not in self.offers:
+            raise NeedsAgent(name)
+        return self.todos.run(args)

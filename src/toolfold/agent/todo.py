@@ -1,4 +1,4 @@
-"""The plan an agent keeps while it works: a short ordered list, held in memory for one agent."""
+"""The plan of an agent: a short ordered list, held in memory for one agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from toolfold.errors import CallError
 from toolfold.model import Json
 
-MOST_ITEMS = 200
+MAX_ITEMS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Todo:
 
 
 class TodoList:
-    """Written and read as a whole, so that a model always sees the plan it now has."""
+    """Plan that is always returned as a whole, so that a model sees its current state."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,24 +43,24 @@ class TodoList:
         """Serve one call of the `todo` tool."""
         with self._lock:
             if "todos" in args:
-                given = [Todo(**item) for item in args["todos"]]
-                self._items = self._written(given, merge=args.get("merge", False))
-            return self._answer()
+                new_items = [Todo(**item) for item in args["todos"]]
+                self._items = self._merge_items(new_items, merge=args.get("merge", False))
+            return self._build_answer()
 
-    def _written(self, given: Iterable[Todo], *, merge: bool) -> dict[str, Todo]:
+    def _merge_items(self, new_items: Iterable[Todo], *, merge: bool) -> dict[str, Todo]:
         items = dict(self._items) if merge else {}
         changed: set[str] = set()
-        for todo in given:
+        for todo in new_items:
             if todo.id in changed:
-                raise CallError(f"two items have the id {todo.id!r}; nothing was written.")
+                raise CallError(f"Two items have the id {todo.id!r}. Nothing was written.")
             changed.add(todo.id)
             items[todo.id] = todo
-        if len(items) > MOST_ITEMS:
+        if len(items) > MAX_ITEMS:
             raise CallError(
-                f"the plan would have {len(items)} items, more than {MOST_ITEMS}; nothing was written."
+                f"The plan would have {len(items)} items; the maximum is {MAX_ITEMS}. Nothing was written."
             )
         return items
 
-    def _answer(self) -> Json:
+    def _build_answer(self) -> Json:
         counts = Counter(todo.status for todo in self._items.values())
         return {"todos": [asdict(todo) for todo in self._items.values()], "summary": dict(counts)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from toolfold.approval.allowlist import AllowList
-from toolfold.approval.subject import Subject
+from toolfold.approval.call_analysis import CallAnalysis
 from toolfold.config import Config
 from toolfold.config.allowed_tools import AllowedTool
 from toolfold.config.record import SettingsRecord
@@ -30,10 +30,10 @@ class AllowedTools:
     def entries(self) -> tuple[str, ...]:
         return self._entries.entries
 
-    def find(self, subject: Subject, client: str = "") -> AllowedTool | None:
+    def find(self, subject: CallAnalysis, client: str = "") -> AllowedTool | None:
         """Return the entry that covers the effects the tool declares."""
         for allowed in map(AllowedTool.parse, self._entries.entries):
-            if _names_tool(allowed, subject) and allowed.is_in_scope(client, self._project):
+            if _applies_to(allowed, subject) and allowed.is_in_scope(client, self._project):
                 return allowed
         return None
 
@@ -54,8 +54,8 @@ def build_allowed_tools(config: Config) -> AllowedTools:
         entries,
         key=KEY,
         file=paths.user_file,
-        lock_folder=paths.state_dir / "allowed_tools",
-        live=from_file or not entries,
+        lock_directory_path=paths.state_dir / "allowed_tools",
+        follows_file=from_file or not entries,
         record=SettingsRecord(paths.state_dir),
         follow_own_changes=True,
     )
@@ -71,7 +71,7 @@ def is_own_server(config: Config, server: str) -> bool:
     )
 
 
-def _names_tool(allowed: AllowedTool, subject: Subject) -> bool:
+def _applies_to(allowed: AllowedTool, subject: CallAnalysis) -> bool:
     tool = subject.tool
     from_server = tool.source.kind == MCP_SOURCE
     if from_server and not subject.own_server and not allowed.project:

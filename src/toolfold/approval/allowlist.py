@@ -29,9 +29,9 @@ KEY = "command_allowlist"
 
 __all__ = ["KEY", "AllowList"]
 
-Idle: TypeAlias = Callable[[str], str]
+ExplainIneffective: TypeAlias = Callable[[str], str]
 """From an entry to the reason why it can never count, or to nothing."""
-Spell: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
+NormalizeEntry: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
 """From an entry, as a person may have written it, to the one spelling and the rules that it meets."""
 
 
@@ -43,10 +43,10 @@ class AllowList:
         entries: Iterable[str] = (),
         *,
         file: Path | None = None,
-        lock_folder: Path | None = None,
-        spell: Spell = lambda entry: (entry, None),
-        idle: Idle = lambda _: "",
-        live: bool = True,
+        lock_directory_path: Path | None = None,
+        normalize: NormalizeEntry = lambda entry: (entry, None),
+        explain_ineffective: ExplainIneffective = lambda _: "",
+        follows_file: bool = True,
         record: SettingsRecord | None = None,
         key: str = KEY,
         follow_own_changes: bool = False,
@@ -56,19 +56,24 @@ class AllowList:
         With `follow_own_changes`, entries that Toolfold itself adds to the file for the user count at once.
         """
         self._key, self._follow_own_changes = key, follow_own_changes
-        self._file, self._lock_folder, self._spell, self._idle = file, lock_folder, spell, idle
+        self._file, self._lock_path, self._normalize, self._explain_ineffective = (
+            file,
+            lock_directory_path,
+            normalize,
+            explain_ineffective,
+        )
         self._record = record
-        self._told: set[str] = set()
-        self._live = live and file is not None
+        self._reported: set[str] = set()
+        self._follows_file = follows_file and file is not None
         self._lock = threading.Lock()
         self._entries = tuple(dict.fromkeys(entries))
         self._keys: dict[str, frozenset[str] | None] | None = None
         self._patterns: tuple[str, ...] | None = None
-        self._seen: tuple[int, int, int] | None = None
+        self._last_signature: tuple[int, int, int] | None = None
         self._mark_read()
 
     @property
-    def writable(self) -> bool:
+    def is_writable(self) -> bool:
         """Whether a person's "always" can be kept."""
         return self._file is not None
 
@@ -77,10 +82,10 @@ class AllowList:
         if not key:
             return False
         with self._lock:
-            self._look_again()
+            self._refresh()
             if self._keys is None:  # read only when something asks: most runs never do
                 exact = (each for each in self._entries if not is_pattern(each))
-                self._keys = dict(pair for each in exact for pair in self._spellings(each))
+                self._keys = dict(pair for each in exact for pair in self._normalized_pairs(each))
             known = self._keys.get(key, frozenset())
             return key in self._keys and (known is None or known.issuperset(rules))
 
@@ -88,17 +93,17 @@ class AllowList:
     def patterns(self) -> tuple[str, ...]:
         """The entries in force that name a rule or a kind."""
         with self._lock:
-            self._look_again()
+            self._refresh()
             if self._patterns is None:
                 self._patterns = tuple(filter(is_pattern, self._entries))
                 for each in self._patterns:
-                    self._tell_of_idle(each)
+                    self._warn_if_ineffective(each)
             return self._patterns
 
     @property
     def entries(self) -> tuple[str, ...]:
         with self._lock:
-            self._look_again()
+            self._refresh()
             return self._entries
 
     def add(self, *keys: str) -> None:
@@ -106,8 +111,8 @@ class AllowList:
         if self._file is None or not keys or not all(keys):
             raise ConfigError("this cannot be written to the allow-list", key=self._key)
         with self._lock:
-            self._change(lambda written: list(dict.fromkeys((*written, *keys))))
-            self._set(dict.fromkeys((*self._entries, *keys)))
+            self._change_file(lambda written: list(dict.fromkeys((*written, *keys))))
+            self._set_entries(dict.fromkeys((*self._entries, *keys)))
             self._mark_read()
 
     def remove(self, entry: str) -> bool:
@@ -115,72 +120,72 @@ class AllowList:
         with self._lock:
             known = entry in self._entries
             if self._file is not None:
-                known |= entry in _written(self._file, self._key)
-                self._change(lambda written: [each for each in written if each != entry])
-            self._set(each for each in self._entries if each != entry)
+                known |= entry in _read_entries(self._file, self._key)
+                self._change_file(lambda written: [each for each in written if each != entry])
+            self._set_entries(each for each in self._entries if each != entry)
             self._mark_read()
             return known
 
-    def _set(self, entries: Iterable[str]) -> None:
+    def _set_entries(self, entries: Iterable[str]) -> None:
         self._entries = tuple(entries)
         self._keys = self._patterns = None
 
-    def _spellings(self, entry: str) -> list[tuple[str, frozenset[str] | None]]:
+    def _normalized_pairs(self, entry: str) -> list[tuple[str, frozenset[str] | None]]:
         try:
-            spelled, rules = self._spell(entry)
-            self._tell_of_idle(entry)
+            spelled, rules = self._normalize(entry)
+            self._warn_if_ineffective(entry)
         except Exception:
             log.exception("the allow-list entry %r cannot be read; it allows nothing", entry)
             return []
         return [(each, rules) for each in (entry, spelled) if each]
 
-    def _tell_of_idle(self, entry: str) -> None:
-        if entry not in self._told and (why := self._idle(entry)):
-            self._told.add(entry)
+    def _warn_if_ineffective(self, entry: str) -> None:
+        if entry not in self._reported and (why := self._explain_ineffective(entry)):
+            self._reported.add(entry)
             log.warning("the allow-list entry %r never counts: %s", entry, why)
 
-    def _change(self, change: Callable[[list[str]], list[str]]) -> None:
+    def _change_file(self, change: Callable[[list[str]], list[str]]) -> None:
         file = self._file
         if file is None:
             return
         # A folder of our own is the lock: writing the file takes its folder's.
-        with lock_directory(self._lock_folder or file.parent / ".allowlist"):
-            before = _written(file, self._key)
+        with lock_directory(self._lock_path or file.parent / ".allowlist"):
+            before = _read_entries(file, self._key)
             after = change(before)
             if after and after != before:
                 set_value(file, self._key, after, record=self._record)
             elif not after and before:
                 unset_value(file, self._key, record=self._record)
 
-    def _look_again(self) -> None:
+    def _refresh(self) -> None:
         """Drop what is no longer in the file, and take up what Toolfold has added to it for the user."""
-        signature = self._signature()
-        if not self._live or self._file is None or signature == self._seen:
+        signature = self._file_signature()
+        if not self._follows_file or self._file is None or signature == self._last_signature:
             return
         step = self._newest_step()
         try:
-            written = tuple(dict.fromkeys(_written(self._file, self._key)))
+            written = tuple(dict.fromkeys(_read_entries(self._file, self._key)))
             is_own_change = self._is_own_change()
         except ConfigError as error:
             log.warning("%s cannot be read any more and allows nothing: %s", self._key, error)
             written, is_own_change = (), False
         kept = written if is_own_change else tuple(each for each in self._entries if each in written)
         if kept != self._entries:
-            self._set(kept)
-        self._seen = signature
+            self._set_entries(kept)
+        self._last_signature = signature
         if is_own_change:
-            self._content, self._last_step = self._fingerprint(), step
+            self._content, self._last_step = self._file_fingerprint(), step
 
     def _is_own_change(self) -> bool:
         """Whether only Toolfold itself, for the user, has changed the file since its entries were read."""
         if not self._follow_own_changes or self._file is None or self._record is None:
             return False
-        now = self._fingerprint()
+        now = self._file_fingerprint()
         return self._record.is_own_change(self._file, self._content, now, since=self._last_step)
 
     def _mark_read(self) -> None:
         self._last_step = self._newest_step()
-        self._seen, self._content = self._signature(), self._fingerprint()
+        self._last_signature, self._content = self._file_signature(), self._file_fingerprint()
 
     def _newest_step(self) -> int:
         if self._record is None or not self._follow_own_changes:
@@ -191,10 +196,10 @@ class AllowList:
             log.warning("%s", error)
             return sys.maxsize
 
-    def _fingerprint(self) -> str:
+    def _file_fingerprint(self) -> str:
         return fingerprint_path(self._file) if self._file is not None and self._follow_own_changes else ""
 
-    def _signature(self) -> tuple[int, int, int] | None:
+    def _file_signature(self) -> tuple[int, int, int] | None:
         if self._file is None:
             return None
         try:
@@ -204,7 +209,7 @@ class AllowList:
         return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _written(file: Path, key: str) -> list[str]:
+def _read_entries(file: Path, key: str) -> list[str]:
     """Return the entries that the file itself holds."""
     found = read_file_value(file, key)
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

@@ -16,17 +16,17 @@ from typing import Any
 
 from toolfold.config.atomic import lock_directory
 from toolfold.errors import ConfigError
-from toolfold.model import Json, encodable
+from toolfold.model import Json, make_encodable
 from toolfold.redaction import Redaction
 
 __all__ = ["AuditLog"]
 
-FILE = "approvals.jsonl"
-LARGEST = 4_000_000
-KEPT = 4
-LONGEST_LINE = 60_000
+FILE_NAME = "approvals.jsonl"
+MAX_FILE_BYTES = 4_000_000
+MAX_ROTATED_FILES = 4
+MAX_LINE_CHARS = 60_000
 MAX_TEXT_CHARS = 20_000
-LONGEST_CUT = 500
+MAX_TRUNCATED_CHARS = 500
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -35,41 +35,41 @@ class AuditLog:
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         redact: Redaction | None = None,
         *,
-        largest: int = LARGEST,
+        max_file_bytes: int = MAX_FILE_BYTES,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._folder, self._largest, self._clock = folder, largest, clock
+        self._directory, self._max_file_bytes, self._clock = directory, max_file_bytes, clock
         self._redact = redact or Redaction(longest=MAX_TEXT_CHARS)
 
     @property
     def file(self) -> Path:
-        return self._folder / FILE
+        return self._directory / FILE_NAME
 
     def write(self, entry: Json) -> None:
         """Add one entry. Raises OSError."""
         redact = self._redact.knowing(str(entry.get("command", "")))  # reasons quote words of it
-        plain = {key: _plain(value, redact) for key, value in entry.items()}
-        stamped = {"time": _stamp(self._clock()), **plain}
+        plain = {key: _to_json_value(value, redact) for key, value in entry.items()}
+        stamped = {"time": _format_time(self._clock()), **plain}
         line = json.dumps(stamped, ensure_ascii=True, separators=(",", ":"))
-        if len(line) > LONGEST_LINE:
-            stamped = {key: _cut(value) for key, value in stamped.items() if not isinstance(value, list)}
+        if len(line) > MAX_LINE_CHARS:
+            stamped = {key: _truncate(value) for key, value in stamped.items() if not isinstance(value, list)}
             line = json.dumps({**stamped, "cut": True}, ensure_ascii=True, separators=(",", ":"))
         self._append(line.encode() + b"\n")
 
-    def entries(self, most: int | None = None) -> list[Json]:
+    def read_entries(self, limit: int | None = None) -> list[Json]:
         """The newest entries, oldest first. What is not an entry is passed over."""
         found: list[Json] = []
-        for file in self._files():
-            found[:0] = list(_read(file))
-            if most is not None and len(found) >= most:
+        for file in self._files_newest_first():
+            found[:0] = list(_read_lines(file))
+            if limit is not None and len(found) >= limit:
                 break
-        return found if most is None else found[len(found) - min(most, len(found)) :]
+        return found if limit is None else found[len(found) - min(limit, len(found)) :]
 
     def _append(self, line: bytes) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(self.file, _APPEND, 0o600)
         try:
             size = os.fstat(handle).st_size
@@ -79,44 +79,44 @@ class AuditLog:
                 raise OSError("the log could not be written in full")
         finally:
             os.close(handle)
-        if size + len(line) > self._largest:
+        if size + len(line) > self._max_file_bytes:
             with contextlib.suppress(OSError, ConfigError):  # the entry is written; there is a next time
-                self._put_aside()
+                self._rotate()
 
-    def _put_aside(self) -> None:
-        with lock_directory(self._folder):
-            if self.file.stat().st_size <= self._largest:
+    def _rotate(self) -> None:
+        with lock_directory(self._directory):
+            if self.file.stat().st_size <= self._max_file_bytes:
                 return  # another process was first
-            for number in range(KEPT - 1, 0, -1):
-                older = self._aside(number)
+            for number in range(MAX_ROTATED_FILES - 1, 0, -1):
+                older = self._rotated_file(number)
                 if older.exists():
-                    older.replace(self._aside(number + 1))
-            self.file.replace(self._aside(1))
+                    older.replace(self._rotated_file(number + 1))
+            self.file.replace(self._rotated_file(1))
 
-    def _aside(self, number: int) -> Path:
-        return self.file.with_name(f"{FILE}.{number}")
+    def _rotated_file(self, number: int) -> Path:
+        return self.file.with_name(f"{FILE_NAME}.{number}")
 
-    def _files(self) -> Iterator[Path]:
+    def _files_newest_first(self) -> Iterator[Path]:
         """Newest first."""
         yield self.file
-        yield from (self._aside(number) for number in range(1, KEPT + 1))
+        yield from (self._rotated_file(number) for number in range(1, MAX_ROTATED_FILES + 1))
 
 
-def _plain(value: Any, redact: Redaction) -> Any:
+def _to_json_value(value: Any, redact: Redaction) -> Any:
     if isinstance(value, str):
-        return encodable(redact(value))
+        return make_encodable(redact(value))
     if isinstance(value, (list, tuple)):
-        return [_plain(each, redact) for each in value]
+        return [_to_json_value(each, redact) for each in value]
     if value is None or isinstance(value, (bool, int, float)):
         return value
-    return _plain(str(value), redact)
+    return _to_json_value(str(value), redact)
 
 
-def _cut(value: Any) -> Any:
-    return value[:LONGEST_CUT] if isinstance(value, str) else value
+def _truncate(value: Any) -> Any:
+    return value[:MAX_TRUNCATED_CHARS] if isinstance(value, str) else value
 
 
-def _read(file: Path) -> Iterator[Json]:
+def _read_lines(file: Path) -> Iterator[Json]:
     try:
         lines = file.read_bytes().splitlines()
     except OSError:
@@ -130,6 +130,6 @@ def _read(file: Path) -> Iterator[Json]:
             yield entry
 
 
-def _stamp(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     return f"{whole}.{int(seconds % 1 * 1000):03d}Z"

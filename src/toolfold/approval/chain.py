@@ -16,24 +16,24 @@ from typing import Literal
 from shellverdict.verdict import Severity
 from toolfold.approval.allowed_tools import AllowedTools
 from toolfold.approval.allowlist import AllowList
-from toolfold.approval.denials import Denials
-from toolfold.approval.grants import Grants
-from toolfold.approval.kinds import DESTRUCTIVE, DESTRUCTIVE_SERVER, Kinds
-from toolfold.approval.subject import SELF, Subject, declared_rule
+from toolfold.approval.call_analysis import SELF_PROTECTION, CallAnalysis, declared_rule
+from toolfold.approval.deny_rules import DenyRules
+from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, DESTRUCTIVE_SERVER_PREFIX, FindingKinds
+from toolfold.approval.session_grants import SessionGrants
 from toolfold.model import Answer, Caller
 
-__all__ = ["Chain", "Decision", "Mode", "Station", "may_be_listed"]
+__all__ = ["DecidedBy", "Decision", "DecisionChain", "Mode", "can_be_allowlisted"]
 
 Mode = Literal["manual", "smart", "off"]
 
 _NOBODY = Caller()
 # What may hide anything is looked at each time.
-_HIDING = frozenset({"unreadable", "spoof"})
+_OPAQUE_CATEGORIES = frozenset({"unreadable", "spoof"})
 # So is what undoes the protection itself, and that in every mode. These rules are about start-up files.
-_GUARDING = frozenset({"write-startup", "overwrite-startup"})
+_STARTUP_RULES = frozenset({"write-startup", "overwrite-startup"})
 
 
-class Station(StrEnum):
+class DecidedBy(StrEnum):
     """Who decided."""
 
     NOTHING = "nothing found"
@@ -59,103 +59,107 @@ class Decision:
     """Whether a call may run, who says so, and why."""
 
     allowed: bool
-    station: Station
-    why: str
+    decided_by: DecidedBy
+    reason: str
     answer: Answer | None = None
 
 
-class Chain:
+class DecisionChain:
     """The stations that need nobody's answer, and what an answer leads to."""
 
     def __init__(
         self,
         *,
         mode: Mode = "manual",
-        denials: Denials | None = None,
-        grants: Grants | None = None,
+        deny_rules: DenyRules | None = None,
+        grants: SessionGrants | None = None,
         allowlist: AllowList | None = None,
         isolated: Collection[str] = (),
         clears: Severity = Severity.LOW,
-        kinds: Kinds | None = None,
+        kinds: FindingKinds | None = None,
         allowed_tools: AllowedTools | None = None,
     ) -> None:
         """`isolated` are the categories that nobody is asked about where a place keeps it in."""
         self.mode = mode
-        self.denials = denials or Denials()
-        self.grants = grants or Grants()
+        self.denials = deny_rules or DenyRules()
+        self.grants = grants or SessionGrants()
         self.allowlist = allowlist or AllowList()
         self.allowed_tools = allowed_tools or AllowedTools()
-        self._kinds = kinds or Kinds()
+        self._kinds = kinds or FindingKinds()
         self._isolated, self._clears = frozenset(isolated), clears
 
-    def settle(self, subject: Subject, session_id: str, caller: Caller = _NOBODY) -> Decision | None:
+    def decide(self, subject: CallAnalysis, session_id: str, caller: Caller = _NOBODY) -> Decision | None:
         """The decision, or None where somebody must be asked."""
         verdict = subject.verdict
         if verdict.blocked:
-            return Decision(False, Station.FLOOR, f"this is never run, whoever agrees: {verdict.reason}")
+            return Decision(False, DecidedBy.FLOOR, f"this is never run, whoever agrees: {verdict.reason}")
         if entry := self.denials.find(subject):
-            return Decision(False, Station.DENY, f"the configuration forbids it ({entry})")
-        if not subject.questionable:
-            return Decision(True, Station.NOTHING, "")
+            return Decision(False, DecidedBy.DENY, f"the configuration forbids it ({entry})")
+        if not subject.needs_approval:
+            return Decision(True, DecidedBy.NOTHING, "")
         if self.grants.covers(session_id, subject.grant_key):
-            return Decision(True, Station.SESSION, "the same was agreed to in this session")
-        if _is_of_a_kind(subject) and self.grants.covers_kind(session_id, self.kinds_of(subject)):
-            return Decision(True, Station.SESSION, "this kind was agreed to in this session")
-        if self.allowlist.covers(subject.listed, subject.rules):
-            return Decision(True, Station.ALLOWLIST, "the allow-list has it")
-        if _may_be_listed_as_kinds(subject) and self._kinds.covered(subject.rules, self.allowlist.patterns):
-            return Decision(True, Station.ALLOWLIST, "the allow-list has this kind")
-        if decision := self._declared_effect(subject, caller):
+            return Decision(True, DecidedBy.SESSION, "the same was agreed to in this session")
+        if _is_described_by_rules(subject) and self.grants.covers_kind(session_id, self.kinds_of(subject)):
+            return Decision(True, DecidedBy.SESSION, "this kind was agreed to in this session")
+        if self.allowlist.covers(subject.allowlist_entry, subject.rules):
+            return Decision(True, DecidedBy.ALLOWLIST, "the allow-list has it")
+        if _can_be_allowlisted_as_kinds(subject) and self._kinds.are_covered(
+            subject.rules, self.allowlist.patterns
+        ):
+            return Decision(True, DecidedBy.ALLOWLIST, "the allow-list has this kind")
+        if decision := self._decide_declared_effect(subject, caller):
             return decision
-        if self._stays_inside(subject):
+        if self._is_confined(subject):
             place = verdict.findings[0].confined_to
-            return Decision(True, Station.ISOLATED, f"it stays in {place}, and approval.isolated allows that")
-        if self.mode == "off" and not (verdict.unread or _is_guarded(subject)):
-            return Decision(True, Station.MODE, "approval is switched off")
+            return Decision(
+                True, DecidedBy.ISOLATED, f"it stays in {place}, and approval.isolated allows that"
+            )
+        if self.mode == "off" and not (verdict.unread or _affects_protection(subject)):
+            return Decision(True, DecidedBy.MODE, "approval is switched off")
         return None
 
-    def _declared_effect(self, subject: Subject, caller: Caller) -> Decision | None:
+    def _decide_declared_effect(self, subject: CallAnalysis, caller: Caller) -> Decision | None:
         """Decide about a call in which nothing was found but what its tool declares of itself."""
-        if not subject.is_only_declared:
+        if not subject.has_only_declared_effect:
             return None
         if entry := self.allowed_tools.find(subject, caller.name):
-            return Decision(True, Station.ALLOWED_TOOL, f"the user allows it ({entry})")
+            return Decision(True, DecidedBy.ALLOWED_TOOL, f"the user allows it ({entry})")
         if caller.asks_user:
-            return Decision(True, Station.CLIENT, "gateway.trust_client_approval leaves it to the client")
+            return Decision(True, DecidedBy.CLIENT, "gateway.trust_client_approval leaves it to the client")
         return None
 
-    def kinds_of(self, subject: Subject) -> tuple[str, ...]:
+    def kinds_of(self, subject: CallAnalysis) -> tuple[str, ...]:
         """The kinds of what was found; the declared effect of a server's tool is one kind for that server."""
         rules = list(subject.rules)
         if subject.own_server and (declared := declared_rule(subject.tool)) in rules:
-            rules[rules.index(declared)] = f"{DESTRUCTIVE_SERVER}{subject.own_server}"
-        return self._kinds.of(rules)
+            rules[rules.index(declared)] = f"{DESTRUCTIVE_SERVER_PREFIX}{subject.own_server}"
+        return self._kinds.kinds_of(rules)
 
-    def _stays_inside(self, subject: Subject) -> bool:
+    def _is_confined(self, subject: CallAnalysis) -> bool:
         """Whether a place keeps in all that was found, and the configuration allows that."""
         found = subject.verdict.findings
         kept = all(each.confined_to and each.category in self._isolated for each in found)
-        return kept and _is_of_a_kind(subject)
+        return kept and _is_described_by_rules(subject)
 
-    def may_be_cleared(self, subject: Subject) -> bool:
+    def can_be_cleared(self, subject: CallAnalysis) -> bool:
         """Whether a model may answer in a person's place."""
         worst = max((finding.severity for finding in subject.verdict.findings), default=Severity.CRITICAL)
-        return self.mode == "smart" and worst <= self._clears and _is_of_a_kind(subject)
+        return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(subject)
 
-    def answers(self, subject: Subject) -> tuple[Answer, ...]:
+    def offered_answers(self, subject: CallAnalysis) -> tuple[Answer, ...]:
         """What a person may say to this. What may hide something or guards the runtime is never settled."""
         offered = [Answer.ONCE]
         if subject.grant_key and not subject.verdict.unread:
             offered.append(Answer.SESSION)
-        if _is_of_a_kind(subject):
+        if _is_described_by_rules(subject):
             offered.append(Answer.KIND)
-            if self.allowlist.writable and subject.listed:
+            if self.allowlist.is_writable and subject.allowlist_entry:
                 offered.append(Answer.ALWAYS)
-            if self.allowlist.writable and _may_be_listed_as_kinds(subject):
+            if self.allowlist.is_writable and _can_be_allowlisted_as_kinds(subject):
                 offered.append(Answer.ALWAYS_KIND)
         return (*offered, Answer.DENY)
 
-    def remember(self, subject: Subject, session_id: str, answer: Answer) -> None:
+    def remember(self, subject: CallAnalysis, session_id: str, answer: Answer) -> None:
         """What an answer means for later calls. Raises ConfigError where "always" cannot be written.
 
         "Always" is no grant of the session besides: who takes it back is asked again at once.
@@ -165,36 +169,36 @@ class Chain:
         elif answer is Answer.KIND:
             self.grants.allow_kind(session_id, self.kinds_of(subject))
         elif answer is Answer.ALWAYS:
-            self.allowlist.add(subject.listed)
+            self.allowlist.add(subject.allowlist_entry)
         elif answer is Answer.ALWAYS_KIND:
-            self.allowlist.add(*self._kinds.entries(subject.rules))
+            self.allowlist.add(*self._kinds.allowlist_entries(subject.rules))
 
 
-def _is_of_a_kind(subject: Subject) -> bool:
+def _is_described_by_rules(subject: CallAnalysis) -> bool:
     """Whether knowing the rules it met says enough about it."""
     verdict = subject.verdict
-    hides = verdict.unread or not _HIDING.isdisjoint(_categories(subject))
-    return bool(verdict.findings) and not hides and not _is_guarded(subject)
+    hides = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(subject))
+    return bool(verdict.findings) and not hides and not _affects_protection(subject)
 
 
-def may_be_listed(rule: str, category: str, severity: Severity) -> bool:
+def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
     """Whether the allow-list may cover whatever a rule finds: nothing critical, hidden or guarded."""
-    guarded = category in (SELF, *_HIDING) or rule in _GUARDING
-    return not guarded and severity < Severity.CRITICAL and not rule.startswith(DESTRUCTIVE)
+    guarded = category in (SELF_PROTECTION, *_OPAQUE_CATEGORIES) or rule in _STARTUP_RULES
+    return not guarded and severity < Severity.CRITICAL and not rule.startswith(DESTRUCTIVE_PREFIX)
 
 
-def _may_be_listed_as_kinds(subject: Subject) -> bool:
+def _can_be_allowlisted_as_kinds(subject: CallAnalysis) -> bool:
     """Whether every finding is one that the allow-list may cover by its rule or kind."""
     found = subject.verdict.findings
-    return _is_of_a_kind(subject) and all(
-        may_be_listed(each.rule, each.category, each.severity) for each in found
+    return _is_described_by_rules(subject) and all(
+        can_be_allowlisted(each.rule, each.category, each.severity) for each in found
     )
 
 
-def _is_guarded(subject: Subject) -> bool:
+def _affects_protection(subject: CallAnalysis) -> bool:
     """Whether it touches what steers this runtime, another agent, or the shells that are opened later."""
-    return SELF in _categories(subject) or not _GUARDING.isdisjoint(subject.rules)
+    return SELF_PROTECTION in _categories_of(subject) or not _STARTUP_RULES.isdisjoint(subject.rules)
 
 
-def _categories(subject: Subject) -> frozenset[str]:
+def _categories_of(subject: CallAnalysis) -> frozenset[str]:
     return frozenset(finding.category for finding in subject.verdict.findings)

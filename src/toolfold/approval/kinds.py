@@ -11,18 +11,18 @@ from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["KIND", "PATTERNS", "RULE", "Kinds", "is_pattern"]
+__all__ = ["KIND_PREFIX", "PATTERN_PREFIXES", "RULE_PREFIX", "FindingKinds", "is_pattern"]
 
-RULE: Final = "rule:"
-KIND: Final = "kind:"
-PATTERNS: Final = (RULE, KIND)
-DESTRUCTIVE: Final = "destructive:"
+RULE_PREFIX: Final = "rule:"
+KIND_PREFIX: Final = "kind:"
+PATTERN_PREFIXES: Final = (RULE_PREFIX, KIND_PREFIX)
+DESTRUCTIVE_PREFIX: Final = "destructive:"
 """What the rule name of a tool that declares itself destructive begins with; the tool's name follows."""
-DESTRUCTIVE_SERVER: Final = "destructive-server:"
+DESTRUCTIVE_SERVER_PREFIX: Final = "destructive-server:"
 """What the kind of all declared destructive tools of a server begins with; the server's name follows."""
 
 
-class Kinds:
+class FindingKinds:
     """Which kind each rule belongs to."""
 
     def __init__(self, groups: Mapping[str, Iterable[str]] | None = None) -> None:
@@ -30,7 +30,7 @@ class Kinds:
         self._kind_of = {rule: kind for kind, rules in self._rules.items() for rule in rules}
 
     @classmethod
-    def shipped(cls) -> Kinds:
+    def shipped(cls) -> FindingKinds:
         """The kinds that come with the package."""
         text = files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8")
         return cls({kind: table["rules"] for kind, table in tomllib.loads(text).items()})
@@ -43,35 +43,35 @@ class Kinds:
         """The rules of a kind; nothing where there is no such kind."""
         return self._rules.get(kind, ())
 
-    def of(self, rules: Iterable[str]) -> tuple[str, ...]:
+    def kinds_of(self, rules: Iterable[str]) -> tuple[str, ...]:
         """The kinds of these rules, each once."""
         return tuple(dict.fromkeys(self._kind_of.get(rule, rule) for rule in rules))
 
-    def entries(self, rules: Iterable[str]) -> tuple[str, ...]:
+    def allowlist_entries(self, rules: Iterable[str]) -> tuple[str, ...]:
         """How these rules stand in the allow-list, as kinds where they have one."""
-        return tuple(dict.fromkeys(self._options(rule)[0] for rule in rules))
+        return tuple(dict.fromkeys(self._covering_entries(rule)[0] for rule in rules))
 
-    def covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:
+    def are_covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:
         """Whether the entries cover every one of the rules; not so where there are none."""
         listed = frozenset(entries)
-        options = [self._options(rule) for rule in rules]
+        options = [self._covering_entries(rule) for rule in rules]
         return bool(options) and all(not listed.isdisjoint(each) for each in options)
 
-    def _options(self, rule: str) -> tuple[str, ...]:
+    def _covering_entries(self, rule: str) -> tuple[str, ...]:
         """The entries that cover a rule, the widest first."""
-        own = f"{RULE}{rule}"
-        return (f"{KIND}{self._kind_of[rule]}", own) if rule in self._kind_of else (own,)
+        own = f"{RULE_PREFIX}{rule}"
+        return (f"{KIND_PREFIX}{self._kind_of[rule]}", own) if rule in self._kind_of else (own,)
 
 
 def is_pattern(entry: str) -> bool:
     """Whether an entry of the allow-list names a rule or a kind."""
-    return entry.startswith(PATTERNS)
+    return entry.startswith(PATTERN_PREFIXES)
 
 
-def in_words(kind: str) -> str:
+def describe_kind(kind: str) -> str:
     """A kind as a person reads it: "recursive delete"."""
-    if kind.startswith(DESTRUCTIVE):
-        return f"call of {kind.removeprefix(DESTRUCTIVE)}"
-    if kind.startswith(DESTRUCTIVE_SERVER):
-        return f"call of {kind.removeprefix(DESTRUCTIVE_SERVER)} that can destroy data"
+    if kind.startswith(DESTRUCTIVE_PREFIX):
+        return f"call of {kind.removeprefix(DESTRUCTIVE_PREFIX)}"
+    if kind.startswith(DESTRUCTIVE_SERVER_PREFIX):
+        return f"call of {kind.removeprefix(DESTRUCTIVE_SERVER_PREFIX)} that can destroy data"
     return kind.replace("-", " ")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.errors import ToolfoldError, shorten
 from toolfold.model import Answer, ApprovalRequest, Json
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 __all__ = ["ApprovalQueue", "Question", "StaleQuestion"]
 
-MOST = 1_000
+MAX_QUESTIONS = 1_000
 
 
 class StaleQuestion(ToolfoldError):
@@ -50,21 +50,24 @@ class Question:
             "since": self.since,
             "session": request.session_id,
             "tool": request.tool.name,
-            "arguments": {visible(name): visible(brief(str(each))) for name, each in request.args.items()},
-            "command": visible(brief(request.command)),
-            "part": visible(brief(request.part)),
-            "reason": visible(request.reason),
-            "also": [visible(each) for each in request.also],
+            "arguments": {
+                make_visible(name): make_visible(shorten_middle(str(each)))
+                for name, each in request.args.items()
+            },
+            "command": make_visible(shorten_middle(request.command)),
+            "part": make_visible(shorten_middle(request.part)),
+            "reason": make_visible(request.reason),
+            "also": [make_visible(each) for each in request.also],
             "category": request.category,
             "severity": request.severity,
-            "kinds": [visible(each) for each in request.kinds],
-            "covers": visible(brief(request.covers)),
+            "kinds": [make_visible(each) for each in request.kinds],
+            "covers": make_visible(shorten_middle(request.covers)),
             "answers": [answer.value for answer in request.answers],
         }
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenQuestion:
     question: Question
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[Answer] = field(init=False)
@@ -72,7 +75,7 @@ class _Open:
     def __post_init__(self) -> None:
         self.future = self.loop.create_future()
 
-    def give(self, answer: Answer) -> None:
+    def set_answer(self, answer: Answer) -> None:
         if not self.future.done():
             self.future.set_result(answer)
 
@@ -86,29 +89,29 @@ class ApprovalQueue:
     def __init__(
         self,
         *,
-        most: int = MOST,
+        most: int = MAX_QUESTIONS,
         changed: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._most, self._changed, self._clock = most, changed, clock
         self._lock = threading.Lock()
-        self._open: dict[str, _Open] = {}
+        self._open: dict[str, _OpenQuestion] = {}
 
     async def __call__(self, request: ApprovalRequest, /) -> Answer:
         """Wait for an answer. Whoever stops waiting takes the question along."""
         question = Question(secrets.token_urlsafe(16), request, self._clock())
-        waiting = _Open(question, asyncio.get_running_loop())
+        waiting = _OpenQuestion(question, asyncio.get_running_loop())
         with self._lock:
             if len(self._open) >= self._most:
                 raise ToolfoldError(f"{self._most:,} questions wait already")
             self._open[question.id] = waiting
         try:
-            self._tell()
+            self._notify_changed()
             return await waiting.future
         finally:
             with self._lock:
                 self._open.pop(question.id, None)
-            self._tell()
+            self._notify_changed()
 
     def pending(self, session_id: str | None = None) -> tuple[Question, ...]:
         """The questions that wait, oldest first."""
@@ -122,12 +125,12 @@ class ApprovalQueue:
             waiting = self._open.get(question_id)
             if waiting is None:
                 raise StaleQuestion(question_id)
-            said = _said(answer, waiting.question.request)  # a wrong word leaves the question open
+            said = _parse_answer(answer, waiting.question.request)  # a wrong word leaves the question open
             del self._open[question_id]
         with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits any more
-            waiting.loop.call_soon_threadsafe(waiting.give, said)
+            waiting.loop.call_soon_threadsafe(waiting.set_answer, said)
 
-    def _tell(self) -> None:
+    def _notify_changed(self) -> None:
         if self._changed is None:
             return
         try:
@@ -136,7 +139,7 @@ class ApprovalQueue:
             log.exception("telling of a changed queue failed")
 
 
-def _said(answer: Answer | str | bool, request: ApprovalRequest) -> Answer:
+def _parse_answer(answer: Answer | str | bool, request: ApprovalRequest) -> Answer:
     word = {True: Answer.ONCE, False: Answer.DENY}.get(answer, answer) if isinstance(answer, bool) else answer
     offered = {each.value: each for each in (*request.answers, Answer.DENY)}
     found = offered.get(word) if isinstance(word, str) else None

@@ -11,7 +11,7 @@ import click
 
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import NotFound, escape_text, format_count, print_line
-from toolfold.errors import did_you_mean, nearest
+from toolfold.errors import closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -124,7 +124,7 @@ def _find_tool(snapshot: Snapshot, name: str) -> Tool:
     found = [*snapshot.named(name), *snapshot.named(f"{_MCP_TOOL_PREFIX}{name}")]
     if not found:
         known = [each.removeprefix(_MCP_TOOL_PREFIX) for each in snapshot]
-        near = did_you_mean(nearest(name, known))
+        near = did_you_mean(closest_names(name, known))
         raise NotFound(f"there is no tool and no MCP server {name!r}.{near} `toolfold tools list` lists all.")
     if len(found) > 1 and found[0].name != name:
         names = ", ".join(each.name for each in found)

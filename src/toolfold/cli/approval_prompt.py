@@ -16,7 +16,7 @@ import threading
 
 import click
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.model import Answer, ApprovalRequest, Meaning
 
 __all__ = ["ApprovalPrompt"]
@@ -107,18 +107,21 @@ def format_question(request: ApprovalRequest) -> str:
     lines = [
         "",
         click.style(
-            f"{visible(request.tool.name)} needs your approval" + (f" ({what})" if what else ""), bold=True
+            f"{make_visible(request.tool.name)} needs your approval" + (f" ({what})" if what else ""),
+            bold=True,
         ),
         "",
-        _indent_lines(visible(brief(request.command)) if request.command else _format_arguments(request)),
+        _indent_lines(
+            make_visible(shorten_middle(request.command)) if request.command else _format_arguments(request)
+        ),
         "",
     ]
     if request.part and request.part.strip() != request.command.strip():
-        lines.append(_labelled_text("part", visible(brief(request.part, 500))))
+        lines.append(_labelled_text("part", make_visible(shorten_middle(request.part, 500))))
     if directory := _working_directory(request):
-        lines.append(_labelled_text("in", visible(brief(directory, 200))))
-    lines.append(_labelled_text("why", visible(request.reason)))
-    lines += [_labelled_text("also", visible(reason)) for reason in request.also[:_MAX_REASONS_SHOWN]]
+        lines.append(_labelled_text("in", make_visible(shorten_middle(directory, 200))))
+    lines.append(_labelled_text("why", make_visible(request.reason)))
+    lines += [_labelled_text("also", make_visible(reason)) for reason in request.also[:_MAX_REASONS_SHOWN]]
     if len(request.also) > _MAX_REASONS_SHOWN:
         lines.append(_labelled_text("also", f"and {len(request.also) - _MAX_REASONS_SHOWN} more"))
     lines.append("")
@@ -137,16 +140,18 @@ def _working_directory(request: ApprovalRequest) -> str:
 
 
 def _describe_answer(answer: Answer, request: ApprovalRequest) -> str:
-    named = (" ".join(visible(brief(each, 80)).split()) for each in request.kinds)
+    named = (" ".join(make_visible(shorten_middle(each, 80)).split()) for each in request.kinds)
     kinds = " or ".join(named) or "command found by the same rules"
-    covers = " ".join(visible(brief(request.covers, 200)).split())
-    session_covers = visible(request.session_covers) or "the same call again"
+    covers = " ".join(make_visible(shorten_middle(request.covers, 200)).split())
+    session_covers = make_visible(request.session_covers) or "the same call again"
     means = _ANSWER_TEXTS[answer].format(kinds=kinds, covers=covers, session_covers=session_covers)
     return f"{answer.value}: {means}"
 
 
 def _format_arguments(request: ApprovalRequest) -> str:
-    return visible(brief(f"{request.tool.name} {json.dumps(request.args, ensure_ascii=False, default=str)}"))
+    return make_visible(
+        shorten_middle(f"{request.tool.name} {json.dumps(request.args, ensure_ascii=False, default=str)}")
+    )
 
 
 def _indent_lines(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.output import (
     NotFound,
@@ -20,7 +20,7 @@ from toolfold.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from toolfold.approval.station import Preview
+    from toolfold.approval.gate import ApprovalPreview
     from toolfold.config import Config
 
 _MAX_CELL_CHARS = 200
@@ -52,7 +52,7 @@ def list_approvals(invocation: Invocation, as_json: bool) -> None:
     print_line(f"mode: {mode}")
     if allowed:
         rows = (
-            (str(number), visible(entry), _describe_coverage(entry))
+            (str(number), make_visible(entry), _describe_coverage(entry))
             for number, entry in enumerate(allowed, 1)
         )
         print_table("allowed commands", ("#", "entry", "runs without approval"), rows)
@@ -61,10 +61,10 @@ def list_approvals(invocation: Invocation, as_json: bool) -> None:
         print_line('no commands are allowed permanently. Answering "always" at an approval prompt adds one.')
     if tools:
         numbered = enumerate(tools, len(allowed) + 1)
-        rows = ((str(number), visible(entry), describe_allowed(entry)) for number, entry in numbered)
+        rows = ((str(number), make_visible(entry), describe_allowed(entry)) for number, entry in numbered)
         print_table("allowed tools", ("#", "entry", "runs without approval"), rows)
     if denied:
-        print_table("deny rules", ("commands that never run",), ((visible(entry),) for entry in denied))
+        print_table("deny rules", ("commands that never run",), ((make_visible(entry),) for entry in denied))
 
 
 @command.command("revoke", short_help="Remove allowed commands or tools.")
@@ -77,7 +77,7 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
     Open runtimes apply the change at the next call.
     """
     from toolfold.approval.allowed_tools import build_allowed_tools
-    from toolfold.approval.building import build_allowlist
+    from toolfold.approval.factory import build_allowlist
 
     config = invocation.load_config()
     allowlist, tools = build_allowlist(config), build_allowed_tools(config)
@@ -87,7 +87,7 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
     chosen = known if all_ else tuple(_resolve_entry(text, known) for text in entries)
     for entry in dict.fromkeys(chosen):
         (tools if entry in tools.entries else allowlist).remove(entry)
-        print_line(f"removed: {escape_text(visible(entry))}")
+        print_line(f"removed: {escape_text(make_visible(entry))}")
     if not chosen:
         print_line("there is nothing to remove.")
 
@@ -111,7 +111,7 @@ def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, cl
     found = find_targets(invocation, targets, client=client, in_project=in_project)
     build_allowed_tools(config).add(*found)
     for each in found:
-        print_line(f"allowed: {escape_text(visible(describe_allowed(str(each))))}")
+        print_line(f"allowed: {escape_text(make_visible(describe_allowed(str(each))))}")
     print_line(f"to undo, run: toolfold approvals revoke {escape_text(shlex.join(map(str, found)))}")
 
 
@@ -136,7 +136,7 @@ def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as
         print_json(_preview_as_json(preview))
     else:
         _print_preview(preview)
-    return 0 if preview.runs_unasked else EXIT_FAILED
+    return 0 if preview.runs_without_approval else EXIT_FAILED
 
 
 @command.command("log")
@@ -149,12 +149,12 @@ def test(ctx: click.Context, line: str, cwd: str | None, backend: str | None, as
 @click.pass_obj
 def show_log(invocation: Invocation, last: int, session: str | None, refused: bool, as_json: bool) -> None:
     """Show the latest approval decisions."""
-    from toolfold.approval.building import build_audit
+    from toolfold.approval.factory import build_audit
 
     audit = build_audit(invocation.load_config())
     wanted = [
         entry
-        for entry in audit.entries(None if session or refused else last)
+        for entry in audit.read_entries(None if session or refused else last)
         if session in (None, entry.get("session")) and not (refused and entry.get("allowed"))
     ][-last:]
     if as_json:
@@ -169,7 +169,7 @@ def show_log(invocation: Invocation, last: int, session: str | None, refused: bo
         (
             (
                 _get_text(entry, "time")[:19],
-                f"{_get_text(entry, 'tool')}: {visible(brief(_get_text(entry, 'command'), _MAX_CELL_CHARS))}",
+                f"{_get_text(entry, 'tool')}: {_format_cell(_get_text(entry, 'command'))}",
                 " ".join((_get_text(entry, "category"), _get_text(entry, "severity"))).strip(),
                 "yes" if entry.get("allowed") is True else "no",
                 " ".join((_get_text(entry, "by"), _get_text(entry, "answer"))).strip(),
@@ -188,30 +188,31 @@ def describe_allowed(entry: str) -> str:
     subject = f"the tool {allowed.name}" if allowed.target == "tool" else f"every tool of {allowed.name}"
     client = f", for the client {allowed.client}" if allowed.client else ""
     project = f", in {allowed.project}" if allowed.project else ""
-    return visible(f"{subject} may destroy data without approval{client}{project}")
+    return make_visible(f"{subject} may destroy data without approval{client}{project}")
 
 
 def _describe_coverage(entry: str) -> str:
     """Describe what an entry of the command allow-list covers."""
-    from toolfold.approval.kinds import KIND, RULE, Kinds, in_words
+    from toolfold.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, describe_kind
 
-    if entry.startswith(KIND):
-        kind = entry.removeprefix(KIND)
-        return f"every {visible(in_words(kind))}: {', '.join(Kinds.shipped().rules_of(kind)) or 'nothing'}"
-    if entry.startswith(RULE):
+    if entry.startswith(KIND_PREFIX):
+        kind = entry.removeprefix(KIND_PREFIX)
+        rules = ", ".join(FindingKinds.shipped().rules_of(kind)) or "nothing"
+        return f"every {make_visible(describe_kind(kind))}: {rules}"
+    if entry.startswith(RULE_PREFIX):
         return "everything that this rule finds"
     return "this call" if entry.startswith("tool:") else "this command"
 
 
 def _warn_about_unused_entries(config: Config) -> None:
     """Warn about entries that can never match. Only for the local backend: elsewhere a command may differ."""
-    from toolfold.approval.building import idle_entries
+    from toolfold.approval.factory import ineffective_entries
 
     if config.terminal.backend != "local":
         return
     numbers = {entry: number for number, entry in enumerate(config.command_allowlist, 1)}
-    for entry, why in idle_entries(config).items():
-        print_warning(f"entry {numbers[entry]} never applies: {visible(why)}")
+    for entry, why in ineffective_entries(config).items():
+        print_warning(f"entry {numbers[entry]} never applies: {make_visible(why)}")
 
 
 def _resolve_entry(text: str, known: tuple[str, ...]) -> str:
@@ -222,7 +223,7 @@ def _resolve_entry(text: str, known: tuple[str, ...]) -> str:
     raise NotFound(f"there is no entry {text!r}. `toolfold approvals list` lists all entries.")
 
 
-def _preview_as_json(preview: Preview) -> dict[str, Any]:
+def _preview_as_json(preview: ApprovalPreview) -> dict[str, Any]:
     verdict = preview.subject.verdict
     return {
         "command": verdict.command,
@@ -246,18 +247,18 @@ def _preview_as_json(preview: Preview) -> dict[str, Any]:
             }
             for each in verdict.findings
         ],
-        "decided_by": preview.station,
+        "decided_by": preview.decided_by,
         "outcome": preview.outcome,
-        "runs_unasked": preview.runs_unasked,
+        "runs_unasked": preview.runs_without_approval,
     }
 
 
-def _print_preview(preview: Preview) -> None:
+def _print_preview(preview: ApprovalPreview) -> None:
     verdict = preview.subject.verdict
     colour, text = _OUTCOMES[preview.outcome]
-    print_line(f"[{colour}]{text}[/{colour}], decided by: {escape_text(preview.station)}")
-    if preview.why:
-        print_line(f"  {escape_text(visible(preview.why))}")
+    print_line(f"[{colour}]{text}[/{colour}], decided by: {escape_text(preview.decided_by)}")
+    if preview.reason:
+        print_line(f"  {escape_text(make_visible(preview.reason))}")
     if verdict.findings:
         print_table(
             "findings",
@@ -267,14 +268,18 @@ def _print_preview(preview: Preview) -> None:
                     each.rule,
                     each.category,
                     each.severity.name.lower(),
-                    visible(each.reason),
-                    visible(brief(verdict.command[slice(*each.span)], _MAX_CELL_CHARS)),
+                    make_visible(each.reason),
+                    _format_cell(verdict.command[slice(*each.span)]),
                 )
                 for each in verdict.findings
             ),
         )
     if verdict.shape:
-        print_line(f"an approval would cover: {escape_text(visible(brief(verdict.shape, _MAX_CELL_CHARS)))}")
+        print_line(f"an approval would cover: {escape_text(_format_cell(verdict.shape))}")
+
+
+def _format_cell(text: str) -> str:
+    return make_visible(shorten_middle(text, _MAX_CELL_CHARS))
 
 
 def _get_text(entry: dict[str, Any], key: str) -> str:

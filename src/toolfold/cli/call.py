@@ -10,7 +10,7 @@ import click
 
 from toolfold.cli.app import EXIT_FAILED, Invocation
 from toolfold.cli.output import NotFound
-from toolfold.errors import did_you_mean, nearest
+from toolfold.errors import closest_names, did_you_mean
 from toolfold.model import BRIDGE_NAMES, MCP_PREFIX
 from toolfold.provenance import find_tool_call
 
@@ -59,5 +59,5 @@ def _require_known_tool(runtime: Runtime, name: str) -> None:
                 f"{name!r} is held for review and cannot be called yet. Review it with:"
                 f" toolfold mcp review {server}"
             )
-        near = did_you_mean(nearest(name, snapshot))
+        near = did_you_mean(closest_names(name, snapshot))
         raise NotFound(f"there is no tool {name!r}.{near} `toolfold tools list` lists all tools.")

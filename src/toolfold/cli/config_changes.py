@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.visible import visible
+from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, print_line
 from toolfold.redaction import Redaction
@@ -71,12 +71,12 @@ def _confirm_change(question: str, yes: bool) -> bool:
 
 def _print_change(change: PendingChange) -> str:
     """Print the change with secrets redacted. Returns the fingerprint of the content that was shown."""
-    print_line(f"[bold]{escape_text(visible(str(change)))}[/bold]")
+    print_line(f"[bold]{escape_text(make_visible(str(change)))}[/bold]")
     fingerprint, lines = _diff_lines(change)
     redact = Redaction(longest=MAX_LINE_CHARS)
     for line in lines[:MAX_DIFF_LINES]:
         colour = _COLOURS.get(line[:1], "")
-        text = escape_text(visible(line[:1] + redact(line[1:].rstrip("\n"))))
+        text = escape_text(make_visible(line[:1] + redact(line[1:].rstrip("\n"))))
         print_line(f"  [{colour}]{text}[/{colour}]" if colour else f"  {text}")
     if len(lines) > MAX_DIFF_LINES:
         print_line(f"  … {len(lines) - MAX_DIFF_LINES} more lines are not shown")

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED, Invocation
 from toolfold.cli.output import escape_text, format_count, print_line, print_note, print_warning
 from toolfold.cli.server_commands import (
@@ -312,11 +312,10 @@ def _select_servers_to_move(
 
     answer = original.import_servers(home_directory(config))
     for unusable in answer.rejected:
-        print_note(
-            f"{escape_text(visible(unusable.name))} is not moved: {escape_text(visible(unusable.reason))}"
-        )
+        name, reason = make_visible(unusable.name), make_visible(unusable.reason)
+        print_note(f"{escape_text(name)} is not moved: {escape_text(reason)}")
     for remark in answer.remarks:
-        print_note(escape_text(visible(remark)))
+        print_note(escape_text(make_visible(remark)))
     addresses = [*gateway_urls(config), way.url]
     own = [
         each
@@ -411,7 +410,7 @@ def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options
     remaining = [name for name in original.servers if name != options.name and name not in moved]
     if remaining:
         title = CLIENTS[options.client].title
-        names = escape_text(visible(", ".join(remaining[:_MAX_LISTED_SERVERS])))
+        names = escape_text(make_visible(", ".join(remaining[:_MAX_LISTED_SERVERS])))
         more = (
             f" and {len(remaining) - _MAX_LISTED_SERVERS} more"
             if len(remaining) > _MAX_LISTED_SERVERS
@@ -490,7 +489,7 @@ def _print_difference(
     secrets = {word for text in (before, after) for word in _find_secrets(original, text)}
     redact = Redaction([*config.secret_values(), *secrets], longest=10 * _MAX_LINE_CHARS)
     for line in lines:
-        shown = escape_text(visible(brief(redact(line.expandtabs(2)), _MAX_LINE_CHARS)))
+        shown = escape_text(make_visible(shorten_middle(redact(line.expandtabs(2)), _MAX_LINE_CHARS)))
         colour = _COLOURS.get(line[:1])
         print_line(f"[{colour}]{shown}[/{colour}]" if colour else shown)
 

@@ -26,9 +26,9 @@ from toolfold.cli.plot import CostPanel, draw_dollars, plot_option
 if TYPE_CHECKING:
     from toolfold.model import Tool
     from toolfold.registry import Snapshot
-    from toolfold.retrieval.judging import Query
+    from toolfold.retrieval.evaluation import Query
     from toolfold.runtime import Runtime
-    from toolfold.turn.cost import Asked, Call, Dialogue, DialogueTurn, ToolSizes
+    from toolfold.turn.cost import Call, Dialogue, DialogueMessage, DialogueTurn, ToolSizes
     from toolfold.turn.pricing import Bill, Prices
     from toolfold.turn.tokens import TokenCounter
 
@@ -187,7 +187,7 @@ def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> l
     """Draw messages of the sample; about half stay with the previous message's service, as in real use."""
     from importlib.resources import as_file, files
 
-    from toolfold.retrieval.judging import load_queries
+    from toolfold.retrieval.evaluation import load_queries
 
     with as_file(files("toolfold").joinpath("sample/queries.jsonl")) as file:
         queries = load_queries(file)
@@ -216,17 +216,17 @@ class MessageMeasurer:
     def __init__(self, runtime: Runtime, tools: Snapshot, counter: TokenCounter) -> None:
         self._retriever, self._tools, self._counter = runtime.retriever, tools, counter
 
-    def measure_message(self, text: str, needs: tuple[str, ...]) -> Asked:
-        from toolfold.turn.cost import Asked
+    def measure_message(self, text: str, needs: tuple[str, ...]) -> DialogueMessage:
+        from toolfold.turn.cost import DialogueMessage
 
-        return Asked(self._counter.text(text), needs, self._rank_tools(text))
+        return DialogueMessage(self._counter.text(text), needs, self._rank_tools(text))
 
     def read_conversation(self, file: Path) -> Dialogue:
         """Read a recorded conversation: an optional line `{"system": …}`, then one line for each message."""
-        from toolfold.jsonlines import read_file
+        from toolfold.jsonlines import read_json_lines
         from toolfold.turn.cost import Dialogue, DialogueTurn
 
-        lines = read_file(file, self._parse_line, what="a conversation")
+        lines = read_json_lines(file, self._parse_line, what="a conversation")
         turns = tuple(line for line in lines if isinstance(line, DialogueTurn))
         if not turns:
             raise click.ClickException(

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.connect import home_directory
 from toolfold.cli.doctor_clients import check_clients, check_duplicates, check_gateway
@@ -416,7 +416,7 @@ def _print_report(
     findings: Sequence[DoctorFinding], servers: Sequence[ServerHealth], redact: Redaction, as_json: bool
 ) -> int:
     def show_line(text: str) -> str:
-        return brief(visible(" ".join(text.split())), _MAX_TEXT_CHARS)
+        return shorten_middle(make_visible(" ".join(text.split())), _MAX_TEXT_CHARS)
 
     def clean(text: str) -> str:
         return show_line(redact(" ".join(text.split())))

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from toolfold.approval.visible import brief, visible, visible_line
+from toolfold.approval.safe_text import make_line_visible, make_visible, shorten_middle
 from toolfold.sources.mcp.elicitation_requests import ElicitationReply, ElicitationRequest, FormField
 
 __all__ = ["ElicitationPrompt"]
@@ -43,26 +43,30 @@ class ElicitationPrompt:
             )
 
     def _print_question(self, question: ElicitationRequest) -> None:
-        title = f"The MCP server {visible_line(question.server)} {_MODE_TEXTS[question.mode]}"
+        title = f"The MCP server {make_line_visible(question.server)} {_MODE_TEXTS[question.mode]}"
         lines = ["", click.style(title, bold=True), "", *_quote_lines(question.message)]
         if question.url:
-            lines += ["", f"  {visible_line(question.url)}", f"  (at {visible_line(question.host)})"]
-        lines += [f"  warning: {visible_line(each)}" for each in question.warnings]
+            lines += [
+                "",
+                f"  {make_line_visible(question.url)}",
+                f"  (at {make_line_visible(question.host)})",
+            ]
+        lines += [f"  warning: {make_line_visible(each)}" for each in question.warnings]
         if question.problem:
-            lines.append(f"  your previous answer was not accepted: {visible_line(question.problem)}")
+            lines.append(f"  your previous answer was not accepted: {make_line_visible(question.problem)}")
         click.echo("\n".join([*lines, ""]), err=True)
 
 
 def _confirmation_question(question: ElicitationRequest) -> str:
     if question.mode == "form":
-        names = ", ".join(visible_line(each.title or each.name) for each in question.fields)
+        names = ", ".join(make_line_visible(each.title or each.name) for each in question.fields)
         return f"Answer it? The server receives {names or 'your consent'}"
     return "Agree? You open the URL yourself" if question.mode == "url" else "Allow it?"
 
 
 def _prompt_field(each: FormField) -> Any:
     """Ask for one field. Empty input means its default, or no value."""
-    click.echo(f"  {visible_line(each.title or each.name)}{_describe_field(each)}", err=True)
+    click.echo(f"  {make_line_visible(each.title or each.name)}{_describe_field(each)}", err=True)
     default = "" if each.default is None else _format_default(each.default)
     answer = click.prompt("  ", default=default, err=True, prompt_suffix="> ", show_default=bool(default))
     if answer == "" or (answer == default and each.default is not None):
@@ -71,9 +75,9 @@ def _prompt_field(each: FormField) -> Any:
 
 
 def _describe_field(each: FormField) -> str:
-    parts = [visible(brief(each.description, 300))] if each.description else []
+    parts = [make_visible(shorten_middle(each.description, 300))] if each.description else []
     if each.choices:
-        parts.append("one of " + ", ".join(visible_line(choice.value) for choice in each.choices))
+        parts.append("one of " + ", ".join(make_line_visible(choice.value) for choice in each.choices))
     if not each.required:
         parts.append("may be left empty")
     return f" ({'; '.join(parts)})" if parts else ""
@@ -90,4 +94,4 @@ def _drop_missing(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quote_lines(text: str) -> list[str]:
-    return [f"  │ {line}" for line in visible(brief(text, 4_000)).split("\n")]
+    return [f"  │ {line}" for line in make_visible(shorten_middle(text, 4_000)).split("\n")]

@@ -25,7 +25,7 @@ from toolfold.cli.output import (
     print_warning,
     show_spinner,
 )
-from toolfold.errors import ConfigError, EnvironmentFailed, did_you_mean, nearest, shorten
+from toolfold.errors import ConfigError, EnvironmentFailed, closest_names, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from toolfold.cli.interactive_terminal import ExitReason
@@ -122,7 +122,7 @@ def _select_backend(invocation: Invocation, backend: str | None) -> tuple[Config
     config = invocation.load_config()
     name = (backend or config.terminal.backend).lower()
     if name not in BACKENDS:
-        hint = did_you_mean(nearest(name, BACKENDS)) or f" Known backends: {', '.join(BACKENDS)}."
+        hint = did_you_mean(closest_names(name, BACKENDS)) or f" Known backends: {', '.join(BACKENDS)}."
         raise NotFound(f"there is no backend {name!r}.{hint} `toolfold env list` describes them.")
     return config, name
 

@@ -22,7 +22,7 @@ from toolfold.cli.search import MODES, warn_about_mode
 
 if TYPE_CHECKING:
     from toolfold.registry import Snapshot
-    from toolfold.retrieval.judging import Query
+    from toolfold.retrieval.evaluation import Query
     from toolfold.retrieval.search import Mode, Retriever
 
 MAX_RANKED = 50
@@ -90,7 +90,7 @@ def command(
 def _read_inputs(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
     """Read both files, and warn about entries that make the results unreliable."""
     from toolfold.registry import Snapshot
-    from toolfold.retrieval.judging import load_queries
+    from toolfold.retrieval.evaluation import load_queries
 
     listing, all_queries = load_extra_tools(catalog, sample=False), load_queries(queries)
     if not listing:

@@ -17,7 +17,7 @@ from toolfold.cli.output import format_count, join_names, print_line, print_tabl
 if TYPE_CHECKING:
     from toolfold.cli.plot import RecallCurve
     from toolfold.registry import Snapshot
-    from toolfold.retrieval.judging import Query
+    from toolfold.retrieval.evaluation import Query
     from toolfold.retrieval.search import Hit, Mode, Retriever
 
 MAX_WORST_SHOWN = 8
@@ -64,7 +64,7 @@ def build_recall_curve(
 ) -> RecallCurve:
     """Return recall against tokens sent for increasing numbers of tools, over messages that need a tool."""
     from toolfold.cli.plot import CurvePoint, RecallCurve
-    from toolfold.retrieval.judging import recall
+    from toolfold.retrieval.evaluation import recall
 
     longest = max(len(each.ranked) for each in results)
     depths = [top_k for top_k in DEPTHS if top_k <= longest] or [1]
@@ -113,7 +113,7 @@ def _print_quality(eval_results: EvalResults) -> None:
 
 
 def _quality_figures(group: Sequence[QueryResult], depths: Sequence[int]) -> list[str]:
-    from toolfold.retrieval.judging import discounted_gain, recall, reciprocal_rank
+    from toolfold.retrieval.evaluation import discounted_gain, recall, reciprocal_rank
 
     figures = [
         *(fmean(recall(each.query, each.ranked, top_k) for each in group) for top_k in depths),
@@ -124,7 +124,7 @@ def _quality_figures(group: Sequence[QueryResult], depths: Sequence[int]) -> lis
 
 
 def _cost_rows(eval_results: EvalResults) -> list[tuple[str, str]]:
-    from toolfold.retrieval.judging import percentile
+    from toolfold.retrieval.evaluation import percentile
 
     results, everything = eval_results.results, eval_results.all_tokens
     sent = fmean(sum(eval_results.tool_tokens[name] for name in each.selected) for each in results)
@@ -210,7 +210,7 @@ def _print_worst(eval_results: EvalResults, retriever: Retriever) -> None:
 
 def _worst_miss(result: QueryResult) -> _MissedNeed | None:
     """Return the needed tool with the worst rank, or None if all needed tools are ranked first."""
-    from toolfold.retrieval.judging import ranks
+    from toolfold.retrieval.evaluation import ranks
 
     query = result.query
     served = zip(query.gold, map(frozenset, query.needs()), ranks(query, result.ranked), strict=True)

@@ -23,7 +23,7 @@ from toolfold.cli.output import (
     show_spinner,
 )
 from toolfold.errors import SourceError, shorten
-from toolfold.jsonlines import read_file
+from toolfold.jsonlines import read_json_lines
 
 if TYPE_CHECKING:
     from toolfold.model import Json, Tool
@@ -126,7 +126,7 @@ def _build_messages(message: str | None, file: Path | None) -> list[Json]:
 def _read_history(file: Path) -> list[Json]:
     """Read the messages of a history file in the format of any provider."""
     lines = (
-        read_file(file, _validate_messages, what="a history")
+        read_json_lines(file, _validate_messages, what="a history")
         if not _starts_with_list(file)
         else [_read_json_list(file)]
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.mcp_add import add
 from toolfold.cli.mcp_change import disable, enable, set_key
@@ -259,7 +259,7 @@ def logs(invocation: Invocation, name: str | None, last: int, path: bool) -> Non
             print_line(f"[bold]{escape_text(each)}[/bold]")
         lines = list(_read_last_lines(_log_path(config, each), last if name else min(last, 10)))
         for line in lines:
-            click.echo(visible(brief(line, 2_000)))
+            click.echo(make_visible(shorten_middle(line, 2_000)))
         if not lines:
             print_note(f"{escape_text(each)} has no log output yet.")
     if not names:

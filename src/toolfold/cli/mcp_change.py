@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.visible import visible_line
+from toolfold.approval.safe_text import make_line_visible
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import NotFound, escape_text, print_line, print_warning
 from toolfold.cli.server_commands import (
@@ -20,7 +20,7 @@ from toolfold.cli.server_commands import (
     server_key,
     settings_file,
 )
-from toolfold.errors import did_you_mean, nearest
+from toolfold.errors import closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.config.servers import McpServerSettings
@@ -128,8 +128,10 @@ def _require_known_tools(invocation: Invocation, name: str, tools: tuple[str, ..
     known = [offer.name for offer in stored[0].tools]
     for tool in tools:
         if tool not in known:
-            near = did_you_mean(nearest(tool, known, count=1))
-            raise NotFound(f"{name} has no tool {visible_line(tool)!r}.{near} See: toolfold mcp test {name}")
+            near = did_you_mean(closest_names(tool, known, count=1))
+            raise NotFound(
+                f"{name} has no tool {make_line_visible(tool)!r}.{near} See: toolfold mcp test {name}"
+            )
 
 
 def _require_no_exclusion(name: str, server: McpServerSettings, excluded: list[str], tool: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.visible import visible
+from toolfold.approval.safe_text import make_visible
 from toolfold.cli.allow_tools import allow_destructive_option, offer_to_allow
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.connect import home_directory
@@ -185,7 +185,9 @@ def _filter_by_name(
     for name in names:
         if not any(name in (each.name, each.server.name) for each in found):
             if name in unusable:
-                raise click.ClickException(f"{visible(name)} cannot be imported: {visible(unusable[name])}")
+                raise click.ClickException(
+                    f"{make_visible(name)} cannot be imported: {make_visible(unusable[name])}"
+                )
             raise NotFound(
                 f"no server {name!r} was found in other programs. To list all: toolfold mcp import --json"
             )
@@ -272,16 +274,20 @@ def _write_plan(plan: _ImportPlan, file: Path, config: Config, in_project: bool)
 def _print_plans(answers: Sequence[ImportResult], plans: Sequence[_ImportPlan]) -> None:
     for answer in answers:
         if answer.problem:
-            print_warning(f"{answer.source.file}: {visible(answer.problem)}")
+            print_warning(f"{answer.source.file}: {make_visible(answer.problem)}")
         for remark in answer.remarks:
-            print_note(f"{escape_text(str(answer.source.file))}: {escape_text(visible(remark))}")
+            print_note(f"{escape_text(str(answer.source.file))}: {escape_text(make_visible(remark))}")
     unusable = [each for answer in answers for each in answer.rejected]
     if unusable:
         print_table(
             "servers that cannot be imported",
             ("server", "program", "reason"),
             (
-                (visible(each.name), CLIENTS[each.source.client_name].title, visible(each.reason))
+                (
+                    make_visible(each.name),
+                    CLIENTS[each.source.client_name].title,
+                    make_visible(each.reason),
+                )
                 for each in unusable
             ),
         )

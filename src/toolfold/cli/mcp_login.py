@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from toolfold.approval.visible import visible
+from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, print_line, print_note
 from toolfold.cli.server_commands import unknown_server_error
@@ -86,7 +86,7 @@ def login_directory(config: Config) -> Path:
 
 def _make_visitor(opener: Callable[[str], object] | None) -> Callable[[str], str | None]:
     def visit(address: str) -> str | None:
-        print_note(f"open this URL to log in:\n  {escape_text(visible(address))}")
+        print_note(f"open this URL to log in:\n  {escape_text(make_visible(address))}")
         if opener is not None:
             opener(address)
             return None
@@ -99,9 +99,9 @@ def _make_visitor(opener: Callable[[str], object] | None) -> Callable[[str], str
 
 
 def _print_login(name: str, now: LoginStatus) -> None:
-    print_line(f"logged in to {escape_text(name)} at {escape_text(visible(now.issuer))}")
+    print_line(f"logged in to {escape_text(name)} at {escape_text(make_visible(now.issuer))}")
     if now.scopes:
-        print_line(f"  scopes: {escape_text(visible(', '.join(now.scopes)))}")
+        print_line(f"  scopes: {escape_text(make_visible(', '.join(now.scopes)))}")
     if now.expires is not None:
         left = max(0, now.expires - time.time()) / 60
         print_line(

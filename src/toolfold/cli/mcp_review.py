@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.visible import visible_line
+from toolfold.approval.safe_text import make_line_visible
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_warning
 from toolfold.cli.server_commands import (
@@ -98,14 +98,14 @@ def _warn_about_suspicions(config: Config, names: Sequence[str], held: Collectio
         offers = [each for each in found[0].tools if each.name not in held] if found else []
         suspicions = trust.suspicions(name, offers)
         for offer, finding in suspicions[:MAX_SUSPICIONS_SHOWN]:
-            print_warning(visible_line(f"in use but suspicious: {offer.name} of {name}: {finding}"))
+            print_warning(make_line_visible(f"in use but suspicious: {offer.name} of {name}: {finding}"))
         if len(suspicions) > MAX_SUSPICIONS_SHOWN:
             print_warning(f"{name}: {len(suspicions) - MAX_SUSPICIONS_SHOWN} more suspicious tools")
 
 
 def _warn_about_failure(probe: ServerProbe | None) -> None:
     if probe is not None and probe.problem:
-        print_warning(visible_line(probe.problem))
+        print_warning(make_line_visible(probe.problem))
 
 
 def _accept_all(held_tools: Sequence[tuple[str, HeldTool]], yes: bool) -> list[tuple[str, HeldTool]]:
@@ -138,14 +138,14 @@ def _print_held_tool(server: str, held: HeldTool) -> None:
     from toolfold.sources.mcp.trust import describe_difference
 
     print_line(
-        f"\n[bold]{escape_text(visible_line(held.tool.name))}[/bold] of {escape_text(server)}"
+        f"\n[bold]{escape_text(make_line_visible(held.tool.name))}[/bold] of {escape_text(server)}"
         f" {_REASON_TEXTS[held.reason]}"
     )
     for finding in held.findings:
-        print_line(f"  [yellow]![/yellow] {escape_text(visible_line(str(finding)))}")
+        print_line(f"  [yellow]![/yellow] {escape_text(make_line_visible(str(finding)))}")
     for change in held.changes:
-        print_line(f"  [cyan]*[/cyan] {escape_text(visible_line(change))}")
-    for line in map(visible_line, describe_difference(held.accepted_version, held.tool)):
+        print_line(f"  [cyan]*[/cyan] {escape_text(make_line_visible(change))}")
+    for line in map(make_line_visible, describe_difference(held.accepted_version, held.tool)):
         colour = _COLOURS.get(line[:1])
         print_line(f"  [{colour}]{escape_text(line)}[/{colour}]" if colour else f"  {escape_text(line)}")
 

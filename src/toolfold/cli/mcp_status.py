@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from toolfold.approval.visible import visible_line
+from toolfold.approval.safe_text import make_line_visible
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_table
 
@@ -71,4 +71,4 @@ def _as_dicts(value: object) -> list[dict[str, Any]]:
 
 
 def _as_text(value: object) -> str:
-    return "" if value is None else visible_line(str(value))
+    return "" if value is None else make_line_visible(str(value))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.visible import brief, visible, visible_line
+from toolfold.approval.safe_text import make_line_visible, make_visible, shorten_middle
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import (
     NotFound,
@@ -31,7 +31,7 @@ from toolfold.cli.output import (
     print_warning,
     show_spinner,
 )
-from toolfold.errors import ConfigError, did_you_mean, nearest
+from toolfold.errors import ConfigError, closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.config import Config
@@ -92,7 +92,7 @@ def select_servers(config: Config, names: Sequence[str]) -> list[str]:
 
 def unknown_server_error(name: str, servers: Mapping[str, Any]) -> NotFound:
     """Return the error for a server that is not configured."""
-    near = did_you_mean(nearest(name, servers, count=1))
+    near = did_you_mean(closest_names(name, servers, count=1))
     return NotFound(f"there is no MCP server {name!r}.{near} `toolfold mcp list` lists all servers.")
 
 
@@ -102,9 +102,9 @@ def print_server(heading: str, settings: Mapping[str, Any], remarks: Sequence[st
 
     print_line(f"[bold]{escape_text(heading)}[/bold]")
     for label, text in _settings_lines(redact_settings(settings)):
-        print_line(f"  {label:<9}{escape_text(brief(visible(text)))}")
+        print_line(f"  {label:<9}{escape_text(shorten_middle(make_visible(text)))}")
     for remark in remarks:
-        print_line(f"  {'note':<9}{escape_text(visible(remark))}")
+        print_line(f"  {'note':<9}{escape_text(make_visible(remark))}")
 
 
 def summarize_server(settings: Mapping[str, Any], *, short: bool = False) -> str:
@@ -112,13 +112,13 @@ def summarize_server(settings: Mapping[str, Any], *, short: bool = False) -> str
     from toolfold.sources.mcp.importing import redact_settings
 
     _, text = next(_settings_lines(redact_settings(settings)))
-    shown = visible(text)
-    return brief(_LONG_PATH.sub(r"…\1", shown) if short else shown, 200)
+    shown = make_visible(text)
+    return shorten_middle(_LONG_PATH.sub(r"…\1", shown) if short else shown, 200)
 
 
 def shorten_problem(problem: str) -> str:
     """Return an error message that is safe to print and not too long."""
-    return brief(visible(problem), _MAX_PROBLEM_CHARS)
+    return shorten_middle(make_visible(problem), _MAX_PROBLEM_CHARS)
 
 
 def _settings_lines(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -278,7 +278,7 @@ def print_tools(probe: ServerProbe) -> None:
         ("tool", "description", ""),
         (
             (
-                visible_line(offer.name),
+                make_line_visible(offer.name),
                 _first_words(offer.description),
                 held[offer.name].reason if offer.name in held else "",
             )
@@ -293,7 +293,7 @@ def print_tools(probe: ServerProbe) -> None:
         print_line(f"it also offers {' and '.join(extras)}.")
     print_problems(probe.name, listing.problems, limit=len(listing.problems))
     for each in probe.held:
-        print_warning(visible_line(f"held: {each}"))
+        print_warning(make_line_visible(f"held: {each}"))
     if held:
         print_line(
             f"held tools are not used until you review them: toolfold mcp review {escape_text(probe.name)}"
@@ -312,7 +312,7 @@ def list_destructive_tools(probe: ServerProbe) -> list[str]:
 def print_problems(server: str, problems: Sequence[str], *, limit: int = MAX_PROBLEMS_SHOWN) -> None:
     """Warn about problems in a server's listing. Its valid tools are used anyway."""
     for problem in problems[:limit]:
-        print_warning(visible_line(f"{server}: {problem}"))
+        print_warning(make_line_visible(f"{server}: {problem}"))
     if len(problems) > limit:
         print_warning(
             f"{server}: {len(problems) - limit:,} more problems; `toolfold mcp test {server}` shows them"
@@ -320,5 +320,5 @@ def print_problems(server: str, problems: Sequence[str], *, limit: int = MAX_PRO
 
 
 def _first_words(text: str) -> str:
-    line = " ".join(visible(text[:1_000]).split())
+    line = " ".join(make_visible(text[:1_000]).split())
     return line if len(line) <= 100 else f"{line[:99]}…"

@@ -9,7 +9,7 @@ import click
 
 from toolfold.cli.app import Invocation, json_option
 from toolfold.cli.output import NotFound, escape_text, print_json, print_line, print_note, print_table
-from toolfold.errors import UnknownToolset, nearest
+from toolfold.errors import UnknownToolset, closest_names
 from toolfold.model import MCP_PREFIX
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _require_known_toolsets(invocation: Invocation, toolsets: tuple[str, ...]) -
         servers = {f"{MCP_PREFIX}{name}" for name in runtime.config.mcp.servers}
         for name in toolsets:
             if name.startswith(MCP_PREFIX) and name not in servers:
-                raise UnknownToolset(name, nearest(name, {*servers, *known.listing()}))
+                raise UnknownToolset(name, closest_names(name, {*servers, *known.listing()}))
         known.require(toolsets)
 
 

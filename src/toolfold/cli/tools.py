@@ -18,7 +18,7 @@ from toolfold.cli.output import (
     print_line,
     print_table,
 )
-from toolfold.errors import did_you_mean, nearest, shorten
+from toolfold.errors import closest_names, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from toolfold.availability import Status
@@ -218,7 +218,7 @@ def _find_tool(runtime: Runtime, name: str) -> Tool:
     snapshot = runtime.registry.snapshot()
     tool = snapshot.find(name)
     if tool is None:
-        raise NotFound(f"there is no tool {name!r}.{did_you_mean(nearest(name, snapshot))}")
+        raise NotFound(f"there is no tool {name!r}.{did_you_mean(closest_names(name, snapshot))}")
     return tool
 
 

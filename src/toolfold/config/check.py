@@ -33,7 +33,7 @@ from toolfold.config.describe import (
 from toolfold.config.document import Node, SourceLocation, node_from_value, parse_value
 from toolfold.config.field_types import Section
 from toolfold.config.settings import BUILTIN_MODELS, Settings, expand_tool_search
-from toolfold.errors import ConfigError, nearest, shorten
+from toolfold.errors import ConfigError, closest_names, shorten
 
 Transform = Callable[[Node, FieldInfo, KeyPath], Node | None]
 
@@ -163,7 +163,7 @@ def _search_limit_warnings(settings: Settings, tree: Node) -> list[str]:
 def _model_name_warnings(settings: Settings, tree: Node) -> list[str]:
     """Warn if the embedding model looks like a misspelled built-in one. Any name may be a service's model."""
     name = settings.tools.rag_embed_model
-    near = nearest(name, BUILTIN_MODELS, count=1)
+    near = closest_names(name, BUILTIN_MODELS, count=1)
     if name in BUILTIN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
         return []
     message = f"{'.'.join(_EMBED_MODEL)} is {shorten(repr(name), 60)}, used as the name of a service's model"
@@ -225,7 +225,7 @@ def _format_value(value: Any) -> str:
 def _suggest_fix(field: FieldInfo, value: Any) -> str:
     if limits := number_bounds(field):
         return f"use a number from {limits[0]} to {limits[1]}"
-    near = nearest(value, literal_choices(field), count=1) if isinstance(value, str) else []
+    near = closest_names(value, literal_choices(field), count=1) if isinstance(value, str) else []
     return f"did you mean {near[0]}?" if near else ""
 
 

@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from toolfold.config.field_types import Section
 from toolfold.config.settings import Settings
-from toolfold.errors import ConfigError, nearest, shorten
+from toolfold.errors import ConfigError, closest_names, shorten
 
 KeyPath = tuple[str, ...]
 
@@ -97,9 +97,9 @@ def unknown_setting_error(
 ) -> ConfigError:
     """Return the error for a key that does not exist, with the most similar key."""
     key = ".".join(path)
-    near = nearest(path[-1], known, count=1)
+    near = closest_names(path[-1], known, count=1)
     elsewhere = [each.key for each in describe_settings() if each.key.rpartition(".")[2] == path[-1]]
-    meant = near or elsewhere or nearest(key, (each.key for each in describe_settings()), count=1)
+    meant = near or elsewhere or closest_names(key, (each.key for each in describe_settings()), count=1)
     if meant:
         hint = f"did you mean {' or '.join(meant)}?"
     else:

@@ -32,7 +32,7 @@ from toolfold.config.document import (
 from toolfold.config.patch import remove_yaml_value, set_yaml_value
 from toolfold.config.record import SettingsRecord, write_settings
 from toolfold.config.trust import PROJECT_FILE
-from toolfold.errors import ConfigError, nearest, shorten
+from toolfold.errors import ConfigError, closest_names, shorten
 
 PRIVATE_MODE = 0o600
 """Mode of a user's settings files, which may contain secrets."""
@@ -200,7 +200,7 @@ def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
     """Return the error for a setting of an entry that the file does not have."""
     section = draft.tree.find(path[:-1])
     names = list(section.value) if section is not None and isinstance(section.value, dict) else []
-    near, key = nearest(path[-1], names, count=1), ".".join(path)
+    near, key = closest_names(path[-1], names, count=1), ".".join(path)
     hint = f"did you mean {near[0]}?" if near else f"in this file: {', '.join(names[:20]) or 'none'}"
     return ConfigError(f"there is no {shorten(key)}", key=key, file=str(draft.file), hint=hint)
 

@@ -33,8 +33,8 @@ from toolfold.config.document import (
 )
 from toolfold.config.settings import Config, Paths, Settings
 from toolfold.config.trust import PROJECT_FILE, TrustState, get_trust_state
-from toolfold.errors import ConfigError, did_you_mean, nearest
-from toolfold.folders import HOME_VARIABLE, locate_folders
+from toolfold.directories import HOME_VARIABLE, locate_directories
+from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.provenance import find_tool_call
 
 Overrides = Mapping[str, object] | Sequence[str]
@@ -92,7 +92,7 @@ def locate_paths(
 ) -> Paths:
     """Return the paths of all files and directories. Reads and creates nothing."""
     environment = os.environ if env is None else env
-    config_dir, state_dir, cache_dir = locate_folders(environment, _working_directory())
+    config_dir, state_dir, cache_dir = locate_directories(environment, _working_directory())
     chosen = environment.get(_CONFIG_VARIABLE)
     file = user_file or (Path(chosen) if chosen else config_dir / USER_FILE)
     current = _working_directory() / (project or "")
@@ -192,7 +192,7 @@ def _find_objection(
     settings are refused even from a trusted project.
     """
     rule, trusted = project_rule(field), state == "trusted"
-    until = "until you trust its directory" + (" again: it has changed" if state == "changed" else "")
+    until = "until you trust the project" + (" again: it has changed" if state == "changed" else "")
     if rule == "never":
         return "is ignored in a project: only your own settings file may set it"
     if can_grant(field) and not trusted:
@@ -258,7 +258,7 @@ def _misspelling_warnings(name: str) -> list[str]:
         _CONFIG_VARIABLE,
         *(_VARIABLE_PREFIX + each.upper() for each in Settings.model_fields),
     ]
-    near = nearest(name, known, count=1)
+    near = closest_names(name, known, count=1)
     close = [each for each in near if abs(len(each) - len(name)) <= 2 and each[9:11] == name[9:11]]
     return [f"{name} is not a setting and is ignored.{did_you_mean(close)}"] if close else []
 

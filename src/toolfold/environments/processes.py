@@ -23,7 +23,7 @@ from toolfold.environments.input_log import PARTIAL_WRITE, WRITTEN_ELSEWHERE, In
 from toolfold.environments.output import decode_text
 from toolfold.environments.runner import CommandRunner, CommandSpec
 from toolfold.environments.scripts import load_script
-from toolfold.errors import CallError, EnvironmentFailed, did_you_mean, nearest, shorten
+from toolfold.errors import CallError, EnvironmentFailed, closest_names, did_you_mean, shorten
 
 POLL_INTERVAL_S = 0.25
 WRITE_TIMEOUT_S = 10.0
@@ -133,7 +133,7 @@ class ProcessTable:
         processes = {each.name: each for each in await self.list_all()}
         if name not in processes:
             raise CallError(
-                f"There is no background process {name!r}.{did_you_mean(nearest(name, processes))}"
+                f"There is no background process {name!r}.{did_you_mean(closest_names(name, processes))}"
             )
         return processes[name]
 

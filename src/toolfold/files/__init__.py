@@ -1,34 +1,41 @@
-"""The files a session may work on, and what can be done with their text.
+"""File access for the file tools: which files a session may use, and operations on their text.
 
-`workspace` says which files may be touched and opens them, by way of `descent`, `walk` and `protected`;
-`text` tells text from anything else; `page` reads a part, `edit` finds and replaces in memory, `search`
-looks through many files with the help of a `matcher`. Knows nothing of tools: how a model calls all this
-is theirs to say.
+`workspace` decides which files may be used and opens them, with the help of `descent`, `walk` and
+`protected`; `text` distinguishes text from binary data; `page` reads a part, `edit` finds and replaces in
+memory, `search` searches many files with the help of `matcher`. Knows nothing of tools and their schemas.
 """
 
-from toolfold.files.edit import Document, Edit, Found, choose_edits, diff, find_edits, require_wanted
-from toolfold.files.page import PAGE_LINES, Page
-from toolfold.files.search import MATCHES, Query, Search
-from toolfold.files.text import MAX_FILE_BYTES, encode, require_small, require_text
-from toolfold.files.workspace import Workspace, Written
+from toolfold.files.edit import (
+    Document,
+    Edit,
+    EditCandidates,
+    choose_edits,
+    find_edits,
+    render_diff,
+    require_not_cancelled,
+)
+from toolfold.files.page import DEFAULT_PAGE_LINES, PageReader
+from toolfold.files.search import DEFAULT_MATCHES, FileQuery, FileSearch
+from toolfold.files.text import MAX_FILE_BYTES, encode_text, require_size, require_text
+from toolfold.files.workspace import Workspace, WriteResult
 
 __all__ = [
-    "MATCHES",
+    "DEFAULT_MATCHES",
+    "DEFAULT_PAGE_LINES",
     "MAX_FILE_BYTES",
-    "PAGE_LINES",
     "Document",
     "Edit",
-    "Found",
-    "Page",
-    "Query",
-    "Search",
+    "EditCandidates",
+    "FileQuery",
+    "FileSearch",
+    "PageReader",
     "Workspace",
-    "Written",
+    "WriteResult",
     "choose_edits",
-    "diff",
-    "encode",
+    "encode_text",
     "find_edits",
-    "require_small",
+    "render_diff",
+    "require_not_cancelled",
+    "require_size",
     "require_text",
-    "require_wanted",
 ]

@@ -1,7 +1,7 @@
-"""The child that runs a model's pattern: started by its path, alone, and killed when it takes too long.
+"""The child process that runs a model's pattern; the parent kills it when it takes too long.
 
-Imports nothing of the project, because it runs without it. Reads a request and then one file after the
-other; answers each with one line of JSON. Out of memory it just ends: whoever asked sees that.
+Runs as a script without the project and so imports nothing of it. Reads a request and then one file after
+another; answers each with one line of JSON. Exits when it runs out of memory, which the parent notices.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ from typing import Any, BinaryIO
 
 
 def main(source: BinaryIO) -> None:
-    """Compile the pattern of the first line, then look for it in all that follows."""
+    """Compile the pattern of the first line, then search each file that follows."""
     request = json.loads(source.readline())
-    _limit(resource.RLIMIT_CPU, request["seconds"])
-    _limit(resource.RLIMIT_AS, request["memory"])
+    _set_limit(resource.RLIMIT_CPU, request["seconds"])
+    _set_limit(resource.RLIMIT_AS, request["memory"])
     try:
         pattern = re.compile(request["pattern"], re.IGNORECASE if request["ignore_case"] else 0)
     except (re.error, OverflowError, RecursionError, MemoryError) as error:
-        _answer({"error": str(error) or type(error).__name__})
+        _write_answer({"error": str(error) or type(error).__name__})
         return
-    _answer({})
+    _write_answer({})
     for header in iter(source.readline, b""):
-        size, most = map(int, header.split())
+        size, max_hits = map(int, header.split())
         text = source.read(size).decode("utf-8-sig", "replace")
-        _answer(list(islice(_hits(pattern, text, request["width"]), most)))
+        _write_answer(list(islice(_find_hits(pattern, text, request["width"]), max_hits)))
 
 
-def _limit(kind: int, most: int) -> None:
+def _set_limit(kind: int, limit: int) -> None:
     soft, hard = resource.getrlimit(kind)
-    bound = min(each for each in (most, soft, hard) if each != resource.RLIM_INFINITY)
-    with suppress(ValueError):  # macOS refuses to limit memory; the time limit has to do there
+    bound = min(each for each in (limit, soft, hard) if each != resource.RLIM_INFINITY)
+    with suppress(ValueError):  # macOS cannot limit memory; the time limit must suffice there
         resource.setrlimit(kind, (bound, bound))
 
 
-def _hits(pattern: re.Pattern[str], text: str, width: int) -> Iterator[tuple[int, str]]:
+def _find_hits(pattern: re.Pattern[str], text: str, width: int) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
         match = pattern.search(line.removesuffix("\r"))
         if match:
-            yield number, _cut(line, match.start(), width)
+            yield number, _excerpt_line(line, match.start(), width)
 
 
-def _cut(line: str, at: int, width: int) -> str:
+def _excerpt_line(line: str, at: int, width: int) -> str:
     start = max(0, min(at - width // 3, len(line) - width))
     end = start + width
     return ("…" if start else "") + line[start:end].rstrip() + ("…" if end < len(line) else "")
 
 
-def _answer(value: Any) -> None:
+def _write_answer(value: Any) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
     sys.stdout.flush()
 

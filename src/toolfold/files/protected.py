@@ -1,6 +1,7 @@
-"""What the file tools never write, wherever it lies: what steers the runtime, and what git runs.
+"""Paths that the file tools never write: Toolfold's own settings and state, and git directories.
 
-Goes by names, and for git also by looks: a folder is a git folder by what is in it, whatever it is called.
+Decides by name and, for git, by content: a directory is a git directory by what it contains, whatever its
+name.
 """
 
 from __future__ import annotations
@@ -13,75 +14,75 @@ from pathlib import Path
 from typing import NoReturn
 
 from toolfold.errors import CallError, shorten
-from toolfold.files.descent import real
+from toolfold.files.descent import resolve_links
 
-_GIT = "git runs code that is kept there"
+_GIT_REASON = "git runs code that is stored there"
 _PROTECTED: Mapping[str, str] = {
-    ".git": _GIT,
-    ".toolfold": "it is the runtime's own state",
-    "toolfold.yaml": "it holds the runtime's own settings",
+    ".git": _GIT_REASON,
+    ".toolfold": "it is Toolfold's own state",
+    "toolfold.yaml": "it contains Toolfold's own settings",
 }
-_GIT_LOOKS = (("objects", "refs"), ("config", "hooks"), ("commondir",))
-_GIT_FILE = b"gitdir:"
-_GIT_FILE_BYTES = 5_000
-# O_NONBLOCK: a FIFO in the place of a `.git` file must not make us wait for a writer.
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_GIT_SIGNATURES = (("objects", "refs"), ("config", "hooks"), ("commondir",))
+_GIT_FILE_PREFIX = b"gitdir:"
+_MAX_GIT_FILE_BYTES = 5_000
+# O_NONBLOCK: a FIFO instead of a `.git` file must not block.
+_OPEN_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def refuse_protected(target: Path, *, named: str | Path = "") -> None:
-    """Refuse to write to a real path, or to one named so, what is protected."""
+def require_unprotected(target: Path, *, named: str | Path = "") -> None:
+    """Raise CallError if a real path, or the path as the model wrote it, is protected."""
     for part in (*Path(named).parts, *target.parts):
-        reason = _PROTECTED.get(_folded(part))
+        reason = _PROTECTED.get(_fold_name(part))
         if reason:
-            _refuse(part, reason)
-    _refuse_git_folders(target)
+            _raise_protected(part, reason)
+    _require_outside_git(target)
 
 
-def _refuse_git_folders(target: Path) -> None:
-    """Neither into what is a git folder, nor what would make one."""
-    for folder, entry in zip(target.parents, (target, *target.parents), strict=False):
-        if _looks_like_git(folder, with_entry=_folded(entry.name)):
-            _refuse(folder.name, _GIT)
-        for place in _git_folders_named_in(folder):
-            if target.is_relative_to(place):
-                _refuse(place.name, _GIT)
+def _require_outside_git(target: Path) -> None:
+    """Raise CallError if the file is in a git directory, or would turn its directory into one."""
+    for directory, entry in zip(target.parents, (target, *target.parents), strict=False):
+        if _looks_like_git(directory, with_entry=_fold_name(entry.name)):
+            _raise_protected(directory.name, _GIT_REASON)
+        for git_directory in _linked_git_directories(directory):
+            if target.is_relative_to(git_directory):
+                _raise_protected(git_directory.name, _GIT_REASON)
 
 
-def _refuse(name: str, reason: str) -> NoReturn:
+def _raise_protected(name: str, reason: str) -> NoReturn:
     raise CallError(f"{shorten(name)!r} is protected from the file tools: {reason}. Nothing was written.")
 
 
-def _folded(name: str) -> str:
-    """The name as a file system that ignores case, width and invisible characters would compare it."""
+def _fold_name(name: str) -> str:
+    """Return the name as a file system that ignores case, width and invisible characters compares it."""
     visible = "".join(each for each in name if unicodedata.category(each) != "Cf")
     return unicodedata.normalize("NFKC", visible).casefold().rstrip(". ")
 
 
-def _looks_like_git(folder: Path, *, with_entry: str) -> bool:
+def _looks_like_git(directory: Path, *, with_entry: str) -> bool:
     def has(name: str) -> bool:
-        return name.casefold() == with_entry or os.path.lexists(folder / name)
+        return name.casefold() == with_entry or os.path.lexists(directory / name)
 
-    return has("HEAD") and any(all(map(has, look)) for look in _GIT_LOOKS)
+    return has("HEAD") and any(all(map(has, look)) for look in _GIT_SIGNATURES)
 
 
-def _git_folders_named_in(folder: Path) -> Iterator[Path]:
-    """Where a `.git` that is no folder, but a file or a link, says that git keeps its things."""
-    marker = folder / ".git"
+def _linked_git_directories(directory: Path) -> Iterator[Path]:
+    """Yield the git directories that a `.git` file or link in this directory points to."""
+    marker = directory / ".git"
     try:
         mode = os.lstat(marker).st_mode
         if stat.S_ISLNK(mode):
-            yield real(marker)
+            yield resolve_links(marker)
         if not stat.S_ISDIR(mode):
-            text = _beginning(marker)
-            if text.startswith(_GIT_FILE):
-                yield real(folder / os.fsdecode(text.removeprefix(_GIT_FILE).strip()))
-    except (OSError, ValueError):  # it names nothing that could be a path
+            text = _read_beginning(marker)
+            if text.startswith(_GIT_FILE_PREFIX):
+                yield resolve_links(directory / os.fsdecode(text.removeprefix(_GIT_FILE_PREFIX).strip()))
+    except (OSError, ValueError):  # its content is not a valid path
         return
 
 
-def _beginning(path: Path) -> bytes:
-    descriptor = os.open(path, _READ)
+def _read_beginning(path: Path) -> bytes:
+    descriptor = os.open(path, _OPEN_READ)
     try:
-        return os.read(descriptor, _GIT_FILE_BYTES)
+        return os.read(descriptor, _MAX_GIT_FILE_BYTES)
     finally:
         os.close(descriptor)

@@ -1,7 +1,6 @@
-"""What counts as text, and how much of it is taken.
+"""Detection of text, and size limits.
 
-Judges strings, bytes and open files that are handed to it. Opens no file itself, and knows nothing of
-pages, edits or searches.
+Works on strings, bytes and open files. Opens no file itself, and knows nothing of pages, edits or searches.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from typing import BinaryIO
 from toolfold.errors import CallError
 
 MAX_FILE_BYTES = 10_000_000
-"""The largest file that is written or patched."""
+"""Maximum size of a file that is written or patched."""
 
 SAMPLE_BYTES = 8_192
-"""How much of a file's beginning is looked at to tell text from anything else."""
+"""Number of bytes at the start of a file that are examined to detect binary data."""
 
 _MAGIC = (
     (b"\x89PNG", "PNG image"),
@@ -35,35 +34,35 @@ _TEXT_CONTROLS = bytes([7, 8, 9, 10, 12, 13, 27])
 _OTHER_CONTROLS = bytes(set(range(32)) - set(_TEXT_CONTROLS)) + b"\x7f"
 
 
-def encode(text: str, argument: str) -> bytes:
-    """The bytes of what a model sent as `argument`."""
+def encode_text(text: str, argument: str) -> bytes:
+    """Encode a string from a model. Raises CallError, naming `argument`, if it is not valid Unicode."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         raise CallError(
-            f"`{argument}` has half of a surrogate pair at character {error.start}, which is no text."
+            f"`{argument}` has half of a surrogate pair at character {error.start}, which is not valid text."
             " Nothing was written. Send the whole character instead."
         ) from None
 
 
-def require_small(size: int, what: str) -> None:
-    """Refuse what is too large to be written."""
+def require_size(size: int, what: str) -> None:
+    """Raise CallError if the data is too large to be written."""
     if size > MAX_FILE_BYTES:
         raise CallError(f"{what} has {size:,} bytes; the limit is {MAX_FILE_BYTES:,}. Nothing was written.")
 
 
 def require_text(file: BinaryIO, name: str) -> int:
-    """The size of a text file, which stands at its start again."""
+    """Return the size of a text file and rewind it. Raises CallError if it is binary."""
     size = os.fstat(file.fileno()).st_size
-    kind = binary_kind(file.read(SAMPLE_BYTES), name)
+    kind = detect_binary(file.read(SAMPLE_BYTES), name)
     if kind:
         raise CallError(f"{name!r} is not a text file but {size:,} bytes of {kind}.")
     file.seek(0)
     return size
 
 
-def binary_kind(sample: bytes, name: str) -> str | None:
-    """What a file is that starts like this, if it is not text."""
+def detect_binary(sample: bytes, name: str) -> str | None:
+    """Return the kind of a file that starts like this; None if it is text."""
     for magic, kind in _MAGIC:
         if sample.startswith(magic):
             return kind
@@ -73,6 +72,6 @@ def binary_kind(sample: bytes, name: str) -> str | None:
     return None
 
 
-def clean(text: str) -> str:
-    """Bytes that were no UTF-8 and were carried through as surrogates, made fit to show."""
+def replace_surrogates(text: str) -> str:
+    """Replace surrogates, which stand for bytes that are not UTF-8, by a visible character."""
     return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Which files there are from a place down. Opens folders as the workspace does, and reads no file."""
+"""Lists files below a directory. Opens directories as the workspace does, and reads no file."""
 
 from __future__ import annotations
 
@@ -10,84 +10,89 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TypeVar
 
-from toolfold.files.descent import opened_folder, real, root_of
+from toolfold.files.descent import find_root, open_directory, resolve_links
 
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """Where a walk may go, what it leaves out, and what ends it early."""
+class FileWalk:
+    """Recursive listing within some roots, with exclusions and a stop condition."""
 
     roots: Sequence[Path]
     skip: Set[str]
-    hidden: Callable[[Path], bool]
-    stop: Callable[[], bool]
+    is_hidden: Callable[[Path], bool]
+    should_stop: Callable[[], bool]
 
     def files(self, start: Path) -> Iterator[Path]:
-        """Every regular file from `start` down, in a fixed order.
+        """Yield every regular file below `start`, in a fixed order.
 
-        A link that leads elsewhere inside the roots is walked after the rest, under its real name, once.
+        The target of a link that leads elsewhere inside the roots is listed last, under its real name,
+        once.
         """
-        places, known, visited = [start], {start}, set[Path]()
-        for place in self._until_stopped(places):
-            if not place.is_dir():
-                yield from (place,) if place.is_file() else ()
+        starts, known, visited = [start], {start}, set[Path]()
+        for current in self._until_stopped(starts):
+            if not current.is_dir():
+                yield from (current,) if current.is_file() else ()
                 continue
-            for found in self._folders(place, visited):
-                yield from (path for path in found.files if path not in known and not self.hidden(path))
-                for target in self._elsewhere(found.links, known):
+            for listing in self._iterate_directories(current, visited):
+                yield from (path for path in listing.files if path not in known and not self.is_hidden(path))
+                for target in self._link_targets(listing.links, known):
                     known.add(target)
-                    if not self.hidden(target):
-                        places.append(target)
+                    if not self.is_hidden(target):
+                        starts.append(target)
 
-    def _folders(self, place: Path, visited: set[Path]) -> Iterator[_Listing]:
-        pending = [place]
-        while pending and not self.stop():
-            folder = pending.pop()
-            if folder in visited:
+    def _iterate_directories(self, start: Path, visited: set[Path]) -> Iterator[_DirectoryListing]:
+        pending = [start]
+        while pending and not self.should_stop():
+            directory = pending.pop()
+            if directory in visited:
                 continue
-            visited.add(folder)
-            found = self._list(folder)
-            yield found
+            visited.add(directory)
+            listing = self._list_directory(directory)
+            yield listing
             pending.extend(
                 each
-                for each in reversed(found.folders)
-                if each.name not in self.skip and not self.hidden(each)
+                for each in reversed(listing.directories)
+                if each.name not in self.skip and not self.is_hidden(each)
             )
 
-    def _list(self, folder: Path) -> _Listing:
-        """A folder's entries by name. One that vanished or may not be read is empty."""
-        listing = _Listing([], [], [])
-        root = root_of(folder, self.roots) or folder
-        with suppress(OSError), opened_folder(folder, root) as descriptor, os.scandir(descriptor) as entries:
+    def _list_directory(self, directory: Path) -> _DirectoryListing:
+        """Return the entries of a directory sorted by name; empty if it vanished or is unreadable."""
+        listing = _DirectoryListing([], [], [])
+        root = find_root(directory, self.roots) or directory
+        with (
+            suppress(OSError),
+            open_directory(directory, root) as descriptor,
+            os.scandir(descriptor) as entries,
+        ):
             for entry in sorted(self._until_stopped(entries), key=lambda entry: entry.name):
                 if entry.is_symlink():
-                    listing.links.append(folder / entry.name)
+                    listing.links.append(directory / entry.name)
                 elif entry.is_dir(follow_symlinks=False):
-                    listing.folders.append(folder / entry.name)
+                    listing.directories.append(directory / entry.name)
                 elif entry.is_file(follow_symlinks=False):
-                    listing.files.append(folder / entry.name)
+                    listing.files.append(directory / entry.name)
         return listing
 
-    def _elsewhere(self, links: Sequence[Path], known: Set[Path]) -> Iterator[Path]:
-        """Where links lead, if that is inside the roots and not below a place that is walked anyway."""
+    def _link_targets(self, links: Sequence[Path], known: Set[Path]) -> Iterator[Path]:
+        """Yield link targets inside the roots that are not listed anyway as part of a directory."""
         for link in self._until_stopped(links):
-            # The system gives up on a long chain of links at once; resolving each of them takes forever.
+            # The system rejects a long chain of links at once; resolving each link would take very long.
             if link.name in self.skip or not os.path.exists(link):  # noqa: PTH110 - must not raise
                 continue
-            target = real(link)
-            if not root_of(target, self.roots) or target.name in self.skip:
+            target = resolve_links(link)
+            if not find_root(target, self.roots) or target.name in self.skip:
                 continue
             if target not in known and known.isdisjoint(target.parents):
                 yield target
 
     def _until_stopped(self, items: Iterable[Item]) -> Iterator[Item]:
-        return takewhile(lambda _: not self.stop(), items)
+        return takewhile(lambda _: not self.should_stop(), items)
 
 
 @dataclass(frozen=True, slots=True)
-class _Listing:
+class _DirectoryListing:
     files: list[Path]
-    folders: list[Path]
+    directories: list[Path]
     links: list[Path]

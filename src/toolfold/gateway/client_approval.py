@@ -16,8 +16,8 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolfold.approval.asking import QuestionUnanswered
-from toolfold.approval.visible import brief, visible
+from toolfold.approval.prompting import QuestionUnanswered
+from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.model import Answer, ApprovalRequest, Json, ToolResult
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ def build_question(request: ApprovalRequest) -> tuple[str, Json]:
     part = request.part if request.part.strip() != request.command.strip() else ""
     lines = [
         f"Allow {request.tool.name!r} to run?",
-        visible(brief(what, MAX_COMMAND_CHARS)),
-        *([f"The part that matters: {visible(brief(part, 500))}"] if part else []),
-        f"Why you are asked: {visible(request.reason)}",
-        *(f"Also: {visible(each)}" for each in request.also[:5]),
+        make_visible(shorten_middle(what, MAX_COMMAND_CHARS)),
+        *([f"The part that matters: {make_visible(shorten_middle(part, 500))}"] if part else []),
+        f"Why you are asked: {make_visible(request.reason)}",
+        *(f"Also: {make_visible(each)}" for each in request.also[:5]),
     ]
     offered = _offered_answers(request)
     lines += ["Accept to allow it, decline to refuse it."]
@@ -93,9 +93,9 @@ def _explain_answer(answer: Answer, request: ApprovalRequest) -> str:
     if answer is Answer.ONCE:
         return "this call only"
     if answer is Answer.SESSION:
-        covered = visible(request.session_covers) or "the same call again"
+        covered = make_visible(request.session_covers) or "the same call again"
         return f"this and {covered}, until the client disconnects"
-    kinds = brief(", ".join(map(visible, request.kinds)), 200)
+    kinds = shorten_middle(", ".join(map(make_visible, request.kinds)), 200)
     return f"every {kinds}, until the client disconnects"
 
 

@@ -28,7 +28,7 @@ from toolfold.gateway.request_bodies import (
 )
 from toolfold.gateway.server import CLIENT_SCOPE_KEY, Gateway
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient, Tokens
-from toolfold.sources.mcp.sdk import load_sdk
+from toolfold.sources.mcp.sdk_compat import load_sdk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold.gateway.request_bodies import MAX_REQUEST_BYTES, Receive
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
-from toolfold.sources.mcp.sdk import require_methods
+from toolfold.sources.mcp.sdk_compat import make_hookable_manager
 
 if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 MAX_HTTP_SESSIONS = 2_000
 MAX_HTTP_SESSIONS_PER_CLIENT = 500
 RETRY_AFTER_S = 5
-_OVERRIDDEN_METHODS = ("_handle_stateful_request", "_serve_opening_request", "_discard_session")
 _SESSION_HEADER = b"mcp-session-id"
 _TOO_MANY_SESSIONS = b'{"error": "Too many sessions are in use. Close some of them, or try again later."}'
 
@@ -49,9 +48,9 @@ def make_limited_manager(
 
     Raises SourceError if the manager lacks a method that is overridden here.
     """
-    require_methods(base, *_OVERRIDDEN_METHODS)
+    hookable = make_hookable_manager(base)
 
-    class LimitedSessionManager(base):  # type: ignore[misc, valid-type]
+    class LimitedSessionManager(hookable):  # type: ignore[misc, valid-type]
         def __init__(
             self,
             app: Server[Any],
@@ -76,10 +75,10 @@ def make_limited_manager(
             self._unopened: set[str] = set()
             """Sessions whose opening request is still being served; they are counted in `_opening`."""
 
-        async def _handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def handle_stateful_request(self, scope: Scope, receive: Receive, send: Send) -> None:
             session = _session_id(scope)
             if session is not None:
-                await self._serve_in(session, super()._handle_stateful_request(scope, receive, send))
+                await self._serve_in(session, super().handle_stateful_request(scope, receive, send))
                 return
             key = quota_key(client_of(scope), scope)
             if not await self._make_room(key):
@@ -87,12 +86,12 @@ def make_limited_manager(
                 return
             self._opening[key] += 1
             try:
-                await super()._handle_stateful_request(scope, receive, send)
+                await super().handle_stateful_request(scope, receive, send)
             finally:
                 self._opening[key] -= 1
                 self._opening += Counter()  # drops the keys with a count of 0
 
-        async def _serve_opening_request(
+        async def serve_opening_request(
             self,
             http_transport: StreamableHTTPServerTransport,
             scope: Scope,
@@ -105,7 +104,7 @@ def make_limited_manager(
             self._unopened.add(session)
             try:
                 await self._serve_in(
-                    session, super()._serve_opening_request(http_transport, scope, receive, send)
+                    session, super().serve_opening_request(http_transport, scope, receive, send)
                 )
             finally:
                 self._unopened.discard(session)
@@ -117,13 +116,13 @@ def make_limited_manager(
                 await work
             finally:
                 self._requests[session] -= 1
-                if session in self._server_instances:
+                if session in self.open_sessions:
                     self._last_used[session] = time.monotonic()
                 else:
                     self._remove_entries(session)
 
-        async def _discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
-            await super()._discard_session(session_id, transport)
+        async def discard_session(self, session_id: str, transport: StreamableHTTPServerTransport) -> None:
+            await super().discard_session(session_id, transport)
             self._remove_entries(session_id)
 
         def _remove_entries(self, session: str) -> None:
@@ -151,7 +150,7 @@ def make_limited_manager(
             oldest = next((each for each in unused if not is_busy(each)), None)
             if oldest is None:
                 return False
-            await self._discard_session(oldest, self._server_instances[oldest])
+            await self.discard_session(oldest, self.open_sessions[oldest])
             return True
 
     return LimitedSessionManager

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolfold import __version__
-from toolfold.folders import locate_folders
+from toolfold.directories import locate_directories
 
 FORMAT = 1
 MAX_RECORD_BYTES = 8_000_000
@@ -114,7 +114,7 @@ def locate_record_file(arguments: Sequence[str], environment: Mapping[str, str])
     current = Path.cwd()
     variables = {name: value for name, value in environment.items() if _is_relevant_variable(name)}
     conditions = [__version__, sys.version, sys.prefix, list(arguments), str(current), variables]
-    folder = locate_folders(environment, current).cache / "gateway"
+    folder = locate_directories(environment, current).cache / "gateway"
     return folder / f"{digest_json(conditions)[:32]}.json"
 
 

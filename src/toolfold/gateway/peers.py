@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from toolfold.approval.asking import UntrustedClient
+from toolfold.approval.prompting import UntrustedClient
 from toolfold.provenance import find_tool_call
 
 MAX_SOCKETS = 500_000

@@ -39,7 +39,7 @@ from toolfold.gateway.subscriptions import ResourceSubscriptions
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
 from toolfold.model import MCP_SOURCE, Approver, Caller, Json, ToolResult
 from toolfold.sources.mcp.call_relay import CallRelay
-from toolfold.sources.mcp.sdk import load_sdk
+from toolfold.sources.mcp.sdk_compat import get_connection, load_sdk
 
 if TYPE_CHECKING:
     import mcp_types
@@ -170,7 +170,7 @@ class Gateway:
     def _session_for(self, context: RequestContext) -> ClientSession:
         """Return the session of the client that made the request; open one for a new client."""
         self._loop = self._loop or asyncio.get_running_loop()
-        connection = context.session._connection  # the SDK has no public way from a request to it
+        connection = get_connection(context.session)
         client = self._identify_client(context)
         key = self._session_key(context, connection, client)
         session = self._sessions.get(key)

@@ -24,10 +24,10 @@ from toolfold.json_limits import find_excess
 from toolfold.sources.mcp.message_streams import MessageStream, write_message
 
 if TYPE_CHECKING:
-    from mcp.shared._stream_protocols import ReadStream, WriteStream
     from mcp.shared.message import SessionMessage
 
     from toolfold.runtime import Runtime
+    from toolfold.sources.mcp.sdk_compat import ReadStream, WriteStream
 
 
 async def serve(

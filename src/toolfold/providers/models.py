@@ -13,7 +13,7 @@ from importlib.resources import files
 
 from toolfold.config import Config
 from toolfold.config.agent import ProviderSettings
-from toolfold.errors import ConfigError, did_you_mean, nearest
+from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.model import Json
 from toolfold.providers import get_dialect
 from toolfold.providers.client import AnthropicClient, ModelClient, OpenAIClient
@@ -67,7 +67,7 @@ def parse_model_name(text: str, config: Config) -> ModelName:
         return ModelName(provider, model)
     if not separator and (guessed := _guess_provider(provider)):
         return ModelName(guessed, provider)
-    hint = did_you_mean(nearest(provider, known)) if separator else " Write it as PROVIDER:MODEL."
+    hint = did_you_mean(closest_names(provider, known)) if separator else " Write it as PROVIDER:MODEL."
     raise ConfigError(
         f"{text!r} names no known model provider.{hint} Known providers: {', '.join(sorted(known))}.",
         key="agent.model",

@@ -1,1 +1,1 @@
-"""Finding tools by what a message says. Knows nothing of models, sessions or prompts."""
+"""Tool retrieval: rank the tools of a catalog for a message. Knows nothing of models, sessions or prompts."""

@@ -1,10 +1,9 @@
-"""What an embedding model reads of a tool and of a message. Standard library only.
+"""Text that an embedding model reads for a tool or a message. Standard library only.
 
-One function for tools and one for messages, the same in training and in the product: a model
-is only as good as the likeness of what it reads to what it was taught on. The order matters,
-since models read a bounded number of tokens: the name in words, the server, the description's
-beginning, then parameters with the first words of what they mean. A tool that hardly describes
-itself is told by its parameters at more length, those inside them included.
+Training and the product use the same two functions, because a model works best on text that looks like its
+training data. Models read a limited number of tokens, so the order matters: the name split into words, the
+server, the start of the description, then the parameters with the first words of their descriptions. If a
+tool has hardly any description, more of its parameters are included, nested ones too.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from toolfold.retrieval.schemas import listed_values, nested, variants
+from toolfold.retrieval.schemas import iterate_schemas, listed_values, schema_variants
 
-DESCRIPTION_CHARS = 360
-DESCRIPTION_READ = 8_000
-PARAMETERS_CHARS = 240
-PARAMETER_DESCRIPTION_CHARS = 48
-PARAMETERS_SHOWN = 12
-THIN = 40  # bytes: a Chinese word says as much as three times its letters would
-NESTED_CHARS = 480
-NESTED_SHOWN = 24
-NESTED_DEPTH = 2
-SCHEMAS_READ = 200
-ENUM_VALUES = 6
-SYNONYMS_CHARS = 120
+MAX_DESCRIPTION_CHARS = 360
+MAX_RAW_DESCRIPTION_CHARS = 8_000
+MAX_PARAMETERS_CHARS = 240
+MAX_PARAMETER_DESCRIPTION_CHARS = 48
+MAX_PARAMETERS = 12
+SHORT_DESCRIPTION_BYTES = 40  # bytes, because a Chinese character carries more meaning
+MAX_NESTED_CHARS = 480
+MAX_NESTED_PARAMETERS = 24
+MAX_NESTED_DEPTH = 2
+MAX_SCHEMAS = 200
+MAX_ENUM_VALUES = 6
+MAX_SYNONYMS_CHARS = 120
 QUERY_HEAD_CHARS = 420
 QUERY_TAIL_CHARS = 180
 
@@ -47,63 +46,74 @@ def tool_text(
     server: str = "",
     synonyms: Iterable[str] = (),
 ) -> str:
-    """A tool as one short paragraph, the telling parts first."""
-    label, own = in_words(server), in_words(_VERSION.sub("", name))
-    if label and label.lower() not in own.lower():
-        own = f"{label} {own}"
-    said = cut(clean(_LINK.sub(" ", description[:DESCRIPTION_READ])), DESCRIPTION_CHARS)
-    also = cut(clean(", ".join(synonyms)), SYNONYMS_CHARS)
-    takes = (
-        cut(parameters_text(parameters), PARAMETERS_CHARS)
-        if len(said.encode()) >= THIN
-        else cut(parameters_text(parameters, NESTED_DEPTH, NESTED_SHOWN), NESTED_CHARS)
+    """Return a tool as one short paragraph, the most informative parts first."""
+    server_words, identifier = split_identifier(server), split_identifier(_VERSION.sub("", name))
+    if server_words and server_words.lower() not in identifier.lower():
+        identifier = f"{server_words} {identifier}"
+    description_text = truncate_text(
+        clean_text(_LINK.sub(" ", description[:MAX_RAW_DESCRIPTION_CHARS])), MAX_DESCRIPTION_CHARS
     )
-    return ". ".join(part.rstrip(". ") for part in (own, also, said, takes) if part)
+    synonym_text = truncate_text(clean_text(", ".join(synonyms)), MAX_SYNONYMS_CHARS)
+    parameter_text = (
+        truncate_text(parameters_text(parameters), MAX_PARAMETERS_CHARS)
+        if len(description_text.encode()) >= SHORT_DESCRIPTION_BYTES
+        else truncate_text(
+            parameters_text(parameters, MAX_NESTED_DEPTH, MAX_NESTED_PARAMETERS), MAX_NESTED_CHARS
+        )
+    )
+    return ". ".join(
+        part.rstrip(". ") for part in (identifier, synonym_text, description_text, parameter_text) if part
+    )
 
 
 def query_text(message: str) -> str:
-    """A message as one line; of a long one the beginning and the end, where the wish usually stands."""
-    rough = message[:4000] + (" " + message[-4000:] if len(message) > 8000 else message[4000:])
-    text = clean(rough)
+    """Return a message as one line; a long message is reduced to its beginning and its end."""
+    raw = message[:4000] + (" " + message[-4000:] if len(message) > 8000 else message[4000:])
+    text = clean_text(raw)
     if len(text) <= QUERY_HEAD_CHARS + QUERY_TAIL_CHARS:
         return text
-    return f"{cut(text, QUERY_HEAD_CHARS)} {text[-QUERY_TAIL_CHARS:]}"
+    return f"{truncate_text(text, QUERY_HEAD_CHARS)} {text[-QUERY_TAIL_CHARS:]}"
 
 
-def parameters_text(
-    parameters: Mapping[str, Any] | None, depth: int = 0, most: int = PARAMETERS_SHOWN
-) -> str:
-    """Names of parameters in words, each with the first words of its description and some of its values."""
-    every = nested(parameters, depth=depth, most=SCHEMAS_READ)
-    shown: list[str] = []
-    for name, schema in islice((each for each in every if each[0]), most):
-        facts = [in_words(name), *_facts(schema, parameters)]
-        shown.append(": ".join(fact for fact in facts if fact))
-    return ", ".join(shown)
+def parameters_text(parameters: Mapping[str, Any] | None, depth: int = 0, limit: int = MAX_PARAMETERS) -> str:
+    """List parameter names as words, each with the start of its description and some of its enum values."""
+    schemas = iterate_schemas(parameters, depth=depth, limit=MAX_SCHEMAS)
+    rendered: list[str] = []
+    for name, schema in islice((each for each in schemas if each[0]), limit):
+        facts = [split_identifier(name), *_parameter_facts(schema, parameters)]
+        rendered.append(": ".join(fact for fact in facts if fact))
+    return ", ".join(rendered)
 
 
-def in_words(name: str) -> str:
-    """`getUserByID`, `get_user-by.id` and `get user by id` read alike but for their capitals."""
+def split_identifier(name: str) -> str:
+    """Split an identifier into words: `getUserByID` and `get_user-by.id` become four words each."""
     return _NAME_BREAKS.sub(" ", _CAMEL.sub(" ", _CONTROL.sub(" ", name[:200]))).strip()
 
 
-def clean(text: str) -> str:
-    """Without control characters, markup and runs of white space."""
+def clean_text(text: str) -> str:
+    """Remove control characters and markup, and collapse white space."""
     return _SPACE.sub(" ", _MARKUP.sub(" ", _CONTROL.sub(" ", text))).strip()
 
 
-def cut(text: str, room: int) -> str:
-    """At most `room` characters, ending with a whole word where there is one."""
-    if len(text) <= room:
+def truncate_text(text: str, limit: int) -> str:
+    """Return at most `limit` characters, cut at a word boundary if there is one in the second half."""
+    if len(text) <= limit:
         return text
-    head, _, _ = text[: room + 1].rpartition(" ")
-    return head if len(head) > room // 2 else text[:room]
+    head, _, _ = text[: limit + 1].rpartition(" ")
+    return head if len(head) > limit // 2 else text[:limit]
 
 
-def _facts(schema: Mapping[str, Any], root: Mapping[str, Any] | None) -> list[str]:
-    """What a parameter means and which values it lists, itself or in what it may be or refers to."""
-    every = list(variants(schema, root))
-    described = next((said for each in every if isinstance(said := each.get("description"), str)), "")
-    values = [value for each in every for value in listed_values(each)]
-    said = cut(clean(described[:400]), PARAMETER_DESCRIPTION_CHARS)
-    return [said, " ".join(map(in_words, values[:ENUM_VALUES]))]
+def _parameter_facts(schema: Mapping[str, Any], root: Mapping[str, Any] | None) -> list[str]:
+    """Return a parameter's description and its enum values, also from its variants and references."""
+    schemas = list(schema_variants(schema, root))
+    described = next(
+        (
+            description_text
+            for each in schemas
+            if isinstance(description_text := each.get("description"), str)
+        ),
+        "",
+    )
+    values = [value for each in schemas for value in listed_values(each)]
+    description_text = truncate_text(clean_text(described[:400]), MAX_PARAMETER_DESCRIPTION_CHARS)
+    return [description_text, " ".join(map(split_identifier, values[:MAX_ENUM_VALUES]))]

@@ -1,11 +1,11 @@
-"""Tools that a message calls by name.
+"""Find tools that a message mentions by name.
 
-A name that nobody writes by chance (`create_issue`, `get-event`, `users.list`) means the tool wherever it
-stands, one that only a hump sets apart (`getUser`) where it is written with that hump. Anything else, an
-everyday word (`process`, `check-in`, `real-time`), a number or a figure of speech (`2026`, `q4`, `e.g.`),
-means the tool only when it is marked: in backticks, after "use", or before "tool". Names are their authors'
-to choose, so none can take over a conversation by being a word of every message, nor a server by giving many
-tools one name.
+A distinctive name (`create_issue`, `get-event`, `users.list`) counts as a mention wherever it occurs; a
+camel-case name (`getUser`) only in that spelling. Any other name, such as an ordinary word (`process`,
+`check-in`, `real-time`), a number or an abbreviation (`2026`, `q4`, `e.g.`), counts only if it is marked:
+in backticks or quotes, after "use", or before "tool". Authors choose tool names freely, so these rules
+prevent a tool from matching every message because its name is a common word, and a server from taking all
+hits by giving many tools the same name.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolfold.model import MCP_SOURCE, Tool
-from toolfold.retrieval.text import COMMON
+from toolfold.retrieval.text import COMMON_WORDS
 
-LONGEST = 1_000_000
-MOST_CHANGES = 256
-MOST_NAMESAKES = 4
-"""How many tools of one toolset a word can name."""
+MAX_MESSAGE_CHARS = 1_000_000
+MAX_INCREMENTAL_CHANGES = 256
+MAX_NAMESAKES_PER_TOOLSET = 4
+"""Number of tools of one toolset that one name can match."""
 _CANDIDATE = re.compile(r"[^\W_][\w.:/-]{0,199}")
 _LATIN = re.compile(r"[A-Za-z0-9][\w.:/-]*", re.A)
-_APART = re.compile(r"[\W_]+")
+_SEPARATORS = re.compile(r"[\W_]+")
 _AMOUNT = re.compile(r"\d+[^\W\d_]*")
 _SHORT_CODE = re.compile(r"[^\W\d_]{1,3}\d{1,4}[^\W\d_]{0,2}")
-_HUMP = re.compile(r"[a-z0-9][A-Z]")
+_CAMEL_BOUNDARY = re.compile(r"[a-z0-9][A-Z]")
 _MARKED_BEFORE = re.compile(
     r"(?:[`'\"“‘]|\b(?:use|using|call|calling|invoke|invoking|run|via|through)\s+(?:the\s+)?)$", re.I
 )
 _MARKED_AFTER = re.compile(r"(?:\s+(?:tool|function|command)\b|\()", re.I)
 _QUOTED_AFTER = re.compile(r"[`'\"”’]")
 
-# How tools are named and people do not write: an order, then what it is about.
-_ORDERS = frozenset(
+# Verbs that begin a tool name: in prose, verb and object are rarely joined.
+_COMMAND_VERBS = frozenset(
     """add analyze append archive assign book build cancel change check clear clone close compare compute
     convert copy count create delete deploy describe detect disable download drop edit enable execute export
     extract fetch filter find format generate get import insert inspect install invite invoke list load lock
@@ -44,22 +44,22 @@ _ORDERS = frozenset(
     send set share show start stop submit subscribe summarize sync toggle track train transfer translate
     trigger update upgrade upload validate verify view watch write""".split()  # noqa: SIM905
 )
-# What joins an order or another word to one that everybody writes: check-in, real-time, user-friendly.
-_JOINED_LAST = frozenset(
+# Parts of ordinary compound words: check-in, real-time, user-friendly.
+_COMPOUND_ENDINGS = frozenset(
     """across again ahead along around aside away back based behind by class com day down driven effective
     efficient end fi fold forward free friendly hoc hour income js known less level like line long made minute
     month net old only org party profit proof quality ready related resolution round scale side sized specific
     style term through tier time together under versa wide wise year
     moi toi tu vous nous je il ils elle ce le la les lui se lo os as lhe""".split()  # noqa: SIM905
 )
-_JOINED_FIRST = frozenset(
+_COMPOUND_BEGINNINGS = frozenset(
     """ad anti auto best bi brand co cross deep eco eight ex far fast first five four front full half hard
     high inter last long low mid micro mini mono multi must near new next nine non old part pre pro quasi
     re real second self semi seven short six slow soft sub ten third three top tri two ultra un under vice
     wi work year""".split()  # noqa: SIM905
 )
-_LAST_OF_A_TOOL = frozenset("all class day level line many month one style time year".split())  # noqa: SIM905
-_SAYINGS = frozenset(
+_TOOL_NAME_ENDINGS = frozenset("all class day level line many month one style time year".split())  # noqa: SIM905
+_COMMON_COMPOUNDS = frozenset(
     {
         "check-list",
         "copy-paste",
@@ -74,142 +74,150 @@ _SAYINGS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class _Called:
-    """The tools that one word may mean."""
+class _NameMatches:
+    """Positions of the tools that one name can match."""
 
     marked: Sequence[int]
-    """Where it is marked: all of them."""
+    """All of them; match where the name is marked."""
     anywhere: Sequence[int]
-    spelled: Mapping[str, Sequence[int]]
-    """Where it is written in just this way."""
+    """Tools with a distinctive name; match everywhere."""
+    exact_spelling: Mapping[str, Sequence[int]]
+    """Tools that match only this spelling, by spelling."""
 
 
-class Names:
-    """Every way in which the tools of an index may be called by name."""
+class NameIndex:
+    """Index of all names by which the tools of a catalog can be mentioned."""
 
     def __init__(self, tools: Sequence[Tool | None]) -> None:
         self._tools = tools
-        self._places: dict[str, int | list[int]] = {}  # most are of one tool, and a list each is much
-        self._called: dict[str, _Called] = {}
-        for place, tool in enumerate(tools):
-            for name in _spellings(tool) if tool else ():
-                self._add(place, name)
+        self._positions: dict[str, int | list[int]] = {}  # an int saves memory: most names have one tool
+        self._matches: dict[str, _NameMatches] = {}
+        for position, tool in enumerate(tools):
+            for name in _name_spellings(tool) if tool else ():
+                self._add_position(position, name)
 
-    def changed(self, tools: Sequence[Tool | None], places: Collection[int]) -> Names:
-        """The names of these tools, which differ from those here in some places."""
-        if len(places) > MOST_CHANGES:
-            return Names(tools)
-        names = Names(())
-        names._tools, names._places = tools, dict(self._places)
-        for place in places:
-            names._leave(place, self._tools[place] if place < len(self._tools) else None)
-        for place in places:
-            names._take(place, tools[place])
+    def changed(self, tools: Sequence[Tool | None], positions: Collection[int]) -> NameIndex:
+        """Return the index of `tools`, which differ from the indexed tools at `positions`."""
+        if len(positions) > MAX_INCREMENTAL_CHANGES:
+            return NameIndex(tools)
+        names = NameIndex(())
+        names._tools, names._positions = tools, dict(self._positions)
+        for position in positions:
+            names._remove_tool(position, self._tools[position] if position < len(self._tools) else None)
+        for position in positions:
+            names._add_tool(position, tools[position])
         return names
 
-    def _add(self, place: int, name: str) -> None:
+    def _add_position(self, position: int, name: str) -> None:
         folded = name.casefold()
-        others = self._places.setdefault(name if folded == name else folded, place)
+        others = self._positions.setdefault(name if folded == name else folded, position)
         if isinstance(others, list):
-            others.append(place)
-        elif others != place:
-            self._places[folded] = [others, place]
+            others.append(position)
+        elif others != position:
+            self._positions[folded] = [others, position]
 
-    def _at(self, name: str) -> Sequence[int]:
-        places = self._places.get(name, ())
-        return (places,) if isinstance(places, int) else places
+    def _positions_of(self, name: str) -> Sequence[int]:
+        positions = self._positions.get(name, ())
+        return (positions,) if isinstance(positions, int) else positions
 
-    def _leave(self, place: int, tool: Tool | None) -> None:
-        for name in {name.casefold() for name in _spellings(tool)} if tool else ():
-            self._places[name] = [each for each in self._at(name) if each != place]
-            if not self._places[name]:
-                del self._places[name]
+    def _remove_tool(self, position: int, tool: Tool | None) -> None:
+        for name in {name.casefold() for name in _name_spellings(tool)} if tool else ():
+            self._positions[name] = [each for each in self._positions_of(name) if each != position]
+            if not self._positions[name]:
+                del self._positions[name]
 
-    def _take(self, place: int, tool: Tool | None) -> None:
-        for name in {name.casefold() for name in _spellings(tool)} if tool else ():
-            self._places[name] = sorted([*self._at(name), place])
+    def _add_tool(self, position: int, tool: Tool | None) -> None:
+        for name in {name.casefold() for name in _name_spellings(tool)} if tool else ():
+            self._positions[name] = sorted([*self._positions_of(name), position])
 
-    def named_in(self, message: str) -> list[int]:
-        """The places of tools the message names, in its order."""
+    def find_named(self, message: str) -> list[int]:
+        """Return the positions of the tools that the message names, in order of appearance."""
         found: dict[int, None] = {}
-        taken: set[int] = set()  # a word that comes again says nothing new
-        text = message[:LONGEST]
-        for start, end in _words(text):
-            for places in self._meant(text, start, end):
-                if id(places) not in taken:
-                    taken.add(id(places))
-                    found.update(dict.fromkeys(places))
+        taken: set[int] = set()  # skips repeated words
+        text = message[:MAX_MESSAGE_CHARS]
+        for start, end in _candidate_spans(text):
+            for positions in self._match_word(text, start, end):
+                if id(positions) not in taken:
+                    taken.add(id(positions))
+                    found.update(dict.fromkeys(positions))
         return list(found)
 
-    def _meant(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
-        """Whom this word means, in up to three ways."""
-        written = text[start:end]
-        name = written.casefold()
-        if name not in self._places:
+    def _match_word(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
+        """Yield the positions that the word at `start:end` matches, for each of the three kinds of match."""
+        word = text[start:end]
+        name = word.casefold()
+        if name not in self._positions:
             return
-        called = self._called.get(name) or self._calling(name)
-        yield called.anywhere
-        yield called.spelled.get(written, ())
-        if len(called.anywhere) < len(called.marked) and _is_marked(text, start, end):
-            yield called.marked
+        matches = self._matches.get(name) or self._find_matches(name)
+        yield matches.anywhere
+        yield matches.exact_spelling.get(word, ())
+        if len(matches.anywhere) < len(matches.marked) and _is_marked(text, start, end):
+            yield matches.marked
 
-    def _calling(self, name: str) -> _Called:
-        """Which tools this name means. Each is judged by its own spelling, whatever the others are called."""
-        places = list(self._few_of_each_set(self._at(name), name))
+    def _find_matches(self, name: str) -> _NameMatches:
+        """Compute and cache the matches of a name, judging each tool by its own spelling of it."""
+        positions = list(self._limit_per_toolset(self._positions_of(name), name))
         anywhere: list[int] = []
-        spelled: dict[str, list[int]] = {}
-        for place, tool in places:
-            spellings = [each for each in _spellings(tool) if each.casefold() == name]
-            if any(map(_is_telling, spellings)):
-                anywhere.append(place)
+        exact_spelling: dict[str, list[int]] = {}
+        for position, tool in positions:
+            spellings = [each for each in _name_spellings(tool) if each.casefold() == name]
+            if any(map(_is_distinctive, spellings)):
+                anywhere.append(position)
                 continue
-            for each in filter(_HUMP.search, spellings):
-                spelled.setdefault(each, []).append(place)
-        return self._called.setdefault(name, _Called([place for place, _ in places], anywhere, spelled))
+            for each in filter(_CAMEL_BOUNDARY.search, spellings):
+                exact_spelling.setdefault(each, []).append(position)
+        return self._matches.setdefault(
+            name, _NameMatches([position for position, _ in positions], anywhere, exact_spelling)
+        )
 
-    def _few_of_each_set(self, places: Iterable[int], name: str) -> Iterator[tuple[int, Tool]]:
-        """Those of just this name, then in the order of their names, wherever they stand in the index.
+    def _limit_per_toolset(self, positions: Iterable[int], name: str) -> Iterator[tuple[int, Tool]]:
+        """Yield at most MAX_NAMESAKES_PER_TOOLSET tools per toolset: exact names first, then sorted by name.
 
-        Counted by toolset: one that a session may not see takes no room from one that it may.
+        Counting per toolset keeps tools that a session may not use from displacing tools that it may use.
         """
-        tools = [(place, tool) for place in places if (tool := self._tools[place])]
+        tools = [(position, tool) for position in positions if (tool := self._tools[position])]
         tools.sort(key=lambda each: (each[1].name.casefold() != name, each[1].name))
         taken: Counter[tuple[str, str]] = Counter()
-        for place, tool in tools:
-            whose = (tool.source.name, tool.toolset)
-            taken[whose] += 1
-            if taken[whose] <= MOST_NAMESAKES:
-                yield place, tool
+        for position, tool in tools:
+            toolset = (tool.source.name, tool.toolset)
+            taken[toolset] += 1
+            if taken[toolset] <= MAX_NAMESAKES_PER_TOOLSET:
+                yield position, tool
 
 
-def _spellings(tool: Tool) -> set[str]:
-    """The tool's names, and its own part of a name that begins with its server's."""
+def _name_spellings(tool: Tool) -> set[str]:
+    """Return the tool's names, with and without the server prefix."""
     name = tool.name
     spellings = {name, tool.original_name or name}
     for server in (tool.source.name, tool.toolset.removeprefix("mcp-")):
-        if server and server in name and (own := _own_part(name, server)) and _sets_apart(own):
+        if (
+            server
+            and server in name
+            and (own := _strip_server_prefix(name, server))
+            and _is_recognizable(own)
+        ):
             spellings.add(own)
-    if tool.source.kind == MCP_SOURCE and _sets_apart(tool.own_name):
+    if tool.source.kind == MCP_SOURCE and _is_recognizable(tool.own_name):
         spellings.add(tool.own_name)
     return spellings
 
 
-def _own_part(name: str, server: str) -> str:
-    """What follows the server's name and one separator: there may be many tools that differ in more."""
+def _strip_server_prefix(name: str, server: str) -> str:
+    """Return the part of the name after the server name and one separator, or ""."""
     separator = "__" if name.startswith("mcp__") else "_"
     rest = name.removeprefix("mcp" + separator).removeprefix(server)
     own = rest.removeprefix(separator)
     return own if own != rest and not own.startswith("_") else ""
 
 
-def _words(text: str) -> Iterator[tuple[int, int]]:
-    """Where there may be a name."""
+def _candidate_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield the (start, end) spans of the text that may be a tool name."""
     for match in _CANDIDATE.finditer(text):
-        yield from _trimmed(match)
+        yield from _trimmed_spans(match)
 
 
-def _trimmed(match: re.Match[str]) -> Iterator[tuple[int, int]]:
-    """The word as it stands, without the punctuation around it, and without a script that has no spaces."""
+def _trimmed_spans(match: re.Match[str]) -> Iterator[tuple[int, int]]:
+    """Yield the span of a match, also without trailing punctuation, and of each Latin run in it."""
     yield match.span()
     word = match.group()
     if word.isascii() and word.isalnum():
@@ -222,38 +230,41 @@ def _trimmed(match: re.Match[str]) -> Iterator[tuple[int, int]]:
             yield match.start() + part.start(), match.start() + part.end()
 
 
-def _sets_apart(name: str) -> bool:
-    return _is_telling(name) or _HUMP.search(name) is not None
+def _is_recognizable(name: str) -> bool:
+    """Return True if the name is distinctive or camel case."""
+    return _is_distinctive(name) or _CAMEL_BOUNDARY.search(name) is not None
 
 
-def _is_telling(name: str) -> bool:
-    """Whether nobody would write this by chance, in capitals or not."""
-    parts = [part for part in _APART.split(name.casefold()) if part]
+def _is_distinctive(name: str) -> bool:
+    """Return True if the name is unlikely to occur by chance, in any capitalization."""
+    parts = [part for part in _SEPARATORS.split(name.casefold()) if part]
     if all(map(_AMOUNT.fullmatch, parts)):
         return False  # 2026, 24/7, 10am
     if len(parts) == 1:
         return not parts[0].isalpha() and not _SHORT_CODE.fullmatch(parts[0])  # q4, v2, s3, b2b, k8s
     if "_" in name.strip("_"):
         return True
-    return "-".join(parts) not in _SAYINGS and _is_no_compound(parts)
+    return "-".join(parts) not in _COMMON_COMPOUNDS and _is_unlikely_compound(parts)
 
 
-def _is_no_compound(parts: Sequence[str]) -> bool:
-    """Whether words that are joined, by anything but an underscore, are not such that people join."""
+def _is_unlikely_compound(parts: Sequence[str]) -> bool:
+    """Return True if the parts of a name without underscores do not form an ordinary compound word."""
     first, last = parts[0], parts[-1]
-    if _is_usual(last) or last in _JOINED_LAST:  # check-in, long-term; but delete-many, get-current-time
-        return first in _ORDERS and last in _LAST_OF_A_TOOL
-    if not _ORDERS.isdisjoint(parts[:-1]):
+    if (
+        _is_common_part(last) or last in _COMPOUND_ENDINGS
+    ):  # check-in, long-term; but delete-many, get-current-time
+        return first in _COMMAND_VERBS and last in _TOOL_NAME_ENDINGS
+    if not _COMMAND_VERBS.isdisjoint(parts[:-1]):
         return True  # get-event, add-to-cart, api-delete-a-block
     if len(parts) == 2:
-        return not (_is_usual(first) or first in _JOINED_FIRST or last.endswith(("ed", "ing")))
-    telling = [part for part in parts if not _is_usual(part)]
-    return len(telling) == len(parts) or len(telling) > 2  # not text-to-speech, state-of-the-art
+        return not (_is_common_part(first) or first in _COMPOUND_BEGINNINGS or last.endswith(("ed", "ing")))
+    uncommon = [part for part in parts if not _is_common_part(part)]
+    return len(uncommon) == len(parts) or len(uncommon) > 2  # not text-to-speech, state-of-the-art
 
 
-def _is_usual(part: str) -> bool:
-    """Whether half of all compound words have such a part."""
-    return len(part) < 2 or part.isdigit() or part in COMMON
+def _is_common_part(part: str) -> bool:
+    """Return True if the part is a single character, a number or a very common word."""
+    return len(part) < 2 or part.isdigit() or part in COMMON_WORDS
 
 
 def _is_marked(text: str, start: int, end: int) -> bool:

@@ -1,7 +1,7 @@
-"""Both legs' indexes of a set of tools, and how one becomes the next.
+"""Keyword and vector index of a set of tools, and the step from one index to the next.
 
-A tool's checksum covers everything a leg reads of it. Tools whose checksum is known cost nothing: their
-vectors and postings are taken over. Where indexes come from, and when a new one is due, `indexing` says.
+A tool's checksum covers everything that the index contains of it. Vectors and postings of tools with a
+known checksum are reused. `indexing` decides where an index is stored and when it is rebuilt.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from numpy.typing import NDArray
 
 from toolfold.model import Tool
 from toolfold.retrieval.document import tool_text
-from toolfold.retrieval.embedding import Outage
-from toolfold.retrieval.exact import Names
-from toolfold.retrieval.kept import FORMAT, IndexCache
-from toolfold.retrieval.lexical import Lexical
-from toolfold.retrieval.ranking import Places
-from toolfold.retrieval.text import Words
-from toolfold.retrieval.vectors import Packed, Vectors
+from toolfold.retrieval.embedding import OutageLog
+from toolfold.retrieval.exact import NameIndex
+from toolfold.retrieval.index_cache import FORMAT, IndexCache
+from toolfold.retrieval.lexical import KeywordIndex
+from toolfold.retrieval.ranking import Positions
+from toolfold.retrieval.text import WordTokenizer
+from toolfold.retrieval.vectors import PackedVectors, Vectors
 
 log = logging.getLogger(__name__)
 
-KEPT_GRANTS = 16
-_FEW = 64
-_SMALL = 256
+MAX_CACHED_GRANTS = 16
+_MAX_INCREMENTAL_TOOLS = 64
+_MAX_REBUILD_TOOLS = 256
 
 Progress = Callable[[int, int], None]
-SoFar = Callable[[Packed], None]
-"""Is told the tools' vectors while they come, those still to come without a direction."""
-Embed = Callable[[Sequence[Tool], SoFar], Packed | None]
-"""The tools' vectors; None where there are none now."""
+SaveVectors = Callable[[PackedVectors], None]
+"""Receives the vectors computed so far; rows that are still missing are zero."""
+EmbedTools = Callable[[Sequence[Tool], SaveVectors], PackedVectors | None]
+"""Returns the tools' vectors, or None if they are not available now."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Grant:
-    """Which places a session may see."""
+class GrantMask:
+    """Positions that a session may see."""
 
     mask: NDArray[np.bool_]
-    hidden: Places
-    """The others."""
+    hidden: Positions
+    """Positions that it may not see."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """What the legs know of a set of tools. A place without a tool is empty."""
+    """Search index of a set of tools. A position without a tool is empty."""
 
     tools: tuple[Tool | None, ...]
     checksums: tuple[bytes, ...]
-    lexical: Lexical
+    lexical: KeywordIndex
     vectors: Vectors | None
-    names: Names
+    names: NameIndex
     by_name: Mapping[str, int]
-    _grants: dict[frozenset[str] | None, Grant] = field(default_factory=dict)
+    _grants: dict[frozenset[str] | None, GrantMask] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
@@ -67,215 +67,246 @@ class Index:
         cls,
         tools: Sequence[Tool | None],
         checksums: Sequence[bytes],
-        lexical: Lexical,
+        lexical: KeywordIndex,
         vectors: Vectors | None,
-        names: Names | None = None,
+        names: NameIndex | None = None,
     ) -> Index:
-        by_name = {tool.name: place for place, tool in enumerate(tools) if tool}
-        return cls(tuple(tools), tuple(checksums), lexical, vectors, names or Names(tools), by_name)
+        by_name = {tool.name: position for position, tool in enumerate(tools) if tool}
+        return cls(tuple(tools), tuple(checksums), lexical, vectors, names or NameIndex(tools), by_name)
 
-    def grant(self, names: Iterable[str] | None) -> Grant:
-        """The places of these names; of all tools for None. A session asks with the same set every time."""
+    def grant(self, names: Iterable[str] | None) -> GrantMask:
+        """Return the mask of the named tools, or of all tools for None.
+
+        Cached: a session repeats the same set.
+        """
         wanted = None if names is None else frozenset(names)
         with self._lock:
             found = self._grants.pop(wanted, None)
         if found is None:
-            found = self._granted(wanted)
+            found = self._build_grant(wanted)
         with self._lock:
             self._grants[wanted] = found
-            while len(self._grants) > KEPT_GRANTS:
+            while len(self._grants) > MAX_CACHED_GRANTS:
                 del self._grants[next(iter(self._grants))]
         return found
 
-    def _granted(self, names: frozenset[str] | None) -> Grant:
+    def _build_grant(self, names: frozenset[str] | None) -> GrantMask:
         of_name = self.by_name.get
-        places = self.by_name.values() if names is None else map(of_name, names)
+        positions = self.by_name.values() if names is None else map(of_name, names)
         mask = np.zeros(len(self.tools), bool)
-        mask[[place for place in places if place is not None]] = True
-        return Grant(mask, np.flatnonzero(~mask))
+        mask[[position for position in positions if position is not None]] = True
+        return GrantMask(mask, np.flatnonzero(~mask))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Known:
-    """What is left of an earlier index: by checksum, so that it does not matter whose tools they were."""
+class PreviousIndex:
+    """Reusable parts of an earlier index, identified by checksum."""
 
     checksums: tuple[bytes, ...]
-    lexical: Lexical
+    lexical: KeywordIndex
     vectors: Vectors | None
-    names: Names | None = None
-    """Those of an index in memory."""
+    names: NameIndex | None = None
+    """None if the index was loaded from a file."""
 
     @classmethod
-    def of(cls, index: Index) -> Known:
+    def of(cls, index: Index) -> PreviousIndex:
         return cls(index.checksums, index.lexical, index.vectors, index.names)
 
 
-def _nowhere(kept: IndexCache) -> None:
-    """Where an index that is not finished is kept, if nobody says otherwise."""
+def _discard_checkpoint(cache: IndexCache) -> None:
+    """Ignore the checkpoint: the default if nothing is stored."""
 
 
 @dataclass(frozen=True, slots=True)
-class Builder:
-    """Makes an index of tools out of what is known and what a model says of the others."""
+class IndexBuilder:
+    """Builds an index from the previous one, embedding only the tools that are new."""
 
-    words: Words
-    embed: Embed
-    outage: Outage
-    keep: Callable[[IndexCache], None] = _nowhere
-    """Is given the index as far as it has come, while a model takes its time."""
+    words: WordTokenizer
+    embed: EmbedTools
+    outage_log: OutageLog
+    save_checkpoint: Callable[[IndexCache], None] = _discard_checkpoint
+    """Called with the partial index while a slow model embeds many tools."""
 
-    def built(self, known: Known | None, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
-        """The index of these tools, whose checksums these are."""
-        if known is None:
-            return self._fresh(tools, sums)
+    def build(self, previous: PreviousIndex | None, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
+        """Return the index of the tools with these checksums."""
+        if previous is None:
+            return self._build_from_scratch(tools, sums)
         try:
-            return self._changed(known, tools, sums)
-        except Exception as error:  # a file may be broken in ways that only its use shows
-            log.warning("the known index cannot be used and is built anew: %s", error)
-            return self._fresh(tools, sums)
+            return self._update_index(previous, tools, sums)
+        except Exception as error:  # a damaged file may fail only when it is used
+            log.warning("the previous search index cannot be used and is rebuilt: %s", error)
+            return self._build_from_scratch(tools, sums)
 
-    def _changed(self, known: Known, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
-        """The known index with what is new put in and what is gone taken out."""
-        places = {checksum: place for place, checksum in enumerate(known.checksums) if checksum}
-        if not _is_worth_changing(known, places, sums):
-            return self._fresh(tools, sums, known.vectors, places)
-        seats: list[Tool | None] = [None] * len(known.checksums)
-        seated = [b""] * len(known.checksums)
+    def _update_index(self, previous: PreviousIndex, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
+        """Update the previous index: add the new tools and remove the missing ones."""
+        positions = {
+            tool_checksum: position
+            for position, tool_checksum in enumerate(previous.checksums)
+            if tool_checksum
+        }
+        if not _should_update(previous, positions, sums):
+            return self._build_from_scratch(tools, sums, previous.vectors, positions)
+        slots: list[Tool | None] = [None] * len(previous.checksums)
+        slot_checksums = [b""] * len(previous.checksums)
         new: list[tuple[Tool, bytes]] = []
-        for tool, checksum in zip(tools, sums, strict=True):
-            place = places.pop(checksum, None)
-            if place is None:
-                new.append((tool, checksum))
+        for tool, tool_checksum in zip(tools, sums, strict=True):
+            position = positions.pop(tool_checksum, None)
+            if position is None:
+                new.append((tool, tool_checksum))
             else:
-                seats[place], seated[place] = tool, checksum
-        return self._reseated(known, seats, seated, new)
+                slots[position], slot_checksums[position] = tool, tool_checksum
+        return self._assign_positions(previous, slots, slot_checksums, new)
 
-    def _reseated(
-        self, known: Known, seats: list[Tool | None], sums: list[bytes], new: Sequence[tuple[Tool, bytes]]
+    def _assign_positions(
+        self,
+        previous: PreviousIndex,
+        slots: list[Tool | None],
+        sums: list[bytes],
+        new: Sequence[tuple[Tool, bytes]],
     ) -> Index:
-        empty = [place for place, tool in enumerate(seats) if tool is None]
-        room = empty[: len(new)] + list(range(len(seats), len(seats) + len(new) - len(empty)))
+        empty = [position for position, tool in enumerate(slots) if tool is None]
+        targets = empty[: len(new)] + list(range(len(slots), len(slots) + len(new) - len(empty)))
         more = max(0, len(new) - len(empty))
-        seats += [None] * more
+        slots += [None] * more
         sums += [b""] * more
-        for place, (tool, checksum) in zip(room, new, strict=True):
-            seats[place], sums[place] = tool, checksum
-        lexical = known.lexical
+        for position, (tool, tool_checksum) in zip(targets, new, strict=True):
+            slots[position], sums[position] = tool, tool_checksum
+        lexical = previous.lexical
         if empty or more:
-            lexical = lexical.without(empty, len(seats))
-        added = {place: tool for place, (tool, _) in zip(room, new, strict=True)}
+            lexical = lexical.without(empty, len(slots))
+        added = {position: tool for position, (tool, _) in zip(targets, new, strict=True)}
         lexical = lexical.with_tools(added)
-        so_far = self._keeping(sums, lexical)
-        vectors = self._if_possible(lambda: self._revectored(known.vectors, seats, added, so_far))
-        names = known.names.changed(seats, {*empty, *room}) if known.names else None
-        return Index.of(seats, _of_read(sums, vectors), lexical, vectors, names)
+        save_vectors = self._checkpoint_saver(sums, lexical)
+        vectors = self._vectors_or_none(
+            lambda: self._update_vectors(previous.vectors, slots, added, save_vectors)
+        )
+        names = previous.names.changed(slots, {*empty, *targets}) if previous.names else None
+        return Index.of(slots, _embedded_checksums(sums, vectors), lexical, vectors, names)
 
-    def _revectored(
-        self, before: Vectors | None, seats: Sequence[Tool | None], new: Mapping[int, Tool], so_far: SoFar
+    def _update_vectors(
+        self,
+        before: Vectors | None,
+        slots: Sequence[Tool | None],
+        new: Mapping[int, Tool],
+        save_vectors: SaveVectors,
     ) -> Vectors | None:
         if before is None:
-            every = {place: tool for place, tool in enumerate(seats) if tool}
-            return self._embedded(every, len(seats), so_far)
-        if not new and before.size == len(seats):
+            every = {position: tool for position, tool in enumerate(slots) if tool}
+            return self._embed_all(every, len(slots), save_vectors)
+        if not new and before.size == len(slots):
             return before
-        packed, size, places = before.packed, len(seats), _places(new)
+        packed, size, positions = before.packed, len(slots), _position_array(new)
 
-        def some(rows: Packed) -> None:
+        def some(rows: PackedVectors) -> None:
             if rows.width == packed.width:
-                so_far(_joined(packed, size, places, rows))
+                save_vectors(_set_rows(packed, size, positions, rows))
 
         fresh = self.embed(list(new.values()), some)
         if fresh is None or not fresh.size:
-            fresh = Packed.empty(len(new), before.width)
-        elif fresh.width != before.width:  # the model has changed under its name
-            return self._revectored(None, seats, {}, so_far)
-        return before.with_rows(size, places, fresh)
+            fresh = PackedVectors.empty(len(new), before.width)
+        elif fresh.width != before.width:  # another model has the same name now
+            return self._update_vectors(None, slots, {}, save_vectors)
+        return before.with_rows(size, positions, fresh)
 
-    def _embedded(self, tools: Mapping[int, Tool], size: int, so_far: SoFar) -> Vectors | None:
-        places = _places(tools)
-        found = self.embed(list(tools.values()), lambda rows: so_far(_joined(None, size, places, rows)))
+    def _embed_all(self, tools: Mapping[int, Tool], size: int, save_vectors: SaveVectors) -> Vectors | None:
+        positions = _position_array(tools)
+        found = self.embed(
+            list(tools.values()), lambda rows: save_vectors(_set_rows(None, size, positions, rows))
+        )
         if found is None or not found.size:
             return None
-        return Vectors.of(_joined(None, size, places, found))
+        return Vectors.of(_set_rows(None, size, positions, found))
 
-    def _fresh(
+    def _build_from_scratch(
         self,
         tools: Sequence[Tool],
         sums: Sequence[bytes],
-        known: Vectors | None = None,
-        places: Mapping[bytes, int] = MappingProxyType({}),
+        previous: Vectors | None = None,
+        positions: Mapping[bytes, int] = MappingProxyType({}),
     ) -> Index:
-        """Built anew but for the vectors that are known."""
-        lexical = Lexical.build(tools, self.words)
-        so_far = self._keeping(sums, lexical)
-        vectors = self._if_possible(lambda: self._fresh_vectors(tools, sums, known, places, so_far))
-        return Index.of(tools, _of_read(sums, vectors), lexical, vectors)
+        """Build the keyword index anew and reuse the vectors that are known."""
+        lexical = KeywordIndex.build(tools, self.words)
+        save_vectors = self._checkpoint_saver(sums, lexical)
+        vectors = self._vectors_or_none(
+            lambda: self._reuse_vectors(tools, sums, previous, positions, save_vectors)
+        )
+        return Index.of(tools, _embedded_checksums(sums, vectors), lexical, vectors)
 
-    def _fresh_vectors(
+    def _reuse_vectors(
         self,
         tools: Sequence[Tool],
         sums: Sequence[bytes],
-        known: Vectors | None,
-        places: Mapping[bytes, int],
-        so_far: SoFar,
+        previous: Vectors | None,
+        positions: Mapping[bytes, int],
+        save_vectors: SaveVectors,
     ) -> Vectors | None:
-        reused = {place: places[s] for place, s in enumerate(sums) if s in places} if known else {}
-        if known is None or not reused:
-            return self._embedded(dict(enumerate(tools)), len(tools), so_far)
-        rows = known.packed.taken(np.fromiter(reused.values(), np.int64))
-        old = _joined(None, len(tools), _places(reused), rows)
-        missing = {place: tool for place, tool in enumerate(tools) if place not in reused}
-        return self._revectored(Vectors.of(old), tools, missing, so_far)
+        reused = (
+            {position: positions[s] for position, s in enumerate(sums) if s in positions} if previous else {}
+        )
+        if previous is None or not reused:
+            return self._embed_all(dict(enumerate(tools)), len(tools), save_vectors)
+        rows = previous.packed.take_rows(np.fromiter(reused.values(), np.int64))
+        old = _set_rows(None, len(tools), _position_array(reused), rows)
+        missing = {position: tool for position, tool in enumerate(tools) if position not in reused}
+        return self._update_vectors(Vectors.of(old), tools, missing, save_vectors)
 
-    def _if_possible(self, work: Callable[[], Vectors | None]) -> Vectors | None:
-        """The vectors, or none: whatever a model does, its failure must not take the keywords along."""
+    def _vectors_or_none(self, work: Callable[[], Vectors | None]) -> Vectors | None:
+        """Return the result of `work`, or None if it fails, so that keyword search still works."""
         try:
             return work()
-        except Exception as error:  # such as memory that does not suffice
-            self.outage.tell(f"{type(error).__name__}: {error}")
+        except Exception as error:  # for example, out of memory
+            self.outage_log.warn_once(f"{type(error).__name__}: {error}")
             return None
 
-    def _keeping(self, sums: Sequence[bytes], lexical: Lexical) -> SoFar:
-        return lambda packed: self.keep(IndexCache(_of_present(sums, packed), lexical, packed))
+    def _checkpoint_saver(self, sums: Sequence[bytes], lexical: KeywordIndex) -> SaveVectors:
+        return lambda packed: self.save_checkpoint(
+            IndexCache(_drop_unembedded(sums, packed), lexical, packed)
+        )
 
 
-def _joined(before: Packed | None, size: int, places: Places, rows: Packed) -> Packed:
-    """Rows at these places among those that were there."""
-    return (before or Packed.empty(0, rows.width)).with_rows(size, places, rows)
+def _set_rows(
+    before: PackedVectors | None, size: int, positions: Positions, rows: PackedVectors
+) -> PackedVectors:
+    """Return a copy of `before` with `rows` at these positions."""
+    return (before or PackedVectors.empty(0, rows.width)).with_rows(size, positions, rows)
 
 
-def _of_read(sums: Sequence[bytes], vectors: Vectors | None) -> Sequence[bytes]:
-    return _of_present(sums, vectors.packed) if vectors else sums
+def _embedded_checksums(sums: Sequence[bytes], vectors: Vectors | None) -> Sequence[bytes]:
+    return _drop_unembedded(sums, vectors.packed) if vectors else sums
 
 
-def _of_present(sums: Sequence[bytes], packed: Packed) -> Sequence[bytes]:
-    """Without the checksums of tools that have not been embedded: they stay new until they are."""
-    present = packed.present
-    if present.all():
+def _drop_unembedded(sums: Sequence[bytes], packed: PackedVectors) -> Sequence[bytes]:
+    """Blank the checksums of tools that have no vector yet, so that the next update embeds them."""
+    has_vector = packed.has_vector
+    if has_vector.all():
         return sums
-    return [checksum if present[place] else b"" for place, checksum in enumerate(sums)]
+    return [tool_checksum if has_vector[position] else b"" for position, tool_checksum in enumerate(sums)]
 
 
-def _places(of: Mapping[int, Any]) -> Places:
+def _position_array(of: Mapping[int, Any]) -> Positions:
     return np.fromiter(of, np.int64, len(of))
 
 
-def embedded_text(tool: Tool) -> str:
-    """What an embedding model reads of a tool."""
+def embedding_text(tool: Tool) -> str:
+    """Return the text that an embedding model reads for a tool."""
     words = (tool.title, *tool.synonyms) if tool.title else tool.synonyms
     return tool_text(tool.own_name, tool.description, tool.parameters, tool.server, words)
 
 
-def checksum(tool: Tool) -> bytes:
-    """Covers everything that a leg reads of a tool."""
+def tool_checksum(tool: Tool) -> bytes:
+    """Return a hash of everything that the index contains of a tool."""
     names = (tool.name, tool.original_name, tool.title, tool.toolset, tool.source.name)
     text = repr((FORMAT, *names, tool.description, tool.synonyms, tool.parameters))
     return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 
-def _is_worth_changing(known: Known, places: Mapping[bytes, int], sums: Sequence[bytes]) -> bool:
-    """Whether most of a large index stays. Any other is soon built, and then its averages are its own."""
-    new = len(set(sums) - places.keys())
-    if not new and len(places) == len(sums):
+def _should_update(previous: PreviousIndex, positions: Mapping[bytes, int], sums: Sequence[bytes]) -> bool:
+    """Return True if most of a large index stays the same; a small one is rebuilt, with exact averages."""
+    new = len(set(sums) - positions.keys())
+    if not new and len(positions) == len(sums):
         return True
-    return len(sums) > _SMALL and new <= max(_FEW, len(sums) // 5) and len(known.checksums) < 2 * len(sums)
+    return (
+        len(sums) > _MAX_REBUILD_TOOLS
+        and new <= max(_MAX_INCREMENTAL_TOOLS, len(sums) // 5)
+        and len(previous.checksums) < 2 * len(sums)
+    )

@@ -1,9 +1,9 @@
-"""Keeps the index of one runtime's tools in step with its registry, in memory and on disk.
+"""Keep the index of one runtime's tools up to date, in memory and on disk.
 
-Files are written atomically and read without trust: one that is broken, foreign or of another model is
-built anew. A model takes a hundredth of a second for a tool, so thousands of new ones take minutes: whoever
-has no patience for that gets an index without their vectors, which are made beside it, in a thread that
-`close` ends. What was made by then is kept, and the next one goes on from there.
+Files are written atomically. A file that is damaged, foreign or of another model is rebuilt. Embedding
+takes about 10 ms per tool, so thousands of new tools take minutes. With `max_wait_s` a search gets an
+index without the missing vectors, and a background thread computes them until `close`. Progress is saved,
+and the next run continues from there.
 """
 
 from __future__ import annotations
@@ -22,62 +22,62 @@ from pathlib import Path
 import numpy as np
 
 from toolfold.model import Tool
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Outage
+from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, OutageLog
 from toolfold.retrieval.index import (
-    Builder,
-    Embed,
+    EmbedTools,
     Index,
-    Known,
+    IndexBuilder,
+    PreviousIndex,
     Progress,
-    SoFar,
-    checksum,
-    embedded_text,
+    SaveVectors,
+    embedding_text,
+    tool_checksum,
 )
-from toolfold.retrieval.kept import IndexCache, read, write
-from toolfold.retrieval.text import Words
-from toolfold.retrieval.vectors import Packed
+from toolfold.retrieval.index_cache import IndexCache, read_index, write_index
+from toolfold.retrieval.text import WordTokenizer
+from toolfold.retrieval.vectors import PackedVectors
 
 log = logging.getLogger(__name__)
 
-KEPT_FILES = 6
-FEW = 64
-"""So many new tools are embedded at once, whatever the patience."""
-MOST_UNREAD = 0.2
-"""Beyond this share of tools without vectors, the vectors of the others are not used."""
-_BATCH = 64
-_KEPT_EVERY = 10.0
+MAX_CACHE_FILES = 6
+MAX_INLINE_TOOLS = 64
+"""Up to this many new tools are embedded before the search, whatever `max_wait_s` is."""
+MAX_UNEMBEDDED_SHARE = 0.2
+"""If a larger share of the tools has no vector, the other vectors are not used either."""
+_BATCH_SIZE = 64
+_CHECKPOINT_INTERVAL_S = 10.0
 _CHECKSUM_BYTES = 16
 
 
-class _Closed(BaseException):
-    """Ends work that nobody waits for. Not an error, so nothing that handles errors may hold it up."""
+class _IndexerClosed(BaseException):
+    """Stops the background thread. A BaseException, so that error handlers do not catch it."""
 
 
 class Indexer:
-    """Gives the index of the tools of the moment."""
+    """Provides the index of the current tools."""
 
     def __init__(
         self,
         embedder: Embedder | None,
-        folder: Path | None,
+        directory: Path | None,
         *,
         progress: Progress | None = None,
-        outage: Outage | None = None,
-        patience: float | None = None,
+        outage_log: OutageLog | None = None,
+        max_wait_s: float | None = None,
     ) -> None:
-        """`patience` is how many seconds a search waits for new tools to be embedded; None waits for all."""
-        self._embedder, self._folder, self._progress = embedder, folder, progress
-        self._outage = outage or Outage()
-        self._behind = Outage("new tools are found by keywords only until the model has read them")
-        self._patience = patience
-        self._words = Words()
+        """`max_wait_s` is how long a search waits for new tools to be embedded; None waits for all."""
+        self._embedder, self._directory, self._progress = embedder, directory, progress
+        self._outage_log = outage_log or OutageLog()
+        self._deferred_log = OutageLog("new tools are found by keywords only until they are embedded")
+        self._max_wait_s = max_wait_s
+        self._words = WordTokenizer()
         self._lock = threading.Lock()
         self._sums: dict[int, tuple[Tool, bytes]] = {}
         self._current: tuple[Sequence[Tool], Index] | None = None
         self._incomplete = False
-        self._put_off = 0
-        self._work: threading.Thread | None = None
-        self._until = 0.0
+        self._deferred_tools = 0
+        self._thread: threading.Thread | None = None
+        self._wait_deadline = 0.0
         self._closed = threading.Event()
 
     @property
@@ -85,34 +85,34 @@ class Indexer:
         return self._embedder
 
     def index(self, tools: Sequence[Tool]) -> Index:
-        """The index of these tools. The same sequence again costs nothing."""
+        """Return the index of these tools; free if the sequence is the same object as last time."""
         with self._lock:
-            index = self._at_once(tools)
-            work = self._work if self._put_off else None
-        if work is None:
+            index = self._current_index(tools)
+            thread = self._thread if self._deferred_tools else None
+        if thread is None:
             return index
-        work.join(max(0.0, self._until - time.monotonic()))
-        if work.is_alive():
-            self._behind.tell(f"{self._put_off:,} tools")
+        thread.join(max(0.0, self._wait_deadline - time.monotonic()))
+        if thread.is_alive():
+            self._deferred_log.warn_once(f"{self._deferred_tools:,} tools")
         with self._lock:
             return self._current[1] if self._current and self._current[0] is tools else index
 
     def close(self) -> None:
-        """End what is done beside searches. What has been done is kept."""
+        """Stop the background thread and save its progress."""
         self._closed.set()
         with self._lock:
-            work = self._work
-        if work is not None:
-            work.join()
+            thread = self._thread
+        if thread is not None:
+            thread.join()
 
-    def _at_once(self, tools: Sequence[Tool]) -> Index:
-        if self._current is None or self._current[0] is not tools or self._may_catch_up():
-            self._incomplete, self._put_off = False, 0
-            self._current = (tools, self._built(tools))
+    def _current_index(self, tools: Sequence[Tool]) -> Index:
+        if self._current is None or self._current[0] is not tools or self._can_retry_embedding():
+            self._incomplete, self._deferred_tools = False, 0
+            self._current = (tools, self._build_index(tools))
         return self._current[1]
 
-    def _may_catch_up(self) -> bool:
-        """Whether a model that failed while tools were embedded answers again."""
+    def _can_retry_embedding(self) -> bool:
+        """Return True if a model that failed earlier answers again."""
         if self._embedder is None or not self._incomplete:
             return False
         try:
@@ -121,170 +121,187 @@ class Indexer:
             return False
         return True
 
-    def _built(self, tools: Sequence[Tool]) -> Index:
-        sums = self._checksums(tools)
-        known = Known.of(self._current[1]) if self._current else self._load(sums)
-        index = self._builder(sums, self._embed_now).built(known, tools, sums)
-        if not self._put_off:
-            self._save_what_is_new(known, index, sums)
+    def _build_index(self, tools: Sequence[Tool]) -> Index:
+        sums = self._compute_checksums(tools)
+        previous = PreviousIndex.of(self._current[1]) if self._current else self._load_cached(sums)
+        index = self._make_builder(sums, self._embed_or_defer).build(previous, tools, sums)
+        if not self._deferred_tools:
+            self._save_if_changed(previous, index, sums)
             return index
-        self._go_on_beside(tools, sums, index)
-        # Among many that the model has not read, the few that it has would always come first.
-        return replace(index, vectors=None) if self._put_off > len(tools) * MOST_UNREAD else index
+        self._start_background_thread(tools, sums, index)
+        # If most tools had no vector, the few with one would always rank first.
+        return (
+            replace(index, vectors=None)
+            if self._deferred_tools > len(tools) * MAX_UNEMBEDDED_SHARE
+            else index
+        )
 
-    def _builder(self, sums: Sequence[bytes], embed: Embed) -> Builder:
-        return Builder(self._words, embed, self._outage, lambda kept: self._save(kept, sums))
+    def _make_builder(self, sums: Sequence[bytes], embed: EmbedTools) -> IndexBuilder:
+        return IndexBuilder(self._words, embed, self._outage_log, lambda cache: self._save_index(cache, sums))
 
-    def _go_on_beside(self, tools: Sequence[Tool], sums: Sequence[bytes], index: Index) -> None:
-        """Embed in a thread what was put off; one that is at it already comes first, and this then after."""
-        if self._work is None and not self._closed.is_set():
-            self._until = time.monotonic() + (self._patience or 0.0)
-            # Not a daemon: one would be cut off in the middle of a model's run when the program ends.
-            self._work = threading.Thread(
-                target=self._catch_up, args=(tools, sums, index), name="toolfold-index"
+    def _start_background_thread(self, tools: Sequence[Tool], sums: Sequence[bytes], index: Index) -> None:
+        """Embed the deferred tools in a thread.
+
+        If one is running, it finishes first and the next search continues.
+        """
+        if self._thread is None and not self._closed.is_set():
+            self._wait_deadline = time.monotonic() + (self._max_wait_s or 0.0)
+            # Not a daemon: the interpreter would stop it in the middle of an inference at exit.
+            self._thread = threading.Thread(
+                target=self._finish_in_background, args=(tools, sums, index), name="toolfold-index"
             )
-            self._work.start()
+            self._thread.start()
 
-    def _catch_up(self, tools: Sequence[Tool], sums: Sequence[bytes], before: Index) -> None:
-        known = Known.of(before)
+    def _finish_in_background(self, tools: Sequence[Tool], sums: Sequence[bytes], before: Index) -> None:
+        previous = PreviousIndex.of(before)
         try:
-            index = self._builder(sums, self._embed_beside).built(known, tools, sums)
-            self._save_what_is_new(known, index, sums)
-            with self._lock:  # if there are other tools by now, their index goes on from this one
-                self._current, self._put_off = (tools, index), 0
-        except _Closed:
-            log.debug("the index is not finished and goes on from here next time")
+            index = self._make_builder(sums, self._embed_in_background).build(previous, tools, sums)
+            self._save_if_changed(previous, index, sums)
+            with self._lock:  # if the tools have changed, the next index reuses this one
+                self._current, self._deferred_tools = (tools, index), 0
+        except _IndexerClosed:
+            log.debug("closed before all tools were embedded; the next run continues")
         finally:
             with self._lock:
-                self._work = None
+                self._thread = None
 
-    def _embed_now(self, tools: Sequence[Tool], so_far: SoFar) -> Packed | None:
-        """The tools' vectors, unless they are so many that someone has no patience for them."""
-        if self._embedder is None or self._patience is None or len(tools) <= FEW:
-            return self._embed(tools, so_far)
-        self._put_off = len(tools)
+    def _embed_or_defer(self, tools: Sequence[Tool], save_vectors: SaveVectors) -> PackedVectors | None:
+        """Embed the tools now, or return None and defer them if there are too many."""
+        if self._embedder is None or self._max_wait_s is None or len(tools) <= MAX_INLINE_TOOLS:
+            return self._embed_tools(tools, save_vectors)
+        self._deferred_tools = len(tools)
         return None
 
-    def _embed_beside(self, tools: Sequence[Tool], so_far: SoFar) -> Packed | None:
-        return self._embed(tools, so_far, beside=True)
+    def _embed_in_background(self, tools: Sequence[Tool], save_vectors: SaveVectors) -> PackedVectors | None:
+        return self._embed_tools(tools, save_vectors, in_background=True)
 
-    def _embed(self, tools: Sequence[Tool], so_far: SoFar, *, beside: bool = False) -> Packed | None:
-        """The tools' vectors; None, said once, where the model cannot answer."""
+    def _embed_tools(
+        self, tools: Sequence[Tool], save_vectors: SaveVectors, *, in_background: bool = False
+    ) -> PackedVectors | None:
+        """Return the tools' vectors, or log the outage and return None if the model cannot answer."""
         if self._embedder is None:
             return None
-        texts = [embedded_text(tool) for tool in tools]
+        texts = [embedding_text(tool) for tool in tools]
         rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
         order = np.array([rows[text] for text in texts], np.int64)
-        parts: list[Packed] = []
-        kept_at = time.monotonic()
+        parts: list[PackedVectors] = []
+        saved_at = time.monotonic()
         try:
-            for part in self._embedded_parts(self._embedder, list(rows), beside=beside):
+            for part in self._embed_batches(self._embedder, list(rows), in_background=in_background):
                 parts.append(part)
-                if time.monotonic() - kept_at > _KEPT_EVERY:
-                    so_far(_padded(parts, len(rows)).taken(order))
-                    kept_at = time.monotonic()
-        except EmbeddingUnavailable as error:  # what came before it stays
-            self._outage.tell(str(error))
+                if time.monotonic() - saved_at > _CHECKPOINT_INTERVAL_S:
+                    save_vectors(_pad_rows(parts, len(rows)).take_rows(order))
+                    saved_at = time.monotonic()
+        except EmbeddingUnavailable as error:  # keep the vectors received so far
+            self._outage_log.warn_once(str(error))
             self._incomplete = True
             if not parts:
                 return None
         except BaseException:
             if parts:
-                so_far(_padded(parts, len(rows)).taken(order))
+                save_vectors(_pad_rows(parts, len(rows)).take_rows(order))
             raise
-        return _padded(parts, len(rows)).taken(order) if parts else Packed.empty(0, 0)
+        return _pad_rows(parts, len(rows)).take_rows(order) if parts else PackedVectors.empty(0, 0)
 
-    def _embedded_parts(self, embedder: Embedder, texts: Sequence[str], *, beside: bool) -> Iterator[Packed]:
-        for start in range(0, len(texts), _BATCH):
-            if beside and (self._closed.is_set() or not threading.main_thread().is_alive()):
-                raise _Closed
+    def _embed_batches(
+        self, embedder: Embedder, texts: Sequence[str], *, in_background: bool
+    ) -> Iterator[PackedVectors]:
+        for start in range(0, len(texts), _BATCH_SIZE):
+            if in_background and (self._closed.is_set() or not threading.main_thread().is_alive()):
+                raise _IndexerClosed
             if self._progress:
                 self._progress(start, len(texts))
-            yield Packed.of(embedder.embed(texts[start : start + _BATCH], "tool"))
+            yield PackedVectors.of(embedder.embed(texts[start : start + _BATCH_SIZE], "tool"))
         if self._progress and texts:
             self._progress(len(texts), len(texts))
 
-    def _checksums(self, tools: Sequence[Tool]) -> list[bytes]:
-        """The tools' checksums. Those of the tools that were here before are known."""
-        known = self._sums.get
-        pairs = [known(id(tool)) or (tool, checksum(tool)) for tool in tools]
+    def _compute_checksums(self, tools: Sequence[Tool]) -> list[bytes]:
+        """Return the tools' checksums, reusing those of tools seen in the last call."""
+        previous = self._sums.get
+        pairs = [previous(id(tool)) or (tool, tool_checksum(tool)) for tool in tools]
         self._sums = {id(pair[0]): pair for pair in pairs}
         return [pair[1] for pair in pairs]
 
-    def _load(self, sums: Sequence[bytes]) -> Known | None:
-        for file in self._candidates(sums):
+    def _load_cached(self, sums: Sequence[bytes]) -> PreviousIndex | None:
+        for file in self._cached_files(sums):
             try:
-                known = Known(*read(file, self._model_name(), self._words))
+                previous = PreviousIndex(*read_index(file, self._model_name(), self._words))
             except FileNotFoundError:
-                continue  # another process has made room
-            except Exception as error:  # what a broken file makes its readers raise is anyone's guess
-                log.warning("the index %s cannot be used and is built anew: %s", file.name, error)
+                continue  # another process has deleted it
+            except Exception as error:  # a damaged file can raise almost anything
+                log.warning("the search index %s cannot be used and is rebuilt: %s", file.name, error)
                 if not isinstance(error, OSError):
-                    _remove(file)
+                    _delete_file(file)
                 continue
-            with contextlib.suppress(OSError):  # of a folder that may only be read
+            with contextlib.suppress(OSError):  # the directory may be read-only
                 os.utime(file)
-            return known
+            return previous
         return None
 
-    def _candidates(self, sums: Sequence[bytes]) -> list[Path]:
-        """The file of these very tools, if there is one, and the latest of others."""
-        if self._folder is None:
+    def _cached_files(self, sums: Sequence[bytes]) -> list[Path]:
+        """Return the index file of exactly these tools, if any, and the newest other one."""
+        if self._directory is None:
             return []
         try:
-            found = sorted(self._folder.glob(f"{self._prefix()}*.npz"), key=_modified, reverse=True)
+            found = sorted(
+                self._directory.glob(f"{self._file_prefix()}*.npz"), key=_modified_time, reverse=True
+            )
         except OSError as error:
-            log.warning("the index kept in %s cannot be read: %s", self._folder, error)
+            log.warning("the search indexes in %s cannot be read: %s", self._directory, error)
             return []
-        wanted = self._file(sums)
+        wanted = self._file_path(sums)
         return sorted(found, key=lambda each: each != wanted)[:2]
 
-    def _save_what_is_new(self, known: Known | None, index: Index, sums: Sequence[bytes]) -> None:
-        vectors_came = known is not None and known.vectors is None and index.vectors is not None
-        if known is None or vectors_came or set(sums).difference(known.checksums):
+    def _save_if_changed(self, previous: PreviousIndex | None, index: Index, sums: Sequence[bytes]) -> None:
+        vectors_came = previous is not None and previous.vectors is None and index.vectors is not None
+        if previous is None or vectors_came or set(sums).difference(previous.checksums):
             vectors = index.vectors
             packed, sketch = (vectors.packed, vectors.sketch) if vectors else (None, None)
-            self._save(IndexCache(index.checksums, index.lexical, packed, sketch), sums)
+            self._save_index(IndexCache(index.checksums, index.lexical, packed, sketch), sums)
 
-    def _save(self, kept: IndexCache, sums: Sequence[bytes]) -> None:
-        if self._folder is None:
+    def _save_index(self, cache: IndexCache, sums: Sequence[bytes]) -> None:
+        if self._directory is None:
             return
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write(self._file(sums), kept, self._model_name())
-            old = sorted(self._folder.glob("*.npz"), key=_modified, reverse=True)[KEPT_FILES:]
+            self._directory.mkdir(parents=True, exist_ok=True)
+            write_index(self._file_path(sums), cache, self._model_name())
+            old = sorted(self._directory.glob("*.npz"), key=_modified_time, reverse=True)[MAX_CACHE_FILES:]
             for file in old:
                 file.unlink(missing_ok=True)
         except OSError as error:
-            log.warning("the index could not be kept, it will be built again next time: %s", error)
+            log.warning("the search index could not be saved and will be rebuilt next time: %s", error)
 
     def _model_name(self) -> str:
         return self._embedder.name if self._embedder else "none"
 
-    def _prefix(self) -> str:
+    def _file_prefix(self) -> str:
         model = self._model_name()
-        exactly = hashlib.blake2b(model.encode(), digest_size=4).hexdigest()  # long names may begin alike
-        return f"{re.sub(r'[^A-Za-z0-9]+', '-', model)[:32]}-{exactly}-"
+        digest = hashlib.blake2b(
+            model.encode(), digest_size=4
+        ).hexdigest()  # long names may share their start
+        return f"{re.sub(r'[^A-Za-z0-9]+', '-', model)[:32]}-{digest}-"
 
-    def _file(self, sums: Sequence[bytes]) -> Path:
-        every = np.sort(np.frombuffer(b"".join(sums), f"S{_CHECKSUM_BYTES}"))  # in any order the same file
-        whole = hashlib.blake2b(every.tobytes(), digest_size=12).hexdigest()
-        return (self._folder or Path()) / f"{self._prefix()}{whole}.npz"
+    def _file_path(self, sums: Sequence[bytes]) -> Path:
+        every = np.sort(np.frombuffer(b"".join(sums), f"S{_CHECKSUM_BYTES}"))  # independent of the order
+        digest = hashlib.blake2b(every.tobytes(), digest_size=12).hexdigest()
+        return (self._directory or Path()) / f"{self._file_prefix()}{digest}.npz"
 
 
-def _padded(parts: Sequence[Packed], size: int) -> Packed:
-    """The parts as one, with rows that say nothing for those to come."""
-    rest = Packed.empty(size - sum(part.size for part in parts), parts[0].width)
+def _pad_rows(parts: Sequence[PackedVectors], size: int) -> PackedVectors:
+    """Join the parts and append zero rows up to `size`."""
+    rest = PackedVectors.empty(size - sum(part.size for part in parts), parts[0].width)
     every = (*parts, rest)
-    return Packed(np.concatenate([p.numbers for p in every]), np.concatenate([p.scales for p in every]))
+    return PackedVectors(
+        np.concatenate([p.numbers for p in every]), np.concatenate([p.scales for p in every])
+    )
 
 
-def _remove(file: Path) -> None:
+def _delete_file(file: Path) -> None:
     with contextlib.suppress(OSError):
         file.unlink()
 
 
-def _modified(file: Path) -> float:
+def _modified_time(file: Path) -> float:
     try:
         return file.stat().st_mtime
     except OSError:

@@ -1,7 +1,8 @@
-"""The wishes in one message: where it may be cut, and when a part has earned a place of its own.
+"""Split a message that contains several requests, and merge the rankings of its parts.
 
-"Cancel my flight and tell Ana" is two wishes, "milk and eggs" is none. Grammar cannot tell them apart, but
-the catalog can: a part that by itself comes as near to a tool as the whole message does to any is a wish.
+"Cancel my flight and tell Ana" contains two requests, "milk and eggs" contains none. Grammar cannot tell
+them apart, but the catalog can: a part is a request of its own if its best tool is about as similar to it
+as the best tool of the whole message is to that message.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from toolfold.retrieval.ranking import Places
-from toolfold.retrieval.text import Words
+from toolfold.retrieval.ranking import Positions
+from toolfold.retrieval.text import WordTokenizer
 
-MOST_PARTS = 4
-FEWEST_WORDS = 3
-NEARLY = 0.05
-LEADING = 2
-_LONGEST = 2_000
-_CUTS = re.compile(
+MAX_PARTS = 4
+MIN_PART_WORDS = 3
+SIMILARITY_MARGIN = 0.05
+LEADING_HITS = 2
+_MAX_MESSAGE_CHARS = 2_000
+_SPLIT_POINTS = re.compile(
     r"(?<=[.;!?])\s+|(?<=[。！？；])|\n+"
     r"|,?\s+(?:and\s+then|and\s+also|but\s+first|after\s+that|afterwards|then|also|and|plus"
     r"|und|dann|y|luego|et|puis|и|потом)\s+"
@@ -27,23 +28,27 @@ _CUTS = re.compile(
 )
 
 
-def parts_of(message: str, words: Words) -> list[str]:
-    """What may be wishes of their own; none where the message is all one."""
-    if len(words.said(message).telling) < 2 * FEWEST_WORDS:
+def split_intents(message: str, words: WordTokenizer) -> list[str]:
+    """Return the parts that may be separate requests; an empty list if there is only one."""
+    if len(words.message_terms(message).content_terms) < 2 * MIN_PART_WORDS:
         return []
-    pieces = (piece.strip(" ,") for piece in _CUTS.split(_single_spaced(message[:_LONGEST])))
-    telling = [piece for piece in pieces if piece and len(words.said(piece).telling) >= FEWEST_WORDS]
-    return telling[:MOST_PARTS] if len(telling) > 1 else []
+    pieces = (
+        piece.strip(" ,") for piece in _SPLIT_POINTS.split(_collapse_spaces(message[:_MAX_MESSAGE_CHARS]))
+    )
+    long_enough = [
+        piece for piece in pieces if piece and len(words.message_terms(piece).content_terms) >= MIN_PART_WORDS
+    ]
+    return long_enough[:MAX_PARTS] if len(long_enough) > 1 else []
 
 
-def _single_spaced(text: str) -> str:
-    """A blank where there were many, which the cuts would try one by one; a line break stays one."""
+def _collapse_spaces(text: str) -> str:
+    """Collapse runs of blanks, on which the pattern would backtrack, and keep single line breaks."""
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(filter(None, lines))
 
 
-def shared_out(whole: Places, parts: Iterable[Places]) -> list[int]:
-    """The whole message's best first, then the best of each wish, then the rest."""
+def merge_rankings(whole: Positions, parts: Iterable[Positions]) -> list[int]:
+    """Return the best hits of the whole message, then the best hit of each part, then the rest."""
     firsts = [int(part[0]) for part in parts if len(part)]
     order: list[int] = whole.tolist()
-    return list(dict.fromkeys((*order[:LEADING], *firsts, *order)))
+    return list(dict.fromkeys((*order[:LEADING_HITS], *firsts, *order)))

@@ -1,8 +1,8 @@
-"""The keyword leg: BM25F over what a tool says of itself, as arrays.
+"""Keyword index: BM25F over the text fields of tools, stored as arrays.
 
-Fields have weights and are normalised by their own length. What a term adds to a tool's score is worked
-out once, when the tool is indexed; a query adds up a few slices. Changed tools are cut out of the arrays
-and put in again, without touching the others.
+Fields have weights and are normalised by their own length. The weight of a term for a tool is computed
+once, when the tool is indexed; a query sums a few slices. Changed tools are removed from the arrays and
+inserted again without touching the others.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ import numpy as np
 
 from toolfold.model import Tool
 from toolfold.retrieval.postings import (
-    Few,
-    Field,
-    Numbers,
-    Texts,
+    FieldConfig,
+    Float32s,
+    Int32s,
+    Int64s,
+    TermTable,
     Vocabulary,
-    Weights,
-    joined,
-    starts_of,
+    merge_postings,
+    row_starts,
 )
-from toolfold.retrieval.schemas import listed_values, nested
-from toolfold.retrieval.text import Words
+from toolfold.retrieval.schemas import iterate_schemas, listed_values
+from toolfold.retrieval.text import WordTokenizer
 
-LONGEST_NAME = 16
-_DEEPEST = 4
-_MOST_SCHEMAS = 1_000
-_MOST_VALUES = 30
+MAX_NAME_TERMS = 16
+_MAX_SCHEMA_DEPTH = 4
+_MAX_SCHEMAS = 1_000
+_MAX_VALUES = 30
 
-FIELDS: Mapping[str, Field] = {
-    "name": Field(2.0, 0.4),
-    "title": Field(1.5, 0.4),
-    "synonyms": Field(1.5, 0.0),
-    "description": Field(1.0, 0.6),
-    "parameters": Field(0.5, 0.6),
-    "parameter descriptions": Field(0.4, 0.6),
-    "values": Field(0.4, 0.6),
-    "server": Field(0.5, 0.0),
+FIELDS: Mapping[str, FieldConfig] = {
+    "name": FieldConfig(2.0, 0.4),
+    "title": FieldConfig(1.5, 0.4),
+    "synonyms": FieldConfig(1.5, 0.0),
+    "description": FieldConfig(1.0, 0.6),
+    "parameters": FieldConfig(0.5, 0.6),
+    "parameter descriptions": FieldConfig(0.4, 0.6),
+    "values": FieldConfig(0.4, 0.6),
+    "server": FieldConfig(0.5, 0.0),
 }
 
 
-def read(tool: Tool) -> Mapping[str, str]:
-    """What a tool says in each field."""
-    parameters = Parameters.of(tool.parameters)
+def field_texts(tool: Tool) -> Mapping[str, str]:
+    """Return the text of each indexed field of a tool."""
+    parameters = ParameterTexts.of(tool.parameters)
     return {
         "name": tool.own_name,
         "title": tool.title,
@@ -61,167 +61,171 @@ def read(tool: Tool) -> Mapping[str, str]:
 
 
 def own_name(tool: Tool) -> str:
-    """The tool's name without its server's, which all its neighbours share."""
+    """Return the tool's name without the name of its server, which all tools of the server share."""
     name = tool.own_name
     return name.removeprefix("mcp_").removeprefix(tool.server) or name
 
 
 @dataclass(frozen=True, slots=True)
-class Parameters:
-    """What a schema says in words: names, descriptions and listed values, at any sane depth."""
+class ParameterTexts:
+    """Parameter names, descriptions and enum values of a schema, nested ones included."""
 
     names: list[str] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
     values: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, schema: Any) -> Parameters:
-        """Of a tool's parameters: those it lists, those inside them, and what they refer to."""
+    def of(cls, schema: Any) -> ParameterTexts:
+        """Collect the texts of a tool's parameter schema and of the schemas it contains or refers to."""
         found = cls()
-        for name, inner in nested(schema, depth=_DEEPEST, most=_MOST_SCHEMAS):
+        for name, inner in iterate_schemas(schema, depth=_MAX_SCHEMA_DEPTH, limit=_MAX_SCHEMAS):
             if name:
                 found.names.append(name)
             if isinstance(inner.get("description"), str):
                 found.descriptions.append(inner["description"])
-            found.values.extend(listed_values(inner)[:_MOST_VALUES])
+            found.values.extend(listed_values(inner)[:_MAX_VALUES])
         return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Lexical:
-    """Postings, by term: which tools have it and how much it says about each."""
+class KeywordIndex:
+    """Postings by term: the tools that contain it, with its weight for each."""
 
-    words: Words
+    words: WordTokenizer
     size: int
     terms: Mapping[str, int]
-    starts: Numbers
-    places: Few
+    starts: Int64s
+    positions: Int32s
     """Ascending within a term."""
-    weights: Weights
-    names: Few
-    """A row a tool: the terms of its own name, then -1."""
+    weights: Float32s
+    names: Int32s
+    """One row per tool: the terms of its own name, padded with -1."""
     lengths: Mapping[str, float]
-    """The average length of each field when the index was built whole."""
+    """Average length of each field when the index was last built from scratch."""
 
     @classmethod
-    def build(cls, tools: Sequence[Tool], words: Words) -> Lexical:
-        """The index of these tools, in their order."""
-        texts, names = _cut(dict(enumerate(tools)), words, Vocabulary())
+    def build(cls, tools: Sequence[Tool], words: WordTokenizer) -> KeywordIndex:
+        """Index the tools in their order."""
+        texts, names = _tokenize_tools(dict(enumerate(tools)), words, Vocabulary())
         averages = texts.averages(len(FIELDS), len(tools))
         parts = list(texts.postings(list(FIELDS.values()), averages))
-        starts, places, weights = joined(parts, len(texts.vocabulary))
+        starts, positions, weights = merge_postings(parts, len(texts.vocabulary))
         return cls(
             words=words,
             size=len(tools),
             terms=dict(texts.vocabulary),
             starts=starts,
-            places=places,
+            positions=positions,
             weights=weights,
             names=names,
             lengths=dict(zip(FIELDS, averages, strict=True)),
         )
 
-    def scores(self, query: str) -> tuple[Weights, float]:
-        """Every tool's score, and the score of one that would match every word as well as can be."""
-        said = [self._rarity(term) for term in self.words.said(query).telling]
-        best = sum(rarity for rarity, _, _ in said)
-        having = [(rarity, start, end) for rarity, start, end in said if end > start]
+    def scores(self, query: str) -> tuple[Float32s, float]:
+        """Return the score of every tool, and the score of a hypothetical perfect match."""
+        query_terms = [self._term_stats(term) for term in self.words.message_terms(query).content_terms]
+        best = sum(rarity for rarity, _, _ in query_terms)
+        having = [(rarity, start, end) for rarity, start, end in query_terms if end > start]
         if not having:
             return np.zeros(self.size, np.float32), best
-        places = np.concatenate([self.places[start:end] for _, start, end in having])
+        positions = np.concatenate([self.positions[start:end] for _, start, end in having])
         weights = np.concatenate([self.weights[start:end] for _, start, end in having])
         rarities = np.array([rarity for rarity, _, _ in having], np.float32)
         weights *= rarities.repeat([end - start for _, start, end in having])
-        return np.bincount(places, weights, self.size).astype(np.float32), best
+        return np.bincount(positions, weights, self.size).astype(np.float32), best
 
-    def matched(self, query: str, places: Sequence[int]) -> list[list[str]]:
-        """For each of these tools, the words of the query it shares, for a person."""
-        found: list[list[str]] = [[] for _ in places]
-        if not len(places):
+    def matched(self, query: str, positions: Sequence[int]) -> list[list[str]]:
+        """For each of these tools, return the words of the query that it contains, for display."""
+        found: list[list[str]] = [[] for _ in positions]
+        if not len(positions):
             return found
-        wanted = np.asarray(places, np.int32)
-        for term, word in self.words.said(query).telling.items():
-            _, start, end = self._rarity(term)
+        wanted = np.asarray(positions, np.int32)
+        for term, word in self.words.message_terms(query).content_terms.items():
+            _, start, end = self._term_stats(term)
             if end > start:
-                having = self.places[start:end]
+                having = self.positions[start:end]
                 at = having.searchsorted(wanted)
                 for row in (having.take(at, mode="clip") == wanted).nonzero()[0].tolist():
                     found[row].append(word)
         return found
 
-    def name_coverage(self, query: str, places: Numbers) -> Weights:
-        """How much of each of these tools' own names the query says."""
-        said = np.zeros(len(self.terms) + 1, bool)
-        said[[self.terms.get(piece, -1) for piece in self.words.said(query).every]] = True
-        said[-1] = False  # what no tool has, and the end of every name
-        names, one = self.names[places], np.ones(LONGEST_NAME, np.float32)
-        covered: Weights = said[names].astype(np.float32) @ one
+    def name_coverage(self, query: str, positions: Int64s) -> Float32s:
+        """For each of these tools, return the share of its own name's terms that the query contains."""
+        query_terms = np.zeros(len(self.terms) + 1, bool)
+        query_terms[[self.terms.get(piece, -1) for piece in self.words.message_terms(query).all_terms]] = True
+        query_terms[-1] = False  # index -1: unknown terms and the padding of names
+        names, one = self.names[positions], np.ones(MAX_NAME_TERMS, np.float32)
+        covered: Float32s = query_terms[names].astype(np.float32) @ one
         covered /= np.maximum((names >= 0).astype(np.float32) @ one, 1)
         return covered
 
-    def without(self, gone: Iterable[int], size: int) -> Lexical:
-        """The index with these places empty, and room for more at its end."""
+    def without(self, gone: Iterable[int], size: int) -> KeywordIndex:
+        """Return the index with the positions in `gone` empty, resized to `size`."""
         dead = np.zeros(max(self.size, size), bool)
         dead[list(gone)] = True
-        kept = ~dead[self.places]
-        names = np.full((size, LONGEST_NAME), -1, np.int32)
+        kept = ~dead[self.positions]
+        names = np.full((size, MAX_NAME_TERMS), -1, np.int32)
         names[: self.size] = np.where(dead[: self.size, None], -1, self.names)[:size]
         return replace(
             self,
             size=size,
-            starts=starts_of(kept)[self.starts],
-            places=self.places[kept],
+            starts=row_starts(kept)[self.starts],
+            positions=self.positions[kept],
             weights=self.weights[kept],
             names=names,
         )
 
-    def with_tools(self, new: Mapping[int, Tool]) -> Lexical:
-        """The index with tools at empty places."""
+    def with_tools(self, new: Mapping[int, Tool]) -> KeywordIndex:
+        """Return the index with tools added at empty positions."""
         if not new:
             return self
-        texts, added = _cut(new, self.words, Vocabulary(self.terms))
+        texts, added = _tokenize_tools(new, self.words, Vocabulary(self.terms))
         terms = len(texts.vocabulary)
         averages = [self.lengths[name] for name in FIELDS]
-        more, places, weights = joined(list(texts.postings(list(FIELDS.values()), averages)), terms)
+        more, positions, weights = merge_postings(
+            list(texts.postings(list(FIELDS.values()), averages)), terms
+        )
         starts = np.append(self.starts, np.full(terms - len(self.terms), self.starts[-1]))
-        at = _between(self.places, starts, places, more)
+        at = _insertion_points(self.positions, starts, positions, more)
         names = self.names.copy()
         names[sorted(new)] = added
         return replace(
             self,
             terms=dict(texts.vocabulary),
             starts=starts + more,
-            places=np.insert(self.places, at, places),
+            positions=np.insert(self.positions, at, positions),
             weights=np.insert(self.weights, at, weights),
             names=names,
         )
 
-    def _rarity(self, term: str) -> tuple[float, int, int]:
-        """How much a term tells, and where its postings stand. A term nobody has tells the most."""
+    def _term_stats(self, term: str) -> tuple[float, int, int]:
+        """Return a term's inverse document frequency and the start and end of its postings."""
         number = self.terms.get(term)
         start, end = (0, 0) if number is None else self.starts[number : number + 2].tolist()
         having = end - start
         return math.log(1 + (self.size - having + 0.5) / (having + 0.5)), start, end
 
 
-def _cut(tools: Mapping[int, Tool], words: Words, vocabulary: Vocabulary) -> tuple[Texts, Few]:
-    """What tools say, and their own names by themselves, in the order of their places."""
-    texts, names = Texts(vocabulary), np.full((len(tools), LONGEST_NAME), -1, np.int32)
-    for row, place in enumerate(sorted(tools)):
-        said = read(tools[place])
+def _tokenize_tools(
+    tools: Mapping[int, Tool], words: WordTokenizer, vocabulary: Vocabulary
+) -> tuple[TermTable, Int32s]:
+    """Tokenize the fields of the tools, and their own names as rows, in order of position."""
+    texts, names = TermTable(vocabulary), np.full((len(tools), MAX_NAME_TERMS), -1, np.int32)
+    for row, position in enumerate(sorted(tools)):
+        query_terms = field_texts(tools[position])
         for number, name in enumerate(FIELDS):
-            if said[name]:
-                texts.add(place, number, words.tokens(said[name]))
-        own = words.tokens(own_name(tools[place]))[:LONGEST_NAME]
+            if query_terms[name]:
+                texts.add(position, number, words.tokens(query_terms[name]))
+        own = words.tokens(own_name(tools[position]))[:MAX_NAME_TERMS]
         names[row, : len(own)] = [vocabulary[token] for token in own]
     return texts, names
 
 
-def _between(places: Few, starts: Numbers, new: Few, new_starts: Numbers) -> Numbers:
-    """Where the new postings of each term belong among those it has."""
+def _insertion_points(positions: Int32s, starts: Int64s, new: Int32s, new_starts: Int64s) -> Int64s:
+    """Return the indexes at which the new postings of each term are inserted into the existing ones."""
     at = np.empty(len(new), np.int64)
     for term in np.diff(new_starts).nonzero()[0].tolist():
         first, after = new_starts[term : term + 2].tolist()
         start, end = starts[term : term + 2].tolist()
-        at[first:after] = start + places[start:end].searchsorted(new[first:after])
+        at[first:after] = start + positions[start:end].searchsorted(new[first:after])
     return at

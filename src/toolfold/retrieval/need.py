@@ -1,9 +1,9 @@
-"""How likely it is that a message needs any tool at all.
+"""Estimate the probability that a message needs any tool at all.
 
-Thanks, opinions, small talk and words about the conversation itself need none, whatever words they share
-with a catalog. Three things are read: the message's own letters and words; what the encoder's second layer
-made of each of its tokens, where the encoder runs; and how near the catalog's nearest tools are. Knows
-nothing of which tools were found. Trained by `training/train_need.py`.
+Thanks, opinions, small talk and remarks about the conversation need none, even if they share words with
+the catalog. The inputs are the characters and words of the message, the token states of the encoder's
+second layer if the encoder is in use, and the scores of the best tools. Knows nothing of which tools were
+found. Trained by `training/train_need.py`.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from toolfold.retrieval.ranking import Legs, Places, Scores, distinct, real
-from toolfold.retrieval.vectors import products
+from toolfold.retrieval.ranking import Legs, Positions, Scores, granted_scores, sorted_unique
+from toolfold.retrieval.vectors import multiply_rows
 
 Head = Literal["encoder", "light", "text"]
 
-LETTERS = 1 << 15  # buckets for runs of characters
-WORDS = 1 << 14  # buckets for words and pairs of words
-LONGEST_RUN = 5
-MOST_CHARACTERS = 400
-_SALTS = tuple(np.uint32(length * 0x9E3779B1 & 0xFFFFFFFF) for length in range(1, LONGEST_RUN + 1))
+CHARACTER_BUCKETS = 1 << 15  # hash buckets for character n-grams
+WORD_BUCKETS = 1 << 14  # hash buckets for words and word pairs
+MAX_NGRAM_CHARS = 5
+MAX_MESSAGE_CHARS = 400
+_SALTS = tuple(np.uint32(length * 0x9E3779B1 & 0xFFFFFFFF) for length in range(1, MAX_NGRAM_CHARS + 1))
 _SPACE = re.compile(r"\s+")
 _DIGIT = re.compile(r"\d")
 _WORD = re.compile(r"[^\W_]+|[?!:;.,/\"'`@#=<>(){}]")
 
 
-class Need:
-    """A sum of small parts: letters and words, tokens in context, the catalog's nearness."""
+class NeedClassifier:
+    """Logistic model that adds up text features, token states and the similarity of the best tools."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]], head: Head) -> None:
         self._weights = {key: value.astype(np.float32) for key, value in weights.items()}
@@ -43,81 +43,81 @@ class Need:
         self._inner = np.ascontiguousarray(self._weights["inner"].T)
 
     @classmethod
-    def shipped(cls, head: Head) -> Need:
-        """The one that comes with the package, for the model that the semantic leg runs."""
+    def shipped(cls, head: Head) -> NeedClassifier:
+        """Load the shipped weights for the embedding model in use."""
         file = files("toolfold").joinpath("retrieval/weights/need.npz")
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files}, head)
 
     def probability(self, message: str, legs: Legs, states: Scores | None = None) -> float:
-        """From 0, plain talk, to 1, a tool is needed; a message without words needs none.
+        """Return the probability that a tool is needed; 0 for a message without words.
 
-        `states` are the encoder's, a row a token. Without them the other parts answer alone.
+        `states` are the encoder's, one row per token. Without them the text and the scores decide.
         """
-        text = _plain(message)
+        text = _normalize_text(message)
         if not text:
             return 0.0
-        head = self._usable(legs, states)
+        head = self._usable_head(legs, states)
         if head == "encoder" and states is not None:
-            said = self._said(text, "joint") + self._meant(states)
+            text_score = self._score_text(text, "joint") + self._score_states(states)
         else:
-            said = self._said(text, "alone")
+            text_score = self._score_text(text, "alone")
         weigh, shift = self._weights[f"{head}.weigh"].tolist(), float(self._weights[f"{head}.shift"])
-        row = [said, *_nearness(legs, dense=head != "text")]
+        row = [text_score, *_catalog_similarity(legs, dense=head != "text")]
         score = sum(each * weight for each, weight in zip(row, weigh, strict=True)) + shift
         return 1.0 / (1.0 + math.exp(-min(max(score, -30.0), 30.0)))
 
-    def _usable(self, legs: Legs, states: Scores | None) -> Head:
+    def _usable_head(self, legs: Legs, states: Scores | None) -> Head:
         if not legs.dense or (self._head == "encoder" and states is None):
             return "text"
         return self._head
 
-    def _said(self, text: str, part: str) -> float:
+    def _score_text(self, text: str, part: str) -> float:
         weights = self._weights
-        places, shares = _traits(text)
-        told = float(weights[f"{part}.table"][places] @ shares)
-        return told * float(weights[f"{part}.scale"]) + float(weights[f"{part}.shift"])
+        positions, shares = _hash_features(text)
+        text_terms = float(weights[f"{part}.table"][positions] @ shares)
+        return text_terms * float(weights[f"{part}.scale"]) + float(weights[f"{part}.shift"])
 
-    def _meant(self, states: Scores) -> float:
+    def _score_states(self, states: Scores) -> float:
         weights = self._weights
-        inner = products(states, self._inner) + weights["inner_shift"]
+        inner = multiply_rows(states, self._inner) + weights["inner_shift"]
         np.maximum(inner, 0, out=inner)
         pooled = np.concatenate((inner.mean(0), inner.max(0), states.mean(0)))
         return float(pooled @ weights["outer"])
 
 
-def traits(message: str) -> tuple[Places, Scores]:
-    """The buckets of a message's runs of characters, words and pairs of words, and what each counts."""
-    return _traits(_plain(message))
+def hashed_features(message: str) -> tuple[Positions, Scores]:
+    """Return the hash buckets of a message's character and word n-grams, and the weight of each."""
+    return _hash_features(_normalize_text(message))
 
 
-def _traits(text: str) -> tuple[Places, Scores]:
-    runs, words = _runs(text), _words(text)
-    places = np.concatenate((runs, words))
-    shares = np.empty(len(places), np.float32)
+def _hash_features(text: str) -> tuple[Positions, Scores]:
+    runs, words = _character_ngrams(text), _word_ngrams(text)
+    positions = np.concatenate((runs, words))
+    shares = np.empty(len(positions), np.float32)
     shares[: len(runs)] = len(runs) ** -0.5
     shares[len(runs) :] = max(len(words), 1) ** -0.5
-    return places, shares
+    return positions, shares
 
 
-def nearness(legs: Legs, *, dense: bool) -> Scores:
-    """What the legs say of the catalog as a whole: is anything in it near the message?"""
-    return np.asarray(_nearness(legs, dense=dense), np.float32)
+def catalog_similarity(legs: Legs, *, dense: bool) -> Scores:
+    """Return features of the score distribution: how well the best tools match the message."""
+    return np.asarray(_catalog_similarity(legs, dense=dense), np.float32)
 
 
-def _nearness(legs: Legs, *, dense: bool) -> list[float]:
-    # In words that no tool knows: a word's weight grows with the catalog, a small one must not look far away.
+def _catalog_similarity(legs: Legs, *, dense: bool) -> list[float]:
+    # Term weights grow with the catalog: divide by the weight of an unknown term to remove the effect of size.
     unknown = math.log(2.0 * len(legs.lexical) + 2.0)
     lexical, best = float(legs.lexical.max(initial=0.0)) / unknown, legs.best_lexical / unknown
     row = [lexical / max(best, 1e-6), lexical, min(best / 5.0, 2.0)]
     if dense:
-        row += _dense_nearness(next(iter(legs.dense.values())))
+        row += _dense_similarity(next(iter(legs.dense.values())))
     return row
 
 
-def _dense_nearness(scores: Scores) -> list[float]:
-    """The highest, and how far the fifth is below it: one clear answer, or a crowd that is as near."""
-    usual = real(scores)
+def _dense_similarity(scores: Scores) -> list[float]:
+    """Return the highest score and its lead over the fifth: one clear match, or many similar ones."""
+    usual = granted_scores(scores)
     if not len(usual):
         return [0.0, 0.0]
     depth = min(5, len(usual))
@@ -126,15 +126,15 @@ def _dense_nearness(scores: Scores) -> list[float]:
     return [highest, highest - float(best.min())]
 
 
-def _plain(message: str) -> str:
-    return _SPACE.sub(" ", _DIGIT.sub("0", message[:MOST_CHARACTERS].lower())).strip()
+def _normalize_text(message: str) -> str:
+    return _SPACE.sub(" ", _DIGIT.sub("0", message[:MAX_MESSAGE_CHARS].lower())).strip()
 
 
-def _runs(text: str) -> Places:
-    """The buckets of all runs of one to five characters, by a rolling hash over the whole text at once."""
+def _character_ngrams(text: str) -> Positions:
+    """Return the hash buckets of all n-grams of one to five characters, by a vectorised rolling hash."""
     letters = np.frombuffer(f"^ {text} $".encode("utf-32-le", "replace"), np.uint32)
     found, rolled = [letters + _SALTS[0]], letters
-    for length in range(2, LONGEST_RUN + 1):
+    for length in range(2, MAX_NGRAM_CHARS + 1):
         rolled = rolled[:-1] * np.uint32(0x01000193)
         rolled += letters[length - 1 :]
         found.append(rolled + _SALTS[length - 1])
@@ -142,12 +142,12 @@ def _runs(text: str) -> Places:
     mixed ^= mixed >> np.uint32(15)
     mixed *= np.uint32(0x85EBCA6B)
     mixed >>= np.uint32(17)
-    return distinct(mixed.astype(np.int64))
+    return sorted_unique(mixed.astype(np.int64))
 
 
-def _words(text: str) -> Places:
+def _word_ngrams(text: str) -> Positions:
     words = ["^", *_WORD.findall(text), "$"]
     pairs = (f"{one} {other}" for one, other in itertools.pairwise(words))
-    told = (*words[1:-1], *pairs)
-    buckets = {zlib.crc32(each.encode("utf-8", "replace")) % WORDS for each in told}
-    return np.array(sorted(buckets), np.int64) + LETTERS
+    text_terms = (*words[1:-1], *pairs)
+    buckets = {zlib.crc32(each.encode("utf-8", "replace")) % WORD_BUCKETS for each in text_terms}
+    return np.array(sorted(buckets), np.int64) + CHARACTER_BUCKETS

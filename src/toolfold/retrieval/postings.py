@@ -1,8 +1,8 @@
-"""From tokens to sorted arrays: which term says how much of which tool.
+"""Build the sorted posting arrays of the keyword index from tokens.
 
-What the keyword leg counts is a sum over occurrences, so nothing is counted term by term: tools become
-one long row of numbered terms, and the arrays are sorted and added up some thousands of tools at a time.
-Knows places and fields by number only, nothing of tools or messages.
+The weight of a term is a sum over its occurrences, so the tools become one long array of term numbers,
+which is sorted and summed for some thousands of tools at a time. Knows positions and fields only by
+number, nothing of tools or messages.
 """
 
 from __future__ import annotations
@@ -14,118 +14,118 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-Numbers = NDArray[np.int64]
-Few = NDArray[np.int32]
-Weights = NDArray[np.float32]
+Int64s = NDArray[np.int64]
+Int32s = NDArray[np.int32]
+Float32s = NDArray[np.float32]
 
 K1 = 1.2
-BLOCK = 4_096
-_PLACE_BITS = 32
+BLOCK_SIZE = 4_096
+_POSITION_BITS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """How much a part of a tool counts, and how much its length counts against it."""
+class FieldConfig:
+    """BM25F parameters of one field: its weight and its length normalisation."""
 
     weight: float
-    by_length: float
+    length_penalty: float
 
 
 class Vocabulary(dict[str, int]):
-    """Terms with their numbers. A term that is asked for and not there gets the next one."""
+    """Numbers of terms. Looking up an unknown term assigns it the next number."""
 
     def __missing__(self, term: str) -> int:
         self[term] = number = len(self)
         return number
 
 
-def _row() -> array[int]:
+def _empty_array() -> array[int]:
     return array("i")
 
 
 @dataclass(slots=True)
-class Texts:
-    """What tools say as numbered terms, one field after the other. Places must come in ascending order."""
+class TermTable:
+    """Terms of tools as numbers, one field after the other. Positions must be added in ascending order."""
 
     vocabulary: Vocabulary
-    terms: array[int] = field(default_factory=_row)
-    places: array[int] = field(default_factory=_row)
-    fields: array[int] = field(default_factory=_row)
-    counts: array[int] = field(default_factory=_row)
+    terms: array[int] = field(default_factory=_empty_array)
+    positions: array[int] = field(default_factory=_empty_array)
+    fields: array[int] = field(default_factory=_empty_array)
+    counts: array[int] = field(default_factory=_empty_array)
 
-    def add(self, place: int, number: int, tokens: Sequence[str]) -> None:
-        """Take in one field of one tool."""
+    def add(self, position: int, number: int, tokens: Sequence[str]) -> None:
+        """Add the tokens of one field of one tool."""
         self.terms.extend(map(self.vocabulary.__getitem__, tokens))
-        self.places.append(place)
+        self.positions.append(position)
         self.fields.append(number)
         self.counts.append(len(tokens))
 
     def averages(self, fields: int, tools: int) -> list[float]:
-        """The average length of each field; 1 for one that nobody has."""
-        totals = np.bincount(ints(self.fields), ints(self.counts), fields)
+        """Return the average length of each field; 1 for a field that no tool has."""
+        totals = np.bincount(as_int32(self.fields), as_int32(self.counts), fields)
         return [float(total) / max(1, tools) or 1.0 for total in totals]
 
-    def postings(self, fields: Sequence[Field], averages: Sequence[float]) -> Iterator[Postings]:
-        """The tools' postings, each part those of some places after the places before."""
-        places, counts, number = ints(self.places), ints(self.counts), ints(self.fields)
-        by_length = np.array([each.by_length for each in fields])[number]
+    def postings(self, fields: Sequence[FieldConfig], averages: Sequence[float]) -> Iterator[Postings]:
+        """Yield the postings in blocks of ascending positions."""
+        positions, counts, number = as_int32(self.positions), as_int32(self.counts), as_int32(self.fields)
+        length_penalty = np.array([each.length_penalty for each in fields])[number]
         weight = np.array([each.weight for each in fields])[number]
-        each = weight / (1 - by_length + by_length * counts / np.array(averages)[number])
-        ends = starts_of(counts)
-        terms = ints(self.terms)
-        for first in range(0, int(places.max(initial=-1)) + 1, BLOCK):
-            part = slice(*np.searchsorted(places, (first, first + BLOCK)))
+        each = weight / (1 - length_penalty + length_penalty * counts / np.array(averages)[number])
+        ends = row_starts(counts)
+        terms = as_int32(self.terms)
+        for first in range(0, int(positions.max(initial=-1)) + 1, BLOCK_SIZE):
+            part = slice(*np.searchsorted(positions, (first, first + BLOCK_SIZE)))
             said = terms[ends[part.start] : ends[part.stop]]
-            where, much = np.repeat(places[part], counts[part]), np.repeat(each[part], counts[part])
-            yield Postings.summed(said, where, much)
+            where, much = np.repeat(positions[part], counts[part]), np.repeat(each[part], counts[part])
+            yield Postings.sum_occurrences(said, where, much)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Postings:
-    """Sorted by term, and by place within a term."""
+    """Postings sorted by term, then by position."""
 
-    terms: Numbers
-    places: Few
-    weights: Weights
+    terms: Int64s
+    positions: Int32s
+    weights: Float32s
 
     @classmethod
-    def summed(cls, terms: Few, places: Few, each: NDArray[np.float64]) -> Postings:
-        """All occurrences of a term in a tool made one, the further ones counting less and less."""
-        keys = keys_of(terms, places)
+    def sum_occurrences(cls, terms: Int32s, positions: Int32s, each: NDArray[np.float64]) -> Postings:
+        """Combine the occurrences of a term in a tool, with BM25 saturation."""
+        keys = sort_keys(terms, positions)
         order = np.argsort(keys)
         keys = keys[order]
         first = np.flatnonzero(np.diff(keys, prepend=-1))
         value = np.add.reduceat(each[order], first) if len(first) else each
         keys = keys[first]
-        found = (keys & ((1 << _PLACE_BITS) - 1)).astype(np.int32)
-        return cls(keys >> _PLACE_BITS, found, (value / (K1 + value)).astype(np.float32))
+        found = (keys & ((1 << _POSITION_BITS) - 1)).astype(np.int32)
+        return cls(keys >> _POSITION_BITS, found, (value / (K1 + value)).astype(np.float32))
 
 
-def joined(parts: Sequence[Postings], terms: int) -> tuple[Numbers, Few, Weights]:
-    """Parts with ascending places as one: where each term's postings begin, their places and weights."""
+def merge_postings(parts: Sequence[Postings], terms: int) -> tuple[Int64s, Int32s, Float32s]:
+    """Merge blocks of ascending positions into the arrays (start of each term, positions, weights)."""
     counts = [np.bincount(part.terms, minlength=terms) for part in parts]
-    starts = starts_of(np.add.reduce([np.zeros(terms, np.int64), *counts]))
-    places, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
+    starts = row_starts(np.add.reduce([np.zeros(terms, np.int64), *counts]))
+    positions, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
     room = starts[:-1].copy()
     for part, count in zip(parts, counts, strict=True):
-        at = np.arange(len(part.terms)) + (room - starts_of(count)[:-1])[part.terms]
-        places[at], weights[at] = part.places, part.weights
+        at = np.arange(len(part.terms)) + (room - row_starts(count)[:-1])[part.terms]
+        positions[at], weights[at] = part.positions, part.weights
         room += count
-    return starts, places, weights
+    return starts, positions, weights
 
 
-def keys_of(terms: NDArray[np.integer], places: NDArray[np.integer]) -> Numbers:
-    """A number a posting, which sorts by term and then by place."""
-    return (terms.astype(np.int64) << _PLACE_BITS) | places
+def sort_keys(terms: NDArray[np.integer], positions: NDArray[np.integer]) -> Int64s:
+    """Return one integer per posting that sorts by term, then by position."""
+    return (terms.astype(np.int64) << _POSITION_BITS) | positions
 
 
-def starts_of(counts: NDArray[np.integer] | NDArray[np.bool_]) -> Numbers:
-    """Where each of some rows begins if they stand one after the other, and where the last ends."""
+def row_starts(counts: NDArray[np.integer] | NDArray[np.bool_]) -> Int64s:
+    """Return the start offset of each row if the rows are stored consecutively, and the end of the last."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts
 
 
-def ints(values: array[int]) -> Few:
-    """The same numbers, for numpy."""
+def as_int32(values: array[int]) -> Int32s:
+    """View an array of the standard library as a numpy array."""
     return np.frombuffer(values, np.int32) if len(values) else np.zeros(0, np.int32)

@@ -1,8 +1,8 @@
-"""Making one order out of the legs' scores.
+"""Combine the scores of the retrieval legs into one ranking.
 
-Two ways. Reciprocal rank fusion looks at ranks only and needs no training. The learned ranker looks at
-what each leg says of a candidate, how sure it is and how the candidate's name meets the message, and was
-trained on messages of other catalogs to tell which leg to believe.
+There are two methods. Reciprocal rank fusion uses ranks only and needs no training. The learned ranker
+uses the scores of each leg, their distribution and the match between the tool's name and the message; it
+was trained on messages of other catalogs.
 """
 
 from __future__ import annotations
@@ -17,56 +17,59 @@ import numpy as np
 from numpy.typing import NDArray
 
 Scores = NDArray[np.float32]
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 RRF_K = 60
-DEPTH = 64
-NEVER = np.float32(-1e9)  # the score of what must not be found
+CANDIDATES_PER_LEG = 64
+EXCLUDED_SCORE = np.float32(-1e9)  # score of tools outside the grant
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Legs:
-    """What the legs say of every tool for one message. A semantic leg that cannot answer is not there."""
+    """Scores of every tool for one message, by retrieval leg.
+
+    `dense` is empty if there is no semantic leg.
+    """
 
     lexical: Scores
     best_lexical: float
-    """The score of a tool that would match every word as well as can be."""
+    """Score of a hypothetical tool that matches every word perfectly."""
     dense: Mapping[str, Scores]
 
 
-def best_places(scores: Scores, depth: int) -> Places:
-    """Where the highest scores stand, best first; earlier places first among equals."""
+def best_positions(scores: Scores, depth: int) -> Positions:
+    """Return the positions of the highest scores, best first; ties by position."""
     depth = min(depth, len(scores))
     if depth == 0:
         return np.zeros(0, np.int64)
     if depth >= len(scores) // 4:
         return (-scores).argsort(kind="stable")[:depth]
     bound = np.partition(scores, len(scores) - depth)[len(scores) - depth]
-    some: Places = (scores >= bound).nonzero()[0]  # more than asked for where several stand at the bound
+    some: Positions = (scores >= bound).nonzero()[0]  # may exceed `depth` on ties
     return some[(-scores[some]).argsort(kind="stable")[:depth]]
 
 
-def distinct(places: Places) -> Places:
-    """Each of them once, in ascending order."""
-    ordered = np.sort(places)
+def sorted_unique(positions: Positions) -> Positions:
+    """Return the distinct positions in ascending order."""
+    ordered = np.sort(positions)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
-def real(scores: Scores) -> Scores:
-    """The scores of what may be found: what is not granted says nothing about what is usual."""
-    return scores if scores.min(initial=0) > NEVER else scores[scores > NEVER]
+def granted_scores(scores: Scores) -> Scores:
+    """Return the scores without those of tools outside the grant."""
+    return scores if scores.min(initial=0) > EXCLUDED_SCORE else scores[scores > EXCLUDED_SCORE]
 
 
-def reciprocal_ranks(rankings: Sequence[Places], size: int, k: int = RRF_K) -> Scores:
-    """Reciprocal rank fusion: a tool high in any leg is high in the result."""
+def fuse_reciprocal_ranks(rankings: Sequence[Positions], size: int, k: int = RRF_K) -> Scores:
+    """Return reciprocal rank fusion scores: a tool that is high in any ranking is high in the result."""
     total = np.zeros(size, np.float32)
     for ranking in rankings:
         total[ranking] += (1.0 / (k + np.arange(len(ranking)))).astype(np.float32)
     return total
 
 
-def features(legs: Legs, candidates: Places, names: Scores) -> Scores:
-    """A row a candidate: what each leg says of it, by itself and beside the others."""
+def features(legs: Legs, candidates: Positions, names: Scores) -> Scores:
+    """Return one row of ranker features per candidate: its scores, absolute and relative to the others."""
     columns: Scores = np.empty((7 + 6 * len(legs.dense), len(candidates)), np.float32)
     by_rank = np.float32(1) / (1 + np.arange(len(candidates), dtype=np.float32) / np.float32(3))
     _lexical_columns(columns[:6], legs, candidates, by_rank)
@@ -76,7 +79,7 @@ def features(legs: Legs, candidates: Places, names: Scores) -> Scores:
     return columns.T
 
 
-def _lexical_columns(columns: Scores, legs: Legs, candidates: Places, by_rank: Scores) -> None:
+def _lexical_columns(columns: Scores, legs: Legs, candidates: Positions, by_rank: Scores) -> None:
     mine = legs.lexical[candidates]
     highest, best = float(legs.lexical.max(initial=0.0)), max(legs.best_lexical, 1e-6)
     np.divide(mine, best, out=columns[0])
@@ -87,8 +90,8 @@ def _lexical_columns(columns: Scores, legs: Legs, candidates: Places, by_rank: S
     columns[5] = min(legs.best_lexical / 40.0, 2.0)
 
 
-def _dense_columns(columns: Scores, scores: Scores, candidates: Places, by_rank: Scores) -> None:
-    mine, usual = scores[candidates], real(scores)
+def _dense_columns(columns: Scores, scores: Scores, candidates: Positions, by_rank: Scores) -> None:
+    mine, usual = scores[candidates], granted_scores(scores)
     highest, average = float(usual.max(initial=0)), float(usual.sum()) / max(len(usual), 1)
     apart = usual - np.float32(average)
     spread = 4.0 * (math.sqrt(float(np.vecdot(apart, apart)) / max(len(usual), 1)) + 1e-6)
@@ -101,16 +104,16 @@ def _dense_columns(columns: Scores, scores: Scores, candidates: Places, by_rank:
 
 
 def _set_closeness(column: Scores, mine: Scores, by_rank: Scores) -> None:
-    """1 for the best of the candidates, less with every rank; 0 for what has no score at all."""
+    """Fill the column with 1 for the best candidate and less for each rank below; 0 if there is no score."""
     column[(-mine).argsort(kind="stable")] = by_rank
     column *= mine > 0
 
 
 class Ranker:
-    """A small network over the features: one hidden layer, trained by `training/train_ranker.py`."""
+    """Small neural network over the features, with one hidden layer; see `training/train_ranker.py`."""
 
     def __init__(self, weights: Mapping[str, Scores]) -> None:
-        # The scales and both ways out of a row are worked into one table: it is asked for every message.
+        # Scaling, hidden layer and direct path are folded into one matrix: this runs for every message.
         scaled = np.column_stack((weights["inner"], weights["direct"])) / weights["spread"][:, None]
         self._table: Scores = np.ascontiguousarray(scaled, np.float32)
         self._shift: Scores = np.append(weights["inner_bias"], np.float32(0)) - weights["mean"] @ self._table
@@ -118,17 +121,17 @@ class Ranker:
 
     @classmethod
     def shipped(cls, name: str) -> Ranker:
-        """The one that comes with the package for this combination of legs."""
+        """Load the shipped ranker for this embedding model."""
         return cls.load(files("toolfold").joinpath(f"retrieval/weights/ranker-{name}.npz"))
 
     @classmethod
     def load(cls, file: Traversable) -> Ranker:
-        """The one in a file that `training/train_ranker.py` wrote."""
+        """Load a ranker from a file that `training/train_ranker.py` wrote."""
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files})
 
     def __call__(self, rows: Scores) -> Scores:
-        """One score a row; only their order means something."""
+        """Return one score per row; only the order is meaningful."""
         hidden: Scores = rows @ self._table
         hidden += self._shift
         inner = hidden[:, :-1]

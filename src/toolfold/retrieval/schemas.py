@@ -1,7 +1,7 @@
-"""What a JSON Schema names and lists, wherever in it that stands. Standard library only.
+"""Walk a JSON Schema: the schemas inside it, its variants and its enum values. Standard library only.
 
-Follows properties, items, alternatives and references into the same document. Schemas come from
-strangers: each is entered once, to a bounded depth, and the caller says how many it wants at most.
+Follows properties, items, alternatives and references within the document. Schemas are untrusted: each is
+visited once, to a limited depth, and the caller limits the total number.
 """
 
 from __future__ import annotations
@@ -12,52 +12,54 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
-MOST_HOPS = 24
-MOST_VARIANTS = 16
+MAX_HOPS = 24
+MAX_VARIANTS = 16
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 
-def nested(root: Any, *, depth: int, most: int) -> Iterator[tuple[str, Schema]]:
-    """The schemas inside one, each with the name it has as a parameter ("" where it has none).
+def iterate_schemas(root: Any, *, depth: int, limit: int) -> Iterator[tuple[str, Schema]]:
+    """Yield the schemas inside `root`, each with its parameter name ("" if it has none).
 
-    `depth` counts names within names: with 0, only the parameters themselves are told.
+    `depth` counts nested parameter names: 0 yields only the top-level parameters.
     """
-    return islice(_within(root, root, depth, {id(root)}, MOST_HOPS), most)
+    return islice(_walk_schemas(root, root, depth, {id(root)}, MAX_HOPS), limit)
 
 
-def variants(schema: Schema, root: Any) -> Iterator[Schema]:
-    """The schema, and those it may be instead or refers to."""
+def schema_variants(schema: Schema, root: Any) -> Iterator[Schema]:
+    """Yield the schema, then its alternatives and the schemas it refers to."""
     pending, seen = [schema], {id(schema)}
-    for _ in range(MOST_VARIANTS):
+    for _ in range(MAX_VARIANTS):
         if not pending:
             return
         each = pending.pop(0)
         yield each
-        for other in _others(each, root):
+        for other in _alternative_schemas(each, root):
             if isinstance(other, Mapping) and id(other) not in seen:
                 seen.add(id(other))
                 pending.append(other)
 
 
 def listed_values(schema: Schema) -> list[str]:
-    """The texts a schema allows, where it lists them."""
+    """Return the string values of a schema's `enum` and `const`."""
     listed, only = schema.get("enum"), schema.get("const")
     values = [*listed[:100]] if isinstance(listed, (list, tuple)) else []
     return [value for value in (*values, only) if isinstance(value, str)]
 
 
-def _within(schema: Any, root: Any, depth: int, seen: set[int], hops: int) -> Iterator[tuple[str, Schema]]:
-    for name, inner in _inside(schema, root):
+def _walk_schemas(
+    schema: Any, root: Any, depth: int, seen: set[int], hops: int
+) -> Iterator[tuple[str, Schema]]:
+    for name, inner in _child_schemas(schema, root):
         new = isinstance(inner, Mapping) and id(inner) not in seen
         if name or new:
             yield name, inner if isinstance(inner, Mapping) else {}
         left = depth - bool(name)
         if new and left >= 0 and hops:
             seen.add(id(inner))
-            yield from _within(inner, root, left, seen, hops - 1)
+            yield from _walk_schemas(inner, root, left, seen, hops - 1)
 
 
-def _inside(schema: Any, root: Any) -> Iterator[tuple[str, Any]]:
+def _child_schemas(schema: Any, root: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(schema, Mapping):
         return
     properties = schema.get("properties")
@@ -66,25 +68,25 @@ def _inside(schema: Any, root: Any) -> Iterator[tuple[str, Any]]:
             yield str(name), inner
     for key in ("items", "additionalProperties"):
         yield "", schema.get(key)
-    for other in _others(schema, root):
+    for other in _alternative_schemas(schema, root):
         yield "", other
 
 
-def _others(schema: Schema, root: Any) -> Iterator[Any]:
+def _alternative_schemas(schema: Schema, root: Any) -> Iterator[Any]:
     for key in _ALTERNATIVES:
         either = schema.get(key)
         if isinstance(either, (list, tuple)):
             yield from either
     if "$ref" in schema:
-        yield _referred(root, schema["$ref"])
+        yield _resolve_reference(root, schema["$ref"])
 
 
-def _referred(root: Any, reference: Any) -> Any:
-    """What a reference into the same document means; None where it leads nowhere or elsewhere."""
+def _resolve_reference(root: Any, reference: Any) -> Any:
+    """Return the target of a reference within the document; None if it does not exist."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
     found = root
-    for part in reference[2:].split("/", MOST_HOPS):
+    for part in reference[2:].split("/", MAX_HOPS):
         name = part.replace("~1", "/").replace("~0", "~")
         found = found.get(name) if isinstance(found, Mapping) else None
     return found

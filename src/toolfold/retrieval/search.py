@@ -1,7 +1,7 @@
-"""Finding tools for a message: the legs asked, their answers made one, exact names first.
+"""Search for the tools a message needs: score by each leg, fuse the rankings, put named tools first.
 
-A session's grant is a mask: tools outside of it are never candidates, in any leg. Knows nothing of
-models, prompts or what is done with the answer.
+A session's grant is a mask: tools outside of it are never candidates, in any leg. Knows nothing of language
+models, prompts or what happens with the result.
 """
 
 from __future__ import annotations
@@ -16,62 +16,69 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolfold.registry import Snapshot
-from toolfold.retrieval.copies import spread_out
 from toolfold.retrieval.document import query_text
-from toolfold.retrieval.embedding import Embedder, EmbeddingUnavailable, Matrix, Outage, Reader, Reading
-from toolfold.retrieval.index import Grant, Index, Progress
+from toolfold.retrieval.embedding import (
+    Embedder,
+    EmbeddingUnavailable,
+    Matrix,
+    OutageLog,
+    QueryEncoder,
+    QueryEncoding,
+)
+from toolfold.retrieval.index import GrantMask, Index, Progress
 from toolfold.retrieval.indexing import Indexer
-from toolfold.retrieval.intents import NEARLY, parts_of, shared_out
-from toolfold.retrieval.need import Need
+from toolfold.retrieval.intents import SIMILARITY_MARGIN, merge_rankings, split_intents
+from toolfold.retrieval.near_duplicates import demote_duplicates
+from toolfold.retrieval.need import NeedClassifier
 from toolfold.retrieval.ranking import (
-    DEPTH,
-    NEVER,
+    CANDIDATES_PER_LEG,
+    EXCLUDED_SCORE,
     Legs,
-    Places,
+    Positions,
     Ranker,
     Scores,
-    best_places,
-    distinct,
+    best_positions,
     features,
-    reciprocal_ranks,
+    fuse_reciprocal_ranks,
+    sorted_unique,
 )
-from toolfold.retrieval.reranking import SHORTLIST, Reranker
+from toolfold.retrieval.reranking import SHORTLIST_SIZE, Reranker
 from toolfold.retrieval.synonyms import Synonyms
 
 Mode = Literal["keyword", "semantic", "hybrid", "rerank"]
 Mask = NDArray[np.bool_]
-_SECOND_OPINION = "second opinion"
+_RERANKER = "reranker"
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One ranked tool, with enough to tell a person why."""
+    """One ranked tool, with the reasons for its rank."""
 
     name: str
     matched: tuple[str, ...] = ()
-    """The words it shares with the message."""
+    """Words that it shares with the message."""
     similarity: float | None = None
-    """How near the semantic leg found it, from -1 to 1."""
+    """Similarity in the semantic leg, from -1 to 1."""
     exact: bool = False
-    """The message names it."""
+    """True if the message names the tool."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a message found, and whether it wanted anything."""
+    """Ranked tools for a message, and the probability that it needs any."""
 
     hits: tuple[Hit, ...]
     need: float = 1.0
-    """How likely it is that the message needs any tool."""
+    """Probability that the message needs a tool."""
 
     def needed(self, threshold: float) -> bool:
-        """Whether tools should be shown for it at all. A tool that is named always is."""
+        """Return True if tools should be offered: the probability is high enough, or a tool is named."""
         return self.need >= threshold or any(hit.exact for hit in self.hits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Asked:
-    """A message or a part of it, and what the legs say."""
+class _LegScores:
+    """A message, or a part of it, with its scores in each leg."""
 
     text: str
     legs: Legs
@@ -79,22 +86,22 @@ class _Asked:
 
 
 class Searcher:
-    """Asks the legs and orders what they find."""
+    """Scores tools in each leg and ranks them."""
 
     def __init__(
         self,
         embedder: Embedder | None,
         ranker: Callable[[], Ranker] | None,
         *,
-        outage: Outage | None = None,
+        outage_log: OutageLog | None = None,
         reranker: Reranker | None = None,
-        judge: Callable[[], Need] | None = None,
+        need_classifier: Callable[[], NeedClassifier] | None = None,
     ) -> None:
         self._embedder, self._reranker = embedder, reranker
-        self._reader: Reader | None = embedder if isinstance(embedder, Reader) else None
+        self._query_encoder: QueryEncoder | None = embedder if isinstance(embedder, QueryEncoder) else None
         self._ranker = functools.cache(ranker) if ranker else None
-        self._judge = functools.cache(judge) if judge else None
-        self._outage = outage or Outage()
+        self._need_classifier = functools.cache(need_classifier) if need_classifier else None
+        self._outage_log = outage_log or OutageLog()
 
     def answer(
         self,
@@ -105,9 +112,9 @@ class Searcher:
         limit: int = 8,
         granted: Iterable[str] | None = None,
     ) -> SearchResult:
-        """The best tools for a message, best first, out of those granted."""
-        whole, hits = self._found(index, message, mode, limit, granted)
-        return SearchResult(hits, self._need(whole))
+        """Return the best granted tools for a message, and the probability that it needs any."""
+        whole, hits = self._search_index(index, message, mode, limit, granted)
+        return SearchResult(hits, self._need_probability(whole))
 
     def search(
         self,
@@ -118,230 +125,244 @@ class Searcher:
         limit: int = 8,
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
-        """Only the tools of the answer, for who knows that some are needed."""
-        return list(self._found(index, message, mode, limit, granted)[1])
+        """Return the best granted tools for a message, best first, without estimating the need."""
+        return list(self._search_index(index, message, mode, limit, granted)[1])
 
-    def _found(
+    def _search_index(
         self, index: Index, message: str, mode: Mode, limit: int, granted: Iterable[str] | None
-    ) -> tuple[_Asked, tuple[Hit, ...]]:
+    ) -> tuple[_LegScores, tuple[Hit, ...]]:
         grant = index.grant(granted)
-        whole, *parts = self._asked(index, message, mode, grant)
-        order = shared_out(self._order(index, whole, mode), self._wishes(index, whole.legs, parts, mode))
-        named = [place for place in index.names.named_in(message) if grant.mask[place]]
-        ranked = _auxiliary_last(index, spread_out(index, order, limit))
-        places = list(dict.fromkeys((*named, *ranked)))[:limit]
-        if not places:
-            places = _by_part_of_name(index, message, grant.mask)[:limit]
-        return whole, tuple(_hits(index, message, whole.legs, places, frozenset(named)))
+        whole, *parts = self._score_legs(index, message, mode, grant)
+        order = merge_rankings(
+            self._rank_tools(index, whole, mode), self._intent_rankings(index, whole.legs, parts, mode)
+        )
+        named = [position for position in index.names.find_named(message) if grant.mask[position]]
+        ranked = _move_auxiliary_last(index, demote_duplicates(index, order, limit))
+        positions = list(dict.fromkeys((*named, *ranked)))[:limit]
+        if not positions:
+            positions = _match_partial_names(index, message, grant.mask)[:limit]
+        return whole, tuple(_make_hits(index, message, whole.legs, positions, frozenset(named)))
 
     def legs(self, index: Index, message: str, granted: Iterable[str] | None) -> dict[str, dict[str, float]]:
-        """Leg → what it gives every tool that it finds, best first: to tell a person, not to choose by."""
+        """Return leg → {tool: score}, best first, for display."""
         grant = index.grant(granted)
-        asked = self._asked(index, message, "hybrid", grant, in_parts=False)[0]
-        legs, dense = asked.legs, next(iter(asked.legs.dense.values()), None)
-        found = {"keyword": _by_name(index, legs.lexical, 0.0)}
+        query = self._score_legs(index, message, "hybrid", grant, in_parts=False)[0]
+        legs, dense = query.legs, next(iter(query.legs.dense.values()), None)
+        found = {"keyword": _scores_by_name(index, legs.lexical, 0.0)}
         if dense is None:
             return found
-        places, scores = self._fused(index, asked)
-        fused = np.full(len(legs.lexical), NEVER, np.float32)
-        fused[places] = scores
-        semantic = _by_name(index, dense, float(NEVER))
-        return {**found, "semantic": semantic, "fused": _by_name(index, fused, float(NEVER))}
+        positions, scores = self._fuse_legs(index, query)
+        fused = np.full(len(legs.lexical), EXCLUDED_SCORE, np.float32)
+        fused[positions] = scores
+        semantic = _scores_by_name(index, dense, float(EXCLUDED_SCORE))
+        return {**found, "semantic": semantic, "fused": _scores_by_name(index, fused, float(EXCLUDED_SCORE))}
 
-    def _asked(
-        self, index: Index, message: str, mode: Mode, grant: Grant, *, in_parts: bool = True
-    ) -> list[_Asked]:
-        """The message as a whole, then what may be wishes of their own in it."""
+    def _score_legs(
+        self, index: Index, message: str, mode: Mode, grant: GrantMask, *, in_parts: bool = True
+    ) -> list[_LegScores]:
+        """Score the whole message, then each part of it that may be a request of its own."""
         if mode == "rerank":
-            lexical = _Asked(message, _keywords(index, message, grant))
-            if second := self._second_opinion(index, message, lexical.legs.lexical):
+            lexical = _LegScores(message, _keyword_scores(index, message, grant))
+            if second := self._rerank_scores(index, message, lexical.legs.lexical):
                 return [replace(lexical, legs=replace(lexical.legs, dense=second))]
         if mode == "keyword":
-            return [_Asked(message, _keywords(index, message, grant))]
-        texts = [message, *(parts_of(message, index.lexical.words) if in_parts else ())]
-        reading = self._reading(index, texts)
-        if reading is None or index.vectors is None or not reading.vectors[0].any():
-            return [_Asked(message, _keywords(index, message, grant))]
-        read = [(text, vector) for text, vector in zip(texts, reading.vectors, strict=True) if vector.any()]
-        asked = [_Asked(text, _both(index, text, vector, grant)) for text, vector in read]
-        return [replace(asked[0], states=reading.states), *asked[1:]]
+            return [_LegScores(message, _keyword_scores(index, message, grant))]
+        texts = [message, *(split_intents(message, index.lexical.words) if in_parts else ())]
+        encoding = self._encode_queries(index, texts)
+        if encoding is None or index.vectors is None or not encoding.vectors[0].any():
+            return [_LegScores(message, _keyword_scores(index, message, grant))]
+        read = [(text, vector) for text, vector in zip(texts, encoding.vectors, strict=True) if vector.any()]
+        query = [_LegScores(text, _hybrid_scores(index, text, vector, grant)) for text, vector in read]
+        return [replace(query[0], states=encoding.states), *query[1:]]
 
-    def _need(self, whole: _Asked) -> float:
-        if self._judge is None:
+    def _need_probability(self, whole: _LegScores) -> float:
+        if self._need_classifier is None:
             return 1.0
-        # A service's similarities are on a scale of their own, which the judge has not learned.
-        legs = replace(whole.legs, dense={}) if _SECOND_OPINION in whole.legs.dense else whole.legs
-        return self._judge().probability(whole.text, legs, whole.states)
+        # The classifier was not trained on the similarity scale of an external service.
+        legs = replace(whole.legs, dense={}) if _RERANKER in whole.legs.dense else whole.legs
+        return self._need_classifier().probability(whole.text, legs, whole.states)
 
-    def _wishes(self, index: Index, whole: Legs, parts: Sequence[_Asked], mode: Mode) -> Iterator[Places]:
-        """What the parts find that come as near to a tool as the whole message does to any."""
+    def _intent_rankings(
+        self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
+    ) -> Iterator[Positions]:
+        """Yield the rankings of the parts whose best tool is about as similar as the whole message's best."""
         if not parts:
             return
-        near_enough = _highest(whole) - NEARLY
+        near_enough = _max_similarity(whole) - SIMILARITY_MARGIN
         for part in parts:
-            if _highest(part.legs) <= near_enough:
+            if _max_similarity(part.legs) <= near_enough:
                 continue
-            order = self._order(index, part, mode)
+            order = self._rank_tools(index, part, mode)
             if len(order) and any(each[order[0]] > near_enough for each in part.legs.dense.values()):
                 yield order
 
-    def _second_opinion(self, index: Index, message: str, lexical: Scores) -> Mapping[str, Scores]:
-        """How near a service finds the tools that share most with the message; nothing where it fails."""
+    def _rerank_scores(self, index: Index, message: str, lexical: Scores) -> Mapping[str, Scores]:
+        """Return the reranker's scores of the keyword shortlist; an empty mapping if it is unavailable."""
         if self._reranker is None:
             return {}
-        places = map(int, _sharing_words(lexical, SHORTLIST))
-        tools = {place: tool for place in places if (tool := index.tools[place])}
-        near = self._reranker.similarities(message, list(tools.values()))
-        if near is None:
+        positions = map(int, _keyword_matches(lexical, SHORTLIST_SIZE))
+        tools = {position: tool for position in positions if (tool := index.tools[position])}
+        similarities = self._reranker.similarities(message, list(tools.values()))
+        if similarities is None:
             return {}
-        scores = np.full(len(lexical), NEVER, np.float32)
-        scores[list(tools)] = near
-        return {_SECOND_OPINION: scores}
+        scores = np.full(len(lexical), EXCLUDED_SCORE, np.float32)
+        scores[list(tools)] = similarities
+        return {_RERANKER: scores}
 
-    def _reading(self, index: Index, messages: Sequence[str]) -> Reading | None:
-        """The messages as the model sees them; None where it cannot, which is said once."""
+    def _encode_queries(self, index: Index, messages: Sequence[str]) -> QueryEncoding | None:
+        """Return the vectors of the messages; None, logged once, if the model is unavailable."""
         if self._embedder is None or index.vectors is None:
             return None
         texts = [query_text(message) for message in messages]
         if not texts[0]:
             return None
         try:
-            if self._reader:
-                reading = self._reader.read(texts)
+            if self._query_encoder:
+                encoding = self._query_encoder.read(texts)
             else:
-                reading = Reading(self._embedder.embed(texts, "query"))
+                encoding = QueryEncoding(self._embedder.embed(texts, "query"))
         except EmbeddingUnavailable as error:
-            self._outage.tell(str(error))
+            self._outage_log.warn_once(str(error))
             return None
-        if reading.vectors.shape[1] != index.vectors.width:
-            self._outage.tell("the index was made with vectors of another length")
+        if encoding.vectors.shape[1] != index.vectors.width:
+            self._outage_log.warn_once("the index contains vectors of another length than the model returns")
             return None
-        return reading
+        return encoding
 
-    def _order(self, index: Index, asked: _Asked, mode: Mode) -> Places:
-        legs = asked.legs
+    def _rank_tools(self, index: Index, query: _LegScores, mode: Mode) -> Positions:
+        legs = query.legs
         if not legs.dense:
-            return _sharing_words(legs.lexical, DEPTH)
-        if _SECOND_OPINION in legs.dense:
-            return np.concatenate((_nearest(legs)[0], _sharing_words(legs.lexical, DEPTH)))
+            return _keyword_matches(legs.lexical, CANDIDATES_PER_LEG)
+        if _RERANKER in legs.dense:
+            return np.concatenate(
+                (_nearest_positions(legs)[0], _keyword_matches(legs.lexical, CANDIDATES_PER_LEG))
+            )
         if mode == "semantic":
-            return _nearest(legs)[0]
-        places, scores = self._fused(index, asked)
-        return places[(-scores).argsort(kind="stable")]
+            return _nearest_positions(legs)[0]
+        positions, scores = self._fuse_legs(index, query)
+        return positions[(-scores).argsort(kind="stable")]
 
-    def _fused(self, index: Index, asked: _Asked) -> tuple[Places, Scores]:
-        """The candidates of both legs, and what their fusion gives each."""
-        legs = asked.legs
-        lexical, dense = _sharing_words(legs.lexical, DEPTH), _nearest(legs)
-        candidates = distinct(np.concatenate((lexical, *dense)))
+    def _fuse_legs(self, index: Index, query: _LegScores) -> tuple[Positions, Scores]:
+        """Return the candidates of both legs and their fused scores."""
+        legs = query.legs
+        lexical, dense = _keyword_matches(legs.lexical, CANDIDATES_PER_LEG), _nearest_positions(legs)
+        candidates = sorted_unique(np.concatenate((lexical, *dense)))
         if self._ranker is None:
-            return candidates, reciprocal_ranks([lexical, *dense], len(legs.lexical))[candidates]
+            return candidates, fuse_reciprocal_ranks([lexical, *dense], len(legs.lexical))[candidates]
         if not len(candidates):
             return candidates, np.zeros(0, np.float32)
-        named = index.lexical.name_coverage(asked.text, candidates)
+        named = index.lexical.name_coverage(query.text, candidates)
         return candidates, self._ranker()(features(legs, candidates, named))
 
 
-def _nearest(legs: Legs) -> list[Places]:
-    """The tools nearest to the message, by each way of telling."""
-    best = [(best_places(each, DEPTH), each) for each in legs.dense.values()]
-    return [places[scores[places] > NEVER] for places, scores in best]
+def _nearest_positions(legs: Legs) -> list[Positions]:
+    """Return the most similar tools, for each semantic leg."""
+    best = [(best_positions(each, CANDIDATES_PER_LEG), each) for each in legs.dense.values()]
+    return [positions[scores[positions] > EXCLUDED_SCORE] for positions, scores in best]
 
 
-def _keywords(index: Index, text: str, grant: Grant) -> Legs:
-    """What the keyword leg says by itself."""
+def _keyword_scores(index: Index, text: str, grant: GrantMask) -> Legs:
+    """Return the scores of the keyword leg alone."""
     lexical, best = index.lexical.scores(text)
     lexical[grant.hidden] = 0
     return Legs(lexical, best, {})
 
 
-def _both(index: Index, text: str, vector: Matrix, grant: Grant) -> Legs:
-    """What the keyword leg and the semantic leg say."""
-    alone = _keywords(index, text, grant)
+def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) -> Legs:
+    """Return the scores of the keyword leg and the semantic leg."""
+    alone = _keyword_scores(index, text, grant)
     if index.vectors is None:
         return alone
     return Legs(
         alone.lexical,
         alone.best_lexical,
-        {"dense": index.vectors.near(vector, grant.hidden, alone.lexical)},
+        {"dense": index.vectors.similarities(vector, grant.hidden, alone.lexical)},
     )
 
 
-def _highest(legs: Legs) -> float:
-    """How near the nearest tool is."""
-    return max((float(each.max(initial=NEVER)) for each in legs.dense.values()), default=0.0)
+def _max_similarity(legs: Legs) -> float:
+    """Return the similarity of the most similar tool."""
+    return max((float(each.max(initial=EXCLUDED_SCORE)) for each in legs.dense.values()), default=0.0)
 
 
-def _by_name(index: Index, scores: Scores, floor: float) -> dict[str, float]:
-    order = best_places(scores, len(scores))
+def _scores_by_name(index: Index, scores: Scores, floor: float) -> dict[str, float]:
+    order = best_positions(scores, len(scores))
     placed = (
-        (index.tools[place], float(scores[place])) for place in map(int, order) if scores[place] > floor
+        (index.tools[position], float(scores[position]))
+        for position in map(int, order)
+        if scores[position] > floor
     )
     return {tool.name: score for tool, score in placed if tool}
 
 
-def _sharing_words(lexical: Scores, count: int) -> Places:
-    """The tools that share most with the message, of those that share anything."""
+def _keyword_matches(lexical: Scores, count: int) -> Positions:
+    """Return the best keyword matches, without tools that share no word with the message."""
     sharing = (lexical > 0).nonzero()[0]
-    return sharing[best_places(lexical[sharing], count)]
+    return sharing[best_positions(lexical[sharing], count)]
 
 
-def _by_part_of_name(index: Index, message: str, mask: Mask) -> list[int]:
-    """Where no leg finds anything: names that contain a word of the message as it stands."""
+def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
+    """Return tools whose name contains a word of the message: the fallback if no leg finds anything."""
     wanted = [word for word in message.casefold()[:500].split() if len(word) > 2]
     return [
-        place
-        for name, place in sorted(index.by_name.items())
-        if mask[place] and any(word in name.casefold() for word in wanted)
+        position
+        for name, position in sorted(index.by_name.items())
+        if mask[position] and any(word in name.casefold() for word in wanted)
     ]
 
 
-def _auxiliary_last(index: Index, places: Sequence[int]) -> list[int]:
-    """The same places in the same order, with auxiliary tools behind all others."""
+def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
+    """Return the positions in the same order, with auxiliary tools last."""
 
-    def is_auxiliary(place: int) -> bool:
-        tool = index.tools[place]
+    def is_auxiliary(position: int) -> bool:
+        tool = index.tools[position]
         return tool is not None and tool.is_auxiliary
 
-    return sorted(places, key=is_auxiliary)
+    return sorted(positions, key=is_auxiliary)
 
 
-def _hits(
-    index: Index, message: str, legs: Legs, places: Sequence[int], named: Collection[int]
+def _make_hits(
+    index: Index, message: str, legs: Legs, positions: Sequence[int], named: Collection[int]
 ) -> Iterator[Hit]:
-    """The tools in these places, with what tells why."""
+    """Yield a hit for each position, with its matched words and similarity."""
     dense = next(iter(legs.dense.values()), None)
-    near = [float(NEVER)] * len(places) if dense is None else dense[list(places)].tolist()
-    words = index.lexical.matched(message, places)
-    for place, shared, similarity in zip(places, words, near, strict=True):
-        tool = index.tools[place]
-        told = similarity if similarity > NEVER else None
-        yield Hit(tool.name if tool else "", tuple(shared), told, place in named)
+    similarities = (
+        [float(EXCLUDED_SCORE)] * len(positions) if dense is None else dense[list(positions)].tolist()
+    )
+    words = index.lexical.matched(message, positions)
+    for position, shared, similarity in zip(positions, words, similarities, strict=True):
+        tool = index.tools[position]
+        shown_similarity = similarity if similarity > EXCLUDED_SCORE else None
+        yield Hit(tool.name if tool else "", tuple(shared), shown_similarity, position in named)
 
 
 class Retriever:
-    """What the rest of the house asks: tools for a message, out of a snapshot, for one session."""
+    """Entry point of the package: searches a registry snapshot for the tools a message needs."""
 
     def __init__(
         self,
         embedder: Embedder | None,
         ranker: Callable[[], Ranker] | None,
-        folder: Path | None,
+        directory: Path | None,
         *,
         progress: Progress | None = None,
         reranker: Reranker | None = None,
         synonyms: Synonyms | None = None,
-        judge: Callable[[], Need] | None = None,
-        patience: float | None = None,
+        need_classifier: Callable[[], NeedClassifier] | None = None,
+        max_wait_s: float | None = None,
     ) -> None:
-        """`patience` is how many seconds a search waits for new tools to be embedded; None waits for all.
+        """`max_wait_s` is how long a search waits for new tools to be embedded; None waits for all.
 
-        Whoever sets it must `close`: the rest of them is embedded in a thread.
+        With a limit, the remaining tools are embedded in a thread: call `close` to stop it.
         """
-        outage = Outage()
+        outage_log = OutageLog()
         self._synonyms = synonyms or Synonyms()
-        self._indexer = Indexer(embedder, folder, progress=progress, outage=outage, patience=patience)
-        self._searcher = Searcher(embedder, ranker, outage=outage, reranker=reranker, judge=judge)
+        self._indexer = Indexer(
+            embedder, directory, progress=progress, outage_log=outage_log, max_wait_s=max_wait_s
+        )
+        self._searcher = Searcher(
+            embedder, ranker, outage_log=outage_log, reranker=reranker, need_classifier=need_classifier
+        )
 
     def find(
         self,
@@ -352,8 +373,10 @@ class Retriever:
         limit: int,
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
-        """The best tools for a message, best first, out of those granted."""
-        return self._searcher.search(self._index(snapshot), message, mode=mode, limit=limit, granted=granted)
+        """Return the best granted tools for a message, best first."""
+        return self._searcher.search(
+            self._index_snapshot(snapshot), message, mode=mode, limit=limit, granted=granted
+        )
 
     def answer(
         self,
@@ -364,18 +387,20 @@ class Retriever:
         limit: int,
         granted: Iterable[str] | None = None,
     ) -> SearchResult:
-        """As `find`, with how likely it is that the message needs any of them."""
-        return self._searcher.answer(self._index(snapshot), message, mode=mode, limit=limit, granted=granted)
+        """Return the hits of `find`, and the probability that the message needs any of them."""
+        return self._searcher.answer(
+            self._index_snapshot(snapshot), message, mode=mode, limit=limit, granted=granted
+        )
 
     def legs(
         self, snapshot: Snapshot, message: str, *, granted: Iterable[str] | None = None
     ) -> dict[str, dict[str, float]]:
-        """Leg → what it gives every tool that it finds, best first."""
-        return self._searcher.legs(self._index(snapshot), message, granted)
+        """Return leg → {tool: score}, best first."""
+        return self._searcher.legs(self._index_snapshot(snapshot), message, granted)
 
     def close(self) -> None:
-        """End what is done beside searches."""
+        """Stop background work."""
         self._indexer.close()
 
-    def _index(self, snapshot: Snapshot) -> Index:
-        return self._indexer.index(self._synonyms.added_to(snapshot.ordered))
+    def _index_snapshot(self, snapshot: Snapshot) -> Index:
+        return self._indexer.index(self._synonyms.add_synonyms(snapshot.ordered))

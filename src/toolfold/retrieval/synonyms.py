@@ -1,7 +1,7 @@
-"""What people call tools: extra words for a tool, or for all tools of a toolset or a server.
+"""Configured synonyms for a tool, or for all tools of a toolset or a server.
 
-They are added to the tools that an index reads, and to nothing else: what a model is shown of a tool,
-and what the registry holds, stays as its author wrote it.
+They are added only to the tools in the search index. The definitions that a model receives, and those in
+the registry, stay as their author wrote them.
 """
 
 from __future__ import annotations
@@ -15,36 +15,39 @@ from toolfold.model import Tool
 
 
 class Synonyms:
-    """Words by the name of a tool, a toolset or a server."""
+    """Synonyms by the name of a tool, a toolset or a server."""
 
     def __init__(self, words: Mapping[str, Sequence[str]] | None = None) -> None:
-        self._words = {name: tuple(said) for name, said in (words or {}).items() if name and said}
+        self._words = {name: tuple(synonyms) for name, synonyms in (words or {}).items() if name and synonyms}
         self._lock = threading.Lock()
         self._enriched: weakref.WeakKeyDictionary[Tool, Tool] = weakref.WeakKeyDictionary()
         self._current: tuple[Sequence[Tool], Sequence[Tool]] | None = None
 
     def of(self, tool: Tool) -> tuple[str, ...]:
-        """The words for a tool: its own before those of all its neighbours."""
-        return tuple(dict.fromkeys(word for name in _names(tool) for word in self._words.get(name, ())))
+        """Return the synonyms of a tool: its own first, then those of its toolset and server."""
+        return tuple(dict.fromkeys(word for name in _lookup_keys(tool) for word in self._words.get(name, ())))
 
-    def added_to(self, tools: Sequence[Tool]) -> Sequence[Tool]:
-        """The tools with their words. The same sequence gives the same answer, the same tool the same one."""
+    def add_synonyms(self, tools: Sequence[Tool]) -> Sequence[Tool]:
+        """Return the tools with their synonyms added.
+
+        Cached: equal input objects give the same output objects.
+        """
         if not self._words:
             return tools
         with self._lock:
             if self._current is None or self._current[0] is not tools:
-                self._current = (tools, tuple(map(self._with_words, tools)))
+                self._current = (tools, tuple(map(self._enrich_tool, tools)))
             return self._current[1]
 
-    def _with_words(self, tool: Tool) -> Tool:
-        if self._words.keys().isdisjoint(_names(tool)):  # nearly all of them, and there may be many
+    def _enrich_tool(self, tool: Tool) -> Tool:
+        if self._words.keys().isdisjoint(_lookup_keys(tool)):  # the usual case, kept fast
             return tool
-        found = self._enriched.get(tool)
-        if found is None:
-            # Before those of its author: where room is short, what its user says counts more.
-            found = self._enriched[tool] = replace(tool, synonyms=(*self.of(tool), *tool.synonyms))
-        return found
+        enriched = self._enriched.get(tool)
+        if enriched is None:
+            # Before the author's synonyms: if the text is truncated, the user's are kept.
+            enriched = self._enriched[tool] = replace(tool, synonyms=(*self.of(tool), *tool.synonyms))
+        return enriched
 
 
-def _names(tool: Tool) -> tuple[str, ...]:
+def _lookup_keys(tool: Tool) -> tuple[str, ...]:
     return (*tool.names, tool.toolset, tool.source.name)

@@ -1,8 +1,8 @@
-"""Words: how names, descriptions and messages are cut into pieces that can be compared.
+"""Split names, descriptions and messages into comparable terms.
 
-`snake_case`, `kebab-case` and `camelCase` are split, accents dropped, English endings stemmed, common
-abbreviations spelled out; Chinese, Japanese and Korean become overlapping pairs of characters. Knows
-nothing of tools or of ranking.
+`snake_case`, `kebab-case` and `camelCase` are split, accents removed, English words stemmed and common
+abbreviations expanded; Chinese, Japanese and Korean text becomes overlapping pairs of characters. Knows
+nothing of tools or ranking.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LONGEST = 20_000
-LONGEST_WORD = 64
-MOST_STEMS = 200_000
-MOST_RECENT = 32
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+MAX_TEXT_CHARS = 20_000
+MAX_WORD_CHARS = 64
+MAX_CACHED_STEMS = 200_000
+MAX_RECENT_MESSAGES = 32
+_CAMEL_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORD = re.compile(r"[^\W_]+")
-_PAIRS = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af"
-_PAIRED = re.compile(rf"[{_PAIRS}]+")
-_SCRIPTS = re.compile(rf"[{_PAIRS}]+|[^{_PAIRS}]+")
-_VOICED = "\u3099\u309a"
-_SHORTENED = re.compile(r"(?<=[a-z])['’](?:s|re|ve|ll|d|m|t)\b")
+_CJK = r"\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af"
+_CJK_RUN = re.compile(rf"[{_CJK}]+")
+_SCRIPT_RUNS = re.compile(rf"[{_CJK}]+|[^{_CJK}]+")
+_KANA_VOICING_MARKS = "\u3099\u309a"
+_CONTRACTION = re.compile(r"(?<=[a-z])['’](?:s|re|ve|ll|d|m|t)\b")
 
-# What a message says to be polite or whole, and what says nothing of the tool it wants.
-COMMON = frozenset(
+# Function words and phrases of politeness, which carry no information about the tool.
+COMMON_WORDS = frozenset(
     """a about again all also am an and any are as at be been being but by can could did do does doing done
     for from get give go going got had has have he hello help her here hey hi him his how i if in into is
     it its just kind let like lot make many may maybe me might more much my need no not now of off ok okay
     on once one only or other our out over please put really she should so some something than thank thanks
     that the their them then there these they thing things this those to too try up us use using very want
     was way we well were what whats when where whether which while who why will with without would yes yet
-    you your""".split()  # noqa: SIM905  (a list of two hundred quoted words is no page to read)
+    you your""".split()  # noqa: SIM905  (a literal list would be unreadable)
 )
 
-SPELLED_OUT: Mapping[str, str] = {
+ABBREVIATIONS: Mapping[str, str] = {
     "admin": "administrator",
     "app": "application",
     "apps": "application",
@@ -94,94 +94,94 @@ SPELLED_OUT: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A message in pieces."""
+class MessageTerms:
+    """Terms of a message."""
 
-    every: frozenset[str]
-    telling: Mapping[str, str]
-    """Those that say what it wants, all of them where none does, each with the word it was cut from."""
+    all_terms: frozenset[str]
+    content_terms: Mapping[str, str]
+    """Terms of words that are not common, each with its word; of all words if all are common."""
 
 
-class Words:
-    """Cuts texts, remembering the stems it has met: a catalog uses few words very often."""
+class WordTokenizer:
+    """Splits texts into terms and caches stems, since a catalog uses few words very often."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stems: dict[str, str] = {}
         self._stemmer: Any = None
-        self._recent: dict[str, Said] = {}
+        self._recent: dict[str, MessageTerms] = {}
 
     def tokens(self, text: str) -> list[str]:
-        """The comparable pieces of a text, in its order."""
-        every = words(text)
+        """Return the terms of a text, in order."""
+        all_terms = words(text)
         try:
-            return list(map(self._stems.__getitem__, every))
-        except KeyError:  # a word not met yet, or one of several pieces
-            return [piece for word in every for piece in self._pieces(word)]
+            return list(map(self._stems.__getitem__, all_terms))
+        except KeyError:  # a new word, or one that has several terms
+            return [piece for word in all_terms for piece in self._word_terms(word)]
 
-    def said(self, message: str) -> Said:
-        """A message in pieces. Every leg asks for the same few in turn, so those are kept."""
-        message = message[:LONGEST]
+    def message_terms(self, message: str) -> MessageTerms:
+        """Return the terms of a message. Recent results are cached, since every leg needs the same ones."""
+        message = message[:MAX_TEXT_CHARS]
         found = self._recent.get(message)
         if found is None:
-            if len(self._recent) >= MOST_RECENT:
+            if len(self._recent) >= MAX_RECENT_MESSAGES:
                 self._recent.clear()
-            found = self._recent[message] = self._said(message)
+            found = self._recent[message] = self._split_message(message)
         return found
 
-    def _said(self, message: str) -> Said:
-        every = words(message)
-        pieces = {word: self._pieces(word) for word in set(every)}
-        telling = {
+    def _split_message(self, message: str) -> MessageTerms:
+        all_terms = words(message)
+        pieces = {word: self._word_terms(word) for word in set(all_terms)}
+        content_terms = {
             piece: word if word.isascii() else piece
-            for word in [word for word in every if word not in COMMON] or every
+            for word in [word for word in all_terms if word not in COMMON_WORDS] or all_terms
             for piece in pieces[word]
         }
-        return Said(frozenset(itertools.chain.from_iterable(pieces.values())), telling)
+        return MessageTerms(frozenset(itertools.chain.from_iterable(pieces.values())), content_terms)
 
-    def _pieces(self, word: str) -> Iterable[str]:
+    def _word_terms(self, word: str) -> Iterable[str]:
         stem = self._stems.get(word)
         if stem is not None:
             return (stem,)
-        if not word.isascii() and _PAIRED.search(word):
-            return [piece for run in _SCRIPTS.findall(word) for piece in self._run_pieces(run)]
-        return (self._stem(word),)
+        if not word.isascii() and _CJK_RUN.search(word):
+            return [piece for run in _SCRIPT_RUNS.findall(word) for piece in self._script_terms(run)]
+        return (self._compute_stem(word),)
 
-    def _run_pieces(self, run: str) -> Iterable[str]:
-        """Of a part of a word in one script: "slackに送る" says "slack" too."""
-        if _PAIRED.match(run):
+    def _script_terms(self, run: str) -> Iterable[str]:
+        """Return the terms of a run in one script: "slackに送る" contains "slack"."""
+        if _CJK_RUN.match(run):
             return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
-        return (self._stemmed(run),)
+        return (self._stem_word(run),)
 
-    def _stemmed(self, word: str) -> str:
+    def _stem_word(self, word: str) -> str:
         stem = self._stems.get(word)
-        return stem if stem is not None else self._stem(word)
+        return stem if stem is not None else self._compute_stem(word)
 
-    def _stem(self, word: str) -> str:
-        with self._lock:  # the stemmer is not made for several threads
+    def _compute_stem(self, word: str) -> str:
+        with self._lock:  # the stemmer is not thread-safe
             if self._stemmer is None:
                 import Stemmer
 
                 self._stemmer = Stemmer.Stemmer("english", 0)
-            stem: str = self._stemmer.stemWord(SPELLED_OUT.get(word, word)[:LONGEST_WORD])
-            if len(self._stems) < MOST_STEMS:
+            stem: str = self._stemmer.stemWord(ABBREVIATIONS.get(word, word)[:MAX_WORD_CHARS])
+            if len(self._stems) < MAX_CACHED_STEMS:
                 self._stems[word] = stem
             return stem
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words without accents, compound names split."""
-    text = text[:LONGEST]
-    plain = text if text.isascii() else _without_accents(text)
+    """Return the lowercase words of a text without accents, compound names split."""
+    text = text[:MAX_TEXT_CHARS]
+    plain = text if text.isascii() else _strip_accents(text)
     if not plain.islower():
-        plain = _HUMP.sub(" ", plain).lower()
+        plain = _CAMEL_BOUNDARY.sub(" ", plain).lower()
     if "'" in plain or "’" in plain:
-        plain = _SHORTENED.sub("", plain)
+        plain = _CONTRACTION.sub("", plain)
     return _WORD.findall(plain)
 
 
-def _without_accents(text: str) -> str:
+def _strip_accents(text: str) -> str:
     parts = unicodedata.normalize("NFKD", text)
-    kept = (c for c in parts if not unicodedata.combining(c) or c in _VOICED)
-    # Hangul syllables and voiced kana fall apart in NFKD: put together again what is no accent.
+    kept = (c for c in parts if not unicodedata.combining(c) or c in _KANA_VOICING_MARKS)
+    # NFKD also decomposes Hangul syllables and voiced kana: recompose them.
     return unicodedata.normalize("NFC", "".join(kept))

@@ -1,8 +1,8 @@
-"""Many tools' vectors: a byte a number, and how near each is to a message.
+"""Quantized vectors of many tools, and their similarity to a message.
 
-A product with every row is exact, and quick enough for millions of numbers. Beyond that memory is what
-takes the time, so a sketch finds the neighbourhood first (each row along the few directions in which the
-rows differ most) and the products are exact only there. Knows nothing of tools or models.
+Exact products with every row are fast enough for millions of numbers. Beyond that memory bandwidth
+dominates, so a sketch (a projection of each row onto the few directions of largest variance) selects
+candidates, and only those are scored exactly. Knows nothing of tools or models.
 """
 
 from __future__ import annotations
@@ -12,38 +12,41 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from toolfold.retrieval.ranking import NEVER, Places, Scores
+from toolfold.retrieval.ranking import EXCLUDED_SCORE, Positions, Scores
 
 Matrix = NDArray[np.float32]
 
-WIDEST = 8_192
-"""Twice the longest vectors of any common model: what a sketch needs grows with the square."""
-MOST_WHOLE = 10_000_000
-REFINED = 1_024
-SKETCHED = 128
-_SAMPLE = 4_096
-_COLUMNS = 384
-_NOTHING = 1e-9
-_DONE_ALONE = 1 << 18
-"""How many products of numbers a BLAS does not share among threads."""
+MAX_DIMENSIONS = 8_192
+"""Twice the dimensions of any common model. The memory for a sketch grows with the square."""
+MAX_EXACT_NUMBERS = 10_000_000
+MAX_RESCORED_ROWS = 1_024
+MIN_SKETCH_DIMENSIONS = 128
+_SAMPLE_ROWS = 4_096
+_BLOCK_COLUMNS = 384
+_EPSILON = 1e-9
+_MAX_SINGLE_THREAD_PRODUCTS = 1 << 18
+"""Number of scalar products up to which BLAS does not use several threads."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Packed:
-    """A byte a number, a scale a row. Fresh vectors go through it too: the first run orders like the next."""
+class PackedVectors:
+    """Vectors quantized to int8 with one scale per row.
+
+    New vectors are quantized too, so that the ranking is the same before and after the index is saved.
+    """
 
     numbers: NDArray[np.int8]
     scales: Matrix
 
     @classmethod
-    def of(cls, vectors: Matrix) -> Packed:
-        """These vectors, a little rounded."""
-        scales = (np.abs(vectors).max(1, initial=_NOTHING) / 127).astype(np.float32)
+    def of(cls, vectors: Matrix) -> PackedVectors:
+        """Quantize the vectors."""
+        scales = (np.abs(vectors).max(1, initial=_EPSILON) / 127).astype(np.float32)
         return cls(np.round(vectors / scales[:, None]).astype(np.int8), scales)
 
     @classmethod
-    def empty(cls, size: int, width: int) -> Packed:
-        """Rows that say nothing."""
+    def empty(cls, size: int, width: int) -> PackedVectors:
+        """Return zero rows."""
         return cls(np.zeros((size, width), np.int8), np.zeros(size, np.float32))
 
     @property
@@ -55,77 +58,77 @@ class Packed:
         return int(self.numbers.shape[1])
 
     @property
-    def present(self) -> NDArray[np.bool_]:
-        """Which rows say something."""
-        return self.scales > _NOTHING
+    def has_vector(self) -> NDArray[np.bool_]:
+        """Mask of the rows that are not zero."""
+        return self.scales > _EPSILON
 
-    def taken(self, places: Places) -> Packed:
-        """Some of the rows."""
-        return Packed(self.numbers[places], self.scales[places])
+    def take_rows(self, positions: Positions) -> PackedVectors:
+        """Return the rows at these positions."""
+        return PackedVectors(self.numbers[positions], self.scales[positions])
 
-    def restored(self) -> Matrix:
-        """As vectors again."""
-        restored: Matrix = self.numbers.astype(np.float32)
-        restored *= self.scales[:, None]
-        return restored
+    def dequantize(self) -> Matrix:
+        """Return the rows as float vectors."""
+        dequantize: Matrix = self.numbers.astype(np.float32)
+        dequantize *= self.scales[:, None]
+        return dequantize
 
-    def in_columns(self, most: int) -> tuple[Matrix, ...]:
-        """As vectors again, at most so many of their numbers in each part."""
-        parts = (self.numbers[:, start : start + most] for start in range(0, self.width, most))
-        return tuple(Packed(part, self.scales).restored() for part in parts)
+    def dequantize_columns(self, limit: int) -> tuple[Matrix, ...]:
+        """Return the rows as float vectors, divided into blocks of at most `limit` columns."""
+        parts = (self.numbers[:, start : start + limit] for start in range(0, self.width, limit))
+        return tuple(PackedVectors(part, self.scales).dequantize() for part in parts)
 
-    def near(self, places: Places, vector: Matrix) -> Scores:
-        """How near some of the rows are."""
-        said = _said(vector)
-        rows = self.numbers[:, :said][places].astype(np.float32)
-        return _products(rows, vector[:said]) * self.scales[places]
+    def similarities(self, positions: Positions, vector: Matrix) -> Scores:
+        """Return the similarity of the rows at these positions to the vector."""
+        used = _used_dimensions(vector)
+        rows = self.numbers[:, :used][positions].astype(np.float32)
+        return _row_products(rows, vector[:used]) * self.scales[positions]
 
-    def with_rows(self, size: int, places: Places, rows: Packed) -> Packed:
-        """With other rows at these places, and room for more at the end."""
-        changed = Packed.empty(size, self.width)
+    def with_rows(self, size: int, positions: Positions, rows: PackedVectors) -> PackedVectors:
+        """Return a copy of `size` rows, with `rows` at these positions."""
+        changed = PackedVectors.empty(size, self.width)
         changed.numbers[: self.size], changed.scales[: self.size] = self.numbers, self.scales
-        changed.numbers[places], changed.scales[places] = rows.numbers, rows.scales
+        changed.numbers[positions], changed.scales[positions] = rows.numbers, rows.scales
         return changed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sketch:
-    """Rows along the directions in which most of their differences lie."""
+    """Rows projected onto the directions of their largest variance."""
 
     directions: Matrix
     rows: Matrix
 
     @classmethod
-    def of(cls, packed: Packed) -> Sketch:
-        """Drawn from a sample of the rows, with a part for every row."""
-        sample = packed.taken(np.arange(0, packed.size, max(1, packed.size // _SAMPLE))).restored()
+    def of(cls, packed: PackedVectors) -> Sketch:
+        """Compute the directions from a sample of the rows and project every row."""
+        sample = packed.take_rows(np.arange(0, packed.size, max(1, packed.size // _SAMPLE_ROWS))).dequantize()
         _, directions = np.linalg.eigh(sample.T @ sample)
-        most = max(SKETCHED, packed.width // 3)
-        telling: Matrix = np.ascontiguousarray(directions[:, ::-1][:, :most], np.float32)
-        rows: Matrix = np.empty((packed.size, telling.shape[1]), np.float32)
-        for start in range(0, packed.size, _SAMPLE):
-            part = np.arange(start, min(packed.size, start + _SAMPLE))
-            rows[part] = packed.taken(part).restored() @ telling
-        return cls(telling, rows)
+        limit = max(MIN_SKETCH_DIMENSIONS, packed.width // 3)
+        rescored: Matrix = np.ascontiguousarray(directions[:, ::-1][:, :limit], np.float32)
+        rows: Matrix = np.empty((packed.size, rescored.shape[1]), np.float32)
+        for start in range(0, packed.size, _SAMPLE_ROWS):
+            part = np.arange(start, min(packed.size, start + _SAMPLE_ROWS))
+            rows[part] = packed.take_rows(part).dequantize() @ rescored
+        return cls(rescored, rows)
 
-    def with_rows(self, size: int, places: Places, rows: Packed) -> Sketch:
-        return replace(self, rows=_with_rows(self.rows, size, places, rows.restored() @ self.directions))
+    def with_rows(self, size: int, positions: Positions, rows: PackedVectors) -> Sketch:
+        return replace(self, rows=_with_rows(self.rows, size, positions, rows.dequantize() @ self.directions))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """The rows of an index, ready to be compared: either whole, or with a sketch."""
+    """Vectors of an index, ready for search: either as float blocks, or with a sketch."""
 
-    packed: Packed
-    whole: tuple[Matrix, ...]
-    """Side by side, each of so many columns: what a message says nothing in is not even passed by."""
+    packed: PackedVectors
+    blocks: tuple[Matrix, ...]
+    """Blocks of columns; blocks in which a message's vector is zero are skipped."""
     sketch: Sketch | None
 
     @classmethod
-    def of(cls, packed: Packed, sketch: Sketch | None = None) -> Vectors:
-        """A sketch that is known is not drawn again."""
-        if packed.numbers.size <= MOST_WHOLE:
-            return cls(packed, packed.in_columns(_COLUMNS), None)
+    def of(cls, packed: PackedVectors, sketch: Sketch | None = None) -> Vectors:
+        """Prepare packed vectors for search; compute a sketch only if it is needed and not given."""
+        if packed.numbers.size <= MAX_EXACT_NUMBERS:
+            return cls(packed, packed.dequantize_columns(_BLOCK_COLUMNS), None)
         return cls(packed, (), sketch or Sketch.of(packed))
 
     @property
@@ -136,76 +139,78 @@ class Vectors:
     def width(self) -> int:
         return self.packed.width
 
-    def with_rows(self, size: int, places: Places, rows: Packed) -> Vectors:
-        """With other rows at these places, and room for more at the end."""
-        packed = self.packed.with_rows(size, places, rows)
-        if not self.whole or packed.numbers.size > MOST_WHOLE:
-            return Vectors.of(packed, self.sketch and self.sketch.with_rows(size, places, rows))
-        fresh = rows.in_columns(_COLUMNS)
-        whole = (_with_rows(before, size, places, new) for before, new in zip(self.whole, fresh, strict=True))
-        return Vectors(packed, tuple(whole), None)
+    def with_rows(self, size: int, positions: Positions, rows: PackedVectors) -> Vectors:
+        """Return a copy of `size` rows, with `rows` at these positions."""
+        packed = self.packed.with_rows(size, positions, rows)
+        if not self.blocks or packed.numbers.size > MAX_EXACT_NUMBERS:
+            return Vectors.of(packed, self.sketch and self.sketch.with_rows(size, positions, rows))
+        fresh = rows.dequantize_columns(_BLOCK_COLUMNS)
+        blocks = (
+            _with_rows(before, size, positions, new) for before, new in zip(self.blocks, fresh, strict=True)
+        )
+        return Vectors(packed, tuple(blocks), None)
 
-    def near(self, vector: Matrix, hidden: Places, beside: Scores) -> Scores:
-        """How near each row is; NEVER for those hidden.
+    def similarities(self, vector: Matrix, hidden: Positions, keyword_scores: Scores) -> Scores:
+        """Return the similarity of each row to the vector; EXCLUDED_SCORE for hidden rows.
 
-        What is nearest, and what is best in the scores of another leg, is always told exactly.
+        The most similar rows, and the best rows of the keyword leg, are always scored exactly.
         """
         if self.sketch is None:
-            scores = self._wholly(vector)
-            scores[hidden] = NEVER
+            scores = self._exact_scores(vector)
+            scores[hidden] = EXCLUDED_SCORE
             return scores
-        scores = _products(self.sketch.rows, vector @ self.sketch.directions)
-        scores[hidden] = NEVER
-        telling = np.zeros(self.size, bool)
-        telling[_highest(scores, REFINED)] = True
-        sharing = beside.nonzero()[0]
-        telling[sharing[_highest(beside[sharing], REFINED // 8)]] = True
-        telling[hidden] = False
-        places = telling.nonzero()[0]
-        scores[places] = self.packed.near(places, vector)
+        scores = _row_products(self.sketch.rows, vector @ self.sketch.directions)
+        scores[hidden] = EXCLUDED_SCORE
+        rescored = np.zeros(self.size, bool)
+        rescored[_highest_positions(scores, MAX_RESCORED_ROWS)] = True
+        sharing = keyword_scores.nonzero()[0]
+        rescored[sharing[_highest_positions(keyword_scores[sharing], MAX_RESCORED_ROWS // 8)]] = True
+        rescored[hidden] = False
+        positions = rescored.nonzero()[0]
+        scores[positions] = self.packed.similarities(positions, vector)
         return scores
 
-    def _wholly(self, vector: Matrix) -> Scores:
-        said = _said(vector)
+    def _exact_scores(self, vector: Matrix) -> Scores:
+        used = _used_dimensions(vector)
         scores: Scores = np.zeros(self.size, np.float32)
-        for number, columns in enumerate(self.whole):
-            part = vector[number * _COLUMNS : min((number + 1) * _COLUMNS, said)]
+        for number, columns in enumerate(self.blocks):
+            part = vector[number * _BLOCK_COLUMNS : min((number + 1) * _BLOCK_COLUMNS, used)]
             if len(part):
-                scores += _products(columns[:, : len(part)], part)
+                scores += _row_products(columns[:, : len(part)], part)
         return scores
 
 
-def _with_rows(before: Matrix, size: int, places: Places, rows: Matrix) -> Matrix:
-    """A copy with other rows at these places, and room for more at the end."""
+def _with_rows(before: Matrix, size: int, positions: Positions, rows: Matrix) -> Matrix:
+    """Return a copy of `size` rows, with `rows` at these positions."""
     changed: Matrix = np.zeros((size, before.shape[1]), np.float32)
     changed[: len(before)] = before
-    changed[places] = rows
+    changed[positions] = rows
     return changed
 
 
-def _said(vector: Matrix) -> int:
-    """Up to where a message says anything: an English one says nothing in the end."""
+def _used_dimensions(vector: Matrix) -> int:
+    """Return the length of the vector without its trailing zeros; English messages have many."""
     return int(vector.nonzero()[0].max(initial=-1)) + 1
 
 
-def _products(rows: Matrix, vector: Matrix) -> Scores:
-    """As `rows @ vector`, but in this thread: waking others for a millisecond's work costs more than it."""
-    products: Scores = np.vecdot(rows, vector)
-    return products
+def _row_products(rows: Matrix, vector: Matrix) -> Scores:
+    """Compute `rows @ vector` in this thread: starting BLAS threads takes longer than the computation."""
+    multiply_rows: Scores = np.vecdot(rows, vector)
+    return multiply_rows
 
 
-def products(rows: Matrix, others: Matrix) -> Matrix:
-    """As `rows @ others.T` for a few rows, in this thread: so few at once that none other is woken."""
-    step = max(1, _DONE_ALONE // max(others.size, 1))
+def multiply_rows(rows: Matrix, others: Matrix) -> Matrix:
+    """Compute `rows @ others.T` for a few rows, in steps small enough that BLAS starts no threads."""
+    step = max(1, _MAX_SINGLE_THREAD_PRODUCTS // max(others.size, 1))
     if step >= len(rows):
         return rows @ others.T
     return np.concatenate([rows[start : start + step] @ others.T for start in range(0, len(rows), step)])
 
 
-def _highest(scores: Scores, most: int) -> Places:
-    """Where the highest scores stand, in no order; the earlier places of those alike at the bound."""
-    if most >= len(scores):
+def _highest_positions(scores: Scores, limit: int) -> Positions:
+    """Return the positions of the highest scores in any order; of ties at the bound, the first ones."""
+    if limit >= len(scores):
         return np.arange(len(scores))
-    bound = np.partition(scores, len(scores) - most)[len(scores) - most]
+    bound = np.partition(scores, len(scores) - limit)[len(scores) - limit]
     above = np.flatnonzero(scores > bound)
-    return np.append(above, np.flatnonzero(scores == bound)[: most - len(above)])
+    return np.append(above, np.flatnonzero(scores == bound)[: limit - len(above)])

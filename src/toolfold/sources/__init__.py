@@ -1,16 +1,16 @@
-"""Where tools come from: built-in modules, plugins, catalog files.
+"""Sources of tools: built-in modules, plugins and catalog files.
 
-Each source is supervised: one that fails is reported with its reason and the others load on.
+A source that fails is reported with the reason; the others still load.
 """
 
 from toolfold.sources.builtin import load_builtin
 from toolfold.sources.catalog import load_catalog, sample_catalog
-from toolfold.sources.plugins import Plugin, PluginFolder, load_plugins
-from toolfold.sources.report import SourceReport
+from toolfold.sources.plugins import Plugin, PluginDirectory, load_plugins
+from toolfold.sources.source_report import SourceReport
 
 __all__ = [
     "Plugin",
-    "PluginFolder",
+    "PluginDirectory",
     "SourceReport",
     "load_builtin",
     "load_catalog",

@@ -1,7 +1,7 @@
-"""Tools read from a catalog file: definitions without anything behind them.
+"""Reads tool definitions from a catalog file.
 
-One JSON object a line, `{"type": "function", "function": {…}, "meta": {"server": …}}`, gzipped or not.
-They can be shown, searched and counted; a call of one says that nothing is behind it.
+The file has one JSON object per line, `{"type": "function", "function": {…}, "meta": {"server": …}}`, and may
+be gzipped. The tools can be listed, searched and counted, but not called.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import Any
 
 from toolfold.authoring import build_tool
 from toolfold.errors import CallError
-from toolfold.jsonlines import read_file, read_stream
+from toolfold.jsonlines import parse_json_lines, read_json_lines
 from toolfold.model import CallContext, Json, Source, Tool
 
 
 def load_catalog(file: Path) -> list[Tool]:
-    """The tools of a catalog file. Raises SourceError that names the line."""
-    return read_file(file, _tool, what="a catalog")
+    """Return the tools of a catalog file. Raises SourceError with the line number."""
+    return read_json_lines(file, _parse_entry, what="a catalog")
 
 
 def sample_catalog() -> list[Tool]:
-    """The catalog that comes with the package: imagined services, for trying things out."""
+    """Return the catalog shipped with the package: fictional services for trying things out."""
     with files("toolfold").joinpath("sample/catalog.jsonl").open("rb") as stream:
-        return list(read_stream(stream, _tool, where="the sample catalog"))
+        return list(parse_json_lines(stream, _parse_entry, where="the sample catalog"))
 
 
-def _tool(entry: Any) -> Tool:
+def _parse_entry(entry: Any) -> Tool:
     if not isinstance(entry, dict) or not isinstance(entry.get("function"), dict):
         raise ValueError('expected {"type": "function", "function": {…}}')
     meta = entry.get("meta")
@@ -37,10 +37,10 @@ def _tool(entry: Any) -> Tool:
         name=entry["function"].get("name", ""),
         toolset=f"mcp-{server}",
         schema=entry,
-        handler=_nothing_behind,
+        handler=_refuse_call,
         source=Source("catalog", server),
     )
 
 
-def _nothing_behind(_args: Json, _context: CallContext) -> Any:
+def _refuse_call(_args: Json, _context: CallContext) -> Any:
     raise CallError("this tool comes from a catalog file: it can be shown and searched, but not run.")

@@ -153,7 +153,10 @@ class SessionStore(Protocol):
         """Return the messages that fit some words, best first."""
 
     def claim_session(self, session_id: str, owner: str) -> None:
-        """Reserve a session for one process. Raises SessionInUse. A claim expires unless it is renewed."""
+        """Reserve a session for one process, named HOST:PID:TOKEN. Raises SessionInUse.
+
+        A claim ends with its process, or when it is not renewed.
+        """
 
     def release_session(self, session_id: str, owner: str) -> None: ...
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import socket
 import sqlite3
 import threading
 import time
@@ -255,7 +257,8 @@ class SqliteSessionStore:
             ).fetchone()
             if row is None:
                 raise UnknownSession(session_id)
-            if row["owner"] not in ("", owner) and now - row["claimed"] < CLAIM_LIFETIME_S:
+            is_fresh = now - row["claimed"] < CLAIM_LIFETIME_S
+            if row["owner"] not in ("", owner) and is_fresh and not _has_ended(row["owner"]):
                 raise SessionInUse(session_id, row["owner"])
             self._db.execute(
                 "UPDATE sessions SET owner = ?, claimed = ? WHERE id = ?", (owner, now, session_id)
@@ -302,6 +305,21 @@ class SqliteSessionStore:
             "UPDATE sessions SET state = ?, updated = ? WHERE id = ?",
             (_to_text(state), time.time(), session_id),
         )
+
+
+def _has_ended(owner: str) -> bool:
+    """Return True if the owner, HOST:PID:…, was a process of this machine that no longer exists."""
+    host, _, rest = owner.partition(":")
+    process = rest.partition(":")[0]
+    if host != socket.gethostname() or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _split_statements(script: str) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""The built-in tools, one file a toolset.
+"""The built-in tools, one module per toolset.
 
-Each module exposes `tools(services) -> list[Tool]` and does nothing when imported. What a module
-needs from outside is in `Services`, handed over by the runtime; it reads no settings of its own.
+Each module exposes `tools(services) -> list[Tool]` and does nothing when imported. The runtime passes
+everything a module needs in `Services`; modules read no settings themselves.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from toolfold.files import Workspace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What the runtime lends the built-in tools."""
+    """What the runtime provides to the built-in tools."""
 
     workspace: Workspace
     terminal: EnvironmentThread | None = None
-    """Where commands run; without it there are no tools that run any."""
-    longest_command: float = 1_800.0
-    """How many seconds a command in the foreground may take, whatever a model asks for."""
+    """Environment that runs commands; without it there are no terminal tools."""
+    max_command_s: float = 1_800.0
+    """Maximum duration of a foreground command, whatever a model requests."""

@@ -1,6 +1,6 @@
-"""The tools an agent runs itself: their state lives in the agent, only their schemas live here.
+"""Schemas of the tools that an agent runs itself; their state is in the agent.
 
-A session without an agent that offers them answers a call with a clear error.
+Without an agent that offers them, a call is answered with an error.
 """
 
 from __future__ import annotations
@@ -87,22 +87,24 @@ _DELEGATE_TASK: Json = {
 }
 
 
-def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (the contract of every tool module)
-    """The four agent-level tools."""
+def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (all tool modules have this signature)
+    """Return the four agent-level tools."""
     return [
-        _tool("todo", "todo", _TODO, "📝"),
-        _tool("memory", "memory", _MEMORY, "🧠", effects=(Effect.WRITE,)),
-        _tool("session_search", "session_search", _SESSION_SEARCH, "🔎", effects=(Effect.READ,)),
-        _tool("delegate_task", "delegation", _DELEGATE_TASK, "🤝", effects=(Effect.EXECUTE,)),
+        _build_agent_tool("todo", "todo", _TODO, "📝"),
+        _build_agent_tool("memory", "memory", _MEMORY, "🧠", effects=(Effect.WRITE,)),
+        _build_agent_tool("session_search", "session_search", _SESSION_SEARCH, "🔎", effects=(Effect.READ,)),
+        _build_agent_tool("delegate_task", "delegation", _DELEGATE_TASK, "🤝", effects=(Effect.EXECUTE,)),
     ]
 
 
-def _tool(name: str, toolset: str, schema: Json, emoji: str, *, effects: tuple[Effect, ...] = ()) -> Tool:
+def _build_agent_tool(
+    name: str, toolset: str, schema: Json, emoji: str, *, effects: tuple[Effect, ...] = ()
+) -> Tool:
     return build_tool(
         name=name,
         toolset=toolset,
         schema=schema,
-        handler=_by_the_agent(name),
+        handler=_make_handler(name),
         emoji=emoji,
         effects=effects,
         core=True,
@@ -111,7 +113,7 @@ def _tool(name: str, toolset: str, schema: Json, emoji: str, *, effects: tuple[E
     )
 
 
-def _by_the_agent(name: str) -> Handler:
+def _make_handler(name: str) -> Handler:
     def run(args: Json, context: CallContext) -> Any:
         if context.agent is None or name not in context.agent.offers:
             raise NeedsAgent(name)

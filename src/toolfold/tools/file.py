@@ -1,7 +1,7 @@
 """The `file` toolset: read a page, write a file, patch a part, search by text or by name.
 
-How a model calls these, and in which words it is answered. The work itself is done in `toolfold.files`,
-and which files may be touched is the workspace's to say; this module opens nothing by itself.
+Defines the schemas and the answers. `toolfold.files` does the work, and the workspace decides which files
+may be used; this module opens no file itself.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from pathlib import Path
 
 from toolfold.authoring import build_tool
 from toolfold.files import (
-    MATCHES,
+    DEFAULT_MATCHES,
+    DEFAULT_PAGE_LINES,
     MAX_FILE_BYTES,
-    PAGE_LINES,
     Document,
-    Page,
-    Query,
-    Search,
+    FileQuery,
+    FileSearch,
+    PageReader,
     Workspace,
     choose_edits,
-    diff,
-    encode,
+    encode_text,
     find_edits,
-    require_small,
+    render_diff,
+    require_not_cancelled,
+    require_size,
     require_text,
-    require_wanted,
 )
 from toolfold.model import Adapt, CallContext, Definition, Effect, Handler, Json, Source, Tool
 from toolfold.tools import Services
@@ -41,14 +41,14 @@ _READ_FILE: Json = {
         "properties": {
             "path": _PATH,
             "offset": {"type": "integer", "minimum": 1, "default": 1, "description": "First line, from 1."},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 2000, "default": PAGE_LINES},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 2000, "default": DEFAULT_PAGE_LINES},
         },
         "required": ["path"],
         "additionalProperties": False,
     },
 }
 _WRITE_FILE: Json = {
-    "description": "Create a file or replace it as a whole. Missing folders are made.",
+    "description": "Create a file or replace it as a whole. Missing directories are created.",
     "parameters": {
         "type": "object",
         "properties": {
@@ -80,7 +80,7 @@ _PATCH: Json = {
 _SEARCH_FILES: Json = {
     "description": (
         "Find text in files (file, line number, line) or, with kind 'name', find files. Leaves out binary and"
-        " very large files and folders such as .git and node_modules."
+        " very large files and directories such as .git and node_modules."
     ),
     "parameters": {
         "type": "object",
@@ -91,14 +91,14 @@ _SEARCH_FILES: Json = {
                 "maxLength": 1000,
                 "description": "The text to find. For kind 'name': a part of the name, or a glob like *.py.",
             },
-            "path": {"type": "string", "default": ".", "description": "Folder or file to search in."},
+            "path": {"type": "string", "default": ".", "description": "Directory or file to search in."},
             "kind": {"type": "string", "enum": ["content", "name"], "default": "content"},
             "glob": {
                 "type": "string",
                 "maxLength": 1000,
                 "description": "Only these files: *.py, src/**/*.ts",
             },
-            "limit": {"type": "integer", "minimum": 1, "maximum": 500, "default": MATCHES},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 500, "default": DEFAULT_MATCHES},
             "ignore_case": {"type": "boolean", "default": False},
             "regex": {
                 "type": "boolean",
@@ -113,43 +113,43 @@ _SEARCH_FILES: Json = {
 
 
 def tools(services: Services) -> list[Tool]:
-    """The four tools, bound to one workspace."""
+    """Return the four tools, bound to one workspace."""
     files = FileTools(services.workspace)
     return [
-        _tool(
+        _build_file_tool(
             "read_file",
             _READ_FILE,
             files.read_file,
             "📖",
             Effect.READ,
-            adapt=_mentioning("search_files", "Use search_files to find the place to read."),
+            adapt=_mention_tool("search_files", "Use search_files to find the place to read."),
             synonyms=("open", "view", "show", "cat", "load"),
         ),
-        _tool(
+        _build_file_tool(
             "write_file",
             _WRITE_FILE,
             files.write_file,
             "💾",
             Effect.WRITE,
-            adapt=_mentioning("patch", "To change a part of a file use patch."),
+            adapt=_mention_tool("patch", "To change a part of a file use patch."),
             synonyms=("save", "create", "overwrite", "store"),
         ),
-        _tool(
+        _build_file_tool(
             "patch",
             _PATCH,
             files.patch,
             "🩹",
             Effect.WRITE,
-            adapt=_mentioning("read_file", "Take `old` from read_file, without the line numbers."),
+            adapt=_mention_tool("read_file", "Take `old` from read_file, without the line numbers."),
             synonyms=("edit", "change", "modify", "replace", "fix"),
         ),
-        _tool(
+        _build_file_tool(
             "search_files",
             _SEARCH_FILES,
             files.search_files,
             "🔍",
             Effect.READ,
-            adapt=_mentioning("read_file", "Read around a match with read_file."),
+            adapt=_mention_tool("read_file", "Read around a match with read_file."),
             synonyms=("grep", "find", "locate", "look up", "glob"),
         ),
     ]
@@ -157,7 +157,7 @@ def tools(services: Services) -> list[Tool]:
 
 @dataclass(frozen=True, slots=True)
 class FileTools:
-    """The handlers."""
+    """Handlers of the file tools."""
 
     workspace: Workspace
 
@@ -165,13 +165,15 @@ class FileTools:
         path = self.workspace.resolve(args["path"], context.readable)
         with self.workspace.open_for_reading(path, context.readable) as file:
             size = require_text(file, self.workspace.relative(path))
-            page = Page(file, args.get("offset", 1), args.get("limit", PAGE_LINES), context.cancelled)
+            page = PageReader(
+                file, args.get("offset", 1), args.get("limit", DEFAULT_PAGE_LINES), context.cancelled
+            )
             return {"path": self.workspace.relative(path), **page.read(size)}
 
     def write_file(self, args: Json, _: CallContext) -> Json:
         content = args["content"]
-        data = encode(content, "content")
-        require_small(len(data), "The content")
+        data = encode_text(content, "content")
+        require_size(len(data), "The content")
         written = self.workspace.write_atomically(args["path"], data)
         return {
             "path": self.workspace.relative(written.path),
@@ -183,43 +185,43 @@ class FileTools:
     def patch(self, args: Json, context: CallContext) -> Json:
         path = self.workspace.resolve(args["path"])
         shown_path = self.workspace.relative(path)
-        document = self._document(path)
-        found = find_edits(document, args["old"], args["new"], shown_path, context.cancelled)
-        edits = choose_edits(found, document.text, shown_path, replace_all=args.get("replace_all", False))
-        data = document.encoded(edits)
-        require_wanted(context.cancelled)
-        # The path as it was given: a protected name may stand in it and not in the real one.
+        document = self._read_document(path)
+        candidates = find_edits(document, args["old"], args["new"], shown_path, context.cancelled)
+        edits = choose_edits(
+            candidates, document.text, shown_path, replace_all=args.get("replace_all", False)
+        )
+        data = document.encode_edits(edits)
+        require_not_cancelled(context.cancelled)
+        # The path as given: it may contain a protected name that the real path does not.
         self.workspace.write_atomically(args["path"], data, make_parents=False)
         return {
             "path": shown_path,
             "replacements": len(edits),
-            "matched": found.strategy,
-            "diff": diff(document.text, edits, shown_path),
+            "matched": candidates.strategy,
+            "diff": render_diff(document.text, edits, shown_path),
         }
 
-    def _document(self, path: Path) -> Document:
+    def _read_document(self, path: Path) -> Document:
         with self.workspace.open_for_reading(path) as file:
             require_text(file, self.workspace.relative(path))
             data = file.read(MAX_FILE_BYTES + 1)
-            require_small(
-                max(len(data), os.fstat(file.fileno()).st_size), repr(self.workspace.relative(path))
-            )
-            return Document.of(data)
+            require_size(max(len(data), os.fstat(file.fileno()).st_size), repr(self.workspace.relative(path)))
+            return Document.from_bytes(data)
 
     def search_files(self, args: Json, context: CallContext) -> Json:
-        query = Query(
+        query = FileQuery(
             pattern=args["pattern"],
             path=args.get("path", "."),
             glob=args.get("glob"),
-            limit=args.get("limit", MATCHES),
+            limit=args.get("limit", DEFAULT_MATCHES),
             ignore_case=args.get("ignore_case", False),
             regex=args.get("regex", False),
         )
-        search = Search(self.workspace, query, context)
-        return search.names() if args.get("kind", "content") == "name" else search.contents()
+        search = FileSearch(self.workspace, query, context)
+        return search.search_names() if args.get("kind", "content") == "name" else search.search_contents()
 
 
-def _tool(
+def _build_file_tool(
     name: str,
     schema: Json,
     handler: Handler,
@@ -244,8 +246,8 @@ def _tool(
     )
 
 
-def _mentioning(other: str, sentence: str) -> Adapt:
-    """Adds a sentence about another tool where that tool can be called."""
+def _mention_tool(other: str, sentence: str) -> Adapt:
+    """Return an `adapt` function that adds a sentence about another tool if that tool can be called."""
 
     def adapt(definition: Definition, present: frozenset[str]) -> Definition:
         if other not in present:

@@ -1,8 +1,7 @@
-"""The `terminal` toolset: run a command, and look after those that run in the background.
+"""The `terminal` toolset: run a command, and control background processes.
 
-How a model calls these, and in which words it is answered. The work is done in `toolfold.environments`.
-What a command would do is judged before it gets here, and so is text for a process, together with all that it
-was given before.
+Defines the schemas and the answers. `toolfold.environments` does the work. Commands, and input for a
+process together with its earlier input, have been judged by approval before they arrive here.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from toolfold.model import CallContext, Effect, Json, Meaning, PreToolCall, Sour
 from toolfold.tools import Services
 
 SOURCE = Source("builtin", "terminal")
-SPARE_SECONDS = 60.0
-"""What a call may take beyond its command: to reach the place, and to end there what must end."""
-LONGEST_WAIT = 600.0
-POLLED_BYTES = 4_000
-LOGGED_BYTES = 20_000
+OVERHEAD_TIMEOUT_S = 60.0
+"""Extra time of a call beyond its command, to connect and to terminate processes."""
+MAX_WAIT_S = 600.0
+DEFAULT_POLL_BYTES = 4_000
+DEFAULT_LOG_BYTES = 20_000
 
 _SIGNALS = ("INT", "TERM", "HUP", "QUIT", "KILL", "USR1", "USR2", "STOP", "CONT")
 _ACTIONS = ("list", "poll", "wait", "log", "write", "signal", "kill")
@@ -37,11 +36,11 @@ _CONTROLS = re.compile(
     r"|\x1b[()][0-9A-B]|\x1b[=>78cDEHMNOZ]"
 )
 
-_TERMINAL: Json = {
+_TERMINAL_SCHEMA: Json = {
     "description": (
-        "Run a shell command. Answers its output (errors included) and exit code. The working directory and"
-        " exported variables stay for the next command. For what runs long or does not end, use background:"
-        " you are told when it ends. Use pty for programs that want a terminal."
+        "Run a shell command. Returns its output (stderr included) and exit code. The working directory and"
+        " exported variables persist for the next command. For long-running commands use background:"
+        " you are notified when it ends. Use pty for programs that need a terminal."
     ),
     "parameters": {
         "type": "object",
@@ -50,18 +49,18 @@ _TERMINAL: Json = {
             "background": {
                 "type": "boolean",
                 "default": False,
-                "description": "Start it and answer at once with the name of the process.",
+                "description": "Start it and return at once with the name of the process.",
             },
-            "pty": {"type": "boolean", "default": False, "description": "Run it in a terminal of its own."},
+            "pty": {"type": "boolean", "default": False, "description": "Run it in a pseudo-terminal."},
             "timeout": {
                 "type": "number",
                 "exclusiveMinimum": 0,
-                "description": "Seconds until it is ended, with all that it started. Not for background.",
+                "description": "Seconds after which it and all its child processes are terminated. Not for background.",
             },
             "workdir": {
                 "type": "string",
                 "maxLength": 4_096,
-                "description": "Where to run it, as after a cd.",
+                "description": "Directory to run it in, as with cd.",
             },
             "task": {
                 "type": "string",
@@ -72,16 +71,16 @@ _TERMINAL: Json = {
                 "type": "array",
                 "items": {"type": "string", "minLength": 1, "maxLength": 200},
                 "maxItems": 20,
-                "description": "For background: you are told of lines of its output with one of these words.",
+                "description": "For background: you are notified of output lines that contain one of these words.",
             },
         },
         "required": ["command"],
         "additionalProperties": False,
     },
 }
-_PROCESS: Json = {
+_PROCESS_SCHEMA: Json = {
     "description": (
-        "Look after commands that terminal started in the background: list them, poll one, wait for its end,"
+        "Control commands that terminal started in the background: list them, poll one, wait for its end,"
         " read its log, write to its input, send it a signal, kill it."
     ),
     "parameters": {
@@ -92,23 +91,27 @@ _PROCESS: Json = {
             "timeout": {
                 "type": "number",
                 "exclusiveMinimum": 0,
-                "maximum": LONGEST_WAIT,
+                "maximum": MAX_WAIT_S,
                 "default": 60,
                 "description": "wait: seconds.",
             },
             "offset": {
                 "type": "integer",
                 "default": 0,
-                "description": "log: the first byte; below 0, counted from the end.",
+                "description": "log: first byte; negative: counted from the end.",
             },
-            "limit": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": LOGGED_BYTES},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 1_000_000, "default": DEFAULT_LOG_BYTES},
             "data": {
                 "type": "string",
                 "maxLength": 1_000_000,
-                "description": "write: the text, \\n and all.",
+                "description": "write: the text, including \\n.",
             },
-            "context": {"type": "object", "description": "Set by the runtime: leave out."},
-            "close": {"type": "boolean", "default": False, "description": "write: nothing will follow."},
+            "context": {"type": "object", "description": "Set by the runtime; leave it out."},
+            "close": {
+                "type": "boolean",
+                "default": False,
+                "description": "write: close the input afterwards.",
+            },
             "signal": {"type": "string", "enum": list(_SIGNALS), "default": "INT"},
         },
         "required": ["action"],
@@ -118,16 +121,16 @@ _PROCESS: Json = {
 
 
 def tools(services: Services) -> list[Tool]:
-    """Both tools, bound to one place; none where there is no place."""
+    """Return both tools, bound to one environment; none if there is no environment."""
     if services.terminal is None:
         return []
-    terminal = Terminal(services.terminal, services.longest_command)
+    terminal = TerminalTool(services.terminal, services.max_command_s)
     processes = ProcessTool(services.terminal)
     return [
         build_tool(
             name="terminal",
             toolset="terminal",
-            schema=_TERMINAL,
+            schema=_TERMINAL_SCHEMA,
             handler=terminal.run,
             check_fn=services.terminal.check,
             emoji="💻",
@@ -139,14 +142,14 @@ def tools(services: Services) -> list[Tool]:
                 "watch": Meaning.NOTE,
             },
             core=True,
-            timeout=services.longest_command + SPARE_SECONDS,
+            timeout=services.max_command_s + OVERHEAD_TIMEOUT_S,
             synonyms=("shell", "bash", "run", "execute", "command line", "script"),
             source=SOURCE,
         ),
         build_tool(
             name="process",
             toolset="terminal",
-            schema=_PROCESS,
+            schema=_PROCESS_SCHEMA,
             handler=processes.act,
             check_fn=services.terminal.check,
             emoji="⚙️",
@@ -159,85 +162,85 @@ def tools(services: Services) -> list[Tool]:
                 "signal": Meaning.NOTE,
             },
             core=True,
-            timeout=LONGEST_WAIT + SPARE_SECONDS,
+            timeout=MAX_WAIT_S + OVERHEAD_TIMEOUT_S,
             synonyms=("background", "job", "daemon", "kill", "log", "signal"),
             source=SOURCE,
         ),
     ]
 
 
-def located(terminal: EnvironmentThread) -> PreToolCall:
-    """A hook that writes into each call what is to be judged of it.
+def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
+    """Return a hook that adds to each call what approval needs to judge it.
 
-    A task may have gone anywhere since its first command, and `rm -r *` is not the same everywhere. What is
-    written to a process means something only together with what it was given before.
+    For `terminal` that is the absolute working directory: a task may have changed it, and `rm -r *` depends
+    on it. For input to a process it is the earlier input, without which it cannot be understood.
     """
 
-    async def where_it_runs(tool: Tool, args: Json, context: CallContext) -> Json | None:
+    async def add_context(tool: Tool, args: Json, context: CallContext) -> Json | None:
         if tool.source == SOURCE and tool.name == "process":
             others = {name: value for name, value in args.items() if name != "context"}
             found = await _input_context(terminal, args) if args.get("action") == "write" else None
             return others if found is None else {**others, "context": found}
         if tool.source != SOURCE or tool.name != "terminal":
             return None
-        here = terminal.environment.working_directory(_task(args, context))
+        here = terminal.environment.working_directory(_task_name(args, context))
         wanted = args.get("workdir") or ""
         return {**args, "workdir": posixpath.normpath(posixpath.join(here, wanted))} if here else None
 
-    return where_it_runs
+    return add_context
 
 
 @dataclass(frozen=True, slots=True)
-class Terminal:
-    """The handler of `terminal`."""
+class TerminalTool:
+    """Handler of `terminal`."""
 
-    place: EnvironmentThread
-    longest: float
+    terminal: EnvironmentThread
+    max_timeout_s: float
 
     async def run(self, args: Json, context: CallContext) -> Json:
         if args.get("background"):
-            return await self.place.run(lambda environment: self._start(environment, args, context))
-        return await self.place.run(lambda environment: self._run(environment, args, context))
+            return await self.terminal.run(lambda environment: self._start(environment, args, context))
+        return await self.terminal.run(lambda environment: self._run(environment, args, context))
 
     async def _run(self, environment: Environment, args: Json, context: CallContext) -> Json:
-        limit = min(args.get("timeout") or environment.limits.timeout_s, self.longest)
+        limit = min(args.get("timeout") or environment.limits.timeout_s, self.max_timeout_s)
         pty = bool(args.get("pty"))
-        done = await environment.run(
+        result = await environment.run(
             args["command"],
-            task=_task(args, context),
+            task=_task_name(args, context),
             directory=args.get("workdir") or "",
             timeout_s=limit,
             pty=TerminalSize() if pty else None,
-            output_dir=_outputs(context),
+            output_dir=_output_dir(context),
         )
-        return _told(done, limit, pty=pty) | await _news(environment, context)
+        return _describe_result(result, limit, pty=pty) | await _take_notices(environment, context)
 
     async def _start(self, environment: Environment, args: Json, context: CallContext) -> Json:
         process = await environment.start_process(
             args["command"],
-            task=_task(args, context),
+            task=_task_name(args, context),
             directory=args.get("workdir") or "",
             pty=TerminalSize() if args.get("pty") else None,
             watch_words=args.get("watch") or (),
         )
-        note = "" if environment.backend.is_persistent else " It ends with this runtime."
+        note = "" if environment.backend.is_persistent else " It ends when this runtime closes."
         return {
             "process": process.name,
             "state": process.state,
-            "note": f"You will be told when it ends. See what it does with process.{note}",
-        } | await _news(environment, context)
+            "note": f"You will be notified when it ends. Use the process tool to check on it.{note}",
+        } | await _take_notices(environment, context)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessTool:
-    """The handler of `process`."""
+    """Handler of `process`."""
 
-    place: EnvironmentThread
+    terminal: EnvironmentThread
 
     async def act(self, args: Json, context: CallContext) -> Json:
         action = args["action"]
         if action != "list" and not args.get("process"):
-            raise InvalidArguments(f"{action} needs the name of a process. List them to see the names.")
+            raise InvalidArguments(f"{action} needs the name of a process. Use action list to see the names.")
         actions: dict[str, Callable[[Environment, Json], Awaitable[Json]]] = {
             "list": self._list,
             "poll": self._poll,
@@ -249,28 +252,28 @@ class ProcessTool:
         }
 
         async def work(environment: Environment) -> Json:
-            return await actions[action](environment, args) | await _news(environment, context)
+            return await actions[action](environment, args) | await _take_notices(environment, context)
 
-        return await self.place.run(work)
+        return await self.terminal.run(work)
 
     async def _list(self, environment: Environment, _: Json) -> Json:
-        return {"processes": [_described(each) for each in await environment.processes.list_all()]}
+        return {"processes": [_describe_process(each) for each in await environment.processes.list_all()]}
 
     async def _poll(self, environment: Environment, args: Json) -> Json:
-        return await _seen(environment, await environment.processes.get(args["process"]))
+        return await _describe_with_output(environment, await environment.processes.get(args["process"]))
 
     async def _wait(self, environment: Environment, args: Json) -> Json:
         process = await environment.processes.wait(args["process"], args.get("timeout", 60))
-        return await _seen(environment, process)
+        return await _describe_with_output(environment, process)
 
     async def _log(self, environment: Environment, args: Json) -> Json:
         process = await environment.processes.get(args["process"])
         offset = args.get("offset", 0)
         first = max(offset if offset >= 0 else process.written_bytes + offset, process.dropped_bytes)
-        data = await environment.processes.read_log(process.name, first, args.get("limit", LOGGED_BYTES))
+        data = await environment.processes.read_log(process.name, first, args.get("limit", DEFAULT_LOG_BYTES))
         data = trim_partial_character(data) or data
         return {
-            "output": _plain(data),
+            "output": _plain_text(data),
             "offset": first,
             "next_offset": first + len(data),
             "bytes": process.written_bytes,
@@ -282,8 +285,8 @@ class ProcessTool:
             raise InvalidArguments("write needs data, or close.")
         context = args.get("context") or {}
         if "revision" not in context or bool(context.get("closes")) != close:
-            raise CallError("The write was not judged together with the earlier input, so it was not done.")
-        # What was judged must be what arrives: another call may have written since.
+            raise CallError("The write was not executed: it was not checked together with the earlier input.")
+        # The judged input must be the one that arrives: another call may have written since.
         await environment.processes.write(
             args["process"], data.encode(errors="replace"), close=close, revision=context["revision"]
         )
@@ -295,12 +298,12 @@ class ProcessTool:
         return {"sent": name}
 
     async def _kill(self, environment: Environment, args: Json) -> Json:
-        return _described(await environment.processes.kill(args["process"]))
+        return _describe_process(await environment.processes.kill(args["process"]))
 
 
 async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None:
-    """What a write to a process must be judged with; None where there is no such process."""
-    with contextlib.suppress(CallError):  # which the call itself will say
+    """Return the earlier input that a write must be judged with; None if there is no such process."""
+    with contextlib.suppress(CallError):  # the call itself reports it
         log = await terminal.run(lambda place: place.processes.get_input_log(str(args.get("process"))))
         return {
             "command": log.command,
@@ -314,38 +317,36 @@ async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None
     return None
 
 
-def _task(args: Json, context: CallContext) -> str:
-    """Of this session only: nobody walks into another's directory by its name."""
+def _task_name(args: Json, context: CallContext) -> str:
+    """Return the task name with the session ID as prefix, so that sessions have separate tasks."""
     return f"{context.session_id}/{args.get('task') or context.task_id or ''}"
 
 
-def _outputs(context: CallContext) -> Path | None:
-    """Where this session can read what is too long to be shown."""
+def _output_dir(context: CallContext) -> Path | None:
+    """Return the directory for long outputs that this session can read."""
     return context.readable[0] if context.readable else None
 
 
-def _told(done: CommandResult, limit: float, *, pty: bool) -> Json:
-    output = _CONTROLS.sub("", done.output).replace("\r\n", "\n") if pty else done.output
-    answer: Json = {"output": output, "exit_code": done.exit_code, "workdir": done.directory}
-    if done.timed_out:
-        how = "but something of it may still run" if done.may_still_run else "with all that it started"
-        answer["note"] = (
-            f"It was ended after {limit:g} s, {how}. Give it more time, or run it in the background."
-        )
-    if done.output_file:
-        answer |= {"bytes": done.total_bytes, "stored": str(done.output_file)}
-    if done.lost_bytes:
-        answer["lost_bytes"] = done.lost_bytes
+def _describe_result(result: CommandResult, limit: float, *, pty: bool) -> Json:
+    output = _CONTROLS.sub("", result.output).replace("\r\n", "\n") if pty else result.output
+    answer: Json = {"output": output, "exit_code": result.exit_code, "workdir": result.directory}
+    if result.timed_out:
+        how = "but some of its processes may still run" if result.may_still_run else "with all its processes"
+        answer["note"] = f"Terminated after {limit:g} s, {how}. Allow more time, or run it in the background."
+    if result.output_file:
+        answer |= {"bytes": result.total_bytes, "stored": str(result.output_file)}
+    if result.lost_bytes:
+        answer["lost_bytes"] = result.lost_bytes
     return answer
 
 
-async def _seen(environment: Environment, process: BackgroundProcess) -> Json:
-    first = max(0, process.written_bytes - POLLED_BYTES)
-    data = await environment.processes.read_log(process.name, first, POLLED_BYTES)
-    return {**_described(process), "output": _plain(data)}
+async def _describe_with_output(environment: Environment, process: BackgroundProcess) -> Json:
+    first = max(0, process.written_bytes - DEFAULT_POLL_BYTES)
+    data = await environment.processes.read_log(process.name, first, DEFAULT_POLL_BYTES)
+    return {**_describe_process(process), "output": _plain_text(data)}
 
 
-def _described(process: BackgroundProcess) -> Json:
+def _describe_process(process: BackgroundProcess) -> Json:
     answer: Json = {
         "process": process.name,
         "command": process.command[:500],
@@ -355,24 +356,26 @@ def _described(process: BackgroundProcess) -> Json:
     if process.exit_code is not None:
         answer["exit_code"] = process.exit_code
     if process.state == "lost":
-        answer["note"] = "It is gone, and nobody noted how: the place was restarted, or it was killed."
+        answer["note"] = (
+            "It is gone without an exit code: the environment was restarted, or the process was killed."
+        )
     return answer
 
 
-def _plain(data: bytes) -> str:
+def _plain_text(data: bytes) -> str:
     return _CONTROLS.sub("", decode_text(data)).replace("\r\n", "\n")
 
 
-async def _news(environment: Environment, context: CallContext) -> Json:
-    """What happened to this session's processes, told once, beside the answer to whatever is asked next."""
+async def _take_notices(environment: Environment, context: CallContext) -> Json:
+    """Return new events of this session's processes, to be reported once with the next answer."""
     with contextlib.suppress(CallError):
         if notices := await environment.processes.take_notices(f"{context.session_id}/"):
-            return {"notices": [_noticed(each) for each in notices]}
+            return {"notices": [_describe_notice(each) for each in notices]}
     return {}
 
 
-def _noticed(notice: ProcessNotice) -> Json:
+def _describe_notice(notice: ProcessNotice) -> Json:
     process = notice.process
     if notice.lines:
         return {"process": process.name, "lines": list(notice.lines)}
-    return {key: value for key, value in _described(process).items() if key != "bytes"}
+    return {key: value for key, value in _describe_process(process).items() if key != "bytes"}

@@ -1,7 +1,7 @@
-"""What the model sees this turn, and what it may call.
+"""The tools that the model sees this turn, and those that it may call.
 
-`assemble` turns a grant into a Turn, once, before the model is called. Callable is everything granted
-and available at that moment; visible is a part of it. The turn does not change while it lasts.
+`begin_turn` turns a grant into a Turn, once, before the model is called. Callable is everything that is
+granted and available at that moment; visible is a subset. A turn does not change.
 """
 
 from toolfold.turn.answers import BridgeAnswers

@@ -1,7 +1,7 @@
-"""What `tool_search` and `tool_describe` answer: tools of this turn, in as few words as a call needs.
+"""The results of `tool_search` and `tool_describe`.
 
-Looks only; nothing here runs a tool. Whether a name may be spoken of is decided by the turn's gate and
-by nothing else, and the search itself is given the turn's own tools and no others.
+Only reads; nothing here runs a tool. The turn's scope gate decides which names may be mentioned, and the
+search gets only the turn's own tools.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolfold.config.settings import ToolsSettings
-from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, error_message, nearest, shorten
+from toolfold.errors import BridgeMisuse, CallError, InvalidArguments, closest_names, error_message, shorten
 from toolfold.model import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, Tool, freeze
 from toolfold.retrieval.search import Hit, Mode, Retriever
 from toolfold.turn.assembly import Turn
@@ -40,15 +40,15 @@ _NAME_PART = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class _QueryMatches:
-    """What one query found, best first."""
+    """The tools found for one query, best first."""
 
     names: Sequence[str]
     sure: bool
-    """Whether any of it shares a word with the query."""
+    """True if any of them shares a word with the query."""
 
 
 class BridgeAnswers:
-    """Answers out of a turn, whichever turn it is given."""
+    """Answers the bridge tools from a given turn."""
 
     def __init__(self, retriever: Retriever, settings: ToolsSettings) -> None:
         self._retriever = retriever
@@ -60,7 +60,7 @@ class BridgeAnswers:
         self._room = settings.result_max_chars * 3 // 4
 
     def search(self, turn: Turn, args: Json) -> Json:
-        """The tools that fit, best first; where there are none, where to look instead."""
+        """Return the tools that fit, best first, or suggestions if there are none."""
         queries = _read_texts(BRIDGE_SEARCH, args, "query", "queries", most=MAX_QUERIES)
         if (longest := max(map(len, queries))) > MAX_QUERY_CHARS:
             problem = (
@@ -72,7 +72,7 @@ class BridgeAnswers:
         found = {query: self._search_one(turn, query, limit, available) for query in queries}
         rows = itertools.zip_longest(*(each.names for each in found.values()))
         names = list(dict.fromkeys(name for row in rows for name in row if name))
-        # A call outside of any turn knows nothing of what its model was shown.
+        # A call outside a turn does not know what its model was shown.
         visible = {tool.name for tool in turn.tools} if turn.searchable else frozenset[str]()
         answer: Json = {
             "matches": [
@@ -87,7 +87,7 @@ class BridgeAnswers:
         return answer | _direct_tools(turn, queries) | _held_for_review(turn, queries)
 
     def describe(self, turn: Turn, args: Json) -> Json:
-        """The whole definitions of tools, as many as fit into one answer."""
+        """Return the full definitions of tools, as many as fit into one result."""
         names = _read_texts(BRIDGE_DESCRIBE, args, "name", "names", most=MAX_DESCRIBED_TOOLS)
         if len(names) == 1:
             return _render_definition(turn, _require_tool(turn, names[0]))
@@ -107,7 +107,7 @@ class BridgeAnswers:
         return _render_definitions(told, failed)
 
     def _search_one(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _QueryMatches:
-        """The names that fit one query, of those offered."""
+        """Return the matches for one query among the offered names."""
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
         hits = self._run_search(turn, query, limit, offered) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
@@ -118,7 +118,7 @@ class BridgeAnswers:
         for mode in self._modes:
             try:
                 return self._retriever.find(turn.snapshot, query, mode=mode, limit=limit, granted=offered)
-            except Exception:  # an index on a disk, a model behind a socket: the other leg may still stand
+            except Exception:  # the index or the model may fail; the other mode may still work
                 log.exception("searching tools by %s failed", mode)
         raise CallError(
             "The search does not work right now. A tool whose name you know can still be called by it.",
@@ -127,7 +127,7 @@ class BridgeAnswers:
 
 
 def source_name(tool: Tool) -> str:
-    """Who brought a tool, in a name for the model: what a name does not need could be read as a sentence."""
+    """Return the name of a tool's source for the model, without characters that could form a sentence."""
     return (
         to_single_line(_NOT_IN_NAMES.sub(" ", tool.server[: MAX_SOURCE_CHARS * 4]), MAX_SOURCE_CHARS)
         or "unnamed"
@@ -135,7 +135,7 @@ def source_name(tool: Tool) -> str:
 
 
 def to_single_line(text: str, limit: int) -> str:
-    """Foreign text on one line, without anything that does not print."""
+    """Return untrusted text on one line, without unprintable characters, cut to `limit`."""
     head = text[: limit * 4]
     words = "".join(char if char.isprintable() else " " for char in head).split()
     joined = " ".join(words)
@@ -143,7 +143,7 @@ def to_single_line(text: str, limit: int) -> str:
 
 
 def _read_texts(bridge: str, args: Json, one: str, many: str, *, most: int) -> list[str]:
-    """What the model asks for, in its order, each once."""
+    """Return the distinct texts of a singular and a plural argument, in order."""
     given = [args.get(one), *(args.get(many) or ())]
     asked = list(dict.fromkeys(each.strip() for each in given if each and each.strip()))
     if not asked:
@@ -170,7 +170,7 @@ def _render_match(turn: Turn, tool: Tool, visible: bool) -> Json:
 
 
 def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
-    """The tool as it describes itself in the company of this turn; as it is, where that cannot be told."""
+    """Return the tool with the description it gives itself beside this turn's tools, or unchanged."""
     if tool.adapt is None:
         return tool
     function = turn.described(tool)["function"]
@@ -179,7 +179,7 @@ def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
         return tool
     try:
         return replace(tool, description=description, parameters=freeze(parameters))
-    except (TypeError, RecursionError):  # what is no JSON cannot be told
+    except (TypeError, RecursionError):  # the adapted definition is not JSON
         return tool
 
 
@@ -200,7 +200,7 @@ def _render_definition(turn: Turn, tool: Tool) -> Json:
 
 
 def _clean_schema(schema: Any) -> Any:
-    """A schema without what cannot be seen, to be read only: arguments are checked against the real one."""
+    """Return a schema without unprintable characters, for display only."""
     if isinstance(schema, str):
         return _clean_text(schema)
     if isinstance(schema, Mapping):
@@ -223,7 +223,7 @@ def _render_definitions(told: Sequence[Json], failed: Json, left: Sequence[str] 
 
 
 def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
-    """Where to look when nothing was found: like names, the sources there are, and what to try."""
+    """Return similar names, the available sources and a hint for queries that found nothing."""
     if not turn.searchable_names:
         return {"hint": "This session has no tools to search."}
     near = list(dict.fromkeys(name for query in missed for name in _similar_tool_names(turn, query)))
@@ -236,7 +236,7 @@ def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
 
 
 def _held_for_review(turn: Turn, queries: Sequence[str]) -> Json:
-    """Tools that may be what was looked for, and that nobody can use before a person has looked at them."""
+    """Return matching tools that cannot be used until a person has reviewed them."""
     names = sorted(turn.held_names)
     likely = dict.fromkeys(name for query in queries for name in _similar_names(names, query))
     if not likely:
@@ -245,7 +245,7 @@ def _held_for_review(turn: Turn, queries: Sequence[str]) -> Json:
 
 
 def _similar_tool_names(turn: Turn, query: str) -> list[str]:
-    """Names of tools like the query."""
+    """Return names of searchable tools that resemble the query."""
     return _similar_names([tool.name for tool in _searchable_tools(turn)], query)
 
 
@@ -254,7 +254,7 @@ def _searchable_tools(turn: Turn) -> list[Tool]:
 
 
 def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
-    """The tools that a query names and that are in the model's list anyway."""
+    """Return the tools that a query names and that are in the model's list anyway."""
     named = (tool.name for query in queries for tool in turn.snapshot.named(query))
     direct = [name for name in dict.fromkeys(named) if name in turn.direct & turn.offered_names]
     if not direct:
@@ -263,18 +263,18 @@ def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
 
 
 def _similar_names(names: Sequence[str], query: str) -> list[str]:
-    """Names like the query, and names with a part like one of its words."""
+    """Return names that resemble the query, and names with a part that resembles one of its words."""
     by_part: dict[str, list[str]] = {}
     for name in names:
         for part in _NAME_PART.findall(name.casefold()):
             by_part.setdefault(part, []).append(name)
     words = _WORD.findall(query.casefold()[:500])[:6]
-    parts = dict.fromkeys(part for word in words for part in nearest(word, by_part))
-    return [*nearest(query, names), *(name for part in parts for name in by_part[part][:2])]
+    parts = dict.fromkeys(part for word in words for part in closest_names(word, by_part))
+    return [*closest_names(query, names), *(name for part in parts for name in by_part[part][:2])]
 
 
 def _count_sources(tools: Iterable[Tool]) -> dict[str, Any]:
-    """Source → how many tools it has here, the largest where there are too many to say."""
+    """Return source → number of tools; the largest sources if there are too many."""
     counts = Counter(map(source_name, tools))
     kept = sorted(counts.most_common(MAX_LISTED_SOURCES))
     left = len(counts) - len(kept)

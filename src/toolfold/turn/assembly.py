@@ -1,4 +1,4 @@
-"""From a grant to a Turn: who is here, who can work, and how each describes itself in that company."""
+"""Builds a Turn from a grant: the tools that exist, those that work now, and how each describes itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from toolfold.availability import Availability
-from toolfold.errors import BridgeMisuse, CallError, OutOfScope, Refused, nearest, shorten
+from toolfold.errors import BridgeMisuse, CallError, OutOfScope, Refused, closest_names, shorten
 from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, Definition, Tool
 from toolfold.registry import Snapshot
 from toolfold.turn.grant import Grant
@@ -22,34 +22,34 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn's tools, pinned: a change of the registry shows in the next turn."""
+    """The tools of one turn. A change of the registry takes effect in the next turn."""
 
     snapshot: Snapshot
     granted: frozenset[str]
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    """Name → reason, for the granted tools that are neither listed nor callable."""
+    """Name → reason, for granted tools that are neither listed nor callable."""
     tools: Sequence[Tool] = ()
-    """What the model is shown, in a stable order."""
+    """Tools shown to the model, in a stable order."""
     offered: Sequence[Tool] = ()
-    """What it could be shown, by name: all that was granted and can work now."""
+    """Tools that could be shown, by name: everything granted that works now."""
     offered_names: frozenset[str] = frozenset()
     bridge: Bridge | None = None
     """Answers the model's questions about tools it was not shown."""
     searchable: bool = False
-    """Whether the model was given the bridge tools."""
+    """True if the model was given the bridge tools."""
     selection: Selection | None = None
-    """What was chosen for the conversation, and why; None where nothing was to be chosen."""
+    """The tools selected for the conversation, with reasons; None if selection is off."""
     visible_names: frozenset[str] | None = None
-    """The names that may be spoken of; None for all that was granted."""
+    """Names that may be mentioned to the model; None for everything granted."""
     held_names: frozenset[str] = frozenset()
-    """The names of tools that would be granted once a person has looked at them."""
+    """Names of tools that would be granted once a person has reviewed them."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """Name → reason, for the tools that stay listed for a grace period and are not callable meanwhile."""
+    """Name → reason, for tools that stay listed during a grace period but cannot be called."""
     direct: frozenset[str] = frozenset()
-    """The names of tools that are always in the model's list: not searchable, not for `tool_call`."""
+    """Names of tools that are always in the model's list: not searchable and not for `tool_call`."""
 
     def tool(self, name: str) -> Tool:
-        """The scope gate. What was not granted is not found, and no hint says that it exists."""
+        """Return a callable tool: the scope gate. A tool that was not granted is reported as not found."""
         if self.bridge is not None and name in self.bridge:
             return self.bridge.tool(name, self)
         tool = self._find_listed(name)
@@ -58,7 +58,7 @@ class Turn:
         return tool
 
     def find_visible(self, name: str) -> Tool:
-        """The gate for what only speaks of a tool: some may be called and are never shown."""
+        """Return a tool that may be mentioned to the model. Some tools are callable but never shown."""
         tool = self._find_listed(name)
         if self.visible_names is not None and tool.name not in self.visible_names:
             raise self._not_available(name)
@@ -74,7 +74,7 @@ class Turn:
             )
 
     def may_show(self, name: str) -> bool:
-        """Whether there is such a tool that may be shown, whether it can work just now or not."""
+        """Return True if a tool with this name exists and may be shown, even if it does not work now."""
         return (
             name in self.granted
             and name in self.snapshot
@@ -82,16 +82,16 @@ class Turn:
         )
 
     def definitions(self) -> list[Definition]:
-        """The tools array for the model, in the OpenAI form."""
+        """Return the tools array for the model, in the OpenAI format."""
         return render_definitions(self.tools)
 
     def described(self, tool: Tool) -> Definition:
-        """The definition of one tool, in the company of all that this turn may call."""
+        """Return the definition of one tool, adapted to all tools of this turn."""
         return _adapt_definition(tool, self.offered_names) if tool.adapt else tool.definition()
 
     @property
     def searchable_names(self) -> frozenset[str]:
-        """The names that `tool_search` may find: all that is offered and not in the model's list anyway."""
+        """Names that `tool_search` may find: everything offered that is not in the model's list anyway."""
         return self.offered_names - self.direct if self.direct else self.offered_names
 
     def _find_listed(self, name: str) -> Tool:
@@ -101,7 +101,7 @@ class Turn:
         return tool
 
     def _find_granted(self, name: str) -> Tool:
-        """The granted tool of a name. Authors choose freely: a stranger must not hide one of ours."""
+        """Return the granted tool with this name. A name that authors share prefers the granted tool."""
         granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
         if not granted:
             raise self._not_available(name)
@@ -121,8 +121,10 @@ class Turn:
         visible = self.granted if self.visible_names is None else self.granted & self.visible_names
         known = visible - self.unavailable.keys()
         if not self.searchable:
-            return OutOfScope(name, nearest(name, known))
-        return OutOfScope(name, nearest(name, known | BRIDGE_NAMES), hint="Use tool_search to see what is.")
+            return OutOfScope(name, closest_names(name, known))
+        return OutOfScope(
+            name, closest_names(name, known | BRIDGE_NAMES), hint="Use tool_search to see what is."
+        )
 
 
 def _unavailable_error(name: str, reason: str) -> CallError:
@@ -136,7 +138,7 @@ def assemble(
     *,
     hidden: frozenset[str] = frozenset(),
 ) -> Turn:
-    """The turn of a session that was granted these names; `hidden` ones are callable but not shown."""
+    """Return the turn of a session with these granted names; `hidden` ones are callable but not shown."""
     return begin_turn(Grant.from_names(snapshot, granted, hidden), availability)
 
 
@@ -148,8 +150,8 @@ def begin_turn(
     awaiting: frozenset[str] = frozenset(),
     direct: frozenset[str] = frozenset(),
 ) -> Turn:
-    """A turn that shows all that was granted and can work now."""
-    failures = availability.failures(grant.checked)
+    """Return a turn that shows everything that is granted and works now."""
+    failures = availability.find_failures(grant.checked)
     unavailable = failures.unavailable
     offered, names = grant.tools, grant.tool_names
     if unavailable:
@@ -171,13 +173,13 @@ def begin_turn(
 
 
 def select_showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:
-    """The tools of these names, in their order, of those that may be shown in this turn."""
+    """Return the tools with these names, in the same order, that may be shown in this turn."""
     tools = (grant.snapshot.get(name) for name in names if name in grant.shown)
     return [tool for tool in tools if tool is not None and tool.name not in turn.unavailable]
 
 
 def render_definitions(tools: Iterable[Tool]) -> list[Definition]:
-    """Each tool's definition; those that mention other tools mention only the ones beside them."""
+    """Return each tool's definition; those that mention other tools mention only the listed ones."""
     tools = list(tools)
     adapting = any(tool.adapt for tool in tools)
     present = frozenset(tool.name for tool in tools) if adapting else frozenset[str]()

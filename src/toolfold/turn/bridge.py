@@ -74,17 +74,17 @@ class Bridge:
         )
 
     def __contains__(self, name: object) -> bool:
-        """Whether it is a bridge tool that runs; `tool_call` never does."""
+        """Return True for a bridge tool that runs; `tool_call` never does."""
         return isinstance(name, str) and name in self._answers
 
     def tool(self, name: str, turn: Turn) -> Tool:
-        """A bridge tool that answers out of this turn."""
+        """Return a bridge tool whose handler answers from this turn."""
         definition = next(tool for tool in self.tools if tool.name == name)
         return replace(definition, handler=functools.partial(_run_answer, self._answers[name], turn))
 
 
 def unwrap(call: ToolCall) -> ToolCall:
-    """The real call inside `tool_call(name, arguments)`; any other call as it is."""
+    """Return the real call inside `tool_call(name, arguments)`; any other call unchanged."""
     called: object = call.name
     if not isinstance(called, str):
         raise BridgeMisuse(f"a call needs the name of a tool, not {type(called).__name__}. Nothing was run.")
@@ -110,8 +110,10 @@ def unwrap(call: ToolCall) -> ToolCall:
 
 
 def _explain_extra_keys(extra: Json) -> str:
-    """What to do with keys that are not the bridge's. Only said, not done: a tool may have a parameter
-    of that name, and nobody's arguments are guessed."""
+    """Say where keys belong that `tool_call` does not have.
+
+    They are not moved automatically: the tool may have a parameter with the same name.
+    """
     names = [shorten(str(key), 40) for key in list(extra)[:5]]
     if len(extra) == 1 and extra.keys() <= _ARGUMENT_KEYS:
         return f"write `arguments` for {names[0]}, or put {names[0]} inside `arguments`"

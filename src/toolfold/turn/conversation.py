@@ -1,7 +1,7 @@
-"""What a conversation says about the tools it needs: the user's words, and the tools that were called.
+"""Reads what a conversation says about the tools it needs: the user's texts and the tools called so far.
 
-Reads histories in whatever form their provider keeps them, bounded and without trust: what is not
-understood is passed over. Knows nothing of which tools there are.
+Accepts histories in any provider's format. Input is untrusted and bounded; unknown parts are skipped.
+Knows nothing of the tools that exist.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from toolfold.errors import CallError
 from toolfold.model import BRIDGE_CALL, ToolCall
 from toolfold.naming import is_reserved
-from toolfold.retrieval.text import COMMON, words
+from toolfold.retrieval.text import COMMON_WORDS, words
 from toolfold.turn.bridge import unwrap
 from toolfold.turn.notes import CLOSING, OPENING
 
@@ -32,7 +32,7 @@ _TEXT_TYPES = frozenset({"text", "input_text"})
 _CALL_BLOCK_TYPES = frozenset({"tool_use", "function_call"})
 _SCRIPT_WITHOUT_SPACES = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
-# The words of the languages people write most. What they miss costs one search, not a wrong call.
+# Words of the most common languages. A missing one costs one search, not a wrong call.
 _REFERRING_WORDS = frozenset(
     """it its that this those these them they same again also too instead there then he she him her his
     hers one ones other others another both each likewise ditto similarly previous last
@@ -62,16 +62,16 @@ _CLOSING_WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """As much of a conversation as choosing tools needs."""
+    """The parts of a conversation that selecting tools needs."""
 
     user_texts: tuple[str, ...]
     """The user's texts, latest last."""
     used_tools: tuple[str, ...] = ()
-    """The tools that were called, each once, latest last; of a bridge call the tool inside."""
+    """The tools that were called, each once, latest last; for a bridge call the tool inside."""
 
     @classmethod
     def from_messages(cls, messages: str | Sequence[Mapping[str, Any]]) -> Conversation:
-        """Of a plain message, or of a history as OpenAI's two interfaces and Anthropic's keep it."""
+        """Read a plain message, or a history in the format of OpenAI chat, Responses or Anthropic."""
         if isinstance(messages, str):
             return cls((messages[:MAX_LATEST_CHARS],) if messages.strip() else ())
         if not isinstance(messages, Sequence) or isinstance(messages, (bytes, bytearray, memoryview)):
@@ -91,7 +91,7 @@ class Conversation:
 
 
 def context_weight(message: str) -> float:
-    """How much a message leans on what was said before: 0, not at all, to 1, it says nothing without it."""
+    """Return how much a message depends on earlier ones, from 0 (not at all) to 1 (completely)."""
     own, refers = _count_own_words(message)
     if refers:
         return 1.0 if own <= 1 else 0.75 if own == 2 else 0.5 if own == 3 else 0.3 if own <= 6 else 0.0
@@ -99,7 +99,7 @@ def context_weight(message: str) -> float:
 
 
 def is_follow_up(message: str) -> bool:
-    """Whether a message that asks for nothing by itself goes on with what was asked before it."""
+    """Return True if a message that requests nothing by itself continues an earlier request."""
     if len(message) > 200 or _CLOSING_WORDS.search(message):
         return False
     own, refers = _count_own_words(message)
@@ -107,15 +107,17 @@ def is_follow_up(message: str) -> bool:
 
 
 def _count_own_words(message: str) -> tuple[int, bool]:
-    """How many words say something by themselves, and whether any points back."""
+    """Return the number of words with a meaning of their own, and True if any word refers back."""
     every = words(message[:MAX_EARLIER_CHARS])
-    own = sum(_word_weight(word) for word in every if word not in COMMON and word not in _REFERRING_WORDS)
+    own = sum(
+        _word_weight(word) for word in every if word not in COMMON_WORDS and word not in _REFERRING_WORDS
+    )
     refers = _CONTINUATION.match(message) is not None or any(word in _REFERRING_WORDS for word in every)
     return own, refers
 
 
 def _word_weight(word: str) -> int:
-    """One, but for scripts without spaces, where a run of them may be a whole sentence."""
+    """Return 1, or more in scripts without spaces, where one run of characters may be a sentence."""
     return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 
@@ -126,7 +128,7 @@ def _latest_first(items: Sequence[Any], most: int) -> Iterator[Mapping[str, Any]
 
 
 def _user_text(message: Mapping[str, Any], longest: int) -> str:
-    """What the user wrote in this message; nothing if it is another's, or holds only results."""
+    """Return what the user wrote in a message; empty for other roles and for tool results."""
     if message.get("role") != "user":
         return ""
     content = message.get("content")
@@ -142,20 +144,20 @@ def _user_text(message: Mapping[str, Any], longest: int) -> str:
 
 
 def _strip_notes(text: str) -> str:
-    """Without what stands beside a message in the `tail` placement: that is nothing the user said."""
-    before, *noted = text.split(OPENING)  # no pattern: its time would grow with the square of a long text
+    """Remove the notes that the `tail` placement adds to a message: the user did not write them."""
+    before, *noted = text.split(OPENING)  # not a regular expression: quadratic on long texts
     own = "\n".join([before, *map(_after_note, noted)]).strip() if noted else text
     return own if own.strip() else ""
 
 
 def _after_note(noted: str) -> str:
-    """What follows the end of a note; what has no end is no note of ours."""
+    """Return the text after a note. An unterminated note is ordinary text."""
     _, closing, after = noted.partition(CLOSING)
     return after if closing else noted
 
 
 def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
-    """The real names of the tools this message calls, latest first."""
+    """Yield the real names of the tools that a message calls, latest first."""
     if _type_of(message) in _CALL_BLOCK_TYPES:
         yield from _real_name(message.get("name"), message.get("arguments"))
     if message.get("role") != "assistant":
@@ -171,7 +173,7 @@ def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _real_name(name: Any, arguments: Any) -> Iterator[str]:
-    """The name of the tool that a call means, if it means one."""
+    """Yield the name of the tool that a call is for, if it can be read."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         return
     if name == BRIDGE_CALL:
@@ -179,7 +181,7 @@ def _real_name(name: Any, arguments: Any) -> Iterator[str]:
             return
         try:
             name = unwrap(ToolCall(name, arguments)).name
-        except CallError:  # such a call ran nothing
+        except CallError:  # malformed: nothing was run
             return
     if not is_reserved(name):
         yield name.strip()

@@ -1,7 +1,7 @@
-"""What a conversation costs in dollars, by what the model is shown of the tools.
+"""The cost of a conversation in dollars for each way of showing tools.
 
-The strategies write one dialogue down as the model calls that each way of showing tools makes of it;
-`pricing` adds them up. Sends nothing, reads no file and knows no tool but by its name and its tokens.
+Each strategy writes one dialogue down as the model calls it would make; `pricing` adds them up. Sends
+nothing, reads no file and knows tools only by name and size.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from toolfold.turn.tokens import TokenCounter
 Placement = Literal["replace", "append", "tail"]
 PLACEMENTS: tuple[Placement, ...] = ("tail", "append", "replace")
 
-# A dialogue, and the tools it is held over
+# The dialogue and its tools
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool the model calls, the tokens of its arguments and of what came back."""
+    """A tool call with the tokens of its arguments and its result."""
 
     tool: str
     arguments: int
@@ -38,20 +38,20 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """One user message, the calls it takes and the answer; sizes in tokens."""
+    """One user message with its calls and the answer; sizes in tokens."""
 
     user: int
     calls: tuple[Call, ...] = ()
     answer: int = 0
     ranked: tuple[str, ...] = ()
-    """What a search with the message finds, best first."""
+    """The tools that a search for the message finds, best first."""
     pause: float = 0.0
     """Seconds before the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A recorded or an imagined conversation, in sizes only."""
+    """A recorded or generated conversation, in sizes only."""
 
     system: int
     turns: tuple[DialogueTurn, ...]
@@ -59,9 +59,9 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSizes:
-    """Tokens of tools in each of the forms in which a model meets them, and how many it meets at once.
+    """Tokens of tools in each format in which a model sees them, and how many are shown at once.
 
-    The defaults are those of the settings, and the size of the bridge without a listing.
+    The defaults are those of the settings, with the bridge tools without a listing.
     """
 
     full: Mapping[str, int]
@@ -69,18 +69,18 @@ class ToolSizes:
     hit: Mapping[str, int]
     """In a search result or at the tail: name, description and signature."""
     brief: Mapping[str, int]
-    """In a search result, without."""
+    """In a search result without signatures."""
     core: frozenset[str] = frozenset()
-    """Never hidden behind a search."""
+    """Never deferred."""
     pinned: frozenset[str] = frozenset()
-    """Always beside a selection."""
+    """Shown beside every selection."""
     bridge: int = 224
     hits: int = 5
-    """How many tools a search finds."""
+    """Tools in one search result."""
     shown: int = 8
-    """How many tools a selection has."""
+    """Tools in one selection."""
     most_grown: int = 48
-    """How many tools an array that only grows may reach before it begins anew."""
+    """Tools that an append-only array may reach before it is reset."""
 
 
 _HIT_OVERHEAD_TOKENS = 8
@@ -91,7 +91,7 @@ _SIGNATURE_OVERHEAD_TOKENS = 4
 def measure_tools(
     tools: Iterable[Tool], counter: TokenCounter, settings: ToolsSettings, *, bridge: Iterable[Tool]
 ) -> ToolSizes:
-    """Tools, counted in every form, and shown as the settings say."""
+    """Count tools in every format."""
     tools, slimmer = list(tools), Slimmer()
     brief = {tool.name: _HIT_OVERHEAD_TOKENS + counter.text(_hit_text(tool)) for tool in tools}
     return ToolSizes(
@@ -116,23 +116,23 @@ def _hit_text(tool: Tool) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A message to imagine a dialogue from: its tokens, the tools it needs, those a search finds."""
+class DialogueMessage:
+    """A message to generate a dialogue from: its tokens, the tools it needs, those a search finds."""
 
     tokens: int
     needs: tuple[str, ...]
     ranked: tuple[str, ...]
 
 
-def generate_dialogue(messages: Sequence[Asked], *, system: int = 1_500, seed: int = 7) -> Dialogue:
-    """A dialogue over these messages, with sizes and pauses as in practice; the same each time."""
+def generate_dialogue(messages: Sequence[DialogueMessage], *, system: int = 1_500, seed: int = 7) -> Dialogue:
+    """Generate a dialogue over these messages with realistic sizes and pauses; deterministic per seed."""
     dice = random.Random(seed)  # noqa: S311  (nothing to guard)
     return Dialogue(system, tuple(_generate_exchange(each, dice) for each in messages))
 
 
-def _generate_exchange(asked: Asked, dice: random.Random) -> DialogueTurn:
+def _generate_exchange(asked: DialogueMessage, dice: random.Random) -> DialogueTurn:
     calls = tuple(Call(tool, _draw_size(dice, 45), _draw_size(dice, 350, most=4_000)) for tool in asked.needs)
-    is_break = dice.random() < 0.1  # now and then people come back later than the provider remembers
+    is_break = dice.random() < 0.1  # sometimes the pause is longer than the cache lifetime
     pause = dice.uniform(600, 1800) if is_break else dice.uniform(10, 120)
     return DialogueTurn(asked.tokens, calls, _draw_size(dice, 130), asked.ranked, pause)
 
@@ -141,19 +141,19 @@ def _draw_size(dice: random.Random, median: int, most: int = 1_000) -> int:
     return min(most, round(median * math.exp(dice.gauss(0, 0.7))))
 
 
-# How each way of showing tools writes a dialogue down
+# The strategies
 
 _SEARCH_OUTPUT_TOKENS = 25
 _DESCRIBE_OUTPUT_TOKENS = 20
 _BRIDGE_CALL_TOKENS = 12
-"""What `tool_call(name, arguments)` takes more than a direct call."""
+"""Extra tokens of `tool_call(name, arguments)` over a direct call."""
 _MODEL_CALL_SECONDS = 4.0
 
 _Shown = tuple[Sequence[Segment], Sequence[Segment]]
 
 
 class _CallScript:
-    """A dialogue being written down, one model call after the other."""
+    """A dialogue being written down as model calls."""
 
     def __init__(self, dialogue: Dialogue, tools: ToolSizes) -> None:
         self.tools, self._dialogue = tools, dialogue
@@ -168,7 +168,10 @@ class _CallScript:
     def write(
         self, show: Callable[[_CallScript, DialogueTurn], _Shown], find: Callable[[_CallScript, str], None]
     ) -> list[ModelCall]:
-        """All model calls, by what is shown for each message and how a tool is found that was not."""
+        """Return all model calls.
+
+        `show` returns the tools for a message, `find` looks for a tool that is not shown.
+        """
         for number, turn in enumerate(self._dialogue.turns):
             self._turn = number
             self._now += turn.pause
@@ -186,7 +189,7 @@ class _CallScript:
         return self.calls
 
     def ask(self, output: int) -> None:
-        """One model call, whose reply joins the history."""
+        """Record one model call; its output joins the history."""
         self.calls.append(ModelCall((*self._array, *self._history), output, self._turn, self._now))
         self._now += _MODEL_CALL_SECONDS
         self.hear("reply", output)
@@ -195,13 +198,13 @@ class _CallScript:
         self._history.append(Segment(f"{what} {len(self._history)}", tokens))
 
     def found(self, name: str) -> list[list[str]]:
-        """What the searches for a tool bring: one if the message's words find it, else a second."""
+        """Return the results of the searches for a tool: one if the message's words find it, else two."""
         first = [each for each in self.ranked if each in self.tools.hit][: self.tools.hits]
         return [first] if name in first else [first, [name, *first[: self.tools.hits - 1]]]
 
 
 def _simulate_search(script: _CallScript, name: str) -> None:
-    """Search, and call by the signature in the answer."""
+    """Search, then call by the signature in the result."""
     for hits in script.found(name):
         script.ask(_SEARCH_OUTPUT_TOKENS)
         script.hear("hits", sum(script.tools.hit.get(each, 0) for each in hits))
@@ -226,7 +229,7 @@ def _constant_segments(tools: ToolSizes, sizes: Mapping[str, int], names: Iterab
 
 
 class _SelectionState:
-    """The tools chosen for a message, and those that were called before."""
+    """The tools selected for a message, plus those called before."""
 
     def __init__(self, tools: ToolSizes) -> None:
         self.tools = tools
@@ -306,21 +309,21 @@ STRATEGIES: Mapping[str, Strategy] = {
 }
 
 
-# Choosing
+# Choosing a strategy
 
 
 def best_placement(
     prices: Prices, dialogue: Dialogue | None = None, tools: ToolSizes | None = None
 ) -> Placement:
-    """Where a selection costs least with these prices, over a usual dialogue unless one is given."""
+    """Return the cheapest placement at these prices, over a typical dialogue unless one is given."""
     if dialogue is None or tools is None:
-        dialogue, tools = usual_dialogue()
+        dialogue, tools = typical_dialogue()
     dollars = {each: compute_bill(STRATEGIES[each](dialogue, tools), prices).dollars for each in PLACEMENTS}
     return min(PLACEMENTS, key=dollars.__getitem__)
 
 
 def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: ToolSizes) -> int:
-    """How many tools a selection should have to cost least, up to as many as it has."""
+    """Return the number of selected tools that costs least, up to the current number."""
     write = STRATEGIES[placement]
     counts = range(1, max(tools.shown, 1) + 1)
     spent = {
@@ -329,11 +332,13 @@ def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: 
     return min(counts, key=spent.__getitem__)
 
 
-def usual_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
-    """Ten messages over two hundred tools; from each to the next, five of the eight tools found change."""
+def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
+    """Return ten messages over two hundred tools; five of the eight tools found change each time."""
     names = [f"tool {number}" for number in range(200)]
     asked = [
-        Asked(40, (names[turn * 5 % 200],), tuple(names[(turn * 5 + place) % 200] for place in range(8)))
+        DialogueMessage(
+            40, (names[turn * 5 % 200],), tuple(names[(turn * 5 + place) % 200] for place in range(8))
+        )
         for turn in range(turns)
     ]
     sizes = dict.fromkeys(names, 200)
@@ -343,7 +348,7 @@ def usual_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
 
 
 def cheapest(bills: Mapping[str, Mapping[str, Bill]], turns: int) -> dict[str, list[str]]:
-    """For whom each strategy costs least after so many turns, from each model's bills by strategy."""
+    """Return, for each strategy, the models for which it costs least after this many turns."""
     won: dict[str, list[str]] = {}
     for model, by_strategy in bills.items():
         spent = {name: each.by_turn()[turns - 1] for name, each in by_strategy.items()}

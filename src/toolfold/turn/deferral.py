@@ -1,7 +1,6 @@
-"""Which tools of a grant may stand behind tool search, which never do, and what the first ones weigh.
+"""Partitions a grant: tools that may be deferred behind tool search, and tools that never are.
 
-Sorted once for each grant. Knows the lists of the configuration; when tools are deferred is decided
-elsewhere.
+Computed once per grant from the configured lists. When tools are deferred is decided in `disclosure`.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from toolfold.turn.weights import TokenCount, ToolTokenCounts
 
 @dataclass(slots=True)
 class ToolPartition:
-    """A grant, sorted by what may become of each tool."""
+    """A grant, divided by how its tools may be shown."""
 
     pinned: Sequence[Tool]
     """Shown for every message."""
     kept: Sequence[Tool]
-    """Never deferred: the pinned ones and the runtime's own."""
+    """Never deferred: pinned and core tools."""
     deferrable: dict[str, Tool]
     kept_names: frozenset[str] = field(init=False)
     _weight: TokenCount | None = field(default=None, init=False)
@@ -34,13 +33,13 @@ class ToolPartition:
         self.kept_names = frozenset(tool.name for tool in self.kept)
 
     def find_unavailable(self, turn: Turn) -> list[Tool]:
-        """The deferrable tools that cannot work in this turn."""
+        """Return the deferrable tools that do not work in this turn."""
         return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
 
     def count_tokens(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
-        """What the deferrable tools of this turn cost, known well enough to compare it with `enough`.
+        """Return the tokens of this turn's deferrable tools, exact enough to compare with `enough`.
 
-        Remembered for all of them: which ones cannot work just now is nothing to remember.
+        The count of all deferrable tools is cached; the unavailable ones change too often.
         """
         whole = self._weight
         if whole is None or not _is_decided(whole, enough):
@@ -55,7 +54,7 @@ class ToolPartition:
 
 
 class Deferral:
-    """Sorts grants by the lists of the configuration."""
+    """Partitions grants by the configured lists, and caches the result."""
 
     def __init__(self, settings: ToolsSettings) -> None:
         self._always = frozenset(settings.tool_search.always_load)
@@ -89,14 +88,17 @@ class Deferral:
 
 
 def _is_decided(weight: TokenCount, enough: int) -> bool:
-    """Whether what is known of a weight tells on which side of `enough` it lies."""
+    """Return True if the count is known well enough to be compared with `enough`."""
     if weight.known == "exactly":
         return True
     return (weight.known == "at least") is (weight.tokens >= enough)
 
 
 def _is_named_in(tool: Tool, names: Collection[str], tools: Collection[str]) -> bool:
-    """Whether a list of tools and toolsets means this one. A tool's name is never taken for a toolset's."""
+    """Return True if a list of tools and toolsets contains this tool.
+
+    The name of a tool is never taken as the name of a toolset.
+    """
     if any(name in names for name in tool.names):
         return True
     return tool.toolset in names and tool.toolset not in tools

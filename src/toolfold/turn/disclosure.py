@@ -1,7 +1,7 @@
-"""Progressive disclosure: when tools stand behind tool search, and what the model sees in their place.
+"""Progressive disclosure: when tools are deferred behind tool search, and what the model sees instead.
 
-Decided anew for every turn, by what the tools of this turn cost the model of this session. Below the
-threshold a turn passes through untouched. Only hides: a deferred tool can be called like any other.
+Decided for every turn from the tokens of its tools and the model's context window. Below the threshold a
+turn is passed through unchanged. Deferred tools stay callable.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ UNKNOWN_CONTEXT_LIMIT_TOKENS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DisclosureDecision:
-    """Whether tools are deferred this time, and why."""
+    """A decision about deferring tools, with its reason."""
 
     active: bool
     reason: str
     weight: TokenCount | None = None
-    """What the deferrable tools cost, where the decision depends on it."""
+    """The tokens of the deferrable tools, if the decision depends on them."""
 
 
 class Disclosure:
-    """Applies the settings of one runtime to the turns of all its sessions."""
+    """Applies one runtime's settings to the turns of all its sessions."""
 
     def __init__(
         self,
@@ -66,9 +66,10 @@ class Disclosure:
         chosen: Collection[str] | None = None,
         forced: bool = False,
     ) -> Turn:
-        """The turn with what the model is to see: all of it or what was `chosen`, and the rest searchable.
+        """Return the turn with the tools the model is to see: all or the `chosen` ones, the rest searchable.
 
-        `forced` where choosing failed: then the model has to search, and keeps what is never deferred.
+        `forced` means that selection failed: the model has to search, and keeps the tools that are never
+        deferred.
         """
         verdict = self._decide_forced(grant, turn) if forced else self.decide(grant, turn, context_tokens)
         disclosed = turn
@@ -82,18 +83,18 @@ class Disclosure:
         return disclosed
 
     def always_shown(self, grant: Grant) -> frozenset[str]:
-        """The names of the tools that are never deferred, which a model calls directly."""
+        """Return the names of the tools that are never deferred."""
         return self._sorted(grant).kept_names
 
     def _show_tools(
         self, grant: Grant, turn: Turn, tools: Sequence[Tool], *, searchable: bool = False
     ) -> Turn:
-        """The turn with these tools. Search finds what is never deferred only where it is not shown."""
+        """Return the turn with these tools. Search finds core tools only if they are not shown."""
         direct = self.always_shown(grant).intersection(tool.name for tool in tools)
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
     def decide(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
-        """Whether this turn's tools are to be deferred for a model with such a context window."""
+        """Decide whether to defer this turn's tools for a model with this context window."""
         mode = self._settings.enabled
         parts = self._sorted(grant)
         if mode == "off":
@@ -119,7 +120,7 @@ class Disclosure:
         )
 
     def _token_limit(self, context_tokens: int | None) -> tuple[int, str]:
-        """The tokens from which on tools are deferred, and where that number comes from."""
+        """Return the number of tokens from which tools are deferred, and its origin."""
         settings = self._settings
         if context_tokens is None:
             limit, why = (
@@ -136,7 +137,7 @@ class Disclosure:
     def _visible_tools(
         self, grant: Grant, turn: Turn, chosen: Collection[str] | None, forced: bool
     ) -> list[Tool]:
-        """What changes least stands first: a prompt cache holds as far as nothing changes."""
+        """Return the tools to show, most stable first, so that prompt caches match as far as possible."""
         parts = self._sorted(grant)
         bridge = self._shown_bridge(grant, parts)
         if chosen is None:
@@ -146,7 +147,7 @@ class Disclosure:
         return [*first, *bridge, *select_showable(grant, turn, sorted(others))]
 
     def _log_decision(self, grant: Grant, turn: Turn, verdict: DisclosureDecision) -> None:
-        """Write one line: what the model is shown, what it is not, the tokens saved by that, and why."""
+        """Log one line: tools shown, tools hidden, tokens saved, and why."""
         if not log.isEnabledFor(logging.INFO):
             return
         shown = frozenset(tool.name for tool in turn.tools)
@@ -166,7 +167,7 @@ class Disclosure:
 
 
 class _BridgeListing:
-    """The bridge tools as a model is shown them, with the listing where one is wanted."""
+    """The bridge tools as shown to a model, with a list of sources if configured."""
 
     def __init__(self, settings: ToolsSettings, bridge: Bridge) -> None:
         self._listing = settings.tool_search.listing
@@ -192,8 +193,10 @@ class _BridgeListing:
         ]
 
     def _list_sources(self, tools: Iterable[Tool]) -> str:
-        """The sources and their counts, within the budget. Of the grant, not of what can work just now:
-        a server that comes and goes must not change the prompt."""
+        """Return the sources with their tool counts, within the token budget.
+
+        Counts come from the grant, not from what works now: a flapping server must not change the prompt.
+        """
         entries = [f"{name} ({count})" for name, count in sorted(Counter(map(source_name, tools)).items())]
         counter = TokenCounter()
         named = len(entries)

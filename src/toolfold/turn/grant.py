@@ -1,7 +1,7 @@
-"""What a scope grants of the tools there are, laid out once for each state of the registry.
+"""The tools that a scope grants, computed once per state of the registry.
 
-Kept by what was granted and never by whom: sessions of the same scope share it, and a change of the
-registry makes a new one. Knows nothing of what can work right now, or of what a model is shown.
+Cached by scope: sessions with the same scope share a grant, and a change of the registry creates a new
+one. Knows nothing of availability or of what a model is shown.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _Key: TypeAlias = tuple[tuple[_Rule, ...], frozenset[str]]
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Grant:
-    """The tools one scope grants of one snapshot."""
+    """The tools that one scope grants out of one snapshot."""
 
     snapshot: Snapshot
     names: frozenset[str]
-    """What may be called."""
+    """Names that may be called."""
     tools: Sequence[Tool]
-    """What of it may be shown, by name."""
+    """Tools that may be shown, by name."""
     shown: frozenset[str]
-    """Its names, and perhaps more that do not exist."""
+    """Names that may be shown, including some that do not exist."""
     checked: Sequence[Tool] = field(init=False)
-    """Those of the tools that may be unable to work."""
+    """Tools with an availability check."""
     tool_names: frozenset[str] = field(init=False)
-    """Of the tools: one object, whose hash is worked out once."""
+    """The names of `tools`: one object, so that its hash is computed once."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "checked", [tool for tool in self.tools if tool.check is not None])
@@ -43,20 +43,20 @@ class Grant:
     def from_names(
         cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()
     ) -> Grant:
-        """These names, of which the `hidden` ones are callable and never shown."""
+        """Create a grant of these names; the `hidden` ones are callable but never shown."""
         shown = names - hidden
         return cls(snapshot, names, [tool for tool in snapshot.ordered if tool.name in shown], shown)
 
 
 class GrantCache:
-    """The grants of the current toolsets, each worked out once."""
+    """The grants of the current toolsets."""
 
     def __init__(self) -> None:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
-        """What the scope grants; of the agent-level tools only those an agent `offers` may be shown."""
-        current, grants = self._held  # one look at both: another thread may exchange them
+        """Return what the scope grants; agent-level tools are shown only if the agent `offers` them."""
+        current, grants = self._held  # read together: another thread may replace them
         if current is not toolsets:
             grants = {}
             self._held = toolsets, grants
@@ -72,7 +72,7 @@ class GrantCache:
 
 
 def _flatten_scope(scope: Scope) -> tuple[_Rule, ...]:
-    """A scope and its ancestors side by side: to hash them one inside the other has a depth that ends."""
+    """Return a scope and its ancestors side by side: hashing them nested would recurse without limit."""
     rules: list[_Rule] = []
     each: Scope | None = scope
     while each is not None:

@@ -1,8 +1,8 @@
-"""What was put beside a user's message, and that the same stands there again in every later request.
+"""The notes that earlier requests put beside user messages, so that later requests repeat them exactly.
 
-A caller keeps a plain history and gives it anew each time. A message is recognised by all that was said
-up to it; where the history was edited, cut or summed up, by its own text and place. What was sent once
-is never changed: an old message gets no note that it did not have, and loses none.
+A caller keeps a plain history and passes it again each time. A message is recognised by everything up to
+it; if the history was edited, cut or summarised, by its own text and position. What was sent once never
+changes.
 """
 
 from __future__ import annotations
@@ -32,43 +32,43 @@ _TO_JSON = json.JSONEncoder(default=repr).encode
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What stands beside one message; nothing, where there was nothing to say."""
+    """The note beside one message; empty if there was nothing to add."""
 
     text: str = ""
     definitions: tuple[Definition, ...] = ()
-    """Given as tools instead of text, where the provider takes them in the middle of a request."""
+    """Tools added as definitions instead of text, where the provider accepts them inside the input."""
     lines: frozenset[str] = frozenset()
-    """What it tells of tools, each as one line."""
+    """The lines that describe tools."""
     chosen: tuple[str, ...] = ()
-    """The tools that were chosen for the message."""
+    """The tools that were selected for the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class _HistoryEntry:
-    """One message that is no instruction: instructions may change from request to request."""
+    """One message that is not an instruction: instructions may change from request to request."""
 
     position: int
-    """Where it stands among all messages."""
+    """Its index among all messages."""
     plain_message: Message
-    """As the caller had it, before a note stood beside it."""
+    """The caller's message, without a note."""
     digest: bytes
     chain: bytes
-    """Of all that was said up to it."""
+    """Hash of all messages up to this one."""
     has_note: bool
-    """Whether the caller gave it with its note."""
+    """True if the caller passed it with its note."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NoteRemover:
-    """How a note is taken off a message again. Messages may be large and are not kept."""
+    """Removes a note from a message. Stores only sizes, because messages may be large."""
 
     length: int
-    """Of what was put behind a text."""
+    """Characters that the note added to a text."""
     empty_content: Json | None = None
-    """The content of a message that said nothing, if it had any."""
+    """The content of a message that was empty before, if the key existed."""
 
     def remove_note(self, message: Message) -> Message:
-        """The message as the caller had it."""
+        """Return the caller's message."""
         content = message["content"]
         if isinstance(content, (list, tuple)):
             return {**message, "content": content[:-1]}
@@ -81,16 +81,16 @@ class _NoteRemover:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A request's messages, and what is known of those that a user wrote."""
+    """A request's messages and the notes of its user messages."""
 
     messages: Sequence[Message]
     entries: Sequence[_HistoryEntry]
     notes: Mapping[int, Note]
-    """By place among what was said; none for a message that was never sent."""
+    """Notes by entry index; none for a message that was never sent."""
 
     @property
     def newest_user_entry(self) -> int | None:
-        """The place of the user's newest message among what was said."""
+        """The index of the user's newest message."""
         last = len(self.entries) - 1
         return next(
             (at for at in range(last, -1, -1) if is_user_message(self.entries[at].plain_message)), None
@@ -98,20 +98,20 @@ class History:
 
     @property
     def newest_note(self) -> Note | None:
-        """What was decided for the newest message, if it was sent before."""
+        """The note of the newest message, if it was sent before."""
         return None if self.newest_user_entry is None else self.notes.get(self.newest_user_entry)
 
     def plain_messages(self) -> list[Message]:
-        """What was said, without our notes."""
+        """Return the messages without notes."""
         return [each.plain_message for each in self.entries]
 
     def known_lines(self) -> frozenset[str]:
-        """What the notes in this request tell of tools."""
+        """Return the lines about tools in all notes of this request."""
         return frozenset[str]().union(*(note.lines for note in self.notes.values()))
 
 
 class Notes:
-    """The notes of one session. Not safe for two threads at once: whoever owns it sees to that."""
+    """The notes of one session. Not thread-safe: the owner locks."""
 
     def __init__(self) -> None:
         self._sent: dict[bytes, Note] = {}
@@ -143,7 +143,7 @@ class Notes:
         }
 
     def read(self, messages: Sequence[Message]) -> History:
-        """The caller's history, with what is known of it. It may hold our notes already."""
+        """Return the caller's history with its known notes. It may contain notes already."""
         said: list[_HistoryEntry] = []
         chain = b""
         for place, message in enumerate(messages):
@@ -154,7 +154,7 @@ class Notes:
             beside = self._written.get(digest)
             meant = beside.remove_note(message) if beside else None if is_written else message
             if meant is None and said:
-                said[-1] = replace(said[-1], is_written=True)
+                said[-1] = replace(said[-1], has_note=True)
             if meant is None or is_instruction(meant):
                 continue
             digest = _hash_message(meant) if is_written else digest
@@ -163,11 +163,11 @@ class Notes:
         return History(messages, said, self._find_notes(said))
 
     def refresh(self, history: History) -> History:
-        """The same history with what is known of it by now."""
+        """Return the same history with the notes known by now."""
         return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:
-        """The messages to be sent: `newest` stands beside the newest one, if that was never sent."""
+        """Return the messages to send; `newest` is put beside the newest one if it was never sent."""
         said = history.entries
         notes = {
             at: history.notes.get(at, Note())
@@ -231,7 +231,7 @@ def _note_from_json(state: Json) -> Note:
 
 
 def _match_suffix(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
-    """Where what was said last stands now: now → then, for the longest end of it that is still there."""
+    """Map current positions to those of the last request, for the longest common suffix."""
     old, new = last[::-1], now[::-1]
     falls = _prefix_table(old)
     length = best = at = 0
@@ -239,14 +239,14 @@ def _match_suffix(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]
         while length and (length == len(old) or old[length] != digest):
             length = falls[length - 1]
         length += bool(old) and old[length] == digest
-        if length >= best > 0 or length > best:  # of two as long, the one nearer to the beginning
+        if length >= best > 0 or length > best:  # of two equally long, prefer the earlier one
             best, at = length, place
     first = len(now) - 1 - at
     return {first + step: len(last) - best + step for step in range(best)}
 
 
 def _prefix_table(pattern: Sequence[bytes]) -> list[int]:
-    """For each place, how long the pattern's beginning is that ends there (Knuth, Morris and Pratt)."""
+    """Return the failure function of the Knuth-Morris-Pratt algorithm."""
     falls = [0] * len(pattern)
     length = 0
     for place in range(1, len(pattern)):
@@ -273,11 +273,11 @@ def _digest_checked(place: int, message: Message) -> bytes:
 
 
 def _hash_message(message: Message) -> bytes:
-    """What a message says. A mark for the provider's cache moves on with every request and says nothing."""
+    """Hash a message. Cache marks move with every request and are ignored."""
     unmarked = {key: _strip_cache_marks(value) for key, value in message.items() if key != _CACHE_MARK_KEY}
     try:
         text = _TO_SORTED_JSON(unmarked)
-    except TypeError:  # keys of several kinds have no order
+    except TypeError:  # keys of different types cannot be sorted
         text = _TO_JSON(unmarked)
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 

@@ -1,9 +1,9 @@
-"""Where a turn's selection stands in the request, so that a provider's prompt cache keeps what it can.
+"""Where a turn's selection is placed in the request, so that the provider's prompt cache stays valid.
 
 `replace`: the tools array is this turn's. `append`: a session's array only grows, until it reaches its
-cap and begins anew. `tail`: the array is constant, and the chosen tools are told beside the user's newest
-message, where they stay. No placement alters a message that was sent before. Knows nothing of how tools
-are chosen; everything that was granted stays callable in all three.
+limit and is reset. `tail`: the array is constant, and the selected tools are listed beside the user's
+newest message. No placement changes a message that was sent before. Everything granted stays callable in
+all three.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from toolfold.turn.assembly import Turn, render_definitions
 from toolfold.turn.cost import Placement, best_placement
 from toolfold.turn.notes import CLOSING, OPENING, History, Note, Notes
 from toolfold.turn.pricing import Prices, prices_for
-from toolfold.turn.signature import MAX_SIGNATURE_CHARS as LONGEST_SIGNATURE
-from toolfold.turn.signature import signature
+from toolfold.turn.signature import MAX_SIGNATURE_CHARS, signature
 from toolfold.turn.slimming import Slimmer, slim
 
 log = logging.getLogger(__name__)
@@ -35,20 +34,20 @@ PlacementChoice = Literal["auto", "replace", "append", "tail"]
 MAX_APPENDED_TOOLS = 48
 MAX_TAIL_CHARS = 24_000
 MAX_KEPT_DEFINITIONS = 1_000
-"""How many definitions of tools that are gone are kept, should a history refer to them."""
+"""Definitions of removed tools that are kept in case a history refers to them."""
 
-# What a model may read as the end of our note or as somebody else's turn: tags and marks of any family.
+# Text that a model may read as the end of the note or as another role: tags of any model family.
 _MARKUP_LIKE = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", re.IGNORECASE)
 
 
 class PlacementPolicy:
-    """Which placement costs least with a model; worked out once for each set of prices."""
+    """Chooses the cheapest placement for a model; computed once per set of prices."""
 
     def __init__(self) -> None:
         self._best: dict[Prices, Placement] = {}
 
     def choose(self, choice: PlacementChoice, model: str, dialect: Dialect) -> Placement:
-        """The placement that is meant, for a model or else for those that speak this form."""
+        """Return the configured placement, or the cheapest for the model or the dialect's usual model."""
         if choice != "auto":
             return choice
         prices = replace(prices_for(model or dialect.default_model), name="")
@@ -58,7 +57,7 @@ class PlacementPolicy:
 
 
 class DefinitionCache:
-    """How each tool is written for a model, worked out once and kept as long as the tool lives."""
+    """Each tool as it is written for a model, cached while the tool exists."""
 
     def __init__(self) -> None:
         self._slimmer = Slimmer()
@@ -66,17 +65,17 @@ class DefinitionCache:
         self._lines: weakref.WeakKeyDictionary[Tool, str] = weakref.WeakKeyDictionary()
 
     def definition(self, turn: Turn, tool: Tool) -> Definition:
-        """The slim definition, in the company of all that the turn may call."""
+        """Return the slim definition, adapted to all tools of the turn."""
         return slim(turn.described(tool)) if tool.adapt else self._slimmer(tool)
 
     def array(self, tools: Sequence[Tool]) -> list[Definition]:
-        """Slim definitions, each in the company of the others."""
+        """Return slim definitions, each adapted to the others."""
         written = zip(tools, render_definitions(tools), strict=True)
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
     def line(self, turn: Turn, tool: Tool) -> str:
-        """A tool on one line: foreign words that end no line and close no bracket of ours."""
-        if tool.adapt:  # it may speak of its company, which is this turn's
+        """Return a tool on one line; untrusted text cannot end the line or close the note."""
+        if tool.adapt:  # its description may mention other tools of this turn
             return _render_line(tool, turn.described(tool)["function"].get("description", ""))
         with self._lock:
             line = self._lines.get(tool)
@@ -89,26 +88,26 @@ class DefinitionCache:
 
 @dataclass(frozen=True, slots=True)
 class PlacedTools:
-    """One request's tools and messages, before they are written in a provider's form."""
+    """A request's tools and messages before they are rendered in a dialect."""
 
     tools: Sequence[Tool]
     definitions: Sequence[Definition]
     messages: list[Json]
     placement: Placement
     tail: str = ""
-    """What stands beside the user's newest message."""
+    """The note beside the user's newest message."""
     reset: bool = False
-    """Whether the array is another than the last one, where it was to stay."""
+    """True if the array changed although the placement keeps it."""
     why: str = ""
     constant: int = 0
-    """How many tools at the front are there whatever is chosen."""
+    """The number of tools at the front that do not depend on the selection."""
     deferred: Mapping[str, Definition] | None = None
-    """Tools that the provider loads when an answer names them."""
+    """Tools that the provider loads when a result names them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to send: `tools` and `messages` in the provider's form."""
+    """A request to send: `tools` and `messages` in the dialect's format."""
 
     tools: list[Json]
     messages: list[Json]
@@ -156,7 +155,7 @@ class Request:
 
 
 class SessionPlacement:
-    """What one session must remember so that its next request begins like its last. Thread-safe."""
+    """The state that makes a session's next request start like its last. Thread-safe."""
 
     def __init__(self, wording: DefinitionCache, *, most: int = MAX_APPENDED_TOOLS) -> None:
         self._wording = wording
@@ -184,7 +183,7 @@ class SessionPlacement:
             self._last = state["placement"]
 
     def read(self, messages: Sequence[Message]) -> History:
-        """The caller's history. What was chosen for its newest message before is `recalled` with it."""
+        """Return the caller's history with its known notes."""
         with self._lock:
             return self._notes.read(messages)
 
@@ -199,9 +198,9 @@ class SessionPlacement:
         dialect: Dialect,
         native: bool = False,
     ) -> PlacedTools:
-        """The `fixed` tools, and the ones `chosen` for the newest message in their place.
+        """Place the `fixed` tools and those `chosen` for the newest message.
 
-        `native` is for forms that have something of their own for tools that come late.
+        `native` uses the provider's own way of loading tools on demand.
         """
         fixed = list(fixed)
         standing = {tool.name for tool in fixed}
@@ -252,7 +251,7 @@ class SessionPlacement:
     def _place_natively(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> PlacedTools:
-        """The array is constant as at the tail, and the provider itself loads what it does not hold."""
+        """Keep the array constant; the provider loads what it does not hold."""
         if dialect.accepts_tools_in_input:  # tools that are found or added can be called by name at once
             fixed = [tool for tool in fixed if tool.name not in BRIDGE_NAMES or tool.name == BRIDGE_SEARCH]
         why = self._keep_array(turn, fixed)
@@ -269,7 +268,7 @@ class SessionPlacement:
         return replace(placed, deferred=late)
 
     def _keep_array(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """See to an array that is to stay as it is, and say why it cannot."""
+        """Keep the array unchanged if possible; return the reason if it had to be reset."""
         why = self._array.explain_outdated(turn, fixed) or self._explain_switch("tail")
         new = [tool.name for tool in fixed if tool.name not in self._array.names]
         if self._array.names and new and not why:
@@ -292,7 +291,7 @@ class SessionPlacement:
         )
 
     def _definitions_note(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
-        """The chosen tools as a provider takes them in the middle of a request."""
+        """Return the selected tools as definitions to add inside the input."""
         known = history.known_lines()
         lines = {tool.name: self._wording.line(turn, tool) for tool in chosen}
         new = [tool for tool in chosen if lines[tool.name] not in known]
@@ -302,7 +301,7 @@ class SessionPlacement:
     def _deferred_definitions(
         self, turn: Turn, shown: Sequence[Tool], history: History
     ) -> Mapping[str, Definition]:
-        """Every other tool, and of those that are gone the ones that answers in the history refer to."""
+        """Return all other tools, and removed ones that results in the history refer to."""
         standing = {tool.name for tool in shown}
         wanted = find_references(history.messages) | {name for name in self._deferred if turn.may_show(name)}
         for tool in turn.offered:
@@ -320,14 +319,14 @@ class SessionPlacement:
         }
 
     def _forget_removed(self, wanted: Collection[str]) -> None:
-        """What is gone is kept for a history that refers to it after all, the latest of it."""
+        """Drop the oldest definitions of removed tools beyond the limit."""
         gone = [name for name in self._deferred if name not in wanted]
         for name in gone[: max(0, len(gone) - MAX_KEPT_DEFINITIONS)]:
             del self._deferred[name]
 
 
 class _ToolsArray:
-    """A tools array as it was last sent. What it holds is written once and never again."""
+    """The tools array as it was last sent. Definitions in it never change."""
 
     def __init__(self, wording: DefinitionCache) -> None:
         self._wording = wording
@@ -361,7 +360,7 @@ class _ToolsArray:
         self._held = {}
 
     def explain_outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Why the array can no longer be sent as it is. That a tool cannot work just now is no reason."""
+        """Return why the array cannot be sent again. A tool that does not work now is not a reason."""
         bridge = {tool.name: tool for tool in fixed if tool.name in BRIDGE_NAMES}
         for name, (tool, written) in list(self._held.items()):
             now = turn.snapshot.get(name) if turn.may_show(name) else None
@@ -375,7 +374,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Put those of the tools at the end that are not there; `anew`, for whatever reason, all of them."""
+        """Append the tools that are missing; with `anew` (a reason) start again."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:
@@ -384,7 +383,7 @@ class _ToolsArray:
 
 
 class _OfferedDefinitions(Mapping[str, Definition]):
-    """The definitions of a turn's tools, each written when it is asked for."""
+    """The definitions of a turn's tools, each rendered on access."""
 
     def __init__(self, turn: Turn, wording: DefinitionCache) -> None:
         self._turn, self._wording = turn, wording
@@ -404,13 +403,13 @@ class _OfferedDefinitions(Mapping[str, Definition]):
 
 
 def _render_line(tool: Tool, description: str) -> str:
-    called = to_single_line(signature(tool), LONGEST_SIGNATURE + len(tool.name))
+    called = to_single_line(signature(tool), MAX_SIGNATURE_CHARS + len(tool.name))
     about = to_single_line(description, MAX_DESCRIPTION_CHARS)
     return _MARKUP_LIKE.sub("‹", f"- {called}: {about}" if about else f"- {called}")
 
 
 def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: DefinitionCache) -> Note:
-    """The chosen tools in a few words, those left out that the request tells of already."""
+    """Return a note with one line per selected tool, without lines that the request already has."""
     new: list[str] = []
     room = MAX_TAIL_CHARS
     lines = {tool.name: wording.line(turn, tool) for tool in chosen}
@@ -432,7 +431,7 @@ def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wordin
 
 
 def _tail_text(history: History, new: Note | None = None) -> str:
-    """What stands beside the newest message: what stood there before, or what is new."""
+    """Return the note beside the newest message: the earlier one, or the new one."""
     note = history.newest_note or new
     return note.text if note is not None and history.newest_user_entry is not None else ""
 

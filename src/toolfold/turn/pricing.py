@@ -1,8 +1,7 @@
-"""What model calls cost in dollars, by a provider's prices and by what it remembers.
+"""The cost of model calls in dollars, from a provider's prices and its prompt cache.
 
-A provider charges less for the part of a request that begins like one it saw lately, so what counts is
-the order of the pieces and where the first new one stands. Pure arithmetic: it sends nothing, reads no
-file and knows nothing of tools.
+A provider charges less for the part of a request that starts like a recent one, so the order of the
+segments matters. Pure arithmetic: sends nothing, reads no file and knows nothing of tools.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """What is sent, in the order in which the provider reads it, and what comes back."""
+    """The segments of a request in the order the provider reads them, and the output size."""
 
     segments: tuple[Segment, ...]
     output: int
@@ -40,22 +39,22 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """What a model costs: dollars for a million tokens, and how its provider remembers prefixes."""
+    """A model's prices in dollars per million tokens, and how its provider caches prefixes."""
 
     name: str
     input: float
     output: float
     cached_read: float = math.inf
-    """For what was sent before. Not below `input`: nothing is remembered."""
+    """Price of cached input. If it is not below `input`, there is no cache."""
     cache_write: float = 0.0
-    """For what is sent the first time, where that costs more than `input`."""
+    """Price of writing to the cache, if higher than `input`."""
     minimum_prefix: int = 1024
     step: int = 1
-    """A remembered prefix counts in whole multiples of so many tokens."""
+    """Cached prefixes count in multiples of this many tokens."""
     lifetime: float = 300.0
-    """Seconds for which a prefix is remembered after its last use."""
+    """Seconds for which a prefix stays cached after its last use."""
     factor: float = 1.0
-    """The model's tokens for one of o200k, in which requests are counted."""
+    """The model's tokens per o200k token, in which requests are counted."""
 
     @property
     def kind(self) -> str:
@@ -66,7 +65,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What one model call came to."""
+    """The cost of one model call."""
 
     turn: int
     input: int
@@ -77,7 +76,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a conversation came to."""
+    """The cost of a conversation."""
 
     charges: tuple[Charge, ...]
 
@@ -106,7 +105,7 @@ class Bill:
         return math.fsum(charge.dollars for charge in self.charges)
 
     def by_turn(self) -> list[float]:
-        """The dollars after each turn."""
+        """Return the dollars spent after each turn."""
         dollars = [0.0] * (max((charge.turn for charge in self.charges), default=-1) + 1)
         for charge in self.charges:
             dollars[charge.turn] += charge.dollars
@@ -114,7 +113,7 @@ class Bill:
 
 
 def compute_bill(calls: Iterable[ModelCall], prices: Prices) -> Bill:
-    """The price of model calls made in this order."""
+    """Return the cost of model calls made in this order."""
     seen = _PrefixCache(prices)
     return Bill(tuple(_charge_call(call, seen.match_prefix(call), prices) for call in calls))
 
@@ -130,14 +129,14 @@ def _charge_call(call: ModelCall, cached: int, prices: Prices) -> Charge:
 
 
 class _PrefixCache:
-    """What the provider remembers: a tree of segments, each with the time of its last use."""
+    """The provider's prompt cache: a tree of segments, each with the time of its last use."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._root: _Branch = {}
 
     def match_prefix(self, call: ModelCall) -> int:
-        """How many of the tokens sent are remembered; all of them are from now on."""
+        """Return how many of the tokens sent are cached, and cache all of them."""
         if self._prices.cached_read >= self._prices.input:
             return 0
         branch, shared, is_shared = self._root, 0, True
@@ -154,7 +153,7 @@ class _PrefixCache:
 _Branch = dict[Segment, tuple[float, "_Branch"]]
 
 
-# Published prices, examples to be checked: they change, and contracts differ.
+# Published prices. They change, and contracts differ: check them.
 
 PRICES = (
     Prices(
@@ -228,7 +227,7 @@ def cost_of_call(usage: Usage, prices: Prices | None) -> float | None:
 
 
 def read_prices(table: Any) -> tuple[Prices, ...]:
-    """Prices as someone wrote them: a map from a model's name to its figures. Raises ValueError."""
+    """Read prices from a mapping of model names to figures. Raises ValueError."""
     if not isinstance(table, Mapping) or not table:
         raise ValueError("expected a map of models, each with its prices")
     return tuple(_read_one(str(name), figures) for name, figures in table.items())

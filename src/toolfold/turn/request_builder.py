@@ -23,7 +23,7 @@ from toolfold.turn.selection import Selector
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """What the requests of all sessions of a runtime share."""
+    """The parts that the requests of all sessions share."""
 
     settings: ToolsSettings
     selector: Selector

@@ -1,7 +1,7 @@
-"""Showing fewer tools: which of a turn's tools go to the model for this conversation.
+"""Pre-selection: the tools of a turn that fit the conversation.
 
-Selection only hides. What it leaves out stays callable by name, because the turn still grants it. A
-message is searched as it stands; earlier ones count as far as the latest leans on them.
+Selection only hides: what it leaves out stays callable. The latest message is searched as it is; earlier
+ones count as far as the latest depends on them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from toolfold.turn.weights import ToolTokenCounts
 log = logging.getLogger(__name__)
 
 MAX_REUSED_TOOLS = 4
-"""How many tools that were used before stay."""
+"""The number of previously used tools that stay selected."""
 BRIDGE = "bridge"
-"""The leg of a selection that found nothing for what is needed: the model has to search."""
+"""The mode of a selection that found nothing although a tool is needed: the model has to search."""
 
 NAMED = "named in the message"
 FITS = "fits the message"
@@ -42,25 +42,25 @@ _MAX_CACHED_ANSWERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The tools to show beyond the pinned ones, and what spoke for them."""
+    """The tools to show beyond the pinned ones, with reasons."""
 
     names: tuple[str, ...]
     """Best first."""
     hits: tuple[Hit, ...]
-    """What the latest message found, shown or not."""
+    """Matches of the latest message, shown or not."""
     need: float
     needed: bool
-    """Whether the message needs any tool, by itself or as what goes on with an earlier one."""
+    """True if the message needs a tool, by itself or as the continuation of an earlier one."""
     why: Mapping[str, str]
     leg: str
-    """The mode that answered: the one configured, or what it fell back to."""
+    """The search mode that answered: the configured one or its fallback."""
     left_out: Mapping[str, str] = field(default_factory=dict)
-    """What would have been chosen but for a bound."""
+    """Tools that a limit excluded, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class _MessageResult:
-    """What one message found, and by which mode."""
+    """The search result of one message, and the mode that produced it."""
 
     found: SearchResult
     leg: str
@@ -72,7 +72,7 @@ class _MessageResult:
 
 
 class Selector:
-    """Chooses for all sessions of a runtime."""
+    """Selects tools for all sessions of a runtime."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Selector:
         self._logged_modes: set[str] = set()
 
     def pinned(self, grant: Grant) -> Sequence[Tool]:
-        """What is shown beside any selection."""
+        """Return the tools that are shown beside any selection."""
         return self._sorted(grant).pinned
 
     def __call__(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection:
-        """The tools that fit the conversation, of those this turn could show."""
+        """Return the tools that fit the conversation, out of those this turn could show."""
         field = self._candidates_of(grant)
         competing = field.competing(turn)
         used = _find_reusable(turn, conversation.used_tools, competing)
@@ -125,7 +125,7 @@ class Selector:
     def _search_earlier(
         self, field: _GrantCandidates, turn: Turn, messages: Iterable[str], competing: frozenset[str]
     ) -> list[tuple[float, SearchResult]]:
-        """What earlier messages found, of those that needed anything, and what each still counts."""
+        """Return the results of earlier messages that needed tools, each with its weight."""
         answers = [self._search_message(field, turn, message, competing) for message in messages]
         needing = [answer.found for answer in answers if answer and answer.needed]
         return [(_DECAY**age, found) for age, found in enumerate(needing)]
@@ -133,14 +133,14 @@ class Selector:
     def _search_message(
         self, field: _GrantCandidates, turn: Turn, message: str, competing: frozenset[str]
     ) -> _MessageResult | None:
-        """What a message finds; None where no way of searching works."""
+        """Return the result of a message, or None if no search mode works."""
         key = message, competing
         if (known := field.answers.get(key)) is not None:
             return known
         for mode in dict.fromkeys((self._mode, "keyword")):
             try:
                 answer = self._search_with_mode(turn, message, competing, mode)
-            except Exception:  # an index on a disk, a model behind a socket: another way may still work
+            except Exception:  # the index or the model may fail; another mode may still work
                 self._log_failure(mode)
                 continue
             self._logged_modes.discard(mode)
@@ -162,7 +162,7 @@ class Selector:
         return _MessageResult(found, "keyword" if by_words else mode, needed)
 
     def _log_failure(self, mode: str) -> None:
-        """With its traceback once, until it has worked again."""
+        """Log a traceback once per mode, until it works again."""
         if mode not in self._logged_modes:
             self._logged_modes.add(mode)
             log.exception("selecting tools by %s failed", mode)
@@ -170,9 +170,9 @@ class Selector:
     def _apply_limits(
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """As many as the settings allow, best first, and what had to stay out; each with the reason.
+        """Return the selected tools, best first, and those that did not fit; each with its reason.
 
-        What is named is in. What was used may take half of the room, what fits all that is left.
+        Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest.
         """
         room = _TokenBudget(turn, self._settings.rag_max_tokens, self._weights)
         for name in named:
@@ -192,7 +192,7 @@ class Selector:
 
 
 class _GrantCandidates:
-    """What a grant's selections have in common: who competes, and what was asked lately."""
+    """The parts that the selections of one grant share: competing tools and recent results."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
@@ -200,7 +200,7 @@ class _GrantCandidates:
         self.answers: dict[tuple[str, frozenset[str]], _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
-        """The tools that could be shown and are not pinned; the same object as long as nothing changes."""
+        """Return the showable tools that are not pinned; the same object while nothing changes."""
         unavailable = frozenset(turn.unavailable)
         last = self._last
         if last is None or last[0] != unavailable:
@@ -216,7 +216,7 @@ class _GrantCandidates:
 
 
 class _TokenBudget:
-    """The tokens that chosen tools may still take. Counted exactly only where the answer depends on it."""
+    """The tokens left for selected tools. Counted exactly only if the decision depends on it."""
 
     def __init__(self, turn: Turn, tokens: int, weights: ToolTokenCounts) -> None:
         self._tools, self._left, self._weights = turn.snapshot, tokens, weights
@@ -225,12 +225,12 @@ class _TokenBudget:
         self.refused: list[str] = []
 
     def take(self, name: str) -> None:
-        """Whether there is room or not."""
+        """Add a tool even if it does not fit."""
         self._estimates[name] = guess = self._weights.estimate_upper_bound(self._tools[name])
         self._left -= guess
 
     def takes(self, name: str, *, leaving: int = 0) -> bool:
-        """Take it if it fits and leaves so much."""
+        """Add a tool if it fits and leaves `leaving` tokens."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):
             self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))
@@ -241,18 +241,18 @@ class _TokenBudget:
         return False
 
     def _replace_estimate(self, name: str) -> None:
-        """The one whose guess may be the furthest off."""
+        """Replace a tool's estimate by its exact count."""
         self._left += self._estimates.pop(name) - self._weights.count_tool(self._tools[name])
 
 
 def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
-    """The tools used before that could be shown now, the latest first."""
+    """Return previously used tools that could be shown now, latest first."""
     names = dict.fromkeys(_resolve_name(turn, name) for name in reversed(used))
     return tuple(name for name in names if name in competing)[:MAX_REUSED_TOOLS]
 
 
 def _resolve_name(turn: Turn, name: str) -> str:
-    """The name under which a tool is shown. One that its author gave it counts where it means one tool."""
+    """Return the name under which a tool is shown. Its author's name counts if it is unambiguous."""
     if name in turn.granted:
         return name
     granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]
@@ -262,7 +262,7 @@ def _resolve_name(turn: Turn, name: str) -> str:
 def _merge_rankings(
     latest: _MessageResult, before: Sequence[tuple[float, SearchResult]], lean: float
 ) -> dict[str, str]:
-    """Every tool that fits with the reason, best first: ranks count less the further down and back."""
+    """Return every fitting tool with its reason, best first. Lower ranks and earlier messages count less."""
     if not before:
         return dict.fromkeys((hit.name for hit in latest.found.hits), FITS) if latest.needed else {}
     weighed = [(FITTED, lean * share, found) for share, found in before]

@@ -1,8 +1,8 @@
-"""A tool's parameters on one line, short enough for a search result and exact enough to call it.
+"""A tool's parameters on one line: short enough for a search result, exact enough to call it.
 
-`create_issue(repo: string, title: string, labels?: string[], state?: "open"|"closed")`. What does not
-fit is cut with "…". Schemas come from anywhere: every step here is counted, and none follows a
-reference out of the schema.
+`create_issue(repo: string, title: string, labels?: string[], state?: "open"|"closed")`. What does not fit
+is cut with "…". Schemas are untrusted: every step is counted, and references are followed only inside the
+schema.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from toolfold.complexity import listed, pointed_at
+from toolfold.complexity import get_list, resolve_pointer
 from toolfold.model import Json, Tool
 
 MAX_SIGNATURE_CHARS = 600
@@ -26,7 +26,7 @@ _SCALARS = (str, int, float, bool)
 
 
 def signature(tool: Tool) -> str:
-    """The tool as a call of it would be declared, required parameters first."""
+    """Return the tool as a declaration, required parameters first."""
     writer = _SignatureWriter(tool.parameters)
     room = MAX_SIGNATURE_CHARS - len(tool.name)
     written: list[str] = []
@@ -44,18 +44,18 @@ def signature(tool: Tool) -> str:
 
 
 class _SignatureWriter:
-    """Writes the types of one schema, in a bounded number of steps."""
+    """Renders the types of one schema in a bounded number of steps."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
         self._steps = _MAX_STEPS
 
     def members(self, schema: Json) -> Iterator[tuple[str, Any, bool]]:
-        """The properties of an object, with whether each is required: those first."""
+        """Yield the properties of an object and whether each is required, required ones first."""
         properties = schema.get("properties")
         if not isinstance(properties, dict):
             return
-        required = {name for name in listed(schema, "required") if isinstance(name, str)}
+        required = {name for name in get_list(schema, "required") if isinstance(name, str)}
         for wanted in (True, False):
             for name, each in properties.items():
                 if (name in required) is wanted:
@@ -66,7 +66,7 @@ class _SignatureWriter:
         return f"{_render_name(name, required)}: {self.type(schema, depth)}{default}"
 
     def type(self, schema: Any, depth: int = 0) -> str:
-        """What fits the schema, in the words of a type."""
+        """Render the type that a schema describes."""
         self._steps -= 1
         if self._steps < 0 or depth > _MAX_DEPTH:
             return _ELLIPSIS
@@ -74,16 +74,16 @@ class _SignatureWriter:
             return "any"
         if "const" in schema:
             return _render_value(schema["const"])
-        if values := listed(schema, "enum"):
+        if values := get_list(schema, "enum"):
             return _join_types(
                 [*map(_render_value, values[:_MAX_VALUES]), *([_ELLIPSIS] if values[_MAX_VALUES:] else [])]
             )
         if isinstance(schema.get("$ref"), str):
             return self.type(self._resolve_reference(schema["$ref"]), depth + 1)
         for key in ("anyOf", "oneOf"):
-            if choices := listed(schema, key):
+            if choices := get_list(schema, key):
                 return _join_types(self.type(each, depth) for each in choices[:_MAX_VALUES])
-        if parts := listed(schema, "allOf"):
+        if parts := get_list(schema, "allOf"):
             return " & ".join(dict.fromkeys(self.type(each, depth) for each in parts[:3]))
         return self._render_declared(schema, depth)
 
@@ -122,7 +122,9 @@ class _SignatureWriter:
         return f"{{{', '.join(members)}}}" if members else "object"
 
     def _resolve_reference(self, reference: str) -> Any:
-        return pointed_at(self._root, reference[1:]) if reference == "#" or reference[:2] == "#/" else None
+        return (
+            resolve_pointer(self._root, reference[1:]) if reference == "#" or reference[:2] == "#/" else None
+        )
 
 
 def _render_name(name: str, required: bool) -> str:
@@ -131,7 +133,7 @@ def _render_name(name: str, required: bool) -> str:
 
 
 def _render_default(schema: Any) -> str:
-    """What an optional parameter is without us, where that is short enough to say."""
+    """Return " = value" for an optional parameter with a short default."""
     value = schema.get("default") if isinstance(schema, dict) else None
     if value in (None, "") or not isinstance(value, _SCALARS):
         return ""

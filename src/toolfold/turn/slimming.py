@@ -1,8 +1,8 @@
-"""Shorter schemas for the model's eyes: what carries no meaning is left out.
+"""Shorter schemas for the model: keywords without meaning are left out.
 
-The slim schema accepts exactly what the original accepts, and says to a reader all that the original
-says. Validation never sees it. Where a schema is unusual (names of its own, another dialect, references
-to odd places, too deep, too large) it is left as it is.
+A slim schema accepts exactly what the original accepts and tells a reader the same. Validation always
+uses the original. Unusual schemas (own identifiers, unknown dialects, references to odd places, too deep,
+too large) stay unchanged.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class Slimmer:
-    """Slims each tool once and keeps the result as long as the tool lives."""
+    """Slims each tool once and caches the result while the tool exists."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._slim: weakref.WeakKeyDictionary[Tool, Definition] = weakref.WeakKeyDictionary()
 
     def __call__(self, tool: Tool) -> Definition:
-        """The tool's slim definition. The outer dicts are the caller's own; the schema is shared."""
+        """Return the tool's slim definition. The outer dicts belong to the caller; the schema is shared."""
         with self._lock:
             function = self._slim.get(tool)
         if function is None:
@@ -86,7 +86,7 @@ class Slimmer:
 
 
 def slim(definition: Definition) -> Definition:
-    """The same definition in fewer tokens; the given one is not changed."""
+    """Return the same definition in fewer tokens; the original is not changed."""
     function = dict(definition["function"])
     description = function.get("description")
     if isinstance(description, str):
@@ -99,12 +99,12 @@ def slim(definition: Definition) -> Definition:
 
 
 def slim_schema(schema: Json, name: str = "", described: str = "") -> Json:
-    """A schema's slim form, for a tool of this name and description."""
+    """Return a schema's slim form, for a tool with this name and description."""
     for _ in range(_MAX_PASSES):
         slimmed = _slim_once(schema, name, described)
         if slimmed is schema or _DEFINITION_KEYS.isdisjoint(schema):
             return slimmed
-        schema = slimmed  # what was left out may have kept a definition from moving to its place
+        schema = slimmed  # removed keywords may have prevented a definition from being inlined
     return schema
 
 
@@ -114,7 +114,7 @@ def _slim_once(schema: Json, name: str, described: str) -> Json:
         return schema
     try:
         frozen: FrozenDict = schema if type(schema) is FrozenDict else freeze(schema)
-    except (RecursionError, TypeError):  # data inside it that is no JSON, or has no end
+    except (RecursionError, TypeError):  # not JSON, or circular
         return schema
     if not _DEFINITION_KEYS.isdisjoint(frozen):
         frozen = _fold_definitions(frozen, [node["$ref"] for node in survey.references])
@@ -129,7 +129,7 @@ def _slim_once(schema: Json, name: str, described: str) -> Json:
 
 
 def _trim_text(text: str) -> str:
-    """Without the indentation and the blank lines of the source it was taken from."""
+    """Remove the indentation and blank lines of the source that the text was taken from."""
     text = text.strip()
     if "\n" not in text:
         return text
@@ -142,15 +142,15 @@ def _split_words(text: str) -> frozenset[str]:
     return frozenset(map(str.lower, _WORD.findall(text)))
 
 
-# What a schema is made of
+# Inspecting schemas
 
 
 @dataclass(frozen=True, slots=True)
 class _SchemaSurvey:
-    """What one look at every schema inside a schema tells."""
+    """The result of one look at every schema inside a schema."""
 
     nodes: list[Json]
-    """All of them, the root first."""
+    """All schemas, the root first."""
     keys: set[str]
 
     @property
@@ -159,7 +159,7 @@ class _SchemaSurvey:
 
     @property
     def is_plain(self) -> bool:
-        """Whether leaving things out cannot change what anything refers to, nor how it is read."""
+        """Return True if removing keywords cannot change what a reference means or how the schema is read."""
         if not _IDENTITY_KEYS.isdisjoint(self.keys):
             inner = {key for node in self.nodes[1:] for key in node}
             if not inner.isdisjoint(_IDENTITY_KEYS) or not _has_known_dialect(self.nodes[0]):
@@ -168,7 +168,7 @@ class _SchemaSurvey:
 
     @property
     def is_of_any_dialect(self) -> bool:
-        """Whether it means the same in all the dialects we know."""
+        """Return True if the schema means the same in all supported dialects."""
         if not _DIFFERS_BY_DIALECT.isdisjoint(self.keys):
             return False
         if "items" in self.keys and any(isinstance(node.get("items"), list) for node in self.nodes):
@@ -177,7 +177,7 @@ class _SchemaSurvey:
 
 
 def _has_known_dialect(root: Json) -> bool:
-    """Whether a root that names itself or its dialect does so in a way we know."""
+    """Return True if the root states no dialect or identifier, or only known ones."""
     if not _IDENTITY_KEYS.isdisjoint(root.keys() - {"$id", "$schema"}) or not isinstance(
         root.get("$id", ""), str
     ):
@@ -188,7 +188,7 @@ def _has_known_dialect(root: Json) -> bool:
 
 
 def _survey_schema(root: Json) -> _SchemaSurvey | None:
-    """None of a schema that is too large or too deep to look at."""
+    """Survey a schema; None if it is too large or too deep."""
     nodes, keys, level = [root], set(root), [root]
     for _ in range(MAX_DEPTH):
         level = [
@@ -204,7 +204,7 @@ def _survey_schema(root: Json) -> _SchemaSurvey | None:
 
 
 def _inner_schemas(schema: Json) -> Iterator[Json]:
-    """The schemas directly inside one."""
+    """Yield the schemas directly inside one."""
     for key, value in schema.items():
         if key not in _ALL_SCHEMA_KEYS:
             continue
@@ -220,7 +220,7 @@ def _inner_schemas(schema: Json) -> Iterator[Json]:
 
 
 def _is_stable_pointer(pointer: object) -> bool:
-    """Whether a reference leads, by its place alone, to a schema that stays where it is."""
+    """Return True if a reference points, by its path alone, to a schema that is not moved."""
     if not isinstance(pointer, str) or not pointer.startswith("#") or "%" in pointer or "~" in pointer:
         return False
     parts = iter(pointer[1:].split("/"))
@@ -237,15 +237,15 @@ def _is_stable_pointer(pointer: object) -> bool:
     return True
 
 
-# Definitions: unused ones go, and one that is used once moves to its place
+# Definitions: remove unused ones, inline those used once
 
 
 class _NestingTooDeep(Exception):
-    """Moving definitions to their places would nest them deeper than we go."""
+    """Inlining definitions would nest schemas too deeply."""
 
 
 def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
-    """The root without definitions that nobody needs, and with those needed once in their place."""
+    """Return the root without unused definitions, and with those used once inlined."""
     holders = root.keys() & _DEFINITION_KEYS
     if not all(isinstance(root[holder], dict) for holder in holders):
         return root
@@ -253,7 +253,7 @@ def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
         f"#/{holder}/{name}": schema
         for holder in holders
         for name, schema in root[holder].items()
-        if "/" not in name  # whoever refers to it must write that otherwise, and is not plain
+        if "/" not in name  # a reference to it would need escaping
     }
     if not all(pointer == "#" or isinstance(held.get(pointer), dict) for pointer in pointers):
         return root
@@ -275,7 +275,7 @@ def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
 
 
 def _rebuild_in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str, Any]]:
-    """The keywords as they stood, each holder with those of its definitions that are kept."""
+    """Yield the keywords in their original order, with the definitions that are kept."""
     for key in root:
         if key in body:
             yield key, body[key]
@@ -285,7 +285,7 @@ def _rebuild_in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str,
 
 
 def _find_uses(body: Json, held: Json) -> dict[str, list[Json]]:
-    """For each definition that the body leads to, the schemas that refer to it."""
+    """Return, for each definition reachable from the body, the schemas that refer to it."""
     uses: dict[str, list[Json]] = {}
     pending = [body]
     while pending:
@@ -300,7 +300,7 @@ def _find_uses(body: Json, held: Json) -> dict[str, list[Json]]:
 
 
 def _can_inline(schema: Json, nodes: Sequence[Json]) -> bool:
-    """Whether the one schema that refers to it can say all that it says."""
+    """Return True if the only schema that refers to a definition can hold all of it."""
     if len(nodes) != 1:
         return False
     beside = nodes[0].keys() - {"$ref"}
@@ -318,7 +318,7 @@ def _inline_definitions(schema: FrozenDict, moved: Json, depth: int = 0) -> Froz
 
 
 def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDict]) -> FrozenDict:
-    """The schema with each one directly inside it changed, or itself; `change` is told its name, if any."""
+    """Return the schema with each direct inner schema changed; `change` gets its property name, if any."""
     changed: Json = {}
     for key, value in schema.items():
         if key not in _ALL_SCHEMA_KEYS:
@@ -344,7 +344,7 @@ def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDic
 def _map_changed(
     held: dict[Any, Any], change: Callable[[FrozenDict, Any], FrozenDict]
 ) -> dict[Any, FrozenDict]:
-    """Those that are another after the change."""
+    """Return the entries that differ after the change."""
     changed = {}
     for place, each in held.items():
         if type(each) is FrozenDict:
@@ -354,7 +354,7 @@ def _map_changed(
     return changed
 
 
-# What a schema says beyond what its reader knows already
+# Removing what the reader already knows
 
 
 class _SlimmingPass:
@@ -362,7 +362,7 @@ class _SlimmingPass:
 
     def __init__(self, about: str, *, counts_spoken: bool) -> None:
         self._about = about
-        # Somewhere it matters of which properties a schema spoke, and `additionalProperties` speaks of all.
+        # `unevaluatedProperties` depends on what was declared; `additionalProperties` declares all.
         self._counts_properties = counts_spoken
 
     def root(self, schema: FrozenDict, name: str) -> FrozenDict:
@@ -399,7 +399,7 @@ class _SlimmingPass:
         return schema if tidy == description else FrozenDict({**schema, "description": tidy})
 
     def _has_no_effect(self, key: str, value: Any) -> bool:
-        """Whether a keyword with this value says what holds without it."""
+        """Return True if the keyword with this value states what holds without it."""
         if key in ("additionalProperties", "propertyNames"):
             if value is True or value == {}:
                 return key == "propertyNames" or not self._counts_properties
@@ -418,7 +418,7 @@ def _drop_redundant_values(schema: FrozenDict) -> FrozenDict:
 
 
 def _is_covered(title: str, name: str, description: str, besides: frozenset[str] = frozenset()) -> bool:
-    """Whether every word of a title stands in the name or the description."""
+    """Return True if every word of a title occurs in the name or the description."""
     words = _split_words(title) - besides
     if not words:
         return bool(besides) or not title.strip()

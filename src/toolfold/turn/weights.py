@@ -1,8 +1,7 @@
-"""How many tokens tools take, counted once for each tool and no further than a decision needs.
+"""The tokens of tools, counted once per tool and no more exactly than a decision needs.
 
-The tokenizer takes half a second to load and half a millisecond for a tool, so what a count of bytes
-can decide is decided by it, and a catalog too large to be counted at once is counted until it is
-known to be large.
+The tokenizer takes half a second to load and half a millisecond per tool. Decisions that a byte count can
+make use the byte count, and a very large catalog is counted only until it is known to be large.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _MIN_BYTES_PER_TOKEN = 2.5
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A number of tokens, and how much is known of it."""
+    """A number of tokens, and how exactly it is known."""
 
     tokens: int
     known: Literal["exactly", "at least", "at most"] = "exactly"
@@ -33,7 +32,7 @@ class TokenCount:
 
 
 class ToolTokenCounts:
-    """Remembers each tool's tokens as long as the tool lives."""
+    """Caches each tool's token count while the tool exists."""
 
     def __init__(self) -> None:
         self._counter = TokenCounter()
@@ -42,17 +41,19 @@ class ToolTokenCounts:
         self._bytes: weakref.WeakKeyDictionary[Tool, int] = weakref.WeakKeyDictionary()
 
     def count_tool(self, tool: Tool) -> int:
-        """The exact tokens of a tool's definition."""
-        # By its text: the counter would keep the schema of a tool that is gone.
+        """Return the exact tokens of a tool's definition."""
+        # Count the text: the counter would otherwise keep removed tools' schemas alive.
         return self._get_or_count(self._tokens, tool, lambda: self._counter.text(_definition_text(tool)))
 
     def estimate_upper_bound(self, tool: Tool) -> int:
-        """Without the tokenizer: of 1,251 definitions of real and imagined servers none has fewer than 2.7
-        bytes a token."""
+        """Return an upper bound without loading the tokenizer.
+
+        1,251 measured definitions all have at least 2.7 bytes per token.
+        """
         return int(self._count_bytes(tool) / _MIN_BYTES_PER_TOKEN)
 
     def count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
-        """The tokens of all these tools, known well enough to compare them with `enough`."""
+        """Return the tokens of all these tools, exact enough to compare with `enough`."""
         at_most = self._sum_bytes(tools, enough)
         if at_most < enough:
             return TokenCount(at_most, "at most")
@@ -63,7 +64,7 @@ class ToolTokenCounts:
 
     def _count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
         tokens = 0
-        goal = enough + enough // 4  # so that a few tools that cannot work now do not make it undecided
+        goal = enough + enough // 4  # a few unavailable tools must not make it undecided again
         for tool in tools:
             tokens += self.count_tool(tool)
             if tokens >= goal:
@@ -71,7 +72,7 @@ class ToolTokenCounts:
         return TokenCount(tokens)
 
     def _sum_bytes(self, tools: Sequence[Tool], enough: int) -> int:
-        """The bytes of the definitions, each of which is one token at most; no further than `enough`."""
+        """Return the bytes of the definitions, an upper bound of their tokens; stops at `enough`."""
         total = 0
         for tool in tools:
             total += self._count_bytes(tool)

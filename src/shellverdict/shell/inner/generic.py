@@ -204,6 +204,7 @@ def script_from_operands(
 def code_from_stdin(
     run: ProgramRun, language: str, wrapper: str = "", arguments: tuple[Word, ...] = ()
 ) -> Iterator[InnerCommand]:
+    """Yield standard input as code, if it is known to be redirected."""
     if run.stdin is not None:
         yield InnerCommand(source="stdin", language=language, wrapper=wrapper, arguments=arguments)
 

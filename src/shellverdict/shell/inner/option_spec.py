@@ -69,6 +69,7 @@ class ParsedOptions:
 
 @lru_cache(maxsize=1024)
 def parse_spec(text: str, single_dash: bool = False) -> OptionSpec:
+    """Parse a specification string; `--help` and `--version` are always included."""
     signs: dict[str, str] = {"--help": "!", "--version": "!"}
     languages: dict[str, str] = {}
     for entry in text.split():

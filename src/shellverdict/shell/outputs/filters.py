@@ -66,6 +66,7 @@ _AMOUNT = re.compile(r"([-+]?)(\d{1,9})([kKMG]?)B?")
 
 
 def take_head(text: str, words: Sequence[Word]) -> str | None:
+    """Return the output of `head`; None if its arguments or the text are not known."""
     if not (selection := _select_amount(text, words)):
         return None
     pieces, sign, count = selection
@@ -74,6 +75,7 @@ def take_head(text: str, words: Sequence[Word]) -> str | None:
 
 
 def take_tail(text: str, words: Sequence[Word]) -> str | None:
+    """Return the output of `tail`; None if its arguments or the text are not known."""
     if not (selection := _select_amount(text, words)):
         return None
     pieces, sign, count = selection

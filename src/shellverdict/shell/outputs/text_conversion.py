@@ -37,6 +37,7 @@ def create_stream(text: str, taints: Iterable[Taint] = ()) -> TextStream:
 
 
 def unknown_stream(*taints: Taint, source: TextStream | None = None) -> TextStream:
+    """Return a stream of unknown text with the taints, and with those of `source`."""
     if source is None:
         return TextStream(None, frozenset(taints))
     return TextStream(None, frozenset(taints) | source.taints, listed_directories=source.listed_directories)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from toolfold.visible import visible
+from toolfold.visible_text import remove_invisible
 
 if TYPE_CHECKING:
     from toolfold.sources.mcp.elicitation import PromptHandler
@@ -73,7 +73,9 @@ def only_client_relay(relays: list[CallRelay]) -> CallRelay | None:
 
 def name_requesting_server(params: Any, server: str) -> Any:
     """Return the request with the server's name in its message, so that it cannot pose as another sender."""
-    return params.model_copy(update={"message": f"The server {server!r} asks: {visible(params.message)}"})
+    return params.model_copy(
+        update={"message": f"The server {server!r} asks: {remove_invisible(params.message)}"}
+    )
 
 
 class ServerRequestRouter:

@@ -43,7 +43,7 @@ from toolfold.sources.mcp.faults import (
 )
 from toolfold.sources.mcp.list_results import MAX_PROBLEMS, list_problems
 from toolfold.sources.mcp.notifications import NotificationSubscription, ResourceSubscriptions
-from toolfold.sources.mcp.sdk_hooks import repair_list_results, stamp_client_capabilities
+from toolfold.sources.mcp.session_hooks import repair_list_results, stamp_client_capabilities
 from toolfold.sources.mcp.stdio_transport import StdioTransport
 from toolfold.sources.mcp.tool_listing import MAX_LISTED_TOOLS, Listing, parse_tools
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from toolfold.errors import shorten
 from toolfold.json_limits import find_excess
-from toolfold.model import Content, Json, Media, encodable, read_json
+from toolfold.model import Content, Json, Media, make_encodable, read_json
 from toolfold.sources.mcp.media_types import detect_audio_type, detect_image
 
 __all__ = [
@@ -254,9 +254,11 @@ def mark_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
     if depth > MAX_VALUE_DEPTH:
         return "… (nested too deeply)"
     if isinstance(value, str):
-        return mark(encodable(value))
+        return mark(make_encodable(value))
     if isinstance(value, Mapping):
-        return {mark(encodable(str(key))): mark_texts(each, mark, depth + 1) for key, each in value.items()}
+        return {
+            mark(make_encodable(str(key))): mark_texts(each, mark, depth + 1) for key, each in value.items()
+        }
     if isinstance(value, (list, tuple)):
         return [mark_texts(each, mark, depth + 1) for each in value]
     return value

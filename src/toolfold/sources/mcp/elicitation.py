@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import shorten
-from toolfold.loops import MOST_ASKED, Loops, OutOfTime
+from toolfold.loops import MAX_CHECK_THREADS, CallTimeout, EventLoops
 from toolfold.model import freeze
 from toolfold.sources.mcp.elicitation_requests import (
     ElicitationReply,
@@ -60,7 +60,7 @@ class InteractionCallbacks:
 
     elicit: Elicit | None = None
     sampler: Sampler | None = None
-    loops: Loops = dataclasses.field(default_factory=Loops)
+    loops: EventLoops = dataclasses.field(default_factory=EventLoops)
     timeout_seconds: float = ANSWER_TIMEOUT_S
 
     def create_prompt_handler(self, server: str, settings: McpServerSettings) -> PromptHandler:
@@ -178,10 +178,13 @@ class PromptHandler:
         if self._callbacks.elicit is None:
             return _CANCEL
         try:
-            reply = await self._callbacks.loops.within(
-                self._callbacks.timeout_seconds, self._callbacks.elicit, request, most=MOST_ASKED
+            reply = await self._callbacks.loops.call_with_timeout(
+                self._callbacks.timeout_seconds,
+                self._callbacks.elicit,
+                request,
+                max_threads=MAX_CHECK_THREADS,
             )
-        except OutOfTime:
+        except CallTimeout:
             raise TimeoutError from None
         except Exception as error:
             log.error(
@@ -199,10 +202,13 @@ class PromptHandler:
             return None
         try:
             async with self._queue_slot():
-                reply = await self._callbacks.loops.within(
-                    self._callbacks.timeout_seconds, self._callbacks.sampler, request, most=MOST_ASKED
+                reply = await self._callbacks.loops.call_with_timeout(
+                    self._callbacks.timeout_seconds,
+                    self._callbacks.sampler,
+                    request,
+                    max_threads=MAX_CHECK_THREADS,
                 )
-        except (OutOfTime, _QueueFull):
+        except (CallTimeout, _QueueFull):
             return None
         except Exception as error:
             log.error(

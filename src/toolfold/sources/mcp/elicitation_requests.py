@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from toolfold.errors import shorten
 from toolfold.model import FrozenDict, Json, freeze
-from toolfold.visible import visible
+from toolfold.visible_text import remove_invisible
 
 FieldKind = Literal["text", "number", "integer", "switch", "choice", "choices"]
 
@@ -171,7 +171,7 @@ def parse_form(server: str, message: str, schema: Mapping[str, Any]) -> Elicitat
 
 def parse_url_request(server: str, message: str, url: str) -> ElicitationRequest:
     """Parse a request to visit a URL. Raises ValueError if the URL should not be shown."""
-    if len(url) > MAX_URL_CHARS or _INVALID_URL_CHARS.search(url) or visible(url) != url:
+    if len(url) > MAX_URL_CHARS or _INVALID_URL_CHARS.search(url) or remove_invisible(url) != url:
         raise ValueError("its URL is too long or has invalid characters")
     try:
         parts = urlsplit(url)
@@ -306,7 +306,7 @@ def _warn_about_url(scheme: str, host: str) -> list[str]:
 
 
 def _clean_text(value: Any, max_chars: int) -> str:
-    return shorten(visible(value), max_chars) if isinstance(value, str) else ""
+    return shorten(remove_invisible(value), max_chars) if isinstance(value, str) else ""
 
 
 def _block_text(block: Mapping[str, Any]) -> str:

@@ -22,6 +22,13 @@ from toolfold.sources.mcp.faults import (
     ResponseTooLarge,
     ServerFailed,
 )
+from toolfold.sources.mcp.sdk_compat import (
+    is_connection_closed,
+    is_event_stream_failure,
+    is_event_too_large,
+    is_invalid_structured_content,
+    is_unparsable_message,
+)
 from toolfold.sources.mcp.stdio_transport import FAULT_KEY, TRANSPORT_ERROR_CODE
 
 MAX_ERROR_CHARS = 20_000
@@ -30,7 +37,6 @@ MAX_ERROR_DATA_CHARS = 100_000
 CHECK_URL_ADVICE = "Check that it is running and that its url is correct."
 UNKNOWN_EFFECT_ADVICE = "The call may or may not have taken effect; check before repeating it."
 _REQUEST_LESS_ADVICE = "Request less data at once. " + UNKNOWN_EFFECT_ADVICE
-_SDK_LIMIT_PHRASE = "byte limit"  # in the SDK's error for an oversized event
 
 
 def log_advice(server: str) -> str:
@@ -50,17 +56,17 @@ def map_error(
 ) -> ServerFailed | None:
     """Convert the error of a failed request to a ServerFailed; return None if the connection was lost."""
     from mcp import MCPError
-    from mcp_types import CONNECTION_CLOSED, PARSE_ERROR
+    from mcp_types import CONNECTION_CLOSED
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
         problem = f"sent a response that does not follow the protocol: {_describe_first_violation(error)}."
         return InvalidResponse(server, problem, advice=UNKNOWN_EFFECT_ADVICE)
-    if isinstance(error, RuntimeError) and "structured content" in error_message(error):
+    if is_invalid_structured_content(error):
         return InvalidResponse(
             server, "sent a result that does not match its own output schema.", advice=UNKNOWN_EFFECT_ADVICE
         )
-    if error is not None and _SDK_LIMIT_PHRASE in error_message(error):
+    if is_event_too_large(error):
         return ResponseTooLarge(
             server, "sent a message that exceeds the size limit.", advice=_REQUEST_LESS_ADVICE
         )
@@ -68,14 +74,14 @@ def map_error(
         return _map_transport_error(server, "login", "requires a login.")
     if not isinstance(error, MCPError):
         return None
-    if error.code == CONNECTION_CLOSED and (is_over or error.message == "Connection closed"):
+    if is_connection_closed(error) or (is_over and error.code == CONNECTION_CLOSED):
         return None
     problem = redact(error.message)
     if error.code == TRANSPORT_ERROR_CODE and isinstance(error.data, dict):
         return _map_transport_error(server, str(error.data.get(FAULT_KEY)), problem)
-    if error.code == CONNECTION_CLOSED and problem.startswith("SSE stream"):  # servers use this code as well
+    if is_event_stream_failure(error):
         return ConnectionLost(server, f"disconnected: {problem}.", advice=UNKNOWN_EFFECT_ADVICE)
-    if error.code == PARSE_ERROR and "parse" in problem.lower():
+    if is_unparsable_message(error):
         return InvalidResponse(
             server, "sent a response that is not valid JSON.", advice=UNKNOWN_EFFECT_ADVICE
         )

@@ -74,7 +74,7 @@ def _add_problems(result: Mapping[str, Any], problems: Sequence[str]) -> Json:
 def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]:
     if isinstance(value, list):
         if len(value) > MAX_LISTED:
-            problems.append(f"{len(value) - MAX_LISTED:,} more {kind.noun}s are ignored")
+            problems.append(f"{len(value) - MAX_LISTED:,} more {kind.noun}s are dropped")
         return value[:MAX_LISTED]
     if value is not None:  # some languages encode an empty list as null
         problems.append(f"its list of {kind.noun}s is {_describe_value(value)} instead of a list")
@@ -107,7 +107,7 @@ def _repair_entries(
         try:
             yield _repair_entry(kind, entry, protocol, models, found)
         except UnusableEntry as error:
-            found = [f"is ignored: {error}"]
+            found = [f"is dropped: {error}"]
         problems += [f"{name} {each}" for each in found]
 
 

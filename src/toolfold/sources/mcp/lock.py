@@ -243,7 +243,7 @@ def _definition_to_store(tool: ListedTool) -> ListedTool | None:
 
 def _parse_lock(content: bytes, file: Path) -> _Blocks:
     try:
-        data = read_json(content.decode(), keys_once=True)
+        data = read_json(content.decode(), unique_keys=True)
     except (ValueError, RecursionError):
         raise _make_lock_error("is not valid JSON, or contains merge conflict markers", file) from None
     if not isinstance(data, dict) or not isinstance(data.get("servers"), dict):

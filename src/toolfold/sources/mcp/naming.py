@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import islice
 
-from toolfold.model import mcp_original
-from toolfold.naming import is_accepted, is_reserved, short_forms
+from toolfold.model import mcp_original_name
+from toolfold.naming import is_accepted, is_reserved, short_names
 
 __all__ = ["ToolNames"]
 
@@ -32,7 +32,7 @@ class ToolNames:
         plain = f"{self._prefixes.get(server, f'mcp_{server}_')}{tool}"
         is_free = is_accepted(plain) and plain not in self._taken and not is_reserved(plain)
         is_its_own = is_free and self._is_owner(server, plain)
-        return plain if is_its_own else _digest_name(server, tool), mcp_original(server, tool)
+        return plain if is_its_own else _digest_name(server, tool), mcp_original_name(server, tool)
 
     def name_in_settings(self, server: str, tool: str) -> str:
         """Return the name with the default prefix, which settings use."""
@@ -52,4 +52,4 @@ def _digest_name(server: str, tool: str) -> str:
 
     The longer digest is used: to collide with another server's tool takes 2**60 attempts.
     """
-    return next(islice(short_forms(f"mcp_{server}\0{tool}"), 1, None))
+    return next(islice(short_names(f"mcp_{server}\0{tool}"), 1, None))

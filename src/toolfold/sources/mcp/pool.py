@@ -42,7 +42,7 @@ from toolfold.sources.mcp.supervisor import ServerState, ServerSupervisor
 from toolfold.sources.mcp.tool_listing import ListedTool, Listing
 from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools
 from toolfold.sources.mcp.trust import HeldTool, Trust
-from toolfold.visible import visible
+from toolfold.visible_text import remove_invisible
 
 log = logging.getLogger(__name__)
 
@@ -358,7 +358,9 @@ class McpServers:
             return
         self._held_tools[name] = sifted.held
         if sifted.updated:
-            names = ", ".join(repr(shorten(visible(each.name), 80)) for each in sifted.updated[:MAX_WARNINGS])
+            names = ", ".join(
+                repr(shorten(remove_invisible(each.name), 80)) for each in sifted.updated[:MAX_WARNINGS]
+            )
             log.info(
                 "MCP server %r: recorded harmless changes of %d tools: %s", name, len(sifted.updated), names
             )

@@ -29,7 +29,7 @@ from toolfold.sources.mcp.faults import (
     ServerBackingOff,
     ServerFailed,
 )
-from toolfold.sources.mcp.sdk import load_sdk
+from toolfold.sources.mcp.sdk_compat import load_sdk
 from toolfold.sources.mcp.tool_listing import Listing
 
 log = logging.getLogger(__name__)

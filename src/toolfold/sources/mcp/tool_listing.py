@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolfold.errors import shorten
-from toolfold.model import FrozenDict, Json, encodable, freeze
+from toolfold.model import FrozenDict, Json, freeze, make_encodable
 
 MAX_LISTED_TOOLS = 5_000
 MAX_TOOL_CHARS = 200_000  # of JSON: the scan limit
@@ -82,12 +82,12 @@ def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, .
     problems: list[str] = []
     for place, tool in enumerate(tools, 1):
         if len(parsed) >= MAX_LISTED_TOOLS:
-            problems.append(f"it lists more than {MAX_LISTED_TOOLS:,} tools; the rest is ignored")
+            problems.append(f"it lists more than {MAX_LISTED_TOOLS:,} tools; the rest is dropped")
             break
         try:
             listed = parse_tool(tool)
         except ValueError as error:
-            problems.append(f"the tool {place} of its list is ignored: {error}")
+            problems.append(f"the tool {place} of its list is dropped: {error}")
             continue
         if listed.name in parsed:
             problems.append(f"it lists {shorten(listed.name, 80)!r} twice; only the first is used")
@@ -101,7 +101,7 @@ def parse_tool(tool: Mapping[str, Any]) -> ListedTool:
     name = tool.get("name") if isinstance(tool, Mapping) else None
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         raise ValueError("it has no usable name")
-    name = encodable(name)
+    name = make_encodable(name)
     label = shorten(name, 80)
     if is_deeper_than(tool, MAX_SCHEMA_DEPTH):
         raise ValueError(f"{label!r} is nested deeper than {MAX_SCHEMA_DEPTH} levels")
@@ -148,7 +148,7 @@ def _normalize_numbers(value: Any) -> Any:
 
 
 def _text_or_empty(value: Any) -> str:
-    return encodable(value) if isinstance(value, str) else ""
+    return make_encodable(value) if isinstance(value, str) else ""
 
 
 def is_deeper_than(value: Any, max_depth: int) -> bool:

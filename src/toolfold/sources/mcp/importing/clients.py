@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from toolfold.errors import ConfigError, shorten
-from toolfold.model import Json, encodable
+from toolfold.model import Json, make_encodable
 from toolfold.sources.mcp.importing.client_format import ClientFormat, ImportContext
 from toolfold.sources.mcp.importing.codex import CODEX
 from toolfold.sources.mcp.importing.documents import read_document
@@ -90,7 +90,7 @@ def _read_document(
     entries = client_format.list_entries(document, context)
     variables = client_format.build_variables(document, context)
     entries_read = [
-        _read_entry(client_format, shorten(encodable(name), 200), raw_entry, variables, source, context)
+        _read_entry(client_format, shorten(make_encodable(name), 200), raw_entry, variables, source, context)
         for name, raw_entry in islice(entries.items(), MAX_SERVERS)
     ]
     remarks = client_format.list_remarks(document, context)
@@ -138,7 +138,7 @@ def _read_entry(
         _set_working_directory(entry, context)
         return entry.finish(name, source)
     except RejectedEntryError as error:
-        return RejectedEntry(name, source, encodable(str(error)))
+        return RejectedEntry(name, source, make_encodable(str(error)))
     except (ValueError, OverflowError):  # a number with too many digits for Python to convert
         return RejectedEntry(name, source, "it contains a number that is too large")
 

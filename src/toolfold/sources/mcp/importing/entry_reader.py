@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.errors import shorten
-from toolfold.model import Json, encodable
+from toolfold.model import Json, make_encodable
 from toolfold.sources.mcp.importing.types import ClientConfigFile, ImportedServer, RejectedEntryError
 from toolfold.sources.mcp.importing.variables import Variables
 
@@ -156,7 +156,9 @@ class EntryReader:
             parse_server_settings(self.settings)
         except ValidationError as error:
             raise RejectedEntryError(_describe_error(error)) from None
-        remarks = tuple(dict.fromkeys(shorten(encodable(each), _MAX_REMARK_CHARS) for each in self.remarks))
+        remarks = tuple(
+            dict.fromkeys(shorten(make_encodable(each), _MAX_REMARK_CHARS) for each in self.remarks)
+        )
         return ImportedServer(name, source, self.settings, remarks)
 
 
@@ -185,5 +187,5 @@ def _clamp(seconds: float, setting: str) -> float:
 def _describe_error(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     where = ".".join(str(each) for each in first["loc"])
-    message = encodable(first["msg"].removeprefix("Value error, "))
-    return shorten(encodable(f"{where}: {message}" if where else message), _MAX_REMARK_CHARS)
+    message = make_encodable(first["msg"].removeprefix("Value error, "))
+    return shorten(make_encodable(f"{where}: {message}" if where else message), _MAX_REMARK_CHARS)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import ConfigError
-from toolfold.loops import Loops
+from toolfold.loops import EventLoops
 from toolfold.sources.mcp.oauth.login_store import Login, LoginStore
 from toolfold.sources.mcp.setting_references import resolve_references
 
@@ -61,7 +61,7 @@ def create_auth(
     environment: Mapping[str, str],
     open_url: OpenUrl | None = None,
     timeout_s: float = LOGIN_TIMEOUT_S,
-    loops: Loops | None = None,
+    loops: EventLoops | None = None,
 ) -> OAuthProvider:
     """Return an `httpx2.Auth` that authorizes each request; `directory` contains the stored logins.
 
@@ -72,7 +72,9 @@ def create_auth(
     from toolfold.sources.mcp.oauth.sign_in_flow import SignInPrompt
 
     opener = (open_url or find_browser(environment)) if interactive else None
-    prompt = SignInPrompt(open_url=opener, timeout_s=timeout_s, loops=loops or Loops()) if opener else None
+    prompt = (
+        SignInPrompt(open_url=opener, timeout_s=timeout_s, loops=loops or EventLoops()) if opener else None
+    )
     return OAuthProvider(_build_client(server, settings, environment), LoginStore(directory), prompt)
 
 
@@ -84,7 +86,7 @@ async def log_in(
     environment: Mapping[str, str],
     open_url: OpenUrl | None = None,
     timeout_s: float = LOGIN_TIMEOUT_S,
-    loops: Loops | None = None,
+    loops: EventLoops | None = None,
 ) -> LoginStatus:
     """Log in, replacing any stored login; concurrent calls share one. Raises ServerFailed, ConfigError."""
     import httpx2

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from toolfold.errors import shorten
 from toolfold.model import Json, read_json
 from toolfold.redaction import Redaction
-from toolfold.visible import visible
+from toolfold.visible_text import remove_invisible
 
 REQUEST_TIMEOUT_S = 20.0
 MAX_REQUESTS = 30
@@ -85,11 +85,11 @@ class AuthHttpClient:
         )
         code = body["error"] if isinstance(body.get("error"), str) else ""
         description = body["error_description"] if isinstance(body.get("error_description"), str) else ""
-        details = shorten(visible(": ".join(text for text in (code, description) if text)), 300)
+        details = shorten(remove_invisible(": ".join(text for text in (code, description) if text)), 300)
         redacted = self._redact(f" ({details})") if details else ""
         raise AuthError(
             f"{request.url.host} {failure}: HTTP {response.status_code}{redacted}",
-            visible(code)[:60],
+            remove_invisible(code)[:60],
             status=response.status_code,
         )
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qs, urlsplit
 
 from toolfold.errors import shorten
-from toolfold.visible import visible
+from toolfold.visible_text import remove_invisible
 
 HOST = "127.0.0.1"
 PATH = "/callback"
@@ -55,7 +55,7 @@ def parse_redirect(url: str, state: str) -> AuthorizationResponse:
     if error := _single_value(query, "error"):
         why = _single_value(query, "error_description")
         return AuthorizationResponse(
-            issuer=issuer, error=shorten(visible(f"{error}: {why}" if why else error), 300)
+            issuer=issuer, error=shorten(remove_invisible(f"{error}: {why}" if why else error), 300)
         )
     if code := _single_value(query, "code"):
         return AuthorizationResponse(code, issuer)

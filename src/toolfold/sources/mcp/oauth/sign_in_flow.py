@@ -27,7 +27,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, BaseModel, ValidationError
 
-from toolfold.loops import MOST_ASKED, Loops, OutOfTime
+from toolfold.loops import MAX_CHECK_THREADS, CallTimeout, EventLoops
 from toolfold.model import Json, read_json
 from toolfold.redaction import Redaction
 from toolfold.sources.mcp.oauth.auth_requests import AuthError, AuthHttpClient, origin, require_allowed_url
@@ -68,7 +68,7 @@ class SignInPrompt:
 
     open_url: OpenUrl
     timeout_s: float
-    loops: Loops
+    loops: EventLoops
 
 
 async def sign_in(
@@ -226,7 +226,7 @@ class _SignInFlow:
         try:
             async with asyncio.timeout(self._prompt.timeout_s):
                 response = await self._first_response(state)
-        except (TimeoutError, OutOfTime):
+        except (TimeoutError, CallTimeout):
             raise SignInCancelled(
                 f"the login was not completed within {self._prompt.timeout_s:g} s"
             ) from None
@@ -250,10 +250,10 @@ class _SignInFlow:
     async def _open_page(self, state: str) -> AuthorizationResponse | None:
         prompt = self._prompt
         try:
-            pasted_url = await prompt.loops.within(
-                prompt.timeout_s, prompt.open_url, self._authorization_url, most=MOST_ASKED
+            pasted_url = await prompt.loops.call_with_timeout(
+                prompt.timeout_s, prompt.open_url, self._authorization_url, max_threads=MAX_CHECK_THREADS
             )
-        except (OutOfTime, SignInCancelled):
+        except (CallTimeout, SignInCancelled):
             raise
         except Exception as error:
             raise SignInCancelled(f"the login page could not be opened: {type(error).__name__}") from None

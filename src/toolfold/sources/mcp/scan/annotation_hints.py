@@ -8,75 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 from toolfold.sources.mcp.scan.findings import Finding
+from toolfold.sources.mcp.scan.vocabulary import get_pattern, get_word_set
 from toolfold.sources.mcp.tool_listing import ListedTool
 
 _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_DESTRUCTIVE_VERBS: frozenset[str] = frozenset(
-    re.findall(
-        r"\w+",
-        "delete remove drop purge wipe erase destroy truncate uninstall reset revoke kill terminate ove"
-        "rwrite shred"
-        " prune unlink flush rm clear empty nuke deprovision decommission evict expunge discard rollbac"
-        "k ban",
-    )
-)
-_CHANGING_VERBS: frozenset[str] = _DESTRUCTIVE_VERBS | frozenset(
-    re.findall(
-        r"\w+",
-        "create update write send post publish push insert edit move rename merge commit transfer pay b"
-        "uy order"
-        " grant invite subscribe submit apply restart shutdown reboot install deploy upload put patch m"
-        "odify"
-        " cancel disable enable block mute archive approve reject assign refund charge withdraw sign re"
-        "lease tweet"
-        " reply forward share unshare replace lock unlock encrypt mail"
-        " sell trade invoke upgrade downgrade unsubscribe reassign",
-    )
-)
-_EXECUTING_VERBS: frozenset[str] = frozenset(
-    re.findall(
-        r"\w+",
-        "run execute exec eval shell spawn",
-    )
-)
-_READING_VERBS: frozenset[str] = frozenset(
-    re.findall(
-        r"\w+",
-        "view show list get read look browse preview display check inspect review see describe explain "
-        "find search"
-        " returns shows lists gets reads previews displays checks finds searches says tells explains co"
-        "mputes counts"
-        " calculates validates estimates converts formats parses renders simulates compares extracts",
-    )
-)
-_SENDING_VERBS = frozenset(
-    {"send", "post", "publish", "tweet", "upload", "forward", "share", "mail", "submit", "push"}
-)
-_NON_IDEMPOTENT_VERBS = frozenset(
-    {"pay", "charge", "transfer", "withdraw", "refund", "buy", "sell", "order", "trade", "tweet"}
-)
-_OUTSIDE_WORLD = re.compile(
-    r"\b(?:web|internet|public|external|third[- ]part|url|webhook|address|recipient|email|e-mail|remote"
-    r"|cloud|social|online|everyone)",
-    re.IGNORECASE,
-)
-_DECLARED_HARMLESS = re.compile(
-    r"\b(?:nothing is|deletes nothing|installs nothing|changes nothing|writes nothing|sends nothing"
-    r"|without (?:changing|modifying|"
-    r"writing|saving|sending)|read[- ]only|does not (?:change|modify|write|delete|send|save|store)"
-    r"|doesn't|dry[- ]run|would be|preview"
-    r"|no side effects|in memory|simulat|select statements?|select quer)",
-    re.IGNORECASE,
-)
-_COMMAND_WORDS = re.compile(
-    r"\b(?:shell|command|script|code|program|process|terminal|bash|python|javascript|binary)\b", re.IGNORECASE
-)
-_TEXT_WORDS = re.compile(
-    r"\b(?:text|string|words?|json|characters?|list|array|lines?|markdown|html|xml|csv|stop ?words)\b",
-    re.IGNORECASE,
-)
 
 
 def scan_hints(tool: ListedTool) -> Iterator[Finding]:
@@ -103,45 +41,46 @@ def scan_hints(tool: ListedTool) -> Iterator[Finding]:
         )
     if (
         hints.get("openWorldHint") is False
-        and _main_verb(tool.name) in _SENDING_VERBS
-        and _OUTSIDE_WORLD.search(tool.description)
+        and _main_verb(tool.name) in get_word_set("sending_verbs")
+        and get_pattern("outside_world").search(tool.description)
     ):
         why = "it is marked closed-world, but its description says that it reaches outside systems"
         yield Finding("annotation", "annotations.openWorldHint", excerpt, why)
-    if hints.get("idempotentHint") is True and _main_verb(tool.name) in _NON_IDEMPOTENT_VERBS:
+    if hints.get("idempotentHint") is True and _main_verb(tool.name) in get_word_set("non_idempotent_verbs"):
         why = "it is marked idempotent, but its name says that every call has an effect"
         yield Finding("annotation", "annotations.idempotentHint", excerpt, why)
     titles = {tool.title, str(hints.get("title") or "")}
-    if (
-        any(_first_word(title) in _READING_VERBS for title in titles if title)
-        and _main_verb(tool.name) in _DESTRUCTIVE_VERBS
-    ):
+    if any(_first_word(title) in get_word_set("reading_verbs") for title in titles if title) and _main_verb(
+        tool.name
+    ) in get_word_set("destructive_verbs"):
         yield Finding(
             "annotation", "title", excerpt, "its title describes reading, but its name says that it deletes"
         )
 
 
 def _changes_something(tool: ListedTool) -> bool:
-    if _DECLARED_HARMLESS.search(tool.description):
+    if get_pattern("declared_harmless").search(tool.description):
         return False
     name_verb, description_verb = _main_verb(tool.name), _stem_verb(_first_word(tool.description))
-    if _first_word(tool.description) in _READING_VERBS:
+    if _first_word(tool.description) in get_word_set("reading_verbs"):
         return False
-    if name_verb in _EXECUTING_VERBS or description_verb in _EXECUTING_VERBS:
-        return bool(_COMMAND_WORDS.search(tool.description))
-    if name_verb in _CHANGING_VERBS:
-        return description_verb in _CHANGING_VERBS or description_verb not in _READING_VERBS
-    return description_verb in _DESTRUCTIVE_VERBS or (
-        description_verb in _CHANGING_VERBS
-        and name_verb not in _READING_VERBS
-        and not _TEXT_WORDS.search(tool.description)
+    if name_verb in get_word_set("executing_verbs") or description_verb in get_word_set("executing_verbs"):
+        return bool(get_pattern("command_words").search(tool.description))
+    if name_verb in _changing_verbs():
+        return description_verb in _changing_verbs() or description_verb not in get_word_set("reading_verbs")
+    return description_verb in get_word_set("destructive_verbs") or (
+        description_verb in _changing_verbs()
+        and name_verb not in get_word_set("reading_verbs")
+        and not get_pattern("text_words").search(tool.description)
     )
 
 
 def _destroys_something(tool: ListedTool) -> bool:
-    if _DECLARED_HARMLESS.search(tool.description) or _first_word(tool.description) in _READING_VERBS:
+    if get_pattern("declared_harmless").search(tool.description) or _first_word(
+        tool.description
+    ) in get_word_set("reading_verbs"):
         return False
-    unambiguous_verbs = _DESTRUCTIVE_VERBS - {"clear", "discard", "remove", "flush"}
+    unambiguous_verbs = get_word_set("destructive_verbs") - get_word_set("ambiguous_destructive_verbs")
     return (
         _main_verb(tool.name) in unambiguous_verbs
         or _stem_verb(_first_word(tool.description)) in unambiguous_verbs
@@ -151,11 +90,11 @@ def _destroys_something(tool: ListedTool) -> bool:
 def _main_verb(name: str) -> str:
     """Return the verb of a tool name: the first word, or a later one if only that is a known verb."""
     parts: list[str] = [part.lower() for part in _NAME_PART.findall(name)]
-    if parts and parts[0] not in _READING_VERBS:
-        if parts[0] in _CHANGING_VERBS | _EXECUTING_VERBS:
+    if parts and parts[0] not in get_word_set("reading_verbs"):
+        if parts[0] in _changing_verbs() | get_word_set("executing_verbs"):
             return parts[0]
         for part in (parts[-1], *parts[1:2]):
-            if part in _DESTRUCTIVE_VERBS or part == "push":
+            if part in get_word_set("destructive_verbs") or part == "push":
                 return part
     return parts[0] if parts else ""
 
@@ -167,7 +106,9 @@ def _first_word(text: str) -> str:
 
 def is_action(word: str) -> bool:
     """Return True if a lower-case word is a known verb of reading, changing or executing."""
-    return not {word, _stem_verb(word)}.isdisjoint(_READING_VERBS | _CHANGING_VERBS | _EXECUTING_VERBS)
+    return not {word, _stem_verb(word)}.isdisjoint(
+        get_word_set("reading_verbs") | _changing_verbs() | get_word_set("executing_verbs")
+    )
 
 
 def _stem_verb(word: str) -> str:
@@ -175,6 +116,13 @@ def _stem_verb(word: str) -> str:
     if word.endswith("ies"):
         return word[:-3] + "y"
     for ending in ("es", "s"):
-        if word.endswith(ending) and word[: -len(ending)] in _CHANGING_VERBS | _EXECUTING_VERBS:
+        if word.endswith(ending) and word[: -len(ending)] in _changing_verbs() | get_word_set(
+            "executing_verbs"
+        ):
             return word[: -len(ending)]
     return word
+
+
+@cache
+def _changing_verbs() -> frozenset[str]:
+    return get_word_set("changing_verbs") | get_word_set("destructive_verbs")

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from urllib.parse import unquote_to_bytes
 
+from toolfold.sources.mcp.scan.vocabulary import get_words
+
 MAX_ENCODED_CHARS = 20_000  # per encoded span
 
 _BASE64 = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{16,}={0,2}(?![\w+/])")
@@ -30,10 +32,6 @@ _MORSE = re.compile(r"(?<![\w.-])(?:[.·•-]{1,5}[ /|]{1,3}){8,}[.·•-]{1,5}(
 _SPACED_LETTERS = re.compile(r"(?<![^\W_])(?:[^\W\d_][ .\-_*·|/+,~\n]{1,3}){7,}[^\W\d_](?![^\W_])")
 _LEET = re.compile(r"(?<!\w)(?=\w*\d)(?=\w*[a-z])[a-z0-9@$!]{3,}(?!\w)", re.IGNORECASE)
 _PIG_LATIN = re.compile(r"\b[a-z]+(?:ay|way)\b", re.IGNORECASE)
-_REVERSED_WORDS = re.compile(
-    r"\b(?:eht|dna|resu|uoy|ruoy|dnes|erongi|daer|snoitcurtsni|suoiverp|drowssap|terces|lla|llet|ton)\b",
-    re.IGNORECASE,
-)
 _BRAILLE_TEXT = re.compile("[\u2801-\u28ff][\u2800-\u28ff ]{5,}")
 _FLAG_LETTERS = re.compile("(?:[\U0001f1e6-\U0001f1ff][ \u200b]?){5,}")
 _CONCATENATED_STRINGS = re.compile(r"[\"'][^\"'\n]{1,40}[\"'](?:\s*\+\s*[\"'][^\"'\n]{1,40}[\"']){2,}")
@@ -45,34 +43,10 @@ _BRAILLE_LETTERS = dict(
     )
 )
 _SHORT_WORD = re.compile(r"\b[a-z]{3,12}\b")
-_COMMON_WORDS = tuple(
-    re.findall(
-        r"\w+",
-        "the and you user send ignore instructions previous password secret tell file read keys forward"
-        " email"
-        " without rules system prompt delete with this from every message contents always never",
-    )
-)
-_SUSPICIOUS_ACROSTIC = re.compile(
-    "ignore|secret|password|delete|exfil|upload|reveal|override|sendkeys|sendenv|steal|obeyme|donttell"
-)
-_SPELLING_ALPHABET = re.compile(
-    r"\b(?:alfa|alpha|bravo|charlie|delta|echo|foxtrot|golf|hotel|india|juliett?|kilo|lima|mike"
-    r"|november|oscar|papa|quebec|"
-    r"romeo|sierra|tango|uniform|victor|whiskey|xray|yankee|zulu)\b"
-)
 _UPSIDE_DOWN_LETTER = re.compile("[ǝɹɐʇɥʍʎɔɟƃɯɾʞʌᴉ]")
 _UPRIGHT_LETTERS = str.maketrans("ɐqɔpǝɟƃɥᴉıɾʞʃɯuodbɹsʇnʌʍxʎzƖ", "abcdefghiijklmnopqrstuvwxyzl")
 _CODE_POINTS = re.compile(r"(?:U\+[0-9A-Fa-f]{4,5}[ ,;]{0,2}){5,}")
 _QUOTED_PRINTABLE = re.compile(r"(?:=[0-9A-F]{2}){6,}")
-_ANY_ENCODING = re.compile(
-    r"[A-Za-z0-9+/_-]{16}|[01]{8}|U\+[0-9A-F]{4}|=[0-9A-F]{2}=|[ǝɹɐʇɥʍʎ]|%[0-9a-fA-F]{2}\w{0,8}%|\\[xu0-7]|&#"
-    r"|\d{2,3}[ ,;-]\s?\d{2,3}[ ,;-]|[0-9a-fA-F]{2}[ :][0-9a-fA-F]{2}[ :]"
-    r"|(?:[.·•-]{1,5}[ /|]{1,3}){5}|(?:\b\w[^\w\n]{1,3}){6}|\d[a-z]|[a-z]\d|['\"] ?\+ ?['\"]"
-    r"|[\u2800-\u28ff]|[\U0001f1e6-\U0001f1ff]"
-    rf"|{_REVERSED_WORDS.pattern}|(?:ay|way)\b[^.]{{1,20}}ay\b",
-    re.IGNORECASE,
-)
 _LEET_LETTERS = str.maketrans("013457@$!", "oleast" + "asi")
 _MORSE_CODE = {
     ".-": "a", "-...": "b", "-.-.": "c", "-..": "d", ".": "e", "..-.": "f", "--.": "g", "....": "h", "."
@@ -88,7 +62,7 @@ def decode_text(text: str) -> Iterator[tuple[str, str, bool]]:
     yield from _decode_shifted(text)
     if text.count("\n") >= 5 or text.count(". ") >= 5:
         yield from _decode_initials(text)
-    if not _ANY_ENCODING.search(text):
+    if not _any_encoding().search(text):
         return
     for pattern, decode in _DECODERS:
         for match in pattern.finditer(text):
@@ -100,7 +74,7 @@ def decode_text(text: str) -> Iterator[tuple[str, str, bool]]:
                     pattern not in (_SPACED_LETTERS, _FLAG_LETTERS, _BRAILLE_TEXT, _CONCATENATED_STRINGS),
                 )
     yield from _decode_whole_text(text)
-    if len(spelled := _SPELLING_ALPHABET.findall(text.lower())) >= 5:
+    if len(spelled := _word_pattern("spelling_alphabet").findall(text.lower())) >= 5:
         yield text, "".join(word[0] for word in spelled), False
 
 
@@ -116,7 +90,7 @@ def _decode_whole_text(text: str) -> Iterator[tuple[str, str, bool]]:
     """Decode encodings that keep word boundaries: reversed, upside-down, leetspeak and pig Latin."""
     if len(_UPSIDE_DOWN_LETTER.findall(text)) >= 3:
         yield text, text.lower().translate(_UPRIGHT_LETTERS)[::-1], False
-    if len(_REVERSED_WORDS.findall(text)) >= 2:
+    if len(_word_pattern("reversed_words").findall(text)) >= 2:
         yield text, text[::-1], False
         yield text, " ".join(word[::-1] for word in text.split(" ")), False
     if len(_LEET.findall(text)) >= 3:
@@ -141,13 +115,15 @@ def _decode_shifted(text: str) -> Iterator[tuple[str, str, bool]]:
 @cache
 def _shifted_words() -> dict[str, int]:
     return {
-        "".join(_shift_letter(each, by) for each in word): by for by in range(1, 26) for word in _COMMON_WORDS
+        "".join(_shift_letter(each, by) for each in word): by
+        for by in range(1, 26)
+        for word in get_words("common_words")
     }
 
 
 @cache
 def _mirrored_words() -> frozenset[str]:
-    return frozenset(map(_mirror_letters, _COMMON_WORDS))
+    return frozenset(map(_mirror_letters, get_words("common_words")))
 
 
 def _mirror_letters(text: str) -> str:
@@ -163,7 +139,7 @@ def _decode_initials(text: str) -> Iterator[tuple[str, str, bool]]:
     """Yield suspicious words formed by the first letters of the lines or of the sentences."""
     for parts in (text.split("\n"), re.split(r"[.!?]\s+", text)):
         letters = "".join(part.strip()[:1].lower() for part in parts)
-        if len(letters) >= 6 and _SUSPICIOUS_ACROSTIC.search(letters):
+        if len(letters) >= 6 and _has_suspicious_word(letters):
             yield text, "ignore all previous instructions: " + letters, False
 
 
@@ -229,7 +205,7 @@ def _from_morse(text: str) -> str:
 def _from_spaced(text: str) -> str:
     wide = re.split(r"[ .\-_*·|/+,~]{2,}", text)
     decoded = " ".join(re.sub(r"[ .\-_*·|/+,~]", "", word) for word in wide)
-    if len(wide) == 1 and _SUSPICIOUS_ACROSTIC.search(decoded.lower()):  # word boundaries are unknown
+    if len(wide) == 1 and _has_suspicious_word(decoded.lower()):  # word boundaries are unknown
         return f"ignore all previous instructions: {decoded}"
     return decoded
 
@@ -246,6 +222,30 @@ def _from_flags(text: str) -> str:
 
 def _from_concatenation(text: str) -> str:
     return "".join(re.findall(r"[\"']([^\"']*)[\"']", text))
+
+
+@cache
+def _word_pattern(name: str) -> re.Pattern[str]:
+    """Return a pattern that matches any word of a list."""
+    return re.compile(rf"\b(?:{'|'.join(get_words(name))})\b", re.IGNORECASE)
+
+
+def _has_suspicious_word(letters: str) -> bool:
+    return any(word in letters for word in get_words("acrostic_words"))
+
+
+@cache
+def _any_encoding() -> re.Pattern[str]:
+    """Return a fast check: text in any supported encoding matches it."""
+    reversed_words = _word_pattern("reversed_words").pattern
+    return re.compile(
+        r"[A-Za-z0-9+/_-]{16}|[01]{8}|U\+[0-9A-F]{4}|=[0-9A-F]{2}=|[ǝɹɐʇɥʍʎ]|%[0-9a-fA-F]{2}\w{0,8}%|\\[xu0-7]|&#"
+        r"|\d{2,3}[ ,;-]\s?\d{2,3}[ ,;-]|[0-9a-fA-F]{2}[ :][0-9a-fA-F]{2}[ :]"
+        r"|(?:[.·•-]{1,5}[ /|]{1,3}){5}|(?:\b\w[^\w\n]{1,3}){6}|\d[a-z]|[a-z]\d|['\"] ?\+ ?['\"]"
+        r"|[\u2800-\u28ff]|[\U0001f1e6-\U0001f1ff]"
+        rf"|{reversed_words}|(?:ay|way)\b[^.]{{1,20}}ay\b",
+        re.IGNORECASE,
+    )
 
 
 def _decode_utf8(decode: Callable[[], bytes]) -> str:

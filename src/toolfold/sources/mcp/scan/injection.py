@@ -21,6 +21,7 @@ from toolfold.sources.mcp.scan.classifier import (
     score_meaning,
 )
 from toolfold.sources.mcp.scan.sentences import Sentence, read_sentence, split_sentences
+from toolfold.sources.mcp.scan.vocabulary import get_pattern, get_word_set, get_words
 
 WEIGHT_THRESHOLD = 0.8
 SCORE_THRESHOLD = 0.5  # about 12 of 1,000 real tools score higher
@@ -45,83 +46,6 @@ MAX_PAIR_WORDS = 60
 MAX_EMBEDDED_CHARS = 20_000  # longer texts are not embedded: a sentence takes some milliseconds
 MAX_EMBEDDED_SENTENCES = 2_000  # per listing; real servers need a tenth of it
 
-_FORGED_TURN = re.compile(
-    r"<\|?(?:im_start|im_end|system|assistant|user|eot_id|endoftext|start_header_id)\|?>|</?(?:system"
-    r"|tool|tools|tool_description|description|function|functions|"
-    r"function_results|assistant|instructions?|important|secret|hidden|admin|developer|sys)>"
-    r"|\[/?inst\]|<<sys>>"
-    r"|\"role\"\s*:\s*\"(?:system|developer|assistant)\"|^\W*(?:system|developer|assistant|human"
-    r"|user)\s*(?:message|"
-    r"prompt|note|notice|override)?\s*:\s*\S|#+ *(?:system|developer|operator"
-    r"|instruction)s?\b(?: (?:message|prompt|rules))?"
-    r"|-{2,} *(?:end|begin|start)\b[^-]{0,60}-{2,}|\[(?:system|client|admin|developer"
-    r"|operator)[^\]]{0,20}\]"
-    r"|\[\[[a-z ]{3,20}\]\]|\b(?:begin|start|end) (?:of )?(?:privileged|system|operator|admin|developer)\b"
-    r"|end of (?:tool )?(?:description|result|output|document|data)s?\b",
-    re.IGNORECASE,
-)
-_CHAT_TEMPLATE = re.compile(
-    r"\{\{|\btemplates?\b|\bchatml\b|special tokens|\brole\b.{0,40}\b(?:system|user)\b.{0,20}\b(?:or|and)\b"
-)
-_MODEL_SALUTATION = re.compile(
-    r"(?:^|[\n(\[{>\"'#*/]\s*|(?<!\w)-\s*|\b(?:hey|hi|hello|dear|psst,?|attention|estimado|cher"
-    r"|liebe[rs]?|to|for|note to|notes? for)\s+)"
-    r"(?:all |any |other |the |every |coding |virtual |automated |reading |autonomous )*"
-    r"(?:ai|a\.i\.|llm|language model|assistant|agent|model|copilot|chatbot|bot|claude|chatgpt|gpt"
-    r"|gemini|notetaker ai|"
-    r"asistente|assistente|assistent|ki|ia|ассистент|помощник)s?(?:/\w+)?(?: (?:note|notes|directive"
-    r"|notice|instructions?|assistants?|"
-    r"agents?|models?|virtual|reading (?:this|it)[^:,]{0,30}))*\s*[:,]"
-)
-_NOTE_TO_MODEL = re.compile(
-    r"\b(?:note|notes|notice|message|instructions?|hint|hints|remediation|advice|reminder|memo"
-    r"|directive|usage|guidance|word|"
-    r"attention|info|information|steps)s? (?:to|for) (?:all |any |the |every |coding |ai |automated |llm )*"
-    r"(?:ai|llm|language model|assistant|agent|model|copilot|chatbot|bot|integrator|crawler|automation)s?\b"
-    r"|\bif you(?:'re| are) (?:an? |the )?(?:ai|llm|large language model|language model|assistant"
-    r"|agent|bot|automated|model|machine|copilot)"
-    r"|\b(?:instructions?|directive|note|message)s?_for_(?:the_)?(?:model|assistant|agent|ai|llm)"
-    r"|\b(?:readers?|visitors?|those|anyone|whoever|whatever|everyone)\b.{0,12}\b(?:are|is|automates?"
-    r"|automating|runs?|processes)\b"
-    r".{0,12}\b(?:ai|agents?|bots?|models?|llms?|assistants?|this (?:tracker|page|inbox|repo\w*|file"
-    r"|issue|site|mailbox|queue|list))\b"
-    r"|@(?:assistant|copilot|claude|agent|ai|bot|chatgpt|gemini)\b|#(?:agents?|assistants?|ai|llms?)\b"
-    r"|\bai[_ ](?:please|must|should)\b|[\"']for[\"']\s*:\s*[\"'](?:assistant|agent|model|ai|llm)"
-    r"|给(?:ai|人工智能|助手|模型)|(?:ai|助手|智能体|模型)[：:，,]|aiアシスタント(?:へ|は|の)|(?:アシスタント|モデル|エージェント)(?:へ|は、|：)"
-    r"|(?:ai )?(?:어시스턴트|에이전트|모델)(?:에게|는|께)|إلى المساعد|أيها المساعد"
-    r"|एआई (?:सहायक|के लिए)|सहायक के लिए"
-    r"|\b(?:ai|llm|language[- ]model|automated|machine|virtual)[ -](?:agents?|assistants?|systems?"
-    r"|tools?|readers?|reviewers?|models?|"
-    r"crawlers?|bots?|summari[sz]ers?|screeners?)\b.{0,80}\b(?:must|should|shall|have to|need to"
-    r"|are (?:asked|required|requested|"
-    r"to)|is (?:asked|required|requested|to)|please)\b"
-    r"|\b(?:processed|read|summari[sz]ed|parsed|screened|handled|scraped|seen"
-    r"|reviewed) (?:automatically|by (?:an? |any |some )?"
-    r"(?:machine|model|ai|llm|bot|program|script|assistant|agent)s?)\b"
-    r"|\b(?:when|if|while|should) (?:an? |any |some )?(?:ai|llm|bot|agent|assistant|language model"
-    r"|copilot)\b.{0,20}\b(?:reads?|reading|"
-    r"process\w*|summari[sz]\w+|sees?|finds?|opens?|parses?)\b"
-)
-_ORDER_TO_MODEL = re.compile(
-    r"\b(?:assistants?|agents?|models?|llms?|ais?|copilot|bots?|clients?|caller)\b(?: \w+){0,6}? "
-    r"(?:must|shall|should|has to|have to|had to|is to|are to|needs? to|will|may|can|is prohibited"
-    r"|is required|is expected|attach|obeys?)\b"
-)
-_FETCH_AND_RUN = re.compile(
-    r"(?:curl|wget|iwr|invoke-webrequest)\b[^\n]{0,200}\|\s*(?:sudo\s+)?(?:ba|z|da)?sh\b"
-    r"|\b(?:ba)?sh\s+<\(\s*curl|\$\(\s*(?:curl|cat|wget|env)\b"
-    r"|(?:curl|wget)\b[^\n]{0,120}(?:&&|;)\s*(?:sudo |\./|ba?sh|sh |python|chmod)|\|\s*base64\b"
-    r"|base64\s+(?:-d|--decode)\s*\|"
-    r"|\bcat\s+(?:~|/etc/|\.env)|rm\s+-rf\s+[~/]|\beval\s*\(|\bexec\s*\(\s*base64|powershell\s+-e"
-)
-_URL_PLACEHOLDER = re.compile(
-    r"[?&/=](?:[\w.-]{0,30}=)?(?:\{[\w .]{1,40}\}|<[\w .]{1,40}>|\$\{?\w+|%7b|\[[\w .]{1,40}\]|data\b"
-    r"|secret|prompt|xxx|\.\.\.)"
-    r"|\?\w{1,20}=$"
-)
-_URL_WITH_PRIVATE_DATA = re.compile(
-    r"[?&][^#]*(?:conversation|history|prompt|context|secret|password|token|message|user)"
-)
 _IMAGE_WITH_QUERY = re.compile(r"!\[[^\]\n]{0,200}\]\(\s*https?://[^)\s]{1,500}[?&=][^)\s]{0,500}\)")
 _HIDDEN_MARKUP = re.compile(
     r"<!--(?P<a>.{8,2000}?)-->|<(?P<tag>span|div|p|font|small|b|i|a|td"
@@ -134,90 +58,8 @@ _HIDDEN_MARKUP = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
-_ROLE_CHANGE = re.compile(
-    r"\byou(?:'re| are)(?: now)? (?:an?|the) [\w -]{0,30}\b(?:bot|agent|admin|administrator|root|ai)\b"
-)
-_QUOTED_INJECTION = re.compile(
-    r"[\"'“‘«「](?:ignore|disregard|forget|override|do not tell|don't tell"
-    r"|you are now)[^\"'”’»」]{3,80}[\"'”’»」]"
-)
 _PARAMETER_LINE = re.compile(r"[\s|*`\"-]*(\w{1,64})[`\"]?\s*[|:=(]")
-_PRIVATE_TOPICS = tuple(
-    re.findall(
-        r"\w+",
-        "secret password passphrase key token credential dotenv env cookie conversation chat message cl"
-        "ipboard screenshot"
-        " vault wallet login session auth prompt ssh otp connect configure mail email gmail inbox threa"
-        "d contact",
-    )
-)
-_USER_NEGATION = re.compile(
-    r"\b(?:user|users|they|person|customer|client)\b (?:\w+ )?(?:did not|didn't|does not|doesn't"
-    r"|do not|don't|has not|hasn't|have not)"
-)
-# Fast substring checks: text that matches the slower patterns always contains one of these.
-_NOTE_PREFILTER = (
-    "@",
-    "#",
-    "automat",
-    "whoever",
-    "anyone",
-    "everyone",
-    "those",
-    "reader",
-    "visitor",
-    "whatever",
-    "_for_",
-    'for"',
-    "for'",
-)
-_DECODE_PREFILTER = (
-    "obey",
-    "carr",
-    "do what",
-    "do as",
-    "act on",
-    "comply",
-    "follow",
-    "execute",
-    "perform",
-    "apply",
-    "run it",
-    "as your",
-)
-_DECODE_AND_OBEY = re.compile(
-    r"\b(?:decode|decrypt|decipher|unescape|unscramble|deobfuscate|reverse|interpret|translate|read"
-    r"|rot13|base64|hex|morse|cipher|"
-    r"backwards|every (?:second|third|other) (?:letter|word)|first letters?"
-    r"|initial letters?)\b.{0,80}\b(?:then |and |to )?"
-    r"(?:follow|obey|execute|carry out|carried out|do what|do as|act on|apply|comply|run it|perform"
-    r"|as your instructions?)\b"
-)
-_OBEY_DECODED = re.compile(
-    r"\b(?:obey|follow it|follow them|do what it says|carry (?:it |them )?out|carried out|comply"
-    r"|act on it|as your instructions?)\b"
-)
-_UNAMBIGUOUS_MODEL_WORD = re.compile(
-    r"\b(?:ais?|llms?|language models?|copilot|chatbots?|claude|gpt|chatgpt|gemini"
-    r"|assistants?(?! manager| prof))\b"
-)
 _LEADING_CLAUSE = re.compile(r"([^:：,，!！\n]{2,60})[:：,，!！]")
-_COMMON_FIELD_NAMES = frozenset(
-    {"model", "models", "agent", "agents", "bot", "machine", "machines", "assistant"}
-)
-_ASKS_FOR_DATA = re.compile(
-    r"\b(?:never|not|n't) asks? (?:you |them |the user |users |anyone )?for\b"
-    r"(?! (?:their |any |your |the )?(?:permission|confirmation|approval|consent|authori[sz]ation))"
-)
-_EXCLUDES_OTHER_TOOL = re.compile(
-    r"\b(?:instead of|in place of|rather than|avoid using|stop using|no longer us\w+"
-    r"|(?:not|n't|never) (?:use|call|invoke|rely on))\b"
-)
-_NEVER_MENTION = re.compile(
-    r"\b(?:not|never|n't|without) (?:ever )?(?:mention|disclos|reveal|acknowledg|report|discuss|describ)\w*"
-    r" (?:\w+ )?(?:this|these|that you)\b"
-)
-_QUIET_BEHAVIOUR = re.compile(r"\b(?:silently|quietly)\s+\w+(?:ed|s)\b")
 
 
 class EmbeddingBudget:
@@ -424,44 +266,54 @@ def _build_features(window: _Window, context: TextContext, rule_weights: Sequenc
         min(sentence.length, 60) / 60,
     )
     groups = (
-        sentence.positions.keys() - {"guarded"} if _is_negated(sentence, "guarded") else sentence.positions
+        sentence.positions.keys() - {"involves_user"}
+        if _is_negated(sentence, "involves_user")
+        else sentence.positions
     )
     return Features(join_piece_indices(map(piece_indices, window.texts)), groups, rule_weights, values)
 
 
 def _check_override(sentence: Sentence, context: TextContext, total: _WeightSum) -> None:
     if sentence.is_near("ignore", "rules", 9, back=9) and not _is_negated(sentence, "ignore"):
-        known = sentence.is_near("ignore", "prior", 9, back=9) or sentence.is_near("prior", "rules", 4)
+        known = sentence.is_near("ignore", "previous", 9, back=9) or sentence.is_near("previous", "rules", 4)
         total.add(1.0 if known else 0.4, "it tells the model to ignore earlier instructions")
-    if sentence.is_near("rules", "void", 9, back=6) and sentence.has_any(
-        "prior", "skip", "newrole", "claims"
+    if sentence.is_near("rules", "no_longer_valid", 9, back=6) and sentence.has_any(
+        "previous", "skip", "new_role", "claimed_authority"
     ):
         total.add(0.8, "it claims that rules no longer apply")
-    if sentence.has_all("newrole"):
+    if sentence.has_all("new_role"):
         total.add(0.8, "it gives the model a new role or a new authority")
-        total.add(0.3 * (sentence.count("newrole") > 1) + 0.3 * sentence.has_any("claims", "rules", "model"))
+        total.add(
+            0.3 * (sentence.count("new_role") > 1)
+            + 0.3 * sentence.has_any("claimed_authority", "rules", "model")
+        )
     if (
         sentence.has_all("obey")
-        and sentence.has_any("server", "newrole", "rules")
+        and sentence.has_any("this_server", "new_role", "rules")
         and not _is_negated(sentence, "obey")
     ):
         total.add(
-            0.8 if sentence.has_all("server") else 0.4, "it gives the model a new role or a new authority"
+            0.8 if sentence.has_all("this_server") else 0.4,
+            "it gives the model a new role or a new authority",
         )
-    if sentence.has_all("claims"):
+    if sentence.has_all("claimed_authority"):
         total.add(0.6 if context.is_result else 0.4, "it claims to speak for the user or an authority")
-        total.add((0.5 if context.is_result else 0.2) * sentence.has_any("doing", "hand", "skip", "command"))
-    if "you" in sentence.text and _ROLE_CHANGE.search(sentence.text):
+        total.add((0.5 if context.is_result else 0.2) * sentence.has_any("act", "send", "skip", "command"))
+    if "you" in sentence.text and get_pattern("role_change").search(sentence.text):
         total.add(0.4, "it gives the model a new role or a new authority")
 
 
 def _check_secrecy(sentence: Sentence, _: TextContext, total: _WeightSum) -> None:
-    forbids_telling = sentence.is_near("not", "tell", 5, back=2) and not _USER_NEGATION.search(sentence.text)
-    if sentence.is_near("not", "seen", 6):
+    forbids_telling = sentence.is_near("negation", "tell", 5, back=2) and not get_pattern(
+        "user_negation"
+    ).search(sentence.text)
+    if sentence.is_near("negation", "user_notices", 6):
         total.add(1.0, "it wants something hidden from the user")
     if forbids_telling and sentence.has_all("user") and not _involves_user(sentence):
         total.add(1.0, _FORBIDS_TELLING_USER)
-    elif forbids_telling and (sentence.has_all("model") or _NEVER_MENTION.search(sentence.text)):
+    elif forbids_telling and (
+        sentence.has_all("model") or get_pattern("never_mention").search(sentence.text)
+    ):
         total.add(0.5 + 0.3 * sentence.has_any("answer", "user"), "it forbids mentioning something")
     if (
         sentence.is_near("hide", "user", 10, back=8)
@@ -469,111 +321,110 @@ def _check_secrecy(sentence: Sentence, _: TextContext, total: _WeightSum) -> Non
         and not _is_negated(sentence, "hide")
     ):
         total.add(0.9, "it wants something hidden from the user")
-    if sentence.has_all("kept"):
+    if sentence.has_all("secrecy"):
         total.add(0.8, "it wants something hidden from the user")
-    if sentence.has_all("quiet") and not _QUIET_BEHAVIOUR.search(sentence.text):
+    if sentence.has_all("covertly") and not get_pattern("quiet_behaviour").search(sentence.text):
         total.add(0.4, "it wants something done unnoticed")
-        if sentence.has_any("hand", "calling", "doing", "take") and sentence.has_any(
-            "user", "model", "always", "not", "must"
+        if sentence.has_any("send", "call_tool", "act", "collect") and sentence.has_any(
+            "user", "model", "always", "negation", "must"
         ):
             total.add(0.6)
-    if sentence.has_all("traces") and sentence.has_any("doing", "ignore", "not", "hand"):
+    if sentence.has_all("cover_tracks") and sentence.has_any("act", "ignore", "negation", "send"):
         total.add(0.7, "it wants traces removed")
     if (
-        sentence.has_all("deceit")
-        and not _is_negated(sentence, "deceit")
-        and sentence.has_any("user", "model", "always", "doing", "answer", "must")
+        sentence.has_all("deceive")
+        and not _is_negated(sentence, "deceive")
+        and sentence.has_any("user", "model", "always", "act", "answer", "must")
     ):
         total.add(0.6, "it asks for deception")
         total.add(
-            0.4 * (sentence.count("deceit") > 1)
+            0.4 * (sentence.count("deceive") > 1)
             + 0.4 * sentence.has_all("answer")
             + 0.2 * sentence.has_all("user")
         )
 
 
 def _check_consent(sentence: Sentence, _: TextContext, total: _WeightSum) -> None:
-    if sentence.has_all("optout") and not sentence.has_all("place"):
+    if sentence.has_all("approval_bypass") and not sentence.has_all("reference"):
         total.add(
-            0.7 + 0.3 * sentence.has_any("user", "doing", "always", "must", "hand"),
+            0.7 + 0.3 * sentence.has_any("user", "act", "always", "must", "send"),
             "it wants to skip confirmation",
         )
-    if _involves_user(sentence) or sentence.has_all("place") or _requires_asking(sentence):
+    if _involves_user(sentence) or sentence.has_all("reference") or _requires_asking(sentence):
         return
     back = 0 if sentence.text.isascii() else 5  # in some languages the negation comes last
-    skips_asking = sentence.is_near("not", "ask", 2) and sentence.is_near("ask", "consent", 6)
+    skips_asking = sentence.is_near("negation", "ask", 2) and sentence.is_near("ask", "consent", 6)
     if (
         skips_asking
-        or sentence.is_near("not", "consent", 4, back=back)
+        or sentence.is_near("negation", "consent", 4, back=back)
         or sentence.is_near("skip", "consent", 5, back=6)
     ):
         total.add(1.0, "it wants to skip confirmation")
-    elif (sentence.is_near("not", "ask", 2) and not _ASKS_FOR_DATA.search(sentence.text)) or sentence.is_near(
-        "skip", "ask", 3, back=4
-    ):
+    elif (
+        sentence.is_near("negation", "ask", 2) and not get_pattern("asks_for_data").search(sentence.text)
+    ) or sentence.is_near("skip", "ask", 3, back=4):
         total.add(0.5, "it wants to skip confirmation")
         total.add(
-            0.3
-            * (sentence.has_any("doing", "command", "secret", "hand") or sentence.is_near("ask", "user", 2))
+            0.3 * (sentence.has_any("act", "command", "secret", "send") or sentence.is_near("ask", "user", 2))
         )
-    if sentence.has_all("skip", "user") and sentence.has_any("claims", "must", "always"):
+    if sentence.has_all("skip", "user") and sentence.has_any("claimed_authority", "must", "always"):
         total.add(0.3)
 
 
 def _check_exfiltration(sentence: Sentence, context: TextContext, total: _WeightSum) -> None:
-    is_grave, has_talk = sentence.has_all("grave_secret"), sentence.has_all("talk")
+    is_grave, has_talk = sentence.has_all("critical_secret"), sentence.has_all("conversation")
     if (
-        not (is_grave or has_talk or sentence.has_any("secret", "private"))
-        or _is_negated(sentence, "hand")
+        not (is_grave or has_talk or sentence.has_any("secret", "private_data"))
+        or _is_negated(sentence, "send")
         or _involves_user(sentence)
     ):
         return
     is_parameter = (context.is_parameter and not context.is_result) or _describes_parameter(sentence, context)
     weight = 0.8 if is_grave else 0.6 if has_talk else 0.4 if sentence.has_all("secret") else 0.3
     if not (
-        sentence.has_all("hand")
+        sentence.has_all("send")
         or is_parameter
         or _names_parameter(sentence, context)
-        or sentence.has_all("always", "calling")
+        or sentence.has_all("always", "call_tool")
     ):
-        weight *= 0.5 if sentence.has_all("take") else 0
+        weight *= 0.5 if sentence.has_all("collect") else 0
     if not weight:
         return
     weight += (
-        0.15 * (is_parameter and sentence.has_all("hand"))
-        + 0.2 * (sentence.count("talk") > 1)
-        + 0.15 * (sentence.count("private") > 1)
+        0.15 * (is_parameter and sentence.has_all("send"))
+        + 0.2 * (sentence.count("conversation") > 1)
+        + 0.15 * (sentence.count("private_data") > 1)
     )
-    weight += 0.2 * (is_grave and sentence.has_all("take", "hand")) + 0.1 * sentence.has_all("hand")
+    weight += 0.2 * (is_grave and sentence.has_all("collect", "send")) + 0.1 * sentence.has_all("send")
     weight += (
-        0.2 * sentence.has_all("whole")
+        0.2 * sentence.has_all("entire")
         + 0.15 * sentence.has_all("user")
         + 0.1 * sentence.has_all("must")
         + 0.2 * sentence.has_all("always")
     )
     weight += (
         0.3 * bool(sentence.emails or sentence.urls)
-        + 0.15 * sentence.has_all("slot")
+        + 0.15 * sentence.has_all("parameter")
         + 0.3 * _names_parameter(sentence, context)
         + 0.25 * sentence.has_all("model")
     )
-    weight -= 0.25 * (context.is_result and not sentence.has_any("model", "user", "claims"))
+    weight -= 0.25 * (context.is_result and not sentence.has_any("model", "user", "claimed_authority"))
     weight -= (
-        0.6 * sentence.has_all("place")
+        0.6 * sentence.has_all("reference")
         + 0.5 * _has_private_topic(context)
-        + 0.3 * (sentence.has_all("not") and not sentence.has_any("tell", "ask"))
+        + 0.3 * (sentence.has_all("negation") and not sentence.has_any("tell", "ask"))
     )
     total.add(max(0.0, weight), "it asks for private data that the tool does not need")
 
 
 def _check_prompt_theft(sentence: Sentence, _: TextContext, total: _WeightSum) -> None:
-    if sentence.is_near("utter", "prompt", 6, back=0 if sentence.text.isascii() else 6) and not _is_negated(
-        sentence, "utter"
-    ):
+    if sentence.is_near(
+        "output", "system_prompt", 6, back=0 if sentence.text.isascii() else 6
+    ) and not _is_negated(sentence, "output"):
         total.add(0.8, "it asks for the system prompt")
     if (
         sentence.has_all("steal")
-        and sentence.has_any("secret", "talk", "private", "user")
+        and sentence.has_any("secret", "conversation", "private_data", "user")
         and not _is_negated(sentence, "steal")
     ):
         total.add(0.4, "it asks for private data that the tool does not need")
@@ -590,27 +441,29 @@ def _check_steering(sentence: Sentence, context: TextContext, total: _WeightSum)
             "it mentions a tool of another server",
         )
         total.add(
-            0.3 * sentence.has_any("always", "first", "not", "must")
-            + 0.2 * sentence.has_any("calling", "hand", "doing")
+            0.3 * sentence.has_any("always", "before_others", "negation", "must")
+            + 0.2 * sentence.has_any("call_tool", "send", "act")
         )
-    if sentence.has_all("others") and sentence.has_any("always", "first", "not", "must", "hand"):
-        total.add(0.5 + 0.2 * sentence.has_all("hand"), "it tells the model how to use other tools")
+    if sentence.has_all("other_tools") and sentence.has_any(
+        "always", "before_others", "negation", "must", "send"
+    ):
+        total.add(0.5 + 0.2 * sentence.has_all("send"), "it tells the model how to use other tools")
         total.add(
             0.3 * sentence.has_all("always")
-            + 0.2 * sentence.has_all("first")
+            + 0.2 * sentence.has_all("before_others")
             + 0.2 * sentence.has_all("model")
         )
-        total.add(0.15 * bool(_EXCLUDES_OTHER_TOOL.search(sentence.text)))
-    if sentence.has_all("whatever") and sentence.has_any("hand", "doing", "must"):
+        total.add(0.15 * bool(get_pattern("excludes_other_tool").search(sentence.text)))
+    if sentence.has_all("regardless") and sentence.has_any("send", "act", "must"):
         total.add(0.6, "it tells the model to disregard the user's wishes")
         total.add(0.4 * sentence.has_all("user") + 0.3 * bool(sentence.emails or sentence.urls))
     if (
-        sentence.has_all("hand")
-        and sentence.has_any("always", "others")
+        sentence.has_all("send")
+        and sentence.has_any("always", "other_tools")
         and (sentence.emails or sentence.urls)
     ):
         total.add(0.7, "it wants data sent to an address on every call")
-    if sentence.count("always") > 1 and sentence.has_any("calling", "hand"):
+    if sentence.count("always") > 1 and sentence.has_any("call_tool", "send"):
         total.add(0.3, "it wants to be involved in every call")
         total.add(
             0.3 * (sentence.count("always") > 2)
@@ -621,11 +474,11 @@ def _check_steering(sentence: Sentence, context: TextContext, total: _WeightSum)
 
 
 def _check_commands(sentence: Sentence, context: TextContext, total: _WeightSum) -> None:
-    if (
-        sentence.has_all("command") or "$(" in sentence.text or "eval" in sentence.text
-    ) and _FETCH_AND_RUN.search(sentence.text):
+    if (sentence.has_all("command") or "$(" in sentence.text or "eval" in sentence.text) and get_pattern(
+        "fetch_and_run"
+    ).search(sentence.text):
         total.add(0.3 if context.is_result else 0.8, "it wants a command to be run")
-    if sentence.has_all("command") and sentence.has_any("doing", "calling"):
+    if sentence.has_all("command") and sentence.has_any("act", "call_tool"):
         total.add(0.3, "it wants a command to be run")
         total.add(0.3 * sentence.has_all("model") + 0.2 * sentence.has_any("must", "always"))
 
@@ -634,17 +487,19 @@ def _check_model_address(sentence: Sentence, context: TextContext, total: _Weigh
     may_address = (
         sentence.has_all("model")
         or not sentence.text.isascii()
-        or any(each in sentence.text for each in _NOTE_PREFILTER)
+        or any(each in sentence.text for each in get_words("note_prefilter"))
     )
     is_addressed = may_address and (
-        _NOTE_TO_MODEL.search(sentence.text) is not None
+        get_pattern("note_to_model").search(sentence.text) is not None
         or (sentence.has_all("model") and _has_salutation(sentence))
     )
-    is_active = sentence.has_any("hand", "doing", "ignore", "take", "command", "calling", "tell", "deceit")
+    is_active = sentence.has_any(
+        "send", "act", "ignore", "collect", "command", "call_tool", "tell", "deceive"
+    )
     if is_addressed:
         total.add((0.7 if context.is_result else 0.4) + 0.3 * is_active, "it addresses the model directly")
-    elif sentence.has_all("model") and is_active and _ORDER_TO_MODEL.search(sentence.text):
-        is_unambiguous = _UNAMBIGUOUS_MODEL_WORD.search(sentence.text) is not None
+    elif sentence.has_all("model") and is_active and get_pattern("order_to_model").search(sentence.text):
+        is_unambiguous = get_pattern("unambiguous_model_word").search(sentence.text) is not None
         total.add(
             (0.8 if is_unambiguous else 0.5) if context.is_result else 0.3, "it gives the model an order"
         )
@@ -652,37 +507,45 @@ def _check_model_address(sentence: Sentence, context: TextContext, total: _Weigh
 
 def _has_salutation(sentence: Sentence) -> bool:
     """Return True if the sentence opens by addressing the model, such as "Note to the AI: …"."""
-    if _MODEL_SALUTATION.search(sentence.text):
+    if get_pattern("model_salutation").search(sentence.text):
         return True
     clauses = _LEADING_CLAUSE.findall(sentence.text[:120])[:2]
     return any(
-        clause.strip(' -*#>`"') not in _COMMON_FIELD_NAMES and read_sentence(clause).has_all("model")
+        clause.strip(' -*#>`"') not in get_word_set("common_field_names")
+        and read_sentence(clause).has_all("model")
         for clause in clauses
     )
 
 
 def _check_encoded_orders(sentence: Sentence, _: TextContext, total: _WeightSum) -> None:
-    if any(each in sentence.text for each in _DECODE_PREFILTER) and _DECODE_AND_OBEY.search(sentence.text):
+    if any(each in sentence.text for each in get_words("decode_prefilter")) and get_pattern(
+        "decode_and_obey"
+    ).search(sentence.text):
         total.add(0.6, "it wants encoded text decoded and carried out")
-        total.add(0.3 * bool(_OBEY_DECODED.search(sentence.text)) + 0.2 * sentence.has_any("rules", "model"))
+        total.add(
+            0.3 * bool(get_pattern("obey_decoded").search(sentence.text))
+            + 0.2 * sentence.has_any("rules", "model")
+        )
 
 
 def _check_forged_turn(sentence: Sentence, _: TextContext, total: _WeightSum) -> None:
-    if _FORGED_TURN.search(sentence.text) and not _CHAT_TEMPLATE.search(sentence.text):
+    if get_pattern("forged_turn").search(sentence.text) and not get_pattern("chat_template").search(
+        sentence.text
+    ):
         total.add(
             0.7 if sentence.length > 3 else 0.3, "it imitates a conversation turn or a part of the prompt"
         )
 
 
 def _check_url_exfiltration(sentence: Sentence, _: TextContext, total: _WeightSum) -> None:
-    has_placeholder = any(_URL_PLACEHOLDER.search(url) for url in sentence.urls)
+    has_placeholder = any(get_pattern("url_placeholder").search(url) for url in sentence.urls)
     has_image = "![" in sentence.text and _IMAGE_WITH_QUERY.search(sentence.text) is not None
-    if has_image and any(_URL_WITH_PRIVATE_DATA.search(url) for url in sentence.urls):
+    if has_image and any(get_pattern("url_with_private_data").search(url) for url in sentence.urls):
         total.add(0.8, "it sends data away in a URL")
-    elif (has_placeholder or has_image) and sentence.has_any("hand", "talk", "secret", "user"):
+    elif (has_placeholder or has_image) and sentence.has_any("send", "conversation", "secret", "user"):
         total.add(0.5, "it sends data away in a URL")
         total.add(
-            0.3 * sentence.has_any("talk", "secret", "grave_secret")
+            0.3 * sentence.has_any("conversation", "secret", "critical_secret")
             + 0.2 * sentence.has_all("user")
             + 0.2 * sentence.has_all("always")
         )
@@ -694,7 +557,7 @@ def _discount_mentions(sentence: Sentence, _: TextContext, total: _WeightSum) ->
         and (sentence.has_all("mention") or "e.g." in sentence.text)
         and not sentence.has_all("command")
     ):
-        total.add(-1.0 if _QUOTED_INJECTION.search(sentence.text) else -0.5)
+        total.add(-1.0 if get_pattern("quoted_injection").search(sentence.text) else -0.5)
 
 
 _RULES: tuple[_Rule, ...] = (
@@ -715,7 +578,7 @@ _RULES: tuple[_Rule, ...] = (
 
 def _requires_asking(sentence: Sentence) -> bool:
     """Return True for a double negation such as "do nothing without asking"."""
-    negations = sorted({*sentence.positions.get("not", ())})
+    negations = sorted({*sentence.positions.get("negation", ())})
     questions = [*sentence.positions.get("ask", ()), *sentence.positions.get("consent", ())]
     before_question = [each for each in negations if any(0 < position - each <= 4 for position in questions)]
     return bool(before_question) and any(0 < before_question[-1] - each <= 10 for each in negations)
@@ -723,7 +586,7 @@ def _requires_asking(sentence: Sentence) -> bool:
 
 def _is_negated(sentence: Sentence, group: str) -> bool:
     """Return True if every occurrence of the group follows a negation."""
-    negations = sentence.positions.get("not", ())
+    negations = sentence.positions.get("negation", ())
     positions = sentence.positions.get(group, ())
     return bool(negations and positions) and all(
         any(0 < position - each <= 2 for each in negations) for position in positions
@@ -732,7 +595,7 @@ def _is_negated(sentence: Sentence, group: str) -> bool:
 
 def _involves_user(sentence: Sentence) -> bool:
     """Return True if the user is to be skips_asking or told, as in "tell the user", without a negation."""
-    return sentence.has_all("guarded") and not _is_negated(sentence, "guarded")
+    return sentence.has_all("involves_user") and not _is_negated(sentence, "involves_user")
 
 
 def _names_parameter(sentence: Sentence, context: TextContext) -> bool:
@@ -741,7 +604,9 @@ def _names_parameter(sentence: Sentence, context: TextContext) -> bool:
 
 def _has_private_topic(context: TextContext) -> bool:
     """Return True if the tool's own name says that it handles private data."""
-    return any(word.startswith(topic) for word in context.topic_words for topic in _PRIVATE_TOPICS)
+    return any(
+        word.startswith(topic) for word in context.topic_words for topic in get_words("private_topics")
+    )
 
 
 def _describes_parameter(sentence: Sentence, context: TextContext) -> bool:

@@ -15,19 +15,13 @@ from toolfold.errors import shorten
 from toolfold.sources.mcp.scan.findings import Finding
 from toolfold.sources.mcp.scan.hidden_characters import escape_hidden, find_hidden_runs
 from toolfold.sources.mcp.scan.sentences import fold
+from toolfold.sources.mcp.scan.vocabulary import get_word_set
 from toolfold.sources.mcp.tool_listing import ListedTool
 
 _UNUSUAL_CHARACTERS = re.compile(r"^\s|\s$|\.\./|%[0-9a-f]{2}|[\n\r\t\"'`<>{}\\]|\s{2,}")
 _WORD = re.compile(r"[^\W\d_]+")
 _SEPARATORS = re.compile(r"[\W_]+")
 _CAMEL_CASE_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_PROMOTIONAL_WORDS = frozenset(
-    re.findall(
-        r"\w+",
-        "official safe secure new real verified trusted fast better best pro plus fixed patched origina"
-        "l true v2 v3 2",
-    )
-)
 _LOOK_ALIKES = str.maketrans(
     {"1": "l", "i": "l", "|": "l", "!": "l", "0": "o", "5": "s", "$": "s", "@": "a", "3": "e"}
 )
@@ -113,7 +107,7 @@ def _compare_names(own: _NameForms, other: _NameForms, server: str) -> tuple[str
         other.plain, _normalise_name(server).plain
     ):
         return "uses the qualified name of", True
-    if other.words < own.words and own.words - other.words <= _PROMOTIONAL_WORDS:
+    if other.words < own.words and own.words - other.words <= get_word_set("promotional_words"):
         return "adds promotional words to the name of", True
     if own.look_alike_key == other.look_alike_key or _differs_by_typo(own.parts, other.parts):
         return "imitates the name of", True

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 from toolfold.sources.mcp.scan.hidden_characters import remove_hidden_characters
-from toolfold.sources.mcp.scan.phrases import SAYINGS
+from toolfold.sources.mcp.scan.vocabulary import get_pattern, get_word_set, load_phrases
 
 MAX_SENTENCE_CHARS = 700
 
@@ -32,18 +32,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_SECRET_PATH = re.compile(
-    r"\.ssh\b|id_(?:rsa|ed25519|ecdsa|dsa)|\.env\b|\.aws\b|\.kube\b|netrc|\.npmrc|\.pypirc|pgpass"
-    r"|\.docker/config"
-    r"|git-credentials|/etc/(?:passwd|shadow|sudoers)|\.gnupg|hosts\.yml|(?:bash|zsh|shell)_history"
-    r"|cookies|login.data"
-    r"|wallet|keychain|credentials|\.pem\b|secrets?\b|known_hosts|authorized_keys|\.kdbx|\.p12\b"
-    r"|\.pfx\b|/proc/\w+/environ"
-    r"|\.config/gcloud|\.azure|\.mozilla|\.bitcoin|terraform\.tfstate|service.account|\.vault.token"
-    r"|\.htpasswd"
-)
 _CAMEL_CASE_NAME = re.compile(r"\b[a-z]+[A-Z]\w*\b")
-_PERSONAL_PATH = re.compile(r"~|/(?:home|root|users|etc|var/log|proc)\b|[a-z]:\\users")
 _UNSEGMENTED_SCRIPT = re.compile(
     "[\u0590-\u08ff\u0900-\u0fff\u1100-\u11ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U0001f900-\U0001f9ff]"
 )
@@ -57,14 +46,6 @@ _LOOK_ALIKE_LETTERS = str.maketrans(
 _SMALL_LETTERS = str.maketrans(
     "ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘǫʀꜱᴛᴜᴠᴡʏᴢᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ",
     "abcdefghijklmnopqrstuvwyzabcdefghijklmnoprstuvwxyz",
-)
-
-
-_ELIDED_ARTICLES = frozenset(
-    re.findall(
-        r"\w+",
-        "l d n s c j m t qu all dell nell sull un",
-    )
 )
 
 
@@ -145,11 +126,11 @@ def read_sentence(text: str, start: int = 0) -> Sentence:
             urls.append(token)
         elif kind == "mail":
             emails.append(token)
-        if kind == "path" and _PERSONAL_PATH.match(token):
-            positions.setdefault("private", []).append(len(words))
-        if kind != "mail" and _SECRET_PATH.search(token):
+        if kind == "path" and get_pattern("personal_path").match(token):
+            positions.setdefault("private_data", []).append(len(words))
+        if kind != "mail" and get_pattern("secret_path").search(token):
             positions.setdefault("secret", []).append(len(words))
-            positions.setdefault("grave_secret", []).append(len(words))
+            positions.setdefault("critical_secret", []).append(len(words))
         words.append(token)
     _add_phrases(words, positions)
     if _UNSEGMENTED_SCRIPT.search(folded):
@@ -174,7 +155,7 @@ def _split_token(token: str) -> list[str]:
     if "_" in token:
         parts = [part for part in token.split("_") if part]
         return parts if len(parts) >= 4 else [token]
-    if "'" in token and token.split("'", 1)[0] in _ELIDED_ARTICLES:
+    if "'" in token and token.split("'", 1)[0] in get_word_set("elided_articles"):
         token = token.split("'", 1)[1]
     return [part for part in token.split("-") if part] if "-" in token else [token]
 
@@ -222,10 +203,8 @@ def _load_lexicon() -> _PhraseIndex:
     wildcard_phrases: dict[str, list[tuple[tuple[str, ...], str]]] = {}
     stems: dict[str, list[tuple[str, str]]] = {}
     unsegmented: list[tuple[str, str]] = []
-    for group, block in SAYINGS.items():
-        for phrase in {
-            form for entry in block.split("|") for form in _expand_plural(fold(" ".join(entry.split())))
-        }:
+    for group, entries in load_phrases().items():
+        for phrase in {form for entry in entries for form in _expand_plural(fold(entry))}:
             if _UNSEGMENTED_SCRIPT.search(phrase):
                 unsegmented.append((phrase, group))
                 continue

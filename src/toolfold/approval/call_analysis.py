@@ -1,0 +1,487 @@
+"""What a tool call would do, as far as anyone can tell before it runs.
+
+A tool says which of its arguments are commands and which name files that it writes; where it says nothing,
+names that everybody uses for them speak for it. A server's word about its own tools is heard where it makes
+a call look worse, and believed where it makes it look better only if the configuration trusts that server.
+Decides nothing: what follows from a subject is for the chain to say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shlex
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from shellverdict.interactive.process_input import ProcessInput, replace_surrogates
+from shellverdict.paths import PathClassifier, PathInfo, PathKind
+from shellverdict.shell.words import MAX_TEXT_CHARS, NO_VARIABLES, Word
+from shellverdict.verdict import Finding, Severity, Verdict
+from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, PATTERN_PREFIXES
+from toolfold.errors import shorten
+from toolfold.model import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
+
+log = logging.getLogger(__name__)
+
+__all__ = ["CallAnalysis", "CallAnalyzer", "JudgeFunction"]
+
+TOOL_PREFIX = "tool:"
+SELF_PROTECTION = "self-protection"
+MAX_PATH_CHARS = 4_096
+MAX_KEY_CHARS = 4_096
+MAX_ENTRY_CHARS = 1_000
+MAX_VALUES = 2_000
+
+# What an argument is called where a tool does not say what it is.
+_COMMAND_NAMES = frozenset(
+    {"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"}
+)
+_PATH_NAMES = frozenset(
+    {"path", "paths", "file", "files", "file_path", "filepath", "filename", "destination", "dest", "target"}
+    | {"target_path", "output", "output_path", "output_file", "new_path", "to", "to_path", "target_file"}
+)
+_INPUT_NAMES = frozenset({"stdin", "keystrokes", "send_keys", "stdin_data"})
+_WORKDIR_NAMES = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
+_UNKNOWN_INPUT = "< ..."  # the judge's word, in a shape, for input that nobody has read
+# And its words for the folder of one command, which no shell understands; the folder is quoted as for one.
+_WORKDIR_PREFIX = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
+_SYSTEM_KINDS = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_ROOT, PathKind.DEVICE})
+_CHANGING_EFFECTS = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
+_NEVER_PATHS = frozenset({Meaning.COMMAND, Meaning.NOTE, Meaning.INPUT, Meaning.INPUT_CONTEXT})
+_PLAIN_TYPES = (bool, int, float, type(None))
+
+
+class JudgeFunction(Protocol):
+    """Reads a command and says what would become of running it."""
+
+    def __call__(
+        self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = ...
+    ) -> Verdict: ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnalysis:
+    """One call, read: what was found in it, and what a grant for it would cover."""
+
+    tool: Tool
+    args: Json
+    verdict: Verdict
+    command: str = ""
+    key: str = ""
+    """The call, spelled one way; empty where no grant can cover it."""
+    allowlist_entry: str = ""
+    """How it would stand in the allow-list; empty where it cannot."""
+    own_server: str = ""
+    """The MCP server that the tool comes from, if the user added that server."""
+
+    @property
+    def has_only_declared_effect(self) -> bool:
+        """Whether nothing was found but that the tool declares that it can destroy data."""
+        return self.rules == (declared_rule(self.tool),) and not self.verdict.unread
+
+    @property
+    def grant_key(self) -> str:
+        """What a grant for the session covers; empty where there can be none.
+
+        Of a tool of a server that the user added, every call whose only finding is the declared effect.
+        """
+        if self.own_server and self.has_only_declared_effect:
+            return f"{DESTRUCTIVE_PREFIX}{self.own_server} {self.tool.name}"
+        return self.key
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        return _rules_of(self.verdict)
+
+    @property
+    def needs_approval(self) -> bool:
+        return self.verdict.dangerous or self.verdict.unread
+
+
+class CallAnalyzer:
+    """Reads calls. Without a judge, every command or input is one that nobody has read."""
+
+    def __init__(
+        self,
+        judge: JudgeFunction | None = None,
+        *,
+        judge_input: Callable[[ProcessInput], Verdict] | None = None,
+        path_classifier: PathClassifier | None = None,
+        trusted_servers: Collection[str] = (),
+        own_servers: Collection[str] = (),
+        other_sites: Mapping[tuple[Source, str], CallAnalyzer] | None = None,
+    ) -> None:
+        """`own_servers` are the MCP servers that the user added.
+
+        `elsewhere` reads the calls of tools whose commands run on another ground, by source and name.
+        """
+        self._own_servers = frozenset(own_servers)
+        self._judge, self._judge_input, self._path_classifier = (
+            judge,
+            judge_input,
+            path_classifier or PathClassifier(),
+        )
+        self._trusted = frozenset(trusted_servers)
+        self._other_sites = other_sites or {}
+
+    def analyze(self, tool: Tool, args: Json, variables: Mapping[str, Word] = NO_VARIABLES) -> CallAnalysis:
+        """What the call would do. Never raises: what cannot be read is marked as unread.
+
+        `variables` are shell variables set by earlier commands.
+        """
+        if other := self._other_sites.get((tool.source, tool.name)):
+            return other.analyze(tool, args, variables)
+        try:
+            return self._analyze_call(tool, args, variables)
+        except Exception:
+            log.exception("a call of %r could not be judged", tool.name)
+            return CallAnalysis(tool, args, _unjudged_verdict(""))
+
+    def judge(
+        self, command: str, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
+    ) -> Verdict:
+        """The verdict on one command. A judge that fails has not read it."""
+        if self._judge is None or len(command) > MAX_TEXT_CHARS:
+            return _unjudged_verdict(command)
+        try:
+            return self._judge(command, cwd=cwd, variables=variables)
+        except Exception:
+            log.exception("a command could not be judged; somebody must see it")
+            return _unjudged_verdict(command)
+
+    def analyze_command(self, command: str, cwd: str | None = None, tool: Tool | None = None) -> CallAnalysis:
+        """A command by itself, as a tool that runs commands would bring it, or this one."""
+        args = {"command": command} if cwd is None else {"command": command, "cwd": cwd}
+        bringing = replace(_ANY_SHELL, source=tool.source, name=tool.name) if tool else _ANY_SHELL
+        return self.analyze(bringing, args)
+
+    def normalize_entry(self, entry: str) -> tuple[str, frozenset[str] | None]:
+        """An entry of the allow-list in the one spelling, and the rules that it meets; None for whichever."""
+        if entry.startswith(TOOL_PREFIX):
+            return _normalize_tool_entry(entry) or entry, None
+        told = _strip_workdirs(entry)
+        verdict = self.judge(told)
+        there = (rule for other in self._other_sites.values() for rule in _rules_of(other.judge(told)))
+        # Without its folders it may be another command, which nobody has agreed to.
+        spelled = _listable_shape(verdict) if told == entry else ""
+        return spelled, frozenset(_rules_of(verdict)).union(there)
+
+    def explain_ineffective(self, entry: str) -> str:
+        """Why an entry of the allow-list can never count; nothing where it can."""
+        if entry.startswith(TOOL_PREFIX):
+            return "" if _normalize_tool_entry(entry) else _ARGUMENTS_MISSING
+        told = _strip_workdirs(entry)
+        verdicts = [self.judge(told), *(other.judge(told) for other in self._other_sites.values())]
+        if all(verdict.blocked for verdict in verdicts):
+            return f"this is never run, whoever agrees: {verdicts[0].reason}"
+        if not any(_shape_as_entry(_listable_shape(verdict)) for verdict in verdicts):
+            return "it cannot be told beforehand all that it would do, so that it is asked about each time"
+        return ""
+
+    def _analyze_call(self, tool: Tool, args: Json, variables: Mapping[str, Word]) -> CallAnalysis:
+        if not tool.judged_as and not self._may_change(tool):
+            return CallAnalysis(tool, args, _NO_FINDINGS)
+        meanings = self._argument_meanings(tool, args)
+        commands = self._find_commands(tool, args, meanings)
+        folder = next((args[name] for name in _names_with_meaning(meanings, Meaning.FOLDER)), None)
+        folder = folder if isinstance(folder, str) else None
+        verdicts = [self.judge(each, folder, variables) for each in commands]
+        written = self._find_input(args, meanings, commands, folder)
+        if written is not None:
+            verdicts.append(self.judge_input(written))
+            commands = [*commands, written.description]
+        verdict = _join_verdicts(verdicts)
+        found = (
+            *verdict.findings,
+            *self._path_findings(tool, args, meanings),
+            *self._declared_findings(tool),
+        )
+        verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
+        subject = CallAnalysis(tool, args, verdict, "\n".join(commands), own_server=self._own_server(tool))
+        if not subject.needs_approval or written is not None:
+            # Nobody will be asked; or it is input, and the same text may mean something else the next time.
+            return subject
+        key, listed = _grant_keys(tool, args, meanings, verdict)
+        return replace(subject, key=key, allowlist_entry=listed)
+
+    def _find_input(
+        self, args: Json, meanings: Mapping[str, Meaning], commands: list[str], folder: str | None
+    ) -> ProcessInput | None:
+        """The text that a call would give to a program, or None where there is none."""
+        contexts = [args[name] for name in _names_with_meaning(meanings, Meaning.INPUT_CONTEXT)]
+        texts = [
+            each
+            for name in _names_with_meaning(meanings, Meaning.INPUT)
+            for each in _iterate_texts(args[name])
+        ]
+        if not contexts and not any(texts):
+            return None
+        if not contexts and commands:  # the input of the very command that the call starts
+            text = replace_surrogates("".join(texts))
+            return ProcessInput(command="\n".join(commands), workdir=folder, text=text, closes_input=True)
+        return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
+
+    def judge_input(self, written: ProcessInput) -> Verdict:
+        """The verdict on a write to a process. A judge that fails has not read it."""
+        if self._judge_input is None:
+            return _unjudged_verdict(written.description)
+        try:
+            return self._judge_input(written)
+        except Exception:
+            log.exception("the input of a process could not be judged; somebody must see it")
+            return _unjudged_verdict(written.description)
+
+    def _find_commands(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> list[str]:
+        named = _names_with_meaning(meanings, Meaning.COMMAND)
+        commands = [each for name in named for each in _command_lines(name, args[name])]
+        if not tool.judged_as and self._may_execute(tool):
+            commands += _nested_commands(args)
+        return [each for each in commands if each.strip()]
+
+    def _argument_meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
+        """What the arguments are: as declared, and by their names where a tool is silent on itself."""
+        if tool.judged_as:
+            return {name: meaning for name, meaning in tool.judged_as.items() if name in args}
+        guessed: dict[str, Meaning] = {}
+        for name, value in args.items():
+            plain = name.casefold()
+            if plain in _COMMAND_NAMES and self._may_execute(tool):
+                guessed[name] = Meaning.COMMAND
+            elif plain in _INPUT_NAMES and self._may_execute(tool):
+                guessed[name] = Meaning.INPUT
+            elif plain in _WORKDIR_NAMES and isinstance(value, str):
+                guessed[name] = Meaning.FOLDER
+            elif plain in _PATH_NAMES and Effect.WRITE in tool.effects:
+                guessed[name] = Meaning.PATH
+        return guessed
+
+    def _may_execute(self, tool: Tool) -> bool:
+        return Effect.EXECUTE in tool.effects or self._is_untrusted(tool)
+
+    def _is_untrusted(self, tool: Tool) -> bool:
+        """Whether it comes from a server whose word on its own tools is not believed."""
+        from_server = tool.source.kind == "mcp" or tool.toolset.startswith(MCP_PREFIX)
+        return from_server and tool.server not in self._trusted
+
+    def _own_server(self, tool: Tool) -> str:
+        return tool.server if tool.source.kind == MCP_SOURCE and tool.server in self._own_servers else ""
+
+    def _declared_findings(self, tool: Tool) -> Iterator[Finding]:
+        if Effect.DESTRUCTIVE in tool.effects:
+            reason = f"{tool.name} declares that it can destroy data"
+            yield Finding(declared_rule(tool), "data-loss", Severity.MEDIUM, reason)
+
+    def _path_findings(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
+        named = _names_with_meaning(meanings, Meaning.PATH)
+        if not named and not self._may_change(tool):
+            return
+        places = self._path_classifier.with_fresh_limits()
+        for name in named:
+            for path in _iterate_texts(args[name]):
+                yield from _written_path_findings(places.classify(Word(path)), path)
+        if self._may_change(tool):
+            paths = (path for name, value in args.items() for path in _find_paths(name, value, meanings))
+            if any(PathKind.OWN in places.classify(Word(path)) for path in paths):
+                yield _RUNTIME_FILES_FINDING
+
+    def _may_change(self, tool: Tool) -> bool:
+        return not _CHANGING_EFFECTS.isdisjoint(tool.effects) or self._is_untrusted(tool)
+
+
+def declared_rule(tool: Tool) -> str:
+    """Return the rule name of the finding that a tool declares itself destructive."""
+    return f"{DESTRUCTIVE_PREFIX}{tool.name}"
+
+
+_ANY_SHELL = Tool(
+    name="shell",
+    toolset="",
+    description="",
+    parameters=FrozenDict(),
+    handler=lambda _args, _context: None,
+    judged_as=FrozenDict(command=Meaning.COMMAND, cwd=Meaning.FOLDER),
+)
+_NO_FINDINGS = Verdict("")
+_ARGUMENTS_MISSING = "behind the name it needs all arguments, as a JSON object"
+_RUNTIME_FILES_FINDING = Finding(
+    "own-configuration",
+    SELF_PROTECTION,
+    Severity.CRITICAL,
+    "it reaches for the runtime's own settings, hooks or records",
+    blocked=True,
+)
+
+
+def _written_path_findings(where: PathInfo, path: str) -> Iterator[Finding]:
+    """What a person should know before a file is written there."""
+    named = shorten(path, 80)
+    if PathKind.OWN in where:
+        yield _RUNTIME_FILES_FINDING
+    if PathKind.STARTUP in where:
+        reason = f"{named} is read and run by something else later"
+        yield Finding("write-startup", "persistence", Severity.HIGH, reason)
+    if PathKind.AGENT in where:
+        yield Finding(
+            "write-protected", SELF_PROTECTION, Severity.CRITICAL, f"{named} tells agents what they may do"
+        )
+    if not _SYSTEM_KINDS.isdisjoint(where.kinds):
+        yield Finding("write-system", "overwrite", Severity.HIGH, f"{named} belongs to the system")
+    if PathKind.SECRET in where and PathKind.PROJECT not in where:
+        yield Finding("write-secret", "overwrite", Severity.MEDIUM, f"{named} holds keys or passwords")
+    if not where.path.is_known:
+        yield Finding("write-unknown", "unreadable", Severity.HIGH, f"{named} may be any file")
+
+
+def _rules_of(verdict: Verdict) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(finding.rule for finding in verdict.findings))
+
+
+def _unjudged_verdict(command: str) -> Verdict:
+    reason = "nobody could tell what it would do"
+    finding = Finding("unjudged", "unreadable", Severity.HIGH, reason, (0, len(command)))
+    return Verdict(command, (finding,), unread=True)
+
+
+def _names_with_meaning(meanings: Mapping[str, Meaning], wanted: Meaning) -> list[str]:
+    return [name for name, meaning in meanings.items() if meaning is wanted]
+
+
+def _command_lines(name: str, value: Any) -> list[str]:
+    """The command lines that an argument stands for: text, the words of one, or, in the plural, several."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise TypeError(f"a command is text or a list of words, not {type(value).__name__}")
+    return list(value) if name.casefold().endswith("commands") else [shlex.join(value)]
+
+
+def _nested_commands(args: Json) -> Iterator[str]:
+    """Commands by their usual names further down, where a tool has not said where to look."""
+    for place in _iterate_mappings([each for each in args.values() if isinstance(each, (dict, list))]):
+        for name, value in place.items():
+            if name.casefold() in _COMMAND_NAMES and isinstance(value, (str, list)):
+                yield from _command_lines(name, value)
+
+
+def _join_verdicts(verdicts: list[Verdict]) -> Verdict:
+    """Several commands and inputs of one call, as one verdict over all of their text."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    findings: list[Finding] = []
+    start = 0
+    for verdict in verdicts:
+        findings += [_shift_span(each, start) for each in verdict.findings]
+        start += len(verdict.command) + 1
+    command = "\n".join(verdict.command for verdict in verdicts)
+    left = {name: value for verdict in verdicts for name, value in verdict.leaves.items()}
+    return Verdict(command, tuple(findings), unread=any(verdict.unread for verdict in verdicts), leaves=left)
+
+
+def _shift_span(finding: Finding, by: int) -> Finding:
+    first, last = finding.span
+    return replace(finding, span=(first + by, last + by))
+
+
+def _strip_workdirs(entry: str) -> str:
+    """An entry as a shell would be told it: the changes of folder stand in it as commands of their own."""
+    return _WORKDIR_PREFIX.sub("", entry)
+
+
+def _listable_shape(verdict: Verdict) -> str:
+    """What may stand for a command in the allow-list; nothing where it was not read in full, or where it
+    would be taken for an entry about a tool, a rule or a kind."""
+    return (
+        "" if verdict.unread or verdict.shape.startswith((TOOL_PREFIX, *PATTERN_PREFIXES)) else verdict.shape
+    )
+
+
+def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verdict) -> tuple[str, str]:
+    """What a grant of this session covers, and how the same would stand in the allow-list.
+
+    Numbers and switches beside a command (a time limit) do not change what it does; text may. What was found
+    belongs to it: where the same words come to mean something else, somebody is asked again.
+    """
+    if not _names_with_meaning(meanings, Meaning.COMMAND):
+        spelled = f"{TOOL_PREFIX}{tool.listed_name or tool.name} {_canonical_json(args)}"
+        return _hash_if_long(spelled), spelled if len(spelled) <= MAX_ENTRY_CHARS else ""
+    shape = _listable_shape(verdict)
+    if not shape:
+        return "", ""
+    known = {name for name, meaning in meanings.items() if meaning in (Meaning.COMMAND, Meaning.NOTE)}
+    beside = {
+        name: value
+        for name, value in args.items()
+        if name not in known and not isinstance(value, _PLAIN_TYPES)
+    }
+    found = sorted({f"{finding.rule}: {finding.reason}" for finding in verdict.findings})
+    listed = (
+        _shape_as_entry(shape) if beside.keys() <= set(_names_with_meaning(meanings, Meaning.FOLDER)) else ""
+    )
+    return _hash_if_long(f"{tool.name} {_canonical_json(beside)} {shape} {found}"), listed
+
+
+def _shape_as_entry(shape: str) -> str:
+    """How a command of this shape stands in the allow-list; nothing where it cannot."""
+    return shape if _UNKNOWN_INPUT not in shape and len(shape) <= MAX_ENTRY_CHARS else ""
+
+
+def _normalize_tool_entry(entry: str) -> str:
+    """An entry about a tool in the one spelling; nothing where the arguments are missing."""
+    name, _, written = entry.partition(" ")
+    try:
+        args = json.loads(written)
+    except (ValueError, RecursionError):
+        return ""
+    return f"{name} {_canonical_json(args)}" if isinstance(args, dict) else ""
+
+
+def _hash_if_long(key: str) -> str:
+    """A key that is kept for as long as a session lasts."""
+    return key if len(key) <= MAX_KEY_CHARS else hashlib.sha256(key.encode(errors="replace")).hexdigest()
+
+
+def _canonical_json(value: Json) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(", ", ": "), default=str)
+
+
+def _iterate_texts(value: Any) -> Iterator[str]:
+    """All text in a value."""
+    return (each for each in _iterate_values(value) if isinstance(each, str))
+
+
+def _iterate_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
+    """All maps in a value."""
+    return (each for each in _iterate_values(value) if isinstance(each, Mapping))
+
+
+def _iterate_values(value: Any) -> Iterator[Any]:
+    """A value and all that is in it. Raises where that is more than anyone would look through."""
+    waiting: list[Any] = [value]
+    for _ in range(MAX_VALUES):
+        if not waiting:
+            return
+        each = waiting.pop()
+        yield each
+        if isinstance(each, Mapping):
+            waiting += each.values()
+        elif isinstance(each, (list, tuple)):
+            waiting += each
+    if waiting:
+        raise ValueError(f"an argument of more than {MAX_VALUES:,} parts")
+
+
+def _find_paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Iterator[str]:
+    """What in an argument names a file: all of one that is called so, elsewhere what starts like one."""
+    if meanings.get(name) in _NEVER_PATHS:
+        return
+    called = meanings.get(name) is Meaning.PATH or name.casefold() in _PATH_NAMES
+    for text in _iterate_texts(value):
+        path = text.removeprefix("file://")
+        if 0 < len(path) <= MAX_PATH_CHARS and "\0" not in path and (called or path.startswith(("/", "~"))):
+            yield path

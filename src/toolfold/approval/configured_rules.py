@@ -1,0 +1,69 @@
+"""The rules that a configuration brings, and where in its files one stands that cannot be used.
+
+A configuration knows of a list only where it begins; the line of a rule is looked up in the files when
+there is something to complain of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shellverdict.errors import RuleError
+from shellverdict.rules import Rule, Rules
+from shellverdict.rules.loading import read_rule
+from toolfold.config import Config, read_file_value
+from toolfold.config.document import SourceLocation, compose_yaml, read_text
+from toolfold.errors import ConfigError
+
+__all__ = ["add_location", "config_error", "configured_rules"]
+
+KEY = "approval.rules"
+
+
+def configured_rules(config: Config) -> Rules:
+    """The rules of `approval.rules`. A ConfigError names the file and the line of what cannot be used."""
+    return Rules(_read_rule(config, table, number) for number, table in enumerate(config.approval.rules))
+
+
+def config_error(error: RuleError) -> ConfigError:
+    """Return the ConfigError for a rule that cannot be used."""
+    return ConfigError(error.problem, key=error.key, hint=error.hint)
+
+
+def add_location(error: ConfigError, config: Config) -> ConfigError:
+    """The error with where its setting begins, or the list of rules, as far as a configuration knows that."""
+    origin = config.origins.get(error.key) or config.origins.get(KEY, "")
+    if error.file or origin in ("", "default"):
+        return error
+    return ConfigError(error.problem, key=error.key, file=origin, hint=error.hint)
+
+
+def _read_rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
+    try:
+        return read_rule(table, number)
+    except RuleError as error:
+        for file in (config.paths.project_file, config.paths.user_file):
+            if file is not None and (line := _find_line(file, table, error.key)):
+                raise ConfigError(
+                    error.problem, key=error.key, file=str(file), line=line, hint=error.hint
+                ) from None
+        raise add_location(config_error(error), config) from None
+
+
+def _find_line(file: Path, table: Mapping[str, Any], key: str) -> int:
+    """The line of a key of this rule in a file, or of the rule itself; 0 where the file has no such rule."""
+    try:
+        tables = read_file_value(file, KEY)
+        node = compose_yaml(read_text(file), SourceLocation())
+    except ConfigError:
+        return 0
+    if not isinstance(tables, list) or table not in tables:
+        return 0
+    for name in KEY.split("."):
+        node = next(value for at, value in node.value if at.value == name)
+    rule = node.value[tables.index(table)]
+    keys = rule.value if rule.id == "mapping" else ()
+    mark = next((at.start_mark for at, _ in keys if at.value == key), rule.start_mark)
+    return int(mark.line) + 1

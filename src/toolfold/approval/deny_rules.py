@@ -1,0 +1,109 @@
+"""What the configuration forbids, whoever would agree: `approval.deny`.
+
+An entry is `tool:NAME`, `rule:NAME` or `category:NAME`, each a glob, or else a glob that is held against
+every single command of a line: the reader has taken it apart, so that it does not matter how many there are,
+what they are wrapped in and how they are spelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import translate
+
+from shellverdict.rules.patterns import MatchResult
+from shellverdict.rules.program_syntax import ParsedArguments
+from shellverdict.rules.rule import Rule, RunCondition
+from shellverdict.shell.runs import ProgramRun
+from shellverdict.verdict import Severity
+from toolfold.approval.call_analysis import CallAnalysis
+from toolfold.errors import ConfigError, closest_names, did_you_mean
+
+__all__ = ["DenyRules"]
+
+_DENY_PREFIX = "deny:"
+_SEPARATORS = re.compile("[\n\r;|&(){}<>`\"'$]+")
+_TARGETS = ("tool", "rule", "category")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LineCondition(RunCondition):
+    """Asks for a command as a whole: its words with one blank between them."""
+
+    pattern: re.Pattern[str]
+
+    def match(self, run: ProgramRun, arguments: ParsedArguments) -> MatchResult:  # noqa: ARG002  (matches the whole line)
+        line = " ".join(word.display_text for word in run.argv)
+        lines = (line, *(f"{wrapper} {line}" for wrapper in run.wrappers))
+        return MatchResult.YES if any(map(self.pattern.fullmatch, lines)) else MatchResult.NO
+
+
+class DenyRules:
+    """The entries, the rules they make for the judge, and what they say about a call."""
+
+    def __init__(self, entries: Iterable[str] = ()) -> None:
+        self._named: list[tuple[str, str, re.Pattern[str]]] = []
+        self._globs: list[tuple[str, re.Pattern[str]]] = []
+        for entry in dict.fromkeys(each.strip() for each in entries):
+            kind, _, glob = entry.partition(":")
+            if kind in _TARGETS and glob:
+                self._named.append((entry, kind, re.compile(translate(glob.strip()))))
+            elif entry:
+                self._globs.append((entry, _compile_glob(entry)))
+        self.rules = tuple(_build_rule(entry, glob) for entry, glob in self._globs)
+
+    def entries_for(self, kind: str) -> list[tuple[str, re.Pattern[str]]]:
+        """The entries about tools, rules or categories, and what they mean."""
+        return [(entry, pattern) for entry, each, pattern in self._named if each == kind]
+
+    def check_names(self, rules: Iterable[Rule]) -> None:
+        """Raise ConfigError for an entry that names a rule or a category which does not exist."""
+        known = {"rule": {rule.name for rule in rules}, "category": {rule.category for rule in rules}}
+        for kind, names in known.items():
+            for entry, pattern in self.entries_for(kind):
+                if not any(map(pattern.fullmatch, names)):
+                    near = did_you_mean(closest_names(entry.partition(":")[2], names))
+                    raise ConfigError(
+                        f"approval.deny: there is no {kind} {entry!r}.{near}", key="approval.deny"
+                    )
+
+    def find(self, subject: CallAnalysis) -> str:
+        """The first entry that forbids the call, or nothing."""
+        findings = subject.verdict.findings
+        names = {
+            "tool": set(subject.tool.names),
+            "rule": {finding.rule for finding in findings},
+            "category": {finding.category for finding in findings},
+        }
+        for entry, kind, pattern in self._named:
+            if any(pattern.fullmatch(name) for name in names[kind]):
+                return entry
+        denied = (
+            name.removeprefix(_DENY_PREFIX) for name in sorted(names["rule"]) if name.startswith(_DENY_PREFIX)
+        )
+        return next(denied, "") or self._find_in_unparsed(subject)
+
+    def _find_in_unparsed(self, subject: CallAnalysis) -> str:
+        """What could not be read is cut at every sign that may part commands: that only forbids more."""
+        if not subject.verdict.unread or not self._globs:
+            return ""
+        said = {" ".join(part.split()) for part in _SEPARATORS.split(subject.command)}
+        return next((entry for entry, glob in self._globs if any(map(glob.fullmatch, said))), "")
+
+
+def _build_rule(entry: str, glob: re.Pattern[str]) -> Rule:
+    return Rule(
+        name=f"{_DENY_PREFIX}{entry}",
+        category="denied",
+        severity=Severity.CRITICAL,
+        description="the configuration forbids it",
+        condition=_LineCondition(programs=(), always=True, pattern=glob),
+    )
+
+
+def _compile_glob(entry: str) -> re.Pattern[str]:
+    """A glob that ends in a whole word forbids that command with whatever follows, too."""
+    words = " ".join(entry.split())
+    followed = "" if words.endswith("*") else f"|{translate(f'{words} *')}"
+    return re.compile(translate(words) + followed)

@@ -1,0 +1,285 @@
+"""Puts approval together from a configuration. The runtime calls it once; nothing here is kept."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shellverdict.errors import RuleError
+from shellverdict.execution_site import ExecutionSite
+from shellverdict.interactive.process_input import ProcessInput
+from shellverdict.paths import PathClassifier
+from shellverdict.paths.own_program import runtime_program_paths
+from shellverdict.rules import Rule, Rules
+from shellverdict.shell.words import NO_VARIABLES, Word
+from shellverdict.verdict import Severity, Verdict
+from toolfold.approval.allowed_tools import build_allowed_tools, is_own_server
+from toolfold.approval.allowlist import KEY, AllowList
+from toolfold.approval.audit import AuditLog
+from toolfold.approval.call_analysis import TOOL_PREFIX, CallAnalyzer
+from toolfold.approval.chain import DecisionChain, can_be_allowlisted
+from toolfold.approval.configured_rules import add_location, config_error, configured_rules
+from toolfold.approval.deny_rules import DenyRules
+from toolfold.approval.gate import Approval
+from toolfold.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, is_pattern
+from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
+from toolfold.config import PROJECT_FILE, Config
+from toolfold.config.record import SettingsRecord
+from toolfold.errors import ConfigError, closest_names, did_you_mean
+from toolfold.loops import EventLoops
+from toolfold.model import Approver, Source
+from toolfold.redaction import Redaction
+
+if TYPE_CHECKING:
+    from shellverdict.judge import Judge
+
+log = logging.getLogger(__name__)
+
+__all__ = ["build_allowlist", "build_approval", "build_audit", "ineffective_entries", "runtime_paths"]
+
+# Long enough for every command that a model may be shown: what is cut off could not be judged.
+_MAX_REDACTED_CHARS = 20_000
+
+
+def build_approval(
+    config: Config,
+    loops: EventLoops,
+    *,
+    approver: Approver | None = None,
+    reviewer: Reviewer | None = None,
+    rules: Sequence[Rule] = (),
+    sites: Mapping[tuple[Source, str], ExecutionSite] | None = None,
+) -> Approval:
+    """The station of the dispatch line.
+
+    `rules` are those that plugins bring. `grounds` are where the commands of some tools run, by the tools'
+    source and name; those of all others run here.
+    """
+    settings = config.approval
+    denials = DenyRules(settings.deny)
+    there = {tool: _build_analyzer(config, denials, rules, ground) for tool, ground in (sites or {}).items()}
+    subjects = _build_analyzer(config, denials, rules, elsewhere=there)
+    chain = DecisionChain(
+        mode=settings.mode,
+        deny_rules=denials,
+        allowlist=build_allowlist(config, subjects, denials, rules),
+        isolated=settings.isolated,
+        clears=Severity[settings.smart_clears.upper()],
+        kinds=FindingKinds.shipped(),
+        allowed_tools=build_allowed_tools(config),
+    )
+    return Approval(
+        approver,
+        loops,
+        timeout=settings.timeout_seconds,
+        subjects=subjects,
+        chain=chain,
+        smart=_build_smart_approval(config, loops, reviewer) if settings.mode == "smart" else None,
+        audit=build_audit(config),
+    )
+
+
+def build_allowlist(
+    config: Config,
+    subjects: CallAnalyzer | None = None,
+    denials: DenyRules | None = None,
+    rules: Sequence[Rule] = (),
+) -> AllowList:
+    """The permanent allow-list. What comes from elsewhere than the user's file does not follow that file.
+
+    Without `subjects` it can be looked at and changed, and covers nothing.
+    """
+    paths = config.paths
+    reading = subjects or CallAnalyzer()
+    from_file = str(paths.user_file) in config.origins.get(KEY, "")
+    return AllowList(
+        config.command_allowlist if from_file else _exact_entries(config),
+        file=paths.user_file,
+        lock_directory_path=paths.state_dir / "allowlist",
+        normalize=reading.normalize_entry,
+        explain_ineffective=lambda entry: _explain_ineffective(
+            entry, reading, denials, lambda: _known_rules(config, rules)
+        ),
+        follows_file=from_file or not config.command_allowlist,
+        record=SettingsRecord(paths.state_dir),
+    )
+
+
+def ineffective_entries(config: Config) -> dict[str, str]:
+    """The entries of the allow-list that can never count for a command that runs here, and why."""
+    denials = DenyRules(config.approval.deny)
+    subjects = _build_analyzer(config, denials)
+    known = functools.cache(lambda: _known_rules(config))
+    found = {
+        entry: _explain_ineffective(entry, subjects, denials, known) for entry in config.command_allowlist
+    }
+    return {entry: why for entry, why in found.items() if why}
+
+
+def build_audit(config: Config) -> AuditLog:
+    return AuditLog(config.paths.state_dir, Redaction(config.secret_values(), longest=_MAX_REDACTED_CHARS))
+
+
+def runtime_paths(config: Config) -> tuple[Path, ...]:
+    """What steers the runtime itself, wherever it lies."""
+    paths = config.paths
+    return (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
+
+
+def _protected_paths(config: Config) -> list[str]:
+    paths = config.paths
+    in_project = [paths.project_dir / name for name in (PROJECT_FILE, ".toolfold", "toolfold.lock")]
+    project = [paths.project_file] if paths.project_file else []
+    program = runtime_program_paths(config.workspace)
+    return [str(path) for path in (*runtime_paths(config), *in_project, *project, *program)]
+
+
+def _build_analyzer(
+    config: Config,
+    denials: DenyRules,
+    rules: Sequence[Rule] = (),
+    ground: ExecutionSite | None = None,
+    elsewhere: Mapping[tuple[Source, str], CallAnalyzer] | None = None,
+) -> CallAnalyzer:
+    places = _build_classifier(config)
+    if ground:
+        places = ground.classifier_for(places, _protected_paths(config))
+    judge = _build_judge(config, denials, places, rules, ground)
+    trusted = config.approval.trusted_servers
+    return CallAnalyzer(
+        judge,
+        judge_input=judge.judge_input,
+        path_classifier=places,
+        trusted_servers=trusted,
+        own_servers=[name for name in config.mcp.servers if is_own_server(config, name)],
+        other_sites=elsewhere,
+    )
+
+
+def _exact_entries(config: Config) -> list[str]:
+    """The entries without those that name a rule or a kind, which only the user's own file may hold."""
+    for entry in filter(is_pattern, config.command_allowlist):
+        log.warning("the allow-list entry %r counts only in %s", entry, config.paths.user_file)
+    return [entry for entry in config.command_allowlist if not is_pattern(entry)]
+
+
+def _known_rules(config: Config, more: Sequence[Rule] = ()) -> Mapping[str, Rule]:
+    known = (*Rules.shipped().rules, *configured_rules(config).rules, *more)
+    return {rule.name: rule for rule in known}
+
+
+def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
+    """Why an entry that names a rule or a kind covers nothing; empty where it can."""
+    kinds = FindingKinds.shipped()
+    word, _, name = entry.partition(":")
+    known: Collection[str] = rules if f"{word}:" == RULE_PREFIX else kinds.names
+    if name not in known:
+        return f"there is no {word} {name!r}.{did_you_mean(closest_names(name, known))}"
+    named = [
+        rules[each]
+        for each in ((name,) if f"{word}:" == RULE_PREFIX else kinds.rules_of(name))
+        if each in rules
+    ]
+    if all(rule.blocked for rule in named):
+        return f"this is never run, whoever agrees: {entry}"
+    if not any(can_be_allowlisted(rule.name, rule.category, rule.severity) for rule in named):
+        return "what is critical, guards the runtime or may hide something is asked about each time"
+    return ""
+
+
+def _explain_ineffective(
+    entry: str, subjects: CallAnalyzer, denials: DenyRules | None, rules: Callable[[], Mapping[str, Rule]]
+) -> str:
+    if is_pattern(entry):
+        return _explain_ineffective_pattern(entry, rules())
+    kind = "-".join(entry.casefold().split())
+    if kind in FindingKinds.shipped().names:
+        return f"it is read as a command; to allow the kind, write {KIND_PREFIX}{kind}"
+    if why := subjects.explain_ineffective(entry):
+        return why
+    if denials is None or entry.startswith(TOOL_PREFIX):
+        return ""
+    denied = denials.find(subjects.analyze_command(entry))
+    return f"the configuration forbids it ({denied})" if denied else ""
+
+
+def _build_classifier(config: Config) -> PathClassifier:
+    home = config.environment.get("HOME") or os.path.expanduser("~")  # noqa: PTH111 - it may be unknown
+    return PathClassifier(
+        home=home if home.startswith("/") else None,
+        cwd=str(config.workspace),
+        protected=_protected_paths(config),
+    )
+
+
+class _LazyJudge:
+    """The judge, made when it is first needed: most runs of a command line judge nothing."""
+
+    def __init__(self, make: Callable[[], Judge]) -> None:
+        self._make, self._lock = make, threading.Lock()
+        self._made: Judge | None = None
+
+    def __call__(
+        self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
+    ) -> Verdict:
+        return self._judge()(command, cwd=cwd, variables=variables)
+
+    def judge_input(self, given: ProcessInput) -> Verdict:
+        return self._judge().judge_input(given)
+
+    def _judge(self) -> Judge:
+        with self._lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+
+def _build_judge(
+    config: Config,
+    denials: DenyRules,
+    places: PathClassifier,
+    rules: Sequence[Rule],
+    ground: ExecutionSite | None,
+) -> Judge | _LazyJudge:
+    def make() -> Judge:
+        from shellverdict.judge import Judge
+
+        return Judge(Rules.shipped().merge(own).merge(Rules(denials.rules)), places, ground)
+
+    try:
+        configured = configured_rules(config)
+        own = configured.merge(Rules({rule.name: rule for rule in rules}.values()))
+        if denials.entries_for("rule") or denials.entries_for("category"):
+            denials.check_names(Rules.shipped().merge(own).rules)
+        return make() if configured.rules else _LazyJudge(make)  # a mistake in a rule is told at the start
+    except RuleError as error:
+        raise add_location(config_error(error), config) from None
+    except ConfigError as error:
+        raise add_location(error, config) from None
+
+
+def _build_smart_approval(
+    config: Config, loops: EventLoops, reviewer: Reviewer | None
+) -> SmartApproval | None:
+    settings = config.approval
+    reviewer = reviewer or _build_chat_model(config)
+    if reviewer is None:
+        log.warning("approval.mode is smart, but there is no approval.smart_model: a person is asked")
+        return None
+    redact = Redaction(config.secret_values(), longest=_MAX_REDACTED_CHARS)
+    return SmartApproval(reviewer, loops, timeout=settings.smart_timeout_seconds, redact=redact)
+
+
+def _build_chat_model(config: Config) -> ChatModel | None:
+    settings, environment = config.approval, config.environment
+    if not settings.smart_model:
+        return None
+    base = environment.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+    url = settings.smart_endpoint or f"{base.rstrip('/')}/chat/completions"
+    key = "" if settings.smart_endpoint else environment.get("OPENAI_API_KEY", "")
+    return ChatModel(url, settings.smart_model, key=key, timeout=settings.smart_timeout_seconds)

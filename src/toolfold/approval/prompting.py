@@ -1,0 +1,194 @@
+"""Asking a person: one question at a time about one thing, with an end.
+
+Whatever keeps an answer from coming (nobody there, no answer in time, a question that fails, an answer that
+was not offered) is a no. Calls that wait for the same share one question and its answer, and an answer that
+covers other questions takes them back. Knows nothing of how the person is reached: an approver is any
+function, a queue or a prompt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from toolfold.approval.chain import DecidedBy, Decision
+from toolfold.errors import shorten
+from toolfold.loops import MAX_CHECK_THREADS, CallTimeout, EventLoops
+from toolfold.model import Answer, ApprovalRequest, Approver
+
+log = logging.getLogger(__name__)
+
+__all__ = ["PendingQuestions", "QuestionUnanswered", "UntrustedClient", "ask"]
+
+_ANSWER_GRACE_S = 5.0
+
+
+class QuestionUnanswered(Exception):
+    """Raised by an approver that got no person's answer. The message completes "it needs approval, and …"."""
+
+
+class UntrustedClient(Exception):
+    """Raised by an approver where whoever would answer may be a tool's process.
+
+    The message completes "it needs approval, and …".
+    """
+
+    def __init__(self, why: str, is_tool_call: bool = False) -> None:
+        super().__init__(why)
+        self.station = DecidedBy.TOOL_CALL if is_tool_call else DecidedBy.NOBODY
+
+
+async def ask(
+    approver: Approver | None, request: ApprovalRequest, loops: EventLoops, seconds: float
+) -> Decision:
+    """Return what the approver answers, as a decision."""
+    if approver is None:
+        return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and nobody could be asked")
+    try:
+        said = await loops.call_with_timeout(seconds, approver, request, max_threads=MAX_CHECK_THREADS)
+    except CallTimeout:
+        return Decision(False, DecidedBy.TIME, f"nobody answered within {seconds:g} s")
+    except QuestionUnanswered as error:
+        return Decision(False, DecidedBy.UNANSWERED, f"{request.reason}, and {error}")
+    except UntrustedClient as error:
+        return Decision(False, error.station, f"{request.reason}, and {error}")
+    except Exception:
+        log.exception("asking about %r failed; the call is refused", request.tool.name)
+        return Decision(False, DecidedBy.FAILED, "the question could not be asked")
+    finally:
+        request.withdrawn.set()
+    return _decision_from_answer(said, request)
+
+
+def _decision_from_answer(said: object, request: ApprovalRequest) -> Decision:
+    answer = Answer.ONCE if said is True else said
+    if not isinstance(said, (bool, Answer)):
+        log.error("%s", _invalid_answer_message(said, request.tool.name))
+    if not isinstance(answer, Answer) or answer is Answer.DENY:
+        return Decision(False, DecidedBy.PERSON, "the person asked said no", Answer.DENY)
+    if answer not in request.answers:
+        return Decision(False, DecidedBy.PERSON, f"the answer {answer.value!r} was not one of those offered")
+    return Decision(True, DecidedBy.PERSON, "the person asked agreed", answer)
+
+
+def _invalid_answer_message(said: object, tool: str) -> str:
+    """What somebody who wrote an approver must know; words such as "yes" are easily taken for an answer."""
+    what = shorten(repr(said), 80) if type(said) in (str, int, type(None)) else f"a {type(said).__name__}"
+    known = ", ".join(f"Answer.{each.name}" for each in Answer)
+    return (
+        f"the approver returned {what} when it was asked about {tool!r}, which counts as a no:"
+        f" it must return True, False or a toolfold.Answer ({known})"
+    )
+
+
+class PendingQuestions:
+    """The questions that are open now, so that nobody is asked the same thing twice at once.
+
+    Those who wait may wait in different threads, each with a loop of its own.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiters: dict[object, list[_AnswerWaiter]] = {}
+        self._listeners: dict[object, set[_AnswerWaiter]] = {}
+
+    async def ask_once(
+        self, key: object, ask_now: Callable[[], Awaitable[Decision]], *, seconds: float
+    ) -> Decision:
+        """The answer to this question: asked now, or the one that somebody is already waiting for.
+
+        Who asks and is cancelled takes only the own question along: the next in line asks anew.
+        """
+        while True:
+            waiting = self._join_queue(key)
+            if waiting is None:
+                return await self._ask_and_share(key, ask_now)
+            try:
+                decision = await asyncio.wait_for(waiting.future, seconds + _ANSWER_GRACE_S)
+            except TimeoutError:
+                return Decision(False, DecidedBy.TIME, f"nobody answered within {seconds:g} s")
+            if decision is not None:
+                return decision
+
+    async def ask_unless_decided(
+        self, topic: object, asking: Coroutine[Any, Any, Decision], settle: Callable[[], Decision | None]
+    ) -> Decision:
+        """The answer, or what `settle` says after news of the topic: then the question is taken back."""
+        task = asyncio.create_task(asking)
+        try:
+            while True:
+                news = self._add_listener(topic)
+                either: set[asyncio.Future[Any]] = {task, news.future}
+                try:
+                    done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    self._remove_listener(topic, news)
+                if task in done:
+                    return task.result()
+                if decision := settle():
+                    return decision
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    def notify_waiting(self, topic: object) -> None:
+        """Tell those who wait for an answer that it may no longer be needed."""
+        with self._lock:
+            listening = list(self._listeners.get(topic, ()))
+        for each in listening:
+            each.set_result(None)
+
+    def _add_listener(self, topic: object) -> _AnswerWaiter:
+        waiting = _AnswerWaiter()
+        with self._lock:
+            self._listeners.setdefault(topic, set()).add(waiting)
+        return waiting
+
+    def _remove_listener(self, topic: object, waiting: _AnswerWaiter) -> None:
+        with self._lock:
+            others = self._listeners.get(topic, set())
+            others.discard(waiting)
+            if not others:
+                self._listeners.pop(topic, None)
+
+    async def _ask_and_share(self, key: object, ask_now: Callable[[], Awaitable[Decision]]) -> Decision:
+        decision: Decision | None = None
+        try:
+            decision = await ask_now()
+            return decision
+        finally:
+            with self._lock:
+                waiting = self._waiters.pop(key)
+            for each in waiting:
+                each.set_result(decision)
+
+    def _join_queue(self, key: object) -> _AnswerWaiter | None:
+        """A place in the line of those who wait, or None for the one who is to ask."""
+        with self._lock:
+            line = self._waiters.get(key)
+            if line is None:
+                self._waiters[key] = []
+                return None
+            waiting = _AnswerWaiter()
+            line.append(waiting)
+            return waiting
+
+
+class _AnswerWaiter:
+    """Somebody who waits for another's answer, in a loop of their own."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Decision | None] = self._loop.create_future()
+
+    def set_result(self, decision: Decision | None) -> None:
+        with contextlib.suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+            self._loop.call_soon_threadsafe(self._set_future, decision)
+
+    def _set_future(self, decision: Decision | None) -> None:
+        if not self.future.done():
+            self.future.set_result(decision)

@@ -1,0 +1,101 @@
+"""Commands for a person's eyes: what could make them see another command is spelled out.
+
+Control characters, writing that runs the other way, what has no width, and letters that look like others.
+Knows nothing of shells: that a character is strange here says nothing about what a command does.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+__all__ = ["make_line_visible", "make_visible", "shorten_middle"]
+
+_CONTROL_NAMES = {"\r": "CR", "\x1b": "ESC", "\0": "NUL", "\x08": "BS", "\x7f": "DEL", "\t": "TAB"}
+# Wider than what `spoof` warns of: to spell out what is harmless costs a person nothing.
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# They are letters or marks to Unicode, and nothing to the eye.
+_BLANK_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
+_VARIATION_SELECTORS = (
+    range(0xFE00, 0xFE10),
+    range(0xE0100, 0xE01F0),
+)  # marks that choose another form of a letter
+# Not letters, and easily taken for the ASCII characters that mean something to a shell.
+_ASCII_SIGN_LOOKALIKES = frozenset(
+    "‐‑‒–—―−﹣－‘’‚‛′“”„‟″⁄∕⧸／∖⧵＼․‧∙ꞏ；：﹔﹕｜∣ǀ＆＄＞＜﹥﹤˃˂＊∗﹡～∼˜＃ǃ！＠"
+)
+# Letters of other scripts that are drawn like Latin ones.
+_LATIN_LOOKALIKES = frozenset(
+    "АВЕЅІЈКМНОРСТУХаеіјорсухѕһԁԛԝѵӏӀүҮ"  # Cyrillic
+    "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαγικνορυχ"  # Greek
+    "օսցհոԼՏ"  # Armenian
+    "ᎪᏴᏟᎠᎬᎻᎫᏦᏞᎷᏢᎡᏚᎢᏙᎳᏃ"  # Cherokee
+)
+_LETTERS = re.compile(r"[^\W\d_]+")
+
+
+def make_visible(text: str) -> str:
+    """The text with every deceptive character replaced by its name in ‹ ›. Lines stay lines."""
+    if text.isascii() and text.isprintable():
+        return text
+    shown = list(text)
+    for word in _LETTERS.finditer(text):
+        if not word[0].isascii() and _looks_latin(word[0]):
+            for place in range(*word.span()):
+                if not text[place].isascii() and _is_non_latin(text[place]):
+                    shown[place] = _escape_character(text[place])
+    return "".join(
+        _escape_character(each) if len(each) == 1 and each != "\n" and _is_deceptive(each) else each
+        for each in shown
+    )
+
+
+def make_line_visible(text: str) -> str:
+    """The same on one line: line breaks are spelled out as well, so that a name cannot forge other lines."""
+    return make_visible(text).replace("\n", "‹LF›")
+
+
+def shorten_middle(text: str, max_chars: int = 4_000) -> str:
+    """A text that is too long without its middle, and how much that is."""
+    if len(text) <= max_chars:
+        return text
+    left_out = len(text) - max_chars
+    return (
+        f"{text[: max_chars // 2]}\n‹… {left_out:,} characters are not shown …›\n{text[-(max_chars // 2) :]}"
+    )
+
+
+def _is_deceptive(character: str) -> bool:
+    if character.isascii():
+        return not character.isprintable()
+    if character in _ASCII_SIGN_LOOKALIKES or character in _BLANK_CHARACTERS:
+        return True
+    kind = unicodedata.category(character)
+    if (
+        kind in _INVISIBLE_CATEGORIES
+        or kind in ("Zs", "Me")
+        or any(ord(character) in each for each in _VARIATION_SELECTORS)
+    ):
+        return True
+    return _is_ascii_in_disguise(character)
+
+
+def _is_ascii_in_disguise(character: str) -> bool:
+    """Full width, mathematical, enclosed: the same letter to those who normalise."""
+    plain = unicodedata.normalize("NFKC", character)
+    return plain != character and plain.isascii()
+
+
+def _looks_latin(word: str) -> bool:
+    """Whether a word with letters from elsewhere could be read as a Latin one."""
+    latin = any(letter.isascii() for letter in word)
+    return latin or all(letter in _LATIN_LOOKALIKES for letter in word)
+
+
+def _is_non_latin(letter: str) -> bool:
+    """Of another script than Latin: é is at home in a Latin word."""
+    return letter in _LATIN_LOOKALIKES or not unicodedata.name(letter, "").startswith("LATIN")
+
+
+def _escape_character(character: str) -> str:
+    return f"‹{_CONTROL_NAMES.get(character) or f'U+{ord(character):04X}'}›"

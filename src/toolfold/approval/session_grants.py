@@ -1,0 +1,71 @@
+"""What a person has agreed to for the rest of a session. Kept in memory only, and gone with the runtime.
+
+Knows keys and names of kinds, not commands. A session that has been silent for long is forgotten when there
+are very many: whoever is forgotten is asked again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+MAX_SESSIONS = 1_000
+MAX_GRANTS_PER_SESSION = 1_000
+
+__all__ = ["SessionGrants"]
+
+
+@dataclass(slots=True)
+class _SessionGrant:
+    keys: set[str] = field(default_factory=set)
+    kinds: set[str] = field(default_factory=set)
+
+
+class SessionGrants:
+    """The grants of all sessions of a runtime; from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sessions: OrderedDict[str, _SessionGrant] = OrderedDict()
+
+    def allow(self, session_id: str, key: str) -> None:
+        """The same again, for this session."""
+        with self._lock:
+            _add_limited(self._grant_for(session_id).keys, (key,))
+
+    def allow_kind(self, session_id: str, kinds: Iterable[str]) -> None:
+        """Allow whatever is found of these kinds, for this session."""
+        with self._lock:
+            _add_limited(self._grant_for(session_id).kinds, kinds)
+
+    def covers(self, session_id: str, key: str) -> bool:
+        with self._lock:
+            found = self._sessions.get(session_id)
+            return found is not None and bool(key) and key in found.keys
+
+    def covers_kind(self, session_id: str, kinds: Iterable[str]) -> bool:
+        """Whether every one of the kinds was allowed; not so where there are none."""
+        met = set(kinds)
+        with self._lock:
+            found = self._sessions.get(session_id)
+            return found is not None and bool(met) and met <= found.kinds
+
+    def forget(self, session_id: str) -> None:
+        """End all grants of a session."""
+        with self._lock:
+            self._sessions.pop(session_id, None)
+
+    def _grant_for(self, session_id: str) -> _SessionGrant:
+        found = self._sessions.setdefault(session_id, _SessionGrant())
+        self._sessions.move_to_end(session_id)
+        while len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+        return found
+
+
+def _add_limited(held: set[str], more: Iterable[str]) -> None:
+    for each in more:
+        if len(held) < MAX_GRANTS_PER_SESSION:  # beyond, a person is asked again
+            held.add(each)

@@ -1,0 +1,32 @@
+"""Locations of Toolfold's configuration, state and cache directories. Reads and creates none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+HOME_VARIABLE = "TOOLFOLD_HOME"
+
+
+class StandardDirectories(NamedTuple):
+    """The three directories; all of them are below TOOLFOLD_HOME if that is set."""
+
+    config: Path
+    state: Path
+    cache: Path
+
+
+def locate_directories(environment: Mapping[str, str], current: Path) -> StandardDirectories:
+    """Return the directories for this environment; a relative TOOLFOLD_HOME is resolved against `current`."""
+    if home := environment.get(HOME_VARIABLE):
+        folder = current / home
+        return StandardDirectories(folder, folder / "state", folder / "cache")
+    import platformdirs
+
+    name = "toolfold"
+    return StandardDirectories(
+        platformdirs.user_config_path(name, appauthor=False),
+        platformdirs.user_state_path(name, appauthor=False),
+        platformdirs.user_cache_path(name, appauthor=False),
+    )

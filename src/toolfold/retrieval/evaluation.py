@@ -1,0 +1,121 @@
+"""Ranking metrics over labelled messages: recall, reciprocal rank and nDCG.
+
+Knows the format of `queries.jsonl` and nothing of how a ranking was made.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from toolfold.jsonlines import read_json_lines
+from toolfold.model import Json
+
+OWN_CANDIDATES = "own_candidates_only"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A message with the tools it needs, its gold labels; each need may have alternatives."""
+
+    id: str | int | float
+    """The id with its type from the file, so that results can be matched to rows."""
+    text: str
+    gold: tuple[str, ...]
+    alternatives: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kind: str = ""
+    candidates: frozenset[str] | None = None
+    """The only tools allowed for this query if the row restricts them; None allows the whole catalog."""
+
+    def needs(self) -> list[set[str]]:
+        """For each gold tool, return the set of names that satisfy it."""
+        return [{gold, *self.alternatives.get(gold, ())} for gold in self.gold]
+
+
+def load_queries(file: Path) -> list[Query]:
+    """Read the queries of a file, gzipped or not. Raises SourceError with the line number."""
+    return read_json_lines(file, _parse_query, what="queries")
+
+
+def _parse_query(row: Any) -> Query:
+    if not isinstance(row, dict) or not {"id", "query", "gold"} <= row.keys():
+        raise ValueError("each line must be an object with id, query and gold")
+    if not isinstance(row["query"], str):
+        raise ValueError("query must be a string")
+    gold = _parse_names(row["gold"], "gold")
+    return Query(
+        _parse_id(row["id"]),
+        row["query"],
+        gold,
+        _parse_alternatives(row, gold),
+        str(row.get("kind") or ""),
+        _parse_candidates(row),
+    )
+
+
+def _parse_id(value: Any) -> str | int | float:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError("id must be a string or a number")
+    return value
+
+
+def _parse_candidates(row: Json) -> frozenset[str] | None:
+    """Return the candidates if the row's scope restricts the query to them, else None."""
+    if row.get("scope") != OWN_CANDIDATES:
+        return None
+    return frozenset(_parse_names(row.get("candidates"), "candidates"))
+
+
+def _parse_alternatives(row: Json, gold: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    listed = row.get("alternatives") or {}
+    if isinstance(listed, dict):
+        return {name: _parse_names(more, "alternatives") for name, more in listed.items()}
+    return dict.fromkeys(gold, _parse_names(listed, "alternatives"))
+
+
+def _parse_names(value: Any, key: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"{key} must be a list of tool names")
+    return tuple(dict.fromkeys(value))
+
+
+def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
+    """For each need, return the rank of the first tool that satisfies it, or None."""
+    positions = {name: rank for rank, name in reversed(list(enumerate(ranked, 1)))}
+    return [
+        min((positions[name] for name in need if name in positions), default=None) for need in query.needs()
+    ]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that this share of all values does not exceed."""
+    return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def recall(query: Query, ranked: Sequence[str], depth: int) -> float:
+    """Return the share of needs that the first `depth` tools satisfy."""
+    top = set(ranked[:depth])
+    needs = query.needs()
+    return sum(bool(top & need) for need in needs) / len(needs)
+
+
+def reciprocal_rank(query: Query, ranked: Sequence[str]) -> float:
+    """Return 1 / rank of the first tool that satisfies any need; 0 if there is none."""
+    wanted = set().union(*query.needs())
+    return next((1 / rank for rank, name in enumerate(ranked, 1) if name in wanted), 0.0)
+
+
+def discounted_gain(query: Query, ranked: Sequence[str], depth: int = 10) -> float:
+    """Return the nDCG at `depth`; each need counts once."""
+    open_needs = query.needs()
+    ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(open_needs), depth) + 1))
+    gained = 0.0
+    for rank, name in enumerate(ranked[:depth], 1):
+        served = [need for need in open_needs if name in need]
+        if served:
+            gained += 1 / math.log2(rank + 1)
+            open_needs.remove(served[0])
+    return gained / ideal

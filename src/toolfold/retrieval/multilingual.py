@@ -1,0 +1,53 @@
+"""Default embedding model: the encoder for English, combined with the light model for other languages.
+
+A tool's vector is the encoder's followed by the light model's. A message's vector has the same layout, with
+each half weighted by how well that model reads the message's language; for English the second half is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from toolfold.retrieval.embedding import Encoder, Kind, LightEmbedder, Matrix, QueryEncoding, shipped_encoder
+from toolfold.retrieval.language import FOREIGN_THRESHOLD, foreign_probability, is_latin
+
+# Weight of the encoder for a message that is not English. Its vocabulary is English: it knows Latin letters
+# and related words, and almost nothing of other scripts. Recall@5 on an English catalog, with messages that
+# neither model was trained on, rises from .61 to .70 for Latin scripts and from .31 to .49 for others.
+LATIN_SHARE, OTHER_SHARE = 0.35, 0.2
+LIGHT_SCALE = 0.88  # gives both models' similarities the same spread
+
+
+class MultilingualEmbedder:
+    """Encoder and light model combined into one embedder."""
+
+    def __init__(self, encoder: Encoder | None = None, light: LightEmbedder | None = None) -> None:
+        self._encoder, self._light = encoder or shipped_encoder(), light or LightEmbedder()
+        self.name = f"{self._encoder.name}+{self._light.name}"
+
+    def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
+        """Embed tools with both models, and queries with weights that depend on their language."""
+        if kind == "query":
+            return self.read(texts).vectors
+        light = self._light.embed(texts, kind) * np.float32(LIGHT_SCALE)
+        return np.hstack((self._encoder.embed(texts, kind), light))
+
+    def read(self, messages: Sequence[str]) -> QueryEncoding:
+        """Encode messages by language, with the token states of the first."""
+        first = self._encoder.read(messages)
+        width = first.vectors.shape[1]
+        whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)
+        for position, text in enumerate(messages):
+            share = self.share(text)
+            whole[position, :width] = first.vectors[position] * share
+            if share < 1:
+                whole[position, width:] = self._light.embed([text], "query")[0] * (1 - share)
+        return QueryEncoding(whole, first.states)
+
+    def share(self, text: str) -> np.float32:
+        """Return the encoder's weight for a message: 1 if it is English."""
+        if foreign_probability(text, self._encoder.pieces) < FOREIGN_THRESHOLD:
+            return np.float32(1)
+        return np.float32(LATIN_SHARE if is_latin(text) else OTHER_SHARE)

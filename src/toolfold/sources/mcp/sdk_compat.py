@@ -1,0 +1,228 @@
+"""All uses of private names and unspecified behaviour of the MCP SDK.
+
+The SDK has no public interface for some things that Toolfold needs. No other module may use a name of the
+SDK that starts with an underscore, or depend on the wording of its errors. `PRIVATE_NAMES` lists what is used
+here and why; `tests/mcp/test_sdk_compat.py` checks each assumption and says what to adapt when a new release
+of the SDK breaks one. At run time a release without a required name is refused: limits would not be enforced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from toolfold.errors import SourceError, error_message
+from toolfold.model import Json
+
+if TYPE_CHECKING:
+    from mcp.server.connection import Connection
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+    from mcp.shared._stream_protocols import ReadStream, WriteStream
+
+__all__ = [
+    "PRIVATE_NAMES",
+    "PrivateName",
+    "ReadStream",
+    "WriteStream",
+    "add_request_stamp",
+    "get_connection",
+    "is_connection_closed",
+    "is_event_stream_failure",
+    "is_event_too_large",
+    "is_invalid_structured_content",
+    "is_unparsable_message",
+    "load_sdk",
+    "make_hookable_manager",
+    "wrap_raw_requests",
+]
+
+SendRawRequest = Callable[..., Awaitable[Any]]
+"""Sends a request: method, parameters and options; returns the result before the SDK validates it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrivateName:
+    """A private name of the SDK that this module uses."""
+
+    owner: str
+    """Module and class, with a colon between them; without a class it is a module's name."""
+    name: str
+    used_by: str
+    """The function of this module to adapt when the name changes."""
+    purpose: str
+
+
+PRIVATE_NAMES = (
+    PrivateName(
+        "mcp.client.session:ClientSession",
+        "_dispatcher",
+        "wrap_raw_requests",
+        "results are limited and repaired before the SDK validates them",
+    ),
+    PrivateName(
+        "mcp.client.session:ClientSession",
+        "_stamp",
+        "add_request_stamp",
+        "requests of a gateway client carry that client's capabilities instead of Toolfold's",
+    ),
+    PrivateName(
+        "mcp.server.session:ServerSession",
+        "_connection",
+        "get_connection",
+        "the gateway finds the client connection of a request",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http_manager:StreamableHTTPSessionManager",
+        "_handle_stateful_request",
+        "make_hookable_manager",
+        "the gateway limits the number of HTTP sessions before one is opened",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http_manager:StreamableHTTPSessionManager",
+        "_serve_opening_request",
+        "make_hookable_manager",
+        "the gateway records which client opened an HTTP session",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http_manager:StreamableHTTPSessionManager",
+        "_discard_session",
+        "make_hookable_manager",
+        "the gateway closes idle HTTP sessions and notices closed ones",
+    ),
+    PrivateName(
+        "mcp.server.streamable_http_manager:StreamableHTTPSessionManager",
+        "_server_instances",
+        "make_hookable_manager",
+        "the gateway looks up open HTTP sessions",
+    ),
+    PrivateName(
+        "mcp.shared._stream_protocols",
+        "ReadStream",
+        "ReadStream (type annotation)",
+        "the gateway's stdio streams are checked against the SDK's interface by mypy",
+    ),
+    PrivateName(
+        "mcp.shared._stream_protocols",
+        "WriteStream",
+        "WriteStream (type annotation)",
+        "the gateway's stdio streams are checked against the SDK's interface by mypy",
+    ),
+)
+
+
+def load_sdk() -> None:
+    """Import the SDK, or wait until another thread has imported it. Slow the first time.
+
+    The packages of the SDK import each other. If one thread imports `mcp` and another one a package below it,
+    each waits for the other's import lock; Python resolves this by handing out an incomplete module, and both
+    imports fail. Any code that may be the first to need the SDK in a thread calls this function first.
+    """
+    import_module("mcp")
+
+
+def _require_names(owner: object, *names: str) -> None:
+    """Raise SourceError if the installed SDK lacks a private name."""
+    missing = [name for name in names if getattr(owner, name, None) is None]
+    if missing:
+        kind = owner if isinstance(owner, type) else type(owner)
+        raise SourceError(
+            f"the installed version of the package mcp is not supported: {kind.__name__} has no "
+            f"{', '.join(missing)}. Install a version that this release of Toolfold was tested with."
+        )
+
+
+def wrap_raw_requests(session: Any, wrap: Callable[[SendRawRequest], SendRawRequest]) -> None:
+    """Replace the function that sends the requests of a client session by a wrapped one."""
+    _require_names(session, "_dispatcher")
+    dispatcher = session._dispatcher
+    _require_names(dispatcher, "send_raw_request")
+    dispatcher.send_raw_request = wrap(dispatcher.send_raw_request)
+
+
+def add_request_stamp(session: Any, stamp: Callable[[Json], None]) -> None:
+    """Call `stamp` with each outgoing message of a client session, after the SDK has added its metadata."""
+    _require_names(session, "_stamp")
+    sdk_stamp = session._stamp
+
+    def stamp_both(data: Json, options: Any) -> None:
+        sdk_stamp(data, options)
+        stamp(data)
+
+    session._stamp = stamp_both
+
+
+def get_connection(session: Any) -> Connection:
+    """Return the client connection that a server session belongs to."""
+    _require_names(session, "_connection")
+    connection: Connection = session._connection
+    return connection
+
+
+def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]:
+    """Return the SDK's manager of HTTP sessions with public methods in place of its private ones.
+
+    A subclass may override `handle_stateful_request`, `serve_opening_request` and `discard_session`.
+    `open_sessions` maps the ids of open sessions to their transports.
+    """
+    _require_names(base, "_handle_stateful_request", "_serve_opening_request", "_discard_session")
+
+    class HookableSessionManager(base):  # type: ignore[misc, valid-type]
+        @property
+        def open_sessions(self) -> Mapping[str, Any]:
+            _require_names(self, "_server_instances")
+            sessions: Mapping[str, Any] = self._server_instances
+            return sessions
+
+        async def handle_stateful_request(self, scope: Any, receive: Any, send: Any) -> None:
+            await super()._handle_stateful_request(scope, receive, send)
+
+        async def serve_opening_request(self, transport: Any, scope: Any, receive: Any, send: Any) -> None:
+            await super()._serve_opening_request(transport, scope, receive, send)
+
+        async def discard_session(self, session_id: str, transport: Any) -> None:
+            await super()._discard_session(session_id, transport)
+
+        async def _handle_stateful_request(self, scope: Any, receive: Any, send: Any) -> None:
+            await self.handle_stateful_request(scope, receive, send)
+
+        async def _serve_opening_request(self, transport: Any, scope: Any, receive: Any, send: Any) -> None:
+            await self.serve_opening_request(transport, scope, receive, send)
+
+        async def _discard_session(self, session_id: str, transport: Any) -> None:
+            await self.discard_session(session_id, transport)
+
+    return HookableSessionManager
+
+
+def is_invalid_structured_content(error: BaseException | None) -> bool:
+    """Return True if the SDK rejected a result because of the tool's output schema."""
+    return isinstance(error, RuntimeError) and "structured content" in error_message(error)
+
+
+def is_event_too_large(error: BaseException | None) -> bool:
+    """Return True if the SDK rejected a server-sent event because of its size."""
+    return error is not None and "byte limit" in error_message(error)
+
+
+def is_connection_closed(error: BaseException | None) -> bool:
+    """Return True if the SDK reports a closed connection. Servers may use the same error code."""
+    return _has_code(error, "CONNECTION_CLOSED") and getattr(error, "message", "") == "Connection closed"
+
+
+def is_event_stream_failure(error: BaseException | None) -> bool:
+    """Return True if the SDK reports that an event stream ended without the response."""
+    return _has_code(error, "CONNECTION_CLOSED") and getattr(error, "message", "").startswith("SSE stream")
+
+
+def is_unparsable_message(error: BaseException | None) -> bool:
+    """Return True if the SDK could not parse a message of the server."""
+    return _has_code(error, "PARSE_ERROR") and "parse" in getattr(error, "message", "").lower()
+
+
+def _has_code(error: BaseException | None, name: str) -> bool:
+    import mcp_types
+    from mcp import MCPError
+
+    return isinstance(error, MCPError) and error.code == getattr(mcp_types, name)

@@ -1,0 +1,384 @@
+"""The agent: turns, limits, interruption, resuming, compression, delegation."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Opened, recording
+from toolfold import Runtime, ToolCall, build_tool
+from toolfold.agent import Agent, AgentLimits
+from toolfold.agent.compression import SUMMARY_OPENING
+from toolfold.agent.history import UNKNOWN_OUTCOME
+from toolfold.events import (
+    ContextCompressed,
+    Event,
+    ModelReplied,
+    TextReceived,
+    ToolFinished,
+    ToolsSelected,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from toolfold.model import CallContext, Json
+from toolfold.providers import get_dialect
+from toolfold.providers.errors import ProviderError
+from toolfold.providers.reply import ModelRequest
+from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
+from toolfold.store import SessionInUse, SqliteSessionStore
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteSessionStore]:
+    store = SqliteSessionStore(tmp_path / "sessions.db")
+    yield store
+    store.close()
+
+
+def call(tool: str, /, **arguments: Any) -> ScriptedReply:
+    return ScriptedReply(calls=[ToolCall(tool, arguments)])
+
+
+def agent_with(runtime: Runtime, store: SqliteSessionStore, *steps: Step, **options: Any) -> Agent:
+    return Agent(ScriptedProvider(steps), runtime=runtime, store=store, **options)
+
+
+def is_valid(agent: Agent) -> bool:
+    """Return True if every tool call of the history has exactly one result after it."""
+    dialect, messages = agent.history.dialect, agent.history.messages
+    calls = [call_id for call_id, _ in dialect.find_calls(messages)]
+    results = dialect.find_result_ids(messages)
+    return set(calls) == results and len(calls) == len(set(calls))
+
+
+async def test_tool_calls_run_until_the_model_answers(runtime: Runtime, store: SqliteSessionStore) -> None:
+    ran: list[str] = []
+    runtime.registry.add(recording("count_boats", "harbour", ran))
+    agent = agent_with(runtime, store, call("count_boats"), "Three boats.")
+    result = await agent.run("How many boats?")
+    assert (result.text, result.reason, ran) == ("Three boats.", "completed", ["count_boats"])
+    assert [message["role"] for message in agent.history.messages] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert result.usage.output_tokens > 0
+
+
+def test_run_sync_works_without_an_event_loop(runtime: Runtime, store: SqliteSessionStore) -> None:
+    agent = agent_with(runtime, store, call("todo"), "Done.")
+    assert agent.run_sync("Plan").text == "Done."
+
+
+async def test_stream_reports_real_tools_and_ends_with_the_turn(
+    opened: Opened, store: SqliteSessionStore
+) -> None:
+    runtime = opened({"tools": {"tool_search": {"enabled": "on"}}})
+    ran: list[str] = []
+    runtime.registry.add(recording("count_boats", "harbour", ran))
+    wrapped = call("tool_call", name="count_boats", arguments={})
+    agent = agent_with(runtime, store, call("tool_search", query="boats"), wrapped, "Three.")
+    events = [event async for event in agent.stream("How many boats?")]
+    assert isinstance(events[0], TurnStarted)
+    assert isinstance(events[-1], TurnFinished)
+    assert [each.tool for each in events if isinstance(each, (ToolStarted, ToolFinished))] == [
+        "count_boats"
+    ] * 2
+    assert [each.calls for each in events if isinstance(each, ModelReplied)] == [(), ("count_boats",), ()]
+    assert "".join(each.text for each in events if isinstance(each, TextReceived)) == "Three."
+    selected = next(each for each in events if isinstance(each, ToolsSelected))
+    assert selected.tool_search
+    assert "count_boats" not in selected.shown
+    assert not {"tool_search", "tool_call"} & set(selected.shown)
+    for event in events:
+        json.dumps(event.to_json())
+
+
+async def test_text_is_stored_before_it_is_shown(runtime: Runtime, store: SqliteSessionStore) -> None:
+    agent = agent_with(runtime, store, "word " * 200)
+    shown = ""
+
+    def check(event: Event) -> None:
+        nonlocal shown
+        if isinstance(event, TextReceived):
+            shown += event.text
+            assert store.load_draft(agent.session_id).startswith(shown)
+
+    runtime.events.subscribe(check)
+    result = await agent.run("Talk")
+    assert shown == result.text == "word " * 200
+    assert store.load_draft(agent.session_id) == ""
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (AgentLimits(max_steps=3), "step_limit"),
+        (AgentLimits(max_tokens=1), "token_limit"),
+        (AgentLimits(max_seconds=0.0001), "time_limit"),
+    ],
+)
+async def test_limits_stop_the_loop_with_a_valid_history(
+    runtime: Runtime, store: SqliteSessionStore, limits: AgentLimits, reason: str
+) -> None:
+    agent = agent_with(runtime, store, *[call("todo") for _ in range(100)], limits=limits)
+    result = await agent.run("Loop forever")
+    assert result.reason == reason
+    assert is_valid(agent)
+
+
+async def test_cost_limit_counts_the_models_price(runtime: Runtime, store: SqliteSessionStore) -> None:
+    usage = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
+    steps = [ScriptedReply(calls=[ToolCall("todo", {})], usage=usage) for _ in range(9)]
+    provider = ScriptedProvider(steps, model="gpt-4.1")
+    agent = Agent(provider, runtime=runtime, store=store, limits=AgentLimits(max_cost=3.0, max_tokens=10**9))
+    result = await agent.run("Spend")
+    assert (result.reason, result.cost) == ("cost_limit", 4.0)
+
+
+async def test_interrupting_a_tool_leaves_a_valid_history(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
+    started = asyncio.Event()
+
+    async def wait(_args: Json, _context: CallContext) -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    schema = {"description": "wait"}
+    runtime.registry.add(build_tool(name="wait", toolset="t", schema=schema, handler=wait, parallel=True))
+    ran: list[str] = []
+    runtime.registry.add(recording("quick", "t", ran, parallel=True))
+    both = ScriptedReply("Working", calls=[ToolCall("wait", {}), ToolCall("quick", {})])
+    agent = agent_with(runtime, store, both, "Next answer")
+    work = asyncio.create_task(agent.run("Go"))
+    async with asyncio.timeout(30):
+        await started.wait()
+        while not any(each.result for each in store.load_calls(agent.session_id)):
+            await asyncio.sleep(0.01)
+    agent.interrupt()
+    result = await work
+    assert result.reason == "interrupted"
+    assert is_valid(agent)
+    texts = {message["content"] for message in agent.history.messages if message["role"] == "tool"}
+    assert '{"ran":"quick"}' in texts
+    assert any(UNKNOWN_OUTCOME in text for text in texts)
+    assert (await agent.run("Continue")).text == "Next answer"
+
+
+async def test_interrupting_an_answer_keeps_the_text_that_was_shown(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
+    provider = ScriptedProvider(["A long answer. " * 500, "Next"], delta_delay_s=0.005)
+    agent = Agent(provider, runtime=runtime, store=store)
+    shown: list[str] = []
+    runtime.events.subscribe(
+        lambda event: shown.append(event.text) if isinstance(event, TextReceived) else None
+    )
+    work = asyncio.create_task(agent.run("Talk"))
+    async with asyncio.timeout(30):
+        while not shown:
+            await asyncio.sleep(0.01)
+    agent.interrupt()
+    result = await work
+    assert result.reason == "interrupted"
+    assert result.text.startswith("".join(shown)[:10])
+    assert agent.history.messages[-1] == {"role": "assistant", "content": result.text}
+    assert (await agent.run("Continue")).ok
+
+
+async def test_provider_error_ends_the_turn_with_its_reason(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
+    refused = ProviderError("the key is not valid", kind="authentication")
+    agent = agent_with(runtime, store, refused, "Fine now.")
+    result = await agent.run("Hello")
+    assert (result.reason, result.error) == ("error", "the key is not valid")
+    assert (await agent.run("Again")).text == "Fine now."
+
+
+class TestResuming:
+    async def test_prompt_prefix_is_identical_after_a_restart(
+        self, opened: Opened, store: SqliteSessionStore
+    ) -> None:
+        settings = {"tools": {"selection": "keyword", "rag_placement": "tail"}}
+        requests: list[ModelRequest] = []
+        session_id = None
+        for number in range(3):
+            runtime = opened(settings)
+            for name in ("count_boats", "paint_boat", "sell_house"):
+                runtime.registry.add(recording(name, "harbour", []))
+            provider = ScriptedProvider(
+                [call("todo", todos=[{"id": "1", "content": "x", "status": "pending"}]), "Ok."]
+            )
+            agent = Agent(provider, runtime=runtime, store=store, session_id=session_id)
+            await agent.run(f"Please count the boats number {number}")
+            requests += provider.requests
+            session_id = agent.session_id
+            agent.release()
+        for earlier, later in zip(requests, requests[1:], strict=False):
+            assert later.system == earlier.system
+            assert list(later.tools) == list(earlier.tools)
+            assert list(later.messages[: len(earlier.messages)]) == list(earlier.messages)
+        assert "<tools>" in json.dumps(requests[-1].messages)
+
+    async def test_plan_is_restored(self, runtime: Runtime, store: SqliteSessionStore) -> None:
+        todo = {"id": "1", "content": "Paint", "status": "pending"}
+        first = agent_with(runtime, store, call("todo", todos=[todo]), "Planned.")
+        await first.run("Plan")
+        first.release()
+        again = agent_with(runtime, store, call("todo"), "Read.", session_id=first.session_id)
+        await again.run("Read the plan")
+        results = [message["content"] for message in again.history.messages if message["role"] == "tool"]
+        assert "Paint" in results[-1]
+
+    async def test_session_open_elsewhere_is_refused(
+        self, runtime: Runtime, store: SqliteSessionStore
+    ) -> None:
+        agent = agent_with(runtime, store, "Hi.")
+        with pytest.raises(SessionInUse):
+            agent_with(runtime, store, "Hi.", session_id=agent.session_id)
+
+    async def test_undo_takes_the_last_turn_back(self, runtime: Runtime, store: SqliteSessionStore) -> None:
+        agent = agent_with(runtime, store, "One.", "Two.", "Three.")
+        await agent.run("first")
+        await agent.run("second")
+        assert agent.undo() == "second"
+        await agent.run("third")
+        contents = [message["content"] for message in agent.history.messages]
+        assert contents == ["first", "One.", "third", "Three."]
+        agent.release()
+        again = agent_with(runtime, store, session_id=agent.session_id)
+        assert again.history.messages == agent.history.messages
+
+    @pytest.mark.parametrize("dialect", ["anthropic", "responses"])
+    async def test_history_is_converted_for_a_model_of_another_dialect(
+        self, runtime: Runtime, store: SqliteSessionStore, dialect: str
+    ) -> None:
+        agent = agent_with(runtime, store, call("todo"), "Done.")
+        await agent.run("Plan it")
+        agent.release()
+
+        class Other(ScriptedProvider):
+            @property
+            def dialect(self) -> Any:
+                return get_dialect(dialect)
+
+        other = Agent(Other([]), runtime=runtime, store=store, session_id=agent.session_id)
+        assert is_valid(other)
+        assert len(other.history.dialect.find_calls(other.history.messages)) == 1
+        assert other.history.dialect.find_text(other.history.messages[-1]) == "Done."
+
+
+class TestCompression:
+    async def test_old_messages_are_summarised_near_the_context_limit(
+        self, runtime: Runtime, store: SqliteSessionStore
+    ) -> None:
+        def answer(request: ModelRequest) -> str:
+            return (
+                "A summary: the user likes boats."
+                if "Summarise" in request.system
+                else "Noted. " + "x " * 300
+            )
+
+        agent = agent_with(runtime, store, *[answer] * 100, context_tokens=4_000)
+        compressed: list[ContextCompressed] = []
+        runtime.events.subscribe(
+            lambda event: compressed.append(event) if isinstance(event, ContextCompressed) else None
+        )
+        for number in range(12):
+            assert (await agent.run(f"Remember number {number}: " + "y " * 200)).ok
+        assert compressed
+        assert all(each.tokens_after < each.tokens_before for each in compressed)
+        assert agent.history.messages[0]["content"].startswith(SUMMARY_OPENING)
+        assert is_valid(agent)
+        agent.release()
+        again = agent_with(runtime, store, session_id=agent.session_id)
+        assert again.history.messages == agent.history.messages
+
+    async def test_calls_and_results_stay_together(self, runtime: Runtime, store: SqliteSessionStore) -> None:
+        def answer(request: ModelRequest) -> str | ScriptedReply:
+            if "Summarise" in request.system:
+                return "Summary."
+            return ScriptedReply("z " * 200, calls=[ToolCall("todo", {})])
+
+        agent = agent_with(
+            runtime, store, *[answer] * 100, context_tokens=4_000, limits=AgentLimits(max_steps=25)
+        )
+        await agent.run("Go on and on")
+        assert agent.history.messages[0]["content"].startswith(SUMMARY_OPENING)
+        assert is_valid(agent)
+
+    async def test_request_too_long_for_the_provider_is_compressed_and_repeated(
+        self, runtime: Runtime, store: SqliteSessionStore
+    ) -> None:
+        too_long = ProviderError("prompt is too long", kind="context_length")
+        agent = agent_with(runtime, store, "One.", "Two.", too_long, "Summary.", "Fits now.")
+        await agent.run("first " * 300)
+        await agent.run("second " * 300)
+        assert (await agent.run("third")).text == "Fits now."
+
+
+class TestDelegation:
+    async def test_delegate_reports_back_with_a_narrower_scope(
+        self, runtime: Runtime, store: SqliteSessionStore
+    ) -> None:
+        ran: list[str] = []
+        runtime.registry.add(recording("count_boats", "harbour", ran))
+        runtime.registry.add(recording("sell_house", "estate", ran))
+        agent = agent_with(
+            runtime,
+            store,
+            call("delegate_task", goal="Count the boats", toolsets=["harbour"]),
+            call("sell_house"),
+            call("count_boats"),
+            "There are three boats.",
+            "The sub-agent counted three.",
+        )
+        result = await agent.run("How many boats?")
+        assert result.text == "The sub-agent counted three."
+        assert ran == ["count_boats"]
+        report = json.loads(agent.history.messages[2]["content"])
+        assert report["report"] == "There are three boats."
+        assert store.load_session(report["session"]).parent == agent.session_id
+
+    async def test_depth_of_delegation_is_limited(self, opened: Opened, store: SqliteSessionStore) -> None:
+        runtime = opened({"agent": {"max_delegation_depth": 1}})
+        agent = agent_with(
+            runtime,
+            store,
+            call("delegate_task", goal="a"),
+            call("delegate_task", goal="b"),
+            "Gave up.",
+            "End.",
+        )
+        await agent.run("Delegate")
+        report = json.loads(agent.history.messages[2]["content"])
+        child = store.load_messages(report["session"])
+        assert "run by the agent itself" in child[2].text or "not available" in child[2].text
+
+
+async def test_memory_appears_in_the_next_session_only(runtime: Runtime, store: SqliteSessionStore) -> None:
+    first = agent_with(runtime, store, call("memory", action="add", content="The user sails."), "Noted.")
+    await first.run("I sail")
+    assert "The user sails." not in first.history.record.system
+    second = agent_with(runtime, store, "Hello.")
+    assert "- The user sails." in second.history.record.system
+    file = runtime.config.paths.config_dir / "memory.md"
+    file.write_text(file.read_text() + "- Edited by hand.\n")
+    assert "Edited by hand." in agent_with(runtime, store).history.record.system
+
+
+async def test_past_sessions_can_be_searched(runtime: Runtime, store: SqliteSessionStore) -> None:
+    first = agent_with(runtime, store, "The harbour master is called Ines.")
+    await first.run("Who is the harbour master?")
+    second = agent_with(runtime, store, call("session_search", query="harbour master"), "Ines.")
+    await second.run("Who was that?")
+    assert "Ines" in second.history.messages[2]["content"]

@@ -1,0 +1,48 @@
+"""Data files of the scanner: they load, match the classifier, and every entry is used."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from toolfold.sources.mcp import scan
+from toolfold.sources.mcp.scan.classifier import load_classifier
+from toolfold.sources.mcp.scan.vocabulary import get_pattern, get_words, load_phrases
+
+SCAN_DIR = Path(scan.__file__).parent
+SOURCE = "".join(file.read_text(encoding="utf-8") for file in sorted(SCAN_DIR.glob("*.py")))
+RULES = (SCAN_DIR / "injection.py").read_text(encoding="utf-8")
+GROUP_USES = re.compile(r"(?:has_all|has_any|count|is_near|_is_negated|positions\.get)\(([^()]*)")
+
+
+def names_in(file: str) -> list[str]:
+    return sorted(tomllib.loads((SCAN_DIR / file).read_text(encoding="utf-8")))
+
+
+def test_phrase_groups_are_the_features_of_the_classifier() -> None:
+    assert set(load_phrases()) == set(load_classifier().group_indices)
+
+
+def test_rules_use_exactly_the_phrase_groups() -> None:
+    used = {name for match in GROUP_USES.findall(RULES) for name in re.findall(r'"(\w+)"', match)}
+    assert used == set(load_phrases())
+
+
+def test_phrases_are_not_empty() -> None:
+    assert [name for name, phrases in load_phrases().items() if not all(phrases)] == []
+
+
+@pytest.mark.parametrize("name", names_in("patterns.toml"))
+def test_pattern_compiles_and_is_used(name: str) -> None:
+    assert get_pattern(name).pattern
+    assert re.search(rf'get_pattern\(\s*"{name}"', SOURCE)
+
+
+@pytest.mark.parametrize("name", names_in("words.toml"))
+def test_word_list_has_no_duplicates_and_is_used(name: str) -> None:
+    words = get_words(name)
+    assert len(set(words)) == len(words) > 0
+    assert re.search(rf'\(\s*"{name}"', SOURCE)

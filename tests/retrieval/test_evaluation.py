@@ -1,0 +1,278 @@
+"""Measures, against figures worked out by hand, and the file they are measured on."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolfold import jsonlines
+from toolfold.errors import SourceError
+from toolfold.retrieval.evaluation import (
+    Query,
+    discounted_gain,
+    load_queries,
+    percentile,
+    ranks,
+    recall,
+    reciprocal_rank,
+)
+from toolfold.sources import sample_catalog
+
+ONE = Query("1", "…", ("a",))
+TWO = Query("2", "…", ("a", "b"))
+SERVED_BY_EITHER = Query("3", "…", ("a", "b"), {"a": ("x", "y")})
+
+SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)
+
+
+@pytest.mark.parametrize(
+    ("query", "ranked", "depth", "expected"),
+    [
+        (ONE, ["a"], 1, 1.0),
+        (ONE, ["b", "a"], 1, 0.0),
+        (ONE, ["b", "a"], 5, 1.0),
+        (ONE, [], 5, 0.0),
+        (TWO, ["a", "c", "b"], 1, 0.5),
+        (TWO, ["a", "c", "b"], 2, 0.5),
+        (TWO, ["a", "c", "b"], 3, 1.0),
+        (SERVED_BY_EITHER, ["y", "x"], 5, 0.5),
+        (SERVED_BY_EITHER, ["y", "b"], 5, 1.0),
+        (SERVED_BY_EITHER, ["x", "y", "a"], 3, 0.5),
+    ],
+)
+def test_recall_is_the_share_of_satisfied_needs(
+    query: Query, ranked: list[str], depth: int, expected: float
+) -> None:
+    assert recall(query, ranked, depth) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "ranked", "expected"),
+    [
+        (ONE, ["a", "b"], 1.0),
+        (ONE, ["b", "c", "a"], 1 / 3),
+        (ONE, ["b"], 0.0),
+        (ONE, [], 0.0),
+        (TWO, ["c", "b", "a"], 1 / 2),
+        (SERVED_BY_EITHER, ["c", "d", "e", "y"], 1 / 4),
+    ],
+)
+def test_reciprocal_rank_uses_the_first_relevant_tool(
+    query: Query, ranked: list[str], expected: float
+) -> None:
+    assert reciprocal_rank(query, ranked) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "ranked", "expected"),
+    [
+        (ONE, ["a"], 1.0),
+        (ONE, ["b", "a"], SECOND),
+        (ONE, ["b", "c", "a"], 0.5),
+        (ONE, ["b"], 0.0),
+        (ONE, [*"bcdefghijk", "a"], 0.0),
+        (TWO, ["b", "a"], 1.0),
+        (TWO, ["a", "c", "b"], (1 + THIRD) / (1 + SECOND)),
+        (TWO, ["a"], 1 / (1 + SECOND)),
+        (SERVED_BY_EITHER, ["x", "y", "b"], (1 + THIRD) / (1 + SECOND)),
+        (SERVED_BY_EITHER, ["x", "y", "a"], 1 / (1 + SECOND)),
+    ],
+)
+def test_discounted_gain_counts_each_need_once_with_rank_discount(
+    query: Query, ranked: list[str], expected: float
+) -> None:
+    assert discounted_gain(query, ranked) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "ranked", "expected"),
+    [
+        (ONE, ["b", "a"], [2]),
+        (ONE, ["b"], [None]),
+        (TWO, ["b", "c", "a"], [3, 1]),
+        (SERVED_BY_EITHER, ["c", "y", "a", "x"], [2, None]),
+        (ONE, ["a", "a"], [1]),
+        (Query("4", "…", ()), ["a"], []),
+    ],
+)
+def test_each_need_has_the_rank_of_its_first_relevant_tool(
+    query: Query, ranked: list[str], expected: list[int | None]
+) -> None:
+    assert ranks(query, ranked) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "share", "expected"),
+    [([3.0, 1.0, 2.0], 0.5, 2.0), ([3.0, 1.0, 2.0], 0.99, 3.0), ([5.0], 0.5, 5.0), ([2.0, 1.0], 0.5, 1.0)],
+)
+def test_percentile_is_one_of_the_values(values: list[float], share: float, expected: float) -> None:
+    assert percentile(values, share) == expected
+
+
+def test_discounted_gain_can_be_perfect_with_more_needs_than_depth() -> None:
+    many = Query("1", "…", ("a", "b", "c"))
+    assert discounted_gain(many, ["c", "a"], depth=2) == pytest.approx(1)
+
+
+def test_metrics_do_not_modify_their_arguments() -> None:
+    ranked = ["b", "a"]
+    assert discounted_gain(TWO, ranked) == discounted_gain(TWO, ranked)
+    assert ranked == ["b", "a"]
+    assert TWO.needs() == [{"a"}, {"b"}]
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    return {"id": "q1", "query": "book a table", "gold": ["book"], **changes}
+
+
+def line(**changes: Any) -> str:
+    return json.dumps(row(**changes), ensure_ascii=False)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "queries.jsonl"
+
+
+def test_queries_are_loaded_in_file_order(file: Path) -> None:
+    file.write_text(f"{line(id='b', kind='lexical')}\n\n   \n{line(id='a')}")
+    assert load_queries(file) == [
+        Query("b", "book a table", ("book",), kind="lexical"),
+        Query("a", "book a table", ("book",)),
+    ]
+
+
+def test_gzipped_file_gives_the_same_queries(file: Path, tmp_path: Path) -> None:
+    file.write_text(line())
+    packed = tmp_path / "queries.jsonl.gz"
+    packed.write_bytes(gzip.compress(line().encode()))
+    assert load_queries(packed) == load_queries(file)
+
+
+def test_bom_and_crlf_give_the_same_queries(file: Path) -> None:
+    lines = ["\ufeff" + line(query="one\u2028two"), line(id="q2"), ""]
+    file.write_bytes("\r\n".join(lines).encode())
+    first, second = load_queries(file)
+    assert first.text == "one\u2028two"
+    assert second.id == "q2"
+
+
+def test_alternatives_may_be_given_per_tool_or_for_all_tools(file: Path) -> None:
+    file.write_text(
+        line(gold=["a", "b"], alternatives={"a": ["x"]}) + "\n" + line(gold=["a"], alternatives=["x", "y"])
+    )
+    first, second = load_queries(file)
+    assert first.needs() == [{"a", "x"}, {"b"}]
+    assert second.needs() == [{"a", "x", "y"}]
+
+
+@pytest.mark.parametrize("none", [None, {}, []])
+def test_missing_or_empty_alternatives_are_accepted(file: Path, none: Any) -> None:
+    file.write_text(line(alternatives=none, kind=None, more=[1, 2]))
+    assert load_queries(file) == [Query("q1", "book a table", ("book",))]
+
+
+def test_candidates_restrict_the_query_only_with_the_scope_mark(file: Path) -> None:
+    own = {"candidates": ["a", "b"], "scope": "own_candidates_only"}
+    file.write_text(line(**own) + "\n" + line(candidates=["a"]) + "\n" + line(candidates=["a"], scope="all"))
+    first, second, third = load_queries(file)
+    assert first.candidates == frozenset({"a", "b"})
+    assert second.candidates is third.candidates is None
+
+
+@pytest.mark.parametrize("identity", ["", "q", 7, 1.5])
+def test_query_id_keeps_its_type(file: Path, identity: str | float) -> None:
+    file.write_text(line(id=identity))
+    (query,) = load_queries(file)
+    assert query.id == identity
+    assert type(query.id) is type(identity)
+
+
+def test_query_may_need_no_tool(file: Path) -> None:
+    file.write_text(line(gold=[]))
+    (query,) = load_queries(file)
+    assert query.needs() == []
+
+
+def test_duplicate_gold_tool_is_one_need(file: Path) -> None:
+    file.write_text(line(gold=["a", "a"]))
+    (query,) = load_queries(file)
+    assert discounted_gain(query, ["a"]) == 1
+
+
+def test_empty_file_has_no_queries(file: Path) -> None:
+    file.write_text("")
+    assert load_queries(file) == []
+
+
+def test_shipped_queries_refer_to_tools_of_the_shipped_catalog() -> None:
+    with as_file(files("toolfold").joinpath("sample/queries.jsonl")) as shipped:
+        wanted = {name for query in load_queries(shipped) for name in query.gold}
+    assert wanted
+    assert wanted <= {tool.original_name or tool.name for tool in sample_catalog()}
+
+
+BROKEN = {
+    "not JSON": b"{oops",
+    "not an object": b'["q1", "book a table", ["book"]]',
+    "a number": b"7",
+    "null": b"null",
+    "not UTF-8": b'{"id": "\xff"}',
+    "nested without end": b"[" * 100_000,
+    "no id": json.dumps({"query": "x", "gold": ["a"]}).encode(),
+    "no query": json.dumps({"id": "x", "gold": ["a"]}).encode(),
+    "no gold": json.dumps({"id": "x", "query": "y"}).encode(),
+    "an id that is none": line(id=None).encode(),
+    "an id that is a list": line(id=["a"]).encode(),
+    "an id that is true": line(id=True).encode(),
+    "candidates that are missing": line(scope="own_candidates_only").encode(),
+    "candidates that are a text": line(scope="own_candidates_only", candidates="book").encode(),
+    "a query that is no text": line(query=None).encode(),
+    "gold that is a text": line(gold="book").encode(),
+    "gold that is none": line(gold=None).encode(),
+    "gold that is numbers": line(gold=[1]).encode(),
+    "alternatives that are a text": line(alternatives="book").encode(),
+    "alternatives of a tool that are a text": line(alternatives={"book": "reserve"}).encode(),
+    "alternatives that are numbers": line(alternatives=[1]).encode(),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+def test_error_names_the_invalid_line(file: Path, broken: bytes) -> None:
+    file.write_bytes(line().encode() + b"\n\n" + broken + b"\n" + line().encode())
+    with pytest.raises(SourceError, match=r"queries\.jsonl, line 3: .") as failed:
+        load_queries(file)
+    assert len(str(failed.value)) < 500
+
+
+def test_overlong_line_is_not_read_completely(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonlines, "MAX_LINE_BYTES", 1_000)
+    packed = file.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(line().encode() + b"\n" + b" " * 2_000))
+    with pytest.raises(SourceError, match="line 2: longer than 1,000 bytes"):
+        load_queries(packed)
+
+
+def test_error_of_truncated_gzip_names_the_line(file: Path) -> None:
+    packed = file.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(line().encode())[:-12])
+    with pytest.raises(SourceError, match=r"line 1: ."):
+        load_queries(packed)
+
+
+def test_file_with_gz_suffix_that_is_not_gzip_is_rejected(file: Path) -> None:
+    packed = file.with_suffix(".gz")
+    packed.write_text(line())
+    with pytest.raises(SourceError, match=r"queries\.gz cannot be read as queries"):
+        load_queries(packed)
+
+
+def test_missing_file_is_an_error(file: Path) -> None:
+    with pytest.raises(SourceError, match=r"queries\.jsonl cannot be read as queries"):
+        load_queries(file)

@@ -1,0 +1,84 @@
+"""Messages in other languages: recognised, and read by the model that can."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.retrieval.catalog import CATALOG
+from toolfold.retrieval.embedding import Encoder, LightEmbedder
+from toolfold.retrieval.indexing import Indexer
+from toolfold.retrieval.language import FOREIGN_THRESHOLD, foreign_probability, is_latin
+from toolfold.retrieval.multilingual import LIGHT_SCALE, MultilingualEmbedder
+from toolfold.retrieval.search import Searcher
+
+ENCODER, LIGHT = Encoder(), LightEmbedder()
+MODEL = MultilingualEmbedder(ENCODER, LIGHT)
+ENGLISH = [
+    "what's the weather like tomorrow",
+    "list buckets",
+    "hey could you please remind me tonight",
+    "restart the nginx deployment in kube-system",
+]
+FOREIGN_MESSAGES = [
+    "wie wird das Wetter morgen",
+    "qué tiempo va a hacer mañana",
+    "quel temps fera-t-il demain",
+    "yarın hava nasıl olacak",
+    "明天天气怎么样",
+    "明日の天気は？",
+    "내일 날씨 어때?",
+    "какая завтра погода",
+    "कल मौसम कैसा रहेगा",
+    "ما هو الطقس غدا",
+]
+
+
+@pytest.mark.parametrize("message", ENGLISH)
+def test_english_is_recognised(message: str) -> None:
+    assert foreign_probability(message, ENCODER.pieces) < FOREIGN_THRESHOLD
+
+
+@pytest.mark.parametrize("message", FOREIGN_MESSAGES)
+def test_other_languages_are_recognised(message: str) -> None:
+    assert foreign_probability(message, ENCODER.pieces) >= FOREIGN_THRESHOLD
+
+
+def test_latin_and_other_scripts_are_distinguished() -> None:
+    assert is_latin("größer, plus élevé")
+    assert not is_latin("какая завтра погода в Oslo")
+    assert is_latin("1234 !?")
+
+
+@given(st.text(max_size=80))
+@settings(max_examples=60, deadline=None)
+def test_foreign_probability_is_between_zero_and_one(text: str) -> None:
+    assert 0 <= foreign_probability(text, ENCODER.pieces) <= 1
+
+
+def test_english_message_uses_only_the_encoder() -> None:
+    for message in ENGLISH:
+        (vector,) = MODEL.embed([message], "query")
+        (encoded,) = ENCODER.embed([message], "query")
+        np.testing.assert_array_equal(vector[:384], encoded)
+        assert not vector[384:].any()
+
+
+def test_tool_vector_contains_both_models() -> None:
+    (vector,) = MODEL.embed(["Read a file"], "tool")
+    np.testing.assert_allclose(vector[384:], LIGHT.embed(["Read a file"], "tool")[0] * LIGHT_SCALE, rtol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(vector[:384]), 1, rtol=1e-4)
+
+
+def test_empty_input_gives_no_vectors() -> None:
+    assert MODEL.embed([], "tool").shape == (0, 384 + LIGHT.width)
+    assert MODEL.embed([], "query").shape == (0, 384 + LIGHT.width)
+
+
+@pytest.mark.parametrize("message", [m for m in FOREIGN_MESSAGES if not m.startswith("कल")])
+def test_foreign_message_finds_tool_described_in_english(message: str) -> None:
+    index = Indexer(MODEL, None).index(CATALOG)
+    names = [hit.name for hit in Searcher(MODEL, None).search(index, message, mode="semantic", limit=2)]
+    assert "weather_forecast" in names

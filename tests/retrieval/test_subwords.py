@@ -1,0 +1,223 @@
+"""Our cutting of text against the library that the models were trained with."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import unicodedata
+from importlib.resources import files
+
+import pytest
+from tokenizers import Tokenizer
+
+from toolfold.retrieval import subwords
+from toolfold.retrieval.subwords import MAX_WORD_CHARS, Unigram, WordPiece, split_words
+from toolfold.sources import sample_catalog
+
+ALL = 1_000_000
+
+TEXTS = [
+    "",
+    " \t\r\n ",
+    "Book a table for two at 19:30, please!",
+    "getUserByID get_user-by.id GET /v1/users/{id}?page=2&size=50",
+    "Où est la bibliothèque? Ça coûte 3,50 €… naïve façade Ångström Żółć",
+    "Straße STRASSE ẞ ß",
+    "ΟΔΟΣ ΣΑΣ όδος Ἀθῆναι",
+    "İstanbul ısı I i",
+    "Привет, мир! Ещё раз.",
+    "日本語のテキスト、漢字とカナ。東京２０２５年",
+    "帮我订一张明天去上海的火车票",
+    "내일 오전 9시에 회의 잡아줘",
+    "مرحبا بالعالم ١٢٣",
+    "नमस्ते दुनिया",
+    "สวัสดีชาวโลก",
+    "שלום עולם",
+    "👩‍👩‍👧‍👦 🇩🇪 👍🏽 ☕",
+    "ﬁne ﬂow Ⅷ ½ ㎏ ｆｕｌｌ　ｗｉｄｔｈ",
+    "e\u0301 = é, A\u030a = Å, \u0301alone",
+    "zero\u200bwidth soft\u00adhyphen no\u00a0break line\u2028break \ufeffmark",
+    "nul\x00bell\x07escape\x1b[31m del\x7f nel\x85 \ufffd",
+    "3.14159 1_000_000 0xFF 2025-08-04T10:00:00Z +49 (0)30 123",
+    "a" * MAX_WORD_CHARS,
+    "antidisestablishmentarianism pneumonoultramicroscopicsilicovolcanoconiosis",
+    "!!!???...,,,;;;''\"\"``~~^^||\\\\//",
+    "“quoted” ‘single’ «guillemets» – — ・",
+]
+
+
+@pytest.fixture(scope="module")
+def bert() -> Tokenizer:
+    return Tokenizer.from_str(_shipped("tokenizer.json").decode())
+
+
+@pytest.fixture(scope="module")
+def word_piece() -> WordPiece:
+    numbers: dict[str, int] = json.loads(_shipped("tokenizer.json"))["model"]["vocab"]
+    return WordPiece(sorted(numbers, key=numbers.__getitem__))
+
+
+@pytest.fixture(scope="module")
+def likely() -> Tokenizer:
+    return Tokenizer.from_str(gzip.decompress(_shipped("static.tokenizer.json.gz")).decode())
+
+
+@pytest.fixture(scope="module")
+def unigram() -> Unigram:
+    known = json.loads(gzip.decompress(_shipped("static.tokenizer.json.gz")))["model"]["vocab"][1:]
+    return Unigram(dict(known), {piece: number for number, (piece, _) in enumerate(known, 1)})
+
+
+def _shipped(name: str) -> bytes:
+    return files("toolfold").joinpath("retrieval/weights", name).read_bytes()
+
+
+def agreed(texts: list[str], oracle: Tokenizer, ours: WordPiece | Unigram, *, dropped: int = -1) -> None:
+    """Every text is cut as the library cuts it, but for the number that it gives to the unknown."""
+    for text, theirs in zip(texts, oracle.encode_batch(texts), strict=True):
+        assert ours.ids(text, ALL) == [number for number in theirs.ids if number != dropped], repr(text)
+
+
+@pytest.fixture(scope="module")
+def fuzzed() -> list[str]:
+    """Texts of characters that every version of Unicode since 3.2 sees alike, the library's and ours."""
+    before = unicodedata.ucd_3_2_0
+    old = [chr(code) for code in range(0x2FA20) if before.category(chr(code)) not in ("Cn", "Cs", "Co")]
+    steady = [char for char in old if before.category(char) == unicodedata.category(char)]
+    pools = [
+        steady,
+        [char for char in steady if ord(char) < 0x3000],
+        [char for char in steady if 0x370 <= ord(char) < 0x600],
+        [char for char in steady if ord(char) < 0x250],
+        [chr(code) for code in range(128)],
+    ]
+    chance = random.Random(20250804)
+    texts = []
+    for _ in range(1_500):
+        pool = chance.choice(pools)
+        size = chance.randrange(40)
+        texts.append("".join(chance.choice(pool if chance.random() < 0.7 else " a1-S") for _ in range(size)))
+    return texts
+
+
+@pytest.fixture(scope="module")
+def real() -> list[str]:
+    """What the product really reads: messages and descriptions."""
+    queries = files("toolfold").joinpath("sample/queries.jsonl").read_text("utf-8").splitlines()
+    messages = [json.loads(line)["query"] for line in queries]
+    return messages + [f"{tool.name} {tool.description}" for tool in sample_catalog()]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_word_pieces_match_the_reference_library(bert: Tokenizer, word_piece: WordPiece, text: str) -> None:
+    agreed([text], bert, word_piece)
+
+
+def test_word_pieces_of_real_texts_match_the_reference_library(
+    bert: Tokenizer, word_piece: WordPiece, real: list[str]
+) -> None:
+    agreed(real, bert, word_piece)
+
+
+def test_word_pieces_of_any_text_match_the_reference_library(
+    bert: Tokenizer, word_piece: WordPiece, fuzzed: list[str]
+) -> None:
+    agreed(fuzzed, bert, word_piece)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_unigram_pieces_match_the_reference_library(likely: Tokenizer, unigram: Unigram, text: str) -> None:
+    agreed([text], likely, unigram, dropped=0)
+
+
+def test_unigram_pieces_of_real_texts_match_the_reference_library(
+    likely: Tokenizer, unigram: Unigram, real: list[str]
+) -> None:
+    agreed(real, likely, unigram, dropped=0)
+
+
+def test_unigram_pieces_of_any_text_match_the_reference_library(
+    likely: Tokenizer, unigram: Unigram, fuzzed: list[str]
+) -> None:
+    agreed(fuzzed, likely, unigram, dropped=0)
+
+
+def test_overlong_word_is_unknown_to_word_piece(bert: Tokenizer, word_piece: WordPiece) -> None:
+    agreed(["x" * (MAX_WORD_CHARS + 1), f"a {'é' * 5_000} b"], bert, word_piece)
+
+
+def test_overlong_word_is_truncated_by_unigram(unigram: Unigram) -> None:
+    assert unigram.ids("ab" * MAX_WORD_CHARS, ALL) == unigram.ids("ab" * (MAX_WORD_CHARS // 2), ALL)
+
+
+@pytest.mark.parametrize("limit", [2, 3, 5, 64])
+def test_word_piece_limit_includes_both_special_tokens(
+    bert: Tokenizer, word_piece: WordPiece, limit: int
+) -> None:
+    text = "invoices of unbelievable customers, 1234 of them; " * 10
+    bert.enable_truncation(limit)
+    try:
+        assert word_piece.ids(text, limit) == bert.encode(text).ids
+    finally:
+        bert.no_truncation()
+
+
+@pytest.mark.parametrize("limit", [1, 3, 64])
+def test_unigram_limit_bounds_the_pieces(unigram: Unigram, limit: int) -> None:
+    text = "invoices of unbelievable customers, 1234 of them; " * 10
+    assert unigram.ids(text, limit) == unigram.ids(text, ALL)[:limit]
+
+
+def test_special_token_in_text_is_plain_text(word_piece: WordPiece) -> None:
+    first, *between, last = word_piece.ids("[CLS] hello [SEP] [MASK]", ALL)
+    assert {first, last}.isdisjoint(between)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\U0010ffff", "\ue000"])
+def test_invalid_characters_are_tolerated(word_piece: WordPiece, unigram: Unigram, text: str) -> None:
+    assert len(word_piece.ids(text, ALL)) >= 2
+    assert isinstance(unigram.ids(text, ALL), list)
+
+
+def test_cached_word_is_split_identically(word_piece: WordPiece, unigram: Unigram) -> None:
+    for ours in (word_piece, unigram):
+        assert ours.ids("reticulating splines", ALL) == ours.ids("Reticulating  SPLINES", ALL)
+
+
+def test_word_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subwords, "MAX_CACHED_WORDS", 2)
+    ours = WordPiece(["[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "##a"])
+    assert ours.ids("a b c aa a b c aa", ALL) == [1, 3, 4, 5, 3, 6, 3, 4, 5, 3, 6, 2]
+    assert len(ours._cache) == 2
+
+
+def test_word_with_unknown_suffix_is_unknown() -> None:
+    ours = WordPiece(["[UNK]", "[CLS]", "[SEP]", "ab", "##c"])
+    assert ours.ids("abc abd", ALL) == [1, 3, 4, 0, 2]
+
+
+def test_most_likely_split_beats_the_longest_piece() -> None:
+    scores = {"ab": -1.0, "abc": -9.0, "c": -1.0, "cd": -1.0, "d": -9.0}
+    ours = Unigram(scores, {"ab": 1, "abc": 2, "c": 3, "cd": 4, "d": 5})
+    assert ours.ids("abcd", ALL) == [1, 4]
+
+
+def test_unlikely_piece_beats_an_unknown_character() -> None:
+    assert Unigram({"ab": -12.0, "a": 1.0}, {"ab": 1, "a": 2}).ids("ab", ALL) == [1]
+
+
+def test_unknown_pieces_are_skipped() -> None:
+    ours = Unigram({"ab": -1.0, "c": -1.0}, {"ab": 1, "c": 2})
+    assert ours.ids("ab?c éab", ALL) == [1, 2, 1]
+
+
+def test_final_capital_sigma_is_lowercased_to_sigma() -> None:
+    ours = Unigram({"σ": -1.0, "ς": -1.0, "α": -1.0}, {"σ": 1, "ς": 2, "α": 3})
+    assert ours.ids("ΣΑΣ σας", ALL) == [1, 3, 1, 1, 3, 2]
+
+
+def test_words_split_at_white_space_and_punctuation() -> None:
+    assert split_words("don't stop") == ["don", "'", "t", "stop"]
+    assert split_words("«Où?»\u00a0là") == ["«", "Où", "?", "»", "là"]
+    assert split_words("") == []

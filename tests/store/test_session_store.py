@@ -1,0 +1,173 @@
+"""The contract of a session store, checked for every backend."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from toolfold.store import (
+    MessageRecord,
+    SessionInUse,
+    SessionRecord,
+    SessionStore,
+    SqliteSessionStore,
+    UnknownSession,
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "sessions.db"
+
+
+@pytest.fixture
+def store(file: Path) -> Iterator[SessionStore]:
+    store = SqliteSessionStore(file)
+    yield store
+    store.close()
+
+
+def session(name: str = "one", **options: object) -> SessionRecord:
+    return SessionRecord(id=name, model="scripted:x", dialect="openai", **options)  # type: ignore[arg-type]
+
+
+def message(text: str, role: str = "user", turn: int = 1) -> MessageRecord:
+    return MessageRecord(body={"role": role, "content": text}, role=role, text=text, turn=turn)
+
+
+def texts(store: SessionStore, name: str = "one") -> list[str]:
+    return [each.text for each in store.load_messages(name)]
+
+
+def test_session_is_loaded_as_it_was_created(store: SessionStore) -> None:
+    record = session(system="Be brief.", toolsets=("file",), state={"todos": [1]})
+    store.create_session(record)
+    assert store.load_session("one") == record
+
+
+def test_unknown_session_is_an_error_that_names_it(store: SessionStore) -> None:
+    with pytest.raises(UnknownSession, match="'missing'"):
+        store.load_session("missing")
+
+
+def test_messages_keep_their_order_and_exact_bodies(store: SessionStore) -> None:
+    store.create_session(session())
+    body = {"role": "assistant", "content": "Grüße", "z": 1, "a": [None, 1.5]}
+    store.append_messages("one", [message("first")])
+    store.append_messages("one", [MessageRecord(body=body, role="assistant"), message("third", turn=2)])
+    loaded = store.load_messages("one")
+    assert [each.body for each in loaded][1] == body
+    assert list(loaded[1].body) == ["role", "content", "z", "a"]
+    assert store.load_session("one").turns == 2
+
+
+def test_append_discards_the_draft_and_saves_the_state_together(store: SessionStore) -> None:
+    store.create_session(session())
+    store.save_draft("one", "half an ans")
+    assert store.load_draft("one") == "half an ans"
+    store.append_messages("one", [message("answer", "assistant")], state={"todos": [2]})
+    assert store.load_draft("one") == ""
+    assert store.load_session("one").state == {"todos": [2]}
+
+
+def test_summary_takes_the_place_of_compressed_messages(store: SessionStore) -> None:
+    store.create_session(session())
+    numbers = store.append_messages("one", [message(text) for text in ("a", "b", "c", "d")])
+    store.replace_messages("one", numbers[:2], "compressed", summary=message("a and b"))
+    assert texts(store) == ["a and b", "c", "d"]
+    again = [each.number for each in store.load_messages("one")[:2]]
+    store.replace_messages("one", again, "compressed", summary=message("all of it"))
+    store.append_messages("one", [message("e")])
+    assert texts(store) == ["all of it", "d", "e"]
+    assert len(store.load_messages("one", active_only=False)) == 7
+
+
+def test_call_result_is_kept_until_its_message_is_stored(store: SessionStore) -> None:
+    store.create_session(session())
+    store.start_calls("one", {"c1": "terminal", "c2": "read_file"})
+    store.finish_call("one", "c1", {"text": "done"})
+    calls = {each.call_id: each for each in store.load_calls("one")}
+    assert (calls["c1"].is_finished, calls["c1"].result) == (True, {"text": "done"})
+    assert (calls["c2"].is_finished, calls["c2"].result) == (False, None)
+    store.append_messages("one", [message("results", "tool")], finished_calls=["c1", "c2"])
+    assert all(each.is_finished and each.result is None for each in store.load_calls("one"))
+
+
+def test_search_finds_words_of_other_sessions_and_ignores_undone_messages(store: SessionStore) -> None:
+    store.create_session(session("one", title="Boats"))
+    store.create_session(session("two"))
+    numbers = store.append_messages("one", [message("the blue sailing boat"), message("a boat undone")])
+    store.append_messages("two", [message("boat of this session")])
+    store.replace_messages("one", numbers[1:], "undone")
+    found = store.search_messages("sailing BOAT", without_session="two")
+    assert [(each.session_id, each.title) for each in found] == [("one", "Boats")]
+    assert "blue sailing boat" in found[0].snippet
+
+
+@pytest.mark.parametrize("query", ['"', "AND OR NOT", "a* NEAR(b", "col:umn", "", "'; DROP TABLE messages"])
+def test_search_accepts_any_text(store: SessionStore, query: str) -> None:
+    store.create_session(session())
+    store.append_messages("one", [message("nothing here")])
+    assert isinstance(store.search_messages(query), list)
+
+
+def test_session_list_shows_newest_first_without_delegated_ones(store: SessionStore) -> None:
+    for name, parent in (("one", ""), ("two", ""), ("child", "one")):
+        store.create_session(session(name, parent=parent))
+    store.append_messages("one", [message("again")])
+    assert [each.id for each in store.list_sessions()] == ["one", "two"]
+
+
+def test_deleting_a_session_removes_its_messages_and_delegated_sessions(store: SessionStore) -> None:
+    store.create_session(session())
+    store.create_session(session("child", parent="one"))
+    store.append_messages("one", [message("secret word")])
+    store.delete_session("one")
+    assert store.search_messages("secret") == []
+    with pytest.raises(UnknownSession):
+        store.load_session("child")
+
+
+def test_session_is_claimed_by_one_owner_at_a_time(store: SessionStore) -> None:
+    store.create_session(session())
+    store.claim_session("one", "me")
+    store.claim_session("one", "me")
+    with pytest.raises(SessionInUse, match="open in another process"):
+        store.claim_session("one", "other")
+    store.release_session("one", "other")  # not its own: no effect
+    with pytest.raises(SessionInUse):
+        store.claim_session("one", "other")
+    store.release_session("one", "me")
+    store.claim_session("one", "other")
+
+
+def test_another_process_reads_what_was_written_and_both_can_write(store: SessionStore, file: Path) -> None:
+    store.create_session(session())
+    store.append_messages("one", [message("from here")])
+    script = (
+        "import sys; from pathlib import Path; from toolfold.store import *\n"
+        "store = SqliteSessionStore(Path(sys.argv[1]))\n"
+        "assert [m.text for m in store.load_messages('one')] == ['from here']\n"
+        "store.append_messages('one', [MessageRecord(body={'role': 'user'}, role='user', text='from there')])\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(file)], check=True, timeout=60)
+    assert texts(store) == ["from here", "from there"]
+
+
+class TestSqliteFile:
+    def test_only_the_owner_can_read_the_file(self, store: SessionStore, file: Path) -> None:
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.parent.stat().st_mode & 0o077 == 0
+
+    def test_file_of_a_newer_version_is_refused(self, file: Path) -> None:
+        SqliteSessionStore(file).close()
+        with sqlite3.connect(file) as database:
+            database.execute("PRAGMA user_version = 99")
+        database.close()
+        with pytest.raises(RuntimeError, match="newer version"):
+            SqliteSessionStore(file)

@@ -1,0 +1,158 @@
+"""What a model reads of a tool is what a person sees who looks at it."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import Opened
+from toolfold.authoring import build_tool
+from toolfold.model import freeze
+from toolfold.providers import DIALECTS, DialectName
+from toolfold.registry import Registry
+from toolfold.visible_text import clean_schema, remove_invisible
+
+HIDDEN = "\u200b\u202e\u2066\U000e0041\U000e0042\x1b[8m\x00\ufeff\u2063\U000e0101\u3164\x85"
+LEFT = "[8m\n"
+"""What may be seen of it."""
+
+
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("a\u200bb", "ab"),
+        ("pay \u202eevil\u202c now", "pay evil now"),
+        ("tag\U000e0069\U000e0067", "tag"),
+        ("one\u2028two\x85three", "one\ntwo\nthree"),
+        ("a\x00\x1b[0m\x7f", "a[0m"),
+        ("x\ufe0f\u200d\u200c", "x"),
+        ("é\u200d\u200c\u200dé", "éé"),
+        ("é\u200d\u200b\u200dé", "éé"),
+        ("half \ud83d", "half "),
+    ],
+)
+def test_what_cannot_be_seen_is_left_out(written: str, seen: str) -> None:
+    assert remove_invisible(written) == seen
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "two\nlines\r\n\tand more",
+        "Größe 漢字 🎲",
+        "👨‍👩‍👧 ❤️‍🔥 1️⃣",
+        "می‌خواهم",
+        "क्‍ष",
+        "naïve café",
+        "a\xa0b",
+        "",
+    ],
+)
+def test_what_people_write_stays(text: str) -> None:
+    assert remove_invisible(text) == text
+
+
+@given(
+    st.text(st.characters(codec=None) | st.sampled_from("\u200c\u200d\ufe0f\u200b\u202eé🎲a\n"), max_size=60)
+)
+def test_of_any_text_only_what_prints_is_left(text: str) -> None:
+    seen = remove_invisible(text)
+    assert not any(char in "\u200b\u200e\u200f\u061c\ufeff\xad" for char in seen)
+    assert not any("\u202a" <= char <= "\u202e" or "\u2060" <= char <= "\u206f" for char in seen)
+    assert not any("\ud800" <= char <= "\uf8ff" or char >= "\U000e0000" for char in seen)
+    assert all(char in "\n\t\r" for char in seen if unicodedata.category(char) == "Cc")
+    assert remove_invisible(seen) == seen
+
+
+def test_of_a_schema_the_words_are_changed_and_nothing_that_is_sent_back() -> None:
+    schema: dict[str, Any] = {
+        "type": "object",
+        "title": f"T{HIDDEN}",
+        "properties": {
+            f"a{HIDDEN}": {"description": f"d{HIDDEN}", "enum": [f"x{HIDDEN}"], "default": f"x{HIDDEN}"},
+            "default": {"anyOf": [{"description": f"inner{HIDDEN}"}, {"const": {"description": HIDDEN}}]},
+        },
+        "required": [f"a{HIDDEN}"],
+        "$defs": {"enum": {"items": {"description": HIDDEN}}},
+    }
+    seen = json.loads(json.dumps(clean_schema(freeze(schema))))
+    kept = json.loads(json.dumps(freeze(schema)))  # a half of a pair is no text anywhere
+    name = f"a{HIDDEN}"
+    assert seen["title"] == "T" + LEFT
+    assert seen["properties"][name] == kept["properties"][name] | {"description": "d" + LEFT}
+    assert seen["properties"]["default"]["anyOf"] == [
+        {"description": "inner" + LEFT},
+        {"const": {"description": HIDDEN}},
+    ]
+    assert seen["required"] == [name]
+    assert seen["$defs"] == {"enum": {"items": {"description": LEFT}}}
+
+
+def test_a_schema_without_anything_hidden_is_the_same_object() -> None:
+    schema = freeze({"properties": {"größe": {"description": "Mißt.\nIn Metern 📏."}}})
+    assert clean_schema(schema) is schema
+
+
+def test_a_schema_that_is_very_deep_ends_the_walk() -> None:
+    schema: dict[str, Any] = {"description": HIDDEN}
+    for _ in range(300):
+        schema = {"items": schema, "description": HIDDEN}
+    assert clean_schema(freeze(schema))["description"] == LEFT
+
+
+def poisoned() -> dict[str, Any]:
+    parameters = {
+        "type": "object",
+        "properties": {"city": {"type": "string", "description": f"Where{HIDDEN}."}},
+    }
+    return {"description": f"The weather{HIDDEN} of a city.", "parameters": parameters}
+
+
+def test_a_registry_holds_what_can_be_seen() -> None:
+    registry = Registry()
+    tool = registry.register(name="weather", toolset="t", schema=poisoned(), handler=lambda args: args)
+    assert tool is registry.snapshot()["weather"]
+    assert tool.description == f"The weather{LEFT} of a city."
+    clean = build_tool(
+        name="clean", toolset="t", schema={"description": "Größe 🎲"}, handler=lambda args: args
+    )
+    assert registry.add(clean) is clean
+
+
+@pytest.mark.parametrize("form", DIALECTS)
+def test_no_array_and_no_note_holds_what_cannot_be_seen(opened: Opened, form: DialectName) -> None:
+    for placement in ("replace", "append", "tail"):
+        runtime = opened(
+            {
+                "tools.selection": "keyword",
+                "tools.rag_need": "off",
+                "tools.rag_placement": placement,
+                "tools.tool_search.enabled": "on",
+            }
+        )
+        runtime.registry.register(name="weather", toolset="t", schema=poisoned(), handler=lambda args: args)
+        session = runtime.session()
+        request = session.request([{"role": "user", "content": "weather of the city"}], form=form)
+        written = json.dumps(
+            [request.tools, request.messages, session.definitions("weather")], ensure_ascii=False
+        )
+        assert "The weather" in written
+        assert not {*HIDDEN} & {*written} - {*LEFT}
+    assert not {*HIDDEN} & {*json.dumps(runtime.get_tool_definitions(), ensure_ascii=False)} - {*LEFT}
+
+
+async def test_a_call_is_checked_against_what_its_author_wrote(opened: Opened) -> None:
+    schema = {
+        "description": "x",
+        "parameters": {"type": "object", "properties": {"a\u200b": {"enum": ["b\u200b"]}}},
+    }
+    runtime = opened()
+    runtime.registry.register(name="odd", toolset="t", schema=schema, handler=lambda args: args)
+    assert (await runtime.session().call("odd", {"a\u200b": "b\u200b"})).ok
+    assert not (await runtime.session().call("odd", {"a\u200b": "b"})).ok
