@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ def call(tool: str, /, **arguments: Any) -> ScriptedReply:
 
 def agent_with(runtime: Runtime, store: SqliteSessionStore, *steps: Step, **options: Any) -> Agent:
     return Agent(ScriptedProvider(steps), runtime=runtime, store=store, **options)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition; the caller limits the time."""
+    while not condition():  # noqa: ASYNC110 - polls a database
+        await asyncio.sleep(0.01)
 
 
 def is_valid(agent: Agent) -> bool:
@@ -161,8 +168,7 @@ async def test_interrupting_a_tool_leaves_a_valid_history(
     work = asyncio.create_task(agent.run("Go"))
     async with asyncio.timeout(30):
         await started.wait()
-        while not any(each.result for each in store.load_calls(agent.session_id)):
-            await asyncio.sleep(0.01)
+        await until(lambda: any(each.result for each in store.load_calls(agent.session_id)))
     agent.interrupt()
     result = await work
     assert result.reason == "interrupted"
@@ -184,8 +190,7 @@ async def test_interrupting_an_answer_keeps_the_text_that_was_shown(
     )
     work = asyncio.create_task(agent.run("Talk"))
     async with asyncio.timeout(30):
-        while not shown:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(shown))
     agent.interrupt()
     result = await work
     assert result.reason == "interrupted"
@@ -223,7 +228,7 @@ class TestResuming:
             requests += provider.requests
             session_id = agent.session_id
             agent.release()
-        for earlier, later in zip(requests, requests[1:], strict=False):
+        for earlier, later in itertools.pairwise(requests):
             assert later.system == earlier.system
             assert list(later.tools) == list(earlier.tools)
             assert list(later.messages[: len(earlier.messages)]) == list(earlier.messages)

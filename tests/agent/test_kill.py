@@ -17,20 +17,13 @@ from toolfold.providers.scripted import ScriptedProvider
 from toolfold.runtime import Runtime
 from toolfold.store import SqliteSessionStore
 
-POINTS = 12
+POINTS = 100
+PARTS = 4  # so that they can run in parallel
 
 
-@pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("killed")
-
-
-@pytest.fixture(scope="module")
-def killed(directory: Path) -> list[Json]:
-    command = [sys.executable, "-m", "tests.agent.killed_agent", str(directory)]
-    done = subprocess.run(
-        [*command, *map(str, range(1, POINTS + 1))], capture_output=True, text=True, timeout=280, check=True
-    )
+def kill_at(directory: Path, points: range) -> list[Json]:
+    command = [sys.executable, "-m", "tests.agent.killed_agent", str(directory), *map(str, points)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -62,8 +55,12 @@ def check_session(runtime: Runtime, store: SqliteSessionStore, directory: Path, 
     agent.release()
 
 
-def test_every_killed_session_reopens_with_a_valid_history(directory: Path, killed: list[Json]) -> None:
-    assert sum(run["killed"] for run in killed) >= POINTS * 0.5
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_killed_session_reopens_with_a_valid_history(tmp_path: Path, part: int) -> None:
+    directory = tmp_path
+    killed = kill_at(directory, range(part + 1, POINTS + 1, PARTS))
+    assert len(killed) == POINTS // PARTS
+    assert sum(run["killed"] for run in killed) >= len(killed) * 0.5
     store = SqliteSessionStore(directory / "sessions.db")
     runtime = open_agent_runtime(directory, directory / "unused")
     problems = []
