@@ -1,6 +1,6 @@
 """The real client programs: how each is installed, configured for the scripted model, and run once.
 
-Only `toolfold connect` adds the gateway to the client's settings. A test adds what a user of that client already
+Only `toolfold connect` adds the gateway to the client's settings. A test adds what a user of it already
 has: a model, and a permission for the gateway's tools.
 """
 
