@@ -17,7 +17,7 @@ from toolfold.loops import EventLoops
 from toolfold.model import Answer, ApprovalRequest, CallContext, Effect, Json, Tool
 
 CONTEXT = CallContext(session_id="session-1")
-NO = "It was not invoked; do not try it again unasked."
+NO = "It was not run. Do not retry it unless the user asks you to."
 
 
 def tool_with(*effects: Effect) -> Tool:
@@ -42,8 +42,8 @@ async def refusal(approval: Approval, args: Json | None = None) -> str:
 
 async def test_nobody_to_ask_means_no(loops: EventLoops) -> None:
     assert await refusal(Approval(None, loops)) == (
-        "'probe' was not run: probe declares that it can destroy data, and nobody could be asked."
-        " Do not try it again unasked."
+        "'probe' was not run: probe declares that it can destroy data, and nobody could be asked for approval."
+        " Do not retry it unless the user asks you to."
     )
 
 
@@ -73,13 +73,13 @@ async def test_an_async_approver_is_awaited(loops: EventLoops) -> None:
         return False
 
     await Approval(yes, loops).require(DESTROYER, {}, CONTEXT)
-    assert "the person asked said no" in await refusal(Approval(no, loops))
+    assert "the request was declined" in await refusal(Approval(no, loops))
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, 1, "yes", "y", "true", [True], {"ok": True}, object()])
 async def test_anything_but_a_plain_yes_is_a_no(loops: EventLoops, answer: Any) -> None:
     assert await refusal(Approval(lambda _: answer, loops)) == (
-        f"'probe' was refused: the person asked said no. {NO}"
+        f"'probe' was refused: the request was declined. {NO}"
     )
 
 
@@ -131,7 +131,7 @@ async def test_a_question_that_fails_in_whatever_way_means_no(
         raise raised
 
     assert await refusal(Approval(fail_later if is_async else fail, loops)) == (
-        f"'probe' was refused: the question could not be asked. {NO}"
+        f"'probe' was refused: the approval request failed. {NO}"
     )
 
 
@@ -142,7 +142,7 @@ async def test_no_answer_in_time_means_no(loops: EventLoops) -> None:
         return go_on.wait(60)
 
     assert await refusal(Approval(hang, loops, timeout=0.05)) == (
-        "'probe' was not run: nobody answered within 0.05 s. Do not try it again unasked."
+        "'probe' was not run: there was no answer within 0.05 s. Do not retry it unless the user asks you to."
     )
     go_on.set()
 

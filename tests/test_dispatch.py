@@ -206,7 +206,7 @@ async def test_arguments_that_are_no_json_end_before_any_hook(line: Line) -> Non
 async def test_a_no_ends_the_call_before_it_runs(line: Line) -> None:
     record_everything(line)
     line.approver = lambda _: False
-    assert "the person asked said no" in await line.error(arguments={"n": 5})
+    assert "the request was declined" in await line.error(arguments={"n": 5})
     assert line.events == [("before probe", {"n": 5})]
 
 
@@ -220,7 +220,7 @@ async def test_a_truthy_answer_is_no_yes_and_nothing_runs(line: Line) -> None:
     line.recording(effects=["destructive"])
     answer: Any = "yes"
     line.approver = lambda _: answer
-    assert "the person asked said no" in await line.error()
+    assert "the request was declined" in await line.error()
     assert line.events == []
 
 
@@ -230,7 +230,7 @@ async def test_an_approver_that_fails_means_no_and_nothing_runs(line: Line) -> N
 
     line.recording(effects=["destructive"])
     line.approver = fail
-    assert "the question could not be asked" in await line.error()
+    assert "the approval request failed" in await line.error()
     assert line.events == []
 
 

@@ -220,7 +220,7 @@ class TestDelegation:
         child = three.session(["alpha"], approver=refuse).delegate()
         result = await child.call("wipe")
         assert result.error is not None
-        assert "the person asked said no" in result.error
+        assert "the request was declined" in result.error
         assert [request.session_id for request in asked] == [child.id]
         assert ran == []
 

@@ -251,7 +251,7 @@ def test_a_person_is_asked_about_the_real_tool(desk: Runtime, ran: list[Any]) ->
 
     session = desk.session(approver=refuse)
     result = session.call_sync("tool_call", {"name": "hub_wipe", "arguments": '{"path": "/a"}'})
-    assert "the person asked said no" in str(result.error)
+    assert "the request was declined" in str(result.error)
     assert asked == [("hub_wipe", {"path": "/a"})]
     assert ran == []
 

@@ -25,9 +25,9 @@ from toolfold.runtime import Runtime, open_runtime
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
 DELETE = "mcp_notes_delete_note"
 REFUSAL = (
-    f"'{DELETE}' was not run: {DELETE} declares that it can destroy data, and nobody could be asked."
+    f"'{DELETE}' was not run: {DELETE} declares that it can destroy data, and nobody could be asked for approval."
     f" Only the user can allow it, in a terminal: toolfold approvals allow {DELETE}."
-    " Do not try it again unasked."
+    " Do not retry it unless the user asks you to."
 )
 NAMES = st.text(st.characters(categories=("L", "N"), include_characters="_-."), min_size=1, max_size=40)
 PATHS = st.text(st.characters(exclude_categories=("C", "Z"), include_characters=" "), max_size=40)
@@ -144,7 +144,7 @@ class TestCoverage:
     def test_the_own_configuration_stays_out_of_reach(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes")
         error = delete(runtime, str(runtime.config.paths.user_file)) or ""
-        assert "this is never run, whoever agrees" in error
+        assert "this is always blocked, even with approval" in error
 
     def test_a_client_scope_covers_that_client_only(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes client=desk")
@@ -221,7 +221,7 @@ class TestSessionGrants:
         session = open_notes(approver=lambda _: next(answers)).session()
         assert session.call_sync(DELETE, {"text": "one"}).ok
         error = session.call_sync(DELETE, {"text": "one", "command": "rm -rf src"}).error or ""
-        assert "the person asked said no" in error
+        assert "the request was declined" in error
 
     async def test_once_covers_only_one_of_two_waiting_calls(self, open_notes: OpenNotes) -> None:
         asked: list[Any] = []

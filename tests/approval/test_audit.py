@@ -155,7 +155,7 @@ class TestWhatIsRecorded:
             "allowed": True,
             "by": "person",
             "answer": "session",
-            "why": "the person asked agreed",
+            "why": "the request was approved",
         }
 
     async def test_a_no_and_who_said_it(self, tmp_path: Path) -> None:

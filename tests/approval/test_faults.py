@@ -118,7 +118,7 @@ class TestLongChains:
 
     def test_the_floor_holds_at_the_end_of_any_chain(self, opened: Opened) -> None:
         terminal = Terminal(opened, {"approval.mode": "off"}, answer=True)
-        assert "never run, whoever agrees" in terminal.run("true; " * 300 + "rm -rf /")
+        assert "always blocked, even with approval" in terminal.run("true; " * 300 + "rm -rf /")
         assert (terminal.ran, terminal.asked) == ([], [])
 
     def test_a_deny_rule_sees_through_what_is_around_the_command(self, opened: Opened) -> None:
@@ -159,7 +159,7 @@ def test_every_way_to_a_tool_leads_through_approval(opened: Opened) -> None:
         runtime.handle_function_call("terminal", args),
         runtime.registry.dispatch("terminal", args),
     ]
-    assert all("never run, whoever agrees" in answer for answer in answers)
+    assert all("always blocked, even with approval" in answer for answer in answers)
     assert (terminal.ran, terminal.asked) == ([], [])
 
 
@@ -227,7 +227,7 @@ class TestNoAnswer:
     def test_a_callback_that_never_answers_means_no(self, opened: Opened) -> None:
         go_on = threading.Event()
         terminal = Terminal(opened, {"approval.timeout_seconds": 1}, approver=lambda _: go_on.wait(60))
-        assert "nobody answered within 1 s" in terminal.run("rm -rf build")
+        assert "there was no answer within 1 s" in terminal.run("rm -rf build")
         go_on.set()
         assert terminal.ran == []
 

@@ -302,8 +302,8 @@ class TestThroughTheRuntime:
 
     def test_a_start_up_file_is_written_when_somebody_agrees(self, opened: Opened, tmp_path: Path) -> None:
         error, asked = self.written(opened, ".envrc")
-        assert "the person asked said no" in error
-        assert asked == [".envrc is read and run by something else later"]
+        assert "the request was declined" in error
+        assert asked == [".envrc is executed later by another program"]
         assert not (tmp_path / ".envrc").exists()
         assert self.written(opened, ".envrc", True)[0] == ""
         assert (tmp_path / ".envrc").exists()
@@ -315,7 +315,7 @@ class TestThroughTheRuntime:
         (tmp_path / "link.yaml").symlink_to(home / "config.yaml")
         for path in ("toolfold.yaml", ".toolfold/plugins/x.py", str(home / "config.yaml"), "link.yaml"):
             error, asked = self.written(opened, path, True, **{"approval.mode": mode})
-            assert "never run, whoever agrees" in error
+            assert "always blocked, even with approval" in error
             assert asked == []
         assert not (home / "config.yaml").exists()
         assert not (tmp_path / "toolfold.yaml").exists()

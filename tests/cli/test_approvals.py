@@ -257,11 +257,11 @@ class TestAtATerminal:
         assert toolfold("call", "wipe", '{"what": "all"}').code == 1  # no terminal to ask at
 
     def test_no_does_not_run_the_call(self, destructive_plugin: Path) -> None:
-        assert "the person asked said no" in call_at_terminal(b"\n").out
+        assert "the request was declined" in call_at_terminal(b"\n").out
 
     def test_ctrl_d_denies(self, destructive_plugin: Path) -> None:
         out, shown, code = call_at_terminal(CTRL_D)
-        assert "the person asked said no" in out
+        assert "the request was declined" in out
         assert "Traceback" not in shown
         assert code == 1
 
@@ -337,10 +337,10 @@ class TestList:
             "entry 1 never applies: there is no kind 'recursive-deletes'. Did you mean recursive-delete?"
             in warnings
         )
-        assert "entry 2 never applies: this is never run, whoever agrees" in warnings
+        assert "entry 2 never applies: this is always blocked, even with approval" in warnings
         assert "entry 3 never applies: what is critical, guards the runtime" in warnings
         assert (
-            "entry 4 never applies: it is read as a command; to allow the kind, write kind:recursive-delete"
+            "entry 4 never applies: it is treated as a command; to allow the kind, write kind:recursive-delete"
             in warnings
         )
 
@@ -350,7 +350,7 @@ class TestList:
         )
         done = toolfold("approvals", "list")
         assert done.code == 0
-        assert "entry 2 never applies: this is never run, whoever agrees" in done.err
+        assert "entry 2 never applies: this is always blocked, even with approval" in done.err
         assert "entry 3 never applies: behind the name it needs all arguments" in done.err
         assert "entry 1" not in done.err
 

@@ -142,7 +142,7 @@ class AllowList:
     def _warn_if_ineffective(self, entry: str) -> None:
         if entry not in self._reported and (why := self._explain_ineffective(entry)):
             self._reported.add(entry)
-            log.warning("the allow-list entry %r never counts: %s", entry, why)
+            log.warning("the allow-list entry %r has no effect: %s", entry, why)
 
     def _change_file(self, change: Callable[[list[str]], list[str]]) -> None:
         file = self._file

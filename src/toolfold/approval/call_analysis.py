@@ -177,9 +177,9 @@ class CallAnalyzer:
         told = _strip_workdirs(entry)
         verdicts = [self.judge(told), *(other.judge(told) for other in self._other_sites.values())]
         if all(verdict.blocked for verdict in verdicts):
-            return f"this is never run, whoever agrees: {verdicts[0].reason}"
+            return f"this is always blocked, even with approval: {verdicts[0].reason}"
         if not any(_shape_as_entry(_listable_shape(verdict)) for verdict in verdicts):
-            return "it cannot be told beforehand all that it would do, so that it is asked about each time"
+            return "its effects cannot be fully determined in advance, so it needs approval each time"
         return ""
 
     def _analyze_call(self, tool: Tool, args: Json, variables: Mapping[str, Word]) -> CallAnalysis:
@@ -306,12 +306,12 @@ _ANY_SHELL = Tool(
     judged_as=FrozenDict(command=Meaning.COMMAND, cwd=Meaning.FOLDER),
 )
 _NO_FINDINGS = Verdict("")
-_ARGUMENTS_MISSING = "behind the name it needs all arguments, as a JSON object"
+_ARGUMENTS_MISSING = "all arguments must follow the tool name as a JSON object"
 _RUNTIME_FILES_FINDING = Finding(
     "own-configuration",
     SELF_PROTECTION,
     Severity.CRITICAL,
-    "it reaches for the runtime's own settings, hooks or records",
+    "it accesses the runtime's own settings, hooks or records",
     blocked=True,
 )
 
@@ -322,11 +322,11 @@ def _written_path_findings(where: PathInfo, path: str) -> Iterator[Finding]:
     if PathKind.OWN in where:
         yield _RUNTIME_FILES_FINDING
     if PathKind.STARTUP in where:
-        reason = f"{named} is read and run by something else later"
+        reason = f"{named} is executed later by another program"
         yield Finding("write-startup", "persistence", Severity.HIGH, reason)
     if PathKind.AGENT in where:
         yield Finding(
-            "write-protected", SELF_PROTECTION, Severity.CRITICAL, f"{named} tells agents what they may do"
+            "write-protected", SELF_PROTECTION, Severity.CRITICAL, f"{named} controls what agents may do"
         )
     if not _SYSTEM_KINDS.isdisjoint(where.kinds):
         yield Finding("write-system", "overwrite", Severity.HIGH, f"{named} belongs to the system")
@@ -341,7 +341,7 @@ def _rules_of(verdict: Verdict) -> tuple[str, ...]:
 
 
 def _unjudged_verdict(command: str) -> Verdict:
-    reason = "nobody could tell what it would do"
+    reason = "its effects could not be determined"
     finding = Finding("unjudged", "unreadable", Severity.HIGH, reason, (0, len(command)))
     return Verdict(command, (finding,), unread=True)
 

@@ -92,21 +92,23 @@ class DecisionChain:
         """The decision, or None where somebody must be asked."""
         verdict = subject.verdict
         if verdict.blocked:
-            return Decision(False, DecidedBy.FLOOR, f"this is never run, whoever agrees: {verdict.reason}")
+            return Decision(
+                False, DecidedBy.FLOOR, f"this is always blocked, even with approval: {verdict.reason}"
+            )
         if entry := self.denials.find(subject):
             return Decision(False, DecidedBy.DENY, f"the configuration forbids it ({entry})")
         if not subject.needs_approval:
             return Decision(True, DecidedBy.NOTHING, "")
         if self.grants.covers(session_id, subject.grant_key):
-            return Decision(True, DecidedBy.SESSION, "the same was agreed to in this session")
+            return Decision(True, DecidedBy.SESSION, "the same call was approved for this session")
         if _is_described_by_rules(subject) and self.grants.covers_kind(session_id, self.kinds_of(subject)):
-            return Decision(True, DecidedBy.SESSION, "this kind was agreed to in this session")
+            return Decision(True, DecidedBy.SESSION, "this kind was approved for this session")
         if self.allowlist.covers(subject.allowlist_entry, subject.rules):
-            return Decision(True, DecidedBy.ALLOWLIST, "the allow-list has it")
+            return Decision(True, DecidedBy.ALLOWLIST, "it is on the allow-list")
         if _can_be_allowlisted_as_kinds(subject) and self._kinds.are_covered(
             subject.rules, self.allowlist.patterns
         ):
-            return Decision(True, DecidedBy.ALLOWLIST, "the allow-list has this kind")
+            return Decision(True, DecidedBy.ALLOWLIST, "its kind is on the allow-list")
         if decision := self._decide_declared_effect(subject, caller):
             return decision
         if self._is_confined(subject):

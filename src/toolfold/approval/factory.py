@@ -164,7 +164,7 @@ def _build_analyzer(
 def _exact_entries(config: Config) -> list[str]:
     """The entries without those that name a rule or a kind, which only the user's own file may hold."""
     for entry in filter(is_pattern, config.command_allowlist):
-        log.warning("the allow-list entry %r counts only in %s", entry, config.paths.user_file)
+        log.warning("the allow-list entry %r is only effective in %s", entry, config.paths.user_file)
     return [entry for entry in config.command_allowlist if not is_pattern(entry)]
 
 
@@ -186,9 +186,9 @@ def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
         if each in rules
     ]
     if all(rule.blocked for rule in named):
-        return f"this is never run, whoever agrees: {entry}"
+        return f"this is always blocked, even with approval: {entry}"
     if not any(can_be_allowlisted(rule.name, rule.category, rule.severity) for rule in named):
-        return "what is critical, guards the runtime or may hide something is asked about each time"
+        return "critical, unreadable and runtime-protecting findings need approval each time"
     return ""
 
 
@@ -199,7 +199,7 @@ def _explain_ineffective(
         return _explain_ineffective_pattern(entry, rules())
     kind = "-".join(entry.casefold().split())
     if kind in FindingKinds.shipped().names:
-        return f"it is read as a command; to allow the kind, write {KIND_PREFIX}{kind}"
+        return f"it is treated as a command; to allow the kind, write {KIND_PREFIX}{kind}"
     if why := subjects.explain_ineffective(entry):
         return why
     if denials is None or entry.startswith(TOOL_PREFIX):

@@ -209,11 +209,11 @@ def _explain_refusal(subject: CallAnalysis, decision: Decision) -> str:
     """What the model is told; a person is said to have declined only where one did."""
     name = subject.tool.name
     if decision.decided_by not in _NO_ANSWER:
-        return f"{name!r} was refused: {decision.reason}. It was not invoked; do not try it again unasked."
+        return f"{name!r} was refused: {decision.reason}. It was not run. Do not retry it unless the user asks you to."
     hint = ""
     if subject.has_only_declared_effect and subject.tool.source.kind in _KNOWN_TO_COMMAND_LINE:
         hint = f" Only the user can allow it, in a terminal: toolfold approvals allow {name}."
-    return f"{name!r} was not run: {decision.reason}.{hint} Do not try it again unasked."
+    return f"{name!r} was not run: {decision.reason}.{hint} Do not retry it unless the user asks you to."
 
 
 def _build_request(

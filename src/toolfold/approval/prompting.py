@@ -47,18 +47,18 @@ async def ask(
 ) -> Decision:
     """Return what the approver answers, as a decision."""
     if approver is None:
-        return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and nobody could be asked")
+        return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and nobody could be asked for approval")
     try:
         said = await loops.call_with_timeout(seconds, approver, request, max_threads=MAX_CHECK_THREADS)
     except CallTimeout:
-        return Decision(False, DecidedBy.TIME, f"nobody answered within {seconds:g} s")
+        return Decision(False, DecidedBy.TIME, f"there was no answer within {seconds:g} s")
     except QuestionUnanswered as error:
         return Decision(False, DecidedBy.UNANSWERED, f"{request.reason}, and {error}")
     except UntrustedClient as error:
         return Decision(False, error.station, f"{request.reason}, and {error}")
     except Exception:
         log.exception("asking about %r failed; the call is refused", request.tool.name)
-        return Decision(False, DecidedBy.FAILED, "the question could not be asked")
+        return Decision(False, DecidedBy.FAILED, "the approval request failed")
     finally:
         request.withdrawn.set()
     return _decision_from_answer(said, request)
@@ -69,10 +69,10 @@ def _decision_from_answer(said: object, request: ApprovalRequest) -> Decision:
     if not isinstance(said, (bool, Answer)):
         log.error("%s", _invalid_answer_message(said, request.tool.name))
     if not isinstance(answer, Answer) or answer is Answer.DENY:
-        return Decision(False, DecidedBy.PERSON, "the person asked said no", Answer.DENY)
+        return Decision(False, DecidedBy.PERSON, "the request was declined", Answer.DENY)
     if answer not in request.answers:
         return Decision(False, DecidedBy.PERSON, f"the answer {answer.value!r} was not one of those offered")
-    return Decision(True, DecidedBy.PERSON, "the person asked agreed", answer)
+    return Decision(True, DecidedBy.PERSON, "the request was approved", answer)
 
 
 def _invalid_answer_message(said: object, tool: str) -> str:
@@ -110,7 +110,7 @@ class PendingQuestions:
             try:
                 decision = await asyncio.wait_for(waiting.future, seconds + _ANSWER_GRACE_S)
             except TimeoutError:
-                return Decision(False, DecidedBy.TIME, f"nobody answered within {seconds:g} s")
+                return Decision(False, DecidedBy.TIME, f"there was no answer within {seconds:g} s")
             if decision is not None:
                 return decision
 
