@@ -1,6 +1,6 @@
-"""Toolfold: the tool runtime that lets an agent have every tool and pay only for the ones it needs.
+"""Toolfold: a tool runtime that gives an agent every tool and loads only the ones it needs.
 
-The public names. Each is imported when it is first used, so that `import toolfold` stays light.
+The public names. Each is imported on first use, so that `import toolfold` is fast.
 """
 
 from __future__ import annotations

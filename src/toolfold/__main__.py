@@ -1,4 +1,4 @@
-"""`python -m toolfold`: the command line, where no script was installed for it."""
+"""`python -m toolfold`: the command line, if no script is installed."""
 
 from toolfold.cli import main
 

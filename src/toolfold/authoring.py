@@ -1,7 +1,7 @@
-"""How a tool comes to be: from an OpenAI schema and a handler, or from a typed Python function.
+"""Builds tools from an OpenAI schema and a handler, or from a typed Python function.
 
-Everything foreign is brought into one form here (schema dialects, calling conventions, docstrings),
-so that the rest of the house knows only `Tool`. Keeps no list of tools: that is the registry's.
+Normalizes foreign input (schema dialects, calling conventions, docstrings), so that other modules know only
+`Tool`. Keeps no list of tools: that is the registry's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def build_tool(
     adapt: Adapt | None = None,
     source: Source | None = None,
 ) -> Tool:
-    """A tool from what the field calls a registration. Raises InvalidTool with the reason."""
+    """Build a tool from a schema and a handler. Raises InvalidTool with the reason."""
     if not isinstance(name, str) or not name.strip():
         raise InvalidTool("a tool needs a name")
     if not isinstance(toolset, str) or not toolset.strip():
@@ -101,7 +101,7 @@ def build_tool(
 
 
 class ToolFunction(Generic[P, R]):
-    """A function that is also a tool: still callable as it was, `.tool` is what to register."""
+    """Function that is also a tool: it stays callable, and `.tool` is what to register."""
 
     __name__: str
 
@@ -115,14 +115,14 @@ class ToolFunction(Generic[P, R]):
         return self._function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> ToolFunction[..., R]:
-        """On an object it is a method: the tool acts on that object."""
+        """Bind to an object, like a method: the tool then acts on that object."""
         if instance is None:
             return self
         return ToolFunction(MethodType(self._function, instance), self._options)
 
     @functools.cached_property
     def tool(self) -> Tool:
-        """The tool, derived on first use so that decorating costs an import nothing."""
+        """The tool, derived on first use so that decorating does not slow down imports."""
         return tool_from_function(self._function, **self._options)
 
 
@@ -157,7 +157,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 def tool_from_function(
     function: Callable[..., Any], *, name: str | None = None, toolset: str = DEFAULT_TOOLSET, **options: Any
 ) -> Tool:
-    """The tool that a typed function describes, at once."""
+    """Return the tool that a typed function describes."""
     chosen = name or str(getattr(function, "__name__", type(function).__name__))
     summary, schema, call = _derive_tool(chosen, function)
     options = {"description": summary, **{k: v for k, v in options.items() if v is not None}}
@@ -172,7 +172,7 @@ def tool_from_function(
 
 
 def _read_schema(name: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
-    """Description and parameters, whichever of the field's forms the schema has."""
+    """Return description and parameters of a schema in any of the usual formats."""
     if not isinstance(schema, Mapping):
         raise InvalidTool(f"tool {name!r}: the schema must be a mapping, not {type(schema).__name__}")
     inner = schema.get("function") if isinstance(schema.get("function"), Mapping) else schema
@@ -209,7 +209,7 @@ def _object_schema(name: str, parameters: object) -> Any:
 
 
 def _normalize_handler(name: str, handler: Callable[..., Any]) -> Handler:
-    """The handler as `handler(args, context)`, whichever convention it was written for."""
+    """Return the handler as `handler(args, context)`, whatever calling convention it has."""
     if not callable(handler):
         raise InvalidTool(f"tool {name!r}: its handler is not callable")
     positional = _count_positional(handler)
@@ -221,7 +221,7 @@ def _normalize_handler(name: str, handler: Callable[..., Any]) -> Handler:
 
 
 def _count_positional(handler: Callable[..., Any]) -> int:
-    """1 for `def handler(args)`, 2 for `def handler(args, context)`, 0 where a closer look is needed."""
+    """Return 1 for `def handler(args)`, 2 for `def handler(args, context)`, 0 if neither is certain."""
     # Reading the code object: ten thousand tools pass here, and inspect would cost more than the rest.
     if not isinstance(handler, FunctionType) or handler.__defaults__:
         return 0
@@ -233,7 +233,7 @@ def _count_positional(handler: Callable[..., Any]) -> int:
 
 
 def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
-    """The parameters a handler really takes: a wrapper's own, unless it passes on whatever it is given."""
+    """Return the parameters of a handler: its own, or the wrapped function's if it passes everything on."""
     try:
         own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
         if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in own):
@@ -244,7 +244,7 @@ def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _adapt_handler(name: str, handler: Callable[..., Any], parameters: list[inspect.Parameter]) -> Handler:
-    """The handler, given by place what it takes by place and by name what it asks for by name."""
+    """Return a handler that passes positional and keyword parameters as the given one requires."""
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     takes_any_positional = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     takes_any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -306,7 +306,7 @@ def _parse_meanings(name: str, judged_as: Mapping[str, Meaning | str], parameter
 
 
 def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:
-    """Summary, parameter schema and handler of a typed function."""
+    """Return summary, parameter schema and handler of a typed function."""
     from pydantic import ValidationError
     from pydantic.errors import PydanticUserError
 
@@ -331,7 +331,7 @@ def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Ha
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """What it says of the function, and of each parameter, in any of the usual styles."""
+    """Return the descriptions of the function and of each parameter, in any of the usual styles."""
     import docstring_parser
 
     text = inspect.getdoc(function) or ""
@@ -367,7 +367,10 @@ def _collect_parameters(
 
 
 def _parameter_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """The parameters' types. What it returns may be a type that only type checkers can see."""
+    """Return the types of the parameters.
+
+    The return type is ignored: it may exist for type checkers only.
+    """
     inner = inspect.unwrap(function)
     annotations = {name: hint for name, hint in inner.__annotations__.items() if name != "return"}
     bare = SimpleNamespace(__annotations__=annotations)
@@ -377,7 +380,7 @@ def _parameter_hints(function: Callable[..., Any]) -> dict[str, Any]:
 def _build_model(
     name: str, parameters: list[tuple[inspect.Parameter, Any]], descriptions: Mapping[str, str]
 ) -> Any:
-    """A pydantic model of the parameters."""
+    """Return a pydantic model of the parameters."""
     from pydantic import ConfigDict, create_model
 
     # Fields are numbered and aliased: a parameter may be called `json` or `schema`, a field may not.
@@ -400,13 +403,13 @@ def _build_field(parameter: inspect.Parameter, hint: Any, description: str) -> A
 
 
 def _describe_errors(error: Any) -> str:
-    """The first things pydantic found wrong, each with its place."""
+    """Return the first validation errors of pydantic, each with its location."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)[:3]
     return "; ".join(f"at /{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in errors)
 
 
 def _untitled_schema(model: Any) -> Json:
-    """The JSON Schema without the titles pydantic makes up from names: a model pays for them."""
+    """Return the JSON Schema without the titles that pydantic derives from names, which only cost tokens."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Untitled(GenerateJsonSchema):

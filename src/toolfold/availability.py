@@ -1,9 +1,8 @@
-"""Which tools can work right now, and, for people, why the others cannot.
+"""Determines which tools can work now, and why the others cannot.
 
-Runs the check functions that tools bring: each once per build however many tools share it, all at the
-same time, none longer than the limit. A check that passed a moment ago keeps its tools listed for a short
-grace, so that one flap does not change what a model is shown; while the check fails they are not callable.
-Knows nothing of scope or models.
+Runs the check functions of tools: each once per turn however many tools share it, all in parallel, with a
+time limit. A check that passed recently keeps its tools listed for a grace period, so that a brief failure
+does not change what a model sees; while it fails they cannot be called. Knows nothing of scope or models.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ MAX_REASON_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Whether a tool is listed, and the reason where its check fails."""
+    """Whether a tool is listed, and the reason if its check fails."""
 
     available: bool
-    """Whether it is listed: its check passes, or passed within the grace period."""
+    """True if it is listed: its check passes, or passed within the grace period."""
     reason: str = ""
 
     @property
     def usable(self) -> bool:
-        """Whether it can be called: its check passes."""
+        """True if it can be called: its check passes."""
         return self.available and not self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class CheckFailures:
-    """The tools whose checks fail, each with the reason."""
+    """Tools whose checks fail, each with the reason."""
 
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Neither listed nor callable."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """Listed, because the check passed within the grace period, and not callable."""
+    """Listed, because the check passed within the grace period, but not callable."""
 
 
 _AVAILABLE = Status(True)
@@ -52,7 +51,7 @@ _NO_FAILURES = CheckFailures()
 
 
 class _CheckRun:
-    """One run of a check function in a thread of its own, which a hang cannot take down with it."""
+    """One run of a check function, in a thread of its own because it may hang."""
 
     def __init__(self, check: Check, limit: float) -> None:
         self._limit = limit
@@ -82,14 +81,14 @@ class _CheckRun:
         return self._done.is_set()
 
     def wait_for_failure(self) -> str:
-        """Empty where the check passed, a reason where it did not or has not ended in its time."""
+        """Return why the check failed or timed out; empty if it passed."""
         if self._done.wait(max(0.0, self._deadline - time.monotonic())):
             return self._failure
         return f"its check did not end within {self._limit:g} s"
 
 
 class Availability:
-    """Remembers, between builds, when each check last passed and which of them still run."""
+    """Runs checks, and remembers when each last passed and which are still running."""
 
     def __init__(
         self,
@@ -105,13 +104,13 @@ class Availability:
         self._check_runs: weakref.WeakKeyDictionary[object, _CheckRun] = weakref.WeakKeyDictionary()
 
     def statuses(self, tools: Iterable[Tool]) -> dict[str, Status]:
-        """Name → status, for those tools that bring a check; the others are available."""
+        """Return the status by name of those tools that have a check; the others are available."""
         tools = list(tools)
         by_check = self._check_statuses(tools)
         return {tool.name: by_check[id(tool.check)] for tool in tools if tool.check is not None}
 
     def unavailable(self, tools: Sequence[Tool]) -> Mapping[str, str]:
-        """Name → reason, for those tools that cannot be listed now."""
+        """Return the reason by name for those tools that cannot be listed now."""
         return self.find_failures(tools).unavailable
 
     def find_failures(self, tools: Sequence[Tool]) -> CheckFailures:
@@ -126,7 +125,7 @@ class Availability:
         )
 
     def _check_statuses(self, tools: Sequence[Tool]) -> dict[int, Status]:
-        """The status of each check there is, by its identity."""
+        """Return the status of each check by its object ID."""
         first_tools: dict[int, Tool] = {}
         for tool in tools:
             if tool.check is not None:
@@ -142,7 +141,7 @@ class Availability:
         return {key: self._evaluate(key, probe) for key, probe in probes.items()}
 
     def _start_check(self, key: object, check: Check) -> _CheckRun:
-        """A new run, or the one still under way: where a check hangs, a second would hang beside it."""
+        """Return a new run, or the one still running: a hanging check must not be started again."""
         with self._lock:
             probe = self._check_runs.get(key)
             if probe is None or probe.is_done:
@@ -165,7 +164,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """What a check is remembered by: itself, or, where it cannot be a weak key, the tool that brings it."""
+    """Return the check or, if it cannot be a weak key, its tool."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)

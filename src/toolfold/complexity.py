@@ -1,6 +1,6 @@
-"""How much work a JSON Schema makes, counted before it is done.
+"""Estimates the work of validating with a JSON Schema before it is done.
 
-Schemas come from anywhere, and a validator that has begun cannot be stopped. Knows schemas and values,
+Schemas come from untrusted sources, and a running validator cannot be stopped. Knows schemas and values,
 nothing of tools.
 """
 
@@ -41,11 +41,11 @@ def get_list(schema: Json, key: str) -> list[Any]:
 
 
 class VisitCounter:
-    """How often, at most, a schema makes its validator look at arguments.
+    """Upper bound on how often a schema makes its validator visit the arguments.
 
-    A few references can make it look 2^40 times at one value, or twice as often with each level of
-    nesting, and nothing can stop it once it has begun. So we count first. For any one value at a given
-    depth the count is the number of ways in which the schema leads there.
+    A few references can cause 2^40 visits to one value, or twice as many with each level of nesting, and a
+    running validator cannot be stopped. So the visits are counted first: for a value at a given depth, the
+    count is the number of paths by which the schema leads there.
     """
 
     def __init__(self, root: Json) -> None:
@@ -64,11 +64,11 @@ class VisitCounter:
 
     @property
     def is_bounded(self) -> bool:
-        """Whether there are any arguments at all that can be checked."""
+        """True if there are any arguments at all that can be checked."""
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
-        """For each level of the arguments, how many values it has and how often each is looked at."""
+        """Return for each level of the arguments its number of values and the visits to each."""
         sizes = list(_level_sizes(args))
         with self._lock:
             while len(self._root_visits) < len(sizes) and self._root_visits[-1] <= MAX_VISITS:
@@ -87,7 +87,10 @@ class VisitCounter:
         self._root_visits.append(visits[id(self._root)])
 
     def _sort_inner_first(self) -> list[_SchemaNode]:
-        """Every schema in reach, behind those held against the same value. ValueError: there is no end."""
+        """Return all reachable schemas, each after those applied to the same value.
+
+        Raises ValueError if there are too many.
+        """
         schemas: dict[int, Json] = {}
         pending = [self._root]
         while pending:
@@ -120,7 +123,7 @@ class VisitCounter:
         return False
 
     def _find_same_value_schemas(self, schema: Json) -> list[Json]:
-        """The schemas that a schema holds against the value that it is itself held against."""
+        """Return the subschemas that apply to the same value as the schema itself."""
         parts = [each for key in ("allOf", "anyOf", "oneOf") for each in get_list(schema, key)]
         parts += [schema.get(key) for key in ("not", "if", "then", "else")]
         parts += [each for key in ("dependentSchemas", "dependencies") for each in _get_values(schema, key)]
@@ -141,7 +144,7 @@ class VisitCounter:
 
 
 def _reference_names(schema: Json) -> list[str]:
-    """What references may call a schema, other than by its place."""
+    """Return the identifiers and anchors by which references may name a schema."""
     keys = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
     return [str(schema[key]).removeprefix("#") for key in keys if isinstance(schema.get(key), (str, bool))]
 
@@ -156,7 +159,7 @@ def _iterate_objects(value: Any) -> Iterator[Json]:
 
 
 class _SchemaNode(NamedTuple):
-    """A schema and those it leads to, each by its identity."""
+    """A schema and the schemas it leads to, each by object ID."""
 
     schema: int
     same_value: Sequence[int]
@@ -165,7 +168,7 @@ class _SchemaNode(NamedTuple):
     factor: int
 
     def visits_to_part(self, visits: Mapping[int, int]) -> int:
-        """The looks at one part of a value by a schema that is held against the whole."""
+        """Return the visits to one part of a value by a schema that applies to the whole."""
         one = max((visits[each] for each in self.one_part), default=0)
         return one + sum(visits[each] for each in self.every_part)
 
@@ -184,7 +187,7 @@ def _object_ids(schemas: Sequence[Json]) -> list[int]:
 
 
 def _exclusive_part_schemas(schema: Json) -> list[Json]:
-    """The schemas of which one at most is held against any one part of a value."""
+    """Return the subschemas of which at most one applies to any one part of a value."""
     parts = [*_get_values(schema, "properties"), *get_list(schema, "prefixItems"), *get_list(schema, "items")]
     parts += [schema.get(key) for key in ("items", "additionalItems", "additionalProperties")]
     return [each for each in parts if isinstance(each, dict)]

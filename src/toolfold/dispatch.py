@@ -1,8 +1,8 @@
-"""The line every tool call takes, from what a model wrote to what it gets back.
+"""The pipeline of every tool call, from the model's text to the result it gets back.
 
-Its order is a safety property, so it is written out once, in `_line`, and read from top to bottom; the
-unwrapping of bridge calls stands before it, so that errors name the real tool.
-Every surface reaches a tool through here; there is no second way in.
+Its order is a safety property, so it is written out once, in `Dispatch._run_pipeline`. Bridge calls are
+unwrapped before, so that errors name the real tool. All callers reach tools through this module; there is
+no other way in.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ Slot: TypeAlias = AbstractAsyncContextManager[Any]
 NO_SLOT: Final = contextlib.nullcontext()
 MAX_FAILURE_CHARS = 10_000
 MAX_FILES = 64
-"""Sounds and files of one result that are kept on disk."""
+"""Maximum number of audio and other files of one result that are stored on disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """Everything the line needs, handed over by the runtime."""
+    """The dispatch pipeline with its components."""
 
     hooks: Hooks
     validate: Validation
@@ -72,9 +72,9 @@ class Dispatch:
     async def __call__(
         self, turn: Turn, call: ToolCall, context: CallContext, *, slot: Slot = NO_SLOT
     ) -> ToolResult:
-        """Run one call. Only cancellation is raised; everything else is a result.
+        """Run one call. Raises only on cancellation; everything else is a result.
 
-        `place` is entered for as long as the handler runs: waiting for a person takes nobody's place.
+        `slot` is held only while the handler runs, so that waiting for a person does not block other calls.
         """
         started = time.perf_counter()
         try:
@@ -107,7 +107,7 @@ class Dispatch:
         return await self._run_post_hooks(turn, tool, args, result, context)
 
     def _watch_settings(self, tool: Tool, context: CallContext) -> AbstractAsyncContextManager[CallWatch]:
-        """Notice settings that change while the tool runs, unless it can only read."""
+        """Watch for changes of the settings while the tool runs, unless it can only read."""
         if self.monitor is None or _only_reads(tool):
             return contextlib.nullcontext(CallWatch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
@@ -142,7 +142,7 @@ class Dispatch:
         return [results[place] for place in range(len(calls))]
 
     def _group_calls(self, turn: Turn, calls: Sequence[ToolCall]) -> list[list[int]]:
-        """Neighbouring calls that may share a moment; a tool that wants to be alone gets its own."""
+        """Group neighbouring calls that may run in parallel; other tools get a group of their own."""
         groups: list[list[int]] = []
         open_group = False
         for index, call in enumerate(calls):
@@ -174,7 +174,7 @@ class Dispatch:
         return make_result()
 
     async def _call_handler(self, tool: Tool, args: Json, context: CallContext) -> Any:
-        """The handler's answer, within its time."""
+        """Return the handler's answer. Raises ToolFailed on timeout."""
         limit = tool.timeout or self.timeout
         handler = functools.partial(_call_async, tool.handler) if tool.is_async else tool.handler
         own_args = copy.deepcopy(
@@ -231,7 +231,7 @@ class Dispatch:
         return self._mark_failed(result, content) if content.is_error else result
 
     def _store_files(self, tool: Tool, blocks: Sequence[Media], context: CallContext) -> list[Json]:
-        """What came with a result and few models take is kept where the session can read it."""
+        """Store files and audio that most models do not accept, where the session can read them."""
         files: list[Json] = []
         wanted = [each for each in blocks if each.kind != "image"]
         for each in wanted[:MAX_FILES]:
@@ -245,7 +245,7 @@ class Dispatch:
         return files
 
     def _mark_failed(self, result: ToolResult, content: Content) -> ToolResult:
-        """A result that says itself that the tool failed. Its words are heard like those of an exception."""
+        """Return the result of a tool that reported its own failure, redacted like an exception's message."""
         message = content.value if isinstance(content.value, str) else render(content.value)
         error = make_encodable(self.redact(message))
         if result.stored:  # head and tail alone would not say that it failed
@@ -254,7 +254,7 @@ class Dispatch:
         return replace(result, text=text, error=error)
 
     def _result_from_error(self, call: ToolCall, error: CallError) -> ToolResult:
-        """What the model is told of an error that was written for it."""
+        """Return the result for an error whose message was written for the model."""
         result = self._result_from_message(call, error_message(error))
         message = {"error": result.error}
         text = render(message | getattr(error, "details", {}) | message)
@@ -276,13 +276,13 @@ def _is_same_output(one: ToolResult, other: ToolResult) -> bool:
 
 
 def _only_reads(tool: Tool) -> bool:
-    """Whether it is known to change nothing here. A server's word about its own tools is not enough."""
+    """Return True if the tool is known to change nothing here. An MCP server's own claim does not count."""
     harmless = tool.effects <= {Effect.READ, Effect.NETWORK}
     return bool(tool.effects) and harmless and tool.source.kind != MCP_SOURCE
 
 
 def _with_notice(result: ToolResult, notice: str) -> ToolResult:
-    """Put a notice of the runtime's own before the result."""
+    """Add a notice of the runtime before the result."""
     if not notice:
         return result
     text = render({"notice": notice, "result": result.text})
@@ -297,7 +297,7 @@ def _is_parallel(turn: Turn, call: ToolCall) -> bool:
 
 
 def _copy_context(context: CallContext) -> CallContext:
-    """One call's cancellation must not reach its neighbours."""
+    """Return a context with its own cancellation event, so that calls are cancelled independently."""
     return replace(context, cancelled=type(context.cancelled)())
 
 

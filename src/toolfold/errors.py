@@ -29,11 +29,11 @@ from collections.abc import Iterable, Sequence
 
 
 class ToolfoldError(Exception):
-    """The root of the tree: catch this to catch everything we raise on purpose."""
+    """Base class of all exceptions that Toolfold raises on purpose."""
 
 
 class ConfigError(ToolfoldError):
-    """A setting cannot be used. Says which, where it stands and what to write instead."""
+    """A setting is invalid. Names the key, its file and line, and what to write instead."""
 
     def __init__(
         self,
@@ -62,11 +62,11 @@ class StartedByTool(ConfigError):
 
 
 class RegistryError(ToolfoldError):
-    """A tool cannot be registered as it was given."""
+    """A tool cannot be registered."""
 
 
 class InvalidTool(RegistryError):
-    """The definition cannot be offered to any model."""
+    """The definition of a tool is invalid."""
 
 
 class ReservedName(RegistryError):
@@ -79,7 +79,7 @@ class ReservedName(RegistryError):
 
 
 class NameTaken(RegistryError):
-    """Another toolset has this name already and the caller asked not to replace it."""
+    """Another toolset has this name, and the caller asked not to replace it."""
 
     def __init__(self, name: str, toolset: str) -> None:
         super().__init__(f"{name!r} is already registered by toolset {toolset!r}.")
@@ -100,7 +100,7 @@ class SourceError(ToolfoldError):
 
 
 class CallError(ToolfoldError):
-    """A call that was not answered; the message and the details are written for the model to act on."""
+    """A call failed; the message and the details are written for the model to act on."""
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
@@ -119,15 +119,15 @@ class OutOfScope(CallError):
 
 
 class BridgeMisuse(CallError):
-    """A bridge tool was called in a way that names no real call."""
+    """A bridge tool was called without naming a real call."""
 
 
 class InvalidArguments(CallError):
-    """The arguments do not fit the tool's schema. Nothing was run."""
+    """The arguments do not match the tool's schema. Nothing was run."""
 
 
 class Refused(CallError):
-    """Somebody, or nobody, said no. Nothing was run."""
+    """A hook, a policy or a person refused the call, or there was no answer in time. Nothing was run."""
 
 
 class NeedsAgent(CallError):
@@ -140,7 +140,7 @@ class NeedsAgent(CallError):
 
 
 class EnvironmentFailed(CallError):
-    """The place where commands run cannot be reached, or was lost. A command that fails is no error."""
+    """The environment that runs commands is unreachable or was lost. A failing command is no error."""
 
     def __init__(self, problem: str, *, advice: str) -> None:
         super().__init__(f"{problem} {advice}")
@@ -148,16 +148,16 @@ class EnvironmentFailed(CallError):
 
 
 class ToolFailed(CallError):
-    """The handler raised or did not end in time."""
+    """The handler raised an exception or timed out."""
 
 
 def did_you_mean(near: Sequence[str]) -> str:
-    """A hint with its leading space, or nothing."""
+    """Return a hint with a leading space; empty without similar names."""
     return f" Did you mean {', '.join(near)}?" if near else ""
 
 
 def closest_names(name: str, known: Iterable[str], *, count: int = 3) -> list[str]:
-    """The known names a person or a model most likely meant."""
+    """Return the known names that are most similar to a misspelled one."""
     wanted = shorten(name, 80)
     trigrams = _trigrams(wanted)
     # difflib costs up to 100 µs a name: let shared trigrams choose the few worth it.
@@ -171,7 +171,7 @@ def _trigrams(text: str) -> set[str]:
 
 
 def error_message(error: BaseException) -> str:
-    """What an error says, also where its own code cannot say it."""
+    """Return the message of an exception, even if its own `__str__` fails."""
     try:
         return str(error)
     except Exception:
@@ -179,5 +179,5 @@ def error_message(error: BaseException) -> str:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Foreign text short enough to stand inside a message."""
+    """Return foreign text truncated for use in a message."""
     return text if len(text) <= limit else text[:limit] + "…"

@@ -1,8 +1,8 @@
-"""Code that people hang before and after every tool call.
+"""User-defined functions that run before and after every tool call.
 
-A `pre_tool_call` hook may refuse or rewrite the arguments, and one that fails refuses: it may be a
-safety check. A `post_tool_call` hook may replace the result, and one that fails is logged while the
-result stands: the tool has already run.
+A `pre_tool_call` hook may refuse the call or rewrite its arguments; if it fails, the call is refused,
+because it may be a safety check. A `post_tool_call` hook may replace the result; if it fails, that is
+logged and the result is kept, because the tool has already run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Reshape = Callable[[ToolResult, Any], ToolResult]
 
 
 class Hooks:
-    """The hooks of one runtime, in the order they were added."""
+    """Hooks of one runtime, in the order they were added."""
 
     def __init__(self, loops: EventLoops, *, timeout: float = 30.0) -> None:
         self._loops, self._timeout = loops, timeout
@@ -32,7 +32,7 @@ class Hooks:
         self._post: tuple[PostToolCall, ...] = ()
 
     def add(self, event: str, hook: Callable[..., Any]) -> None:
-        """Hang a hook on `pre_tool_call` or `post_tool_call`."""
+        """Add a hook for `pre_tool_call` or `post_tool_call`."""
         if not callable(hook):
             raise ToolfoldError(f"a hook must be callable, not {type(hook).__name__}")
         if event == PRE:
@@ -45,9 +45,9 @@ class Hooks:
     async def run_before(
         self, tool: Tool, args: Json, context: CallContext, read: Callable[[Json], Json] = dict
     ) -> Json:
-        """The arguments to go on with. Raises Refused.
+        """Return the arguments to continue with. Raises Refused.
 
-        What a hook rewrote is read again before the next one looks: each judges what would run.
+        Rewritten arguments are parsed again before the next hook, so that each judges what would run.
         """
         for hook in self._pre:
             answer = await self._call_pre_hook(hook, tool, args, context)
@@ -57,7 +57,7 @@ class Hooks:
     async def run_after(
         self, tool: Tool, args: Json, result: ToolResult, context: CallContext, reshape: Reshape
     ) -> ToolResult:
-        """The result as the hooks want it, each of them given what the one before it made."""
+        """Return the result after all hooks, each given the result of the one before."""
         for hook in self._post:
             try:
                 answer = await self._call_hook(hook, tool, copy.deepcopy(args), result, context)

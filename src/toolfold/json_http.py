@@ -1,7 +1,7 @@
-"""JSON sent to a service, and JSON that comes back: over HTTP and nothing else, within a time and a size.
+"""JSON requests to a service, over HTTP(S) only, with limits on time and size.
 
-For models that others run. The key goes to the address that was given and nowhere else, and stands in no
-error. What is asked, what an answer means, and what becomes of a failure is for the caller to say.
+For models behind an API. The key is sent only to the given URL and appears in no error. Payload, meaning of
+the answer and error handling are the caller's.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Any
 __all__ = ["REQUEST_ERRORS", "JsonEndpoint", "redact_url"]
 
 REQUEST_ERRORS = (OSError, ValueError, RecursionError, http.client.HTTPException)
-"""What an exchange may raise; of the first are `TimeoutError` and `urllib.error.HTTPError`."""
+"""Exceptions of a request; `TimeoutError` and `urllib.error.HTTPError` are OSErrors."""
 _CHUNK_BYTES = 65_536
 _URL_CREDENTIALS = re.compile(r"//[^/?#]*@")
 
 
 class JsonEndpoint:
-    """One address, and how it is asked."""
+    """URL of a service with its key and timeout."""
 
     def __init__(self, url: str, *, key: str = "", timeout: float) -> None:
         self._url, self._key, self._timeout = url, key.strip(), timeout
 
     def __call__(self, payload: Any, *, max_bytes: int) -> Any:
-        """What the service answers, if that has no more than `most` bytes. Raises FAILURES."""
+        """Post the payload and return the answer of at most `max_bytes` bytes. Raises REQUEST_ERRORS."""
         body, deadline = json.dumps(payload).encode(), time.monotonic() + self._timeout
         request = urllib.request.Request(self._url, body, self._headers())  # noqa: S310  (http only, below)
         try:
@@ -43,7 +43,7 @@ class JsonEndpoint:
             raise
 
     def _headers(self) -> dict[str, str]:
-        """Raises ValueError before anything else can fail on a secret and quote it."""
+        """Return the headers. Raises ValueError early, before another error could quote a secret."""
         headers = {"Content-Type": "application/json"}
         if _URL_CREDENTIALS.search(self._url):
             raise ValueError("the address must not hold a user or a password")
@@ -53,7 +53,7 @@ class JsonEndpoint:
 
     @functools.cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        """HTTP and nothing else: a redirection would take the key along, a `file:` would read the disk."""
+        """Opener for HTTP(S) only: a redirect would forward the key, a `file:` URL would read the disk."""
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -68,12 +68,12 @@ class JsonEndpoint:
 
 
 def redact_url(url: str) -> str:
-    """An address without what may be secret in it: logs and file names show it."""
+    """Return a URL without credentials, query and fragment, for logs and file names."""
     return _URL_CREDENTIALS.sub("//", re.split("[?#]", url, maxsplit=1)[0])
 
 
 def _read_all(answer: Any, max_bytes: int, deadline: float) -> bytes:
-    """All that is sent: not more than `most`, not later than the deadline. Raises OSError."""
+    """Return the whole answer. Raises OSError if it is too long, TimeoutError after the deadline."""
     parts: list[bytes] = []
     while part := answer.read1(_CHUNK_BYTES):
         parts.append(part)
@@ -110,11 +110,11 @@ class _DeadlineConnection(http.client.HTTPConnection):
 
 
 class _DeadlineHttpsConnection(_DeadlineConnection, http.client.HTTPSConnection):
-    """The same, encrypted."""
+    """The same over TLS."""
 
 
 class _DeadlineReader(io.RawIOBase):
-    """What a socket receives until the deadline."""
+    """Stream that reads from a socket until the deadline."""
 
     def __init__(self, received: io.RawIOBase, sock: socket.socket, deadline: float) -> None:
         self._stream, self._sock, self._deadline = received, sock, deadline
@@ -132,7 +132,7 @@ class _DeadlineReader(io.RawIOBase):
 
 
 def _remaining_time(deadline: float) -> float:
-    """Raises TimeoutError where nothing is."""
+    """Return the seconds until the deadline. Raises TimeoutError if it has passed."""
     remaining = deadline - time.monotonic()
     if remaining <= 0:
         raise TimeoutError("timed out")

@@ -1,8 +1,8 @@
-"""Where asynchronous code meets synchronous code, in both directions and in this one place.
+"""Bridges between asynchronous and synchronous code, in both directions.
 
-`Loops.run` serves callers that are not async: each thread has one loop, kept between calls so that
-cached async clients stay alive, and closed with the thread or the runtime. `Loops.call` serves code of
-either kind, and `Loops.within` gives it an end. Knows nothing of tools.
+`EventLoops.run` serves synchronous callers: each thread has one loop, reused between calls so that cached
+async clients stay usable, and closed with the thread or the runtime. `EventLoops.call` runs functions of
+either kind, and `call_with_timeout` limits their time. Knows nothing of tools.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ _POLL_INTERVAL_S = 0.05
 
 
 class CallTimeout(Exception):
-    """Foreign code did not end within its time."""
+    """Foreign code did not return within its time limit."""
 
 
 class EscapedException(Exception):
-    """Foreign code raised what would end more than itself: an exit, a cancellation nobody asked for."""
+    """Foreign code raised an exception that would stop more than itself: SystemExit, an unrequested
+    cancellation.
+    """
 
     def __init__(self, original: BaseException) -> None:
         super().__init__(type(original).__name__)
@@ -39,7 +41,7 @@ class EscapedException(Exception):
 
 
 class EventLoops:
-    """All the loops and threads that one runtime started."""
+    """All event loops and threads that one runtime started."""
 
     def __init__(self) -> None:
         self._local = threading.local()
@@ -56,7 +58,7 @@ class EventLoops:
     async def call(
         self, function: Callable[..., Any], *parts: Any, max_threads: int = MAX_HANDLER_THREADS
     ) -> Any:
-        """Call a function of either kind and wait for its answer without blocking the loop."""
+        """Call a function of either kind and wait for its result without blocking the loop."""
         if inspect.iscoroutinefunction(function):
             return await function(*parts)
         answer = await self.run_in_thread(lambda: function(*parts), max_threads=max_threads)
@@ -69,9 +71,10 @@ class EventLoops:
         *parts: Any,
         max_threads: int = MAX_HANDLER_THREADS,
     ) -> Any:
-        """`call` for foreign code: it ends in time, if need be by force, and can end nothing but itself.
+        """Call foreign code with a time limit, and contain its exceptions.
 
-        Whoever stops waiting also stops the code. Raises OutOfTime, Escaped, or what the code raised.
+        Cancelling the wait also cancels the code. Raises CallTimeout, EscapedException, or what the code
+        raised.
         """
         task = asyncio.create_task(self._call_contained(function, *parts, max_threads=max_threads))
         task.add_done_callback(_consume_exception)
@@ -84,9 +87,9 @@ class EventLoops:
         return _task_result(task)
 
     async def run_in_thread(self, call: Callable[[], T], *, max_threads: int = MAX_THREADS) -> T:
-        """Run blocking code beside the loop, in a daemon thread that a hang cannot make us wait for.
+        """Run blocking code in a daemon thread, which cannot block the exit of the process.
 
-        Raises RuntimeError where `most` threads run already.
+        Raises RuntimeError if `max_threads` are running.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -117,7 +120,10 @@ class EventLoops:
 
     @contextlib.asynccontextmanager
     async def enter_in_thread(self, manager: contextlib.AbstractContextManager[T]) -> AsyncIterator[T]:
-        """Enter and leave a blocking context manager in threads. It is left even if nobody waits any more."""
+        """Enter and exit a blocking context manager in threads.
+
+        It is exited even if the caller is cancelled.
+        """
         entering = _ManagedContext(manager)
         try:
             value = await self.run_in_thread(entering.enter)
@@ -133,7 +139,7 @@ class EventLoops:
                 entering.leave()
 
     def close(self) -> None:
-        """Close every loop: at once, or, in the middle of a call, when that has ended."""
+        """Close every loop: at once, or at the end of the call that is running in it."""
         for each in list(self._thread_loops):
             each.close()
         self._local = threading.local()
@@ -172,7 +178,7 @@ class EventLoops:
 
 
 class _ManagedContext(Generic[T]):
-    """A context manager that one thread enters while another may give it up."""
+    """Context manager that one thread enters while another may abandon it."""
 
     def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
         self._manager, self._lock = manager, threading.Lock()
@@ -188,7 +194,7 @@ class _ManagedContext(Generic[T]):
         return value
 
     def abandon(self) -> None:
-        """Leave it as soon as it was entered."""
+        """Exit the context manager as soon as it has been entered."""
         with self._lock:
             self._is_abandoned = True
             is_entered = self._is_entered
@@ -203,7 +209,7 @@ class _ManagedContext(Generic[T]):
 
 
 class _ThreadLoop:
-    """The loop of one thread; the thread's end is its end."""
+    """Event loop of one thread, closed with it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -228,7 +234,7 @@ class _ThreadLoop:
                 self._shut_down()
 
     def interrupt(self) -> None:
-        """Cancel the work, from any thread."""
+        """Cancel the running work, from any thread."""
         with contextlib.suppress(RuntimeError):  # it has ended meanwhile
             self._loop.call_soon_threadsafe(_cancel_others, self._loop)
 
@@ -268,7 +274,7 @@ async def _cancel_and_finish(loop: asyncio.AbstractEventLoop) -> None:
 
 
 async def _stop_tasks(tasks: set[asyncio.Task[Any]]) -> None:
-    """Cancel tasks, give them a moment to clean up, and close those that will not be cancelled."""
+    """Cancel tasks, give them a moment to clean up, and close those that ignore the cancellation."""
     left = {task for task in tasks if not task.done()}
     for task in left:
         task.add_done_callback(_consume_exception)
@@ -293,7 +299,7 @@ def _close_task(task: asyncio.Task[Any]) -> None:
 
 
 def _consume_exception(task: asyncio.Task[Any]) -> None:
-    """Or asyncio would complain that nobody asked how the task ended."""
+    """Retrieve a task's exception, so that asyncio does not log it as never retrieved."""
     if not task.cancelled():
         task.exception()
 
@@ -317,7 +323,7 @@ def _task_result(task: asyncio.Future[Any]) -> Any:
 
 
 def _run_in_new_thread(work: Coroutine[Any, Any, T]) -> T:
-    """Run work in a thread of its own and wait for it: this thread's loop is busy with us."""
+    """Run a coroutine in a new thread and wait for it, because this thread's loop is running."""
     outcome: list[T] = []
     problem: list[BaseException] = []
     loop = _ThreadLoop(asyncio.new_event_loop())

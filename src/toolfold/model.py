@@ -1,6 +1,6 @@
-"""The nouns of the house: Tool, ToolCall, ToolResult, Effect, and the shapes of what is handed around.
+"""The core data types: Tool, ToolCall, ToolResult, Effect, and the protocols between components.
 
-Pure data. Imports nothing of ours, reads no file, runs no tool.
+Pure data. Imports no other module of the project, reads no file, runs no tool.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 MCP_PREFIX = "mcp-"
 MCP_SOURCE = "mcp"
 ANONYMOUS_CLIENT = "(local)"
-"""The name of a gateway's client that brings no token: no token can have it."""
+"""Name of a gateway client without a token; no token can have this name."""
 BRIDGE_SEARCH = "tool_search"
 BRIDGE_DESCRIBE = "tool_describe"
 BRIDGE_CALL = "tool_call"
@@ -36,7 +36,7 @@ _SLICE_CHARS = 100_000  # what one call into C may take on, as no other thread r
 
 
 class Effect(StrEnum):
-    """What running a tool may do to the world: approval judges by it."""
+    """Possible effect of a tool, by which approval judges it."""
 
     READ = "read"
     WRITE = "write"
@@ -46,20 +46,20 @@ class Effect(StrEnum):
 
 
 class Meaning(StrEnum):
-    """What an argument of a tool is to those who judge the call."""
+    """Meaning of a tool's argument for approval."""
 
     COMMAND = "command"
-    """A shell command, or the words of one: it is read as a shell would."""
+    """A shell command, or the words of one; parsed like a shell does."""
     FOLDER = "folder"
-    """Where that command is run."""
+    """Working directory of that command."""
     PATH = "path"
     """A file, or several, that the tool writes."""
     INPUT = "input"
-    """Text for a running program. It is judged together with the argument INPUT_CONTEXT."""
+    """Text for a running program, judged together with the argument INPUT_CONTEXT."""
     INPUT_CONTEXT = "input-context"
-    """What is known of that program: the runtime sets it."""
+    """What is known of that program; set by the runtime."""
     NOTE = "note"
-    """Words that change nothing of what the call does."""
+    """Text that does not change what the call does."""
 
 
 def _raise_read_only(_self: object, *_: object, **__: object) -> NoReturn:
@@ -67,7 +67,7 @@ def _raise_read_only(_self: object, *_: object, **__: object) -> NoReturn:
 
 
 class FrozenDict(dict[str, Any]):
-    """A dict that is safe to share between sessions: every attempt to change it raises."""
+    """Read-only dict that sessions can share: every attempt to change it raises TypeError."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ class FrozenDict(dict[str, Any]):
 
 
 class FrozenList(list[Any]):
-    """The list that goes with FrozenDict."""
+    """Read-only list, used inside a FrozenDict."""
 
     __slots__ = ()
 
@@ -103,7 +103,7 @@ _MAX_INTERNED_CHARS = (
 
 
 def freeze(value: Any) -> Any:
-    """A read-only copy of a JSON value: later changes to the original do not reach it."""
+    """Return a read-only deep copy of a JSON value."""
     kind = type(value)
     if kind is str:
         text: str = value if value.isascii() else make_encodable(value)
@@ -120,9 +120,10 @@ def freeze(value: Any) -> Any:
 
 
 def read_json(text: str, *, unique_keys: bool = False) -> Any:
-    """The value of a JSON text, as the standard has it: NaN and Infinity are no numbers.
+    """Parse strict JSON: NaN and Infinity are rejected.
 
-    The standard leaves open what a key means that an object has twice; `keys_once` refuses it.
+    With `unique_keys`, repeated keys of an object are rejected, too; the standard leaves their meaning
+    open.
     """
     hook = _reject_repeated_keys if unique_keys else None
     return json.loads(text, parse_constant=_reject_constant, object_pairs_hook=hook)
@@ -141,7 +142,7 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def make_encodable(text: str) -> str:
-    """Without halves of surrogate pairs, which no provider's encoder takes."""
+    """Replace lone surrogates, which no provider's encoder accepts."""
     if text.isascii():
         return text
     try:
@@ -156,7 +157,7 @@ def make_encodable(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a tool came from: `builtin`, `plugin`, `mcp`, `catalog` or `user`, and which one."""
+    """Origin of a tool: `builtin`, `plugin`, `mcp`, `catalog` or `user`, and its name."""
 
     kind: str = "user"
     name: str = ""
@@ -167,11 +168,11 @@ class Source:
 
 @runtime_checkable
 class AgentServices(Protocol):
-    """What an agent gives its own tools: they keep their state in it and nowhere else."""
+    """Interface of an agent that runs its own tools and holds their state."""
 
     @property
     def offers(self) -> frozenset[str]:
-        """The agent-level tools this agent can run."""
+        """Names of the agent-level tools that this agent can run."""
 
     def run(self, name: str, args: Json) -> Any | Awaitable[Any]:
         """Run one of them."""
@@ -182,14 +183,14 @@ class Caller:
     """The gateway client that made a call."""
 
     name: str = ""
-    """The name of its token; over stdio, the name that the client gives itself."""
+    """Name of its token; over stdio, the name that the client reports."""
     asks_user: bool = False
-    """Whether the configuration relies on the client to ask its own user before each call."""
+    """True if the configuration relies on the client to ask its own user before each call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """What a handler may know of the call it serves."""
+    """Information about a call for its handler."""
 
     session_id: str
     call_id: str = ""
@@ -197,17 +198,17 @@ class CallContext:
     user_task: str | None = None
     agent: AgentServices | None = None
     readable: tuple[Path, ...] = ()
-    """Folders outside the workspace that this session may read: where its large results are kept."""
+    """Directories outside the workspace that this session may read, such as its stored results."""
     cancelled: threading.Event = field(default_factory=threading.Event)
-    """Set when nobody waits for the answer any more; a long synchronous handler should look at it."""
+    """Set when the call is cancelled; a long synchronous handler should check it."""
     client: str = ""
-    """Whose call it is, where several share a runtime: what keeps a state is kept apart for each."""
+    """Owner of the call if several clients share a runtime; state must be separate for each."""
     caller: Caller = field(default_factory=Caller)
-    """The client as approval knows it."""
+    """The client, for approval."""
     report_progress: Progress = field(default=lambda *_, **__: None, repr=False, compare=False)
-    """Tells whoever follows the call how far it is."""
+    """Reports the progress of the call."""
     surface: Any = field(default=None, repr=False, compare=False)
-    """What the surface that took the call hands to the source that serves it, and nobody between reads."""
+    """Opaque data that the caller's interface passes to the tool's source."""
 
 
 class Progress(Protocol):
@@ -224,14 +225,14 @@ Definition = Json
 
 
 class Adapt(Protocol):
-    """Rewrites a tool's own definition once it is known which tools stand beside it."""
+    """Rewrites a tool's definition, given the names of the other tools shown."""
 
     def __call__(self, definition: Definition, present: frozenset[str], /) -> Definition: ...
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class Tool:
-    """One tool, as every part of the runtime knows it."""
+    """A tool, as all components of the runtime know it."""
 
     name: str
     toolset: str
@@ -239,9 +240,9 @@ class Tool:
     parameters: FrozenDict
     handler: Handler
     original_name: str = ""
-    """The name its author gave it, where providers would not accept that one."""
+    """The author's name, if providers would not accept it."""
     listed_name: str = ""
-    """The name by which settings know it, where it is shown under another: a gateway leaves out `mcp_`."""
+    """Name in the settings, if it is shown under another: a gateway omits `mcp_`."""
     title: str = ""
     emoji: str = ""
     synonyms: tuple[str, ...] = ()
@@ -250,17 +251,17 @@ class Tool:
     requires_env: tuple[str, ...] = ()
     effects: frozenset[Effect] = frozenset()
     judged_as: Mapping[str, Meaning] = field(default_factory=FrozenDict)
-    """Which of its arguments approval must look into, and as what."""
+    """Arguments that approval must examine, with their meaning."""
     parallel: bool = False
-    """May run beside other calls of the same model reply."""
+    """True if it may run in parallel with other calls of the same model reply."""
     core: bool = False
-    """Belongs to the runtime itself, and is never deferred behind tool search."""
+    """True if it belongs to the runtime itself and is never deferred behind tool search."""
     agent_level: bool = False
-    """Run by the agent, which holds its state."""
+    """True if the agent runs it and holds its state."""
     is_auxiliary: bool = False
-    """Serves what a source has beside its tools; searches rank it below other tools."""
+    """True if it gives access to other items of a source, such as resources; ranked below other tools."""
     timeout: float | None = None
-    """Seconds, where the configured limit does not fit."""
+    """Time limit in seconds, if the configured one does not fit."""
     adapt: Adapt | None = None
     source: Source = Source()
 
@@ -270,17 +271,17 @@ class Tool:
 
     @property
     def server(self) -> str:
-        """Who brought it: its source, or the toolset it registered under."""
+        """Name of its source, or of the toolset it is registered under."""
         return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every name by which settings may mean it."""
+        """All names that settings may use for it."""
         return tuple(name for name in (self.name, self.listed_name, self.original_name) if name)
 
     @property
     def own_name(self) -> str:
-        """The name its author gave it, without that of the server the runtime found it at."""
+        """The author's name, without the prefix of its MCP server."""
         chosen = self.original_name or self.name
         return (
             chosen.removeprefix(mcp_original_name(self.server, ""))
@@ -289,7 +290,7 @@ class Tool:
         )
 
     def definition(self) -> Definition:
-        """The OpenAI form. The outer dicts are the caller's own; the schema inside is shared, read-only."""
+        """Return the OpenAI format. The outer dicts are new; the schema inside is shared and read-only."""
         return {
             "type": "function",
             "function": {
@@ -301,13 +302,13 @@ class Tool:
 
 
 def mcp_original_name(server: str, tool: str) -> str:
-    """The long name of a server's tool, by which it is found whatever its short one is."""
+    """Return the full name of a server's tool, by which it is found whatever its short name is."""
     return f"mcp__{server}__{tool}"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """What a model asked for. `arguments` may still be the provider's JSON text."""
+    """A tool call of a model. `arguments` may still be the provider's JSON text."""
 
     name: str
     arguments: Json | str | None = None
@@ -316,46 +317,46 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """Something in a result that is no text: an image, a sound or a file."""
+    """Image, audio or file in a result."""
 
     kind: Literal["image", "audio", "file"]
     mime_type: str
     data: bytes = field(repr=False)
     label: str = ""
-    """What the text of the result calls it."""
+    """Its name in the text of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """What a handler returns whose answer is more than one value."""
+    """Return value of a handler with more than one value."""
 
     value: Any
-    """What the model reads."""
+    """The value for the model to read."""
     blocks: tuple[Media, ...] = ()
-    """What it looks at or listens to, and the files that come with it."""
+    """Images, audio and files that belong to it."""
     is_error: bool = False
-    """The tool ran and says that it failed."""
+    """True if the tool ran and reports a failure."""
     raw: Any = field(default=None, repr=False)
-    """The answer as its source gave it."""
+    """The answer in its source's own format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What came of a call. `text` is always a well-formed JSON string, ready for the model."""
+    """Result of a call. `text` is always valid JSON, ready for the model."""
 
     call_id: str
     name: str
     text: str
     error: str | None = None
     value: Any = None
-    """What the handler returned, for callers in this process."""
+    """Return value of the handler, for callers in this process."""
     milliseconds: float = 0.0
     stored: Path | None = None
-    """Where the whole of a result lies that was too large for the model."""
+    """File with the complete result, if it was too large for the model."""
     media: tuple[Media, ...] = ()
-    """The images and sounds that belong to it; the text says what each is called."""
+    """Its images and audio; the text contains their names."""
     raw: Any = field(default=None, repr=False)
-    """The answer as its source gave it, unbounded; nothing where a hook has changed the result."""
+    """The untruncated answer in its source's own format; None if a hook has changed the result."""
 
     @property
     def ok(self) -> bool:
@@ -363,7 +364,7 @@ class ToolResult:
 
 
 class PreToolCall(Protocol):
-    """A `pre_tool_call` hook: return None to go on, new arguments to rewrite, or raise Refused."""
+    """Hook before a call: returns None to continue, new arguments to replace them, or raises Refused."""
 
     def __call__(
         self, tool: Tool, args: Json, context: CallContext, /
@@ -371,57 +372,57 @@ class PreToolCall(Protocol):
 
 
 class PostToolCall(Protocol):
-    """A `post_tool_call` hook: return None to leave the result, or the value that replaces it."""
+    """Hook after a call: returns None to keep the result, or a value that replaces it."""
 
     def __call__(self, tool: Tool, args: Json, result: ToolResult, context: CallContext, /) -> Any: ...
 
 
 class Answer(StrEnum):
-    """What a person may say to a question."""
+    """Answer of a person to an approval question."""
 
     ONCE = "once"
     SESSION = "session"
-    """And whenever the same is asked in this session."""
+    """Allow the same call for the rest of the session."""
     KIND = "kind"
-    """And whatever else of the same kinds is found in this session."""
+    """Allow all calls with the same kinds of risk for the rest of the session."""
     ALWAYS = "always"
-    """And the same from now on: it is written to the configuration."""
+    """Allow the same call from now on; stored in the configuration."""
     ALWAYS_KIND = "always-kind"
-    """And whatever else of the same kinds is found from now on: they are written to the configuration."""
+    """Allow all calls with the same kinds of risk from now on; stored in the configuration."""
     DENY = "deny"
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A question for a person: may this tool run with these arguments?"""
+    """Question to a person: may this tool run with these arguments?"""
 
     tool: Tool
     args: Json
     reason: str
     session_id: str
     command: str = ""
-    """The shell command, where it is about one."""
+    """The shell command, if the call has one."""
     part: str = ""
-    """The part of it that somebody must see."""
+    """The part of the command that is risky."""
     category: str = ""
     severity: str = ""
     also: tuple[str, ...] = ()
-    """What else was found, in plain words."""
+    """Further findings, in plain words."""
     rules: tuple[str, ...] = ()
-    """The rules that met the call."""
+    """Names of the rules that matched."""
     kinds: tuple[str, ...] = ()
-    """Their kinds, in words: what `Answer.KIND` and `Answer.ALWAYS_KIND` would let pass."""
+    """Kinds of the rules, in words: what `Answer.KIND` and `Answer.ALWAYS_KIND` would allow."""
     covers: str = ""
-    """The call, spelled one way: what `Answer.SESSION` and `Answer.ALWAYS` would let pass."""
+    """The call in normalized form: what `Answer.SESSION` and `Answer.ALWAYS` would allow."""
     answers: tuple[Answer, ...] = (Answer.ONCE, Answer.DENY)
-    """The answers that are heard; any other is a no."""
+    """The accepted answers; any other means no."""
     withdrawn: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
-    """Set when nobody waits for the answer any more; who has not asked yet need not."""
+    """Set when the answer is no longer needed."""
     session_covers: str = ""
-    """What `Answer.SESSION` would let pass, in words; empty where it is only the same call again."""
+    """What `Answer.SESSION` would allow, in words; empty if it is only the same call."""
 
 
 class Approver(Protocol):
-    """Somebody who can be asked. Only a plain True, which means once, or an offered Answer is a yes."""
+    """Asks a person. Only True, which means once, or an offered Answer is a yes."""
 
     def __call__(self, request: ApprovalRequest, /) -> bool | Answer | Awaitable[bool | Answer]: ...

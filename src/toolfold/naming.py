@@ -1,8 +1,8 @@
-"""Names that every model provider accepts, and the way back to the ones authors chose.
+"""Tool names that all model providers accept.
 
-Providers take 64 characters of `[A-Za-z0-9_-]`. Other names get a short form: a readable part and
-a digest of the whole original, so that it is the same in every process and on every machine. The
-way back is a table, kept by the registry.
+Providers accept 64 characters of `[A-Za-z0-9_-]`. Other names get a short form: a readable part and a
+digest of the original, so that it is the same in every process and on every machine. The registry stores
+the mapping back.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _RESERVED = frozenset(_SEPARATORS.sub("", name) for name in BRIDGE_NAMES)
 
 
 def is_accepted(name: str) -> bool:
-    """Whether every provider takes this name as it is."""
+    """Return True if every provider accepts this name."""
     return _ACCEPTED.fullmatch(name) is not None
 
 
 def is_reserved(name: str) -> bool:
-    """Whether the name is a bridge tool's, or differs from one only in case, accents or separators."""
+    """Return True if it is a bridge tool's name, ignoring case, accents and separators."""
     return _SEPARATORS.sub("", _strip_accents(name)).casefold() in _RESERVED
 
 
 def short_names(original: str) -> Iterator[str]:
-    """Accepted names for an original, best first; the next one is for the day two digests meet."""
+    """Yield accepted names for an original, best first; the later ones are for colliding digests."""
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).digest()
     code = base64.b32encode(digest).decode().rstrip("=").lower()
     readable = _NOT_ACCEPTED.sub("_", _strip_accents(original)).strip("_")
@@ -42,14 +42,14 @@ def short_names(original: str) -> Iterator[str]:
 
 
 def _strip_accents(text: str) -> str:
-    """Without accents: 'Größe' reads 'Große' and then 'Gro_e', not '________'."""
+    """Return text without accents: 'Größe' becomes 'Große' and then 'Gro_e', not '________'."""
     if text.isascii():
         return text
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
 def _shorten_middle(text: str, max_chars: int) -> str:
-    """Head and tail: server names stand in front, and what a tool does stands at the end."""
+    """Return start and end of the text: server names come first, and what a tool does comes last."""
     if len(text) <= max_chars:
         return text
     head = max_chars // 2

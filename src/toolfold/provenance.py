@@ -1,10 +1,10 @@
-"""Whether this process was started by a tool call.
+"""Detects whether this process was started by a tool call.
 
-Everything that a runtime starts carries two marks: an environment variable, and a hard limit on resident
-memory (`RLIMIT_RSS`, which Linux records and never applies). The variable is lost in `env -i`; the limit is
-inherited by every descendant, whatever it does to its environment, session or parent, and only root can lift
-it. In addition, a process that holds an open runtime is recognised among the ancestors. Where there is no
-/proc, the ancestors are read with `ps`. Decides nothing: callers refuse what a tool call may not do.
+Every process that a runtime starts has two marks: an environment variable, and a hard limit on resident
+memory (`RLIMIT_RSS`, which Linux stores but does not enforce). The variable is lost in `env -i`; the limit
+is inherited by every descendant, whatever it does to its environment, session or parent, and only root can
+raise it. In addition, ancestors that hold an open runtime are detected. Without /proc, the ancestors are
+read with `ps`. Makes no decisions: callers refuse what a tool call may not do.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ __all__ = ["SERVER_MARK_KB", "Beacon", "command_limit", "find_tool_call", "has_t
 
 ENVIRONMENT_MARKS = ("TOOLFOLD_RUN", "TOOLFOLD_SERVER")
 MIN_MARK_BYTES = 1 << 62
-"""Limits from here on are set by `environments/shell/limits.sh` and by `sources/mcp/server_process.py` alone."""
+"""Limits of this size are set only by `environments/shell/limits.sh` and MCP server processes."""
 _COMMAND_MARK_KB = 1 << 52
 SERVER_MARK_KB = _COMMAND_MARK_KB + (1 << 49)
-"""The limit of MCP servers, above that of every command."""
+"""Limit of MCP servers, above that of every command."""
 MAX_ANCESTORS = 256
 MAX_ENVIRON_BYTES = 1 << 22
 MAX_DESCRIPTORS = 4_096
@@ -34,7 +34,7 @@ _PROC = Path("/proc")
 
 
 class Beacon:
-    """An open descriptor that shows other processes that this one holds a runtime."""
+    """Open file descriptor by which other processes detect that this one holds a runtime."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -52,9 +52,9 @@ class Beacon:
 
 
 def find_tool_call(pid: int | None = None) -> str:
-    """Return how the process is known to come from a tool call, for a message; empty where it does not.
+    """Return how the process is known to come from a tool call, for a message; empty if it does not.
 
-    `pid` is this process unless given.
+    `pid` defaults to this process.
     """
     own = os.getpid() if pid is None else pid
     if own == os.getpid() and (
@@ -70,26 +70,26 @@ def find_tool_call(pid: int | None = None) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the limit in bytes of the commands of one client, as `environments/shell/limits.sh` sets it."""
+    """Return the limit in bytes of one client's commands, as `environments/shell/limits.sh` sets it."""
     return (_COMMAND_MARK_KB + int(client[:-4], 16)) * 1024
 
 
 def has_tool_processes(client: str) -> bool:
-    """Whether something runs that a command of this client, or any background process, has started."""
+    """Return True if a process runs that a command of this client, or a background process, has started."""
     limits = {command_limit(client), _COMMAND_MARK_KB * 1024}
     return any(_process_owner(pid) == os.getuid() and _hard_limit(pid) in limits for pid in _all_pids())
 
 
 @dataclass(frozen=True, slots=True)
 class _ProcessInfo:
-    """One process, as far as it can be looked at."""
+    """Readable properties of a process."""
 
     pid: int
     hard_limit: int | None
     owner: int | None
     parent: int
     text: str = ""
-    """Its command line with its environment, where `ps` is all there is."""
+    """Its command line with its environment, if `ps` is the only source."""
 
     def find_mark(self, *, is_self: bool) -> str:
         who = "it" if is_self else f"process {self.pid}, one of its ancestors,"
@@ -102,10 +102,10 @@ class _ProcessInfo:
 
 
 def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
-    """A limit that is not ours may be a mark that was lowered; anybody may lower it and nobody raise it.
+    """Return a reason if the process has a limit that may be a lowered mark. Anyone may lower a limit.
 
-    It is the user's own where somebody else's process, such as sshd or login, has started the session: what
-    leaves its ancestors behind loses that one too.
+    The limit is the user's own if a process of another user, such as sshd or login, started the session: a
+    process that detached from its ancestors has no such ancestor either.
     """
     if chain[0].hard_limit is None:
         return ""
@@ -116,14 +116,14 @@ def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
 
 
 def _own_process(pid: int) -> _ProcessInfo:
-    """The process itself; this one is asked directly, since there may be no /proc."""
+    """Return the process itself; this process is queried directly, since there may be no /proc."""
     if pid != os.getpid():
         return _read_process(pid) or _ProcessInfo(pid, None, None, 0)
     return _ProcessInfo(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
 
 
 def _own_limit() -> int | None:
-    """This process's hard limit on resident memory; None for unlimited, or where there is none."""
+    """Return this process's hard limit on resident memory; None if unlimited or unknown."""
     try:
         import resource
     except ImportError:  # Windows
@@ -143,7 +143,7 @@ def _iterate_ancestors(pid: int) -> Iterator[_ProcessInfo]:
 
 
 def _session_leaders(pid: int) -> Iterator[_ProcessInfo]:
-    """Whoever controls the terminal: it may have started a process whose parents are gone."""
+    """Yield the session leader and its ancestors: it may have started a process whose parents are gone."""
     with contextlib.suppress(OSError, AttributeError):  # Windows has no sessions
         leader = _read_process(os.getsid(pid))
         if leader is not None and leader.pid != pid:
@@ -177,7 +177,7 @@ def _read_with_ps(pid: int) -> _ProcessInfo | None:
 
 
 def _hard_limit(pid: int) -> int | None:
-    """The hard limit on resident memory in bytes; None for unlimited, or where it cannot be read."""
+    """Return the hard limit on resident memory in bytes; None if unlimited or unreadable."""
     try:
         lines = (_PROC / str(pid) / "limits").read_text("ascii", "replace").splitlines()
     except OSError:

@@ -1,7 +1,7 @@
-"""Which tools there are: registration, collisions, and the immutable snapshot everyone else reads.
+"""Registration of tools, name collisions, and immutable snapshots.
 
-`Registry` takes changes; `Snapshot` is what sessions hold, name → Tool with a generation number,
-and never changes. Knows nothing of scope, availability or models.
+`Registry` takes changes; a `Snapshot` maps names to tools, has a generation number and never changes. Knows
+nothing of scope, availability or models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Snapshot(Mapping[str, Tool]):
-    """All tools at one moment. Look-ups are O(1) and shared freely between threads and sessions."""
+    """All tools at one moment. Look-ups are O(1); shared freely between threads and sessions."""
 
     def __init__(self, tools: Mapping[str, Tool], generation: int) -> None:
         self._tools = tools
@@ -32,7 +32,7 @@ class Snapshot(Mapping[str, Tool]):
 
     @property
     def generation(self) -> int:
-        """Higher with every change of the registry that it was taken from."""
+        """Number that increases with every change of the registry."""
         return self._generation
 
     def __getitem__(self, name: str) -> Tool:
@@ -45,7 +45,7 @@ class Snapshot(Mapping[str, Tool]):
         return len(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """By the name providers see, or by the one its author gave it: then the latest of that name."""
+        """Return a tool by the name providers see, or by its author's name: the latest one with that name."""
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
@@ -64,17 +64,17 @@ class Snapshot(Mapping[str, Tool]):
 
     @functools.cached_property
     def ordered(self) -> tuple[Tool, ...]:
-        """By name, so that the same tools make the same prompt whoever arrived first."""
+        """All tools sorted by name, so that the same tools give the same prompt in any registration order."""
         return tuple(self._tools[name] for name in sorted(self._tools))
 
     @functools.cached_property
     def agent_level(self) -> frozenset[str]:
-        """The names of the tools that an agent runs itself."""
+        """Names of the tools that an agent runs itself."""
         return frozenset(name for name, tool in self._tools.items() if tool.agent_level)
 
     @functools.cached_property
     def toolsets(self) -> Mapping[str, frozenset[str]]:
-        """Toolset → the names registered under it."""
+        """Names of the registered tools by toolset."""
         members: dict[str, set[str]] = {}
         for name, tool in self._tools.items():
             members.setdefault(tool.toolset, set()).add(name)
@@ -82,7 +82,7 @@ class Snapshot(Mapping[str, Tool]):
 
 
 class Registry:
-    """Takes registrations from any thread and hands out snapshots."""
+    """Accepts registrations from any thread and returns snapshots."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -91,11 +91,11 @@ class Registry:
         self._snapshot = Snapshot({}, 0)
 
     def register(self, *, override: bool = True, **definition: Any) -> Tool:
-        """Register a tool from its parts: see `toolfold.authoring.build_tool` for them."""
+        """Register a tool from its parts; see `toolfold.authoring.build_tool`."""
         return self.add(build_tool(**definition), override=override)
 
     def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
-        """Register a tool by value. Returns it under the name that providers will see."""
+        """Register a tool. Return it under the name that providers see."""
         value = _to_tool(tool)
         with self._lock:
             placement = _place_tool(self._tools, value, override)
@@ -104,13 +104,13 @@ class Registry:
         return placement.tool
 
     def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
-        """Register many, or, if one of them is refused, none."""
+        """Register all of the tools or, if one is rejected, none."""
         values = [_to_tool(tool) for tool in tools]  # before the lock: the caller's code runs here
         with self._lock:
             return self._replace_tools(dict(self._tools), values, override)
 
     def remove(self, name: str) -> bool:
-        """Forget a tool, by either of its names. False where there was none."""
+        """Remove a tool by either of its names. Return False if there is none."""
         with self._lock:
             found = self._tools.pop(name, None) or self._tools.pop(
                 _find_short_name(self._tools, name) or "", None
@@ -119,21 +119,21 @@ class Registry:
             return found is not None
 
     def replace_toolset(self, toolset: str, tools: Iterable[Tool]) -> list[Tool]:
-        """Exchange all that one source brought for what it brings now, in one step."""
+        """Replace all tools of a toolset by these, atomically."""
         values = [_to_tool(tool) for tool in tools]
         with self._lock:
             others = {name: tool for name, tool in self._tools.items() if tool.toolset != toolset}
             return self._replace_tools(others, values, override=True)
 
     def snapshot(self) -> Snapshot:
-        """The tools as they are now; the same object until something changes."""
+        """Return the current tools; the same object until something changes."""
         with self._lock:
             if self._snapshot.generation != self._generation:
                 self._snapshot = Snapshot(MappingProxyType(dict(self._tools)), self._generation)
             return self._snapshot
 
     def _replace_tools(self, tools: dict[str, Tool], added: Iterable[Tool], override: bool) -> list[Tool]:
-        """Put the added ones among these tools, then make them the registry's, in one step."""
+        """Add tools to these and make the result the registry's content, atomically."""
         placements = [_place_tool(tools, tool, override) for tool in added]
         if tools != self._tools:
             self._tools = tools
@@ -145,7 +145,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A tool under its final name, and the stranger whose place it took."""
+    """A tool under its final name, and the different tool that it replaced."""
 
     tool: Tool
     replaced: Tool | None
@@ -177,7 +177,7 @@ def _place_tool(tools: dict[str, Tool], tool: Tool, override: bool) -> _Placemen
 
 
 def _tool_identity(tool: Tool) -> tuple[str, str]:
-    """What a later version of the same tool has in common with it, beside the name."""
+    """Return what a later version of the same tool has in common with it, besides the name."""
     return tool.toolset, tool.original_name
 
 
@@ -191,7 +191,7 @@ def _warn_replaced(placement: _Placement) -> None:
 
 
 def _with_accepted_name(tools: Mapping[str, Tool], tool: Tool) -> Tool:
-    """The tool under an accepted name, unique among different originals."""
+    """Return the tool under a name that providers accept, unique among different original names."""
     original = tool.original_name or tool.name
     if not isinstance(original, str) or not original.strip():
         raise InvalidTool("a tool needs a name")
@@ -206,6 +206,6 @@ def _with_accepted_name(tools: Mapping[str, Tool], tool: Tool) -> Tool:
 
 
 def _find_short_name(tools: Mapping[str, Tool], original: str) -> str | None:
-    """The short form that stands for this original already."""
+    """Return the registered short name of this original name."""
     held = (name for name in short_names(original) if name in tools)
     return next((name for name in held if tools[name].original_name == original), None)

@@ -1,7 +1,7 @@
-"""What a model receives of a result: always well-formed JSON, never more than it can take.
+"""Renders results for the model: always valid JSON, never longer than allowed.
 
-Renders whatever a handler returned, and keeps on disk what is too large, in lines that a file tool can
-page through. Knows nothing of tools or sessions beyond the names it is given.
+Renders whatever a handler returned, and stores large results on disk in lines that a file tool can page
+through. Knows nothing of tools or sessions beyond the names it is given.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RETENTION_S = 7 * 24 * 3600
 MAX_CONVERTED_VALUES = 1_000_000
 MAX_INDENTED_CHARS = 1_000_000
 MAX_INDENTED_ITEMS = 50_000
-"""JSON values and keys of a text that is laid out in lines, which takes longer than parsing it."""
+"""Maximum JSON values and keys of a text that is indented, which takes longer than parsing it."""
 MAX_INDENTED_DEPTH = 20
 _MAX_INTEGER_BITS = 14_000  # bits; Python refuses to write much longer ones in decimal
 _MAX_LINE_CHARS = 1_500
@@ -45,7 +45,7 @@ _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def render(value: Any) -> str:
-    """The value as one compact JSON object or array. Text that is one already stays as it is."""
+    """Return the value as one compact JSON object or array. Text that is valid JSON stays as it is."""
     shaped = value if issubclass(type(value), Mapping) else {"result": value}
     try:
         text = _replace_surrogates(value) if _is_json(value) else _dump_json(shaped)
@@ -60,20 +60,20 @@ def _dump_json(value: Any) -> str:
 
 
 class ResultStore:
-    """Bounds results to what a model can take and keeps the rest where the session can read it."""
+    """Truncates results for the model and stores the rest where the session can read it."""
 
     def __init__(self, directory: Path, *, max_chars: int) -> None:
         self._directory = directory
         self._max_chars = max_chars
 
     def session_dir(self, session_id: str) -> Path:
-        """Where this session's large results lie. Made only when there is one."""
+        """Return the directory of a session's large results; created only when there is one."""
         return self._directory / session_id
 
     def truncate(
         self, text: str, *, name: str, session_id: str, reader: str | None
     ) -> tuple[str, Path | None]:
-        """The text as it is, or its head and tail and the way to the rest."""
+        """Return the text, or its start and end with the path of the stored rest."""
         if len(text) <= self._max_chars:
             return text, None
         whole = _format_lines(text)
@@ -82,7 +82,7 @@ class ResultStore:
         return json.dumps(self._fill_excerpt(whole, frame), ensure_ascii=False), stored
 
     def store_file(self, data: bytes, *, name: str, mime_type: str, session_id: str) -> Path | None:
-        """Where a file lies that came with a result, or nothing if it could not be kept."""
+        """Store a file of a result and return its path; None if that fails."""
         try:
             return _create_file(
                 self.session_dir(session_id), name, _file_suffix(mime_type), data[:MAX_STORED_BYTES]
@@ -92,7 +92,7 @@ class ResultStore:
             return None
 
     def prune(self) -> None:
-        """Forget what sessions left behind longer ago than anyone will ask for it, and let nobody list it."""
+        """Delete results of old sessions, and make the directory private."""
         with contextlib.suppress(OSError):
             if self._directory.is_dir() and stat.S_IMODE(self._directory.stat().st_mode) & ~stat.S_IRWXU:
                 self._directory.chmod(stat.S_IRWXU)
@@ -112,7 +112,7 @@ class ResultStore:
         return path, f"; only its first {MAX_STORED_BYTES:,} characters were kept" if is_cut else ""
 
     def _fill_excerpt(self, whole: str, frame: Json) -> Json:
-        """Fill the frame. The limit is on what the model receives, and JSON makes text longer."""
+        """Add start and end of the text. The limit applies to the JSON, which is longer than the text."""
         used = len(json.dumps(frame, ensure_ascii=False))  # a long path can take all there is
         room = max(0, min(self._max_chars // 2, self._max_chars - used))
         head, tail = _cut_to_fit(whole, room * 2 // 3), _cut_to_fit(whole[: -room - 1 : -1], room // 3)[::-1]
@@ -120,7 +120,7 @@ class ResultStore:
 
 
 def _build_frame(characters: int, lines: int, stored: Path | None, problem: str, reader: str | None) -> Json:
-    """What is said about a large result, with room for its head and its tail."""
+    """Return the description of a large result, with empty fields for its start and end."""
     answer: Json = {"truncated": True, "characters": characters, "head": "", "tail": ""}
     if stored is None:
         return {**answer, "note": problem}
@@ -136,14 +136,14 @@ def _create_file(directory: Path, name: str, suffix: str, data: bytes) -> Path:
 
 
 def _file_suffix(mime_type: str) -> str:
-    """What a file of this type is usually called; foreign types only lend their own plain word."""
+    """Return the usual suffix of a MIME type; for unknown types its subtype, if that is plain."""
     kind = mime_type.partition(";")[0].strip().lower()
     word = kind.partition("/")[2].partition("+")[0].removeprefix("x-")
     return _SUFFIXES.get(kind) or (word if _PLAIN_SUFFIX.fullmatch(word) else "bin")
 
 
 def _write_file(path: Path, data: bytes) -> None:
-    """Write a new file that only its owner can read, or leave none."""
+    """Write a new file that only its owner can read; leave none on failure."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -154,7 +154,7 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 def _cut_to_fit(text: str, max_chars: int) -> str:
-    """As much of the start as fits in `room` characters of JSON."""
+    """Return as much of the start as fits into `max_chars` characters of JSON."""
     start = text[:max_chars]
     while len(json.dumps(start, ensure_ascii=False)) > max_chars + 2:
         start = start[: len(start) * 3 // 4]
@@ -162,15 +162,15 @@ def _cut_to_fit(text: str, max_chars: int) -> str:
 
 
 def _format_lines(text: str) -> str:
-    """The JSON text laid out in lines, none longer than a file reader shows.
+    """Return the JSON text in lines that are not longer than a file reader shows.
 
-    In slices: a call into C lets no other thread run until it returns.
+    Works in slices, because a long call into C blocks all other threads.
     """
     return "".join(_wrap_lines("".join(map(_unescape, _slice_text(_indent_json(text))))))
 
 
 def _slice_text(text: str) -> Iterator[str]:
-    """The text in slices of bounded size, none of which ends within an escape."""
+    """Yield slices of limited size, none of which ends inside an escape sequence."""
     start = 0
     while start < len(text):
         end = start + _SLICE_CHARS
@@ -191,7 +191,7 @@ def _unescape(text: str) -> str:
 
 
 def _wrap_lines(text: str) -> Iterator[str]:
-    """The text in slices, with an end of line wherever one would be too long."""
+    """Yield slices of the text with lines that are too long wrapped."""
     start = 0
     while start < len(text):
         end = start + _SLICE_CHARS
@@ -209,7 +209,7 @@ def _wrap_line(match: re.Match[str]) -> str:
 
 
 def _indent_json(text: str) -> str:
-    """The JSON text with a line for each value; where that would multiply its size, as it is."""
+    """Return the JSON text with one line per value, or unchanged if that would make it much larger."""
     is_long = len(text) > MAX_INDENTED_CHARS
     if is_long or find_excess(text.encode("utf-8", "replace"), max_items=MAX_INDENTED_ITEMS):
         return text
@@ -245,12 +245,12 @@ def _is_json(value: Any) -> bool:
 
 
 def _replace_surrogates(text: str) -> str:
-    """JSON text without escapes of half a character, which strict parsers refuse."""
+    """Return JSON text without escaped lone surrogates, which strict parsers reject."""
     return _dump_json({"": json.loads(text)})[4:-1] if _LONE_SURROGATE.search(text) else text
 
 
 def _to_plain(value: Any) -> Any:
-    """JSON for the things handlers commonly return that JSON does not know."""
+    """Return a JSON-compatible value for common types that handlers return."""
     if hasattr(value, "model_dump") and not isinstance(value, type):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -267,7 +267,7 @@ def _to_plain(value: Any) -> Any:
 
 
 class _JsonConverter:
-    """Copies a value into one that JSON takes: no NaN, no odd keys, no cycles, no bottomless nesting."""
+    """Copies a value into a JSON-compatible one: no NaN, odd keys, cycles or excessive nesting."""
 
     def __init__(self) -> None:
         self._ancestors: set[int] = set()
@@ -303,7 +303,7 @@ class _JsonConverter:
         return self(_to_plain(value), depth)
 
     def _take_items(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The items, until there have been enough of them in all."""
+        """Yield the items until the total limit is reached."""
         return itertools.takewhile(lambda _: self._remaining > 0, items)
 
     def _convert_key(self, key: Any, depth: int) -> str:

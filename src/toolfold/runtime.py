@@ -1,8 +1,7 @@
-"""The composition root: builds everything, owns its lifetime, opens sessions.
+"""The composition root: builds all components, owns their lifetime, opens sessions.
 
-This is the one place where the parts meet. Nothing is a singleton: two runtimes in one process share
-nothing. The methods that people know from the field's other runtimes are here too, each a few lines
-over a session.
+The only module where all components meet. There are no singletons: two runtimes in one process share
+nothing. Methods known from other tool runtimes are provided too, each a thin layer over a session.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ log = logging.getLogger(__name__)
 Value = TypeVar("Value")
 
 _INDEX_WAIT_S = 15.0
-"""How many seconds a session's search waits for new tools to be embedded: enough for a thousand of them."""
+"""How long a session's search waits for new tools to be embedded: enough for a thousand of them."""
 
 
 def open_runtime(
@@ -79,13 +78,13 @@ def open_runtime(
     sampler: Sampler | None = None,
     behind_gateway: bool = False,
 ) -> Runtime:
-    """Build a runtime from its configuration: close it, or use it in a `with` statement.
+    """Build a runtime from its configuration. Close it, or use it in a `with` statement.
 
-    `approver` is asked about what a person must see, and `reviewer` is the model that `approval.mode: smart`
-    asks before, in place of the configured one. `progress` is told how many tools have been read, and of how
-    many, while an index is built. `elicit` answers what MCP servers ask of a person, and `sampler` what they
-    ask of a model; without them they are told no. `behind_gateway` is for a runtime whose tools are called by
-    MCP clients, which name and ask for themselves.
+    `approver` decides what a person must confirm; `reviewer` is the model that `approval.mode: smart`
+    asks first, instead of the configured one. `progress` receives the number of indexed tools and the
+    total while an index is built. `elicit` answers questions of MCP servers to a person, and `sampler`
+    their requests to a model; without them these are declined. `behind_gateway` is for a runtime whose
+    tools are called by MCP clients, which add their own tool prefix and ask their own users.
     """
     config = config or load_config()
     record = SettingsRecord(config.paths.state_dir)
@@ -140,7 +139,7 @@ def open_runtime(
 
 
 class Runtime:
-    """Everything that `open_runtime` built."""
+    """All components that `open_runtime` built."""
 
     def __init__(
         self,
@@ -205,10 +204,10 @@ class Runtime:
         caller: Caller | None = None,
         id: str | None = None,  # noqa: A002 - the word callers expect
     ) -> Session:
-        """Open a session that may use these toolsets, of those the configuration allows.
+        """Open a session with these toolsets, limited to those the configuration allows.
 
-        `context_tokens` is the context window of its model; None where nobody knows it. `client` names whose
-        session it is, where several share the runtime, and `caller` is that client as approval knows it.
+        `context_tokens` is the context window of its model; None if unknown. `client` names the owner of
+        the session if several clients share the runtime, and `caller` is that client for approval.
         """
         scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
         return Session(
@@ -223,7 +222,7 @@ class Runtime:
         )
 
     def toolsets(self) -> Toolsets:
-        """All toolsets, as they are now."""
+        """Return all current toolsets."""
         snapshot = self._registry.snapshot()
         toolsets = self._toolsets
         if toolsets.snapshot is not snapshot:
@@ -243,7 +242,7 @@ class Runtime:
         return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
 
     def offered(self, quiet: bool = False) -> Sequence[Tool]:
-        """The tools that the configuration allows and that can work now."""
+        """Return the tools that the configuration allows and that are available now."""
         return self._offered_tools(self.toolsets(), self._scope, quiet)
 
     def _offered_tools(self, toolsets: Toolsets, scope: Scope, quiet: bool) -> Sequence[Tool]:
@@ -261,7 +260,7 @@ class Runtime:
         enabled_toolsets: Iterable[str] | None = None,
         disabled_toolsets: Iterable[str] | None = None,
     ) -> str:
-        """Run one tool call and give the JSON text for the model, never an exception."""
+        """Run one tool call and return the JSON text for the model. Never raises."""
         try:
             scope = self._scope.delegated(self.toolsets(), enabled_toolsets, disabled_toolsets or ())
             session = Session(self._deps, scope, id=self._task_session_id(task_id))
@@ -271,23 +270,23 @@ class Runtime:
             return render({"error": self._dispatch.redact(problem)})
 
     def resolve_toolset(self, name: str) -> list[str]:
-        """The tools of a toolset, composites and legacy names followed, in order of their names."""
+        """Return the tools of a toolset sorted by name, with included toolsets and legacy names resolved."""
         self.toolsets().require([name])
         return sorted(self.toolsets().resolve(name))
 
     def is_toolset_available(self, name: str) -> bool:
-        """Whether the check of at least one of its tools passes now."""
+        """Return True if the check of at least one of its tools passes now."""
         return any(status.usable for status in self.statuses(self.resolve_toolset(name)).values())
 
     def statuses(self, names: Iterable[str] | None = None) -> dict[str, Status]:
-        """Name → whether the tool can be used now, and why not."""
+        """Return by name whether each tool can be used now, and why not."""
         snapshot = self._registry.snapshot()
         tools = [snapshot[name] for name in (snapshot if names is None else names) if name in snapshot]
         checked = self._availability.statuses(tools)
         return {tool.name: checked.get(tool.name, Status(True)) for tool in tools}
 
     def switched_off(self) -> frozenset[str]:
-        """Tools that exist but that the configuration grants to no session."""
+        """Return the tools that exist but that the configuration grants to no session."""
         toolsets = self.toolsets()
         return frozenset(toolsets.snapshot) - self._scope.granted(toolsets)
 
@@ -296,7 +295,7 @@ class Runtime:
         return self._dispatch.loops.run(coroutine)
 
     def close(self) -> None:
-        """End what this runtime started. Sessions opened from it must not be used afterwards."""
+        """Stop everything this runtime started. Its sessions must not be used afterwards."""
         self.mcp.close()
         self.retriever.close()
         self.terminal.close()
@@ -344,7 +343,11 @@ class Runtime:
             log.warning("%s: %s", key, error)
 
     def _warn_misspelled(self, disabled: Iterable[str]) -> None:
-        """A tool that is switched off may arrive later; a typo would leave another one on."""
+        """Warn about disabled names that are similar to an existing tool or toolset.
+
+        An unknown name is valid, since its tool may be registered later, but a typo would leave another
+        tool enabled.
+        """
         snapshot = self._toolsets.snapshot
         for name in disabled:
             known = self._toolsets.knows(name) or snapshot.find(name)
@@ -354,33 +357,33 @@ class Runtime:
 
 
 class RuntimeRegistry:
-    """The runtime's registry as people from the field's other runtimes know it."""
+    """Registry of a runtime with the interface known from other tool runtimes."""
 
     def __init__(self, runtime: Runtime, registry: Registry) -> None:
         self._runtime, self._registry = runtime, registry
 
     def register(self, *, override: bool = True, **definition: Any) -> Tool:
-        """Register a tool from its parts: see `toolfold.build_tool` for them."""
+        """Register a tool from its parts; see `toolfold.build_tool`."""
         return self._registry.register(override=override, **definition)
 
     def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
-        """Register a tool by value, or a function decorated with `@tool`."""
+        """Register a tool, or a function decorated with `@tool`."""
         return self._registry.add(tool, override=override)
 
     def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
-        """Register many, or, if one of them is refused, none."""
+        """Register all of the tools or, if one is rejected, none."""
         return self._registry.add_all(tools, override=override)
 
     def remove(self, name: str) -> bool:
-        """Forget a tool. False where there was none."""
+        """Remove a tool. Return False if there is none with this name."""
         return self._registry.remove(name)
 
     def snapshot(self) -> Snapshot:
-        """The tools as they are now."""
+        """Return the current tools."""
         return self._registry.snapshot()
 
     def get_definitions(self, names: Iterable[str] | None = None, quiet: bool = False) -> list[Definition]:
-        """The definitions of these tools, of those that the configuration allows and that can work now."""
+        """Return the definitions of those tools that the configuration allows and that are available now."""
         offered = self._runtime.offered(quiet)
         if names is None:
             return render_definitions(offered)
@@ -388,14 +391,14 @@ class RuntimeRegistry:
         return render_definitions(tool for tool in offered if tool.name in wanted)
 
     def dispatch(self, name: str, args: Json | str | None = None, **options: Any) -> str:
-        """Run one call through the one line and give the JSON text for the model."""
+        """Run one call through the dispatch pipeline and return the JSON text for the model."""
         return self._runtime.handle_function_call(name, args, **options)
 
 
 class _SynonymCheck:
-    """Tells of words for what does not exist, each name once.
+    """Warns once about each name in `tools.synonyms` that is probably misspelled or is a bundle.
 
-    What they are for may arrive later. A typo or a bundle would leave them without effect.
+    Names without a tool are valid, since the tool may be registered later.
     """
 
     def __init__(self, synonyms: Iterable[str]) -> None:
@@ -403,7 +406,7 @@ class _SynonymCheck:
         self._known: frozenset[str] = frozenset()
 
     def check(self, toolsets: Toolsets) -> None:
-        """Look at the tools there are now. Names that were there before are not compared again."""
+        """Compare the names with the current tools. Only new tools are compared."""
         if not self._pending:
             return
         snapshot, bundles = toolsets.snapshot, toolsets.listing()
@@ -423,7 +426,7 @@ class _SynonymCheck:
 
 
 def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
-    """Where the terminal's commands run, for those who judge them; nothing where that is simply here."""
+    """Return where the terminal's commands run, for approval; empty if that is this machine itself."""
     backend = terminal.environment.backend
     shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
     if not backend.has_own_files and shared is None:
@@ -437,7 +440,10 @@ def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str],
 def _build_monitor(
     config: Config, record: SettingsRecord, terminal: EnvironmentThread, has_servers: Callable[[], bool]
 ) -> SettingsMonitor | None:
-    """What notices settings that change during a call; in a tool call, the runtime around it does."""
+    """Return the monitor of settings that change during a call; None within a tool call.
+
+    Within a tool call, the outer runtime monitors them.
+    """
     if find_tool_call():
         return None
     audit = build_audit(config)
@@ -466,7 +472,7 @@ def _has_local_servers(config: Config, mcp: McpServers) -> bool:
 
 
 def _build_retriever(config: Config, progress: Progress | None) -> Retriever:
-    """Nothing is loaded yet: the models and the index are when somebody first searches."""
+    """Return the retriever. Models and index are loaded at the first search."""
     model = config.tools.rag_embed_model
     ranker = "light" if model == "light" else "encoder"
     head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
@@ -508,7 +514,7 @@ def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:
 
 
 def _build_workspace(config: Config) -> Workspace:
-    """Where the file tools work. What steers the runtime itself is out of their reach wherever it lies."""
+    """Return the workspace of the file tools, which excludes the runtime's own files wherever they are."""
     return Workspace(config.workspace, config.files.extra_roots, private=runtime_paths(config))
 
 
@@ -539,7 +545,7 @@ def _distrust_reason(config: Config) -> str:
 
 
 def _user_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:
-    """The user's bundles. They may not change what an existing name grants."""
+    """Return the user's bundles. Raises ConfigError if one would redefine an existing name."""
     for name in config.toolsets:
         if toolsets.is_taken(name):
             raise _config_error(config, f"toolsets.{name}", "this name has a meaning already")

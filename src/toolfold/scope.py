@@ -1,9 +1,9 @@
-"""Which tools a session may see and call.
+"""Determines which tools a session may see and call.
 
-Toolsets are named bundles; a `Scope` is a grant written in them. A scope is a rule, not a list: it is
-evaluated against each snapshot, so that a server that arrives late appears in a session that was
-granted it, and nothing else does. A later stage may show fewer tools than the scope grants, never more.
-Knows nothing of models, search or prompts.
+Toolsets are named bundles of tools; a `Scope` is a grant of toolsets. A scope is a rule, not a list: it is
+evaluated against each snapshot, so that tools of a server that connects later appear in sessions that were
+granted it. Later stages may show fewer tools than the scope grants, never more. Knows nothing of models,
+search or prompts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """A named bundle: tools of its own and other toolsets it includes."""
+    """Named bundle of tools and other toolsets."""
 
     name: str
     description: str = ""
@@ -84,7 +84,7 @@ LEGACY_NAMES: Mapping[str, str] = {
 
 
 class Toolsets:
-    """Every toolset there is at one generation of the registry."""
+    """All toolsets at one generation of the registry."""
 
     def __init__(self, snapshot: Snapshot, declared: Iterable[Toolset] = ()) -> None:
         self._snapshot = snapshot
@@ -106,15 +106,15 @@ class Toolsets:
         return {name: self._describe_toolset(name) for name in names}
 
     def knows(self, name: str) -> bool:
-        """Whether a grant may name it. An MCP server's toolset may be named before the server is up."""
+        """Return True if a grant may name it. A toolset of an MCP server may be named before it connects."""
         return self._exists(name) or name in self._expected or name.startswith(MCP_PREFIX)
 
     def is_taken(self, name: str) -> bool:
-        """Whether a grant that names this toolset has a meaning already, which nobody may change."""
+        """Return True if the name already has a meaning, which must not be redefined."""
         return name in (ALL, *LEGACY_NAMES) or name.startswith(MCP_PREFIX) or self._exists(name)
 
     def require(self, names: Iterable[str]) -> None:
-        """Raise UnknownToolset for the first name no grant may use, with what was likely meant."""
+        """Raise UnknownToolset, with similar names, for the first name that no grant may use."""
         for name in names:
             if not self.knows(name):
                 raise UnknownToolset(name, closest_names(name, {*self.listing(), *self._expected}))
@@ -124,7 +124,7 @@ class Toolsets:
                 )
 
     def resolve(self, name: str) -> frozenset[str]:
-        """The tools of a toolset, composites followed; nothing for a toolset with no tools here."""
+        """Return the tools of a toolset and those it includes; empty for a toolset without tools."""
         if name == ALL:
             return frozenset(self._snapshot)
         if name not in self._resolved:
@@ -132,7 +132,7 @@ class Toolsets:
         return self._resolved[name]
 
     def reaches(self, start: str, toolset: str) -> bool:
-        """Whether whoever was granted the one was granted the other, also while that has no tools."""
+        """Return True if the first toolset includes the second, even while that has no tools."""
         return any(name in (ALL, toolset) for name in self._included_toolsets(start))
 
     def _resolve_tools(self, start: str) -> frozenset[str]:
@@ -142,7 +142,7 @@ class Toolsets:
         return frozenset(found)
 
     def _included_toolsets(self, start: str) -> Iterator[str]:
-        """A toolset and all that it includes, each once: cycles end, diamonds cost nothing."""
+        """Yield a toolset and all that it includes, each once, also with cycles."""
         seen: set[str] = set()
         pending = [start]
         while pending:
@@ -170,8 +170,11 @@ class Toolsets:
         return registered | {tool.name for each in listed for tool in self._find_listed(each)}
 
     def _find_listed(self, name: str) -> Sequence[Tool]:
-        """The tool that a bundle lists. One by its author's name only while no other bears it: a newcomer
-        that took the same name would be granted in its place."""
+        """Return the tool that a bundle lists, if the name is unambiguous.
+
+        A tool is found by its author's name only while no other has that name: otherwise a new tool could
+        take its place in the grant.
+        """
         tools = self._snapshot.named(name)
         return tools[:1] if len(tools) == 1 or (tools and tools[0].name == name) else ()
 
@@ -182,33 +185,33 @@ class Toolsets:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a session was granted. `narrow` is the only way to make another one from it."""
+    """Grant of a session. `narrow` is the only way to derive another one."""
 
     enabled: tuple[str, ...] | None = None
-    """Toolsets; None means every toolset."""
+    """Toolsets; None means all."""
     disabled: tuple[str, ...] = ()
-    """Toolsets taken away again."""
+    """Toolsets to exclude."""
     without: tuple[str, ...] = ()
-    """Tools or toolsets taken away, whether or not they exist today."""
+    """Tools or toolsets to exclude, whether or not they exist now."""
     parent: Scope | None = None
 
     def narrow(
         self, enabled: Iterable[str] | None = None, disabled: Iterable[str] = (), without: Iterable[str] = ()
     ) -> Scope:
-        """A scope that grants what both this one and the new rule grant."""
+        """Return a scope that grants what both this one and the new rule grant."""
         chosen = None if enabled is None else _to_tuple(enabled)
         return Scope(chosen, _to_tuple(disabled), _to_tuple(without), parent=self)
 
     def delegated(
         self, toolsets: Toolsets, enabled: Iterable[str] | None = None, disabled: Iterable[str] = ()
     ) -> Scope:
-        """`narrow`, by toolsets that exist: a typo in `disabled` would grant too much."""
+        """Narrow the scope by toolsets that must exist: a typo in `disabled` would grant too much."""
         scope = self.narrow(enabled, disabled)
         toolsets.require((*(scope.enabled or ()), *scope.disabled))
         return scope
 
     def granted(self, toolsets: Toolsets) -> frozenset[str]:
-        """The names this scope grants of the tools there are now."""
+        """Return the names of the existing tools that this scope grants."""
         names = self._allowed_names(toolsets)
         ancestor = self.parent
         while ancestor:
@@ -217,7 +220,7 @@ class Scope:
         return names
 
     def covers(self, toolsets: Toolsets, toolset: str) -> bool:
-        """Whether this scope would grant the tools of a toolset that has none yet."""
+        """Return True if this scope would grant the tools of a toolset that has none yet."""
         each: Scope | None = self
         while each is not None:
             enabled = (ALL,) if each.enabled is None else each.enabled
@@ -230,7 +233,7 @@ class Scope:
         return True
 
     def _allowed_names(self, toolsets: Toolsets) -> frozenset[str]:
-        """What this rule alone allows, without those of its ancestors."""
+        """Return what this rule alone allows, without those of its ancestors."""
         names = frozenset(toolsets.snapshot) if self.enabled is None else _resolve_all(toolsets, self.enabled)
         if removed := (*self.disabled, *self.without):
             # By both names: a newcomer that takes the legacy one must not bring the modern one back.
@@ -253,6 +256,6 @@ def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
-    """Every tool of these names: two authors may have chosen the same original one."""
+    """Return every tool with one of these names: two authors may have chosen the same one."""
     wanted = frozenset(name for name in names if name)
     return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(tool.names))

@@ -1,7 +1,7 @@
-"""One conversation's view of the runtime: its grant, its turn, its calls.
+"""One conversation's view of the runtime: its grant, its turns and its calls.
 
-A session can see and call what it was granted and nothing else; a session it delegates to can do at
-most the same. Agent loops, gateways and command lines all work through this one door.
+A session can see and call only what it was granted; a session that it delegates to can do at most the same.
+Agent loops, gateways and command lines all use this class.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ from toolfold.turn.request_builder import RequestBuilder, RequestPolicy
 from toolfold.turn.selection import BRIDGE
 
 Message: TypeAlias = str | Sequence[Mapping[str, Any]]
-"""What the user said, or the conversation so far as a provider keeps it."""
+"""The user's message, or the conversation so far in any provider's format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionDeps:
-    """What all sessions of a runtime stand on."""
+    """Components shared by all sessions of a runtime."""
 
     config: Config
     availability: Availability
@@ -60,14 +60,14 @@ class SessionDeps:
     selector: Selector
     requests: RequestPolicy
     toolsets: Callable[[], Toolsets]
-    """The toolsets as they are now."""
+    """Returns the current toolsets."""
     awaiting: Callable[[], Mapping[str, frozenset[str]]] = dict
-    """Toolset → the names of its tools that nobody may use before a person has looked at them."""
+    """Returns, by toolset, the tools that may not be used before a person has accepted them."""
     grants: GrantCache = field(default_factory=GrantCache)
 
 
 class Session:
-    """Open one with `runtime.session(…)`."""
+    """Conversation with a grant of tools. Open one with `runtime.session(…)`."""
 
     def __init__(
         self,
@@ -96,27 +96,27 @@ class Session:
 
     @property
     def scope(self) -> Scope:
-        """What this session was granted, for as long as it lasts."""
+        """What this session was granted; does not change."""
         return self._scope
 
     def granted(self) -> frozenset[str]:
-        """The names of all tools this session may call, of those there are now."""
+        """Return the names of all existing tools that this session may call."""
         return self.scope.granted(self._deps.toolsets())
 
     def assemble(self, message: Message = "") -> Turn:
-        """Begin a turn: decide what the model sees for this message, and pin what it may call.
+        """Begin a turn: decide what the model sees for this message, and fix what it may call.
 
-        A conversation says more than its last message: give it whole, in the form any provider keeps it.
+        A whole conversation, in any provider's format, gives better results than its last message alone.
         """
         self._turn = self._assemble_turn(self._current_grant(), message)
         return self._turn
 
     async def prepare(self, message: Message = "") -> Turn:
-        """The same as `assemble`, without blocking the loop while tools are checked."""
+        """Run `assemble` without blocking the event loop while tools are checked."""
         return await self._dispatch.loops.run_in_thread(lambda: self.assemble(message))
 
     def definitions(self, message: Message = "") -> list[Definition]:
-        """Begin a turn and give its tools array."""
+        """Begin a turn and return its tools array."""
         return self.assemble(message).definitions()
 
     def request(
@@ -128,10 +128,10 @@ class Session:
         native: bool | None = None,
         cache: bool = False,
     ) -> Request:
-        """Begin a turn and write the model request for a history that is in the provider's own `form`.
+        """Begin a turn and build the model request for a history in the provider's own `form`.
 
-        The history is the caller's: what was put beside its messages before is put there again. Raises
-        ValueError where a `native` form is asked for that the form or the model does not have.
+        The history stays the caller's; what was added beside its messages before is added again. Raises
+        ValueError if `native` is requested and the form or the model does not support it.
         """
         dialect = get_dialect(form)
         history = self._requests.read(messages)
@@ -156,7 +156,7 @@ class Session:
         self._requests.restore_state(state)
 
     async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
-        """The same as `request`, without blocking the loop while tools are checked and chosen."""
+        """Run `request` without blocking the event loop while tools are checked and selected."""
         return await self._dispatch.loops.run_in_thread(lambda: self.request(messages, **options))
 
     async def call(
@@ -170,9 +170,9 @@ class Session:
         approver: Approver | None = None,
         surface: Any = None,
     ) -> ToolResult:
-        """Run one tool call, of the current turn if one was begun. Whatever goes wrong is in the result.
+        """Run one tool call, in the current turn if there is one. Errors are part of the result.
 
-        `approver` is asked in place of the session's own, for this call alone.
+        `approver` replaces the session's own for this call only.
         """
         call = ToolCall(name, arguments, call_id) if call_id else ToolCall(name, arguments)
         context = replace(self._call_context(), task_id=task_id, user_task=user_task, surface=surface)
@@ -198,11 +198,11 @@ class Session:
         return await self._dispatch.call_all(turn, calls, self._call_context(), on_result=on_result)
 
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: Any) -> ToolResult:
-        """`call`, for callers that are not async: from any thread, also where a loop runs."""
+        """Run `call` from synchronous code, in any thread, also if an event loop is running."""
         return self._dispatch.loops.run(self.call(name, arguments, **options))
 
     def call_all_sync(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """`call_all`, for callers that are not async."""
+        """Run `call_all` from synchronous code."""
         return self._dispatch.loops.run(self.call_all(calls))
 
     def delegate(
@@ -213,13 +213,13 @@ class Session:
         agent: AgentServices | None = None,
         context_tokens: int | None = None,
     ) -> Session:
-        """A session that may do a part of what this one may, with the same model unless told otherwise."""
+        """Return a session with a part of this one's grant and, by default, the same context window."""
         scope = self.scope.delegated(self._deps.toolsets(), enabled_toolsets, disabled_toolsets)
         window = self._context_tokens if context_tokens is None else context_tokens
         return Session(self._deps, scope, agent=agent, approver=self._approver, context_tokens=window)
 
     def _current_grant(self) -> Grant:
-        """What this session may call of the tools there are now."""
+        """Return what this session may call of the existing tools."""
         offers = frozenset(self.agent.offers if self.agent else ())
         return self._deps.grants.get_grant(self._deps.toolsets(), self.scope, offers)
 
@@ -235,7 +235,7 @@ class Session:
         )
 
     async def _recheck_failing(self, turn: Turn, calls: Sequence[ToolCall]) -> Turn:
-        """Check again, for the tools about to be called, what failed when the turn began: it may work now."""
+        """Repeat the failed checks of the tools about to be called: they may pass now."""
         if not turn.failing:
             return turn
         named = (tool for call in calls for tool in turn.snapshot.named(_real_name(call)))
@@ -249,7 +249,7 @@ class Session:
         return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
     def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
-        """Everything granted; `checked` limits whose checks are run, where one call is all there is."""
+        """Return a turn with everything granted; `checked` limits which checks run, for a single call."""
         checked_grant = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(
@@ -261,13 +261,13 @@ class Session:
         )
 
     def _awaiting_names(self) -> frozenset[str]:
-        """What would be granted if a person had looked at it."""
+        """Return the tools that would be granted once a person has accepted them."""
         toolsets = self._deps.toolsets()
         held = self._deps.awaiting().items()
         return frozenset[str]().union(*(names for each, names in held if self.scope.covers(toolsets, each)))
 
     def _single_call_turn(self, call: ToolCall) -> Turn:
-        """A turn for one call outside of any: everything granted stands, only this tool is checked."""
+        """Return a turn for one call outside of any turn: all tools granted, only this tool checked."""
         grant = self._current_grant()
         name = _real_name(call)
         if name in self._deps.bridge:
@@ -286,21 +286,21 @@ class Session:
         )
 
     def _select_tools(self, grant: Grant, turn: Turn, message: Message) -> Selection | None:
-        """What fits the conversation; None where nothing is to be chosen."""
+        """Return the tools that fit the conversation; None if nothing is to be selected."""
         if self._deps.config.tools.selection == "eager":
             return None
         conversation = Conversation.from_messages(message)
         return self._deps.selector(grant, turn, conversation) if conversation.user_texts else None
 
     def _chosen_names(self, grant: Grant, selection: Selection | None) -> list[str] | None:
-        """The names to show beside the tools that the model finds itself; None for all."""
+        """Return the names to show besides the tools that the model finds itself; None for all."""
         if selection is None:
             return None
         return [*(tool.name for tool in self._deps.selector.pinned(grant)), *selection.names]
 
 
 def _real_name(call: ToolCall) -> str:
-    """The name of the tool that a call is for; nothing where the call cannot be read."""
+    """Return the name of the tool that a call is for; empty if the call cannot be parsed."""
     try:
         return unwrap(call).name
     except CallError:

@@ -1,8 +1,8 @@
-"""Turns what a model wrote into arguments a handler can trust.
+"""Turns a model's text into arguments that a handler can rely on.
 
-Three steps, in this order: parse (providers send JSON text), coerce (models send "5" for 5), check
-against the tool's own JSON Schema. A failure names the offending place and shows the schema, so that
-the next call is right. Never fetches anything: a remote `$ref` is an error, not a request.
+Three steps: parse (providers send JSON text), coerce (models send "5" for 5), check against the tool's JSON
+Schema. An error names the invalid part and shows the schema, so that the model can correct its call. Never
+fetches anything: a remote `$ref` is an error, not a request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Path: TypeAlias = "tuple[_Path, str | int] | None"  # linked, for each step wou
 
 
 class Validation:
-    """Compiles each tool's schema once and keeps it as long as the tool lives."""
+    """Validates arguments; compiles each tool's schema once and caches it as long as the tool lives."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,11 +44,11 @@ class Validation:
         )
 
     def __call__(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """The arguments, read and checked. Raises InvalidArguments."""
+        """Return the arguments, parsed, coerced and checked. Raises InvalidArguments."""
         return self.check(tool, self.read(tool, arguments))
 
     def check(self, tool: Tool, args: Json) -> Json:
-        """The arguments, which were read before, if they fit. Raises InvalidArguments."""
+        """Return parsed arguments if they match the schema. Raises InvalidArguments."""
         visits, validator = self._compiled_for(tool)
         _require_checkable(tool, visits, args)  # text that was read may be deeper than it seemed
         if validator is not None and not _is_valid(tool, validator, args):
@@ -56,7 +56,7 @@ class Validation:
         return args
 
     def read(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """The arguments as they would run, parsed and coerced, whether or not they fit the schema."""
+        """Return the arguments parsed and coerced, whether or not they match the schema."""
         parsed: Json = _require_json(tool, parse_arguments(tool.name, arguments))
         visits, validator = self._compiled_for(tool)
         _require_checkable(tool, visits, parsed)
@@ -75,7 +75,7 @@ class Validation:
 
 
 def parse_arguments(name: str, arguments: Json | str | None) -> Json:
-    """A dict, from whatever form a provider or a model gave the arguments."""
+    """Return the arguments as a dict, whatever form a provider or a model used. Raises InvalidArguments."""
     if isinstance(arguments, str):
         arguments = _parse_text(name, arguments)
         if isinstance(arguments, str):  # some models encode twice
@@ -109,7 +109,7 @@ def _parse_text(name: str, text: str) -> Any:
 
 
 def _require_json(tool: Tool, value: Any, path: _Path = None, depth: int = 0) -> Any:
-    """A copy of the value that is JSON and nothing else, down to its last leaf."""
+    """Return a deep copy of the value. Raises InvalidArguments if a part of it is not JSON."""
     if depth > MAX_DEPTH:
         raise _invalid_arguments(tool, f"at {_format_path(path)}: nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
@@ -147,7 +147,7 @@ def _describe_kind(value: Any) -> str:
 
 
 class ArgumentCoercion:
-    """Reads JSON values the way their schema means them, and leaves alone what already fits."""
+    """Converts JSON values to the types of their schema, and leaves matching ones unchanged."""
 
     def __init__(self, tool: Tool, *, reads_text: bool = True) -> None:
         self._tool, self._root, self._reads_text = tool, tool.parameters, reads_text
@@ -155,7 +155,7 @@ class ArgumentCoercion:
         self._expansions: dict[tuple[int, ...], tuple[list[Json], frozenset[str]]] = {}
 
     def __call__(self, value: Any, schemas: Sequence[Any], path: _Path = None, depth: int = 0) -> Any:
-        """The value as any of the schemas may mean it; with no schema, as it is."""
+        """Return the value as one of the schemas expects it; unchanged without a schema."""
         branches, kinds = self._expand(schemas)
         if isinstance(value, str) and self._reads_text:
             value = _read_text(value, kinds)
@@ -177,14 +177,17 @@ class ArgumentCoercion:
         return value
 
     def _is_omitted(self, branches: Sequence[Json], key: str) -> bool:
-        """Whether null can only say that a property is left out."""
+        """Return True if null can only mean that the property is omitted."""
         if not self._reads_text or any(key in get_list(branch, "required") for branch in branches):
             return False
         schemas = _declared_schemas(branches, key)
         return bool(schemas) and "null" not in self._expand(schemas)[1]
 
     def _expand(self, schemas: Sequence[Any]) -> tuple[list[Json], frozenset[str]]:
-        """All that the schemas may stand for, and the types that may fit. Remembered: arrays are long."""
+        """Return all branches of the schemas and the types that may match.
+
+        Cached, because arrays are long.
+        """
         key = tuple(id(schema) for schema in schemas)
         if key not in self._expansions:
             kinds = (
@@ -196,7 +199,7 @@ class ArgumentCoercion:
         return self._expansions[key]
 
     def _follow_branches(self, schemas: Sequence[Any]) -> list[Json]:
-        """The schemas with their local references and alternatives followed, each once."""
+        """Return the schemas with local references and alternatives followed, each once."""
         branches: dict[int, Json] = {}
         pending = list(schemas)
         while pending:
@@ -208,7 +211,7 @@ class ArgumentCoercion:
         return list(branches.values())
 
     def _possible_types(self, schema: Any, hops: int = 0) -> frozenset[str]:
-        """The JSON types that may fit a schema: all, where it does not say."""
+        """Return the JSON types that may match a schema; all of them if it does not restrict them."""
         if not isinstance(schema, dict) or hops > MAX_DEPTH:
             return _JSON_TYPES
         if id(schema) not in self._types_by_schema:
@@ -234,7 +237,7 @@ class ArgumentCoercion:
 
 
 def _declared_types(schema: Json) -> frozenset[str]:
-    """The JSON types that a schema allows by its own words."""
+    """Return the JSON types that a schema allows by its own `type`, `enum` and `const`."""
     declared = schema.get("type")
     if isinstance(declared, str):
         kinds = {declared}
@@ -256,7 +259,7 @@ def _json_type(value: Any) -> str:
 
 
 def _read_text(text: str, kinds: Set[str]) -> Any:
-    """The value a text stands for, where the schema does not take text."""
+    """Return the value that a text represents, if the schema does not accept text."""
     if "string" in kinds:
         return text
     word = text.strip()
@@ -299,7 +302,7 @@ def _read_container(text: str, kinds: Set[str]) -> Any:
 
 
 def _property_schemas(branches: Sequence[Json], key: str) -> list[Any]:
-    """What any of the branches says about one property."""
+    """Return the schemas of one property in any of the branches."""
     others = [branch.get("additionalProperties") for branch in branches]
     return _declared_schemas(branches, key) or [each for each in others if isinstance(each, dict)]
 
@@ -313,7 +316,7 @@ def _declared_schemas(branches: Sequence[Json], key: str) -> list[Any]:
 
 
 def _element_schemas(branches: Sequence[Json], index: int) -> list[Any]:
-    """What any of the branches says about one element of an array."""
+    """Return the schemas of one array element in any of the branches."""
     schemas = []
     for branch in branches:
         leading = get_list(branch, "prefixItems")

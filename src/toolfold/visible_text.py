@@ -1,8 +1,8 @@
-"""What is said of a tool, without characters that nobody sees.
+"""Removes invisible characters from the texts of a tool.
 
-A model reads what a person who looks at a tool does not: control characters, marks of direction, fillers of
-no width. Only words are changed, descriptions and titles. Names of parameters and the values they may have
-are sent back as they are, and stay. Knows nothing of where the words come from or go to.
+A model reads what a person does not see: control characters, direction marks, zero-width characters. Only
+descriptions and titles are changed. Parameter names and allowed values are sent back unchanged and so must
+stay. Knows nothing of where the texts come from.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAMED_SCHEMA_KEYS = frozenset(
 
 
 def remove_invisible(text: str) -> str:
-    """The text without what cannot be seen; a line that ends in an unusual way ends in the usual one."""
+    """Return text without invisible characters, and with unusual line separators replaced by newlines."""
     for _ in range(MAX_PASSES):  # what is left out may have parted two that may not stand side by side
         if _is_plain(text) or _INVISIBLE.search(text) is None:
             return text
@@ -46,7 +46,7 @@ def remove_invisible(text: str) -> str:
 
 
 def clean_schema(schema: FrozenDict) -> FrozenDict:
-    """The schema with its words so; itself, where nothing is to be changed."""
+    """Return the schema with its texts cleaned; the same object if nothing changes."""
     return schema if _has_plain_text(schema) else _clean_object(schema, 0)
 
 
@@ -55,7 +55,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _has_plain_text(schema: FrozenDict) -> bool:
-    """A quick look, which is enough for nearly all of them: every tool that there is passes here."""
+    """Return True if all strings are printable ASCII: a fast check that is enough for nearly all tools."""
     pending: list[FrozenDict | FrozenList] = [schema]
     while pending:
         node = pending.pop()
@@ -90,7 +90,7 @@ def _clean_value(key: str, value: Any, depth: int) -> Any:
 
 
 def _clean_named(schemas: Mapping[str, Any], depth: int) -> Any:
-    """Schemas by names of their author's choice, which may be those of keywords."""
+    """Clean schemas whose keys are chosen by their author and may equal keywords."""
     new = {
         name: _clean_object(each, depth + 1) if isinstance(each, FrozenDict) else each
         for name, each in schemas.items()

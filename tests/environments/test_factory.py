@@ -8,12 +8,12 @@ from typing import get_args
 import pytest
 
 from toolfold.config import Config, load_config
-from toolfold.config.settings import BackendName
-from toolfold.environments.factory import BACKENDS, build_backend
+from toolfold.config.settings import BuiltinBackend
+from toolfold.environments.factory import BACKENDS, backend_names, build_backend, build_environment
 from toolfold.environments.local import safe_variables
 from toolfold.errors import ConfigError, EnvironmentFailed
 
-NAMES = get_args(get_args(BackendName)[0])
+NAMES = get_args(BuiltinBackend)
 
 
 def make_config(tmp_path: Path, **terminal: object) -> Config:
@@ -67,3 +67,59 @@ def test_only_known_harmless_variables_are_passed_on() -> None:
         ("PATH", "LC_ALL", "LC_TOKEN", "TERM_TOKEN", "XPATH", "HOME2", "SHELLS", "AWS_KEY"), "x"
     )
     assert set(safe_variables(named)) == {"PATH", "LC_ALL"}
+
+
+PLUGIN = """
+from toolfold.environments.local import Local
+
+
+class Tree(Local):
+    name = "plugin:tree"
+
+
+def build(config):
+    return Tree(home=config.workspace, state_dir=config.paths.state_dir / "tree", environment=config.environment)
+
+
+def build_number(config):
+    return 7
+"""
+
+
+@pytest.fixture
+def installed_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real installed distribution with entry points, on the import path."""
+    site = tmp_path / "site"
+    metadata = site / "tree_backend-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (site / "tree_backend.py").write_text(PLUGIN)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: tree-backend\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[toolfold.backends]\ntree = tree_backend:build\n"
+        "number = tree_backend:build_number\ngone = missing:x\n"
+    )
+    monkeypatch.syspath_prepend(str(site))
+
+
+@pytest.mark.usefixtures("installed_plugin")
+class TestPluginBackends:
+    async def test_commands_run_in_the_backend_of_an_installed_package(self, tmp_path: Path) -> None:
+        config = make_config(tmp_path, backend="plugin:tree")
+        async with build_environment(config) as environment:
+            done = await environment.run("echo from the tree")
+        assert (done.exit_code, done.output.strip()) == (0, "from the tree")
+
+    def test_plugin_backends_are_listed(self) -> None:
+        assert {"plugin:tree", "plugin:number", "local"} <= set(backend_names())
+
+    @pytest.mark.parametrize(
+        ("name", "problem"),
+        [
+            ("oak", "no installed package provides"),
+            ("number", "not a .* Backend"),
+            ("gone", "cannot be loaded"),
+        ],
+    )
+    def test_unusable_plugin_backend_is_a_config_error(self, tmp_path: Path, name: str, problem: str) -> None:
+        with pytest.raises(ConfigError, match=problem):
+            build_backend(make_config(tmp_path), f"plugin:{name}")

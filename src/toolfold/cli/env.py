@@ -117,12 +117,13 @@ def shell(ctx: click.Context, backend: str | None) -> int:
 
 
 def _select_backend(invocation: Invocation, backend: str | None) -> tuple[Config, str]:
-    from toolfold.environments.factory import BACKENDS
+    from toolfold.environments.factory import backend_names
 
     config = invocation.load_config()
     name = (backend or config.terminal.backend).lower()
-    if name not in BACKENDS:
-        hint = did_you_mean(closest_names(name, BACKENDS)) or f" Known backends: {', '.join(BACKENDS)}."
+    known = backend_names()
+    if name not in known:
+        hint = did_you_mean(closest_names(name, known)) or f" Known backends: {', '.join(known)}."
         raise NotFound(f"there is no backend {name!r}.{hint} `toolfold env list` describes them.")
     return config, name
 
@@ -134,9 +135,9 @@ def _open_environment(config: Config, name: str) -> Environment:
 
 
 async def _check_backends(config: Config) -> list[BackendStatus]:
-    from toolfold.environments.factory import BACKENDS
+    from toolfold.environments.factory import backend_names
 
-    return list(await asyncio.gather(*(_check_backend(config, name) for name in BACKENDS)))
+    return list(await asyncio.gather(*(_check_backend(config, name) for name in backend_names())))
 
 
 async def _check_backend(config: Config, name: str) -> BackendStatus:

@@ -176,7 +176,8 @@ def number_bounds(field: FieldInfo) -> tuple[float, float] | None:
 
 def literal_choices(field: FieldInfo) -> tuple[str, ...]:
     """Return the allowed words of a setting that is one of a few."""
-    return get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    annotation = _strip_annotation(field.annotation)
+    return get_args(annotation) if get_origin(annotation) is Literal else ()
 
 
 def is_nullable(field: FieldInfo) -> bool:

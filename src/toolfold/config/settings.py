@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import unquote
 
 from pydantic import (
@@ -43,6 +43,7 @@ from toolfold.config.field_types import (
 )
 from toolfold.config.gateway import GatewaySettings
 from toolfold.config.servers import McpSettings
+from toolfold.errors import closest_names, did_you_mean
 from toolfold.model import FrozenDict
 
 # Does not match PWD, SSH_AUTH_SOCK and GIT_ASKPASS, which contain paths.
@@ -109,20 +110,21 @@ ApprovalMode = Annotated[
 Clearance = Annotated[Literal["low", "medium"], BeforeValidator(lower_text)]
 ConfinableCategory = Literal["fs-delete", "data-loss", "overwrite", "permissions", "process"]
 
-BackendName = Annotated[
-    Literal[
-        "local",
-        "sandbox",
-        "docker",
-        "podman",
-        "ssh",
-        "apptainer",
-        "singularity",
-        "modal",
-        "daytona",
-    ],
-    BeforeValidator(lower_text),
+BuiltinBackend = Literal[
+    "local", "sandbox", "docker", "podman", "ssh", "apptainer", "singularity", "modal", "daytona"
 ]
+_PLUGIN_BACKEND = re.compile(r"plugin:[a-z0-9][a-z0-9_.-]{0,63}")
+
+
+def _check_backend(value: str) -> str:
+    known = get_args(BuiltinBackend)
+    if value in known or _PLUGIN_BACKEND.fullmatch(value):
+        return value
+    hint = did_you_mean(closest_names(value, known)) or f" Use one of {', '.join(known)} or plugin:NAME."
+    raise ValueError(f"unknown backend {value[:60]!r}.{hint}")
+
+
+BackendName = Annotated[str, BeforeValidator(lower_text), AfterValidator(_check_backend)]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(lower_text)]
 
 
@@ -509,7 +511,8 @@ class TerminalSettings(Section):
     backend: BackendName = Field(
         default="local",
         description="Where commands run: on this machine (`local`), in a sandbox on it (`sandbox`), "
-        "in a container, over ssh or in a cloud sandbox.",
+        "in a container, over ssh, in a cloud sandbox, or in a backend of an installed package "
+        "(`plugin:NAME`).",
         json_schema_extra=USER_ONLY,
     )
     environment: tuple[Text, ...] = Field(

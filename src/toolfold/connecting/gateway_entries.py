@@ -49,7 +49,7 @@ _SECTIONS: Mapping[ClientName, str] = {
 
 @dataclass(frozen=True, slots=True)
 class GatewayAccess:
-    """How a client reaches the gateway: a command that starts it, or the URL of a running one."""
+    """Access to the gateway: a command that starts it, or the URL of a running one."""
 
     command: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)

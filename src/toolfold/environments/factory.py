@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 
 from toolfold.config import Config
@@ -16,12 +17,24 @@ from toolfold.environments.backend import Backend
 from toolfold.environments.environment import Environment, EnvironmentLimits
 from toolfold.errors import ConfigError
 
+ENTRY_POINT_GROUP = "toolfold.backends"
+"""Entry points of packages that provide a backend: functions from a Config to a Backend."""
+PLUGIN_PREFIX = "plugin:"
+
 
 def build_backend(config: Config, name: str) -> Backend:
-    """Return the backend with this name, configured."""
+    """Return the backend with this name, configured. Raises ConfigError for an unknown name."""
+    if name.startswith(PLUGIN_PREFIX):
+        return _build_plugin(config, name.removeprefix(PLUGIN_PREFIX))
     if name not in BACKENDS:
         raise ConfigError(f"terminal.backend: unknown backend {name!r}", key="terminal.backend")
     return BACKENDS[name](config)
+
+
+def backend_names() -> list[str]:
+    """Return the names of the built-in backends and of those that installed packages provide."""
+    provided = sorted({point.name for point in entry_points(group=ENTRY_POINT_GROUP)})
+    return [*BACKENDS, *(f"{PLUGIN_PREFIX}{name}" for name in provided)]
 
 
 def build_environment(config: Config, name: str = "") -> Environment:
@@ -38,6 +51,28 @@ def build_environment(config: Config, name: str = "") -> Environment:
             max_processes=settings.max_processes,
         ),
     )
+
+
+def _build_plugin(config: Config, name: str) -> Backend:
+    """Build a backend of an installed package: its entry point is called with the configuration."""
+    points = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name.lower() == name]
+    if not points:
+        raise ConfigError(
+            f"terminal.backend: no installed package provides the backend {name!r}",
+            key="terminal.backend",
+            hint="install the package that provides it; `toolfold env list` shows the known backends",
+        )
+    try:
+        backend = points[0].load()(config)
+    except Exception as error:
+        problem = (
+            f"the backend {name!r} ({points[0].value}) cannot be loaded: {type(error).__name__}: {error}"
+        )
+        raise ConfigError(f"terminal.backend: {problem}", key="terminal.backend") from error
+    if not isinstance(backend, Backend):
+        problem = f"{points[0].value} returned {type(backend).__name__}, not a toolfold.environments Backend"
+        raise ConfigError(f"terminal.backend: {problem}", key="terminal.backend")
+    return backend
 
 
 def _build_local(config: Config) -> Backend:

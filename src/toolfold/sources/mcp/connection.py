@@ -385,8 +385,8 @@ class ServerConnection:
     def _client_capabilities(self) -> Json | None:
         """Return the capabilities of the client that made the current request, or None without a client."""
         relay = _CALL_RELAY.get()
-        known = None if relay is None else relay.capabilities
-        return None if known is None else self._filter_capabilities(known)
+        declared = None if relay is None else relay.capabilities
+        return None if declared is None else self._filter_capabilities(declared)
 
     def _filter_capabilities(self, capabilities: Json) -> Json:
         refused = {
@@ -474,10 +474,10 @@ class ServerConnection:
         name = type(message).__name__
         if name == "ResourceUpdatedNotification":
             self._deps.on_update(str(message.params.uri))
-        elif what := _changed_list_kind(name):
-            self._deps.on_change(what)
+        elif kind := _changed_list_kind(name):
+            self._deps.on_change(kind)
 
-    async def _await_response(self, work: Any, deadline: _ResponseDeadline, what: str) -> Any:
+    async def _await_response(self, work: Any, deadline: _ResponseDeadline, request: str) -> Any:
         """Return the response to a request, or raise the fault that prevented it."""
         task = asyncio.ensure_future(work)
         task.add_done_callback(_retrieve_exception)
@@ -493,7 +493,7 @@ class ServerConnection:
             await self._cancel_task(task)
             if self.run_task.done():
                 raise await self._to_fault(None, ConnectionLost)
-            problem = f"did not respond to {what} within {deadline.elapsed:.1f} s.{self._log_tail}"
+            problem = f"did not respond to {request} within {deadline.elapsed:.1f} s.{self._log_tail}"
             raise ResponseTimeout(self.server, problem, advice=UNKNOWN_EFFECT_ADVICE)
         if task.cancelled():
             raise await self._to_fault(None, ConnectionLost)
@@ -517,13 +517,13 @@ class ServerConnection:
         await asyncio.wait({task}, timeout=SETTLE_TIMEOUT_S)
 
     @asynccontextmanager
-    async def _limit_startup(self, seconds: float, what: str) -> AsyncIterator[None]:
+    async def _limit_startup(self, seconds: float, action: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
             raise NotStarted(
-                self.server, f"took longer than {seconds:g} s {what}.", advice=log_advice(self.server)
+                self.server, f"took longer than {seconds:g} s {action}.", advice=log_advice(self.server)
             ) from None
         except Exception as error:
             raise await self._to_fault(error, NotStarted) from None

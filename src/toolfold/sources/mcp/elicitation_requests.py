@@ -75,13 +75,13 @@ class FormField:
 
     def parse_input(self, text: str) -> Any:
         """Convert typed text to a value of the field; return the text if it cannot be converted."""
-        word = text.strip()
+        stripped = text.strip()
         if self.kind == "switch":
             return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(
-                word.lower(), text
+                stripped.lower(), text
             )
         if self.kind in ("number", "integer"):
-            return _parse_number(word, text)
+            return _parse_number(stripped, text)
         return [each.strip() for each in text.split(",") if each.strip()] if self.kind == "choices" else text
 
 
@@ -99,7 +99,7 @@ class ElicitationRequest:
     host: str = ""
     warnings: tuple[str, ...] = ()
     problem: str = ""
-    """Problem with the previous reply, when the person is declared again."""
+    """Problem with the previous reply, when the person is asked again."""
     withdrawn: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
     """Set when the reply is no longer needed."""
 
@@ -314,13 +314,13 @@ def _block_text(block: Mapping[str, Any]) -> str:
     return text if isinstance(text, str) else f"({block.get('type', 'something')})"
 
 
-def _parse_number(word: str, text: str) -> Any:
+def _parse_number(stripped: str, text: str) -> Any:
     try:
-        return int(word)
+        return int(stripped)
     except ValueError:
         pass
     try:
-        number = float(word)
+        number = float(stripped)
     except ValueError:
         return text
     return number if math.isfinite(number) else text

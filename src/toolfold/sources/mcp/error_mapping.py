@@ -117,7 +117,7 @@ def redact_error_result(result: Any, redact: Redaction) -> Any:
 
 
 def _map_transport_error(server: str, kind: str, problem: str) -> ServerFailed:
-    """Convert an error that a transport of Toolfold created in location of the server's response."""
+    """Convert an error that a transport of Toolfold created in place of the server's response."""
     faults: Mapping[str, Callable[[], ServerFailed]] = {
         "garbled": lambda: InvalidResponse(server, f"{problem}.", advice=UNKNOWN_EFFECT_ADVICE),
         "too-large": lambda: ResponseTooLarge(server, f"{problem}.", advice=_REQUEST_LESS_ADVICE),

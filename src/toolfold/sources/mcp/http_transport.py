@@ -295,7 +295,7 @@ async def _split_events(
         rate.count(len(chunk))
         searched = max(0, len(buffer) - 3)
         buffer += chunk
-        ends = [0, *(found.end() for found in _END_OF_EVENT.finditer(buffer, searched))]
+        ends = [0, *(match.end() for match in _END_OF_EVENT.finditer(buffer, searched))]
         if len(buffer) - ends[-1] > max_event_bytes:
             ends.append(len(buffer))
         for start, end in pairwise(ends):

@@ -65,10 +65,10 @@ class ItemLists:
 
     def refresh(self, server: str, kind: str = "") -> bool:
         """Fetch the cached lists again, or only those of one kind. Return False if there are none."""
-        known = [each for each in self._cached_lists(server) if kind in ("", ITEM_LISTS[each][0])]
-        for method in known:
+        methods = [each for each in self._cached_lists(server) if kind in ("", ITEM_LISTS[each][0])]
+        for method in methods:
             self._start_fetch(server, method)
-        return bool(known)
+        return bool(methods)
 
     def _cached_lists(self, server: str) -> dict[str, list[Json]]:
         if server not in self._known:

@@ -64,11 +64,11 @@ def list_problems(page: Any) -> list[str]:
 
 
 def _add_problems(result: Mapping[str, Any], problems: Sequence[str]) -> Json:
-    given = result.get("_meta")
-    found = problems[:MAX_PROBLEMS]
+    meta = result.get("_meta")
+    listed = problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:
-        found = [*found, f"and {len(problems) - MAX_PROBLEMS:,} more problems"]
-    return {**(given if isinstance(given, Mapping) else {}), PROBLEMS_KEY: found}
+        listed = [*listed, f"and {len(problems) - MAX_PROBLEMS:,} more problems"]
+    return {**(meta if isinstance(meta, Mapping) else {}), PROBLEMS_KEY: listed}
 
 
 def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]:
@@ -101,18 +101,18 @@ def _repair_envelope(result: Mapping[str, Any], problems: list[str]) -> Json:
 def _repair_entries(
     kind: _Kind, entries: Iterable[Any], protocol: str, models: Sequence[type[Any]], problems: list[str]
 ) -> Iterable[Json]:
-    for place, entry in enumerate(entries, 1):
-        found: list[str] = []
-        name = _name_of(kind, entry, place)
+    for position, entry in enumerate(entries, 1):
+        entry_problems: list[str] = []
+        name = _name_of(kind, entry, position)
         try:
-            yield _repair_entry(kind, entry, protocol, models, found)
+            yield _repair_entry(kind, entry, protocol, models, entry_problems)
         except UnusableEntry as error:
-            found = [f"is dropped: {error}"]
-        problems += [f"{name} {each}" for each in found]
+            entry_problems = [f"is dropped: {error}"]
+        problems += [f"{name} {each}" for each in entry_problems]
 
 
 def _repair_entry(
-    kind: _Kind, entry: Any, protocol: str, models: Sequence[type[Any]], found: list[str]
+    kind: _Kind, entry: Any, protocol: str, models: Sequence[type[Any]], entry_problems: list[str]
 ) -> Json:
     if not isinstance(entry, Mapping):
         raise UnusableEntry(f"it is {_describe_value(entry)} instead of an object")
@@ -122,13 +122,13 @@ def _repair_entry(
     if is_deeper_than(entry, MAX_SCHEMA_DEPTH):
         raise UnusableEntry(f"it is nested deeper than {MAX_SCHEMA_DEPTH} levels")
     repaired = dict(entry)
-    kind.repair(repaired, protocol, found)
+    kind.repair(repaired, protocol, entry_problems)
     for model in models:
-        _remove_malformed(repaired, model, found)
+        _remove_malformed(repaired, model, entry_problems)
     return repaired
 
 
-def _remove_malformed(entry: Json, model: type[Any], found: list[str]) -> None:
+def _remove_malformed(entry: Json, model: type[Any], entry_problems: list[str]) -> None:
     """Remove fields that the model rejects. Raises UnusableEntry if the entry needs one of them."""
     from pydantic import ValidationError
 
@@ -137,12 +137,16 @@ def _remove_malformed(entry: Json, model: type[Any], found: list[str]) -> None:
             model.model_validate(entry, by_name=False)
             return
         except ValidationError as error:
-            places = [each["loc"] for each in error.errors(include_url=False, include_input=False)]
-        for key in dict.fromkeys(str(place[0]) for place in places if place):
+            locations = [each["loc"] for each in error.errors(include_url=False, include_input=False)]
+        for key in dict.fromkeys(str(location[0]) for location in locations if location):
             if key not in entry:
                 raise UnusableEntry(f"it has no {key}")
-            _remove_field(entry, key, [place[1] for place in places if place[0] == key and len(place) > 1])
-            found.append(f"has a malformed {key}, which is ignored")
+            _remove_field(
+                entry,
+                key,
+                [location[1] for location in locations if location[0] == key and len(location) > 1],
+            )
+            entry_problems.append(f"has a malformed {key}, which is ignored")
     raise UnusableEntry("it does not follow the protocol")
 
 
@@ -154,20 +158,20 @@ def _remove_field(entry: Json, key: str, inner: Sequence[Any]) -> None:
             f"its inputSchema is malformed at {shorten(str(inner[0] if inner else ''), 80)!r}"
         )
     if isinstance(value, list) and inner and all(isinstance(each, int) for each in inner):
-        entry[key] = [each for place, each in enumerate(value) if place not in inner]
+        entry[key] = [each for index, each in enumerate(value) if index not in inner]
     else:
         del entry[key]
 
 
-def _repair_tool(tool: Json, protocol: str, found: list[str]) -> None:
-    tool["inputSchema"] = _repair_input_schema(tool.get("inputSchema"), found)
+def _repair_tool(tool: Json, protocol: str, entry_problems: list[str]) -> None:
+    tool["inputSchema"] = _repair_input_schema(tool.get("inputSchema"), entry_problems)
     _require_valid_headers(tool["inputSchema"], protocol)
     output = tool.get("outputSchema")
     if output is None:
         tool.pop("outputSchema", None)
     elif not _is_json_schema(output):
         del tool["outputSchema"]
-        found.append("has a malformed outputSchema, which is ignored")
+        entry_problems.append("has a malformed outputSchema, which is ignored")
 
 
 def _require_valid_headers(schema: Json, protocol: str) -> None:
@@ -179,7 +183,7 @@ def _require_valid_headers(schema: Json, protocol: str) -> None:
         raise UnusableEntry(f"its inputSchema has an invalid x-mcp-header: {shorten(str(reason), 120)}")
 
 
-def _repair_input_schema(schema: Any, found: list[str]) -> Json:
+def _repair_input_schema(schema: Any, entry_problems: list[str]) -> Json:
     """Return a valid object schema. Missing parts are added; contradictions raise UnusableEntry."""
     if schema is None or schema is True or schema == []:  # PHP encodes an empty object as []
         schema = {}
@@ -191,27 +195,27 @@ def _repair_input_schema(schema: Any, found: list[str]) -> Json:
         raise UnusableEntry(f"its inputSchema has the type {_describe_value(kind)} instead of 'object'")
     repaired["type"] = "object"
     if "properties" in repaired:
-        repaired["properties"] = _repair_properties(repaired["properties"], found)
+        repaired["properties"] = _repair_properties(repaired["properties"], entry_problems)
     required = repaired.get("required", [])
     if not isinstance(required, list) or not all(isinstance(each, str) for each in required):
         del repaired["required"]
-        found.append("has a malformed inputSchema.required, which is ignored")
+        entry_problems.append("has a malformed inputSchema.required, which is ignored")
     return repaired
 
 
-def _repair_properties(properties: Any, found: list[str]) -> Json:
+def _repair_properties(properties: Any, entry_problems: list[str]) -> Json:
     if properties == []:
         return {}
     if not isinstance(properties, Mapping):
         raise UnusableEntry(
             f"its inputSchema.properties is {_describe_value(properties)} instead of an object"
         )
-    odd = [name for name, each in properties.items() if not isinstance(each, (Mapping, bool))]
-    found += [
+    invalid = [name for name, each in properties.items() if not isinstance(each, (Mapping, bool))]
+    entry_problems += [
         f"has no schema for its parameter {shorten(name, 80)!r}, so that any value is accepted"
-        for name in odd
+        for name in invalid
     ]
-    return {**properties, **{name: {} for name in odd}}
+    return {**properties, **{name: {} for name in invalid}}
 
 
 def _is_json_schema(schema: Any) -> bool:
@@ -244,9 +248,11 @@ def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
     """Change nothing; validation removes malformed fields."""
 
 
-def _name_of(kind: _Kind, entry: Any, place: int) -> str:
+def _name_of(kind: _Kind, entry: Any, position: int) -> str:
     name = entry.get(kind.identifier) if isinstance(entry, Mapping) else None
-    named = f" {shorten(name, 80)!r}" if isinstance(name, str) and name.strip() else f" {place} of its list"
+    named = (
+        f" {shorten(name, 80)!r}" if isinstance(name, str) and name.strip() else f" {position} of its list"
+    )
     return f"the {kind.noun}{named}"
 
 

@@ -48,7 +48,7 @@ class ListingCache:
         """
         plain: Json = {
             "format": FORMAT_VERSION,
-            "tools": [offer.to_json() for offer in listing.tools],
+            "tools": [tool.to_json() for tool in listing.tools],
             "instructions": listing.instructions,
             "resources": listing.has_resources,
             "prompts": listing.has_prompts,
@@ -120,9 +120,9 @@ class ListingCache:
 def _parse_listing(data: Json) -> Listing:
     if data["format"] != FORMAT_VERSION:
         raise ValueError("the cache file has another format version")
-    offers, _ = parse_tools(data["tools"])
+    tools, _ = parse_tools(data["tools"])
     return Listing(
-        tools=offers,
+        tools=tools,
         instructions=str(data["instructions"]),
         has_resources=data["resources"] is True,
         has_prompts=data["prompts"] is True,

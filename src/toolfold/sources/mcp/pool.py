@@ -115,13 +115,13 @@ class McpServers:
     def open(self) -> None:
         """Register the cached tools and start servers without a cached listing. Does not wait."""
         for name, settings in self._settings.items():
-            found = self._cache.read(name, settings)
-            if found is not None:
-                self._servers[name].use_cached_listing(found[0])
-                self._publish_tools(name, found[0])
-            if found is None or found[1] > STALE_AFTER_S:
+            cached = self._cache.read(name, settings)
+            if cached is not None:
+                self._servers[name].use_cached_listing(cached[0])
+                self._publish_tools(name, cached[0])
+            if cached is None or cached[1] > STALE_AFTER_S:
                 start = self._start_server(name)
-                if found is None and not self._cache.has_failed(name, settings):
+                if cached is None and not self._cache.has_failed(name, settings):
                     self._starting[name] = start
 
     def settle(self, seconds: float | None = None) -> None:
@@ -301,36 +301,36 @@ class McpServers:
             log.error("internal error while starting MCP server %r", name, exc_info=error)
 
     async def _build_deps(self, server: ServerSupervisor) -> ConnectionDeps:
-        settings, known = server.settings, self._config.environment
+        settings, variables = server.settings, self._config.environment
         look_up = asyncio.get_running_loop().run_in_executor  # a keyring may wait for a person
-        environment = await look_up(None, build_environment, settings, known)
-        found = await look_up(None, resolve_settings, settings, known)
-        hidden = await look_up(None, collect_secrets, settings, known)
+        environment = await look_up(None, build_environment, settings, variables)
+        resolved = await look_up(None, resolve_settings, settings, variables)
+        secrets = await look_up(None, collect_secrets, settings, variables)
         file = self._config.paths.state_dir / "mcp" / "logs" / f"{server.name}.log"
-        redact = Redaction((*self._config.secret_values(), *hidden))
+        redact = Redaction((*self._config.secret_values(), *secrets))
         prompt_handler = self._callbacks.create_prompt_handler(server.name, settings)
         relay = ServerRequestRouter(server, prompt_handler) if self._behind_gateway else None
         return ConnectionDeps(
-            settings=found,
+            settings=resolved,
             environment=environment,
             log=ServerLog(file, redact),
             auth=self._load_auth(server),
             elicit=relay.elicit if relay else prompt_handler.elicitation_callback,
             sample=relay.sample if relay else prompt_handler.sampling_callback,
             is_awaiting_user=lambda: prompt_handler.is_waiting or bool(relay and relay.is_asking),
-            on_change=lambda what: self._handle_change(server, what),
+            on_change=lambda kind: self._handle_change(server, kind),
             on_update=lambda uri: self.events.broadcast(server.name, "update", uri),
             on_log=relay.log if relay else None,
             legacy=server.is_legacy or settings.protocol == "legacy",
         )
 
-    def _handle_change(self, server: ServerSupervisor, what: str) -> None:
-        server.schedule_relist(what)
-        if what == "tools":
+    def _handle_change(self, server: ServerSupervisor, kind: str) -> None:
+        server.schedule_relist(kind)
+        if kind == "tools":
             return
         is_shared = server is self._servers[server.name]
-        if not (is_shared and self._item_lists.refresh(server.name, what)):
-            self.events.broadcast(server.name, what, None)
+        if not (is_shared and self._item_lists.refresh(server.name, kind)):
+            self.events.broadcast(server.name, kind, None)
 
     def _load_auth(self, server: ServerSupervisor) -> Any:
         """Return the stored OAuth login of a server, if any. No login is started while a call waits."""
@@ -339,8 +339,10 @@ class McpServers:
             return None
         from toolfold.sources.mcp.oauth import create_auth
 
-        folder = config.paths.state_dir / "oauth"
-        return create_auth(server.name, settings, folder, interactive=False, environment=config.environment)
+        directory = config.paths.state_dir / "oauth"
+        return create_auth(
+            server.name, settings, directory, interactive=False, environment=config.environment
+        )
 
     def _handle_listing(self, name: str, listing: Listing) -> None:
         """Cache and register the tools that a server has listed."""
@@ -501,8 +503,8 @@ class _BackgroundLoop:
 
 def _is_long_result(answer: Any) -> bool:
     blocks = getattr(answer, "content", None) or ()
-    words = sum(len(getattr(block, "text", None) or "") for block in blocks)
-    if len(blocks) > MAX_BLOCKS_IN_LOOP or words > MAX_CHARS_IN_LOOP:
+    chars = sum(len(getattr(block, "text", None) or "") for block in blocks)
+    if len(blocks) > MAX_BLOCKS_IN_LOOP or chars > MAX_CHARS_IN_LOOP:
         return True
     return is_large(getattr(answer, "structured_content", None), max_items=200, max_chars=MAX_CHARS_IN_LOOP)
 

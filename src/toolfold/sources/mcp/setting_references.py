@@ -62,15 +62,15 @@ def build_environment(
 
     Proxy variables are harmless unless their URL contains a password. Raises ConfigError.
     """
-    known = {name: value for name, value in environment.items() if _is_harmless(name, value)}
-    known |= {name: environment[name] for name in server.pass_env if name in environment}
-    known |= {
+    variables = {name: value for name, value in environment.items() if _is_harmless(name, value)}
+    variables |= {name: environment[name] for name in server.pass_env if name in environment}
+    variables |= {
         name: resolve_references(value, environment, keyring=keyring) for name, value in server.env.items()
     }
-    for name, value in known.items():
+    for name, value in variables.items():
         if not name or "=" in name or "\0" in name + value:
             raise ConfigError(f"the environment variable {shorten(name, 80)!r} has an invalid name or value")
-    return known
+    return variables
 
 
 def resolve_settings(
@@ -123,8 +123,8 @@ def _replace_reference(match: re.Match[str], environment: Mapping[str, str], key
             hint=_REFERENCE_HINT,
         )
     inside = match["inside"]
-    if place := _IN_KEYRING.fullmatch(inside):
-        return _keyring_password(place[1], place[2], keyring)
+    if reference := _IN_KEYRING.fullmatch(inside):
+        return _keyring_password(reference[1], reference[2], keyring)
     if variable := _VARIABLE.fullmatch(inside):
         return _variable_value(variable[1], variable[2], environment)
     raise ConfigError(f"${{{shorten(inside, 80)}}} is not a valid reference", hint=_REFERENCE_HINT)

@@ -194,10 +194,10 @@ class StdioTransport:
 
     async def _fail_request(self, line: bytes, kind: str, reason: str) -> None:
         """Fail the request that an invalid response names, else the only pending one, else all of them."""
-        known = _find_ids(line) & self._pending.keys() or (
+        ids = _find_ids(line) & self._pending.keys() or (
             self._pending.keys() if len(self._pending) == 1 else set()
         )
-        for id_ in list(known) or list(self._pending):
+        for id_ in list(ids) or list(self._pending):
             self._pending.pop(id_)
             await self._deliver(make_error_message(id_, kind, reason).message)
 
@@ -277,11 +277,11 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _find_ids(line: bytes) -> set[Any]:
-    found = set()
+    ids = set()
     for each in _ID_PATTERN.findall(line[:_EDGE_BYTES] + b" " + line[-_EDGE_BYTES:]):
         with contextlib.suppress(ValueError):
-            found.add(json.loads(each))
-    return found
+            ids.add(json.loads(each))
+    return ids
 
 
 def set_default_result_type(message: Any) -> Any:

@@ -300,10 +300,10 @@ class ServerSupervisor:
             log.warning("MCP server %r does not respond and is terminated: %s", self.name, error)
             await self._close_connection(connection, force=True)
 
-    def schedule_relist(self, what: str) -> None:
+    def schedule_relist(self, kind: str) -> None:
         """List the server again soon; several changes within the delay are handled once."""
         if (
-            what and not self._is_relist_scheduled and not self._closed
+            kind and not self._is_relist_scheduled and not self._closed
         ):  # resources and prompts become tools as well
             self._is_relist_scheduled = True
             self._start_task(self._relist_after_delay())

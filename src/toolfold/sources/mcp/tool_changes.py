@@ -308,13 +308,13 @@ def _accepts_text(schema: Mapping[str, Any]) -> bool:
 
 def _find_title_changes(before: ListedTool, after: ListedTool) -> Iterator[str]:
     """Yield title changes that a person must see: titles are shown when approval is asked for."""
-    known = set(_split_words(json.dumps(before.to_json(), ensure_ascii=False)))
+    accepted_words = set(_split_words(json.dumps(before.to_json(), ensure_ascii=False)))
     old = dict(_iter_titles(before))
     changed = {path: title for path, title in _iter_titles(after) if title and title != old.get(path, "")}
     new_words: set[str] = set()
     for path, title in sorted(changed.items()):
         words = _split_words(title)
-        new = set(words) - known - _GENERIC_TITLE_WORDS
+        new = set(words) - accepted_words - _GENERIC_TITLE_WORDS
         if (
             _is_long(title, MAX_TITLE_CHARS)
             or len(words) > MAX_TITLE_WORDS

@@ -80,14 +80,14 @@ def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, .
     """
     parsed: dict[str, ListedTool] = {}
     problems: list[str] = []
-    for place, tool in enumerate(tools, 1):
+    for position, tool in enumerate(tools, 1):
         if len(parsed) >= MAX_LISTED_TOOLS:
             problems.append(f"it lists more than {MAX_LISTED_TOOLS:,} tools; the rest is dropped")
             break
         try:
             listed = parse_tool(tool)
         except ValueError as error:
-            problems.append(f"the tool {place} of its list is dropped: {error}")
+            problems.append(f"the tool {position} of its list is dropped: {error}")
             continue
         if listed.name in parsed:
             problems.append(f"it lists {shorten(listed.name, 80)!r} twice; only the first is used")

@@ -167,7 +167,7 @@ class Trust:
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
         """Return the accepted tools that count on this machine.
 
-        The project's lock file may added from the author of the tools: a suspicious tool must have been
+        The project's lock file may come from the author of the tools: a suspicious tool must have been
         accepted on this machine as well.
         """
         lock = self._lock_for(server)
@@ -204,9 +204,7 @@ class Trust:
         with self._guard:
             others = dict(self._listed)
         findings = scan_tools(tools, server, others)
-        return [
-            (each, one) for each, found in zip(tools, findings, strict=True) for one in found if one.grave
-        ]
+        return [(each, one) for each, ones in zip(tools, findings, strict=True) for one in ones if one.grave]
 
     def _should_hold(self, findings: Iterable[Finding]) -> bool:
         return any(finding.requires_review(strict=self._strict) for finding in findings)
@@ -238,7 +236,7 @@ class Trust:
 
 
 def _is_project_lock(lock: LockFile) -> bool:
-    """Return True if the lock file is beside a project's settings, and may added from somebody else."""
+    """Return True if the lock file is beside a project's settings, and may come from somebody else."""
     return (lock.file.parent / PROJECT_FILE).exists()
 
 
@@ -250,7 +248,7 @@ def _scan_by_name(
     tools: Sequence[ListedTool], server: str, others: Mapping[str, tuple[ListedTool, ...]]
 ) -> _Findings:
     findings = scan_tools(tools, server, others)
-    return {each.name: found for each, found in zip(tools, findings, strict=True)}
+    return {each.name: ones for each, ones in zip(tools, findings, strict=True)}
 
 
 def _find_changes_to_review(
@@ -267,8 +265,8 @@ def _find_changes_to_review(
     changes = find_meaningful_changes(pin.tool, tool)
     if changes or not findings[tool.name]:
         return changes
-    known = scan_tools([pin.tool], server, others)[0]
-    return tuple(str(finding) for finding in findings[tool.name] if finding not in known)
+    accepted = scan_tools([pin.tool], server, others)[0]
+    return tuple(str(finding) for finding in findings[tool.name] if finding not in accepted)
 
 
 def _partition_tools(
