@@ -39,7 +39,7 @@ R = TypeVar("R")
 _EMPTY_SCHEMA: Mapping[str, Any] = {"type": "object", "properties": {}}
 _SCHEMA_KEYWORDS = frozenset({"properties", "additionalProperties", "$ref", "allOf", "anyOf", "oneOf"})
 _CONTEXT_NAMES = frozenset({"task_id", "user_task", "session_id"})
-# Most tools have none of either: the same for all of ten thousand.
+# Shared by all tools without effects and judged arguments, which are most of them.
 _NO_EFFECTS: frozenset[Effect] = frozenset()
 _NOT_JUDGED = FrozenDict()
 
@@ -107,7 +107,7 @@ class ToolFunction(Generic[P, R]):
 
     def __init__(self, function: Callable[P, R], options: Mapping[str, Any]) -> None:
         functools.update_wrapper(self, function)
-        self.__dict__.pop("tool", None)  # another tool's, where the function was decorated before
+        self.__dict__.pop("tool", None)  # left by an earlier decoration of the same function
         self._function = function
         self._options = options
 
@@ -145,7 +145,7 @@ def tool(
     timeout: float | None = None,
 ) -> Callable[[Callable[P, R]], ToolFunction[P, R]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a typed function a tool: types give the schema, the docstring gives the descriptions.
+    """Turn a typed function into a tool: types give the schema, the docstring the descriptions.
 
     A parameter annotated `CallContext` is filled in by the runtime and not shown to the model.
     """
@@ -191,7 +191,7 @@ def _read_schema(name: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
 def _object_schema(name: str, parameters: object) -> Any:
     if not isinstance(parameters, Mapping):
         raise InvalidTool(f"tool {name!r}: its parameters must be a JSON Schema object")
-    # Some servers write null for what they leave out.
+    # Some servers write null instead of omitting a key.
     missing = {key: value for key, value in _EMPTY_SCHEMA.items() if parameters.get(key) is None}
     if "type" not in missing and parameters["type"] != "object":
         raise InvalidTool(
@@ -222,7 +222,7 @@ def _normalize_handler(name: str, handler: Callable[..., Any]) -> Handler:
 
 def _count_positional(handler: Callable[..., Any]) -> int:
     """Return 1 for `def handler(args)`, 2 for `def handler(args, context)`, 0 if neither is certain."""
-    # Reading the code object: ten thousand tools pass here, and inspect would cost more than the rest.
+    # Reads the code object, because `inspect` is slow for ten thousand tools.
     if not isinstance(handler, FunctionType) or handler.__defaults__:
         return 0
     code = handler.__code__
@@ -238,7 +238,7 @@ def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
         own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
         if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in own):
             own = list(inspect.signature(handler).parameters.values())
-    except (TypeError, ValueError):  # written in C, and does not tell
+    except (TypeError, ValueError):  # written in C, without a signature
         return [inspect.Parameter("args", inspect.Parameter.POSITIONAL_ONLY)]
     return own
 
@@ -258,7 +258,9 @@ def _adapt_handler(name: str, handler: Callable[..., Any], parameters: list[insp
     others = [p for p in parameters if p.name not in filled]
     context_names = {p.name for p in others if p.kind is not p.POSITIONAL_ONLY} & {*_CONTEXT_NAMES, "context"}
     if unfilled := [p.name for p in others if _is_required(p) and p.name not in context_names]:
-        raise InvalidTool(f"tool {name!r}: nothing fills the parameter {unfilled[0]!r} of its handler")
+        raise InvalidTool(
+            f"tool {name!r}: its handler has a parameter {unfilled[0]!r} that the runtime cannot fill"
+        )
     if takes_any_keyword and not takes_context:
         context_names |= _CONTEXT_NAMES
 
@@ -296,12 +298,14 @@ def _parse_meanings(name: str, judged_as: Mapping[str, Meaning | str], parameter
         meanings = FrozenDict({str(each): Meaning(meaning) for each, meaning in judged_as.items()})
     except (AttributeError, ValueError):
         allowed = ", ".join(Meaning)
-        problem = f"judged_as must say of arguments what they are ({allowed}), not {judged_as!r}"
+        problem = f"judged_as must map arguments to meanings ({allowed}), not {judged_as!r}"
         raise InvalidTool(f"tool {name!r}: {problem}") from None
     known = parameters["properties"]
-    if unknown := [each for each in meanings if known and each not in known]:  # a typo would judge nothing
+    if unknown := [
+        each for each in meanings if known and each not in known
+    ]:  # a typo would disable the check
         near = did_you_mean(closest_names(unknown[0], known))
-        raise InvalidTool(f"tool {name!r}: judged_as names {unknown[0]!r}, which is no parameter.{near}")
+        raise InvalidTool(f"tool {name!r}: judged_as names {unknown[0]!r}, which is not a parameter.{near}")
     return meanings
 
 
@@ -316,7 +320,7 @@ def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Ha
         model = _build_model(name, parameters, descriptions)
         schema = _untitled_schema(model)
     except (PydanticUserError, AttributeError, NameError, SyntaxError, TypeError, ValueError) as error:
-        raise InvalidTool(f"tool {name!r}: its parameters cannot be described: {error}") from error
+        raise InvalidTool(f"tool {name!r}: no schema can be derived from its parameters: {error}") from error
     names = {f"p{number}": parameter.name for number, (parameter, _) in enumerate(parameters)}
 
     def call(args: Json, context: CallContext) -> Any:
@@ -356,7 +360,7 @@ def _collect_parameters(
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InvalidTool(
-                f"tool {name!r}: no model can fill {parameter.name!r}, it cannot be passed by name"
+                f"tool {name!r}: the parameter {parameter.name!r} cannot be passed by name, so a model cannot fill it"
             )
         hint = hints.get(parameter.name, Any)
         if hint is CallContext or CallContext in get_args(hint):
@@ -383,7 +387,7 @@ def _build_model(
     """Return a pydantic model of the parameters."""
     from pydantic import ConfigDict, create_model
 
-    # Fields are numbered and aliased: a parameter may be called `json` or `schema`, a field may not.
+    # Fields are numbered and aliased: a parameter may be named `json` or `schema`, a pydantic field may not.
     fields: dict[str, Any] = {
         f"p{number}": _build_field(parameter, hint, descriptions.get(parameter.name, ""))
         for number, (parameter, hint) in enumerate(parameters)
@@ -395,7 +399,7 @@ def _build_field(parameter: inspect.Parameter, hint: Any, description: str) -> A
     from pydantic import Field
 
     derived = Field(alias=parameter.name, description=description or None)
-    # What the author wrote into a Field of his own comes later, and so wins.
+    # The author's own Field comes last and so takes precedence.
     own = getattr(hint, "__metadata__", ())
     bare = hint.__origin__ if own else hint
     default = ... if parameter.default is parameter.empty else parameter.default

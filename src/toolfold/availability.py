@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from toolfold.errors import error_message, shorten
 from toolfold.model import Check, Tool
 
-# Long enough to hold a secret whole: half of one would no longer be known for what it is.
+# Long enough for a whole secret: redaction would not recognise half of one.
 MAX_REASON_CHARS = 2_000
 
 
@@ -57,17 +57,17 @@ class _CheckRun:
         self._limit = limit
         self._deadline = time.monotonic() + limit
         self._done = threading.Event()
-        self._failure = "its check ended without an answer"
+        self._failure = "its check did not finish"
         thread = threading.Thread(target=self._run, args=(check,), name="toolfold-check", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # the machine has no thread left
+        except RuntimeError as error:  # no thread can be started
             self._finish(f"its check could not be started: {error}")
 
     def _run(self, check: Check) -> None:
         try:
-            self._finish("" if _call_check(check) else "its check said no")
-        except BaseException as error:  # a check may raise anything; whatever it is means "unavailable"
+            self._finish("" if _call_check(check) else "its check returned false")
+        except BaseException as error:  # a check may raise anything, which means "unavailable"
             self._finish(
                 shorten(f"its check failed: {type(error).__name__}: {error_message(error)}", MAX_REASON_CHARS)
             )
@@ -149,9 +149,7 @@ class Availability:
             return probe
 
     def _evaluate(self, key: object, probe: _CheckRun) -> Status:
-        failure = self._redact(
-            probe.wait_for_failure()
-        )  # a check may raise with a secret, and anyone may read why
+        failure = self._redact(probe.wait_for_failure())  # the message of an exception may contain a secret
         now = self._clock()
         with self._lock:
             if not failure:

@@ -21,13 +21,13 @@ _MAX_SCHEMAS = 20_000
 _MAX_NAMED_SCHEMAS = 200
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
-_UNEVALUATED_FACTOR = 4  # what the schemas beside have evaluated is found out by asking them again
+_UNEVALUATED_FACTOR = 4  # unevaluated* repeats the evaluation of the neighbouring schemas
 
 
 def resolve_pointer(value: Any, pointer: str) -> Any:
     for part in unquote(pointer).split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
-        place = key.removeprefix("+")  # the validator reads "+1" as a number, so we must
+        place = key.removeprefix("+")  # the validator accepts "+1" as a number
         if isinstance(value, list) and place.isdecimal() and int(place[-9:]) < len(value):
             value = value[int(place[-9:])]
         else:
@@ -111,7 +111,10 @@ class VisitCounter:
         return [_make_node(schemas[each], graph[each]) for each in TopologicalSorter(graph).static_order()]
 
     def _is_reference_cycle(self, schema: Json) -> bool:
-        """Whether it is a circle of references with nothing beside them, which ends by itself."""
+        """Return True if it is a cycle of references and nothing else.
+
+        Validators end such cycles themselves.
+        """
         reached = schema
         for _ in range(MAX_DEPTH):
             beside = self._same_value_schemas[id(reached)]
@@ -131,7 +134,10 @@ class VisitCounter:
         return [each for each in parts if isinstance(each, dict)]
 
     def _resolve_reference(self, reference: Any) -> list[Json]:
-        """All that a reference may mean, whatever identifiers do to it: better too many than too few."""
+        """Return every possible target of a reference, whatever its base URI.
+
+        Too many rather than too few.
+        """
         if not isinstance(reference, str):
             return []
         if len(self._named_schemas) > _MAX_NAMED_SCHEMAS:

@@ -92,14 +92,14 @@ class Dispatch:
         return result
 
     async def _run_pipeline(self, turn: Turn, call: ToolCall, context: CallContext, slot: Slot) -> ToolResult:
-        tool = turn.tool(call.name)  # the scope gate
+        tool = turn.tool(call.name)  # scope check
         read = functools.partial(self.validate.read, tool)
         args = await self.hooks.run_before(
             tool, read(call.arguments), context, read
-        )  # may refuse, may rewrite
-        args = self.validate.check(tool, args)  # it was read, and read again after each that rewrote it
+        )  # hooks may refuse or rewrite
+        args = self.validate.check(tool, args)  # schema check of the final arguments
         self.events.start(tool, args, context)
-        await self.approval.require(tool, args, context)  # judges what will run
+        await self.approval.require(tool, args, context)  # approval of the final arguments
         async with slot, self._watch_settings(tool, context) as watch:
             context = replace(context, report_progress=self.events.reporter(tool, context))
             result = await self._run_handler(turn, tool, call, args, context)
@@ -170,16 +170,14 @@ class Dispatch:
             )
         make_result = functools.partial(self._build_result, turn, tool, call.id, value, context)
         if is_large(value.value if isinstance(value, Content) else value) or _has_many_files(value):
-            return await self.loops.run_in_thread(make_result)  # it takes a while, in which others are served
+            return await self.loops.run_in_thread(make_result)  # slow, so not on the event loop
         return make_result()
 
     async def _call_handler(self, tool: Tool, args: Json, context: CallContext) -> Any:
         """Return the handler's answer. Raises ToolFailed on timeout."""
         limit = tool.timeout or self.timeout
         handler = functools.partial(_call_async, tool.handler) if tool.is_async else tool.handler
-        own_args = copy.deepcopy(
-            args
-        )  # after-hooks are told what was asked for, whatever the handler does to it
+        own_args = copy.deepcopy(args)  # the handler may change its arguments; hooks get the original ones
         try:
             return await self.loops.call_with_timeout(limit, handler, own_args, context)
         except asyncio.CancelledError:
@@ -238,17 +236,17 @@ class Dispatch:
             path = self.results.store_file(
                 each.data, name=tool.name, mime_type=each.mime_type, session_id=context.session_id
             )
-            where = {"stored": str(path)} if path else {"note": "it could not be kept"}
+            where = {"stored": str(path)} if path else {"note": "it could not be stored"}
             files.append({"file": each.label, "type": each.mime_type, **where})
         if len(wanted) > MAX_FILES:
-            files.append({"note": f"{len(wanted) - MAX_FILES:,} more items were not kept"})
+            files.append({"note": f"{len(wanted) - MAX_FILES:,} more items were not stored"})
         return files
 
     def _mark_failed(self, result: ToolResult, content: Content) -> ToolResult:
-        """Return the result of a tool that reported its own failure, redacted like an exception's message."""
+        """Return the result of a tool that reports a failure, redacted like an exception's message."""
         message = content.value if isinstance(content.value, str) else render(content.value)
         error = make_encodable(self.redact(message))
-        if result.stored:  # head and tail alone would not say that it failed
+        if result.stored:  # start and end alone would not show the failure
             return replace(result, text=render({"error": error, "stored": str(result.stored)}), error=error)
         text = render({"error": error}) if self.redact.finds_any(result.text) else result.text
         return replace(result, text=text, error=error)
@@ -259,7 +257,7 @@ class Dispatch:
         message = {"error": result.error}
         text = render(message | getattr(error, "details", {}) | message)
         if len(text) > MAX_FAILURE_CHARS or self.redact.finds_any(text):
-            return result  # the details are a courtesy: not at the price of a secret or a flood
+            return result  # details are optional: omit them if they are long or contain a secret
         return replace(result, text=text)
 
     def _result_from_message(self, call: ToolCall, message: str) -> ToolResult:
@@ -293,7 +291,7 @@ def _is_parallel(turn: Turn, call: ToolCall) -> bool:
     try:
         return turn.tool(unwrap(call).name).parallel
     except CallError:
-        return True  # it will not run at all
+        return True  # it will fail before it runs
 
 
 def _copy_context(context: CallContext) -> CallContext:

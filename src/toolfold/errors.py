@@ -1,22 +1,22 @@
-"""Every exception Toolfold raises, by who has to act on it.
+"""Exceptions, grouped by who has to act on them.
 
     ToolfoldError
     ├── ConfigError            a person must change a setting; names the key, the file and the line
-    │   └── StartedByTool      only the user may do this, and a tool call has started this process
+    │   └── StartedByTool      only the user may do this, not a process that a tool call started
     ├── RegistryError          the code that registers a tool must change
-    │   ├── InvalidTool        the definition itself cannot be used
+    │   ├── InvalidTool        the definition is invalid
     │   ├── ReservedName       the name belongs to a bridge tool
     │   └── NameTaken          another toolset has the name and `override=False`
     ├── UnknownToolset         a grant names a toolset that does not exist
-    ├── SourceError            one source of tools is degraded; the others work on
+    ├── SourceError            one source of tools failed; the others keep working
     └── CallError              becomes a result the model can act on
         ├── OutOfScope         the session was never granted this tool
         ├── BridgeMisuse       a bridge tool was called in a way that cannot be unwrapped
         ├── InvalidArguments   the arguments do not fit the schema; nothing was run
-        ├── Refused            a hook, a policy or a person said no; nothing was run
+        ├── Refused            a hook, a policy or a person refused; nothing was run
         ├── NeedsAgent         the tool keeps its state in an agent and there is none
-        ├── EnvironmentFailed  the place where commands run cannot be reached, or was lost
-        └── ToolFailed         the handler raised or ran out of time
+        ├── EnvironmentFailed  the environment that runs commands is unreachable or was lost
+        └── ToolFailed         the handler raised an exception or timed out
 
 Anything else that escapes is a bug. Knows nothing of the rest of the package.
 """
@@ -55,9 +55,9 @@ class StartedByTool(ConfigError):
 
     def __init__(self, action: str, why: str) -> None:
         super().__init__(
-            f"{action} is refused here: only you may do that, and this process was started by a tool call"
+            f"{action} is not allowed here: only the user may do that, and this process was started by a tool call"
             f" ({why})",
-            hint="run it in your own terminal, in a shell that no tool has started",
+            hint="run it in your own terminal, not in a shell that a tool started",
         )
 
 
@@ -90,7 +90,7 @@ class UnknownToolset(ToolfoldError):
 
     def __init__(self, name: str, near: Sequence[str] = ()) -> None:
         super().__init__(
-            f"there is no toolset {name!r}.{did_you_mean(near)}"
+            f"There is no toolset {name!r}.{did_you_mean(near)}"
             " Run `toolfold tools list --toolsets` to see them all."
         )
 
@@ -160,7 +160,7 @@ def closest_names(name: str, known: Iterable[str], *, count: int = 3) -> list[st
     """Return the known names that are most similar to a misspelled one."""
     wanted = shorten(name, 80)
     trigrams = _trigrams(wanted)
-    # difflib costs up to 100 µs a name: let shared trigrams choose the few worth it.
+    # difflib takes up to 100 µs per name, so shared trigrams preselect candidates.
     likely = heapq.nlargest(40, known, key=lambda each: (len(trigrams & _trigrams(each)), each))
     return difflib.get_close_matches(wanted, likely, n=count, cutoff=0.6)
 

@@ -40,7 +40,7 @@ class Hooks:
         elif event == POST:
             self._post = (*self._post, hook)
         else:
-            raise ToolfoldError(f"there is no hook {event!r}; use {PRE} or {POST}")
+            raise ToolfoldError(f"unknown hook event {event!r}; use {PRE} or {POST}")
 
     async def run_before(
         self, tool: Tool, args: Json, context: CallContext, read: Callable[[Json], Json] = dict
@@ -63,7 +63,7 @@ class Hooks:
                 answer = await self._call_hook(hook, tool, copy.deepcopy(args), result, context)
                 result = result if answer is None else reshape(result, answer)
             except Exception:
-                log.exception("post_tool_call hook %s failed; the result stands", _hook_name(hook))
+                log.exception("post_tool_call hook %s failed; the result is kept", _hook_name(hook))
         return result
 
     async def _call_pre_hook(
@@ -81,14 +81,14 @@ class Hooks:
             raise _refusal(tool, hook, f"failed: {type(cause).__name__}") from error
         if answer is None or isinstance(answer, dict):
             return answer
-        raise _refusal(tool, hook, f"answered with {type(answer).__name__} instead of arguments")
+        raise _refusal(tool, hook, f"returned {type(answer).__name__} instead of arguments")
 
     async def _call_hook(self, hook: Callable[..., Any], *parts: Any) -> Any:
         return await self._loops.call_with_timeout(self._timeout, hook, *parts, max_threads=MAX_CHECK_THREADS)
 
 
 def _refusal(tool: Tool, hook: object, what: str) -> Refused:
-    return Refused(f"{tool.name!r} was refused: the check {_hook_name(hook)!r} {what}. It was not invoked.")
+    return Refused(f"{tool.name!r} was refused: the check {_hook_name(hook)!r} {what}. The tool was not run.")
 
 
 def _hook_name(hook: object) -> str:

@@ -34,7 +34,7 @@ class JsonEndpoint:
     def __call__(self, payload: Any, *, max_bytes: int) -> Any:
         """Post the payload and return the answer of at most `max_bytes` bytes. Raises REQUEST_ERRORS."""
         body, deadline = json.dumps(payload).encode(), time.monotonic() + self._timeout
-        request = urllib.request.Request(self._url, body, self._headers())  # noqa: S310  (http only, below)
+        request = urllib.request.Request(self._url, body, self._headers())  # noqa: S310  (the opener accepts only http)
         try:
             with self._opener.open(request, timeout=self._timeout) as answer:
                 return json.loads(_read_all(answer, max_bytes, deadline))
@@ -46,9 +46,9 @@ class JsonEndpoint:
         """Return the headers. Raises ValueError early, before another error could quote a secret."""
         headers = {"Content-Type": "application/json"}
         if _URL_CREDENTIALS.search(self._url):
-            raise ValueError("the address must not hold a user or a password")
+            raise ValueError("the URL must not contain a user name or password")
         if not (self._key.isascii() and self._key.isprintable()):
-            raise ValueError("the key has characters that a header cannot carry")
+            raise ValueError("the key contains characters that are not allowed in a header")
         return {**headers, "Authorization": f"Bearer {self._key}"} if self._key else headers
 
     @functools.cached_property
@@ -86,12 +86,15 @@ def _read_all(answer: Any, max_bytes: int, deadline: float) -> bytes:
 
 
 class _DeadlineConnection(http.client.HTTPConnection):
-    """Its time limit is that of the whole exchange: the usual one begins anew with every line received."""
+    """Connection with one time limit for the whole exchange.
+
+    The usual limit restarts with every line received.
+    """
 
     def __init__(self, host: str, **options: Any) -> None:
         super().__init__(host, **options)
         self._deadline = time.monotonic() + (self.timeout or 0.0)
-        self.response_class = self._response  # type: ignore[assignment]  # it is only ever called
+        self.response_class = self._response  # type: ignore[assignment]  # it is only called
 
     def connect(self) -> None:
         self.timeout = _remaining_time(self._deadline)

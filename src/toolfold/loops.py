@@ -19,9 +19,9 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 MAX_THREADS = 256
-# What may hang gets fewer, so that code that never answers cannot keep others from a thread:
-MAX_CHECK_THREADS = 224  # for whoever is asked whether other code may run
-MAX_HANDLER_THREADS = 192  # for that other code
+# Code that may hang gets fewer threads, so that it cannot use them all up:
+MAX_CHECK_THREADS = 224  # for hooks and approvers, which run before handlers
+MAX_HANDLER_THREADS = 192  # for handlers
 SETTLE_TIMEOUT_S = 1.0
 _POLL_INTERVAL_S = 0.05
 
@@ -31,9 +31,7 @@ class CallTimeout(Exception):
 
 
 class EscapedException(Exception):
-    """Foreign code raised an exception that would stop more than itself: SystemExit, an unrequested
-    cancellation.
-    """
+    """Foreign code raised an exception that would stop more than itself, such as SystemExit."""
 
     def __init__(self, original: BaseException) -> None:
         super().__init__(type(original).__name__)
@@ -108,11 +106,11 @@ class EventLoops:
                 outcome = call()
             except Exception as caught:
                 error = EscapedException(caught) if isinstance(caught, StopIteration) else caught
-            except BaseException as caught:  # SystemExit in a handler must not end the runtime
+            except BaseException as caught:  # SystemExit in a handler must not stop the runtime
                 error = EscapedException(caught)
             finally:
                 self._count_ended()
-            with contextlib.suppress(RuntimeError):  # the loop closed while we worked: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 loop.call_soon_threadsafe(settle, outcome, error)
 
         self._start_thread(work, max_threads)
@@ -135,7 +133,7 @@ class EventLoops:
         finally:
             try:
                 await self.run_in_thread(entering.leave)
-            except RuntimeError:  # no thread is left to do it in
+            except RuntimeError:  # no thread is available
                 entering.leave()
 
     def close(self) -> None:
@@ -147,7 +145,7 @@ class EventLoops:
     async def _call_contained(self, function: Callable[..., Any], *parts: Any, max_threads: int) -> Any:
         try:
             return await self.call(function, *parts, max_threads=max_threads)
-        except SystemExit as error:  # leaving a task, it would end the whole loop
+        except SystemExit as error:  # it would stop the whole loop
             raise EscapedException(error) from error
 
     def _loop(self) -> _ThreadLoop:
@@ -169,7 +167,7 @@ class EventLoops:
     def _count_started(self, max_threads: int) -> None:
         with self._lock:
             if self._thread_count >= max_threads:
-                raise RuntimeError(f"{max_threads} earlier calls still run; wait for some of them to end")
+                raise RuntimeError(f"{max_threads} calls are still running; wait for some of them to finish")
             self._thread_count += 1
 
     def _count_ended(self) -> None:
@@ -235,7 +233,7 @@ class _ThreadLoop:
 
     def interrupt(self) -> None:
         """Cancel the running work, from any thread."""
-        with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop is already closed
             self._loop.call_soon_threadsafe(_cancel_others, self._loop)
 
     def close(self) -> None:
@@ -248,15 +246,15 @@ class _ThreadLoop:
     def _shut_down(self) -> None:
         if asyncio._get_running_loop() is None:
             self._close_loop()
-        else:  # no loop can run in a thread whose loop runs already
+        else:  # this thread already runs a loop
             thread = threading.Thread(target=self._close_loop, name="toolfold-close", daemon=True)
             thread.start()
             thread.join()
 
     def _close_loop(self) -> None:
-        if self._loop.is_closed():  # collected together with us, and first
+        if self._loop.is_closed():  # garbage collected first
             return
-        # Not the runner's own close: it waits without end for a task that will not be cancelled.
+        # Not the runner's own close, which waits forever for a task that ignores cancellation.
         try:
             self._loop.run_until_complete(_cancel_and_finish(self._loop))
         finally:
@@ -290,10 +288,10 @@ async def _stop_tasks(tasks: set[asyncio.Task[Any]]) -> None:
 
 
 def _close_task(task: asyncio.Task[Any]) -> None:
-    # A pending task keeps `asyncio.run` from ever returning, and that one may be our host's.
+    # A pending task would block the host application's `asyncio.run` forever.
     work = task.get_coro()
     if not task.done() and isinstance(work, Coroutine):
-        with contextlib.suppress(RuntimeError):  # it ignores even this: nothing can end it
+        with contextlib.suppress(RuntimeError):  # it ignores even this and cannot be stopped
             work.close()
         task.cancel()
 
@@ -342,7 +340,7 @@ def _run_in_new_thread(work: Coroutine[Any, Any, T]) -> T:
     cancellations = task.cancelling() if task else 0
     thread.start()
     try:
-        # Our own cancellation cannot reach us while we wait, so we look for it and pass it on.
+        # A cancellation cannot interrupt the blocking wait, so poll for it and pass it on.
         while thread.is_alive():
             thread.join(_POLL_INTERVAL_S)
             if task and task.cancelling() > cancellations:

@@ -32,7 +32,7 @@ BRIDGE_NAMES = frozenset({BRIDGE_SEARCH, BRIDGE_DESCRIBE, BRIDGE_CALL})
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_SLICE_CHARS = 100_000  # what one call into C may take on, as no other thread runs meanwhile
+_SLICE_CHARS = 100_000  # per call into C, during which no other thread runs
 
 
 class Effect(StrEnum):
@@ -97,9 +97,7 @@ class FrozenList(list[Any]):
 
 
 _TEXT_TYPES = (str, bytes, bytearray, memoryview)
-_MAX_INTERNED_CHARS = (
-    32  # characters: "type" and "string" stand in every schema, and each text once in memory
-)
+_MAX_INTERNED_CHARS = 32  # short strings such as "type" occur in every schema, so they are stored once
 
 
 def freeze(value: Any) -> Any:
@@ -110,13 +108,13 @@ def freeze(value: Any) -> Any:
         return sys.intern(text) if len(text) <= _MAX_INTERNED_CHARS else text
     if kind is bool or kind is int or value is None:
         return value
-    if kind is dict or isinstance(value, Mapping):  # the exact type first: ten thousand schemas pass here
+    if kind is dict or isinstance(value, Mapping):  # the exact type first, because it is faster
         return FrozenDict({freeze(str(key)): freeze(each) for key, each in value.items()})
     if kind is list or (isinstance(value, Sequence) and not isinstance(value, _TEXT_TYPES)):
         return FrozenList([freeze(each) for each in value])
     if isinstance(value, (str, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
-    raise TypeError(f"{value!r} has no place in JSON")
+    raise TypeError(f"{value!r} is not a JSON value")
 
 
 def read_json(text: str, *, unique_keys: bool = False) -> Any:
@@ -137,7 +135,7 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
     value = dict(pairs)
     if len(value) < len(pairs):
         ((repeated, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the key {repeated[:40]!r} is there more than once")
+        raise ValueError(f"the key {repeated[:40]!r} occurs more than once")
     return value
 
 
@@ -146,7 +144,7 @@ def make_encodable(text: str) -> str:
     if text.isascii():
         return text
     try:
-        text.encode()  # many times faster than looking for one
+        text.encode()  # much faster than a search
     except UnicodeEncodeError:
         return "".join(
             _SURROGATE.sub("\ufffd", text[start : start + _SLICE_CHARS])
@@ -259,14 +257,14 @@ class Tool:
     agent_level: bool = False
     """True if the agent runs it and holds its state."""
     is_auxiliary: bool = False
-    """True if it gives access to other items of a source, such as resources; ranked below other tools."""
+    """True if it serves a source's other items, such as resources; ranked below other tools."""
     timeout: float | None = None
     """Time limit in seconds, if the configured one does not fit."""
     adapt: Adapt | None = None
     source: Source = Source()
 
     def __post_init__(self) -> None:
-        if type(self.parameters) is not FrozenDict:  # a tool made by hand, from a schema its author keeps
+        if type(self.parameters) is not FrozenDict:  # a tool built directly, from a mutable schema
             object.__setattr__(self, "parameters", freeze(dict(self.parameters)))
 
     @property

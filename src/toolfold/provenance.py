@@ -40,7 +40,7 @@ class Beacon:
         self._descriptor = -1
         if hasattr(os, "memfd_create"):
             with contextlib.suppress(OSError):
-                self._descriptor = os.memfd_create(_BEACON)  # closed in every program that is started
+                self._descriptor = os.memfd_create(_BEACON)  # close-on-exec: not inherited by child programs
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -94,10 +94,10 @@ class _ProcessInfo:
     def find_mark(self, *, is_self: bool) -> str:
         who = "it" if is_self else f"process {self.pid}, one of its ancestors,"
         if self.hard_limit is not None and self.hard_limit >= MIN_MARK_BYTES:
-            return f"{who} carries the mark of a tool call (ulimit -Hm)"
+            return f"{who} has the mark of a tool call (ulimit -Hm)"
         if self.pid != os.getpid() and (name := _marked_variable(self.pid, self.text)):
             return f"{who} has {name} in its environment"
-        # A runtime of its own says nothing of where a process comes from.
+        # A process's own runtime does not tell who started it.
         return f"{who} holds an open runtime" if not is_self and _has_beacon(self.pid) else ""
 
 
@@ -155,7 +155,7 @@ def _read_process(pid: int) -> _ProcessInfo | None:
     if not (_PROC / "self").exists():
         return _read_with_ps(pid)
     try:
-        # The name stands in parentheses and may contain any; the state and the parent follow it.
+        # The name is in parentheses and may contain others; state and parent follow it.
         parent = int((_PROC / str(pid) / "stat").read_bytes().rpartition(b") ")[2].split()[1])
         owner = (_PROC / str(pid)).stat().st_uid
     except (OSError, ValueError, IndexError):
@@ -204,7 +204,7 @@ def _has_beacon(pid: int) -> bool:
         with os.scandir(folder) as entries:
             for each in itertools.islice(entries, MAX_DESCRIPTORS):
                 with contextlib.suppress(OSError):
-                    if os.readlink(each.path).startswith(f"/memfd:{_BEACON}"):  # noqa: PTH115 - it is no path
+                    if os.readlink(each.path).startswith(f"/memfd:{_BEACON}"):  # noqa: PTH115 - not a path
                         return True
     except OSError:
         pass

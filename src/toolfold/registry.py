@@ -45,7 +45,7 @@ class Snapshot(Mapping[str, Tool]):
         return len(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """Return a tool by the name providers see, or by its author's name: the latest one with that name."""
+        """Return a tool by the name providers see, or else the latest one with that author's name."""
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
@@ -64,7 +64,7 @@ class Snapshot(Mapping[str, Tool]):
 
     @functools.cached_property
     def ordered(self) -> tuple[Tool, ...]:
-        """All tools sorted by name, so that the same tools give the same prompt in any registration order."""
+        """All tools sorted by name, so that the registration order does not change the prompt."""
         return tuple(self._tools[name] for name in sorted(self._tools))
 
     @functools.cached_property
@@ -105,7 +105,7 @@ class Registry:
 
     def add_all(self, tools: Iterable[Tool | ToolFunction[..., Any]], *, override: bool = True) -> list[Tool]:
         """Register all of the tools or, if one is rejected, none."""
-        values = [_to_tool(tool) for tool in tools]  # before the lock: the caller's code runs here
+        values = [_to_tool(tool) for tool in tools]  # before the lock, because the caller's code runs here
         with self._lock:
             return self._replace_tools(dict(self._tools), values, override)
 
@@ -159,7 +159,10 @@ def _to_tool(tool: Tool | ToolFunction[..., Any]) -> Tool:
 
 
 def _clean_text(tool: Tool) -> Tool:
-    """The tool with words that can be seen: a model would read what people who look at it do not."""
+    """Return the tool without invisible characters in its texts.
+
+    A model would read them, but a person would not see them.
+    """
     description, parameters = remove_invisible(tool.description), clean_schema(tool.parameters)
     if description == tool.description and parameters is tool.parameters:
         return tool
@@ -185,7 +188,7 @@ def _warn_replaced(placement: _Placement) -> None:
     tool, replaced = placement.tool, placement.replaced
     if replaced:
         log.warning(
-            "tool %r of toolset %r (%s) replaces the one of toolset %r (%s)",
+            "tool %r of toolset %r (%s) replaces the tool of the same name of toolset %r (%s)",
             *(tool.name, tool.toolset, tool.source, replaced.toolset, replaced.source),
         )
 

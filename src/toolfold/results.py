@@ -34,11 +34,11 @@ MAX_INDENTED_CHARS = 1_000_000
 MAX_INDENTED_ITEMS = 50_000
 """Maximum JSON values and keys of a text that is indented, which takes longer than parsing it."""
 MAX_INDENTED_DEPTH = 20
-_MAX_INTEGER_BITS = 14_000  # bits; Python refuses to write much longer ones in decimal
+_MAX_INTEGER_BITS = 14_000  # Python refuses to format much longer ones in decimal
 _MAX_LINE_CHARS = 1_500
 _SLICE_CHARS = 100 * _MAX_LINE_CHARS
 _LONG_LINE = re.compile(rf"^[^\n]{{{_MAX_LINE_CHARS + 1},}}", re.MULTILINE)
-_BACKSLASH = "\0"  # stands in no JSON text
+_BACKSLASH = "\0"  # cannot occur in JSON text
 _PLAIN_SUFFIX = re.compile(r"[a-z0-9]{1,8}")
 _SUFFIXES = {"audio/mpeg": "mp3", "application/gzip": "gz", "text/plain": "txt", "image/jpeg": "jpg"}
 _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -49,7 +49,7 @@ def render(value: Any) -> str:
     shaped = value if issubclass(type(value), Mapping) else {"result": value}
     try:
         text = _replace_surrogates(value) if _is_json(value) else _dump_json(shaped)
-    except Exception:  # NaN, odd keys, cycles, or anything at all that a foreign object's methods raise
+    except Exception:  # NaN, odd keys, cycles, or any exception of a foreign object's methods
         text = _dump_json(_JsonConverter()(shaped))
     return make_encodable(text)
 
@@ -88,7 +88,7 @@ class ResultStore:
                 self.session_dir(session_id), name, _file_suffix(mime_type), data[:MAX_STORED_BYTES]
             )
         except OSError as error:
-            log.warning("a file in a result of %r could not be kept: %s", name, error)
+            log.warning("cannot store a file in a result of %r: %s", name, error)
             return None
 
     def prune(self) -> None:
@@ -98,7 +98,7 @@ class ResultStore:
                 self._directory.chmod(stat.S_IRWXU)
         oldest = time.time() - RETENTION_S
         for session_dir in self._directory.iterdir() if self._directory.is_dir() else ():
-            with contextlib.suppress(OSError):  # another process may be forgetting it too
+            with contextlib.suppress(OSError):  # another process may delete it at the same time
                 if stat.S_ISDIR(session_dir.lstat().st_mode) and session_dir.lstat().st_mtime < oldest:
                     shutil.rmtree(session_dir, ignore_errors=True)
 
@@ -106,14 +106,14 @@ class ResultStore:
         try:
             path = _create_file(directory, name, "txt", whole[:MAX_STORED_BYTES].encode())
         except OSError as error:
-            log.warning("a large result of %r could not be kept: %s", name, error)
-            return None, f"the rest could not be kept: {error.strerror}"
+            log.warning("cannot store a large result of %r: %s", name, error)
+            return None, f"the rest could not be stored: {error.strerror}"
         is_cut = len(whole) > MAX_STORED_BYTES
-        return path, f"; only its first {MAX_STORED_BYTES:,} characters were kept" if is_cut else ""
+        return path, f"; only its first {MAX_STORED_BYTES:,} characters were stored" if is_cut else ""
 
     def _fill_excerpt(self, whole: str, frame: Json) -> Json:
         """Add start and end of the text. The limit applies to the JSON, which is longer than the text."""
-        used = len(json.dumps(frame, ensure_ascii=False))  # a long path can take all there is
+        used = len(json.dumps(frame, ensure_ascii=False))  # a long path may use up the whole limit
         room = max(0, min(self._max_chars // 2, self._max_chars - used))
         head, tail = _cut_to_fit(whole, room * 2 // 3), _cut_to_fit(whole[: -room - 1 : -1], room // 3)[::-1]
         return {**frame, "head": head, "tail": tail}
@@ -124,7 +124,11 @@ def _build_frame(characters: int, lines: int, stored: Path | None, problem: str,
     answer: Json = {"truncated": True, "characters": characters, "head": "", "tail": ""}
     if stored is None:
         return {**answer, "note": problem}
-    how = f"{reader}(path, offset, limit)" if reader else "a file reader, which this session was not given"
+    how = (
+        f"{reader}(path, offset, limit)"
+        if reader
+        else "a file reading tool, which this session does not have"
+    )
     return {**answer, "stored": str(stored), "lines": lines, "note": f"read the rest with {how}{problem}"}
 
 
@@ -183,7 +187,7 @@ def _slice_text(text: str) -> Iterator[str]:
 
 
 def _unescape(text: str) -> str:
-    # Escaped backslashes first, or an n that follows one would be taken for the end of a line.
+    # Escaped backslashes first, or a following n would be taken for a newline.
     text = text.replace("\\\\", _BACKSLASH)
     for escape, character in (("\\r\\n", "\n"), ("\\n", "\n"), ("\\t", "\t")):
         text = text.replace(escape, character)
@@ -236,7 +240,7 @@ def _is_json(value: Any) -> bool:
     if type(value) is not str or value.lstrip()[:1] not in ("{", "["):
         return False
     if find_excess(value.encode("utf-8", "replace")):
-        return False  # a text like any other: to parse it would take long
+        return False  # treated as plain text, because parsing it would take long
     try:
         read_json(value)
     except (ValueError, RecursionError):
@@ -282,7 +286,7 @@ class _JsonConverter:
         self._ancestors.add(id(value))
         try:
             return self._convert(value, depth + 1)
-        except Exception as error:  # a foreign object's own methods
+        except Exception as error:  # raised by a foreign object's methods
             return f"… ({type(value).__name__} cannot be shown: {type(error).__name__})"
         finally:
             self._ancestors.discard(id(value))

@@ -120,7 +120,7 @@ def open_runtime(
     toolsets += _user_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _build_retriever(config, progress)
     if find_tool_call():
-        elicit = None  # whoever answers there is the tool call itself
+        elicit = None  # the tool call itself would answer
     callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
     mcp = McpServers(config, registry, callbacks=callbacks, behind_gateway=behind_gateway)
     mcp.open()
@@ -202,7 +202,7 @@ class Runtime:
         context_tokens: int | None = None,
         client: str = "",
         caller: Caller | None = None,
-        id: str | None = None,  # noqa: A002 - the word callers expect
+        id: str | None = None,  # noqa: A002 - the name callers expect
     ) -> Session:
         """Open a session with these toolsets, limited to those the configuration allows.
 
@@ -236,7 +236,7 @@ class Runtime:
         disabled_toolsets: Iterable[str] | None = None,
         quiet_mode: bool = False,
     ) -> list[Definition]:
-        """The tools array for these toolsets: only the enabled, or all minus the disabled, or all."""
+        """Return the tools array: the enabled toolsets, or all minus the disabled ones, or all."""
         toolsets = self.toolsets()
         scope = self._scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
         return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
@@ -248,7 +248,7 @@ class Runtime:
     def _offered_tools(self, toolsets: Toolsets, scope: Scope, quiet: bool) -> Sequence[Tool]:
         turn = assemble(toolsets.snapshot, scope.granted(toolsets), self._availability)
         if not quiet:
-            log.info("%d tools are offered, %d cannot work now", len(turn.tools), len(turn.unavailable))
+            log.info("%d tools are available, %d are not", len(turn.tools), len(turn.unavailable))
         return turn.tools
 
     def handle_function_call(
@@ -265,7 +265,7 @@ class Runtime:
             scope = self._scope.delegated(self.toolsets(), enabled_toolsets, disabled_toolsets or ())
             session = Session(self._deps, scope, id=self._task_session_id(task_id))
             return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
-        except Exception as error:  # the caller gave what no signature allows; a model still gets JSON
+        except Exception as error:  # invalid arguments of the caller; the model still gets JSON
             problem = f"Error executing {shorten(str(name))}: {error_message(error)}"
             return render({"error": self._dispatch.redact(problem)})
 
@@ -315,7 +315,10 @@ class Runtime:
         self.close()
 
     def _task_session_id(self, task_id: str | None) -> str:
-        """Calls of one task share a session id, so that a later one can read what an earlier one stored."""
+        """Return the session ID for a task.
+
+        Its calls share one, so that later ones can read stored results.
+        """
         if task_id is None:
             return f"call-{secrets.token_hex(8)}"
         digest = hashlib.sha256(f"{self._id} {task_id!r}".encode(errors="replace")).hexdigest()
@@ -339,7 +342,7 @@ class Runtime:
         except UnknownToolset as error:
             if all(report.state == LOADED for report in self.sources):
                 raise _config_error(self.config, key, str(error)) from None
-            # It may belong to a source that did not load today, and one source is never fatal.
+            # It may belong to a source that failed to load, which must not be fatal.
             log.warning("%s: %s", key, error)
 
     def _warn_misspelled(self, disabled: Iterable[str]) -> None:
@@ -418,7 +421,10 @@ class _SynonymCheck:
                 continue
             if name in bundles:
                 self._pending.pop(name, None)
-                log.warning("tools.synonyms: %r is a bundle; name its tools or their own toolsets", name)
+                log.warning(
+                    "tools.synonyms: %r is a bundle; use the names of its tools or their toolsets instead",
+                    name,
+                )
             elif near := closest_names(name, new):
                 self._pending.pop(name, None)
                 message = "tools.synonyms: there is no tool, toolset or server %r.%s"
@@ -455,7 +461,7 @@ def _build_monitor(
         try:
             audit.write({**entry, **judged, "reason": reason, "why": reason})
         except (OSError, ConfigError):
-            log.exception("the change of %s could not be recorded", path)
+            log.exception("cannot record the change of %s in the audit log", path)
 
     return SettingsMonitor(
         watched_paths(config),
@@ -484,7 +490,7 @@ def _build_retriever(config: Config, progress: Progress | None) -> Retriever:
         reranker=_build_reranker(config),
         synonyms=Synonyms(config.tools.synonyms),
         need_classifier=lambda: NeedClassifier.shipped(head),
-        # Who is told how far it has come can wait for the end of it; a model's call cannot.
+        # A caller that shows progress can wait for the whole index; a model's call cannot.
         max_wait_s=None if progress else _INDEX_WAIT_S,
     )
 
@@ -535,11 +541,11 @@ def _load_plugins(
 
 def _distrust_reason(config: Config) -> str:
     reasons: Mapping[str, str] = {
-        "trusted": "the configuration in use was loaded without trusting it",
-        "changed": "changed since you trusted it; look at it, then run `toolfold plugins trust`",
-        "untrusted": "not trusted; look at it, then run `toolfold plugins trust`",
+        "trusted": "the current configuration was loaded without trusting it",
+        "changed": "changed since you trusted it; review it, then run `toolfold plugins trust`",
+        "untrusted": "not trusted; review it, then run `toolfold plugins trust`",
     }
-    if is_still_trusted(config):  # once more: it may have changed since the configuration was read
+    if is_still_trusted(config):  # again: it may have changed since the configuration was read
         return ""
     return reasons[get_trust_state(config.paths.project_dir, config.paths)]
 
@@ -548,7 +554,7 @@ def _user_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:
     """Return the user's bundles. Raises ConfigError if one would redefine an existing name."""
     for name in config.toolsets:
         if toolsets.is_taken(name):
-            raise _config_error(config, f"toolsets.{name}", "this name has a meaning already")
+            raise _config_error(config, f"toolsets.{name}", "this name is already in use")
     return [
         Toolset(name, each.description, each.tools, each.includes) for name, each in config.toolsets.items()
     ]

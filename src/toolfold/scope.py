@@ -46,7 +46,7 @@ _COMMON_TOOLSETS = (
 PRESETS = (
     Toolset(
         "toolfold-cli",
-        "Everything a person at a terminal expects.",
+        "Everything a person expects at a terminal.",
         includes=(*_COMMON_TOOLSETS, "code_execution", "delegation", "skills", "image_gen", "tts", "cronjob"),
     ),
     Toolset(
@@ -88,9 +88,9 @@ class Toolsets:
 
     def __init__(self, snapshot: Snapshot, declared: Iterable[Toolset] = ()) -> None:
         self._snapshot = snapshot
-        # The presets last: no declaration changes what an established name grants.
+        # Presets last, so that no declaration changes what a preset grants.
         self._declared = {each.name: each for each in (*declared, *PRESETS)}
-        # Names a grant may use although nothing brought tools for them here.
+        # Names that a grant may use although they have no tools here.
         self._expected = {ALL, *LEGACY_NAMES, *LEGACY_NAMES.values()}.union(
             *(each.includes for each in PRESETS)
         )
@@ -101,7 +101,7 @@ class Toolsets:
         return self._snapshot
 
     def listing(self) -> dict[str, Toolset]:
-        """Name → toolset, in order of names: bundles, presets, and those that tools registered under."""
+        """Return all toolsets sorted by name: bundles, presets, and toolsets of registered tools."""
         names = sorted({*self._declared, *self._snapshot.toolsets})
         return {name: self._describe_toolset(name) for name in names}
 
@@ -120,7 +120,9 @@ class Toolsets:
                 raise UnknownToolset(name, closest_names(name, {*self.listing(), *self._expected}))
             if name.startswith(MCP_PREFIX) and not self._exists(name):
                 log.warning(
-                    "no server has brought toolset %r yet.%s", name, did_you_mean(self._similar_servers(name))
+                    "no connected server provides toolset %r yet.%s",
+                    name,
+                    did_you_mean(self._similar_servers(name)),
                 )
 
     def resolve(self, name: str) -> frozenset[str]:
@@ -164,7 +166,7 @@ class Toolsets:
         return name if self._exists(name) else LEGACY_NAMES.get(name, name)
 
     def _own_tools(self, name: str) -> frozenset[str]:
-        # Nobody joins a preset by registering under its name.
+        # Registering a tool under a preset's name does not add it to the preset.
         registered = frozenset() if name in _PRESET_NAMES else self._snapshot.toolsets.get(name, frozenset())
         listed = self._declared[name].tools if name in self._declared else ()
         return registered | {tool.name for each in listed for tool in self._find_listed(each)}
@@ -236,7 +238,7 @@ class Scope:
         """Return what this rule alone allows, without those of its ancestors."""
         names = frozenset(toolsets.snapshot) if self.enabled is None else _resolve_all(toolsets, self.enabled)
         if removed := (*self.disabled, *self.without):
-            # By both names: a newcomer that takes the legacy one must not bring the modern one back.
+            # By both names: a new toolset with the legacy name must not re-enable the current one.
             names -= _resolve_all(
                 toolsets, (*removed, *(LEGACY_NAMES[name] for name in removed if name in LEGACY_NAMES))
             )
@@ -250,7 +252,9 @@ def _resolve_all(toolsets: Toolsets, names: Iterable[str]) -> frozenset[str]:
 
 
 def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(names, str):  # its letters would name nothing, and a disabled toolset would stay granted
+    if isinstance(
+        names, str
+    ):  # its letters would be used as names, and a disabled toolset would stay granted
         raise TypeError(f"expected a list of names, not the string {names!r}")
     return tuple(names)
 

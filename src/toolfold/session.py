@@ -74,7 +74,7 @@ class Session:
         deps: SessionDeps,
         scope: Scope,
         *,
-        id: str | None = None,  # noqa: A002  (the word callers expect)
+        id: str | None = None,  # noqa: A002  (the name callers expect)
         agent: AgentServices | None = None,
         approver: Approver | None = None,
         context_tokens: int | None = None,
@@ -82,7 +82,7 @@ class Session:
         caller: Caller | None = None,
     ) -> None:
         if context_tokens is not None and context_tokens <= 0:
-            raise ValueError(f"a context window has at least one token, not {context_tokens}")
+            raise ValueError(f"context_tokens must be positive, not {context_tokens}")
         self.id = id or secrets.token_hex(8)
         self._context_tokens = context_tokens
         self._scope = scope
@@ -304,7 +304,7 @@ def _real_name(call: ToolCall) -> str:
     try:
         return unwrap(call).name
     except CallError:
-        return ""  # dispatch says what is wrong with the call
+        return ""  # dispatch reports the error
 
 
 def _with_approver(dispatch: Dispatch, approver: Approver | None) -> Dispatch:

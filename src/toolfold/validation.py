@@ -25,13 +25,15 @@ from toolfold.model import Json, Tool, make_encodable, read_json
 log = logging.getLogger(__name__)
 
 MAX_TEXT_CHARS = 10_000_000
-_MAX_EXPLAINED_VISITS = 20_000  # each possible error costs a thousand times what a look does
+_MAX_EXPLAINED_VISITS = 20_000  # an error costs a thousand times as much as a visit
 _MAX_QUOTED_CHARS = 100_000_000
 _MAX_SCHEMA_CHARS = 4_000
 _JSON_TYPES = frozenset({"array", "boolean", "integer", "null", "number", "object", "string"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,5})?")
-_Path: TypeAlias = "tuple[_Path, str | int] | None"  # linked, for each step would copy a joined text
+_Path: TypeAlias = (
+    "tuple[_Path, str | int] | None"  # a linked list, because joining text would copy it at each step
+)
 
 
 class Validation:
@@ -50,7 +52,7 @@ class Validation:
     def check(self, tool: Tool, args: Json) -> Json:
         """Return parsed arguments if they match the schema. Raises InvalidArguments."""
         visits, validator = self._compiled_for(tool)
-        _require_checkable(tool, visits, args)  # text that was read may be deeper than it seemed
+        _require_checkable(tool, visits, args)  # parsed text may be deeper than its raw form
         if validator is not None and not _is_valid(tool, validator, args):
             raise _invalid_arguments(tool, _describe_errors(visits, validator, args))
         return args
@@ -62,7 +64,7 @@ class Validation:
         _require_checkable(tool, visits, parsed)
         fits = validator is not None and _is_valid(tool, validator, parsed)
         if fits and not _has_floats(parsed):
-            return parsed  # there is nothing that could be read in another way
+            return parsed  # nothing to coerce
         args: Json = ArgumentCoercion(tool, reads_text=not fits)(parsed, [tool.parameters])
         return args
 
@@ -78,7 +80,7 @@ def parse_arguments(name: str, arguments: Json | str | None) -> Json:
     """Return the arguments as a dict, whatever form a provider or a model used. Raises InvalidArguments."""
     if isinstance(arguments, str):
         arguments = _parse_text(name, arguments)
-        if isinstance(arguments, str):  # some models encode twice
+        if isinstance(arguments, str):  # some models encode the JSON twice
             arguments = _parse_text(name, arguments)
     if arguments is None:
         return {}
@@ -215,9 +217,7 @@ class ArgumentCoercion:
         if not isinstance(schema, dict) or hops > MAX_DEPTH:
             return _JSON_TYPES
         if id(schema) not in self._types_by_schema:
-            self._types_by_schema[id(schema)] = (
-                _JSON_TYPES  # what a schema that refers to itself sees of itself
-            )
+            self._types_by_schema[id(schema)] = _JSON_TYPES  # seen by schemas that refer to themselves
             kinds = _declared_types(schema) & self._possible_types(self._resolve_reference(schema), hops + 1)
             for each in get_list(schema, "allOf"):
                 kinds &= self._possible_types(each, hops + 1)
@@ -328,19 +328,21 @@ def _require_checkable(tool: Tool, visits: VisitCounter, args: Json) -> None:
     if not visits.is_bounded:
         raise _invalid_arguments(tool, "its schema is too complex to check")
     if sum(size * each for size, each in visits.visits_per_level(args)) > MAX_VISITS:
-        raise _invalid_arguments(
-            tool, "its schema is too complex to check arguments so large or so deeply nested"
-        )
+        raise _invalid_arguments(tool, "its schema is too complex to check arguments of this size or depth")
 
 
 def _compile_schema(tool: Tool) -> Any | None:
     import jsonschema_rs
 
-    schema = copy.deepcopy(tool.parameters)  # the validator takes plain dicts and lists only
+    schema = copy.deepcopy(tool.parameters)  # the validator accepts only plain dicts and lists
     try:
         return jsonschema_rs.validator_for(schema, retriever=_refuse_remote, validate_formats=False)
-    except Exception as error:  # foreign schemas break in every way; the tool stays usable
-        log.warning("the schema of %r cannot be checked: %s", tool.name, shorten(str(error)))
+    except Exception as error:  # invalid schemas fail in many ways; the tool stays usable
+        log.warning(
+            "the schema of %r is invalid, so its arguments are not checked: %s",
+            tool.name,
+            shorten(str(error)),
+        )
         return None
 
 
@@ -359,7 +361,7 @@ def _describe_errors(visits: VisitCounter, validator: Any, args: Json) -> str:
     levels = visits.visits_per_level(args)
     quoted = len(json.dumps(args, ensure_ascii=False)) * sum(each for _, each in levels)
     if sum(size * each for size, each in levels) > _MAX_EXPLAINED_VISITS or quoted > _MAX_QUOTED_CHARS:
-        return "its arguments do not fit its schema, and to say where would take too long"
+        return "its arguments do not match its schema, and locating the error would take too long"
     return "; ".join(_describe_error(error) for error in _take_first(3, validator.iter_errors(args)))
 
 

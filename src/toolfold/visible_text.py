@@ -16,8 +16,8 @@ from toolfold.model import FrozenDict, FrozenList
 MAX_DEPTH = 200
 MAX_PASSES = 4
 
-# A list of its own, beside those for commands: what is left out here for good may be no part of honest words.
-# Joiners and the mark that colours an emoji have their place between or behind what is not ASCII.
+# Separate from the lists for commands: only characters that never occur in legitimate text are removed here.
+# Joiners and the emoji variation selector are allowed next to non-ASCII characters.
 _INVISIBLE = re.compile(
     "["
     "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
@@ -38,7 +38,7 @@ _NAMED_SCHEMA_KEYS = frozenset(
 
 def remove_invisible(text: str) -> str:
     """Return text without invisible characters, and with unusual line separators replaced by newlines."""
-    for _ in range(MAX_PASSES):  # what is left out may have parted two that may not stand side by side
+    for _ in range(MAX_PASSES):  # a removal may create a new forbidden sequence
         if _is_plain(text) or _INVISIBLE.search(text) is None:
             return text
         text = _INVISIBLE.sub("", _LINE_BREAKS.sub("\n", text))

@@ -1,6 +1,6 @@
-"""Whether a call may run: the last question before it does.
+"""Approval of tool calls: decides, as the last step before a call runs, whether it may.
 
-`shell` reads a command, `effects` and `places` tell what it would do and where, `rules` name it, `judge`
-gives the verdict. `subject` reads a whole call, `chain` decides what can be decided without asking, `smart`
-and `asking` ask, `audit` keeps what was decided, and `station` is where every call passes.
+The package `shellverdict` judges commands. `call_analysis` analyzes a whole call, `chain` makes the
+decisions that need nobody's answer, `smart` and `prompting` ask a model or a person, `audit` records the
+decisions, and every call passes through `gate`.
 """

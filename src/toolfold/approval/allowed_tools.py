@@ -1,7 +1,7 @@
 """Tools that the user allows to have the effects they declare: `approval.allowed_tools`.
 
-Covers the finding "declares that it can destroy data" and nothing else that is found in a call. An entry
-without a project does not cover a server that a project's file declares: another project may use its name.
+Covers the finding "declares that it can destroy data" and nothing else. An entry without a project does not
+cover a server that a project's file declares: another project may use the same name.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class AllowedTools:
         self._entries.add(*map(str, allowed))
 
     def remove(self, entry: str) -> bool:
-        """Take an entry back. Returns False if there was none. Raises ConfigError."""
+        """Remove an entry. Returns False if there was none. Raises ConfigError."""
         return self._entries.remove(entry)
 
 
@@ -63,7 +63,7 @@ def build_allowed_tools(config: Config) -> AllowedTools:
 
 
 def is_own_server(config: Config, server: str) -> bool:
-    """Whether the user's own settings declare the server, and no project's file."""
+    """Return True if the user's own settings declare the server, and no project's file does."""
     project = config.paths.project_file
     declared = config.origins.get(f"mcp.servers.{server}", "")
     return server in config.mcp.servers and (

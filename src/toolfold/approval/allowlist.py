@@ -1,10 +1,10 @@
-"""The permanent allow-list: `command_allowlist` in the user's own configuration file.
+"""The permanent allow-list: `command_allowlist` in the user's configuration file.
 
-Holds exact calls, spelled one way, that a person agreed to for good, and names of rules and kinds
-(`rule:delete-tree`, `kind:recursive-delete`) whose findings run unasked. While a runtime is open the file can
-only take something away from it: a line that appears in the file meanwhile counts from the next start, so
-that nobody gains anything by writing there; a line that is gone, or a file that cannot be read, counts at
-once. Only `add` widens it, and only a person's answer leads there.
+Contains exact calls in a canonical spelling that a person approved permanently, and names of rules and
+kinds (`rule:delete-tree`, `kind:recursive-delete`) whose findings need no approval. While a runtime is
+open, changes of the file can only remove entries: an added line is effective from the next start, so that
+writing the file gains nothing; a removed line, or an unreadable file, is effective at once. Only `add`
+extends the list, and only a person's answer leads there.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ KEY = "command_allowlist"
 __all__ = ["KEY", "AllowList"]
 
 ExplainIneffective: TypeAlias = Callable[[str], str]
-"""From an entry to the reason why it can never count, or to nothing."""
+"""Maps an entry to the reason why it can never have an effect, or to an empty string."""
 NormalizeEntry: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
-"""From an entry, as a person may have written it, to the one spelling and the rules that it meets."""
+"""Maps an entry as a person wrote it to its canonical spelling and the rules it matches."""
 
 
 class AllowList:
-    """The entries in force. `file` is None where they do not come from a file."""
+    """The entries in force. `file` is None if they do not come from a file."""
 
     def __init__(
         self,
@@ -51,9 +51,10 @@ class AllowList:
         key: str = KEY,
         follow_own_changes: bool = False,
     ) -> None:
-        """`key` is the setting that holds the entries.
+        """Create a list; `key` is the setting that contains the entries.
 
-        With `follow_own_changes`, entries that Toolfold itself adds to the file for the user count at once.
+        With `follow_own_changes`, entries that Toolfold itself adds to the file for the user are
+        effective at once.
         """
         self._key, self._follow_own_changes = key, follow_own_changes
         self._file, self._lock_path, self._normalize, self._explain_ineffective = (
@@ -74,16 +75,16 @@ class AllowList:
 
     @property
     def is_writable(self) -> bool:
-        """Whether a person's "always" can be kept."""
+        """True if a permanent approval can be saved."""
         return self._file is not None
 
     def covers(self, key: str, rules: Collection[str] = ()) -> bool:
-        """Whether exactly this was allowed, and still is: also by these rules, which may be new since."""
+        """Return True if exactly this call is allowed; rules that it did not match before are not covered."""
         if not key:
             return False
         with self._lock:
             self._refresh()
-            if self._keys is None:  # read only when something asks: most runs never do
+            if self._keys is None:  # parsed on first use: most runs never need it
                 exact = (each for each in self._entries if not is_pattern(each))
                 self._keys = dict(pair for each in exact for pair in self._normalized_pairs(each))
             known = self._keys.get(key, frozenset())
@@ -109,14 +110,14 @@ class AllowList:
     def add(self, *keys: str) -> None:
         """Allow these from now on, and write them to the file. Raises ConfigError."""
         if self._file is None or not keys or not all(keys):
-            raise ConfigError("this cannot be written to the allow-list", key=self._key)
+            raise ConfigError("this entry cannot be added to the allow-list", key=self._key)
         with self._lock:
             self._change_file(lambda written: list(dict.fromkeys((*written, *keys))))
             self._set_entries(dict.fromkeys((*self._entries, *keys)))
             self._mark_read()
 
     def remove(self, entry: str) -> bool:
-        """Take an entry back, also out of the file. False where it was not there. Raises ConfigError."""
+        """Remove an entry, also from the file. Returns False if there was none. Raises ConfigError."""
         with self._lock:
             known = entry in self._entries
             if self._file is not None:
@@ -135,7 +136,7 @@ class AllowList:
             spelled, rules = self._normalize(entry)
             self._warn_if_ineffective(entry)
         except Exception:
-            log.exception("the allow-list entry %r cannot be read; it allows nothing", entry)
+            log.exception("the allow-list entry %r cannot be parsed; it allows nothing", entry)
             return []
         return [(each, rules) for each in (entry, spelled) if each]
 
@@ -148,7 +149,7 @@ class AllowList:
         file = self._file
         if file is None:
             return
-        # A folder of our own is the lock: writing the file takes its folder's.
+        # A separate lock directory: writing the file locks the file's own directory.
         with lock_directory(self._lock_path or file.parent / ".allowlist"):
             before = _read_entries(file, self._key)
             after = change(before)
@@ -158,7 +159,7 @@ class AllowList:
                 unset_value(file, self._key, record=self._record)
 
     def _refresh(self) -> None:
-        """Drop what is no longer in the file, and take up what Toolfold has added to it for the user."""
+        """Drop entries that are no longer in the file, and add those that Toolfold added for the user."""
         signature = self._file_signature()
         if not self._follows_file or self._file is None or signature == self._last_signature:
             return
@@ -167,7 +168,7 @@ class AllowList:
             written = tuple(dict.fromkeys(_read_entries(self._file, self._key)))
             is_own_change = self._is_own_change()
         except ConfigError as error:
-            log.warning("%s cannot be read any more and allows nothing: %s", self._key, error)
+            log.warning("%s can no longer be read and allows nothing: %s", self._key, error)
             written, is_own_change = (), False
         kept = written if is_own_change else tuple(each for each in self._entries if each in written)
         if kept != self._entries:
@@ -177,7 +178,7 @@ class AllowList:
             self._content, self._last_step = self._file_fingerprint(), step
 
     def _is_own_change(self) -> bool:
-        """Whether only Toolfold itself, for the user, has changed the file since its entries were read."""
+        """Return True if only Toolfold itself has changed the file since its entries were read."""
         if not self._follow_own_changes or self._file is None or self._record is None:
             return False
         now = self._file_fingerprint()
@@ -192,7 +193,7 @@ class AllowList:
             return 0
         try:
             return self._record.last_step()
-        except ConfigError as error:  # from here on, nothing counts as Toolfold's own change
+        except ConfigError as error:  # from now on, no change counts as Toolfold's own
             log.warning("%s", error)
             return sys.maxsize
 
@@ -210,6 +211,6 @@ class AllowList:
 
 
 def _read_entries(file: Path, key: str) -> list[str]:
-    """Return the entries that the file itself holds."""
+    """Return the entries in the file itself."""
     found = read_file_value(file, key)
     return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []

@@ -1,7 +1,7 @@
-"""What an MCP server says of its own tools, as effects.
+"""Convert the annotations of an MCP tool to effects.
 
-Hints, not facts: they are heard where they make a tool look worse; where they make it look better, only
-servers that the configuration trusts are believed. That difference is made where a call is judged.
+Annotations are hints, not facts: they count if they make a tool look worse; if they make it look better,
+only for servers that the configuration trusts. That distinction is made when a call is judged.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ __all__ = ["effects_of_annotations"]
 
 
 def effects_of_annotations(annotations: Mapping[str, Any] | None) -> frozenset[Effect]:
-    """The effects that a tool's annotations declare; of contradicting hints, the worse one.
+    """Return the effects that annotations declare; of contradicting hints, the worse one.
 
-    As the protocol has it, a tool that says it does not only read, and no more, may destroy. One that says
-    nothing at all has declared nothing.
+    As the protocol defines, a tool that only says it is not read-only may be destructive. A tool without
+    annotations has declared nothing.
     """
     hints = {name: value for name, value in (annotations or {}).items() if isinstance(value, bool)}
     reads = hints.get("readOnlyHint")

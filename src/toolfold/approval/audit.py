@@ -1,7 +1,7 @@
-"""The record of every decision: one JSON object a line, only ever added to, readable by the user alone.
+"""Audit log of all decisions: append-only JSON lines, readable by the user only.
 
-Each line is written by one call to the system, so that the lines of several processes never mix. A file that
-has grown large is put aside, and of those only the newest are kept. Knows nothing of how decisions are made.
+Each line is written with one system call, so that lines of several processes never mix. A large file is
+rotated, and only the newest files are kept. The module knows nothing about how decisions are made.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class AuditLog:
-    """The log in one folder. `redact` takes secrets out of text and bounds its length."""
+    """The audit log in one directory. `redact` removes secrets from text and limits its length."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class AuditLog:
         return self._directory / FILE_NAME
 
     def write(self, entry: Json) -> None:
-        """Add one entry. Raises OSError."""
-        redact = self._redact.knowing(str(entry.get("command", "")))  # reasons quote words of it
+        """Append one entry. Raises OSError."""
+        redact = self._redact.knowing(str(entry.get("command", "")))  # reasons quote words of the command
         plain = {key: _to_json_value(value, redact) for key, value in entry.items()}
         stamped = {"time": _format_time(self._clock()), **plain}
         line = json.dumps(stamped, ensure_ascii=True, separators=(",", ":"))
@@ -60,7 +60,7 @@ class AuditLog:
         self._append(line.encode() + b"\n")
 
     def read_entries(self, limit: int | None = None) -> list[Json]:
-        """The newest entries, oldest first. What is not an entry is passed over."""
+        """Return the newest entries, oldest first. Invalid lines are skipped."""
         found: list[Json] = []
         for file in self._files_newest_first():
             found[:0] = list(_read_lines(file))
@@ -73,20 +73,22 @@ class AuditLog:
         handle = os.open(self.file, _APPEND, 0o600)
         try:
             size = os.fstat(handle).st_size
-            if size and os.pread(handle, 1, size - 1) != b"\n":  # somebody's last line was torn off
+            if size and os.pread(handle, 1, size - 1) != b"\n":  # the last line is incomplete
                 line = b"\n" + line
             if os.write(handle, line) != len(line):
-                raise OSError("the log could not be written in full")
+                raise OSError("the audit log entry could not be written completely")
         finally:
             os.close(handle)
         if size + len(line) > self._max_file_bytes:
-            with contextlib.suppress(OSError, ConfigError):  # the entry is written; there is a next time
+            with contextlib.suppress(
+                OSError, ConfigError
+            ):  # the entry is written; rotation is retried next time
                 self._rotate()
 
     def _rotate(self) -> None:
         with lock_directory(self._directory):
             if self.file.stat().st_size <= self._max_file_bytes:
-                return  # another process was first
+                return  # another process has rotated it
             for number in range(MAX_ROTATED_FILES - 1, 0, -1):
                 older = self._rotated_file(number)
                 if older.exists():
@@ -97,7 +99,6 @@ class AuditLog:
         return self.file.with_name(f"{FILE_NAME}.{number}")
 
     def _files_newest_first(self) -> Iterator[Path]:
-        """Newest first."""
         yield self.file
         yield from (self._rotated_file(number) for number in range(1, MAX_ROTATED_FILES + 1))
 

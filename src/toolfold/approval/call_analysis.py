@@ -1,9 +1,9 @@
-"""What a tool call would do, as far as anyone can tell before it runs.
+"""Analyze what a tool call would do before it runs.
 
-A tool says which of its arguments are commands and which name files that it writes; where it says nothing,
-names that everybody uses for them speak for it. A server's word about its own tools is heard where it makes
-a call look worse, and believed where it makes it look better only if the configuration trusts that server.
-Decides nothing: what follows from a subject is for the chain to say.
+A tool declares which of its arguments are commands and which are paths that it writes; without a
+declaration, usual argument names are used. What an MCP server says about its own tools is believed if it
+makes a call look worse; if it makes it look better, only for servers that the configuration trusts. This
+module decides nothing; the chain does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_KEY_CHARS = 4_096
 MAX_ENTRY_CHARS = 1_000
 MAX_VALUES = 2_000
 
-# What an argument is called where a tool does not say what it is.
+# Usual argument names, for tools that do not declare what their arguments are.
 _COMMAND_NAMES = frozenset(
     {"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"}
 )
@@ -46,8 +46,8 @@ _PATH_NAMES = frozenset(
 )
 _INPUT_NAMES = frozenset({"stdin", "keystrokes", "send_keys", "stdin_data"})
 _WORKDIR_NAMES = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
-_UNKNOWN_INPUT = "< ..."  # the judge's word, in a shape, for input that nobody has read
-# And its words for the folder of one command, which no shell understands; the folder is quoted as for one.
+_UNKNOWN_INPUT = "< ..."  # marks unknown input in a command shape
+# Marks the working directory of one command in a shape; the directory is shell-quoted.
 _WORKDIR_PREFIX = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
 _SYSTEM_KINDS = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_ROOT, PathKind.DEVICE})
 _CHANGING_EFFECTS = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
@@ -56,7 +56,7 @@ _PLAIN_TYPES = (bool, int, float, type(None))
 
 
 class JudgeFunction(Protocol):
-    """Reads a command and says what would become of running it."""
+    """Judges a command and returns a verdict."""
 
     def __call__(
         self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = ...
@@ -65,29 +65,30 @@ class JudgeFunction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallAnalysis:
-    """One call, read: what was found in it, and what a grant for it would cover."""
+    """One analyzed call: the findings, and what a grant for it would cover."""
 
     tool: Tool
     args: Json
     verdict: Verdict
     command: str = ""
     key: str = ""
-    """The call, spelled one way; empty where no grant can cover it."""
+    """The call in a canonical spelling; empty if no grant can cover it."""
     allowlist_entry: str = ""
-    """How it would stand in the allow-list; empty where it cannot."""
+    """Its entry in the allow-list; empty if it cannot have one."""
     own_server: str = ""
     """The MCP server that the tool comes from, if the user added that server."""
 
     @property
     def has_only_declared_effect(self) -> bool:
-        """Whether nothing was found but that the tool declares that it can destroy data."""
+        """True if the only finding is that the tool declares that it can destroy data."""
         return self.rules == (declared_rule(self.tool),) and not self.verdict.unread
 
     @property
     def grant_key(self) -> str:
-        """What a grant for the session covers; empty where there can be none.
+        """The key that a session grant covers; empty if there can be no grant.
 
-        Of a tool of a server that the user added, every call whose only finding is the declared effect.
+        For a tool of a server that the user added, it covers every call whose only finding is the declared
+        effect.
         """
         if self.own_server and self.has_only_declared_effect:
             return f"{DESTRUCTIVE_PREFIX}{self.own_server} {self.tool.name}"
@@ -103,7 +104,7 @@ class CallAnalysis:
 
 
 class CallAnalyzer:
-    """Reads calls. Without a judge, every command or input is one that nobody has read."""
+    """Analyzes calls. Without a judge, every command and input counts as unread."""
 
     def __init__(
         self,
@@ -115,9 +116,10 @@ class CallAnalyzer:
         own_servers: Collection[str] = (),
         other_sites: Mapping[tuple[Source, str], CallAnalyzer] | None = None,
     ) -> None:
-        """`own_servers` are the MCP servers that the user added.
+        """Create an analyzer.
 
-        `elsewhere` reads the calls of tools whose commands run on another ground, by source and name.
+        `own_servers` are the MCP servers that the user added. `other_sites` are the analyzers for tools
+        whose commands run on another execution site, by source and name.
         """
         self._own_servers = frozenset(own_servers)
         self._judge, self._judge_input, self._path_classifier = (
@@ -129,7 +131,7 @@ class CallAnalyzer:
         self._other_sites = other_sites or {}
 
     def analyze(self, tool: Tool, args: Json, variables: Mapping[str, Word] = NO_VARIABLES) -> CallAnalysis:
-        """What the call would do. Never raises: what cannot be read is marked as unread.
+        """Analyze a call. Never raises: a call that cannot be analyzed is marked as unread.
 
         `variables` are shell variables set by earlier commands.
         """
@@ -138,40 +140,40 @@ class CallAnalyzer:
         try:
             return self._analyze_call(tool, args, variables)
         except Exception:
-            log.exception("a call of %r could not be judged", tool.name)
+            log.exception("a call of %r could not be judged; approval is required", tool.name)
             return CallAnalysis(tool, args, _unjudged_verdict(""))
 
     def judge(
         self, command: str, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
     ) -> Verdict:
-        """The verdict on one command. A judge that fails has not read it."""
+        """Judge one command. If the judge fails, the command counts as unread."""
         if self._judge is None or len(command) > MAX_TEXT_CHARS:
             return _unjudged_verdict(command)
         try:
             return self._judge(command, cwd=cwd, variables=variables)
         except Exception:
-            log.exception("a command could not be judged; somebody must see it")
+            log.exception("a command could not be judged; approval is required")
             return _unjudged_verdict(command)
 
     def analyze_command(self, command: str, cwd: str | None = None, tool: Tool | None = None) -> CallAnalysis:
-        """A command by itself, as a tool that runs commands would bring it, or this one."""
+        """Analyze a command as a call of `tool`, or of a generic shell tool."""
         args = {"command": command} if cwd is None else {"command": command, "cwd": cwd}
         bringing = replace(_ANY_SHELL, source=tool.source, name=tool.name) if tool else _ANY_SHELL
         return self.analyze(bringing, args)
 
     def normalize_entry(self, entry: str) -> tuple[str, frozenset[str] | None]:
-        """An entry of the allow-list in the one spelling, and the rules that it meets; None for whichever."""
+        """Return an allow-list entry in its canonical spelling and the rules it matches; None means any."""
         if entry.startswith(TOOL_PREFIX):
             return _normalize_tool_entry(entry) or entry, None
         told = _strip_workdirs(entry)
         verdict = self.judge(told)
         there = (rule for other in self._other_sites.values() for rule in _rules_of(other.judge(told)))
-        # Without its folders it may be another command, which nobody has agreed to.
+        # Without its working directories it may be another command, which was not approved.
         spelled = _listable_shape(verdict) if told == entry else ""
         return spelled, frozenset(_rules_of(verdict)).union(there)
 
     def explain_ineffective(self, entry: str) -> str:
-        """Why an entry of the allow-list can never count; nothing where it can."""
+        """Return why an allow-list entry can never have an effect; empty if it can."""
         if entry.startswith(TOOL_PREFIX):
             return "" if _normalize_tool_entry(entry) else _ARGUMENTS_MISSING
         told = _strip_workdirs(entry)
@@ -203,7 +205,7 @@ class CallAnalyzer:
         verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
         subject = CallAnalysis(tool, args, verdict, "\n".join(commands), own_server=self._own_server(tool))
         if not subject.needs_approval or written is not None:
-            # Nobody will be asked; or it is input, and the same text may mean something else the next time.
+            # No approval is needed; or it is input, which may have another meaning next time.
             return subject
         key, listed = _grant_keys(tool, args, meanings, verdict)
         return replace(subject, key=key, allowlist_entry=listed)
@@ -211,7 +213,7 @@ class CallAnalyzer:
     def _find_input(
         self, args: Json, meanings: Mapping[str, Meaning], commands: list[str], folder: str | None
     ) -> ProcessInput | None:
-        """The text that a call would give to a program, or None where there is none."""
+        """Return the text that a call would write to a program; None if there is none."""
         contexts = [args[name] for name in _names_with_meaning(meanings, Meaning.INPUT_CONTEXT)]
         texts = [
             each
@@ -220,19 +222,19 @@ class CallAnalyzer:
         ]
         if not contexts and not any(texts):
             return None
-        if not contexts and commands:  # the input of the very command that the call starts
+        if not contexts and commands:  # input of the command that this call starts
             text = replace_surrogates("".join(texts))
             return ProcessInput(command="\n".join(commands), workdir=folder, text=text, closes_input=True)
         return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
 
     def judge_input(self, written: ProcessInput) -> Verdict:
-        """The verdict on a write to a process. A judge that fails has not read it."""
+        """Judge a write to a process. If the judge fails, the input counts as unread."""
         if self._judge_input is None:
             return _unjudged_verdict(written.description)
         try:
             return self._judge_input(written)
         except Exception:
-            log.exception("the input of a process could not be judged; somebody must see it")
+            log.exception("the input of a process could not be judged; approval is required")
             return _unjudged_verdict(written.description)
 
     def _find_commands(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> list[str]:
@@ -243,7 +245,7 @@ class CallAnalyzer:
         return [each for each in commands if each.strip()]
 
     def _argument_meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
-        """What the arguments are: as declared, and by their names where a tool is silent on itself."""
+        """Return the meanings of the arguments: as declared, or by their names without a declaration."""
         if tool.judged_as:
             return {name: meaning for name, meaning in tool.judged_as.items() if name in args}
         guessed: dict[str, Meaning] = {}
@@ -263,7 +265,7 @@ class CallAnalyzer:
         return Effect.EXECUTE in tool.effects or self._is_untrusted(tool)
 
     def _is_untrusted(self, tool: Tool) -> bool:
-        """Whether it comes from a server whose word on its own tools is not believed."""
+        """Return True if the tool comes from a server whose declarations are not trusted."""
         from_server = tool.source.kind == "mcp" or tool.toolset.startswith(MCP_PREFIX)
         return from_server and tool.server not in self._trusted
 
@@ -317,7 +319,7 @@ _RUNTIME_FILES_FINDING = Finding(
 
 
 def _written_path_findings(where: PathInfo, path: str) -> Iterator[Finding]:
-    """What a person should know before a file is written there."""
+    """Yield the findings about writing a file at this path."""
     named = shorten(path, 80)
     if PathKind.OWN in where:
         yield _RUNTIME_FILES_FINDING
@@ -329,9 +331,9 @@ def _written_path_findings(where: PathInfo, path: str) -> Iterator[Finding]:
             "write-protected", SELF_PROTECTION, Severity.CRITICAL, f"{named} controls what agents may do"
         )
     if not _SYSTEM_KINDS.isdisjoint(where.kinds):
-        yield Finding("write-system", "overwrite", Severity.HIGH, f"{named} belongs to the system")
+        yield Finding("write-system", "overwrite", Severity.HIGH, f"{named} is a system file")
     if PathKind.SECRET in where and PathKind.PROJECT not in where:
-        yield Finding("write-secret", "overwrite", Severity.MEDIUM, f"{named} holds keys or passwords")
+        yield Finding("write-secret", "overwrite", Severity.MEDIUM, f"{named} contains keys or passwords")
     if not where.path.is_known:
         yield Finding("write-unknown", "unreadable", Severity.HIGH, f"{named} may be any file")
 
@@ -351,18 +353,18 @@ def _names_with_meaning(meanings: Mapping[str, Meaning], wanted: Meaning) -> lis
 
 
 def _command_lines(name: str, value: Any) -> list[str]:
-    """The command lines that an argument stands for: text, the words of one, or, in the plural, several."""
+    """Return the command lines in an argument: a string, a list of words, or several commands."""
     if value is None:
         return []
     if isinstance(value, str):
         return [value]
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-        raise TypeError(f"a command is text or a list of words, not {type(value).__name__}")
+        raise TypeError(f"a command must be a string or a list of strings, not {type(value).__name__}")
     return list(value) if name.casefold().endswith("commands") else [shlex.join(value)]
 
 
 def _nested_commands(args: Json) -> Iterator[str]:
-    """Commands by their usual names further down, where a tool has not said where to look."""
+    """Yield commands in nested values by their usual names, for tools without a declaration."""
     for place in _iterate_mappings([each for each in args.values() if isinstance(each, (dict, list))]):
         for name, value in place.items():
             if name.casefold() in _COMMAND_NAMES and isinstance(value, (str, list)):
@@ -370,7 +372,7 @@ def _nested_commands(args: Json) -> Iterator[str]:
 
 
 def _join_verdicts(verdicts: list[Verdict]) -> Verdict:
-    """Several commands and inputs of one call, as one verdict over all of their text."""
+    """Join the verdicts on all commands and inputs of one call."""
     if len(verdicts) == 1:
         return verdicts[0]
     findings: list[Finding] = []
@@ -389,23 +391,26 @@ def _shift_span(finding: Finding, by: int) -> Finding:
 
 
 def _strip_workdirs(entry: str) -> str:
-    """An entry as a shell would be told it: the changes of folder stand in it as commands of their own."""
+    """Remove the working directory markers from an entry; `cd` is part of it as a command of its own."""
     return _WORKDIR_PREFIX.sub("", entry)
 
 
 def _listable_shape(verdict: Verdict) -> str:
-    """What may stand for a command in the allow-list; nothing where it was not read in full, or where it
-    would be taken for an entry about a tool, a rule or a kind."""
+    """Return the shape of a command as used in the allow-list.
+
+    Empty if the command was not read completely, or if its shape looks like an entry for a tool, rule or
+    kind.
+    """
     return (
         "" if verdict.unread or verdict.shape.startswith((TOOL_PREFIX, *PATTERN_PREFIXES)) else verdict.shape
     )
 
 
 def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verdict) -> tuple[str, str]:
-    """What a grant of this session covers, and how the same would stand in the allow-list.
+    """Return the key that a session grant covers, and the corresponding allow-list entry.
 
-    Numbers and switches beside a command (a time limit) do not change what it does; text may. What was found
-    belongs to it: where the same words come to mean something else, somebody is asked again.
+    Numbers and flags beside a command (a timeout) do not change what it does; text may. The findings are
+    part of the key: if the same words get another meaning, approval is needed again.
     """
     if not _names_with_meaning(meanings, Meaning.COMMAND):
         spelled = f"{TOOL_PREFIX}{tool.listed_name or tool.name} {_canonical_json(args)}"
@@ -427,12 +432,12 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
 
 
 def _shape_as_entry(shape: str) -> str:
-    """How a command of this shape stands in the allow-list; nothing where it cannot."""
+    """Return the allow-list entry for a command of this shape; empty if it cannot have one."""
     return shape if _UNKNOWN_INPUT not in shape and len(shape) <= MAX_ENTRY_CHARS else ""
 
 
 def _normalize_tool_entry(entry: str) -> str:
-    """An entry about a tool in the one spelling; nothing where the arguments are missing."""
+    """Return a tool entry in its canonical spelling; empty if the arguments are missing."""
     name, _, written = entry.partition(" ")
     try:
         args = json.loads(written)
@@ -442,7 +447,7 @@ def _normalize_tool_entry(entry: str) -> str:
 
 
 def _hash_if_long(key: str) -> str:
-    """A key that is kept for as long as a session lasts."""
+    """Return the key, or its hash if it is long: keys are stored for the whole session."""
     return key if len(key) <= MAX_KEY_CHARS else hashlib.sha256(key.encode(errors="replace")).hexdigest()
 
 
@@ -451,17 +456,17 @@ def _canonical_json(value: Json) -> str:
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:
-    """All text in a value."""
+    """Return all strings in a value."""
     return (each for each in _iterate_values(value) if isinstance(each, str))
 
 
 def _iterate_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
-    """All maps in a value."""
+    """Return all mappings in a value."""
     return (each for each in _iterate_values(value) if isinstance(each, Mapping))
 
 
 def _iterate_values(value: Any) -> Iterator[Any]:
-    """A value and all that is in it. Raises where that is more than anyone would look through."""
+    """Yield a value and all values in it. Raises ValueError if there are too many."""
     waiting: list[Any] = [value]
     for _ in range(MAX_VALUES):
         if not waiting:
@@ -473,11 +478,11 @@ def _iterate_values(value: Any) -> Iterator[Any]:
         elif isinstance(each, (list, tuple)):
             waiting += each
     if waiting:
-        raise ValueError(f"an argument of more than {MAX_VALUES:,} parts")
+        raise ValueError(f"an argument contains more than {MAX_VALUES:,} values")
 
 
 def _find_paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Iterator[str]:
-    """What in an argument names a file: all of one that is called so, elsewhere what starts like one."""
+    """Yield the paths in an argument: all of a path argument, in others text that starts like a path."""
     if meanings.get(name) in _NEVER_PATHS:
         return
     called = meanings.get(name) is Meaning.PATH or name.casefold() in _PATH_NAMES

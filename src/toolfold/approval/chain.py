@@ -1,9 +1,9 @@
-"""The order in which it is decided whether a call may run.
+"""The order of decisions about a call.
 
-    hard floor → deny rules → session grants → allow-list → allowed tools → isolated place → mode → a person
+    hard floor → deny rules → session grants → allow-list → allowed tools → isolated site → mode → a person
 
-An earlier station's no cannot be undone by a later one, and no station is skipped: `Chain.settle` is read
-from top to bottom. It asks nobody itself; None is its word for "somebody must be asked".
+A later step cannot override an earlier refusal, and no step is skipped: read `DecisionChain.decide` from
+top to bottom. It asks nobody itself; None means that someone must be asked.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["DecidedBy", "Decision", "DecisionChain", "Mode", "can_be_allowlisted
 Mode = Literal["manual", "smart", "off"]
 
 _NOBODY = Caller()
-# What may hide anything is looked at each time.
+# Findings of these categories may hide anything; they need approval each time.
 _OPAQUE_CATEGORIES = frozenset({"unreadable", "spoof"})
-# So is what undoes the protection itself, and that in every mode. These rules are about start-up files.
+# Startup files need approval each time and in every mode: changing one can disable the protection itself.
 _STARTUP_RULES = frozenset({"write-startup", "overwrite-startup"})
 
 
 class DecidedBy(StrEnum):
-    """Who decided."""
+    """The step that made a decision."""
 
     NOTHING = "nothing found"
     FLOOR = "hard floor"
@@ -56,7 +56,7 @@ class DecidedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a call may run, who says so, and why."""
+    """Whether a call may run, who decided, and why."""
 
     allowed: bool
     decided_by: DecidedBy
@@ -65,7 +65,7 @@ class Decision:
 
 
 class DecisionChain:
-    """The stations that need nobody's answer, and what an answer leads to."""
+    """The decisions that need nobody's answer, and the effect of an answer on later calls."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class DecisionChain:
         self._isolated, self._clears = frozenset(isolated), clears
 
     def decide(self, subject: CallAnalysis, session_id: str, caller: Caller = _NOBODY) -> Decision | None:
-        """The decision, or None where somebody must be asked."""
+        """Return the decision; None if someone must be asked."""
         verdict = subject.verdict
         if verdict.blocked:
             return Decision(
@@ -112,16 +112,16 @@ class DecisionChain:
         if decision := self._decide_declared_effect(subject, caller):
             return decision
         if self._is_confined(subject):
-            place = verdict.findings[0].confined_to
+            site = verdict.findings[0].confined_to
             return Decision(
-                True, DecidedBy.ISOLATED, f"it stays in {place}, and approval.isolated allows that"
+                True, DecidedBy.ISOLATED, f"it only affects {site}, and approval.isolated allows that"
             )
         if self.mode == "off" and not (verdict.unread or _affects_protection(subject)):
             return Decision(True, DecidedBy.MODE, "approval is switched off")
         return None
 
     def _decide_declared_effect(self, subject: CallAnalysis, caller: Caller) -> Decision | None:
-        """Decide about a call in which nothing was found but what its tool declares of itself."""
+        """Decide about a call whose only finding is the effect that its tool declares."""
         if not subject.has_only_declared_effect:
             return None
         if entry := self.allowed_tools.find(subject, caller.name):
@@ -138,18 +138,18 @@ class DecisionChain:
         return self._kinds.kinds_of(rules)
 
     def _is_confined(self, subject: CallAnalysis) -> bool:
-        """Whether a place keeps in all that was found, and the configuration allows that."""
+        """Return True if a site confines all effects and the configuration allows that without approval."""
         found = subject.verdict.findings
         kept = all(each.confined_to and each.category in self._isolated for each in found)
         return kept and _is_described_by_rules(subject)
 
     def can_be_cleared(self, subject: CallAnalysis) -> bool:
-        """Whether a model may answer in a person's place."""
+        """Return True if a model may answer in place of a person."""
         worst = max((finding.severity for finding in subject.verdict.findings), default=Severity.CRITICAL)
         return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(subject)
 
     def offered_answers(self, subject: CallAnalysis) -> tuple[Answer, ...]:
-        """What a person may say to this. What may hide something or guards the runtime is never settled."""
+        """Return the answers offered to a person. Opaque or protecting findings are approved only once."""
         offered = [Answer.ONCE]
         if subject.grant_key and not subject.verdict.unread:
             offered.append(Answer.SESSION)
@@ -162,9 +162,9 @@ class DecisionChain:
         return (*offered, Answer.DENY)
 
     def remember(self, subject: CallAnalysis, session_id: str, answer: Answer) -> None:
-        """What an answer means for later calls. Raises ConfigError where "always" cannot be written.
+        """Apply an answer to later calls. Raises ConfigError if "always" cannot be written.
 
-        "Always" is no grant of the session besides: who takes it back is asked again at once.
+        "Always" adds no session grant: after the entry is removed, approval is needed again at once.
         """
         if answer is Answer.SESSION:
             self.grants.allow(session_id, subject.grant_key)
@@ -177,20 +177,23 @@ class DecisionChain:
 
 
 def _is_described_by_rules(subject: CallAnalysis) -> bool:
-    """Whether knowing the rules it met says enough about it."""
+    """Return True if the matched rules say enough about the call to approve it as a kind."""
     verdict = subject.verdict
     hides = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(subject))
     return bool(verdict.findings) and not hides and not _affects_protection(subject)
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
-    """Whether the allow-list may cover whatever a rule finds: nothing critical, hidden or guarded."""
+    """Return True if the allow-list may cover everything that a rule finds.
+
+    Critical, opaque and protecting rules cannot be covered.
+    """
     guarded = category in (SELF_PROTECTION, *_OPAQUE_CATEGORIES) or rule in _STARTUP_RULES
     return not guarded and severity < Severity.CRITICAL and not rule.startswith(DESTRUCTIVE_PREFIX)
 
 
 def _can_be_allowlisted_as_kinds(subject: CallAnalysis) -> bool:
-    """Whether every finding is one that the allow-list may cover by its rule or kind."""
+    """Return True if the allow-list may cover every finding by its rule or kind."""
     found = subject.verdict.findings
     return _is_described_by_rules(subject) and all(
         can_be_allowlisted(each.rule, each.category, each.severity) for each in found
@@ -198,7 +201,7 @@ def _can_be_allowlisted_as_kinds(subject: CallAnalysis) -> bool:
 
 
 def _affects_protection(subject: CallAnalysis) -> bool:
-    """Whether it touches what steers this runtime, another agent, or the shells that are opened later."""
+    """Return True if the call affects the configuration of this runtime, another agent or later shells."""
     return SELF_PROTECTION in _categories_of(subject) or not _STARTUP_RULES.isdisjoint(subject.rules)
 
 

@@ -1,7 +1,7 @@
-"""The rules that a configuration brings, and where in its files one stands that cannot be used.
+"""Rules from the configuration, and the file and line of an invalid one.
 
-A configuration knows of a list only where it begins; the line of a rule is looked up in the files when
-there is something to complain of.
+The configuration records only where the list begins; the line of a rule is looked up when an error is
+reported.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ KEY = "approval.rules"
 
 
 def configured_rules(config: Config) -> Rules:
-    """The rules of `approval.rules`. A ConfigError names the file and the line of what cannot be used."""
+    """Return the rules of `approval.rules`. A ConfigError names the file and line of an invalid rule."""
     return Rules(_read_rule(config, table, number) for number, table in enumerate(config.approval.rules))
 
 
 def config_error(error: RuleError) -> ConfigError:
-    """Return the ConfigError for a rule that cannot be used."""
+    """Return the ConfigError for an invalid rule."""
     return ConfigError(error.problem, key=error.key, hint=error.hint)
 
 
 def add_location(error: ConfigError, config: Config) -> ConfigError:
-    """The error with where its setting begins, or the list of rules, as far as a configuration knows that."""
+    """Add the origin of the setting, or of the list of rules, to an error, if it is known."""
     origin = config.origins.get(error.key) or config.origins.get(KEY, "")
     if error.file or origin in ("", "default"):
         return error
@@ -53,7 +53,7 @@ def _read_rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
 
 
 def _find_line(file: Path, table: Mapping[str, Any], key: str) -> int:
-    """The line of a key of this rule in a file, or of the rule itself; 0 where the file has no such rule."""
+    """Return the line of a key of this rule in a file, or of the rule; 0 if it is not in the file."""
     try:
         tables = read_file_value(file, KEY)
         node = compose_yaml(read_text(file), SourceLocation())

@@ -1,8 +1,7 @@
-"""What the configuration forbids, whoever would agree: `approval.deny`.
+"""Calls that the configuration forbids, even with approval: `approval.deny`.
 
-An entry is `tool:NAME`, `rule:NAME` or `category:NAME`, each a glob, or else a glob that is held against
-every single command of a line: the reader has taken it apart, so that it does not matter how many there are,
-what they are wrapped in and how they are spelled.
+An entry is `tool:NAME`, `rule:NAME` or `category:NAME`, each a glob, or else a glob that is matched against
+every single command of a command line, whatever wraps it and however it is spelled.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _TARGETS = ("tool", "rule", "category")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineCondition(RunCondition):
-    """Asks for a command as a whole: its words with one blank between them."""
+    """Matches a whole command: its words joined by single spaces."""
 
     pattern: re.Pattern[str]
 
@@ -40,7 +39,7 @@ class _LineCondition(RunCondition):
 
 
 class DenyRules:
-    """The entries, the rules they make for the judge, and what they say about a call."""
+    """The entries, the rules that they add to the judge, and the lookup for a call."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._named: list[tuple[str, str, re.Pattern[str]]] = []
@@ -54,22 +53,23 @@ class DenyRules:
         self.rules = tuple(_build_rule(entry, glob) for entry, glob in self._globs)
 
     def entries_for(self, kind: str) -> list[tuple[str, re.Pattern[str]]]:
-        """The entries about tools, rules or categories, and what they mean."""
+        """Return the entries for tools, rules or categories, with their patterns."""
         return [(entry, pattern) for entry, each, pattern in self._named if each == kind]
 
     def check_names(self, rules: Iterable[Rule]) -> None:
-        """Raise ConfigError for an entry that names a rule or a category which does not exist."""
+        """Raise ConfigError for an entry that names an unknown rule or category."""
         known = {"rule": {rule.name for rule in rules}, "category": {rule.category for rule in rules}}
         for kind, names in known.items():
             for entry, pattern in self.entries_for(kind):
                 if not any(map(pattern.fullmatch, names)):
                     near = did_you_mean(closest_names(entry.partition(":")[2], names))
                     raise ConfigError(
-                        f"approval.deny: there is no {kind} {entry!r}.{near}", key="approval.deny"
+                        f"approval.deny: there is no {kind} that matches {entry!r}.{near}",
+                        key="approval.deny",
                     )
 
     def find(self, subject: CallAnalysis) -> str:
-        """The first entry that forbids the call, or nothing."""
+        """Return the first entry that forbids the call, or an empty string."""
         findings = subject.verdict.findings
         names = {
             "tool": set(subject.tool.names),
@@ -85,7 +85,7 @@ class DenyRules:
         return next(denied, "") or self._find_in_unparsed(subject)
 
     def _find_in_unparsed(self, subject: CallAnalysis) -> str:
-        """What could not be read is cut at every sign that may part commands: that only forbids more."""
+        """Match text that could not be parsed, split at every possible separator: this only forbids more."""
         if not subject.verdict.unread or not self._globs:
             return ""
         said = {" ".join(part.split()) for part in _SEPARATORS.split(subject.command)}
@@ -103,7 +103,7 @@ def _build_rule(entry: str, glob: re.Pattern[str]) -> Rule:
 
 
 def _compile_glob(entry: str) -> re.Pattern[str]:
-    """A glob that ends in a whole word forbids that command with whatever follows, too."""
+    """Compile a glob; one that ends in a whole word also forbids the command with further arguments."""
     words = " ".join(entry.split())
     followed = "" if words.endswith("*") else f"|{translate(f'{words} *')}"
     return re.compile(translate(words) + followed)

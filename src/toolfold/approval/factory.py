@@ -1,4 +1,4 @@
-"""Puts approval together from a configuration. The runtime calls it once; nothing here is kept."""
+"""Build the approval components from a configuration. The runtime calls it once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 __all__ = ["build_allowlist", "build_approval", "build_audit", "ineffective_entries", "runtime_paths"]
 
-# Long enough for every command that a model may be shown: what is cut off could not be judged.
+# Long enough for every command that is shown to a model: truncated text could not be judged.
 _MAX_REDACTED_CHARS = 20_000
 
 
@@ -55,10 +55,10 @@ def build_approval(
     rules: Sequence[Rule] = (),
     sites: Mapping[tuple[Source, str], ExecutionSite] | None = None,
 ) -> Approval:
-    """The station of the dispatch line.
+    """Build the approval step of the dispatch pipeline.
 
-    `rules` are those that plugins bring. `grounds` are where the commands of some tools run, by the tools'
-    source and name; those of all others run here.
+    `rules` are added by plugins. `sites` are the execution sites of tools by source and name; the
+    commands of all other tools run on this machine.
     """
     settings = config.approval
     denials = DenyRules(settings.deny)
@@ -90,9 +90,9 @@ def build_allowlist(
     denials: DenyRules | None = None,
     rules: Sequence[Rule] = (),
 ) -> AllowList:
-    """The permanent allow-list. What comes from elsewhere than the user's file does not follow that file.
+    """Build the permanent allow-list. It follows changes of the user's file only if its entries come from it.
 
-    Without `subjects` it can be looked at and changed, and covers nothing.
+    Without `subjects`, it can be listed and changed, but covers nothing.
     """
     paths = config.paths
     reading = subjects or CallAnalyzer()
@@ -111,7 +111,7 @@ def build_allowlist(
 
 
 def ineffective_entries(config: Config) -> dict[str, str]:
-    """The entries of the allow-list that can never count for a command that runs here, and why."""
+    """Return the allow-list entries that can never have an effect on this machine, with the reasons."""
     denials = DenyRules(config.approval.deny)
     subjects = _build_analyzer(config, denials)
     known = functools.cache(lambda: _known_rules(config))
@@ -126,7 +126,7 @@ def build_audit(config: Config) -> AuditLog:
 
 
 def runtime_paths(config: Config) -> tuple[Path, ...]:
-    """What steers the runtime itself, wherever it lies."""
+    """Return the directories and files that control the runtime itself."""
     paths = config.paths
     return (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
 
@@ -162,7 +162,7 @@ def _build_analyzer(
 
 
 def _exact_entries(config: Config) -> list[str]:
-    """The entries without those that name a rule or a kind, which only the user's own file may hold."""
+    """Return the entries except rules and kinds, which only the user's own file may contain."""
     for entry in filter(is_pattern, config.command_allowlist):
         log.warning("the allow-list entry %r is only effective in %s", entry, config.paths.user_file)
     return [entry for entry in config.command_allowlist if not is_pattern(entry)]
@@ -174,7 +174,7 @@ def _known_rules(config: Config, more: Sequence[Rule] = ()) -> Mapping[str, Rule
 
 
 def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
-    """Why an entry that names a rule or a kind covers nothing; empty where it can."""
+    """Return why an entry that names a rule or a kind covers nothing; empty if it covers something."""
     kinds = FindingKinds.shipped()
     word, _, name = entry.partition(":")
     known: Collection[str] = rules if f"{word}:" == RULE_PREFIX else kinds.names
@@ -218,7 +218,7 @@ def _build_classifier(config: Config) -> PathClassifier:
 
 
 class _LazyJudge:
-    """The judge, made when it is first needed: most runs of a command line judge nothing."""
+    """A judge that is created on first use: most command-line runs judge nothing."""
 
     def __init__(self, make: Callable[[], Judge]) -> None:
         self._make, self._lock = make, threading.Lock()
@@ -256,7 +256,7 @@ def _build_judge(
         own = configured.merge(Rules({rule.name: rule for rule in rules}.values()))
         if denials.entries_for("rule") or denials.entries_for("category"):
             denials.check_names(Rules.shipped().merge(own).rules)
-        return make() if configured.rules else _LazyJudge(make)  # a mistake in a rule is told at the start
+        return make() if configured.rules else _LazyJudge(make)  # report an invalid rule at startup
     except RuleError as error:
         raise add_location(config_error(error), config) from None
     except ConfigError as error:
@@ -269,7 +269,7 @@ def _build_smart_approval(
     settings = config.approval
     reviewer = reviewer or _build_chat_model(config)
     if reviewer is None:
-        log.warning("approval.mode is smart, but there is no approval.smart_model: a person is asked")
+        log.warning("approval.mode is smart, but approval.smart_model is not set: a person is asked instead")
         return None
     redact = Redaction(config.secret_values(), longest=_MAX_REDACTED_CHARS)
     return SmartApproval(reviewer, loops, timeout=settings.smart_timeout_seconds, redact=redact)

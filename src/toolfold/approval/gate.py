@@ -1,8 +1,8 @@
-"""Whether a call may run: the last question before it does.
+"""The approval gate: every call passes it before it runs.
 
-`subject` reads a call, `chain` decides what can be decided without asking, `smart` and `asking` ask, and
-`audit` keeps what was decided. Nobody to ask, no answer in time, an answer that was not offered, a failing
-question, and a decision that cannot be recorded all mean no.
+`call_analysis` analyzes a call, `chain` makes the decisions that need nobody's answer, `smart` and
+`prompting` ask, and `audit` records the decision. The call is refused if nobody can be asked, there is no
+answer in time, the answer was not offered, the request fails, or the decision cannot be recorded.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ log = logging.getLogger(__name__)
 
 __all__ = ["Approval", "ApprovalPreview"]
 
-# Judging costs about a microsecond a character: a long command must not hold up the loop.
+# Judging takes about 1 µs per character: longer text is judged in a thread so that it does not block the loop.
 MAX_INLINE_CHARS = 4_096
-# What an application registers itself is not there when its user runs `toolfold approvals allow`.
+# Tools that an application registers itself are unknown to `toolfold approvals allow`.
 _KNOWN_TO_COMMAND_LINE = frozenset({"plugin", MCP_SOURCE})
 _NO_ANSWER = frozenset({DecidedBy.NOBODY, DecidedBy.UNANSWERED, DecidedBy.TIME})
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPreview:
-    """What would become of a command: what was found, and who would decide how."""
+    """The expected outcome for a command: its findings, and who would decide."""
 
     subject: CallAnalysis
     decision: Decision | None
     asked_party: str
-    """Who would be asked, where nobody has decided."""
+    """Who would be asked if there is no decision without asking."""
 
     @property
     def runs_without_approval(self) -> bool:
@@ -77,7 +77,7 @@ class ApprovalPreview:
 
 
 class Approval:
-    """The station of the dispatch line, with all it stands on."""
+    """The approval step of the dispatch pipeline."""
 
     def __init__(
         self,
@@ -95,21 +95,21 @@ class Approval:
         self._chain = chain or DecisionChain()
         self._smart, self._audit = smart, audit
         self._questions, self._variables = PendingQuestions(), SessionVariables()
-        # Asked once: how a process was started does not change, and its ancestors may end meanwhile.
+        # Determined once: it does not change, and the parent processes may exit later.
         self._started_by_tool_call = find_tool_call()
         self._asks_client = False
 
     def with_approver(self, approver: Approver) -> Approval:
-        """The same with somebody else to ask; grants, rules and records are shared."""
+        """Return a copy that asks another approver; grants, rules and the audit log are shared."""
         other = copy.copy(self)
         other._approver, other._questions = approver, PendingQuestions()
         other._asks_client = True
         return other
 
     def preview(self, command: str, *, cwd: str | None = None, tool: Tool | None = None) -> ApprovalPreview:
-        """What would become of a command in a new session. Nothing is run, asked or recorded.
+        """Return the outcome for a command in a new session. Nothing is run, asked or recorded.
 
-        `tool` is the one that would bring it, which tells on which ground it runs.
+        `tool` is the tool that would run it; it determines the execution site.
         """
         subject = self._subjects.analyze_command(command, cwd, tool)
         smart = self._smart is not None and self._chain.can_be_cleared(subject)
@@ -117,14 +117,16 @@ class Approval:
         return ApprovalPreview(subject, self._chain.decide(subject, ""), asks)
 
     async def require(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Return where the call may run; raise Refused where it may not."""
+        """Return if the call may run; raise Refused otherwise."""
         task = (context.session_id, context.task_id or "", tool.name, str(args.get("task") or ""))
         subject = await self._analyze_call(tool, args, self._variables.get_variables(task))
         decision = self._chain.decide(subject, context.session_id, context.caller)
         if decision is None:
             decision = await self._ask_for_approval(subject, context)
         if decision.decided_by is DecidedBy.ISOLATED:
-            log.info("%s runs unasked (%s): %s", tool.name, ", ".join(subject.rules), decision.reason)
+            log.info(
+                "%s runs without approval (%s): %s", tool.name, ", ".join(subject.rules), decision.reason
+            )
         if decision.decided_by is not DecidedBy.NOTHING:
             decision = self._record_decision(decision, subject, context)
         if not decision.allowed:
@@ -137,8 +139,10 @@ class Approval:
         return await self._loops.run_in_thread(lambda: self._subjects.analyze(tool, args, variables))
 
     async def _ask_for_approval(self, subject: CallAnalysis, context: CallContext) -> Decision:
-        if self._started_by_tool_call:  # whoever answers here, person or model, is the tool call itself
-            why = f"nobody is asked where a tool call has started the runtime ({self._started_by_tool_call})"
+        if self._started_by_tool_call:  # then the tool call itself could answer
+            why = (
+                f"approval is not possible if a tool call started the runtime ({self._started_by_tool_call})"
+            )
             return Decision(False, DecidedBy.TOOL_CALL, f"{subject.verdict.reason}, and {why}")
         smart = self._smart
         if smart is not None and self._chain.can_be_cleared(subject) and await smart.is_cleared(subject):
@@ -152,7 +156,7 @@ class Approval:
     async def _ask_person(self, subject: CallAnalysis, context: CallContext) -> Decision:
         session_id = context.session_id
         settle = functools.partial(self._chain.decide, subject, session_id, context.caller)
-        if settled := settle():  # another call's answer may have come meanwhile
+        if settled := settle():  # another call's answer may cover this one
             return settled
         kinds = tuple(map(describe_kind, self._chain.kinds_of(subject)))
         request = _build_request(subject, session_id, self._chain.offered_answers(subject), kinds)
@@ -171,8 +175,8 @@ class Approval:
     ) -> Decision:
         try:
             self._chain.remember(subject, session_id, answer)
-        except ConfigError as error:  # the person agreed; only "from now on" could not be kept
-            log.warning("the allow-list could not be written, so that this counts once: %s", error)
+        except ConfigError as error:  # approved, but the permanent entry could not be saved
+            log.warning("the allow-list could not be written, so the approval applies only once: %s", error)
             return replace(decision, answer=Answer.ONCE)
         return decision
 
@@ -192,7 +196,7 @@ class Approval:
 
 
 def _count_text(value: object, left: int = MAX_INLINE_CHARS + 1) -> int:
-    """How much text there is to judge; counting ends where it is too much to be judged here."""
+    """Count the characters to judge; stop when there are too many to judge them inline."""
     if isinstance(value, str):
         return len(value)
     if not isinstance(value, (list, tuple, dict)):
@@ -206,7 +210,7 @@ def _count_text(value: object, left: int = MAX_INLINE_CHARS + 1) -> int:
 
 
 def _explain_refusal(subject: CallAnalysis, decision: Decision) -> str:
-    """What the model is told; a person is said to have declined only where one did."""
+    """Return the message for the model; it mentions a refusal only if someone refused."""
     name = subject.tool.name
     if decision.decided_by not in _NO_ANSWER:
         return f"{name!r} was refused: {decision.reason}. It was not run. Do not retry it unless the user asks you to."
@@ -237,16 +241,14 @@ def _build_request(
         kinds=kinds,
         covers=subject.allowlist_entry or verdict.shape or subject.key,
         session_covers=(
-            f"any call of {subject.tool.name}, with other arguments too"
-            if subject.grant_key != subject.key
-            else ""
+            f"any call of {subject.tool.name}, with any arguments" if subject.grant_key != subject.key else ""
         ),
         answers=answers,
     )
 
 
 def _answered_by(decision: Decision, caller: Caller) -> str:
-    """Who decided, for the log. A gateway's client is named: only it knows whether a person answered."""
+    """Return who decided, for the log. A gateway client is named: only it knows if a person answered."""
     if decision.decided_by is not DecidedBy.PERSON or not caller.name:
         return decision.decided_by.value
     return "anonymous client" if caller.name == ANONYMOUS_CLIENT else f"client {caller.name}"

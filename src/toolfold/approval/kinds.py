@@ -1,7 +1,7 @@
-"""Kinds of findings: the groups of rules that a person can allow together.
+"""Kinds of findings: groups of rules that a person can allow together.
 
-A kind is named in `kinds.toml`; a rule that is in none is a kind of its own. Decides nothing: which findings
-may be allowed as a kind at all is for the chain to say.
+Kinds are defined in `kinds.toml`; a rule that is in none is a kind of its own. This module decides nothing:
+the chain decides which findings can be allowed as a kind.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ RULE_PREFIX: Final = "rule:"
 KIND_PREFIX: Final = "kind:"
 PATTERN_PREFIXES: Final = (RULE_PREFIX, KIND_PREFIX)
 DESTRUCTIVE_PREFIX: Final = "destructive:"
-"""What the rule name of a tool that declares itself destructive begins with; the tool's name follows."""
+"""Prefix of the rule name for a tool that declares itself destructive; the tool's name follows."""
 DESTRUCTIVE_SERVER_PREFIX: Final = "destructive-server:"
-"""What the kind of all declared destructive tools of a server begins with; the server's name follows."""
+"""Prefix of the kind for all declared destructive tools of a server; the server's name follows."""
 
 
 class FindingKinds:
-    """Which kind each rule belongs to."""
+    """Maps rules to kinds."""
 
     def __init__(self, groups: Mapping[str, Iterable[str]] | None = None) -> None:
         self._rules = {kind: tuple(rules) for kind, rules in (groups or {}).items()}
@@ -31,7 +31,7 @@ class FindingKinds:
 
     @classmethod
     def shipped(cls) -> FindingKinds:
-        """The kinds that come with the package."""
+        """Load the built-in kinds."""
         text = files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8")
         return cls({kind: table["rules"] for kind, table in tomllib.loads(text).items()})
 
@@ -40,36 +40,36 @@ class FindingKinds:
         return tuple(self._rules)
 
     def rules_of(self, kind: str) -> tuple[str, ...]:
-        """The rules of a kind; nothing where there is no such kind."""
+        """Return the rules of a kind; empty if there is no such kind."""
         return self._rules.get(kind, ())
 
     def kinds_of(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """The kinds of these rules, each once."""
+        """Return the kinds of these rules without duplicates."""
         return tuple(dict.fromkeys(self._kind_of.get(rule, rule) for rule in rules))
 
     def allowlist_entries(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """How these rules stand in the allow-list, as kinds where they have one."""
+        """Return the allow-list entries for these rules, as kinds if they have one."""
         return tuple(dict.fromkeys(self._covering_entries(rule)[0] for rule in rules))
 
     def are_covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:
-        """Whether the entries cover every one of the rules; not so where there are none."""
+        """Return True if the entries cover all of the rules; False if there are none."""
         listed = frozenset(entries)
         options = [self._covering_entries(rule) for rule in rules]
         return bool(options) and all(not listed.isdisjoint(each) for each in options)
 
     def _covering_entries(self, rule: str) -> tuple[str, ...]:
-        """The entries that cover a rule, the widest first."""
+        """Return the entries that cover a rule, the broadest first."""
         own = f"{RULE_PREFIX}{rule}"
         return (f"{KIND_PREFIX}{self._kind_of[rule]}", own) if rule in self._kind_of else (own,)
 
 
 def is_pattern(entry: str) -> bool:
-    """Whether an entry of the allow-list names a rule or a kind."""
+    """Return True if an allow-list entry names a rule or a kind."""
     return entry.startswith(PATTERN_PREFIXES)
 
 
 def describe_kind(kind: str) -> str:
-    """A kind as a person reads it: "recursive delete"."""
+    """Return a kind as readable text: "recursive delete"."""
     if kind.startswith(DESTRUCTIVE_PREFIX):
         return f"call of {kind.removeprefix(DESTRUCTIVE_PREFIX)}"
     if kind.startswith(DESTRUCTIVE_SERVER_PREFIX):

@@ -1,9 +1,9 @@
-"""Asking a person: one question at a time about one thing, with an end.
+"""Ask a person for approval: one question per call at a time, with a timeout.
 
-Whatever keeps an answer from coming (nobody there, no answer in time, a question that fails, an answer that
-was not offered) is a no. Calls that wait for the same share one question and its answer, and an answer that
-covers other questions takes them back. Knows nothing of how the person is reached: an approver is any
-function, a queue or a prompt.
+Anything that prevents an answer (nobody there, no answer in time, a failing request, an answer that was
+not offered) is a refusal. Calls that wait for the same question share its answer, and an answer that
+covers other questions withdraws them. How the person is reached is up to the approver: any function, a
+queue or a prompt.
 """
 
 from __future__ import annotations
@@ -28,11 +28,14 @@ _ANSWER_GRACE_S = 5.0
 
 
 class QuestionUnanswered(Exception):
-    """Raised by an approver that got no person's answer. The message completes "it needs approval, and …"."""
+    """Raised by an approver that got no answer from a person.
+
+    The message completes "it needs approval, and …".
+    """
 
 
 class UntrustedClient(Exception):
-    """Raised by an approver where whoever would answer may be a tool's process.
+    """Raised by an approver if the process that would answer may belong to a tool.
 
     The message completes "it needs approval, and …".
     """
@@ -45,7 +48,7 @@ class UntrustedClient(Exception):
 async def ask(
     approver: Approver | None, request: ApprovalRequest, loops: EventLoops, seconds: float
 ) -> Decision:
-    """Return what the approver answers, as a decision."""
+    """Return the approver's answer as a decision."""
     if approver is None:
         return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and nobody could be asked for approval")
     try:
@@ -57,7 +60,7 @@ async def ask(
     except UntrustedClient as error:
         return Decision(False, error.station, f"{request.reason}, and {error}")
     except Exception:
-        log.exception("asking about %r failed; the call is refused", request.tool.name)
+        log.exception("the approval request for %r failed; the call is refused", request.tool.name)
         return Decision(False, DecidedBy.FAILED, "the approval request failed")
     finally:
         request.withdrawn.set()
@@ -76,19 +79,19 @@ def _decision_from_answer(said: object, request: ApprovalRequest) -> Decision:
 
 
 def _invalid_answer_message(said: object, tool: str) -> str:
-    """What somebody who wrote an approver must know; words such as "yes" are easily taken for an answer."""
+    """Return a message for the author of an approver that returned an invalid answer, such as "yes"."""
     what = shorten(repr(said), 80) if type(said) in (str, int, type(None)) else f"a {type(said).__name__}"
     known = ", ".join(f"Answer.{each.name}" for each in Answer)
     return (
-        f"the approver returned {what} when it was asked about {tool!r}, which counts as a no:"
+        f"the approver returned {what} for {tool!r}, which counts as a refusal:"
         f" it must return True, False or a toolfold.Answer ({known})"
     )
 
 
 class PendingQuestions:
-    """The questions that are open now, so that nobody is asked the same thing twice at once.
+    """The pending questions, so that the same question is not asked twice at once.
 
-    Those who wait may wait in different threads, each with a loop of its own.
+    Callers may wait in different threads, each with its own event loop.
     """
 
     def __init__(self) -> None:
@@ -99,9 +102,9 @@ class PendingQuestions:
     async def ask_once(
         self, key: object, ask_now: Callable[[], Awaitable[Decision]], *, seconds: float
     ) -> Decision:
-        """The answer to this question: asked now, or the one that somebody is already waiting for.
+        """Return the answer to this question: ask now, or wait for the caller that is already asking.
 
-        Who asks and is cancelled takes only the own question along: the next in line asks anew.
+        If the asking caller is cancelled, the next one in line asks again.
         """
         while True:
             waiting = self._join_queue(key)
@@ -136,7 +139,7 @@ class PendingQuestions:
             await asyncio.wait({task})
 
     def notify_waiting(self, topic: object) -> None:
-        """Tell those who wait for an answer that it may no longer be needed."""
+        """Notify all callers that wait on a topic that an answer may no longer be needed."""
         with self._lock:
             listening = list(self._listeners.get(topic, ()))
         for each in listening:
@@ -167,7 +170,7 @@ class PendingQuestions:
                 each.set_result(decision)
 
     def _join_queue(self, key: object) -> _AnswerWaiter | None:
-        """A place in the line of those who wait, or None for the one who is to ask."""
+        """Return a waiter in the queue, or None for the caller that must ask."""
         with self._lock:
             line = self._waiters.get(key)
             if line is None:
@@ -179,14 +182,14 @@ class PendingQuestions:
 
 
 class _AnswerWaiter:
-    """Somebody who waits for another's answer, in a loop of their own."""
+    """A caller that waits for another caller's answer, in its own event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Decision | None] = self._loop.create_future()
 
     def set_result(self, decision: Decision | None) -> None:
-        with contextlib.suppress(RuntimeError):  # that loop is closed: nobody waits there any more
+        with contextlib.suppress(RuntimeError):  # that loop is closed, so nothing waits there
             self._loop.call_soon_threadsafe(self._set_future, decision)
 
     def _set_future(self, decision: Decision | None) -> None:

@@ -1,8 +1,8 @@
-"""Questions that wait for a page, a bot or a gateway to answer them.
+"""Approval requests that wait for an answer from a web page, a bot or a gateway.
 
-An `ApprovalQueue` is an approver: give it to a runtime or a session. Whoever shows the questions lists them
-and answers by id. An id is random, and good for one answer to one question: when that has been given, or
-nobody waits for it any more, the id is stale. From any thread.
+An `ApprovalQueue` is an approver: pass it to a runtime or a session. The front end lists the questions
+and answers by id. An id is random and valid for one answer to one question; afterwards, or when nothing
+waits for the answer any more, it is stale. Thread-safe.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ MAX_QUESTIONS = 1_000
 
 
 class StaleQuestion(ToolfoldError):
-    """Nobody waits for this answer: it was given, came too late, or was never asked for."""
+    """The question is no longer pending: it was answered, timed out, or never existed."""
 
     def __init__(self, question_id: str) -> None:
-        super().__init__(f"no question {shorten(question_id, 60)!r} waits for an answer; nothing was changed")
+        super().__init__(f"there is no pending question {shorten(question_id, 60)!r}; nothing was changed")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request that waits, and since when (seconds since 1970)."""
+    """One pending request, and since when it waits (seconds since 1970)."""
 
     id: str
     request: ApprovalRequest
     since: float
 
     def as_json(self) -> Json:
-        """For a page: text is made safe to look at, not to be taken for what runs."""
+        """Return the question for a web page. Text is escaped for display and may differ from what runs."""
         request = self.request
         return {
             "id": self.id,
@@ -81,9 +81,9 @@ class _OpenQuestion:
 
 
 class ApprovalQueue:
-    """An approver whose questions are answered from elsewhere.
+    """An approver whose questions are answered by another part of the program.
 
-    `changed` is called, in whatever thread the change happens, when the list of questions has changed.
+    `changed` is called, in the thread of the change, whenever the list of questions changes.
     """
 
     def __init__(
@@ -98,12 +98,12 @@ class ApprovalQueue:
         self._open: dict[str, _OpenQuestion] = {}
 
     async def __call__(self, request: ApprovalRequest, /) -> Answer:
-        """Wait for an answer. Whoever stops waiting takes the question along."""
+        """Wait for an answer. If the caller stops waiting, the question is withdrawn."""
         question = Question(secrets.token_urlsafe(16), request, self._clock())
         waiting = _OpenQuestion(question, asyncio.get_running_loop())
         with self._lock:
             if len(self._open) >= self._most:
-                raise ToolfoldError(f"{self._most:,} questions wait already")
+                raise ToolfoldError(f"there are already {self._most:,} pending approval requests")
             self._open[question.id] = waiting
         try:
             self._notify_changed()
@@ -114,20 +114,22 @@ class ApprovalQueue:
             self._notify_changed()
 
     def pending(self, session_id: str | None = None) -> tuple[Question, ...]:
-        """The questions that wait, oldest first."""
+        """Return the pending questions, oldest first."""
         with self._lock:
             questions = [each.question for each in self._open.values()]
         return tuple(each for each in questions if session_id in (None, each.request.session_id))
 
     def answer(self, question_id: str, answer: Answer | str | bool) -> None:
-        """Answer a question. Raises StaleQuestion, and ToolfoldError where the answer was not offered."""
+        """Answer a question. Raises StaleQuestion, and ToolfoldError if the answer was not offered."""
         with self._lock:
             waiting = self._open.get(question_id)
             if waiting is None:
                 raise StaleQuestion(question_id)
-            said = _parse_answer(answer, waiting.question.request)  # a wrong word leaves the question open
+            said = _parse_answer(
+                answer, waiting.question.request
+            )  # an invalid answer leaves the question open
             del self._open[question_id]
-        with contextlib.suppress(RuntimeError):  # its loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # its loop is closed, so nothing waits
             waiting.loop.call_soon_threadsafe(waiting.set_answer, said)
 
     def _notify_changed(self) -> None:
@@ -135,8 +137,8 @@ class ApprovalQueue:
             return
         try:
             self._changed()
-        except Exception:  # it may be told again; the question itself does not depend on it
-            log.exception("telling of a changed queue failed")
+        except Exception:  # the question itself does not depend on it
+            log.exception("the callback for a changed approval queue failed")
 
 
 def _parse_answer(answer: Answer | str | bool, request: ApprovalRequest) -> Answer:
@@ -144,5 +146,5 @@ def _parse_answer(answer: Answer | str | bool, request: ApprovalRequest) -> Answ
     offered = {each.value: each for each in (*request.answers, Answer.DENY)}
     found = offered.get(word) if isinstance(word, str) else None
     if found is None:
-        raise ToolfoldError(f"{shorten(str(answer), 40)!r} is no answer to this: use {', '.join(offered)}")
+        raise ToolfoldError(f"{shorten(str(answer), 40)!r} is not a valid answer: use {', '.join(offered)}")
     return found

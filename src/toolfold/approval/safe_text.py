@@ -1,7 +1,7 @@
-"""Commands for a person's eyes: what could make them see another command is spelled out.
+"""Make commands safe to display: characters that could disguise a command are spelled out.
 
-Control characters, writing that runs the other way, what has no width, and letters that look like others.
-Knows nothing of shells: that a character is strange here says nothing about what a command does.
+These are control characters, right-to-left text, zero-width characters and lookalike letters. This module
+knows nothing about shells: a character escaped here does not make a command dangerous.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import unicodedata
 __all__ = ["make_line_visible", "make_visible", "shorten_middle"]
 
 _CONTROL_NAMES = {"\r": "CR", "\x1b": "ESC", "\0": "NUL", "\x08": "BS", "\x7f": "DEL", "\t": "TAB"}
-# Wider than what `spoof` warns of: to spell out what is harmless costs a person nothing.
+# More than `spoof` warns about: escaping a harmless character does no harm.
 _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-# They are letters or marks to Unicode, and nothing to the eye.
+# Letters or marks in Unicode that are displayed as nothing.
 _BLANK_CHARACTERS = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2800\u3164\uffa0")
 _VARIATION_SELECTORS = (
     range(0xFE00, 0xFE10),
     range(0xE0100, 0xE01F0),
-)  # marks that choose another form of a letter
-# Not letters, and easily taken for the ASCII characters that mean something to a shell.
+)  # select another glyph for a letter
+# Signs that look like ASCII characters with a meaning to a shell.
 _ASCII_SIGN_LOOKALIKES = frozenset(
     "‐‑‒–—―−﹣－‘’‚‛′“”„‟″⁄∕⧸／∖⧵＼․‧∙ꞏ；：﹔﹕｜∣ǀ＆＄＞＜﹥﹤˃˂＊∗﹡～∼˜＃ǃ！＠"
 )
-# Letters of other scripts that are drawn like Latin ones.
+# Letters of other scripts that look like Latin ones.
 _LATIN_LOOKALIKES = frozenset(
     "АВЕЅІЈКМНОРСТУХаеіјорсухѕһԁԛԝѵӏӀүҮ"  # Cyrillic
     "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧαγικνορυχ"  # Greek
@@ -35,7 +35,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def make_visible(text: str) -> str:
-    """The text with every deceptive character replaced by its name in ‹ ›. Lines stay lines."""
+    """Replace every deceptive character by its name in ‹ ›. Line breaks are preserved."""
     if text.isascii() and text.isprintable():
         return text
     shown = list(text)
@@ -51,12 +51,12 @@ def make_visible(text: str) -> str:
 
 
 def make_line_visible(text: str) -> str:
-    """The same on one line: line breaks are spelled out as well, so that a name cannot forge other lines."""
+    """Do the same on one line: line breaks are escaped too, so that a name cannot forge other lines."""
     return make_visible(text).replace("\n", "‹LF›")
 
 
 def shorten_middle(text: str, max_chars: int = 4_000) -> str:
-    """A text that is too long without its middle, and how much that is."""
+    """Remove the middle of text that is too long, and say how much was removed."""
     if len(text) <= max_chars:
         return text
     left_out = len(text) - max_chars
@@ -81,19 +81,19 @@ def _is_deceptive(character: str) -> bool:
 
 
 def _is_ascii_in_disguise(character: str) -> bool:
-    """Full width, mathematical, enclosed: the same letter to those who normalise."""
+    """Return True for full-width, mathematical and enclosed forms that normalize to ASCII."""
     plain = unicodedata.normalize("NFKC", character)
     return plain != character and plain.isascii()
 
 
 def _looks_latin(word: str) -> bool:
-    """Whether a word with letters from elsewhere could be read as a Latin one."""
+    """Return True if a word with non-ASCII letters could be read as a Latin one."""
     latin = any(letter.isascii() for letter in word)
     return latin or all(letter in _LATIN_LOOKALIKES for letter in word)
 
 
 def _is_non_latin(letter: str) -> bool:
-    """Of another script than Latin: é is at home in a Latin word."""
+    """Return True for letters of other scripts and lookalikes; é is an ordinary Latin letter."""
     return letter in _LATIN_LOOKALIKES or not unicodedata.name(letter, "").startswith("LATIN")
 
 

@@ -1,7 +1,7 @@
-"""What a person has agreed to for the rest of a session. Kept in memory only, and gone with the runtime.
+"""Approvals for the rest of a session. Stored in memory only, until the runtime closes.
 
-Knows keys and names of kinds, not commands. A session that has been silent for long is forgotten when there
-are very many: whoever is forgotten is asked again.
+Knows keys and names of kinds, not commands. If there are too many sessions, the least recently used are
+dropped; they need approval again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ class _SessionGrant:
 
 
 class SessionGrants:
-    """The grants of all sessions of a runtime; from any thread."""
+    """The grants of all sessions of a runtime. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, _SessionGrant] = OrderedDict()
 
     def allow(self, session_id: str, key: str) -> None:
-        """The same again, for this session."""
+        """Allow the same call for this session."""
         with self._lock:
             _add_limited(self._grant_for(session_id).keys, (key,))
 
     def allow_kind(self, session_id: str, kinds: Iterable[str]) -> None:
-        """Allow whatever is found of these kinds, for this session."""
+        """Allow all findings of these kinds for this session."""
         with self._lock:
             _add_limited(self._grant_for(session_id).kinds, kinds)
 
@@ -46,14 +46,14 @@ class SessionGrants:
             return found is not None and bool(key) and key in found.keys
 
     def covers_kind(self, session_id: str, kinds: Iterable[str]) -> bool:
-        """Whether every one of the kinds was allowed; not so where there are none."""
+        """Return True if all of these kinds are allowed; False if there are none."""
         met = set(kinds)
         with self._lock:
             found = self._sessions.get(session_id)
             return found is not None and bool(met) and met <= found.kinds
 
     def forget(self, session_id: str) -> None:
-        """End all grants of a session."""
+        """Drop all grants of a session."""
         with self._lock:
             self._sessions.pop(session_id, None)
 
@@ -67,5 +67,5 @@ class SessionGrants:
 
 def _add_limited(held: set[str], more: Iterable[str]) -> None:
     for each in more:
-        if len(held) < MAX_GRANTS_PER_SESSION:  # beyond, a person is asked again
+        if len(held) < MAX_GRANTS_PER_SESSION:  # further approvals are not remembered
             held.add(each)

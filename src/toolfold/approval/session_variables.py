@@ -1,7 +1,7 @@
-"""What the commands of a session have left behind: the variables that its next command will find.
+"""Variables exported by earlier commands of a session, which its next command inherits.
 
-A place keeps exported variables between commands. Reading a command without them would take a known file for
-an unknown one. What is noted is what was agreed to, whether or not it then worked.
+An environment keeps exported variables between commands. Judging a command without them would take a known
+path for an unknown one. Variables are recorded when a command is approved, whether or not it succeeds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MAX_VARIABLES_PER_TASK = 1_000
 
 
 def _merge_value(old: Word | None, new: Word) -> Word:
-    """Whether the command got so far is not known: a value that differs may be the old one still."""
+    """Return the new value, or unknown text if it differs: the command that set it may have failed."""
     return new if old is None or old == new else unknown_word(frozenset({Taint.UNREAD}))
 
 
 class SessionVariables:
-    """The variables of all tasks of a runtime; from any thread. The longest unused are forgotten."""
+    """The variables of all tasks of a runtime. Thread-safe; the least recently used are dropped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class SessionVariables:
             return self._tasks.get(task, MappingProxyType({}))
 
     def update(self, task: tuple[str, ...], exported: Mapping[str, Word]) -> None:
-        """Note what one more command leaves."""
+        """Record the variables that one more command exports."""
         if not exported:
             return
         with self._lock:

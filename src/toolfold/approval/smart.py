@@ -1,8 +1,8 @@
-"""Smart approval: a model looks at low-risk matches before a person is troubled.
+"""Smart approval: a model reviews low-risk findings before a person is asked.
 
-The model sees the command as data between two lines that nobody could guess, and is asked for one word. Only
-that word clears; anything else, any error and any delay lead to a person. What it says is never kept: it can
-write no allow-list and grant no session anything. Which calls it may see at all is for the chain to say.
+The model sees the command as data between two unguessable lines, and is asked for one word. Only that word
+clears the call; any other answer, error or delay leads to a person. The answer is never stored: it changes
+neither the allow-list nor session grants. The chain decides which calls the model may see.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MAX_RESPONSE_BYTES = 262_144
 
 Messages: TypeAlias = Sequence[Json]
 Reviewer: TypeAlias = Callable[[Messages], str | Awaitable[str]]
-"""Any model: from chat messages to what it answers."""
+"""Any model: a function from chat messages to its answer."""
 
 _INSTRUCTIONS = """\
 You review shell commands that a coding agent wants to run on a developer's machine. Below, between two
@@ -52,7 +52,7 @@ class ModelUnavailable(ToolfoldError):
 
 
 class SmartApproval:
-    """Asks a model whether a person need be asked."""
+    """Asks a model whether a person must be asked."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SmartApproval:
         self.name = name or str(getattr(reviewer, "name", type(reviewer).__name__))
 
     async def is_cleared(self, subject: CallAnalysis) -> bool:
-        """Whether the model says, in one word, that nobody need be asked."""
+        """Return True if the model says, in one word, that no person must be asked."""
         text = subject.command or subject.key
         if not text or len(text) > MAX_COMMAND_CHARS:
             return False
@@ -78,48 +78,48 @@ class SmartApproval:
                 self._timeout, self._reviewer, messages, max_threads=MAX_CHECK_THREADS
             )
         except CallTimeout:
-            log.warning("%s did not answer within %g s; a person is asked", self.name, self._timeout)
+            log.warning("%s did not answer within %g s; a person is asked instead", self.name, self._timeout)
         except Exception as error:
-            log.warning("%s cannot be asked, so a person is: %s", self.name, shorten(error_message(error)))
+            log.warning("%s failed; a person is asked instead: %s", self.name, shorten(error_message(error)))
         else:
             return isinstance(answer, str) and answer.strip().rstrip(".").casefold() == SAFE_ANSWER
         return False
 
     def _build_messages(self, text: str, subject: CallAnalysis) -> Messages:
         fence = f"-----{secrets.token_hex(12)}-----"
-        # Only names of rules: a reason quotes words of the command, which would stand outside of the fence.
+        # Rule names only: a reason quotes words of the command, which would be outside of the fence.
         found = ", ".join(subject.rules)
-        told = f"{fence}\n{self._redact(text)}\n{fence}\n\nRules that it met: {found}"
+        content = f"{fence}\n{self._redact(text)}\n{fence}\n\nRules that matched: {found}"
         return (
             {"role": "system", "content": _INSTRUCTIONS.format(fence=fence)},
-            {"role": "user", "content": told},
+            {"role": "user", "content": content},
         )
 
 
 class ChatModel:
-    """An OpenAI-compatible `/v1/chat/completions`."""
+    """A model behind an OpenAI-compatible `/v1/chat/completions` endpoint."""
 
     def __init__(self, url: str, model: str, *, key: str = "", timeout: float = 20.0) -> None:
         self._model, self._exchange = model, JsonEndpoint(url, key=key, timeout=timeout)
-        self.name = f"{model} at {urlsplit(url).hostname or 'an address without a host'}"
+        self.name = f"{model} at {urlsplit(url).hostname or 'a URL without a host'}"
 
     def __call__(self, messages: Messages) -> str:
-        """What the model answers. Raises ModelAway."""
-        asked = {"model": self._model, "messages": list(messages), "stream": False}
+        """Return the model's answer. Raises ModelUnavailable."""
+        request = {"model": self._model, "messages": list(messages), "stream": False}
         try:
-            return _read_content(self._exchange(asked, max_bytes=MAX_RESPONSE_BYTES))
+            return _read_content(self._exchange(request, max_bytes=MAX_RESPONSE_BYTES))
         except urllib.error.HTTPError as error:
-            raise ModelUnavailable(f"{self.name} answered with status {error.code}") from None
+            raise ModelUnavailable(f"{self.name} responded with status {error.code}") from None
         except REQUEST_ERRORS as error:
             raise ModelUnavailable(f"{self.name} does not answer: {shorten(error_message(error))}") from error
 
 
 def _read_content(answer: Any) -> str:
-    """The text of the first choice. Raises ValueError."""
+    """Return the text of the first choice. Raises ValueError."""
     try:
         content = answer["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):
         content = None
     if not isinstance(content, str):
-        raise ValueError("no answer in what it sent")
+        raise ValueError("the response contains no answer")
     return content
