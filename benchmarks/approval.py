@@ -28,7 +28,7 @@ from pathlib import Path
 
 from approval_peers import PEERS
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 

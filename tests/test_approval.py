@@ -159,7 +159,7 @@ async def test_an_approver_that_will_not_be_cancelled_cannot_hold_up_the_call(
 
     monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
     async with asyncio.timeout(60):
-        assert "nobody answered" in await refusal(Approval(hang, loops, timeout=0.05))
+        assert "there was no answer" in await refusal(Approval(hang, loops, timeout=0.05))
 
 
 async def test_a_yes_that_comes_too_late_is_not_heard(
@@ -173,7 +173,7 @@ async def test_a_yes_that_comes_too_late_is_not_heard(
         return True
 
     monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 5)
-    assert "nobody answered" in await refusal(Approval(late, loops, timeout=0.01))
+    assert "there was no answer" in await refusal(Approval(late, loops, timeout=0.01))
 
 
 async def test_how_the_runtime_was_started_is_found_out_once(

@@ -33,6 +33,7 @@ from toolfold.model import (
     Effect,
     Json,
     Media,
+    SourceResponse,
     Tool,
     ToolCall,
     ToolResult,
@@ -781,11 +782,12 @@ async def test_a_result_that_fits_writes_nothing(line: Line) -> None:
 
 IMAGE = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
 SOUND = Media(kind="audio", mime_type="audio/mpeg", data=b"mp3", label="audio 1")
+SOURCE = SourceResponse()
 PAPER = Media(kind="file", mime_type="application/pdf", data=b"%PDF", label="file 1")
 
 
 async def test_images_stand_beside_the_text_and_the_answer_of_the_source_is_kept(line: Line) -> None:
-    source: Json = {"content": []}
+    source = SourceResponse()
     line.recording(answer=Content(value="see image 1", blocks=(IMAGE,), raw=source))
     result = await line.call()
     assert json.loads(result.text) == {"result": "see image 1"}
@@ -848,7 +850,7 @@ async def test_a_failure_too_large_for_the_model_is_still_told_as_one(line: Line
 
 
 async def test_a_hook_that_changes_a_result_takes_the_answer_of_the_source_with_it(line: Line) -> None:
-    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw="a word"))
+    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
 
     def quieter(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
         return replace(result, text='{"result": "***"}')
@@ -860,7 +862,7 @@ async def test_a_hook_that_changes_a_result_takes_the_answer_of_the_source_with_
 
 
 async def test_a_hook_that_takes_an_image_away_has_taken_it(line: Line) -> None:
-    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw="a word"))
+    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
 
     def blind(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
         return replace(result, media=())
@@ -877,10 +879,10 @@ async def test_a_hook_may_answer_with_content(line: Line) -> None:
 
 
 async def test_a_hook_that_looks_and_changes_nothing_leaves_media_and_source(line: Line) -> None:
-    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw="a word"))
+    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
     line.hooks.add(POST, lambda _tool, _args, result, _context: result)
     result = await line.call()
-    assert (result.media, result.raw) == ((IMAGE,), "a word")
+    assert (result.media, result.raw) == ((IMAGE,), SOURCE)
 
 
 # -- side by side ---------------------------------------------------------------------------------------

@@ -1,7 +1,11 @@
 """Tell what a shell command would do, before it runs.
 
-`Judge` reads a command as a shell would and returns a `Verdict` with findings. The package runs nothing,
+`judge` reads a command as a shell would and returns a `Verdict` with findings. The package runs nothing,
 asks nobody and keeps no state: what follows from a verdict is the caller's decision.
+
+    >>> from shellverdict import judge
+    >>> judge("rm -rf /").blocked
+    True
 """
 
 from __future__ import annotations
@@ -11,22 +15,30 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shellverdict.errors import RuleError
-    from shellverdict.judge import Judge
+    from shellverdict.judging import Judge, judge
+    from shellverdict.rules import Rules, load_rules
     from shellverdict.verdict import Finding, Severity, Verdict
 
-__all__ = ["Finding", "Judge", "RuleError", "Severity", "Verdict"]
+__all__ = ["Finding", "Judge", "RuleError", "Rules", "Severity", "Verdict", "judge", "load_rules"]
 
 _MODULES = {
     "Finding": "verdict",
-    "Judge": "judge",
+    "Judge": "judging",
     "RuleError": "errors",
+    "Rules": "rules",
     "Severity": "verdict",
     "Verdict": "verdict",
+    "judge": "judging",
+    "load_rules": "rules",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use: reading the rules' modules takes longer than most callers need."""
+    """Import a public name on first use: the modules take longer to import than most callers can spare."""
     if name not in _MODULES:
         raise AttributeError(f"module 'shellverdict' has no attribute {name!r}")
     return getattr(importlib.import_module(f"shellverdict.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,11 +9,21 @@ __all__ = ["RuleError", "shorten", "suggest_name"]
 
 
 class RuleError(ValueError):
-    """Invalid rule. The message names the rule and the key, and suggests a fix."""
+    """Invalid rule or rule file. The message names the file, the rule and the key, and suggests a fix.
 
-    def __init__(self, problem: str, *, key: str = "", hint: str = "") -> None:
-        self.problem, self.key, self.hint = problem, key, hint
-        super().__init__(f"{problem}\n  {hint}" if hint else problem)
+    `file` and `rule` are empty if they are not known, `key` if no single key is wrong.
+    """
+
+    def __init__(
+        self, problem: str, *, key: str = "", hint: str = "", rule: str = "", file: str = ""
+    ) -> None:
+        self.problem, self.key, self.hint, self.rule, self.file = problem, key, hint, rule, file
+        message = f"{file}: {problem}" if file else problem
+        super().__init__(f"{message}\n  {hint}" if hint else message)
+
+    def with_file(self, file: str) -> RuleError:
+        """Return the same error for a rule of this file."""
+        return RuleError(self.problem, key=self.key, hint=self.hint, rule=self.rule, file=file)
 
 
 def suggest_name(name: str, known: Iterable[str]) -> str:

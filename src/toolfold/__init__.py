@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shellverdict.judge import (
+    from shellverdict.judging import (
         detect_dangerous_command,
     )
     from shellverdict.verdict import (
@@ -167,7 +167,7 @@ __all__ = [
 
 _HOMES = {
     "toolfold.agent": ("LocalAgent",),
-    "shellverdict.judge": ("detect_dangerous_command",),
+    "shellverdict.judging": ("detect_dangerous_command",),
     "toolfold.approval.queue": (
         "ApprovalQueue",
         "StaleQuestion",

@@ -360,7 +360,8 @@ def _collect_parameters(
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise InvalidTool(
-                f"tool {name!r}: the parameter {parameter.name!r} cannot be passed by name, so a model cannot fill it"
+                f"tool {name!r}: the parameter {parameter.name!r} cannot be passed by name,"
+                " so a model cannot fill it"
             )
         hint = hints.get(parameter.name, Any)
         if hint is CallContext or CallContext in get_args(hint):

@@ -24,7 +24,7 @@ MAX_REASON_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Whether a tool is listed, and the reason if its check fails."""
+    """Availability of a tool, and the reason if its check fails."""
 
     available: bool
     """True if it is listed: its check passes, or passed within the grace period."""

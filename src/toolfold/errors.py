@@ -55,8 +55,8 @@ class StartedByTool(ConfigError):
 
     def __init__(self, action: str, why: str) -> None:
         super().__init__(
-            f"{action} is not allowed here: only the user may do that, and this process was started by a tool call"
-            f" ({why})",
+            f"{action} is not allowed here: only the user may do that, and this process was started by"
+            f" a tool call ({why})",
             hint="run it in your own terminal, not in a shell that a tool started",
         )
 

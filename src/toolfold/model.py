@@ -186,6 +186,18 @@ class Caller:
     """True if the configuration relies on the client to ask its own user before each call."""
 
 
+class CallOrigin:
+    """Base of what the surface that accepted a call passes to the source that serves it."""
+
+    __slots__ = ()
+
+
+class SourceResponse:
+    """Base of a source's own response, for surfaces that speak the source's protocol."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
     """Information about a call for its handler."""
@@ -205,7 +217,7 @@ class CallContext:
     """The client, for approval."""
     report_progress: Progress = field(default=lambda *_, **__: None, repr=False, compare=False)
     """Reports the progress of the call."""
-    surface: Any = field(default=None, repr=False, compare=False)
+    surface: CallOrigin | None = field(default=None, repr=False, compare=False)
     """Opaque data that the caller's interface passes to the tool's source."""
 
 
@@ -334,7 +346,7 @@ class Content:
     """Images, audio and files that belong to it."""
     is_error: bool = False
     """True if the tool ran and reports a failure."""
-    raw: Any = field(default=None, repr=False)
+    raw: SourceResponse | None = field(default=None, repr=False)
     """The answer in its source's own format."""
 
 
@@ -353,7 +365,7 @@ class ToolResult:
     """File with the complete result, if it was too large for the model."""
     media: tuple[Media, ...] = ()
     """Its images and audio; the text contains their names."""
-    raw: Any = field(default=None, repr=False)
+    raw: SourceResponse | None = field(default=None, repr=False)
     """The untruncated answer in its source's own format; None if a hook has changed the result."""
 
     @property

@@ -49,7 +49,7 @@ class Snapshot(Mapping[str, Tool]):
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
-        """All that go by a name: the one that providers see under it, then those whose authors chose it."""
+        """Return all tools with a name: the one that providers see, then those by their author's name."""
         others = self._by_other_name.get(name, ())
         real = self._tools.get(name)
         return others if real is None else [real, *(tool for tool in others if tool is not real)]

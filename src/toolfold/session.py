@@ -20,6 +20,7 @@ from toolfold.model import (
     Approver,
     CallContext,
     Caller,
+    CallOrigin,
     Definition,
     Json,
     Tool,
@@ -96,7 +97,7 @@ class Session:
 
     @property
     def scope(self) -> Scope:
-        """What this session was granted; does not change."""
+        """The grant of this session; does not change."""
         return self._scope
 
     def granted(self) -> frozenset[str]:
@@ -168,7 +169,7 @@ class Session:
         task_id: str | None = None,
         user_task: str | None = None,
         approver: Approver | None = None,
-        surface: Any = None,
+        surface: CallOrigin | None = None,
     ) -> ToolResult:
         """Run one tool call, in the current turn if there is one. Errors are part of the result.
 

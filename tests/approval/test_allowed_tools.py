@@ -25,7 +25,8 @@ from toolfold.runtime import Runtime, open_runtime
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
 DELETE = "mcp_notes_delete_note"
 REFUSAL = (
-    f"'{DELETE}' was not run: {DELETE} declares that it can destroy data, and nobody could be asked for approval."
+    f"'{DELETE}' was not run: {DELETE} declares that it can destroy data,"
+    " and nobody could be asked for approval."
     f" Only the user can allow it, in a terminal: toolfold approvals allow {DELETE}."
     " Do not retry it unless the user asks you to."
 )

@@ -35,7 +35,7 @@ def flagging(command: str, *, cwd: str | None = None, variables: object = None) 
 
 
 def approval(approver: Approver | None, loops: EventLoops, **options: Any) -> Approval:
-    return Approval(approver, loops, subjects=CallAnalyzer(flagging), **{"timeout": 60, **options})
+    return Approval(approver, loops, analyzer=CallAnalyzer(flagging), **{"timeout": 60, **options})
 
 
 async def run(
@@ -148,11 +148,11 @@ async def test_a_judge_that_raises_means_asking(loops: EventLoops, caplog: pytes
 
     person = Person(True)
     for mode in ("manual", "smart", "off"):
-        station = Approval(person, loops, subjects=CallAnalyzer(broken), chain=DecisionChain(mode=mode))
+        station = Approval(person, loops, analyzer=CallAnalyzer(broken), chain=DecisionChain(mode=mode))
         assert await run(station, "ls")
     assert len(person.asked) == 3
     assert person.asked[0].answers == (Answer.ONCE, Answer.DENY)
-    assert not await run(Approval(None, loops, subjects=CallAnalyzer(broken)), "ls")
+    assert not await run(Approval(None, loops, analyzer=CallAnalyzer(broken)), "ls")
 
 
 class TestTogether:
@@ -193,10 +193,10 @@ class TestTogether:
 
     async def test_what_has_no_shape_is_never_taken_for_the_same(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
-        subjects = CallAnalyzer(
+        analyzer = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="")
         )
-        station = Approval(queue, loops, subjects=subjects)
+        station = Approval(queue, loops, analyzer=analyzer)
         calls = [asyncio.create_task(run(station)) for _ in range(3)]
         await eventually(lambda: len(queue.pending()) == 3)
         for question in queue.pending():
@@ -388,5 +388,5 @@ class TestQueue:
 def test_what_is_asked_about_a_tool_without_commands_is_the_very_call() -> None:
     wipe = build_tool(name="wipe", toolset="t", schema={}, handler=lambda args: args, effects=["destructive"])
     args: Json = {"b": [1, 2], "a": "x"}
-    subject = CallAnalyzer().analyze(wipe, args)
-    assert subject.key == 'tool:wipe {"a": "x", "b": [1, 2]}'
+    analysis = CallAnalyzer().analyze(wipe, args)
+    assert analysis.key == 'tool:wipe {"a": "x", "b": [1, 2]}'

@@ -62,14 +62,14 @@ def test_secrets_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.write_text("untouched")
+    other_sites = tmp_path / "elsewhere"
+    other_sites.write_text("untouched")
     log = AuditLog(tmp_path / "state")
     log.file.parent.mkdir()
-    log.file.symlink_to(elsewhere)
+    log.file.symlink_to(other_sites)
     with pytest.raises(OSError, match=r"symbolic|ELOOP|Too many"):
         log.write({"a": 1})
-    assert elsewhere.read_text() == "untouched"
+    assert other_sites.read_text() == "untouched"
 
 
 def test_it_is_put_aside_when_it_is_large_and_only_the_newest_are_kept(tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ class TestWhatIsRecorded:
         self, tmp_path: Path, verdict: Verdict, approver: Any = None, **options: Any
     ) -> dict[str, Any]:
         loops, log = EventLoops(), AuditLog(tmp_path)
-        subjects = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict)
-        station = Approval(approver, loops, subjects=subjects, audit=log, timeout=60, **options)
+        analyzer = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict)
+        station = Approval(approver, loops, analyzer=analyzer, audit=log, timeout=60, **options)
         context = CallContext(session_id="session-1", call_id="call-1")
         try:
             await station.require(SHELL, {"command": verdict.command}, context)
@@ -185,8 +185,8 @@ class TestWhatIsRecorded:
     ) -> None:
         loops = EventLoops()
         (tmp_path / "state").write_text("a file where the folder should be")
-        subjects = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict_on(command, finding()))
-        station = Approval(lambda _: True, loops, subjects=subjects, audit=AuditLog(tmp_path / "state"))
+        analyzer = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict_on(command, finding()))
+        station = Approval(lambda _: True, loops, analyzer=analyzer, audit=AuditLog(tmp_path / "state"))
         with pytest.raises(Refused, match="could not be recorded"):
             await station.require(SHELL, {"command": "rm a"}, CallContext(session_id="s"))
         loops.close()

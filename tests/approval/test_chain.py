@@ -32,12 +32,12 @@ EVERYTHING = ("session", "kind", "allow-list")
 
 def chain_with(mode: Mode, granted: tuple[str, ...], verdict: Verdict) -> DecisionChain:
     """A chain in which somebody has agreed to this in every way that is named."""
-    subject = subject_of(verdict)
+    analysis = subject_of(verdict)
     grants = SessionGrants()
-    if "session" in granted and subject.key:
-        grants.allow(SESSION, subject.key)
+    if "session" in granted and analysis.key:
+        grants.allow(SESSION, analysis.key)
     if "kind" in granted:
-        grants.allow_kind(SESSION, subject.rules)
+        grants.allow_kind(SESSION, analysis.rules)
     listed = (COMMAND,) if "allow-list" in granted else ()
     return DecisionChain(
         mode=mode, grants=grants, allowlist=AllowList(listed), deny_rules=DenyRules(["shred *"])
@@ -206,8 +206,8 @@ class TestWhatAModelMayClear:
     def may(
         self, *findings: Finding, mode: Mode = "smart", unread: bool = False, clears: Severity = Severity.LOW
     ) -> bool:
-        subject = subject_of(verdict_on(COMMAND, *findings, unread=unread))
-        return DecisionChain(mode=mode, clears=clears).can_be_cleared(subject)
+        analysis = subject_of(verdict_on(COMMAND, *findings, unread=unread))
+        return DecisionChain(mode=mode, clears=clears).can_be_cleared(analysis)
 
     def test_only_what_is_of_low_risk(self) -> None:
         assert self.may(finding())
@@ -230,7 +230,7 @@ class TestWhatAModelMayClear:
 
 
 def test_a_grant_for_one_tool_is_none_for_another() -> None:
-    elsewhere = build_tool(
+    other_sites = build_tool(
         name="remote_terminal",
         toolset="ssh",
         schema={},
@@ -239,7 +239,7 @@ def test_a_grant_for_one_tool_is_none_for_another() -> None:
     )
     chain = DecisionChain()
     chain.remember(subject_of(FLAGGED, SHELL), SESSION, Answer.SESSION)
-    assert chain.decide(subject_of(FLAGGED, elsewhere), SESSION) is None
+    assert chain.decide(subject_of(FLAGGED, other_sites), SESSION) is None
 
 
 VERDICTS = st.builds(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.execution_site import CONFINABLE_RULES, ExecutionSite
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.runs import ProgramRun
@@ -51,22 +51,20 @@ SETTINGS = {"terminal.backend": "sandbox", "approval.isolated": ["fs-delete"]}
 
 
 @functools.cache
-def subjects(ground: ExecutionSite | None) -> CallAnalyzer:
+def analyzer(site: ExecutionSite | None) -> CallAnalyzer:
     own = ["/srv/project/toolfold.yaml", "/home/me/.toolfold"]
     here = PathClassifier(home="/home/me", cwd="/srv/project", protected=own)
-    places = ground.classifier_for(here, own) if ground else here
-    return CallAnalyzer(Judge(Rules.shipped(), places, ground), path_classifier=places)
+    classifier = site.classifier_for(here, own) if site else here
+    return CallAnalyzer(Judge(Rules.shipped(), classifier, site), path_classifier=classifier)
 
 
-def read(command: str, ground: ExecutionSite | None) -> CallAnalysis:
+def read(command: str, site: ExecutionSite | None) -> CallAnalysis:
     """A command as it is judged for a ground."""
-    return subjects(ground).analyze_command(command)
+    return analyzer(site).analyze_command(command)
 
 
-def station(
-    command: str, ground: ExecutionSite | None, chain: DecisionChain | None = None
-) -> DecidedBy | None:
-    decision = (chain or DecisionChain(isolated=EVERYTHING)).decide(read(command, ground), "s")
+def station(command: str, site: ExecutionSite | None, chain: DecisionChain | None = None) -> DecidedBy | None:
+    decision = (chain or DecisionChain(isolated=EVERYTHING)).decide(read(command, site), "s")
     return decision.decided_by if decision else None
 
 
@@ -92,13 +90,13 @@ class TestWhatStaysInside:
             "sh -c 'rm -rf /etc/nginx'",
         ],
     )
-    @pytest.mark.parametrize("ground", [MOUNTED, CLOSED, WALLED], ids=lambda ground: ground.name)
+    @pytest.mark.parametrize("site", [MOUNTED, CLOSED, WALLED], ids=lambda site: site.name)
     def test_the_places_own_files_and_processes_are_lost_to_nobody_else(
-        self, command: str, ground: ExecutionSite
+        self, command: str, site: ExecutionSite
     ) -> None:
         assert read(command, None).needs_approval
-        assert station(command, ground) is DecidedBy.ISOLATED
-        assert station(command, ground, DecisionChain()) is None, (
+        assert station(command, site) is DecidedBy.ISOLATED
+        assert station(command, site, DecisionChain()) is None, (
             "and nothing is allowed that nobody switched on"
         )
 
@@ -127,12 +125,10 @@ class TestWhatStaysInside:
             "python3 -c 'import shutil; shutil.rmtree(\"src\")'",
         ],
     )
-    @pytest.mark.parametrize("ground", [MOUNTED, CLOSED, WALLED], ids=lambda ground: ground.name)
-    def test_what_is_worked_on_is_asked_about_shared_or_not(
-        self, command: str, ground: ExecutionSite
-    ) -> None:
-        top = ground.home.split("/")[1]
-        assert station(command.format(home=ground.home, top=top), ground) is None
+    @pytest.mark.parametrize("site", [MOUNTED, CLOSED, WALLED], ids=lambda site: site.name)
+    def test_what_is_worked_on_is_asked_about_shared_or_not(self, command: str, site: ExecutionSite) -> None:
+        top = site.home.split("/")[1]
+        assert station(command.format(home=site.home, top=top), site) is None
 
     @pytest.mark.parametrize(
         "command",
@@ -158,39 +154,39 @@ class TestWhatStaysInside:
             "rm -rf /etc/nginx && git push --force",
         ],
     )
-    @pytest.mark.parametrize("ground", [MOUNTED, CLOSED, WALLED], ids=lambda ground: ground.name)
+    @pytest.mark.parametrize("site", [MOUNTED, CLOSED, WALLED], ids=lambda site: site.name)
     def test_what_leaves_the_place_or_nobody_has_read_is_asked_about(
-        self, command: str, ground: ExecutionSite
+        self, command: str, site: ExecutionSite
     ) -> None:
-        assert read(command, ground).needs_approval
-        assert station(command, ground) is None
+        assert read(command, site).needs_approval
+        assert station(command, site) is None
 
     def test_no_file_is_the_places_own_where_nobody_knows_yet_where_the_work_is(self) -> None:
-        ground = ExecutionSite(name="daytona", has_own_files=True, shared_directories=())
-        assert station("rm -rf /etc/nginx", ground) is None
-        assert station("pkill -9 node", ground) is DecidedBy.ISOLATED
+        site = ExecutionSite(name="daytona", has_own_files=True, shared_directories=())
+        assert station("rm -rf /etc/nginx", site) is None
+        assert station("pkill -9 node", site) is DecidedBy.ISOLATED
 
-    @pytest.mark.parametrize("ground", [None, REMOTE])
+    @pytest.mark.parametrize("site", [None, REMOTE])
     @pytest.mark.parametrize("command", ["rm -rf /etc/nginx", "rm -rf /tmp/x", "pkill -9 node"])
     def test_this_machine_and_another_persons_keep_nothing_in(
-        self, command: str, ground: ExecutionSite | None
+        self, command: str, site: ExecutionSite | None
     ) -> None:
-        assert station(command, ground) is None
+        assert station(command, site) is None
 
     @pytest.mark.parametrize(
         "command", ["rm -rf /", "rm -rf /etc", "rm -rf ~", "dd if=/dev/zero of=/dev/sda", ":(){ :|:& };:"]
     )
-    @pytest.mark.parametrize("ground", [MOUNTED, CLOSED, WALLED, REMOTE], ids=lambda ground: ground.name)
-    def test_no_place_lifts_the_floor(self, command: str, ground: ExecutionSite) -> None:
-        assert station(command, ground, DecisionChain(mode="off", isolated=EVERYTHING)) is DecidedBy.FLOOR
+    @pytest.mark.parametrize("site", [MOUNTED, CLOSED, WALLED, REMOTE], ids=lambda site: site.name)
+    def test_no_place_lifts_the_floor(self, command: str, site: ExecutionSite) -> None:
+        assert station(command, site, DecisionChain(mode="off", isolated=EVERYTHING)) is DecidedBy.FLOOR
 
     def test_nobodys_own_rule_is_answered_by_a_place(self) -> None:
         rule = {"name": "no-nginx", "category": "fs-delete", "severity": "low", "effect": "delete"}
         own = Rules.from_tables([{**rule, "description": "d", "target": ["/etc/nginx*"]}])
         judge = Judge(Rules.shipped().merge(own), MOUNTED.classifier_for(CURRENT_DIRECTORY, []), MOUNTED)
-        subject = CallAnalyzer(judge).analyze_command("rm -rf /etc/nginx")
-        assert "no-nginx" in subject.rules
-        assert DecisionChain(isolated=EVERYTHING).decide(subject, "s") is None
+        analysis = CallAnalyzer(judge).analyze_command("rm -rf /etc/nginx")
+        assert "no-nginx" in analysis.rules
+        assert DecisionChain(isolated=EVERYTHING).decide(analysis, "s") is None
 
     @given(
         st.lists(st.sampled_from(["tmp", "etc", "var", "work", "a", "*", "..", "."]), max_size=6),
@@ -200,15 +196,15 @@ class TestWhatStaysInside:
         self, parts: list[str], folder: list[str]
     ) -> None:
         there = "/" + "/".join(folder)
-        ground = ExecutionSite(
+        site = ExecutionSite(
             name="docker", home=there, has_own_files=True, shared_directories=(("/srv/project", there),)
         )
         for path in (f"{there}/{'/'.join(parts)}", "/" + "/".join(folder[: len(parts)])):
-            where = ground.classifier_for(CURRENT_DIRECTORY, []).classify(Word(path)).path
+            where = site.classifier_for(CURRENT_DIRECTORY, []).classify(Word(path)).path
             inside = str(where).startswith(there) or there.startswith(str(where))
             effect = CommandEffect(EffectKind.DELETE, where)
             finding = Finding("delete-tree", "fs-delete", Severity.LOW, "")
-            assert not (inside and ground.confines(finding, effect, ProgramRun(argv=(Word("rm"),))))
+            assert not (inside and site.confines(finding, effect, ProgramRun(argv=(Word("rm"),))))
 
 
 class TestItsPlaceInTheChain:
@@ -216,20 +212,20 @@ class TestItsPlaceInTheChain:
     DELETES = DecisionChain(isolated=["fs-delete"])
 
     def test_a_deny_rule_stands_before_it(self) -> None:
-        denials = DenyRules(["category:fs-delete"])
+        deny_rules = DenyRules(["category:fs-delete"])
         assert (
-            station(self.COMMAND, MOUNTED, DecisionChain(isolated=EVERYTHING, deny_rules=denials))
+            station(self.COMMAND, MOUNTED, DecisionChain(isolated=EVERYTHING, deny_rules=deny_rules))
             is DecidedBy.DENY
         )
 
     def test_what_a_person_agreed_to_stands_before_it(self) -> None:
-        subject, grants = read(self.COMMAND, MOUNTED), SessionGrants()
-        grants.allow("s", subject.key)
+        analysis, grants = read(self.COMMAND, MOUNTED), SessionGrants()
+        grants.allow("s", analysis.key)
         assert (
             station(self.COMMAND, MOUNTED, DecisionChain(isolated=EVERYTHING, grants=grants))
             is DecidedBy.SESSION
         )
-        chain = DecisionChain(isolated=EVERYTHING, allowlist=AllowList([subject.allowlist_entry]))
+        chain = DecisionChain(isolated=EVERYTHING, allowlist=AllowList([analysis.allowlist_entry]))
         assert station(self.COMMAND, MOUNTED, chain) is DecidedBy.ALLOWLIST
 
     def test_it_stands_before_the_mode_so_that_the_log_names_the_place(self) -> None:
@@ -277,9 +273,9 @@ class TestPathsApart:
         with_ground = build_approval(config, EventLoops(), sites={(terminal.source, "terminal"): CLOSED})
         command = f"rm -rf {config.paths.config_dir}"
         assert "self-protection" in {
-            each.category for each in with_ground.preview(command).subject.verdict.findings
+            each.category for each in with_ground.preview(command).analysis.verdict.findings
         }
-        there = with_ground.preview(command, tool=terminal).subject.verdict
+        there = with_ground.preview(command, tool=terminal).analysis.verdict
         assert "self-protection" not in {each.category for each in there.findings}
 
 
@@ -330,9 +326,9 @@ class TestInARuntime:
             await self.decided(runtime, "rm -rf /etc/nginx")
         (entry,) = build_audit(runtime.config).read_entries()
         assert (entry["by"], entry["allowed"], entry["answer"]) == ("isolated place", True, None)
-        assert entry["why"] == "it stays in sandbox, and approval.isolated allows that"
+        assert entry["why"] == "it only affects sandbox, and approval.isolated allows that"
         assert entry["rules"] == ["delete-system-tree"]
-        assert "terminal runs unasked (delete-system-tree): it stays in sandbox" in caplog.text
+        assert "terminal runs without approval (delete-system-tree): it only affects sandbox" in caplog.text
 
     async def test_what_a_running_program_is_told_is_kept_in_by_nothing(self, opened: Opened) -> None:
         runtime = opened(SETTINGS)
@@ -364,4 +360,4 @@ class TestInARuntime:
         (tmp_path / "toolfold.yaml").write_text("approval: {isolated: [fs-delete]}")
         config = opened(trusted=trusted).config
         assert config.approval.isolated == ()
-        assert "only your own file may set it" in config.warnings[0]
+        assert "only your own settings file may set it" in config.warnings[0]

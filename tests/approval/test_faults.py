@@ -141,7 +141,7 @@ class TestLongChains:
 
 def test_a_command_of_over_64_kilobytes_is_asked_about_in_every_mode(opened: Opened) -> None:
     terminal = Terminal(opened, {"approval.mode": "off"})
-    assert "said no" in terminal.run("true; " * 12_000)
+    assert "was declined" in terminal.run("true; " * 12_000)
     (asked,) = terminal.asked
     assert asked.answers == (Answer.ONCE, Answer.DENY)
     assert terminal.ran == []
@@ -166,14 +166,14 @@ def test_every_way_to_a_tool_leads_through_approval(opened: Opened) -> None:
 def test_what_a_hook_makes_of_a_command_is_judged(opened: Opened) -> None:
     terminal = Terminal(opened, answer=True)
     terminal.runtime.hooks.add("pre_tool_call", lambda *_: {"command": "rm -rf /"})
-    assert "never run" in terminal.run("ls")
+    assert "always blocked" in terminal.run("ls")
     assert terminal.ran == []
 
 
 @pytest.mark.parametrize("command", ["ls\rrm -rf ~", "true #\rrm -rf build", "ls \u202e fr- mr"])
 def test_a_carriage_return_or_turned_text_is_asked_about_and_shown(opened: Opened, command: str) -> None:
     terminal = Terminal(opened)
-    assert "said no" in terminal.run(command)
+    assert "was declined" in terminal.run(command)
     assert terminal.asked[0].command == command
     assert terminal.asked[0].category in ("spoof", "fs-delete")
     assert Answer.KIND not in terminal.asked[0].answers
@@ -219,7 +219,7 @@ def test_a_rule_that_raises_means_asking(
     monkeypatch.setattr(Rules, "about_run", fail)
     for mode in ("manual", "off"):
         terminal = Terminal(opened, {"approval.mode": mode})
-        assert "said no" in terminal.run("ls")
+        assert "was declined" in terminal.run("ls")
         assert terminal.asked[0].answers == (Answer.ONCE, Answer.DENY)
 
 
@@ -261,7 +261,7 @@ class TestRulesOfOnesOwn:
 
     def test_a_configured_rule_asks(self, opened: Opened) -> None:
         terminal = Terminal(opened, {"approval.rules": [self.RULE]})
-        assert "said no" in terminal.run("sudo ourtool deploy prod")
+        assert "was declined" in terminal.run("sudo ourtool deploy prod")
         assert terminal.asked[0].rules == ("deploy",)
         assert terminal.run("ourtool status") == ""
 
@@ -278,7 +278,7 @@ class TestRulesOfOnesOwn:
             f"def register(plugin):\n    plugin.rule(**{self.RULE!r})\n"
         )
         terminal = Terminal(opened)
-        assert "said no" in terminal.run("ourtool deploy prod")
+        assert "was declined" in terminal.run("ourtool deploy prod")
         assert terminal.asked[0].rules == ("house:deploy",)
 
     def test_a_plugin_with_a_rule_that_cannot_be_used_is_left_out(self, opened: Opened, home: Path) -> None:
@@ -314,7 +314,7 @@ class TestGrantsOfRealCommands:
         terminal.run("rm -rf build")
         terminal.answer = False
         child = terminal.session.delegate()
-        assert "said no" in (child.call_sync("terminal", {"command": "rm -rf build"}).error or "")
+        assert "was declined" in (child.call_sync("terminal", {"command": "rm -rf build"}).error or "")
         assert terminal.run("rm -rf build") == ""
 
     def test_always_survives_the_runtime_and_can_be_read(self, opened: Opened, home: Path) -> None:
@@ -331,7 +331,7 @@ class TestGrantsOfRealCommands:
         terminal.answer = False
         assert terminal.run("rm -rf build") == ""
         (home / "config.yaml").write_text("log_level: error\n")
-        assert "said no" in terminal.run("rm -rf build")
+        assert "was declined" in terminal.run("rm -rf build")
 
     def test_where_always_cannot_be_written_it_counts_once(
         self, opened: Opened, home: Path, caplog: pytest.LogCaptureFixture
@@ -340,7 +340,7 @@ class TestGrantsOfRealCommands:
         (home / "config.yaml").write_text("tools: [")
         assert terminal.run("rm -rf build") == ""
         terminal.answer = False
-        assert "said no" in terminal.run("rm -rf build")
+        assert "was declined" in terminal.run("rm -rf build")
         assert (home / "config.yaml").read_text() == "tools: ["
 
     def test_the_same_words_in_another_folder_are_another_command(self, opened: Opened) -> None:
@@ -348,7 +348,7 @@ class TestGrantsOfRealCommands:
         assert terminal.run("cd sub; rm -rf build") == ""
         terminal.answer = False
         assert terminal.run("cd sub; rm -rf build") == ""
-        assert "said no" in terminal.run("(cd sub); rm -rf build")
+        assert "was declined" in terminal.run("(cd sub); rm -rf build")
 
     def test_an_entry_that_a_person_wrote_counts_as_the_command_it_is(
         self, opened: Opened, home: Path
@@ -357,4 +357,4 @@ class TestGrantsOfRealCommands:
         terminal = Terminal(opened, answer=True)
         assert terminal.run("rm -rf node_modules/") == ""
         assert terminal.asked == []
-        assert "never run" in terminal.run("rm -rf /")
+        assert "always blocked" in terminal.run("rm -rf /")

@@ -98,14 +98,14 @@ class TestForASession:
         terminal = Terminal(opened, answer=Answer.KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
-        assert "said no" in terminal.run(command) or "never run" in terminal.run(command)
+        assert "was declined" in terminal.run(command) or "always blocked" in terminal.run(command)
         assert terminal.ran == ["rm -rf build"]
 
     @pytest.mark.parametrize("command", FLOOR)
     def test_it_never_covers_the_hard_floor(self, opened: Opened, command: str) -> None:
         terminal = Terminal(opened, answer=Answer.KIND)
         terminal.run("rm -rf build")
-        assert "never run" in terminal.run(command)
+        assert "always blocked" in terminal.run(command)
         assert len(terminal.asked) == 1
 
     def test_it_ends_with_the_session(self, opened: Opened) -> None:
@@ -113,7 +113,7 @@ class TestForASession:
         terminal.run("rm -rf build")
         terminal.answer = False
         terminal.session = terminal.runtime.session()
-        assert "said no" in terminal.run("rm -rf src")
+        assert "was declined" in terminal.run("rm -rf src")
 
     @pytest.mark.parametrize(
         ("command", "kind"),
@@ -167,14 +167,14 @@ class TestForGood:
         rules = sorted(name for name, rule in RULES.items() if rule.blocked)
         (home / FILE).write_text(f"command_allowlist: {[f'rule:{name}' for name in rules]}\n")
         terminal = Terminal(opened, answer=True)
-        assert "never run" in terminal.run(command)
+        assert "always blocked" in terminal.run(command)
         assert terminal.ran == []
 
     def test_a_rule_can_be_listed_by_its_name(self, opened: Opened, home: Path) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-tree']\n")
         terminal = Terminal(opened)
         assert terminal.run("rm -rf build") == ""
-        assert "said no" in terminal.run("rm -rf src")
+        assert "was declined" in terminal.run("rm -rf src")
 
     @pytest.mark.parametrize(
         "entries",
@@ -201,7 +201,7 @@ class TestForGood:
     def test_critical_findings_are_not_covered_by_a_pattern(self, opened: Opened, home: Path) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-system-tree', 'rule:exfiltrate']\n")
         terminal = Terminal(opened)
-        assert "said no" in terminal.run("rm -rf /etc/nginx")
+        assert "was declined" in terminal.run("rm -rf /etc/nginx")
         assert Answer.ALWAYS_KIND not in terminal.asked[0].answers
 
     def test_deny_rules_win(self, opened: Opened, home: Path) -> None:
@@ -214,11 +214,11 @@ class TestForGood:
     def test_a_project_cannot_hold_them(self, opened: Opened, tmp_path: Path, trusted: bool) -> None:
         (tmp_path / "toolfold.yaml").write_text("command_allowlist: ['kind:recursive-delete']\n")
         terminal = Terminal(functools.partial(opened, trusted=trusted))
-        assert "said no" in terminal.run("rm -rf build")
+        assert "was declined" in terminal.run("rm -rf build")
 
     def test_nor_can_an_override(self, opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
         terminal = Terminal(opened, {"command_allowlist": ["kind:recursive-delete", "git push --force"]})
-        assert "said no" in terminal.run("rm -rf build")
+        assert "was declined" in terminal.run("rm -rf build")
         assert terminal.run("git push --force") == ""
         assert "'kind:recursive-delete' counts only in" in caplog.text
 
@@ -228,12 +228,12 @@ class TestForGood:
         terminal.answer = False
         assert terminal.run("rm -rf src") == ""
         (home / FILE).write_text("log_level: error\n")
-        assert "said no" in terminal.run("rm -rf src")
+        assert "was declined" in terminal.run("rm -rf src")
 
     def test_an_entry_written_meanwhile_does_not_count(self, opened: Opened, home: Path) -> None:
         terminal = Terminal(opened)
         (home / FILE).write_text("command_allowlist: ['kind:recursive-delete']\n")
-        assert "said no" in terminal.run("rm -rf build")
+        assert "was declined" in terminal.run("rm -rf build")
 
     def test_a_destructive_tool_is_listed_by_its_exact_call_only(self, opened: Opened, home: Path) -> None:
         asked: list[ApprovalRequest] = []
@@ -333,7 +333,7 @@ def test_all_that_was_found_must_be_covered() -> None:
 
 
 def test_always_for_a_kind_is_offered_only_where_it_can_be_kept(tmp_path: Path) -> None:
-    subject: Any = subject_of(verdict_on("x", finding("a")))
-    assert Answer.ALWAYS_KIND not in DecisionChain(kinds=SHIPPED).offered_answers(subject)
+    analysis: Any = subject_of(verdict_on("x", finding("a")))
+    assert Answer.ALWAYS_KIND not in DecisionChain(kinds=SHIPPED).offered_answers(analysis)
     kept = DecisionChain(kinds=SHIPPED, allowlist=AllowList(file=tmp_path / FILE))
-    assert Answer.ALWAYS_KIND in kept.offered_answers(subject)
+    assert Answer.ALWAYS_KIND in kept.offered_answers(analysis)

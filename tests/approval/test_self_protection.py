@@ -311,7 +311,7 @@ def at_home(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_administration_and_own_files_are_asked_about_in_every_mode(command: str, tmp_path: Path) -> None:
     preview = judged(command, tmp_path, "off")
     assert not preview.runs_without_approval
-    assert "self-protection" in {each.category for each in preview.subject.verdict.findings}
+    assert "self-protection" in {each.category for each in preview.analysis.verdict.findings}
 
 
 def test_a_mount_beyond_the_limit_is_asked_about(tmp_path: Path) -> None:

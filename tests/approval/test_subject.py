@@ -63,8 +63,8 @@ class TestCommands:
         assert read(tool, {"argv": ["rm", "a b"]}).command == "rm 'a b'"
 
     def test_commands_in_the_plural_are_judged_each(self) -> None:
-        subject = read(a_tool("execute"), {"commands": ["ls -l", "rm a"]})
-        assert (subject.command, subject.rules) == ("ls -l\nrm a", ("delete-folder",))
+        analysis = read(a_tool("execute"), {"commands": ["ls -l", "rm a"]})
+        assert (analysis.command, analysis.rules) == ("ls -l\nrm a", ("delete-folder",))
 
     def test_a_command_further_down_is_found_where_the_tool_does_not_say_where_to_look(self) -> None:
         args = {"steps": [{"x": 1}, {"run": {"Command": "rm a"}}]}
@@ -86,18 +86,18 @@ class TestCommands:
             asked.append(command)
             return verdict_on(command)
 
-        subject = CallAnalyzer(judge).analyze(
+        analysis = CallAnalyzer(judge).analyze(
             a_tool(judged_as={"line": "command"}), {"line": "ls " * MAX_TEXT_CHARS}
         )
-        assert subject.verdict.unread
-        assert subject.key == ""
+        assert analysis.verdict.unread
+        assert analysis.key == ""
         assert asked == []
 
     def test_several_commands_are_judged_each(self) -> None:
         tool = a_tool(judged_as={"before": "command", "after": "command"})
-        subject = read(tool, {"before": "ls", "after": "rm a"})
-        assert (subject.command, subject.verdict.part) == ("ls\nrm a", "rm")
-        assert subject.key == ""  # two commands are of no one shape
+        analysis = read(tool, {"before": "ls", "after": "rm a"})
+        assert (analysis.command, analysis.verdict.part) == ("ls\nrm a", "rm")
+        assert analysis.key == ""  # two commands are of no one shape
 
     def test_the_judge_is_told_the_folder(self) -> None:
         told: list[str | None] = []
@@ -128,28 +128,28 @@ class TestCommands:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             return verdict_on(command, finding())
 
-        subjects = CallAnalyzer(judge)
+        analyzer = CallAnalyzer(judge)
         tool = a_tool(judged_as={"line": "command"})
-        assert subjects.analyze(tool, {"line": 'tool:wipe {"a": 1}'}).allowlist_entry == ""
-        assert subjects.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
+        assert analyzer.analyze(tool, {"line": 'tool:wipe {"a": 1}'}).allowlist_entry == ""
+        assert analyzer.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
 
     def test_what_else_is_found_in_the_same_words_belongs_to_the_key(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
 
-        tool, subjects = a_tool(judged_as={"line": "command"}), CallAnalyzer(judge)
-        plain, odd = (subjects.analyze(tool, {"line": line}) for line in ("rm a", "rm a #"))
+        tool, analyzer = a_tool(judged_as={"line": "command"}), CallAnalyzer(judge)
+        plain, odd = (analyzer.analyze(tool, {"line": line}) for line in ("rm a", "rm a #"))
         assert plain.allowlist_entry == odd.allowlist_entry
         assert plain.key != odd.key
 
     def test_input_that_nobody_has_read_can_be_granted_to_a_session_and_not_for_good(self) -> None:
-        subjects = CallAnalyzer(
+        analyzer = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="bash < ...")
         )
-        subject = subjects.analyze(a_tool(judged_as={"line": "command"}), {"line": "x | bash"})
-        assert subject.key
-        assert not subject.allowlist_entry
+        analysis = analyzer.analyze(a_tool(judged_as={"line": "command"}), {"line": "x | bash"})
+        assert analysis.key
+        assert not analysis.allowlist_entry
 
     def test_a_key_stays_small_however_large_the_call(self) -> None:
         wipe = a_tool("destructive")
@@ -240,10 +240,10 @@ class TestWrites:
         (project / "later.yaml").symlink_to(own / "not-there-yet.yaml")
         (project / "rc").symlink_to(tmp_path / ".bashrc")
         places = PathClassifier(home=str(tmp_path), cwd=str(project), protected=[str(own)])
-        subjects = CallAnalyzer(flagging, path_classifier=places)
+        analyzer = CallAnalyzer(flagging, path_classifier=places)
         for path in ("innocent/config.yaml", "later.yaml", str(project / "innocent" / "new" / "x")):
-            assert subjects.analyze(a_tool("write"), {"path": path}).verdict.blocked
-        assert "write-startup" in subjects.analyze(a_tool("write"), {"path": "rc"}).rules
+            assert analyzer.analyze(a_tool("write"), {"path": path}).verdict.blocked
+        assert "write-startup" in analyzer.analyze(a_tool("write"), {"path": "rc"}).rules
 
     def test_more_files_than_anyone_looks_through_are_asked_about(
         self, caplog: pytest.LogCaptureFixture
@@ -270,7 +270,7 @@ def test_a_tool_that_says_something_else_of_its_arguments_cannot_be_built(meanin
 
 
 def test_a_misspelt_argument_is_pointed_out_since_it_would_judge_nothing() -> None:
-    with pytest.raises(InvalidTool, match=r"'comand', which is no parameter\. Did you mean command\?"):
+    with pytest.raises(InvalidTool, match=r"'comand', which is not a parameter\. Did you mean command\?"):
         build_tool(
             name="terminal",
             toolset="t",

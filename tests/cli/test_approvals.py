@@ -351,7 +351,7 @@ class TestList:
         done = toolfold("approvals", "list")
         assert done.code == 0
         assert "entry 2 never applies: this is always blocked, even with approval" in done.err
-        assert "entry 3 never applies: behind the name it needs all arguments" in done.err
+        assert "entry 3 never applies: all arguments must follow the tool name" in done.err
         assert "entry 1" not in done.err
 
 
@@ -408,7 +408,7 @@ class TestTest:
         allowed = ("--set", "approval.isolated=fs-delete", "approvals", "test", "rm -rf /etc/nginx")
         there = toolfold(*allowed, "--backend", "sandbox")
         assert there.code == 0
-        assert there.out.startswith("runs, decided by: isolated place\n  it stays in sandbox")
+        assert there.out.startswith("runs, decided by: isolated place\n  it only affects sandbox")
         assert (
             toolfold(*allowed, "--backend", "sandbox", "--json").json["findings"][0]["kept_in"] == "sandbox"
         )

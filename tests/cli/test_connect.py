@@ -193,7 +193,7 @@ class TestEveryProgram:
         before = everything(person)
         done = toolfold("connect", client, "--replace", "--yes")
         assert done.code == 0
-        assert "runs     uvx git" in done.out
+        assert "command  uvx git" in done.out
         assert set(held(person, client)) == {"toolfold"}
         assert servers() == {"git": {"command": "uvx", "args": ["git"]}}
         assert "toolfold mcp remove" in toolfold("connect", client, "--undo", "--yes").out
@@ -259,7 +259,7 @@ class TestEveryProgram:
         before = file.read_bytes()
         file.rename(real)
         file.symlink_to(real)
-        assert "is a link" in toolfold("connect", client, "--yes").err
+        assert "is a symbolic link" in toolfold("connect", client, "--yes").err
         assert file.is_symlink()
         assert b"toolfold" in real.read_bytes()
         assert toolfold("connect", client, "--undo", "--yes").code == 0
@@ -317,7 +317,7 @@ class TestCommand:
         asked = ("connect", "cursor")
         assert "nothing was changed" in run_at_terminal(*asked, typed=b"n\n", after=b"mcp.json?")
         assert everything(person) == before
-        assert "uses Toolfold" in run_at_terminal(*asked, typed=b"y\n", after=b"mcp.json?")
+        assert "is connected to Toolfold" in run_at_terminal(*asked, typed=b"y\n", after=b"mcp.json?")
         assert "toolfold" in held(person, "cursor")
 
     def test_file_changed_during_confirmation_is_handled(self, person: Path) -> None:
@@ -327,7 +327,7 @@ class TestCommand:
             file.write_text(file.read_text().replace('"numStartups": 3', '"numStartups": 4'))
             return b"y\n"
 
-        assert "uses Toolfold" in run_at_terminal(
+        assert "is connected to Toolfold" in run_at_terminal(
             "connect", "claude-code", typed=busy, after=b".claude.json?"
         )
         assert json.loads(file.read_text())["numStartups"] == 4
@@ -442,7 +442,7 @@ class TestCommand:
         (person / FILES["cursor"]).write_bytes(before[FILES["cursor"]])
         done = toolfold("connect", "cursor", "--undo")
         assert done.code == 0
-        assert "as it was already" in done.out
+        assert "is already restored" in done.out
         assert everything(person) == before
 
     def test_missing_backup_is_reported(self, person: Path, toolfold: Toolfold) -> None:
@@ -542,7 +542,7 @@ class TestCommand:
         entry = {"command": "run", "env": {"API_TOKEN": TOKEN}}
         (person / FILES["cursor"]).write_text(json.dumps({"mcpServers": {"it": entry}}))
         done = toolfold("connect", "cursor", "--replace", "--yes")
-        assert "a secret is written out in env.API_TOKEN" in done.out
+        assert "env.API_TOKEN contains a secret" in done.out
         assert stat.S_IMODE((home / "config.yaml").stat().st_mode) == 0o600
         assert servers()["it"]["env"] == {"API_TOKEN": TOKEN}
 
@@ -554,14 +554,14 @@ class TestCommand:
         }
         (person / FILES["cursor"]).write_text(json.dumps({"mcpServers": entries}))
         done = toolfold("connect", "cursor", "--replace", "--yes")
-        assert "odd stays where it is" in done.err
+        assert "odd is not moved" in done.err
         assert set(held(person, "cursor")) == {"odd", "older", "toolfold"}
         assert set(servers()) == {"git"}
 
     def test_known_server_is_removed_but_not_imported_again(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--replace", "--yes")
         done = toolfold("connect", "windsurf", "--replace", "--yes")
-        assert "is behind Toolfold already" in done.out
+        assert "is already configured in Toolfold" in done.out
         assert set(held(person, "windsurf")) == {"toolfold"}
         assert set(servers()) == {"git"}
 
@@ -594,7 +594,7 @@ class TestCommand:
         self, home: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
-        assert "seems not to be installed" in toolfold("connect", "windsurf").err
+        assert "does not seem to be installed" in toolfold("connect", "windsurf").err
         assert not (tmp_path / "nobody").exists()
 
 
@@ -974,4 +974,4 @@ def test_undo_names_moved_servers_as_toolfold_does(person: Path, toolfold: Toolf
     assert toolfold("connect", "cursor", "--replace", "--yes").code == 0
     assert set(servers()) == {"my-git"}
     undone = toolfold("connect", "cursor", "--undo", "--yes")
-    assert "still behind Toolfold as well: my-git" in undone.out
+    assert "still configured in Toolfold: my-git" in undone.out

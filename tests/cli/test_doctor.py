@@ -76,7 +76,7 @@ def test_working_server_is_reported(small: SmallServer, toolfold: Toolfold) -> N
 
 
 def test_size_of_the_tool_list_is_reported(small: SmallServer, toolfold: Toolfold) -> None:
-    small.offers(*(make_tool(f"tool_{number}") for number in range(40)))
+    small.set_tools(*(make_tool(f"tool_{number}") for number in range(40)))
     toolfold("mcp", "add", "small", "--yes", *small.command)
     change_setting("mcp.servers.broken", {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]})
     done = toolfold("doctor", "--json", *LONG_TIMEOUT)
@@ -123,7 +123,7 @@ def test_slow_server_is_reported(
 
 def test_held_tools_are_reported(small: SmallServer, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
-    small.offers(make_tool("read", "Another thing."), make_tool("write"))
+    small.set_tools(make_tool("read", "Another thing."), make_tool("write"))
     done = toolfold("doctor", "--json", *LONG_TIMEOUT)
     assert "toolfold mcp review small" in find_lines(done, "review", "warn")[0]
     assert done.json["servers"][0]["held"] == 1

@@ -1,4 +1,4 @@
-"""What an MCP server call_with_question of a person at a terminal: whose question it is, answered by nobody else."""
+"""Questions of MCP servers to the user at a terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAULTY = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
 
 @pytest.fixture
 def call_with_question(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
-    """A call of a tool whose server call_with_question for a name meanwhile."""
+    """Arguments of a call during which the server asks for a name."""
     monkeypatch.setenv("TOOLFOLD_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     servers = {"nosy": {"command": sys.executable, "args": [FAULTY, "--fault", "asks-back"]}}

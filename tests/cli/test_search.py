@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.conftest import Toolfold
 from tests.cli.files import LONG, TOOLS, definition, lines
-from tests.retrieval.endpoint import serving
+from tests.retrieval.endpoint import run_server
 
 LIGHT = ("--set", "tools.rag_embed_model=light")
 
@@ -154,7 +154,7 @@ def test_embedding_endpoint_is_called_once_for_tools_and_once_per_message(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with serving() as server:
+    with run_server() as server:
         settings = (
             *("--set", "tools.rag_embed_model=nomic-embed-text"),
             *("--set", f"tools.tool_search.reranker.endpoint={server.url}"),
@@ -173,7 +173,7 @@ def test_embedding_provider_is_called_with_its_api_key(
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     monkeypatch.setenv("OPENAI_EMBEDDING_MODEL", "abc-model")
-    with serving() as server:
+    with run_server() as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url.removesuffix("/embeddings") + "/")
         done = toolfold("--set", "tools.rag_embed_model=auxiliary", "search", "git branch", "--json")
     assert done.json[0]["similarity"] is not None
@@ -202,7 +202,7 @@ def test_reranker_orders_the_hits_if_enabled_and_requested(
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     asked = ("search", "git branch", "--mode", "rerank", "--catalog", str(catalog), "--json")
-    with serving() as server:
+    with run_server() as server:
         service = ("--set", f"tools.tool_search.reranker.endpoint={server.url}")
         off = toolfold(*LIGHT, *service, *asked)
         assert server.requests == []

@@ -78,7 +78,8 @@ class Tree(Local):
 
 
 def build(config):
-    return Tree(home=config.workspace, state_dir=config.paths.state_dir / "tree", environment=config.environment)
+    state = config.paths.state_dir / "tree"
+    return Tree(home=config.workspace, state_dir=state, environment=config.environment)
 
 
 def build_number(config):

@@ -256,14 +256,14 @@ async def test_client_with_many_sessions_evicts_only_its_own(
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS", 8)
-    ends: list[str] = []
-    leave = two_servers.runtime.mcp.close_client
+    closed: list[str] = []
+    close_client = two_servers.runtime.mcp.close_client
 
-    def left(key: str) -> None:
-        ends.append(key)
-        leave(key)
+    def record_close(key: str) -> None:
+        closed.append(key)
+        close_client(key)
 
-    monkeypatch.setattr(two_servers.runtime.mcp, "leave", left)
+    monkeypatch.setattr(two_servers.runtime.mcp, "close_client", record_close)
     mine, greedy = two_servers.tokens.add("modest"), two_servers.tokens.add("greedy")
     async with two_servers.client(NEWEST, token=mine) as client:
         await tool_names(client)
@@ -271,8 +271,8 @@ async def test_client_with_many_sessions_evicts_only_its_own(
             info = mcp_types.Implementation(name=f"name {number}", version="1")
             async with two_servers.client(NEWEST, token=greedy, client_info=info) as other:
                 await tool_names(other)
-    assert len([key for key in ends if key.startswith("greedy ")]) >= 9
-    assert not [key for key in ends if key.startswith("modest ")]
+    assert len([key for key in closed if key.startswith("greedy ")]) >= 9
+    assert not [key for key in closed if key.startswith("modest ")]
 
 
 async def test_concurrent_calls_per_client_are_limited(
@@ -283,7 +283,7 @@ async def test_concurrent_calls_per_client_are_limited(
         async with served.client() as client, served.client(token=served.tokens.add("b")) as other:
             waiting = [asyncio.create_task(call_text(client, "one_echo", {"text": "wait"})) for _ in range(6)]
             await wait_for(lambda: sum(task.done() for task in waiting) == 2)
-            assert all("under way" in task.result() for task in waiting if task.done())
+            assert all("calls in progress" in task.result() for task in waiting if task.done())
             await wait_for(lambda: len(served.runtime.mcp.servers["one"].call_relays) == 4)
             assert result_text(await other.call_tool("one_echo", {"text": "release"})) == "done"
             answers = await asyncio.gather(*waiting)

@@ -109,7 +109,7 @@ async def test_trust_client_approval_has_no_effect_beyond_loopback(tmp_path: Pat
             tokens=tokens, anonymous_client=GatewayClient("(local)", None), hosts=frozenset({"box.example"})
         )
 
-    monkeypatch.setattr(harness, "door", beyond)
+    monkeypatch.setattr(harness, "make_access_policy", beyond)
     setting = {"gateway.trust_client_approval": True}
     with serve_gateway(tmp_path / "home", servers(tmp_path), **setting) as served:
         async with served.client() as client:

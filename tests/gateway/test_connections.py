@@ -212,9 +212,9 @@ def test_lack_of_files_is_logged_once_and_recovers(tmp_path: Path) -> None:
         with contextlib.ExitStack() as stack:
             for _ in range(60):
                 stack.enter_context(connect(gateway))
-            wait_until(lambda: "cannot be accepted" in gateway.log.read_text())
+            wait_until(lambda: "cannot accept a connection" in gateway.log.read_text())
         wait_until(lambda: b" 200 " in initialize(gateway))
         log = gateway.log.read_text()
-    assert log.count("cannot be accepted") == 1
+    assert log.count("cannot accept a connection") == 1
     assert "ulimit -n" in log
     assert "Traceback" not in log

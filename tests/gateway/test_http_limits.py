@@ -108,7 +108,7 @@ def test_refusal_from_headers_reads_no_chunk_and_closes(
 ) -> None:
     counted: list[int] = []
     monkeypatch.setattr(
-        http_protocol.LimitedConnection, "_count", lambda _, part: counted.append(len(part.data))
+        http_protocol.LimitedConnection, "_count_part", lambda _, part: counted.append(len(part.data))
     )
     with RawClient(served) as raw:
         lines = ["POST /mcp HTTP/1.1", f"Host: {host or raw.host}", *CHUNKED, *fields]

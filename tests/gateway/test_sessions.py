@@ -214,7 +214,7 @@ async def test_eviction_checks_sessions_in_order_of_last_use() -> None:
         session = f"s{number}"
         manager._quota_keys[session], manager._last_used[session] = "key", float(number)
         manager._server_instances[session] = StreamableHTTPServerTransport(session)
-    assert await manager._evict("key")
+    assert await manager._evict_oldest("key")
     assert asked == ["s0", "s1"]
     assert "s1" not in manager._server_instances
     assert "s0" in manager._server_instances

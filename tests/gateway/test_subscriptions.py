@@ -193,9 +193,9 @@ async def test_subscriptions_are_limited_and_end_with_the_stream(tmp_path: Path)
         async with served.client(NEWEST, token=served.tokens.add("one")) as client:
             wanted = [f"old+note://{place}" for place in range(1_000)]
             async with client.listen(resource_subscriptions=[*wanted[:-1], wanted[0]]):
-                assert await count_subscriptions(client) == 999
+                await wait_for_subscriptions(client, 999)
                 async with client.listen(resource_subscriptions=["old+note://more", *wanted[:2]]):
-                    assert await count_subscriptions(client) == 1_000
+                    await wait_for_subscriptions(client, 1_000)
                     async with client.listen(resource_subscriptions=[wanted[-1], wanted[0]]) as more:
                         assert more.honored.resource_subscriptions == [wanted[0]]
             await wait_until_unsubscribed(client)
@@ -205,17 +205,18 @@ async def test_concurrent_streams_share_the_subscription_limit(tmp_path: Path) -
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:
         async with served.client(NEWEST, token=served.tokens.add("one")) as client:
-            open_ones: list[int] = []
+            honored_counts: list[int] = []
 
             async def listen(stream: int) -> None:
                 uris = [f"old+note://{stream}-{place}" for place in range(600)]
                 async with client.listen(resource_subscriptions=uris) as events:
-                    open_ones.append(len(events.honored.resource_subscriptions or ()))
+                    honored_counts.append(len(events.honored.resource_subscriptions or ()))
                     await asyncio.Event().wait()
 
             streams = [asyncio.create_task(listen(each)) for each in range(4)]
-            await wait_for(lambda: len(open_ones) == 4)
-            assert sum(open_ones) == await count_subscriptions(client) == 1_000
+            await wait_for(lambda: len(honored_counts) == 4)
+            assert sum(honored_counts) == 1_000
+            await wait_for_subscriptions(client, 1_000)
             for stream in streams:
                 stream.cancel()
             await asyncio.wait(streams)
@@ -247,6 +248,17 @@ def is_subscribed(served: RunningGateway, uri: str) -> bool:
 async def count_subscriptions(client: Client) -> int:
     """Return the number of subscriptions that the server has."""
     return int(result_text(await client.call_tool("old_echo", {"text": "followed"})))
+
+
+async def wait_for_subscriptions(client: Client, expected: int) -> None:
+    """Wait until the server has this many subscriptions, and never more.
+
+    A stream opens after SUBSCRIBE_TIMEOUT_S at the latest; the remaining requests follow while it is open.
+    """
+    async with asyncio.timeout(TIMEOUT_S):
+        while (count := await count_subscriptions(client)) != expected:
+            assert count < expected
+            await asyncio.sleep(0.05)
 
 
 async def wait_until_unsubscribed(client: Client) -> None:

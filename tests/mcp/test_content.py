@@ -23,6 +23,7 @@ from toolfold.sources.mcp.content import (
     MAX_IMAGE_BYTES,
     MAX_IMAGE_SIDE_PIXELS,
     MAX_IMAGES,
+    McpResponse,
     prompt_content,
     prompt_list_content,
     resource_content,
@@ -129,14 +130,18 @@ def test_error_result_without_text_is_still_an_error() -> None:
 
 def test_raw_result_is_kept() -> None:
     answer = {"content": [text("hello")]}
-    assert tool_result_content(answer, "files").raw is answer
+    raw = tool_result_content(answer, "files").raw
+    assert isinstance(raw, McpResponse)
+    assert raw.result is answer
 
 
 def test_marked_texts_are_marked_in_the_raw_result_too() -> None:
     resource = {"type": "resource", "resource": {"uri": "file:///a", "text": "obey"}}
     words = text("obey")
     answer = {"content": [words, text("fine"), resource], "structuredContent": {"obey": ["obey", 1]}}
-    raw = tool_result_content(answer, "files", mark=lambda words: words.replace("obey", "(obey)")).raw
+    response = tool_result_content(answer, "files", mark=lambda words: words.replace("obey", "(obey)")).raw
+    assert isinstance(response, McpResponse)
+    raw: Any = response.result
     assert [block.get("text") for block in raw["content"]] == ["(obey)", "fine", None]
     assert raw["content"][2]["resource"] == {"uri": "file:///a", "text": "(obey)"}
     assert raw["structuredContent"] == {"(obey)": ["(obey)", 1]}

@@ -190,7 +190,7 @@ def test_vscode_comments_and_inputs_are_read(tmp_path: Path) -> None:
     assert remarks["gh"] == ("the editor asks for 'gh-token' (GitHub token): set the variable GH_TOKEN",)
     assert "sandbox" in remarks["db"][1]
     whys = {each.name: each.reason for each in result.rejected}
-    assert whys["socket"] == "a url begins with http:// or https://"
+    assert whys["socket"] == "url must start with http:// or https://"
     assert "${command:pick}" in whys["odd"]
 
 
@@ -384,7 +384,7 @@ def test_user_file_with_history_may_be_larger(tmp_path: Path) -> None:
 
 
 def test_path_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="not a file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         read_document(tmp_path)
     assert read_client_file(
         ClientConfigFile("cursor", "user", tmp_path / "none"), home=tmp_path, project=tmp_path

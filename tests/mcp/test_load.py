@@ -18,9 +18,15 @@ from toolfold import load_config
 from toolfold.dispatch import MAX_FILES
 from toolfold.model import ToolResult
 from toolfold.runtime import Runtime, open_runtime
+from toolfold.sources.mcp.content import McpResponse
 from toolfold.sources.mcp.result_limits import MAX_PARTS, truncate_result
 
 LOAD = str(Path(__file__).parent / "load_server.py")
+
+
+def raw_of(result: ToolResult) -> Any:
+    assert isinstance(result.raw, McpResponse)
+    return result.raw.result
 
 
 @pytest.fixture(scope="module")
@@ -88,8 +94,8 @@ async def test_number_of_result_parts_and_stored_files_is_limited(runtime: Runti
     before = stored(runtime)
     result = await load(runtime, kind, scale=0.05)
     assert result.ok
-    assert len(result.raw.content) == MAX_PARTS + 1
-    assert result.raw.content[-1].text.endswith("more items were dropped)")
+    assert len(raw_of(result).content) == MAX_PARTS + 1
+    assert raw_of(result).content[-1].text.endswith("more items were dropped)")
     assert len(result.media) <= MAX_PARTS
     assert stored(runtime) <= before + MAX_FILES + 1
 
@@ -108,7 +114,7 @@ async def test_text_with_any_characters_is_stored_in_one_file(runtime: Runtime, 
 async def test_large_image_table_and_long_numbers_are_accepted(runtime: Runtime) -> None:
     image = await load(runtime, "one image")
     assert image.ok
-    assert len(image.raw.content[0].data) == 4 * 2_300_000
+    assert len(raw_of(image).content[0].data) == 4 * 2_300_000
     table = await load(runtime, "many numbers")
     assert table.value == {"x": [12345] * 90_000}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from toolfold.approval.call_analysis import _COMMAND_NAMES as COMMANDS

@@ -1,4 +1,4 @@
-"""Tools, notes and answers as each provider takes them."""
+"""Tools, notes and results in the format of each provider."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def definition(name: str = "weather", parameters: Json | None = None) -> Definit
 SEARCH = definition("tool_search", {"type": "object", "properties": {"query": {"type": "string"}}})
 
 
-def searched(*names: str, **more: Any) -> ToolResult:
+def search_result(*names: str, **more: Any) -> ToolResult:
     told = {"matches": [{"name": name, "signature": f"{name}()"} for name in names], **more}
     return ToolResult(call_id="call-1", name="tool_search", text=json.dumps(told))
 
@@ -54,7 +54,7 @@ def answer(result: ToolResult, form: DialectName, **options: Any) -> list[Json]:
 # -- tools ----------------------------------------------------------------------------------------------
 
 
-def test_a_tool_stands_under_its_providers_keys() -> None:
+def test_tool_has_the_provider_keys() -> None:
     assert render(definition(), "openai") == definition()
     assert render(definition(), "anthropic") == {
         "name": "weather",
@@ -71,12 +71,12 @@ def test_a_tool_stands_under_its_providers_keys() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_a_schema_without_a_type_is_an_objects(form: DialectName) -> None:
+def test_schema_without_type_becomes_an_object(form: DialectName) -> None:
     written = json.dumps(render(definition(parameters={"properties": {"city": {}}}), form))
     assert '"type": "object"' in written
 
 
-def test_alternatives_at_the_top_leave_their_parameters_behind() -> None:
+def test_top_level_alternatives_are_merged_into_parameters() -> None:
     schema = {
         "type": "object",
         "properties": {"id": {"type": "integer"}},
@@ -97,11 +97,11 @@ def test_alternatives_at_the_top_leave_their_parameters_behind() -> None:
     }
 
 
-def test_an_ordinary_schema_is_passed_on_as_it_is() -> None:
+def test_ordinary_schema_is_unchanged() -> None:
     assert simplify_schema(SCHEMA) is SCHEMA
 
 
-def test_anthropic_is_told_to_remember_up_to_the_last_constant_tool() -> None:
+def test_anthropic_cache_marker_is_on_the_last_constant_tool() -> None:
     tools = get_dialect("anthropic").render_tools(
         [definition("a"), definition("b"), definition("c")], cache_after=2
     )
@@ -109,11 +109,11 @@ def test_anthropic_is_told_to_remember_up_to_the_last_constant_tool() -> None:
 
 
 @pytest.mark.parametrize("form", ["openai", "responses"])
-def test_other_providers_remember_without_being_told(form: DialectName) -> None:
+def test_other_providers_get_no_cache_marker(form: DialectName) -> None:
     assert "cache_control" not in json.dumps(get_dialect(form).render_tools([definition()], cache_after=1))
 
 
-def test_deferred_tools_come_last_are_marked_and_carry_no_mark_of_the_cache() -> None:
+def test_deferred_tools_are_last_and_have_no_cache_marker() -> None:
     late = [definition("late"), definition("later")]
     tools = get_dialect("anthropic").render_tools([SEARCH], deferred=late, native=True, cache_after=1)
     assert [tool["name"] for tool in tools] == ["tool_search", "late", "later"]
@@ -121,14 +121,14 @@ def test_deferred_tools_come_last_are_marked_and_carry_no_mark_of_the_cache() ->
     assert not any("cache_control" in tool and "defer_loading" in tool for tool in tools)
 
 
-def test_not_all_tools_are_deferred() -> None:
+def test_at_least_one_tool_is_not_deferred() -> None:
     tools = get_dialect("anthropic").render_tools(
         [], deferred=[definition("late"), definition("later")], native=True
     )
     assert [tool.get("defer_loading", False) for tool in tools] == [False, True]
 
 
-def test_responses_searches_with_its_own_tool_and_lets_the_caller_do_it() -> None:
+def test_responses_uses_its_client_side_search_tool() -> None:
     (tool,) = get_dialect("responses").render_tools([SEARCH], native=True)
     assert tool == {
         "type": "tool_search",
@@ -138,11 +138,11 @@ def test_responses_searches_with_its_own_tool_and_lets_the_caller_do_it() -> Non
     }
 
 
-def test_chat_has_no_form_of_its_own_for_deferred_tools() -> None:
+def test_chat_has_no_native_deferred_tools() -> None:
     assert get_dialect("openai").render_tools([SEARCH], deferred=[definition()], native=True) == [SEARCH]
 
 
-def test_as_many_tools_as_anthropic_takes() -> None:
+def test_anthropic_accepts_ten_thousand_tools() -> None:
     assert MAX_TOOLS == 10_000
 
 
@@ -150,7 +150,7 @@ def test_as_many_tools_as_anthropic_takes() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_text_stays_text_and_parts_get_one_more(form: DialectName) -> None:
+def test_note_is_added_to_text_or_as_a_part(form: DialectName) -> None:
     kind = "input_text" if form == "responses" else "text"
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     assert get_dialect(form).append_text({"role": "user", "content": "Hi"}, "note")["content"] == "Hi\n\nnote"
@@ -162,7 +162,7 @@ def test_text_stays_text_and_parts_get_one_more(form: DialectName) -> None:
     ]
 
 
-def test_the_callers_message_is_not_changed() -> None:
+def test_callers_message_is_not_modified() -> None:
     message = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
     get_dialect("openai").append_text(message, "note")
     assert message == {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
@@ -184,11 +184,11 @@ def test_the_callers_message_is_not_changed() -> None:
         ({"type": "function_call_output", "output": "{}"}, False),
     ],
 )
-def test_a_users_message_is_told_from_a_result_in_the_users_name(message: Json, expected: bool) -> None:
+def test_user_message_is_distinguished_from_a_tool_result(message: Json, expected: bool) -> None:
     assert is_user_message(message) is expected
 
 
-def test_responses_takes_tools_in_the_middle_of_its_input() -> None:
+def test_responses_accepts_tools_within_its_input() -> None:
     assert get_dialect("responses").render_added_tools([definition()]) == {
         "type": "additional_tools",
         "role": "developer",
@@ -199,7 +199,7 @@ def test_responses_takes_tools_in_the_middle_of_its_input() -> None:
 # -- answers --------------------------------------------------------------------------------------------
 
 
-def test_a_result_goes_back_under_its_calls_id() -> None:
+def test_result_has_the_id_of_its_call() -> None:
     result = ToolResult(call_id="call-7", name="weather", text='{"sun": true}')
     assert answer(result, "openai") == [
         {"role": "tool", "tool_call_id": "call-7", "content": '{"sun": true}'}
@@ -212,14 +212,14 @@ def test_a_result_goes_back_under_its_calls_id() -> None:
     ]
 
 
-def test_anthropic_is_told_that_a_call_failed() -> None:
+def test_failed_call_is_marked_for_anthropic() -> None:
     result = ToolResult(call_id="1", name="weather", text='{"error": "no"}', error="no")
     assert answer(result, "anthropic")[0]["is_error"] is True
 
 
-def test_what_a_search_finds_is_loaded_by_reference() -> None:
+def test_found_tools_are_loaded_by_reference() -> None:
     deferred = {"weather": definition(), "tides": definition("tides")}
-    assert answer(searched("weather", "tides"), "anthropic", deferred=deferred) == [
+    assert answer(search_result("weather", "tides"), "anthropic", deferred=deferred) == [
         {
             "type": "tool_result",
             "tool_use_id": "call-1",
@@ -231,9 +231,11 @@ def test_what_a_search_finds_is_loaded_by_reference() -> None:
     ]
 
 
-def test_nothing_stands_beside_a_reference_and_nothing_is_lost() -> None:
+def test_text_beside_references_is_moved_not_lost() -> None:
     deferred = {"weather": definition()}
-    result, text = answer(searched("weather", "shown", hint="Look again."), "anthropic", deferred=deferred)
+    result, text = answer(
+        search_result("weather", "shown", hint="Look again."), "anthropic", deferred=deferred
+    )
     assert {block["type"] for block in result["content"]} == {"tool_reference"}
     assert json.loads(text["text"]) == {
         "hint": "Look again.",
@@ -241,14 +243,16 @@ def test_nothing_stands_beside_a_reference_and_nothing_is_lost() -> None:
     }
 
 
-def test_a_tool_that_was_not_sent_is_never_referred_to() -> None:
-    found = searched("elsewhere")
+def test_tool_that_was_not_sent_is_never_referenced() -> None:
+    found = search_result("elsewhere")
     assert answer(found, "anthropic", deferred={"weather": definition()}) == answer(found, "anthropic")
     assert answer(found, "anthropic")[0]["content"] == found.text
 
 
-def test_what_a_search_finds_is_given_to_responses_as_tools() -> None:
-    output, text = answer(searched("weather", hint="Look."), "responses", deferred={"weather": definition()})
+def test_found_tools_are_given_to_responses_as_tools() -> None:
+    output, text = answer(
+        search_result("weather", hint="Look."), "responses", deferred={"weather": definition()}
+    )
     assert output == {
         "type": "tool_search_output",
         "execution": "client",
@@ -261,13 +265,13 @@ def test_what_a_search_finds_is_given_to_responses_as_tools() -> None:
 
 @pytest.mark.parametrize("text", ["[]", "not json", '{"matches": 3}', '{"matches": [1, {"name": 2}]}', "{}"])
 @pytest.mark.parametrize("form", DIALECTS)
-def test_an_answer_of_any_shape_is_an_answer(text: str, form: DialectName) -> None:
+def test_search_result_with_any_text_is_accepted(text: str, form: DialectName) -> None:
     result = ToolResult(call_id="call-1", name="tool_search", text=text)
     first, *_ = answer(result, form, deferred={"weather": definition()})
     assert "call-1" in first.values()
 
 
-def test_a_failed_search_is_still_answered() -> None:
+def test_failed_search_is_still_answered() -> None:
     result = ToolResult(call_id="call-1", name="tool_search", text='{"error": "no words"}', error="no words")
     output, text = answer(result, "responses", deferred={})
     assert output["tools"] == []
@@ -281,43 +285,43 @@ IMAGE = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
 SOUND = Media(kind="audio", mime_type="audio/wav", data=b"wav", label="audio 1")
 OGG = Media(kind="audio", mime_type="audio/ogg", data=b"ogg", label="audio 2")
 TEXT = '{"result":"see image 1"}'
-SHOWN = "data:image/png;base64,cG5n"
+IMAGE_URL = "data:image/png;base64,cG5n"
 
 
-def seen(*media: Media, call_id: str = "call-1") -> ToolResult:
+def result_with_media(*media: Media, call_id: str = "call-1") -> ToolResult:
     return ToolResult(call_id=call_id, name="camera", text=TEXT, media=media)
 
 
-def test_openai_chat_shows_an_image_behind_the_tools_message() -> None:
-    told, shown = answer(seen(IMAGE), "openai")
+def test_openai_chat_sends_an_image_after_the_tool_message() -> None:
+    told, shown = answer(result_with_media(IMAGE), "openai")
     assert (told["role"], told["tool_call_id"]) == ("tool", "call-1")
     assert told["content"].startswith(TEXT)
     assert "not from the user" in told["content"]
     assert shown["role"] == "user"
-    assert shown["content"] == [{"type": "image_url", "image_url": {"url": SHOWN}}]
+    assert shown["content"] == [{"type": "image_url", "image_url": {"url": IMAGE_URL}}]
 
 
-def test_what_a_tool_shows_is_nothing_the_user_said() -> None:
-    _, shown = answer(seen(IMAGE), "openai")
+def test_tool_images_are_not_user_text() -> None:
+    _, shown = answer(result_with_media(IMAGE), "openai")
     assert not is_user_message(shown)
     assert Conversation.from_messages([{"role": "user", "content": "take a picture"}, shown]).user_texts == (
         "take a picture",
     )
 
 
-def test_responses_and_anthropic_have_a_place_for_images_in_the_result() -> None:
-    assert answer(seen(IMAGE), "responses") == [
+def test_responses_and_anthropic_put_images_into_the_result() -> None:
+    assert answer(result_with_media(IMAGE), "responses") == [
         {
             "type": "function_call_output",
             "call_id": "call-1",
             "output": [
                 {"type": "input_text", "text": TEXT},
-                {"type": "input_image", "image_url": SHOWN, "detail": "auto"},
+                {"type": "input_image", "image_url": IMAGE_URL, "detail": "auto"},
             ],
         }
     ]
     source = {"type": "base64", "media_type": "image/png", "data": "cG5n"}
-    assert answer(seen(IMAGE), "anthropic") == [
+    assert answer(result_with_media(IMAGE), "anthropic") == [
         {
             "type": "tool_result",
             "tool_use_id": "call-1",
@@ -327,36 +331,36 @@ def test_responses_and_anthropic_have_a_place_for_images_in_the_result() -> None
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_a_model_gets_no_media_that_it_does_not_take(form: DialectName) -> None:
-    plain = answer(seen(), form)
-    assert answer(seen(IMAGE, SOUND), form, takes=()) == plain
-    assert answer(seen(SOUND), form) == plain
+def test_unsupported_media_are_not_sent(form: DialectName) -> None:
+    plain = answer(result_with_media(), form)
+    assert answer(result_with_media(IMAGE, SOUND), form, takes=()) == plain
+    assert answer(result_with_media(SOUND), form) == plain
 
 
-def test_a_model_that_listens_gets_the_sounds_its_provider_can_play() -> None:
-    _, played = answer(seen(SOUND, OGG), "openai", takes=("audio",))
+def test_supported_audio_is_sent_to_audio_models() -> None:
+    _, played = answer(result_with_media(SOUND, OGG), "openai", takes=("audio",))
     assert played["content"] == [{"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}}]
-    assert len(answer(seen(OGG), "openai", takes=("audio",))) == 1
+    assert len(answer(result_with_media(OGG), "openai", takes=("audio",))) == 1
 
 
 @pytest.mark.parametrize("form", ["anthropic", "responses"])
-def test_where_a_form_has_no_place_for_sounds_only_the_text_goes(form: DialectName) -> None:
-    assert answer(seen(SOUND), form, takes=("audio",)) == answer(seen(), form)
+def test_formats_without_audio_send_only_text(form: DialectName) -> None:
+    assert answer(result_with_media(SOUND), form, takes=("audio",)) == answer(result_with_media(), form)
 
 
-def test_the_results_of_a_reply_stand_together_before_what_they_show() -> None:
-    told = answers([seen(IMAGE), seen(IMAGE, call_id="call-2")], "openai")
+def test_results_precede_their_media() -> None:
+    told = answers([result_with_media(IMAGE), result_with_media(IMAGE, call_id="call-2")], "openai")
     assert [each["role"] for each in told] == ["tool", "tool", "user", "user"]
     assert [each.get("tool_call_id") for each in told[:2]] == ["call-1", "call-2"]
 
 
-def test_anthropics_results_stand_before_the_rest_of_a_search() -> None:
-    results = [searched("weather", note="more"), seen(IMAGE, call_id="call-2")]
+def test_anthropic_results_precede_other_search_content() -> None:
+    results = [search_result("weather", note="more"), result_with_media(IMAGE, call_id="call-2")]
     told = answers(results, "anthropic", deferred={"weather": definition()})
     assert [each["type"] for each in told] == ["tool_result", "tool_result", "text"]
 
 
-def test_a_failed_result_with_an_image_is_still_marked_as_failed() -> None:
-    (block,) = answer(replace(seen(IMAGE), error="no"), "anthropic")
+def test_failed_result_with_an_image_is_marked_as_failed() -> None:
+    (block,) = answer(replace(result_with_media(IMAGE), error="no"), "anthropic")
     assert block["is_error"] is True
     assert [each["type"] for each in block["content"]] == ["text", "image"]

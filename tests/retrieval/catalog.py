@@ -1,4 +1,4 @@
-"""Tools and models that the tests of retrieval share."""
+"""Tools and models shared by the retrieval tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolfold.model import Source, Tool
 from toolfold.retrieval.embedding import FunctionEmbedder
 
 
-def made(
+def make_tool(
     name: str,
     description: str = "",
     properties: Mapping[str, Any] | None = None,
@@ -19,7 +19,7 @@ def made(
     toolset: str = "user",
     **options: Any,
 ) -> Tool:
-    """A tool that only has to be found."""
+    """Build a tool that is only searched, never run."""
     schema: dict[str, Any] = {"description": description}
     if properties is not None:
         schema["parameters"] = {"type": "object", "properties": dict(properties)}
@@ -28,19 +28,19 @@ def made(
 
 
 CATALOG: tuple[Tool, ...] = (
-    made("browser_navigate", "Open a web page in the browser", {"url": {"type": "string"}}),
-    made("calendar_create_event", "Put an event or a reminder into the calendar at a date and time"),
-    made("image_generate", "Draw a picture from a description"),
-    made("memory", "Save a fact about the user for later conversations"),
-    made("process", "List, poll and stop background processes that are running"),
-    made("send_message", "Send a chat message to a person or a channel"),
-    made("terminal", "Run a shell command on this machine", {"command": {"type": "string"}}),
-    made("weather_forecast", "The weather of the coming days at a place"),
+    make_tool("browser_navigate", "Open a web page in the browser", {"url": {"type": "string"}}),
+    make_tool("calendar_create_event", "Put an event or a reminder into the calendar at a date and time"),
+    make_tool("image_generate", "Draw a picture from a description"),
+    make_tool("memory", "Save a fact about the user for later conversations"),
+    make_tool("process", "List, poll and stop background processes that are running"),
+    make_tool("send_message", "Send a chat message to a person or a channel"),
+    make_tool("terminal", "Run a shell command on this machine", {"command": {"type": "string"}}),
+    make_tool("weather_forecast", "The weather of the coming days at a place"),
 )
 
 
-class Counting:
-    """An embedder of letters that remembers what it was asked, and fails when told to."""
+class CountingModel:
+    """Embedder that counts letters, records its texts and can be made to fail."""
 
     def __init__(self, letters: str = "abcdefghijklmnopqrstuvwxyz", name: str = "letters") -> None:
         self.texts: list[str] = []
@@ -54,7 +54,7 @@ class Counting:
         self.texts += texts
         return [[1.0 + text.lower().count(letter) for letter in self._letters] for text in texts]
 
-    def asked(self) -> int:
-        """How many texts since the last time this was asked."""
+    def take_count(self) -> int:
+        """Return the number of texts embedded since the last call."""
         count, self.texts = len(self.texts), []
         return count

@@ -1,4 +1,4 @@
-"""A real OpenAI-compatible `/v1/embeddings` on the loopback, for tests to break as they like."""
+"""OpenAI-compatible `/v1/embeddings` server on the loopback interface, with configurable faults."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
-Answering = Callable[["Asked"], None]
+RequestHandler = Callable[["EmbeddingRequest"], None]
 
-MOST_HEADERS = 90  # there are clients that take no more of them
+MAX_HEADERS = 90  # there are clients that take no more of them
 
 
-class Asked(BaseHTTPRequestHandler):
-    """One request; what it is answered is the test's to say."""
+class EmbeddingRequest(BaseHTTPRequestHandler):
+    """One HTTP request; the server's handler writes the response."""
 
     server: Server
 
     def do_POST(self) -> None:
         self.body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self.server.requests.append((self.path, dict(self.headers), self.body))
-        self.server.answering(self)
+        self.server.handler(self)
 
     def do_GET(self) -> None:
         self.server.requests.append((self.path, dict(self.headers), None))
@@ -37,16 +37,16 @@ class Asked(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """Silence."""
+        """Suppress logging."""
 
 
 class Server(HTTPServer):
-    """An OpenAI-compatible endpoint on the loopback that remembers what it was asked."""
+    """OpenAI-compatible endpoint that records its requests."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Asked)
+        super().__init__(("127.0.0.1", 0), EmbeddingRequest)
         self.requests: list[tuple[str, dict[str, str], Any]] = []
-        self.answering: Answering = well
+        self.handler: RequestHandler = answer_normally
         self.ended = threading.Event()
 
     @property
@@ -54,81 +54,83 @@ class Server(HTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1/embeddings"
 
     @property
-    def asked(self) -> list[list[str]]:
-        """The texts of each request."""
+    def received_texts(self) -> list[list[str]]:
+        """Texts of each request."""
         return [body["input"] for _, _, body in self.requests]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is part of several tests."""
+        """Ignore errors: several tests disconnect the client."""
 
 
 def letters(text: str) -> list[float]:
-    """A vector anyone can check: how many a's, b's and c's."""
+    """Return an easily checked vector: the counts of a, b and c."""
     return [float(text.count(letter)) for letter in "abc"]
 
 
-def by_letters(texts: Sequence[str]) -> list[list[float]]:
+def count_letters(texts: Sequence[str]) -> list[list[float]]:
     return [letters(text) for text in texts]
 
 
-def well(asked: Asked) -> None:
-    rows = [{"index": n, "embedding": letters(text)} for n, text in enumerate(asked.body["input"])]
-    asked.send(json.dumps({"object": "list", "data": rows}).encode())
+def answer_normally(request: EmbeddingRequest) -> None:
+    rows = [{"index": n, "embedding": letters(text)} for n, text in enumerate(request.body["input"])]
+    request.send(json.dumps({"object": "list", "data": rows}).encode())
 
 
-def saying(answer: Any) -> Answering:
-    """Answers everything with this: bytes as they are, anything else as JSON."""
+def answer_with(answer: Any) -> RequestHandler:
+    """Answer every request with these bytes, or with any other value as JSON."""
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-    return lambda asked: asked.send(body)
+    return lambda request: request.send(body)
 
 
 def rows(*vectors: Any) -> dict[str, Any]:
     return {"data": [{"index": n, "embedding": vector} for n, vector in enumerate(vectors)]}
 
 
-def taking(most: int, status: int) -> Answering:
-    """Refuses more than so many texts at once."""
-    return lambda asked: well(asked) if len(asked.body["input"]) <= most else asked.send(b"", status)
+def limit_batch(most: int, status: int) -> RequestHandler:
+    """Reject requests with more than this number of texts."""
+    return lambda request: (
+        answer_normally(request) if len(request.body["input"]) <= most else request.send(b"", status)
+    )
 
 
-def fails(asked: Asked) -> None:
-    asked.send(b"", 500)
+def answer_500(request: EmbeddingRequest) -> None:
+    request.send(b"", 500)
 
 
-def hang(asked: Asked) -> None:
-    """Answers nothing for as long as the test runs."""
-    asked.server.ended.wait(120)
+def hang(request: EmbeddingRequest) -> None:
+    """Send nothing until the test ends."""
+    request.server.ended.wait(120)
 
 
-def trickling_headers(sent: list[int]) -> Answering:
-    """Sends one header after the other, and notes how many."""
+def trickling_headers(sent: list[int]) -> RequestHandler:
+    """Send headers slowly, one after the other, and record each."""
 
-    def trickle(asked: Asked) -> None:
-        asked.wfile.write(b"HTTP/1.1 200 OK\r\n")
-        for number in range(MOST_HEADERS):
-            if asked.server.ended.wait(0.2):
+    def trickle(request: EmbeddingRequest) -> None:
+        request.wfile.write(b"HTTP/1.1 200 OK\r\n")
+        for number in range(MAX_HEADERS):
+            if request.server.ended.wait(0.2):
                 break
-            asked.wfile.write(b"X-%d: y\r\n" % number)
+            request.wfile.write(b"X-%d: y\r\n" % number)
             sent.append(number)
 
     return trickle
 
 
-def hang_up(asked: Asked) -> None:
-    asked.close_connection = True
+def close_connection_early(request: EmbeddingRequest) -> None:
+    request.close_connection = True
 
 
-def hang_up_halfway(asked: Asked) -> None:
-    asked.send(b'{"data": [{"embedding": [1', length=5_000)
+def close_connection_mid_body(request: EmbeddingRequest) -> None:
+    request.send(b'{"data": [{"embedding": [1', length=5_000)
 
 
-def speak_something_else(asked: Asked) -> None:
-    asked.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
+def answer_with_ssh_banner(request: EmbeddingRequest) -> None:
+    request.wfile.write(b"SSH-2.0-OpenSSH_9.6\r\n")
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    """A server that answers in a thread of its own until the test ends."""
+def run_server() -> Iterator[Server]:
+    """Run a server in its own thread until the test ends."""
     with Server() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()

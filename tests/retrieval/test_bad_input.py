@@ -1,4 +1,4 @@
-"""Whatever tools and messages there are: an answer, in a sensible order, after a bounded amount of work."""
+"""Unusual tools and messages: a sensible ranking after a bounded amount of work."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.retrieval.catalog import CATALOG, Counting, made
+from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold.model import Tool, freeze
 from toolfold.retrieval.embedding import LightEmbedder
 from toolfold.retrieval.indexing import Indexer
@@ -25,38 +25,38 @@ INJECTION = (
 )
 
 
-def asked(tools: tuple[Tool, ...], message: str, mode: Mode = "hybrid", **options: Any) -> list[Hit]:
+def search_tools(tools: tuple[Tool, ...], message: str, mode: Mode = "hybrid", **options: Any) -> list[Hit]:
     searcher = Searcher(LIGHT, lambda: Ranker.shipped("light"))
     return searcher.search(Indexer(LIGHT, None).index(tools), message, mode=mode, **options)
 
 
 def test_identical_tools_are_embedded_once_and_found_in_order(tmp_path: Path) -> None:
-    same = made("same", "Does the same thing", {"path": {"description": "where"}})
+    same = make_tool("same", "Does the same thing", {"path": {"description": "where"}})
     tools = tuple(replace(same, name=f"same_{n:05}", original_name="same") for n in range(10_000))
-    model = Counting()
+    model = CountingModel()
     index = Indexer(model.embedder, tmp_path).index(tools)
-    assert model.asked() == 1
+    assert model.take_count() == 1
     for mode in MODES:
         hits = Searcher(model.embedder, None).search(index, "the same thing", mode=mode, limit=3)
         assert [hit.name for hit in hits] == ["same_00000", "same_00001", "same_00002"]
-    model.asked()
+    model.take_count()
     again = Indexer(model.embedder, tmp_path).index(tools[:-1])
-    assert model.asked() == 0
+    assert model.take_count() == 0
     assert len(again.by_name) == 9_999
 
 
 def test_repeated_tool_object_is_embedded_once() -> None:
-    model = Counting()
+    model = CountingModel()
     index = Indexer(model.embedder, None).index((CATALOG[0],) * 10_000)
-    assert model.asked() == 1
+    assert model.take_count() == 1
     assert Searcher(model.embedder, None).search(index, "open a page", limit=2)[0].name == CATALOG[0].name
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_tools_without_description_or_schema_are_found_by_name_words(mode: Mode) -> None:
-    bare = tuple(replace(made(n), parameters=freeze({})) for n in ("list_pods", "send_mail", "x", "_"))
-    assert asked(bare, "send a mail", mode)[0].name == "send_mail"
-    assert {hit.name for hit in asked(bare, "use list_pods", mode)} <= {tool.name for tool in bare}
+    bare = tuple(replace(make_tool(n), parameters=freeze({})) for n in ("list_pods", "send_mail", "x", "_"))
+    assert search_tools(bare, "send a mail", mode)[0].name == "send_mail"
+    assert {hit.name for hit in search_tools(bare, "use list_pods", mode)} <= {tool.name for tool in bare}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_tools_without_description_or_schema_are_found_by_name_words(mode: Mode)
 )
 def test_message_without_words_returns_a_result(message: str) -> None:
     for mode in MODES:
-        assert len(asked(CATALOG, message, mode)) <= 8
+        assert len(search_tools(CATALOG, message, mode)) <= 8
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -92,21 +92,23 @@ def test_message_without_words_returns_a_result(message: str) -> None:
     ids=["megabyte", "mixed scripts", "control characters", "direction marks"],
 )
 def test_words_in_an_unusual_message_are_matched(mode: Mode, message: str) -> None:
-    assert asked(CATALOG, message, mode)[0].name == "weather_forecast"
+    assert search_tools(CATALOG, message, mode)[0].name == "weather_forecast"
 
 
 @pytest.mark.parametrize(
     "message", ["the weather of the coming days", "run a shell command", "draw a picture"]
 )
 def test_prompt_injection_in_description_does_not_rank_first(message: str) -> None:
-    bad = made("helper", INJECTION * 20, {"x": {"description": INJECTION, "enum": [INJECTION] * 50}})
-    assert asked((*CATALOG, bad), message)[0].name == asked(CATALOG, message)[0].name != "helper"
+    bad = make_tool("helper", INJECTION * 20, {"x": {"description": INJECTION, "enum": [INJECTION] * 50}})
+    assert (
+        search_tools((*CATALOG, bad), message)[0].name == search_tools(CATALOG, message)[0].name != "helper"
+    )
 
 
 def test_keyword_stuffed_description_does_not_rank_first() -> None:
     every = " ".join(tool.description for tool in CATALOG)
-    stuffed = made("anything", f"{every} " * 30)
-    hits = asked((*CATALOG, stuffed), "the weather of the coming days")
+    stuffed = make_tool("anything", f"{every} " * 30)
+    hits = search_tools((*CATALOG, stuffed), "the weather of the coming days")
     assert hits[0].name == "weather_forecast"
 
 
@@ -128,6 +130,6 @@ def _deep(levels: int) -> dict[str, Any]:
     ids=["wide", "circular", "values", "deep"],
 )
 def test_hostile_schema_is_read_up_to_a_limit_and_its_tool_is_found(schema: dict[str, Any]) -> None:
-    hostile = replace(made("juggle_oranges", "Juggles"), parameters=freeze(schema))
+    hostile = replace(make_tool("juggle_oranges", "Juggles"), parameters=freeze(schema))
     assert sum(len(text.split()) for text in field_texts(hostile).values()) < 60_000
-    assert asked((*CATALOG, hostile), "juggle some oranges")[0].name == "juggle_oranges"
+    assert search_tools((*CATALOG, hostile), "juggle some oranges")[0].name == "juggle_oranges"

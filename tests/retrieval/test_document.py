@@ -1,4 +1,4 @@
-"""What a model reads of tools and messages is short, clean, and has the telling parts first."""
+"""Text for embedding models: short, clean, with the most informative parts first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The semantic leg's models: the shipped ones as they are, an endpoint over a real socket, a function."""
+"""Embedding models: the shipped ones, an endpoint over a real socket, and a Python function."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ import numpy as np
 import pytest
 
 from tests.retrieval.endpoint import (
-    MOST_HEADERS,
-    Answering,
-    Asked,
+    MAX_HEADERS,
+    EmbeddingRequest,
+    RequestHandler,
     Server,
-    by_letters,
-    fails,
+    answer_500,
+    answer_normally,
+    answer_with,
+    answer_with_ssh_banner,
+    close_connection_early,
+    close_connection_mid_body,
+    count_letters,
     hang,
-    hang_up,
-    hang_up_halfway,
+    limit_batch,
     rows,
-    saying,
-    serving,
-    speak_something_else,
-    taking,
+    run_server,
     trickling_headers,
-    well,
 )
 from toolfold.retrieval.embedding import (
     MAX_LIGHT_TOKENS,
@@ -51,7 +51,7 @@ from toolfold.retrieval.vectors import MAX_DIMENSIONS
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with serving() as server:
+    with run_server() as server:
         yield server
 
 
@@ -75,7 +75,7 @@ def lengths(vectors: Matrix) -> list[float]:
     return [float(length) for length in np.linalg.norm(vectors, axis=1)]
 
 
-# The models that come with the package
+# Shipped models
 
 
 @pytest.mark.parametrize("kind", ["query", "tool"])
@@ -112,8 +112,8 @@ def test_shipped_model_preserves_the_order_of_texts(shipped: Embedder) -> None:
 def test_encoder_ranks_a_paraphrase_above_an_unrelated_text(
     encoder: Encoder, message: str, meant: str, stranger: str
 ) -> None:
-    (asked,) = encoder.embed([message], "query")
-    near, far = encoder.embed([meant, stranger], "tool") @ asked
+    (query_vector,) = encoder.embed([message], "query")
+    near, far = encoder.embed([meant, stranger], "tool") @ query_vector
     assert near > far
 
 
@@ -128,8 +128,8 @@ def test_encoder_ranks_a_paraphrase_above_an_unrelated_text(
 def test_light_model_ranks_a_paraphrase_above_an_unrelated_text(
     light: LightEmbedder, message: str, meant: str, stranger: str
 ) -> None:
-    (asked,) = light.embed([message], "query")
-    near, far = light.embed([meant, stranger], "tool") @ asked
+    (query_vector,) = light.embed([message], "query")
+    near, far = light.embed([meant, stranger], "tool") @ query_vector
     assert near > far
 
 
@@ -237,7 +237,7 @@ def test_api_key_is_sent_as_bearer_token(server: Server, key: str) -> None:
 
 @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sé€cret", "sk-se\x00cret"])
 def test_key_invalid_in_a_header_is_neither_sent_nor_shown(server: Server, key: str) -> None:
-    with pytest.raises(EmbeddingUnavailable, match="a header cannot carry") as failed:
+    with pytest.raises(EmbeddingUnavailable, match="not allowed in a header") as failed:
         EndpointEmbedder(server.url, "m", key=key, timeout=60).embed(["a"], "query")
     assert "cret" not in str(failed.value)
     assert server.requests == []
@@ -273,14 +273,14 @@ def test_model_family_prefixes_are_added(server: Server, model: str, query: str,
     endpoint = EndpointEmbedder(server.url, model, timeout=60)
     endpoint.embed(["a"], "query")
     endpoint.embed(["a"], "tool")
-    assert server.asked == [[query], [tool]]
+    assert server.received_texts == [[query], [tool]]
 
 
 def test_many_texts_are_sent_in_batches_and_returned_in_order(server: Server) -> None:
     texts = ["a" * (n % 3) + "b" * (1 + n % 2) + "c" * n for n in range(7)]
     vectors = EndpointEmbedder(server.url, "m", batch=3, timeout=60).embed(texts, "tool")
-    assert server.asked == [texts[:3], texts[3:6], texts[6:]]
-    assert vectors == pytest.approx(normalize_rows(np.array(by_letters(texts), np.float32)))
+    assert server.received_texts == [texts[:3], texts[3:6], texts[6:]]
+    assert vectors == pytest.approx(normalize_rows(np.array(count_letters(texts), np.float32)))
 
 
 def test_empty_input_sends_no_request(server: Server) -> None:
@@ -290,7 +290,7 @@ def test_empty_input_sends_no_request(server: Server) -> None:
 
 def test_embeddings_are_ordered_by_their_index(server: Server) -> None:
     data = [{"index": 2, "embedding": [0, 0, 1]}, {"index": 0, "embedding": [1, 0, 0]}]
-    server.answering = saying({"data": [*data, {"index": 1, "embedding": [0, 1, 0]}]})
+    server.handler = answer_with({"data": [*data, {"index": 1, "embedding": [0, 1, 0]}]})
     assert (
         EndpointEmbedder(server.url, "m", timeout=60).embed(["x", "y", "z"], "tool").tolist()
         == np.eye(3).tolist()
@@ -298,7 +298,7 @@ def test_embeddings_are_ordered_by_their_index(server: Server) -> None:
 
 
 def test_embeddings_without_index_keep_response_order(server: Server) -> None:
-    server.answering = saying({"data": [{"embedding": [0, 1]}, {"embedding": [1, 0]}]})
+    server.handler = answer_with({"data": [{"embedding": [0, 1]}, {"embedding": [1, 0]}]})
     assert EndpointEmbedder(server.url, "m", timeout=60).embed(["x", "y"], "tool").tolist() == [
         [0, 1],
         [1, 0],
@@ -314,7 +314,7 @@ def test_texts_with_lone_surrogates_are_sent(server: Server) -> None:
     assert server.requests[0][2]["input"] == ["a\ud800", "日本"]
 
 
-WRONG: dict[str, Any] = {
+INVALID_RESPONSES: dict[str, Any] = {
     "not JSON": b"<html>welcome</html>",
     "nothing": b"",
     "not UTF-8": b"\xff\xfe\xfa",
@@ -342,9 +342,9 @@ WRONG: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("answer", WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize("answer", INVALID_RESPONSES.values(), ids=INVALID_RESPONSES.keys())
 def test_invalid_response_is_rejected(server: Server, answer: Any) -> None:
-    server.answering = saying(answer)
+    server.handler = answer_with(answer)
     with pytest.raises(
         EmbeddingUnavailable, match=r"m at http://127\.0\.0\.1.* is not available: ."
     ) as failed:
@@ -353,70 +353,70 @@ def test_invalid_response_is_rejected(server: Server, answer: Any) -> None:
 
 
 def test_batches_with_different_vector_lengths_are_rejected(server: Server) -> None:
-    def shrinking(asked: Asked) -> None:
-        asked.send(json.dumps(rows([1.0] * (5 - len(server.requests)))).encode())
+    def shrinking(request: EmbeddingRequest) -> None:
+        request.send(json.dumps(rows([1.0] * (5 - len(server.requests)))).encode())
 
-    server.answering = shrinking
+    server.handler = shrinking
     with pytest.raises(EmbeddingUnavailable, match="vectors of different lengths"):
         EndpointEmbedder(server.url, "m", batch=1, timeout=60).embed(["x", "y"], "tool")
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
 def test_error_status_makes_endpoint_unavailable(server: Server, status: int) -> None:
-    server.answering = lambda asked: asked.send(b'{"error": "no"}', status)
+    server.handler = lambda request: request.send(b'{"error": "no"}', status)
     with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
         EndpointEmbedder(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_redirect_is_not_followed_with_the_key(server: Server, status: int) -> None:
-    server.answering = lambda asked: asked.send(b"", status, location="/elsewhere")
+    server.handler = lambda request: request.send(b"", status, location="/elsewhere")
     with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
         EndpointEmbedder(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
     assert [path for path, _, _ in server.requests] == ["/v1/embeddings"]
 
 
 def test_response_slower_than_the_timeout_is_unavailable(server: Server) -> None:
-    server.answering = hang
+    server.handler = hang
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
         EndpointEmbedder(server.url, "m", timeout=0.1).embed(["x"], "query")
 
 
 def test_trickling_body_does_not_extend_the_timeout(server: Server) -> None:
-    def trickle(asked: Asked) -> None:
-        asked.send(b"", length=100_000)
+    def trickle(request: EmbeddingRequest) -> None:
+        request.send(b"", length=100_000)
         while not server.ended.wait(0.02):  # or until nobody listens any more
-            asked.wfile.write(b" ")
+            request.wfile.write(b" ")
 
-    server.answering = trickle
+    server.handler = trickle
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
         EndpointEmbedder(server.url, "m", timeout=0.3).embed(["x"], "query")
 
 
 def test_trickling_headers_do_not_extend_the_timeout(server: Server) -> None:
     sent: list[int] = []
-    server.answering = trickling_headers(sent)
+    server.handler = trickling_headers(sent)
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
         EndpointEmbedder(server.url, "m", timeout=0.5).embed(["x"], "query")
-    assert len(sent) < MOST_HEADERS
+    assert len(sent) < MAX_HEADERS
 
 
 def test_endless_response_is_not_read_completely(server: Server) -> None:
     written: list[int] = []
 
-    def flood(asked: Asked) -> None:
-        asked.send(b"", length=1 << 40)
-        written.extend(asked.wfile.write(b" " * 100_000) for _ in range(1_000))
+    def flood(request: EmbeddingRequest) -> None:
+        request.send(b"", length=1 << 40)
+        written.extend(request.wfile.write(b" " * 100_000) for _ in range(1_000))
 
-    server.answering = flood
+    server.handler = flood
     with pytest.raises(EmbeddingUnavailable, match="too long"):
         EndpointEmbedder(server.url, "m", timeout=20).embed(["x"], "query")
     assert sum(written) < 50_000_000
 
 
-@pytest.mark.parametrize("fault", [hang_up, hang_up_halfway, speak_something_else])
-def test_broken_connection_is_unavailable(server: Server, fault: Answering) -> None:
-    server.answering = fault
+@pytest.mark.parametrize("fault", [close_connection_early, close_connection_mid_body, answer_with_ssh_banner])
+def test_broken_connection_is_unavailable(server: Server, fault: RequestHandler) -> None:
+    server.handler = fault
     with pytest.raises(EmbeddingUnavailable, match="is not available"):
         EndpointEmbedder(server.url, "m", timeout=60).embed(["x"], "query")
 
@@ -438,7 +438,7 @@ def test_refused_connection_is_unavailable(server: Server) -> None:
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """Clock that a test advances by hand."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -447,11 +447,11 @@ class Clock:
         return self.now
 
 
-def sizes(server: Server) -> list[int]:
-    return [len(texts) for texts in server.asked]
+def batch_sizes(server: Server) -> list[int]:
+    return [len(texts) for texts in server.received_texts]
 
 
-def refusal(endpoint: EndpointEmbedder, texts: Sequence[str] = ("a",)) -> str:
+def error_text(endpoint: EndpointEmbedder, texts: Sequence[str] = ("a",)) -> str:
     with pytest.raises(EmbeddingUnavailable) as failed:
         endpoint.embed(texts, "query")
     return str(failed.value)
@@ -460,10 +460,10 @@ def refusal(endpoint: EndpointEmbedder, texts: Sequence[str] = ("a",)) -> str:
 def test_failed_endpoint_is_retried_after_a_pause(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
-    server.answering = fails
-    refusal(endpoint)
-    server.answering = well
-    assert "HTTP Error 500" in refusal(endpoint)
+    server.handler = answer_500
+    error_text(endpoint)
+    server.handler = answer_normally
+    assert "HTTP Error 500" in error_text(endpoint)
     assert len(server.requests) == 1
     clock.now += 5
     assert endpoint.embed(["a"], "query").tolist() == [[1, 0, 0]]
@@ -474,19 +474,19 @@ def test_failed_endpoint_is_retried_after_a_pause(server: Server) -> None:
 def test_error_during_backoff_names_reason_and_remaining_time(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
-    server.answering = fails
-    refusal(endpoint)
+    server.handler = answer_500
+    error_text(endpoint)
     clock.now += 1.5
-    assert refusal(endpoint).endswith("Internal Server Error (next attempt in 4 s)")
+    assert error_text(endpoint).endswith("Internal Server Error (next attempt in 4 s)")
 
 
 def test_backoff_grows_with_repeated_failures(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
-    server.answering = fails
+    server.handler = answer_500
     asked_at: list[float] = []
     for _ in range(1_200):
-        refusal(endpoint)
+        error_text(endpoint)
         if len(server.requests) > len(asked_at):
             asked_at.append(clock.now)
         clock.now += 1
@@ -498,14 +498,14 @@ def test_success_resets_the_backoff(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     for pause in (5, 10, 20):
-        server.answering = fails
-        refusal(endpoint)
+        server.handler = answer_500
+        error_text(endpoint)
         clock.now += pause
-    server.answering = well
+    server.handler = answer_normally
     endpoint.embed(["a"], "query")
-    server.answering = fails
-    refusal(endpoint)
-    server.answering = well
+    server.handler = answer_500
+    error_text(endpoint)
+    server.handler = answer_normally
     clock.now += 5
     endpoint.embed(["a"], "query")
 
@@ -513,29 +513,29 @@ def test_success_resets_the_backoff(server: Server) -> None:
 def test_probe_after_a_failure_sends_one_text(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
-    server.answering = fails
-    refusal(endpoint, "abc")
+    server.handler = answer_500
+    error_text(endpoint, "abc")
     clock.now += 5
-    refusal(endpoint, "abc")
-    server.answering = well
+    error_text(endpoint, "abc")
+    server.handler = answer_normally
     clock.now += 10
     assert endpoint.embed("abc", "tool").tolist() == np.eye(3).tolist()
-    assert sizes(server) == [3, 1, 1, 2]
+    assert batch_sizes(server) == [3, 1, 1, 2]
 
 
 def test_only_one_waiting_thread_sends_the_probe(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
-    server.answering = fails
-    refusal(endpoint)
+    server.handler = answer_500
+    error_text(endpoint)
     clock.now += 5
     others: list[str] = []
 
-    def ask_meanwhile(asked: Asked) -> None:
-        others.append(refusal(endpoint))
-        well(asked)
+    def ask_meanwhile(request: EmbeddingRequest) -> None:
+        others.append(error_text(endpoint))
+        answer_normally(request)
 
-    server.answering = ask_meanwhile
+    server.handler = ask_meanwhile
     endpoint.embed(["a"], "query")
     assert len(others) == 1
     assert len(server.requests) == 2
@@ -551,58 +551,58 @@ def test_concurrent_failures_count_as_one(server: Server) -> None:
         return inner(texts)
 
     endpoint._request_vectors = in_step  # type: ignore[method-assign]
-    threads = [threading.Thread(target=refusal, args=(endpoint,)) for _ in range(3)]
+    threads = [threading.Thread(target=error_text, args=(endpoint,)) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert refusal(endpoint).endswith("(next attempt in 5 s)")
+    assert error_text(endpoint).endswith("(next attempt in 5 s)")
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_batch_rejected_as_too_large_is_halved(server: Server, status: int) -> None:
-    server.answering = taking(5, status)
+    server.handler = limit_batch(5, status)
     endpoint = EndpointEmbedder(server.url, "m", batch=16, timeout=60)
     texts = ["a" * n + "b" * (n % 7) for n in range(1, 21)]
     vectors = endpoint.embed(texts, "tool")
-    assert vectors == pytest.approx(normalize_rows(np.array(by_letters(texts), np.float32)))
-    assert sizes(server) == [16, 8, 4, 4, 4, 4, 4]
+    assert vectors == pytest.approx(normalize_rows(np.array(count_letters(texts), np.float32)))
+    assert batch_sizes(server) == [16, 8, 4, 4, 4, 4, 4]
 
 
 def test_accepted_batch_size_is_remembered(server: Server) -> None:
-    server.answering = taking(4, 413)
+    server.handler = limit_batch(4, 413)
     endpoint = EndpointEmbedder(server.url, "m", batch=8, timeout=60)
     endpoint.embed("abcabcab", "tool")
     server.requests.clear()
     endpoint.embed("abcabcab", "tool")
-    assert sizes(server) == [4, 4]
+    assert batch_sizes(server) == [4, 4]
 
 
 def test_rejected_batch_is_halved_down_to_one_text(server: Server) -> None:
-    server.answering = taking(0, 400)
+    server.handler = limit_batch(0, 400)
     endpoint = EndpointEmbedder(server.url, "m", batch=8, timeout=60)
-    assert "HTTP Error 400" in refusal(endpoint, "abcabcab")
-    assert sizes(server) == [8, 4, 2, 1]
+    assert "HTTP Error 400" in error_text(endpoint, "abcabcab")
+    assert batch_sizes(server) == [8, 4, 2, 1]
     server.requests.clear()
-    refusal(endpoint, "abcabcab")
-    assert sizes(server) == []
+    error_text(endpoint, "abcabcab")
+    assert batch_sizes(server) == []
 
 
 def test_timeout_halves_the_next_batch(server: Server) -> None:
     clock, given_up = Clock(), threading.Event()
 
-    def slow(asked: Asked) -> None:
-        if len(asked.body["input"]) > 2:
+    def slow(request: EmbeddingRequest) -> None:
+        if len(request.body["input"]) > 2:
             given_up.wait(60)
-        well(asked)
+        answer_normally(request)
 
-    server.answering = slow
+    server.handler = slow
     endpoint = EndpointEmbedder(server.url, "m", batch=4, timeout=3, clock=clock)
-    assert "timed out" in refusal(endpoint, "abca")
+    assert "timed out" in error_text(endpoint, "abca")
     given_up.set()
     clock.now += 5
     assert len(endpoint.embed("abca", "tool")) == 4
-    assert sizes(server) == [4, 1, 2, 1]
+    assert batch_sizes(server) == [4, 1, 2, 1]
 
 
 def test_embedder_name_depends_on_model_and_url() -> None:
@@ -618,7 +618,7 @@ def test_embedder_name_depends_on_model_and_url() -> None:
 
 
 def test_any_function_can_be_the_embedder() -> None:
-    model = FunctionEmbedder(by_letters, "letters")
+    model = FunctionEmbedder(count_letters, "letters")
     assert model.name == "letters"
     assert model.embed(["aaabbbb"], "query") == pytest.approx(np.array([[0.6, 0.8, 0]]))
 
@@ -629,7 +629,7 @@ def test_unnamed_function_uses_its_type_name() -> None:
             return np.ones((len(texts), 2), np.float32)
 
     assert FunctionEmbedder(Model()).name == "Model"
-    assert FunctionEmbedder(by_letters).name == "by_letters"
+    assert FunctionEmbedder(count_letters).name == "count_letters"
 
 
 @pytest.mark.parametrize(
@@ -646,7 +646,7 @@ def test_function_without_vectors_is_unavailable(answer: Any) -> None:
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_function_returning_nan_is_unavailable(number: float) -> None:
-    with pytest.raises(EmbeddingUnavailable, match="not a number"):
+    with pytest.raises(EmbeddingUnavailable, match="not a finite number"):
         FunctionEmbedder(lambda texts: [[number, 1]], "mine").embed(["x"], "query")
 
 
@@ -658,7 +658,7 @@ def test_error_of_a_function_is_reported_as_unavailable() -> None:
         FunctionEmbedder(broken).embed(["x"], "query")
 
 
-# Length one
+# Normalization
 
 
 def test_very_large_vectors_are_normalized_without_overflow() -> None:

@@ -1,4 +1,4 @@
-"""Measures, against figures worked out by hand, and the file they are measured on."""
+"""Ranking metrics against values computed by hand, and the query file format."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from toolfold.retrieval.evaluation import (
 )
 from toolfold.sources import sample_catalog
 
-ONE = Query("1", "…", ("a",))
-TWO = Query("2", "…", ("a", "b"))
-SERVED_BY_EITHER = Query("3", "…", ("a", "b"), {"a": ("x", "y")})
+ONE_NEED = Query("1", "…", ("a",))
+TWO_NEEDS = Query("2", "…", ("a", "b"))
+WITH_ALTERNATIVES = Query("3", "…", ("a", "b"), {"a": ("x", "y")})
 
 SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)
 
@@ -34,16 +34,16 @@ SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)
 @pytest.mark.parametrize(
     ("query", "ranked", "depth", "expected"),
     [
-        (ONE, ["a"], 1, 1.0),
-        (ONE, ["b", "a"], 1, 0.0),
-        (ONE, ["b", "a"], 5, 1.0),
-        (ONE, [], 5, 0.0),
-        (TWO, ["a", "c", "b"], 1, 0.5),
-        (TWO, ["a", "c", "b"], 2, 0.5),
-        (TWO, ["a", "c", "b"], 3, 1.0),
-        (SERVED_BY_EITHER, ["y", "x"], 5, 0.5),
-        (SERVED_BY_EITHER, ["y", "b"], 5, 1.0),
-        (SERVED_BY_EITHER, ["x", "y", "a"], 3, 0.5),
+        (ONE_NEED, ["a"], 1, 1.0),
+        (ONE_NEED, ["b", "a"], 1, 0.0),
+        (ONE_NEED, ["b", "a"], 5, 1.0),
+        (ONE_NEED, [], 5, 0.0),
+        (TWO_NEEDS, ["a", "c", "b"], 1, 0.5),
+        (TWO_NEEDS, ["a", "c", "b"], 2, 0.5),
+        (TWO_NEEDS, ["a", "c", "b"], 3, 1.0),
+        (WITH_ALTERNATIVES, ["y", "x"], 5, 0.5),
+        (WITH_ALTERNATIVES, ["y", "b"], 5, 1.0),
+        (WITH_ALTERNATIVES, ["x", "y", "a"], 3, 0.5),
     ],
 )
 def test_recall_is_the_share_of_satisfied_needs(
@@ -55,12 +55,12 @@ def test_recall_is_the_share_of_satisfied_needs(
 @pytest.mark.parametrize(
     ("query", "ranked", "expected"),
     [
-        (ONE, ["a", "b"], 1.0),
-        (ONE, ["b", "c", "a"], 1 / 3),
-        (ONE, ["b"], 0.0),
-        (ONE, [], 0.0),
-        (TWO, ["c", "b", "a"], 1 / 2),
-        (SERVED_BY_EITHER, ["c", "d", "e", "y"], 1 / 4),
+        (ONE_NEED, ["a", "b"], 1.0),
+        (ONE_NEED, ["b", "c", "a"], 1 / 3),
+        (ONE_NEED, ["b"], 0.0),
+        (ONE_NEED, [], 0.0),
+        (TWO_NEEDS, ["c", "b", "a"], 1 / 2),
+        (WITH_ALTERNATIVES, ["c", "d", "e", "y"], 1 / 4),
     ],
 )
 def test_reciprocal_rank_uses_the_first_relevant_tool(
@@ -72,16 +72,16 @@ def test_reciprocal_rank_uses_the_first_relevant_tool(
 @pytest.mark.parametrize(
     ("query", "ranked", "expected"),
     [
-        (ONE, ["a"], 1.0),
-        (ONE, ["b", "a"], SECOND),
-        (ONE, ["b", "c", "a"], 0.5),
-        (ONE, ["b"], 0.0),
-        (ONE, [*"bcdefghijk", "a"], 0.0),
-        (TWO, ["b", "a"], 1.0),
-        (TWO, ["a", "c", "b"], (1 + THIRD) / (1 + SECOND)),
-        (TWO, ["a"], 1 / (1 + SECOND)),
-        (SERVED_BY_EITHER, ["x", "y", "b"], (1 + THIRD) / (1 + SECOND)),
-        (SERVED_BY_EITHER, ["x", "y", "a"], 1 / (1 + SECOND)),
+        (ONE_NEED, ["a"], 1.0),
+        (ONE_NEED, ["b", "a"], SECOND),
+        (ONE_NEED, ["b", "c", "a"], 0.5),
+        (ONE_NEED, ["b"], 0.0),
+        (ONE_NEED, [*"bcdefghijk", "a"], 0.0),
+        (TWO_NEEDS, ["b", "a"], 1.0),
+        (TWO_NEEDS, ["a", "c", "b"], (1 + THIRD) / (1 + SECOND)),
+        (TWO_NEEDS, ["a"], 1 / (1 + SECOND)),
+        (WITH_ALTERNATIVES, ["x", "y", "b"], (1 + THIRD) / (1 + SECOND)),
+        (WITH_ALTERNATIVES, ["x", "y", "a"], 1 / (1 + SECOND)),
     ],
 )
 def test_discounted_gain_counts_each_need_once_with_rank_discount(
@@ -93,11 +93,11 @@ def test_discounted_gain_counts_each_need_once_with_rank_discount(
 @pytest.mark.parametrize(
     ("query", "ranked", "expected"),
     [
-        (ONE, ["b", "a"], [2]),
-        (ONE, ["b"], [None]),
-        (TWO, ["b", "c", "a"], [3, 1]),
-        (SERVED_BY_EITHER, ["c", "y", "a", "x"], [2, None]),
-        (ONE, ["a", "a"], [1]),
+        (ONE_NEED, ["b", "a"], [2]),
+        (ONE_NEED, ["b"], [None]),
+        (TWO_NEEDS, ["b", "c", "a"], [3, 1]),
+        (WITH_ALTERNATIVES, ["c", "y", "a", "x"], [2, None]),
+        (ONE_NEED, ["a", "a"], [1]),
         (Query("4", "…", ()), ["a"], []),
     ],
 )
@@ -122,9 +122,9 @@ def test_discounted_gain_can_be_perfect_with_more_needs_than_depth() -> None:
 
 def test_metrics_do_not_modify_their_arguments() -> None:
     ranked = ["b", "a"]
-    assert discounted_gain(TWO, ranked) == discounted_gain(TWO, ranked)
+    assert discounted_gain(TWO_NEEDS, ranked) == discounted_gain(TWO_NEEDS, ranked)
     assert ranked == ["b", "a"]
-    assert TWO.needs() == [{"a"}, {"b"}]
+    assert TWO_NEEDS.needs() == [{"a"}, {"b"}]
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def test_shipped_queries_refer_to_tools_of_the_shipped_catalog() -> None:
     assert wanted <= {tool.original_name or tool.name for tool in sample_catalog()}
 
 
-BROKEN = {
+INVALID_LINES = {
     "not JSON": b"{oops",
     "not an object": b'["q1", "book a table", ["book"]]',
     "a number": b"7",
@@ -243,7 +243,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("broken", INVALID_LINES.values(), ids=INVALID_LINES.keys())
 def test_error_names_the_invalid_line(file: Path, broken: bytes) -> None:
     file.write_bytes(line().encode() + b"\n\n" + broken + b"\n" + line().encode())
     with pytest.raises(SourceError, match=r"queries\.jsonl, line 3: .") as failed:

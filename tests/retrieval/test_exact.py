@@ -1,4 +1,4 @@
-"""A message that names a tool means it; an everyday word does not name one unless it is marked."""
+"""Tools mentioned by name: distinctive names match anywhere, common words only when marked."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.retrieval.catalog import CATALOG, made
+from tests.retrieval.catalog import CATALOG, make_tool
 from tests.timing import growth, in_time
 from toolfold.model import Tool
 from toolfold.retrieval.exact import MAX_INCREMENTAL_CHANGES, MAX_NAMESAKES_PER_TOOLSET, NameIndex
 
 
-def named(message: str, *tools: Tool) -> list[str]:
+def find_names(message: str, *tools: Tool) -> list[str]:
     tools = tools or CATALOG
     return [tools[position].name for position in NameIndex(tools).find_named(message)]
 
@@ -39,7 +39,7 @@ def named(message: str, *tools: Tool) -> list[str]:
     ],
 )
 def test_compound_name_matches_anywhere(message: str) -> None:
-    assert named(message) == ["browser_navigate"]
+    assert find_names(message) == ["browser_navigate"]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_compound_name_matches_anywhere(message: str) -> None:
     ],
 )
 def test_common_word_name_matches_when_marked(message: str) -> None:
-    assert named(message) == ["process"]
+    assert find_names(message) == ["process"]
 
 
 @pytest.mark.parametrize(
@@ -75,63 +75,63 @@ def test_common_word_name_matches_when_marked(message: str) -> None:
     ],
 )
 def test_common_word_does_not_match_a_tool(message: str) -> None:
-    assert named(message) == []
+    assert find_names(message) == []
 
 
 @pytest.mark.parametrize(
     "message", ["browser navigate", "browser_navigator", "my_browser_navigate", "xbrowser_navigate"]
 )
 def test_name_inside_another_word_does_not_match(message: str) -> None:
-    assert named(message) == []
+    assert find_names(message) == []
 
 
 def test_url_ending_with_a_tool_name_does_not_match() -> None:
-    assert named("open https://example.com/browser_navigate") == []
+    assert find_names("open https://example.com/browser_navigate") == []
 
 
 def test_run_terminal_command_matches_the_terminal_tool() -> None:
-    assert named("run terminal command") == ["terminal"]
+    assert find_names("run terminal command") == ["terminal"]
 
 
 def test_several_names_are_found_in_message_order() -> None:
     message = "first weather_forecast, then `memory`, then browser_navigate and weather_forecast again"
-    assert named(message) == ["weather_forecast", "memory", "browser_navigate"]
-    assert named("send_messageとbrowser_navigateを使う") == ["send_message", "browser_navigate"]
+    assert find_names(message) == ["weather_forecast", "memory", "browser_navigate"]
+    assert find_names("send_messageとbrowser_navigateを使う") == ["send_message", "browser_navigate"]
 
 
 @pytest.mark.parametrize(
     "name", ["mcp_github_create_issue", "mcp__github__create_issue", "github_create_issue"]
 )
 def test_name_without_server_prefix_matches(name: str) -> None:
-    tool = made(name, server="github", toolset="mcp-github")
-    assert named("create_issue about the crash", tool) == [name]
-    assert named(f"{name} about the crash", tool) == [name]
+    tool = make_tool(name, server="github", toolset="mcp-github")
+    assert find_names("create_issue about the crash", tool) == [name]
+    assert find_names(f"{name} about the crash", tool) == [name]
 
 
 def test_common_word_after_server_prefix_does_not_match() -> None:
-    tool = made("mcp_slack_post", server="slack")
-    assert named("use post", tool) == []
-    assert named("use mcp_slack_post", tool) == ["mcp_slack_post"]
+    tool = make_tool("mcp_slack_post", server="slack")
+    assert find_names("use post", tool) == []
+    assert find_names("use mcp_slack_post", tool) == ["mcp_slack_post"]
 
 
 def test_same_name_on_two_servers_matches_both() -> None:
-    tools = [made(f"mcp_{server}_create_issue", server=server) for server in ("github", "gitlab")]
-    assert named("create_issue", *tools) == [tool.name for tool in tools]
+    tools = [make_tool(f"mcp_{server}_create_issue", server=server) for server in ("github", "gitlab")]
+    assert find_names("create_issue", *tools) == [tool.name for tool in tools]
 
 
 @pytest.mark.parametrize("name", ["mcp_git_hub_create_issue_ab12cd34ef56", "mcp_git.hub_create_issue"])
 def test_mcp_tool_matches_its_own_name_after_renaming(name: str) -> None:
-    tool = replace(made(name, server="git.hub"), original_name="mcp__git.hub__create_issue")
+    tool = replace(make_tool(name, server="git.hub"), original_name="mcp__git.hub__create_issue")
     for written in ("create_issue", "mcp__git.hub__create_issue", name):
-        assert named(f"use {written} now", tool) == [name]
-    post = replace(made("mcp_s_x", server="s"), original_name="mcp__s__post")
-    assert named("use post now", post) == []
+        assert find_names(f"use {written} now", tool) == [name]
+    post = replace(make_tool("mcp_s_x", server="s"), original_name="mcp__s__post")
+    assert find_names("use post now", post) == []
 
 
 def test_original_name_of_a_tool_matches() -> None:
-    tool = replace(made("files_read_text"), original_name="files/read.text")
-    assert named("use files/read.text.", tool) == ["files_read_text"]
-    assert named("use files_read_text", tool) == ["files_read_text"]
+    tool = replace(make_tool("files_read_text"), original_name="files/read.text")
+    assert find_names("use files/read.text.", tool) == ["files_read_text"]
+    assert find_names("use files_read_text", tool) == ["files_read_text"]
 
 
 @pytest.mark.parametrize(
@@ -144,17 +144,17 @@ def test_original_name_of_a_tool_matches() -> None:
     ],
 )
 def test_distinctive_name_matches_unmarked(name: str) -> None:
-    assert named(f"maybe {name.lower()} helps", made(name)) == [name]
+    assert find_names(f"maybe {name.lower()} helps", make_tool(name)) == [name]
 
 
 @pytest.mark.parametrize("name", ["getUser", "yoU", "mcp_evil_yoU"])
 def test_camel_case_name_matches_only_in_camel_case(name: str) -> None:
-    tool = made(name, server="evil")
+    tool = make_tool(name, server="evil")
     own = name.removeprefix("mcp_evil_")
-    assert named(f"maybe {own.lower()} or {own.upper()} helps", tool) == []
-    assert named(f"maybe {own} helps", tool) == [name]
+    assert find_names(f"maybe {own.lower()} or {own.upper()} helps", tool) == []
+    assert find_names(f"maybe {own} helps", tool) == [name]
     if own == name:
-        assert named(f"use {own.lower()}", tool) == [name]
+        assert find_names(f"use {own.lower()}", tool) == [name]
 
 
 @pytest.mark.parametrize(
@@ -168,42 +168,42 @@ def test_camel_case_name_matches_only_in_camel_case(name: str) -> None:
     ],
 )
 def test_number_or_common_phrase_matches_only_when_marked(word: str) -> None:
-    tool = replace(made("odd_tool"), original_name=word)
-    assert named(f"see you {word} maybe", tool) == []
-    assert named(f"use {word}", tool) == ["odd_tool"]
+    tool = replace(make_tool("odd_tool"), original_name=word)
+    assert find_names(f"see you {word} maybe", tool) == []
+    assert find_names(f"use {word}", tool) == ["odd_tool"]
 
 
 @pytest.mark.parametrize("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
 def test_leading_underscores_do_not_match_the_bare_name(name: str) -> None:
-    assert named("yoU you get_x", made(name, server="evil")) == []
+    assert find_names("yoU you get_x", make_tool(name, server="evil")) == []
 
 
 @pytest.mark.parametrize("other", ["procesS", "PROCESS"])
 def test_spelling_of_another_tool_does_not_change_matching(other: str) -> None:
-    mine, theirs = made("process"), replace(made("zzz"), original_name=other)
-    assert named("thanks, what a process!", mine, theirs) == []
-    assert named("thanks, what a procesS!", mine, theirs) == (["zzz"] if other == "procesS" else [])
-    assert named("use process", mine, theirs) == ["process", "zzz"]
+    mine, theirs = make_tool("process"), replace(make_tool("zzz"), original_name=other)
+    assert find_names("thanks, what a process!", mine, theirs) == []
+    assert find_names("thanks, what a procesS!", mine, theirs) == (["zzz"] if other == "procesS" else [])
+    assert find_names("use process", mine, theirs) == ["process", "zzz"]
 
 
 def test_one_name_matches_a_limited_number_of_tools_per_server() -> None:
-    mine = replace(made("zzz", server="mine"), original_name="get_x")
-    many = [replace(made(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
+    mine = replace(make_tool("zzz", server="mine"), original_name="get_x")
+    many = [replace(make_tool(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
     expected = [*(tool.name for tool in many[:MAX_NAMESAKES_PER_TOOLSET]), "zzz"]
     for tools in ([*many, mine], [mine, *reversed(many)]):
-        assert named("get_x", *tools) == expected
-        assert named("Get_X `get_x` " * 1_000, *tools) == expected
+        assert find_names("get_x", *tools) == expected
+        assert find_names("Get_X `get_x` " * 1_000, *tools) == expected
 
 
 def test_number_of_named_tools_is_not_limited() -> None:
-    many = [replace(made(f"page_{n:03}", server="books"), original_name="page_007") for n in range(60)]
-    assert sorted(named(" ".join(tool.name for tool in many), *many)) == [tool.name for tool in many]
-    assert named("page_007", *many)[0] == "page_007"
+    many = [replace(make_tool(f"page_{n:03}", server="books"), original_name="page_007") for n in range(60)]
+    assert sorted(find_names(" ".join(tool.name for tool in many), *many)) == [tool.name for tool in many]
+    assert find_names("page_007", *many)[0] == "page_007"
 
 
 @pytest.mark.parametrize("word", ["get_x ", "geTx ", "gEt_X Get_x get_x ", "use getx "])
 def test_repeated_word_is_matched_once(word: str) -> None:
-    many = [replace(made(f"t{n:03}"), original_name="Get_x" if n % 2 else "geTx") for n in range(500)]
+    many = [replace(make_tool(f"t{n:03}"), original_name="Get_x" if n % 2 else "geTx") for n in range(500)]
     few, all_of_them = NameIndex(many[:5]), NameIndex(many)
     message = word * (20_000 // len(word))
     assert few.find_named(message)
@@ -215,22 +215,25 @@ def test_repeated_word_is_matched_once(word: str) -> None:
 def test_empty_positions_and_empty_messages_match_nothing() -> None:
     assert NameIndex([None, None]).find_named("use browser_navigate") == []
     assert NameIndex([]).find_named("") == []
-    assert named("") == []
+    assert find_names("") == []
 
 
 @pytest.mark.parametrize("part", ["a ", "`", "browser_navigate", "a.:/-", "を", "use the process "])
 def test_megabyte_message_is_searched_quickly(part: str) -> None:
-    in_time(lambda: named(part * (1_000_000 // len(part))))
+    in_time(lambda: find_names(part * (1_000_000 // len(part))))
 
 
 @pytest.mark.parametrize("count", [1, 3, MAX_INCREMENTAL_CHANGES + 1])
 def test_incremental_name_index_equals_a_rebuilt_one(count: int) -> None:
-    before = [made(f"tool_{n}") for n in range(2 * count)] + [made("process"), made("get_weather")]
+    before = [make_tool(f"tool_{n}") for n in range(2 * count)] + [
+        make_tool("process"),
+        make_tool("get_weather"),
+    ]
     after: list[Tool | None] = [
-        *(made(f"other_{n}") if n % 3 else None for n in range(count)),
+        *(make_tool(f"other_{n}") if n % 3 else None for n in range(count)),
         *before[count:],
-        made("Process_x"),
-        replace(made("twin"), original_name="get_weather"),
+        make_tool("Process_x"),
+        replace(make_tool("twin"), original_name="get_weather"),
     ]
     positions = {*range(count), len(after) - 2, len(after) - 1}
     old = NameIndex(before)

@@ -1,4 +1,4 @@
-"""A message with several wishes: where it is cut, and which parts get a place."""
+"""Messages with several requests: how they are split, and how the rankings are merged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.retrieval.catalog import CATALOG, made
+from tests.retrieval.catalog import CATALOG, make_tool
 from tests.timing import growth
 from toolfold.retrieval.embedding import LightEmbedder
 from toolfold.retrieval.indexing import Indexer
@@ -83,9 +83,9 @@ def test_best_hit_of_each_intent_precedes_the_rest() -> None:
 
 
 def test_every_intent_is_found_among_many_tools_of_one_server() -> None:
-    """Eight tools about one wish do not crowd out the other."""
+    """Eight tools for one request do not displace the tool for the other."""
     forecasts = [
-        made(f"weather_{position}", f"The weather forecast of the coming days for {position}")
+        make_tool(f"weather_{position}", f"The weather forecast of the coming days for {position}")
         for position in ("alps", "coast", "city", "island", "lake", "valley", "desert", "forest")
     ]
     light = LightEmbedder()

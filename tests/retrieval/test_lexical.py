@@ -1,4 +1,4 @@
-"""The keyword leg: what a word counts for, and that a changed index is as good as a fresh one."""
+"""Keyword index: term weights, and equality of updated and fresh indexes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.retrieval.catalog import made
+from tests.retrieval.catalog import make_tool
 from tests.timing import growth
 from toolfold.model import Source, Tool, freeze
 from toolfold.retrieval.lexical import KeywordIndex, field_texts
@@ -35,13 +35,13 @@ def best(index: KeywordIndex, query: str) -> int:
 @pytest.mark.parametrize(
     ("more", "less"),
     [
-        (made("zebra"), made("b", "zebra")),
-        (made("a", title="zebra"), made("b", "zebra")),
-        (made("a", synonyms=["zebra"]), made("b", "zebra")),
-        (made("a", "zebra"), made("b", "", {"zebra": {}})),
-        (made("a", "zebra"), made("b", "", {"x": {"description": "zebra"}})),
-        (made("a", "zebra"), made("b", "", {"x": {"enum": ["zebra"]}})),
-        (made("a", "zebra"), made("b", server="zebra")),
+        (make_tool("zebra"), make_tool("b", "zebra")),
+        (make_tool("a", title="zebra"), make_tool("b", "zebra")),
+        (make_tool("a", synonyms=["zebra"]), make_tool("b", "zebra")),
+        (make_tool("a", "zebra"), make_tool("b", "", {"zebra": {}})),
+        (make_tool("a", "zebra"), make_tool("b", "", {"x": {"description": "zebra"}})),
+        (make_tool("a", "zebra"), make_tool("b", "", {"x": {"enum": ["zebra"]}})),
+        (make_tool("a", "zebra"), make_tool("b", server="zebra")),
     ],
 )
 def test_word_weight_depends_on_the_field(more: Tool, less: Tool) -> None:
@@ -51,29 +51,32 @@ def test_word_weight_depends_on_the_field(more: Tool, less: Tool) -> None:
 
 def test_rarer_word_weighs_more() -> None:
     index = build(
-        made("a", "open file"), made("b", "open door"), made("c", "open door"), made("d", "close file")
+        make_tool("a", "open file"),
+        make_tool("b", "open door"),
+        make_tool("c", "open door"),
+        make_tool("d", "close file"),
     )
     common, rare = scores(index, "open close")[0], scores(index, "open close")[3]
     assert rare > common > 0
 
 
 def test_repeated_word_weighs_more_but_less_than_double() -> None:
-    twice, once = scores(build(made("a", "zebra zebra x"), made("b", "zebra y x")), "zebra")
+    twice, once = scores(build(make_tool("a", "zebra zebra x"), make_tool("b", "zebra y x")), "zebra")
     assert once < twice < 2 * once
 
 
 def test_word_in_a_shorter_description_weighs_more() -> None:
-    short, long = scores(build(made("a", "zebra"), made("b", "zebra " + "filler " * 50)), "zebra")
+    short, long = scores(build(make_tool("a", "zebra"), make_tool("b", "zebra " + "filler " * 50)), "zebra")
     assert short > long > 0
 
 
 def test_repeated_query_word_counts_once() -> None:
-    index = build(made("a", "zebra"), made("b", "lion"))
+    index = build(make_tool("a", "zebra"), make_tool("b", "lion"))
     assert scores(index, "zebra zebra zebras") == scores(index, "zebra")
 
 
 def test_best_possible_score_is_an_upper_bound() -> None:
-    index = build(made("zebra_lion", "zebra lion zebra lion"), made("b", "lion"))
+    index = build(make_tool("zebra_lion", "zebra lion zebra lion"), make_tool("b", "lion"))
     found, best_possible = index.scores("zebra lion unicorn")
     assert 0 < float(found.max()) <= best_possible
 
@@ -83,7 +86,9 @@ def test_nested_schema_texts_are_indexed() -> None:
         "type": "object",
         "properties": {"nested_zebra": {"enum": ["lion", 3], "description": "some tiger"}},
     }
-    tool = made("a", "", {"outer": {"type": "array", "items": inner}, "kinds": {"items": {"enum": ["puma"]}}})
+    tool = make_tool(
+        "a", "", {"outer": {"type": "array", "items": inner}, "kinds": {"items": {"enum": ["puma"]}}}
+    )
     fields = field_texts(tool)
     assert {"nested_zebra", "outer"} <= set(fields["parameters"].split())
     assert "tiger" in fields["parameter descriptions"]
@@ -100,7 +105,7 @@ def test_referenced_and_alternative_schemas_are_indexed() -> None:
         "allOf": [{"properties": {"hidden_panther": {"const": "leopard"}}}],
         "$defs": {"Cat": {"properties": {"zebra_stripes": {"oneOf": [{"enum": ["lion"]}]}}}},
     }
-    fields = field_texts(replace(made("a"), parameters=freeze(schema)))
+    fields = field_texts(replace(make_tool("a"), parameters=freeze(schema)))
     assert fields["parameters"].split() == ["animal", "zebra_stripes", "others", "hidden_panther"]
     assert fields["parameter descriptions"] == "some tiger"
     assert fields["values"].split() == ["lion", "leopard"]
@@ -118,7 +123,7 @@ def test_referenced_and_alternative_schemas_are_indexed() -> None:
     ],
 )
 def test_malformed_schema_is_tolerated(properties: dict[str, object]) -> None:
-    tool = replace(made("a", "lion"), parameters=freeze({"properties": properties}))
+    tool = replace(make_tool("a", "lion"), parameters=freeze({"properties": properties}))
     assert scores(build(tool), "lion zebra")[0] > 0
 
 
@@ -126,11 +131,11 @@ def test_recursive_schema_is_read_up_to_a_limit() -> None:
     schema: dict[str, object] = {"type": "string"}
     for level in range(60):
         schema = {"type": "object", "properties": {f"level{level}": schema}}
-    assert len(field_texts(made("a", "", {"x": schema}))["parameters"].split()) < 10
+    assert len(field_texts(make_tool("a", "", {"x": schema}))["parameters"].split()) < 10
 
 
 def test_tools_without_description_or_schema_are_found_by_name() -> None:
-    index = build(made("list_pods"), made("weather"))
+    index = build(make_tool("list_pods"), make_tool("weather"))
     assert best(index, "pods") == 0
     assert best(index, "weather") == 1
 
@@ -142,23 +147,23 @@ def test_empty_catalog_gives_empty_scores() -> None:
 
 @pytest.mark.parametrize("query", ["", "  ", "?!", "\x00", "unheard"])
 def test_query_without_known_words_scores_zero(query: str) -> None:
-    index = build(made("a", "zebra"))
+    index = build(make_tool("a", "zebra"))
     assert scores(index, query) == [0.0]
     assert index.matched(query, [0]) == [[]]
 
 
 def test_matched_words_are_in_query_order() -> None:
-    index = build(made("zebra_lion", "tiger"), made("puma"))
+    index = build(make_tool("zebra_lion", "tiger"), make_tool("puma"))
     assert index.matched("a lion, a puma and a zebra", [0, 1]) == [["lion", "zebra"], ["puma"]]
 
 
 def test_matched_words_are_unstemmed() -> None:
-    index = KeywordIndex.build([made("a", "The parcel arrives broken.")], WordTokenizer())
+    index = KeywordIndex.build([make_tool("a", "The parcel arrives broken.")], WordTokenizer())
     assert index.matched("it arrived, breaking my parcels", [0]) == [["arrived", "parcels"]]
 
 
 def test_identical_tools_get_equal_scores_quickly() -> None:
-    tool = made("same", "Does the same thing", {"path": {"description": "where"}})
+    tool = make_tool("same", "Does the same thing", {"path": {"description": "where"}})
 
     def score(count: int) -> None:
         build(*[tool] * count).scores("the same thing")
@@ -169,39 +174,45 @@ def test_identical_tools_get_equal_scores_quickly() -> None:
     assert float(found.min()) == float(found.max()) > 0
 
 
-def covered(index: KeywordIndex, query: str, *positions: int) -> list[float]:
+def name_coverage_of(index: KeywordIndex, query: str, *positions: int) -> list[float]:
     return [float(share) for share in index.name_coverage(query, np.array(positions, np.int64))]
 
 
 def test_name_coverage_is_the_share_of_name_terms_in_the_query() -> None:
-    index = build(made("create_new_issue"), made("mcp_github_list_issues", server="github"), made("x" * 40))
-    assert covered(index, "creating issues", 0, 1) == pytest.approx([2 / 3, 1 / 2])
-    assert covered(index, "list the github issues", 1, 2, 0) == pytest.approx([1, 0, 1 / 3])
-    assert covered(index, "", 0, 1, 2) == covered(index, "unheard", 0, 1, 2) == [0, 0, 0]
-    assert covered(index, "issue") == []
+    index = build(
+        make_tool("create_new_issue"),
+        make_tool("mcp_github_list_issues", server="github"),
+        make_tool("x" * 40),
+    )
+    assert name_coverage_of(index, "creating issues", 0, 1) == pytest.approx([2 / 3, 1 / 2])
+    assert name_coverage_of(index, "list the github issues", 1, 2, 0) == pytest.approx([1, 0, 1 / 3])
+    assert name_coverage_of(index, "", 0, 1, 2) == name_coverage_of(index, "unheard", 0, 1, 2) == [0, 0, 0]
+    assert name_coverage_of(index, "issue") == []
 
 
 def test_common_words_count_for_name_coverage() -> None:
-    assert covered(build(made("get_all")), "get them all", 0) == [1.0]
+    assert name_coverage_of(build(make_tool("get_all")), "get them all", 0) == [1.0]
 
 
 def test_name_coverage_uses_the_first_terms_of_a_long_name() -> None:
-    index = build(made("_".join(f"w{n}" for n in range(15)) + "_again" * 3))
-    assert covered(index, " ".join(f"w{n}" for n in range(15)), 0)[0] == pytest.approx(15 / 16)
+    index = build(make_tool("_".join(f"w{n}" for n in range(15)) + "_again" * 3))
+    assert name_coverage_of(index, " ".join(f"w{n}" for n in range(15)), 0)[0] == pytest.approx(15 / 16)
 
 
 def test_name_coverage_of_updated_and_fresh_index_are_equal() -> None:
-    tools = [made(f"{word}_thing_{n}") for n, word in enumerate(VOCABULARY)]
-    other = made("quite_another_name")
+    tools = [make_tool(f"{word}_thing_{n}") for n, word in enumerate(VOCABULARY)]
+    other = make_tool("quite_another_name")
     changed = build(*tools).without([1, 3], 7).with_tools({3: other, 6: tools[1]})
     for query in ("beta thing", "another name", "delta 3", "omega"):
         fresh = build(tools[0], tools[2], other, tools[4], tools[1])
-        assert covered(changed, query, 0, 2, 3, 4, 6) == covered(fresh, query, 0, 1, 2, 3, 4)
-        assert covered(changed, query, 1, 5) == [0.0, 0.0]
+        assert name_coverage_of(changed, query, 0, 2, 3, 4, 6) == name_coverage_of(
+            fresh, query, 0, 1, 2, 3, 4
+        )
+        assert name_coverage_of(changed, query, 1, 5) == [0.0, 0.0]
 
 
 def test_adding_tools_at_once_equals_adding_one_by_one() -> None:
-    tools = {n: made(f"tool_{n}", f"{VOCABULARY[n % 5]} thing {n % 3}") for n in range(40)}
+    tools = {n: make_tool(f"tool_{n}", f"{VOCABULARY[n % 5]} thing {n % 3}") for n in range(40)}
     empty = build(*tools.values()).without(range(40), 40)
     at_once, one_by_one = empty.with_tools(tools), empty
     for position in sorted(tools, key=lambda n: n * 7 % 40):
@@ -212,7 +223,7 @@ def test_adding_tools_at_once_equals_adding_one_by_one() -> None:
 
 
 def test_removed_tool_is_not_found_and_others_are_unchanged() -> None:
-    index = build(made("a", "zebra"), made("b", "zebra lion"), made("c", "lion"))
+    index = build(make_tool("a", "zebra"), make_tool("b", "zebra lion"), make_tool("c", "lion"))
     left = index.without([1], 3)
     assert left.size == 3
     assert scores(left, "zebra lion")[1] == 0.0
@@ -222,18 +233,18 @@ def test_removed_tool_is_not_found_and_others_are_unchanged() -> None:
 
 
 def test_tool_can_be_added_at_a_new_last_position() -> None:
-    index = build(made("a", "zebra")).without([], 3).with_tools({2: made("c", "zebra unicorn")})
+    index = build(make_tool("a", "zebra")).without([], 3).with_tools({2: make_tool("c", "zebra unicorn")})
     assert np.flatnonzero(index.scores("zebra")[0]).tolist() == [0, 2]
     assert np.flatnonzero(index.scores("unicorn")[0]).tolist() == [2]
 
 
 def test_tools_can_be_added_to_an_empty_keyword_index() -> None:
-    index = build().without([], 1).with_tools({0: made("a", "zebra")})
+    index = build().without([], 1).with_tools({0: make_tool("a", "zebra")})
     assert scores(index, "zebra")[0] > 0
 
 
 def test_readded_tool_scores_as_in_a_fresh_index() -> None:
-    tools = [made(f"tool_{n}", f"{word} thing") for n, word in enumerate(VOCABULARY)]
+    tools = [make_tool(f"tool_{n}", f"{word} thing") for n, word in enumerate(VOCABULARY)]
     fresh = build(*tools)
     changed = fresh.without([2], len(tools)).with_tools({2: tools[2]})
     for query in (*VOCABULARY, "thing", "tool 3 alpha"):
@@ -245,9 +256,9 @@ describing = st.lists(st.sampled_from(VOCABULARY), min_size=3, max_size=3)
 changes = st.lists(st.tuples(st.integers(0, 5), st.none() | describing), max_size=8)
 
 
-def described(position: int, said: Sequence[str]) -> Tool:
-    """Tools whose fields are all of one length: averages stay what they were."""
-    return made(f"tool_{position}", " ".join(said))
+def make_described_tool(position: int, said: Sequence[str]) -> Tool:
+    """Return a tool with fields of constant length, so that the averages do not change."""
+    return make_tool(f"tool_{position}", " ".join(said))
 
 
 @given(st.lists(describing, min_size=6, max_size=6), changes)
@@ -255,13 +266,13 @@ def described(position: int, said: Sequence[str]) -> Tool:
 def test_any_sequence_of_changes_equals_a_fresh_index(
     start: list[list[str]], steps: list[tuple[int, list[str] | None]]
 ) -> None:
-    tools: list[Tool | None] = [described(position, said) for position, said in enumerate(start)]
+    tools: list[Tool | None] = [make_described_tool(position, said) for position, said in enumerate(start)]
     index = build(*[tool for tool in tools if tool])
     for position, said in steps:
         index = index.without([position], 6)
-        tools[position] = described(position, said) if said else None
+        tools[position] = make_described_tool(position, said) if said else None
         if said:
-            index = index.with_tools({position: described(position, said)})
+            index = index.with_tools({position: make_described_tool(position, said)})
     kept = [position for position, tool in enumerate(tools) if tool]
     fresh = build(*[tool for tool in tools if tool])
     for query in (*VOCABULARY, "alpha omega", "tool 3"):
@@ -275,7 +286,9 @@ def test_any_sequence_of_changes_equals_a_fresh_index(
 
 
 def test_mcp_tool_is_indexed_by_its_original_name() -> None:
-    tool = replace(made("mcp_git_hub_open_x1y2", server="git.hub"), original_name="mcp__git.hub__open_issue")
+    tool = replace(
+        make_tool("mcp_git_hub_open_x1y2", server="git.hub"), original_name="mcp__git.hub__open_issue"
+    )
     assert (field_texts(tool)["name"], field_texts(tool)["server"]) == ("open_issue", "git.hub")
     catalog = replace(tool, source=Source("catalog", "git.hub"))
     assert field_texts(catalog)["name"] == "mcp__git.hub__open_issue"

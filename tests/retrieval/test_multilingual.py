@@ -1,4 +1,4 @@
-"""Messages in other languages: recognised, and read by the model that can."""
+"""Messages in other languages: detected, and embedded by the model that knows the language."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Several servers with the same tool do not fill the places of a turn."""
+"""The same tool on several servers does not fill the list of hits."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.retrieval.catalog import CATALOG, made
+from tests.retrieval.catalog import CATALOG, make_tool
 from toolfold.retrieval.embedding import Embedder, LightEmbedder
 from toolfold.retrieval.index import Index
 from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.search import Mode, Searcher
 
-READERS = [
-    made(
+DUPLICATES = [
+    make_tool(
         f"mcp_disk{number}_read_file",
         "Read the whole text of a file on the disk",
         {"path": {"type": "string"}},
@@ -19,42 +19,42 @@ READERS = [
     )
     for number in range(6)
 ]
-OTHERS = [
-    made("mcp_notes_search", "Find a note by the text in it", server="notes"),
-    made("mcp_pdf_pages", "Read the pages of a PDF file as text", server="pdf"),
-    made("mcp_disk1_write_file", "Write text into a file on the disk", server="disk1"),
+OTHER_TOOLS = [
+    make_tool("mcp_notes_search", "Find a note by the text in it", server="notes"),
+    make_tool("mcp_pdf_pages", "Read the pages of a PDF file as text", server="pdf"),
+    make_tool("mcp_disk1_write_file", "Write text into a file on the disk", server="disk1"),
 ]
 LIGHT = LightEmbedder()
 
 
-def found(message: str, mode: Mode, limit: int, model: Embedder | None = LIGHT) -> list[str]:
-    index: Index = Indexer(model, None).index([*CATALOG, *READERS, *OTHERS])
+def search_names(message: str, mode: Mode, limit: int, model: Embedder | None = LIGHT) -> list[str]:
+    index: Index = Indexer(model, None).index([*CATALOG, *DUPLICATES, *OTHER_TOOLS])
     return [hit.name for hit in Searcher(model, None).search(index, message, mode=mode, limit=limit)]
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
 def test_two_duplicates_keep_their_rank(mode: Mode) -> None:
-    names = found("read the text of a file", mode, 5)
+    names = search_names("read the text of a file", mode, 5)
     assert sum(name.endswith("_read_file") for name in names) == 2
     assert names[0].endswith("_read_file")
     assert "mcp_pdf_pages" in names
 
 
 def test_duplicates_are_detected_without_a_model() -> None:
-    names = found("read the text of a file", "keyword", 5, None)
+    names = search_names("read the text of a file", "keyword", 5, None)
     assert sum(name.endswith("_read_file") for name in names) == 2
 
 
 def test_no_duplicate_is_removed() -> None:
-    names = found("read the text of a file", "keyword", 50)
-    assert {tool.name for tool in READERS} <= set(names)
+    names = search_names("read the text of a file", "keyword", 50)
+    assert {tool.name for tool in DUPLICATES} <= set(names)
 
 
 def test_duplicate_of_the_named_server_ranks_first() -> None:
-    assert found("use mcp_disk4_read_file for this file", "hybrid", 5)[0] == "mcp_disk4_read_file"
-    assert found("read the text of a file with disk3", "keyword", 5)[0] == "mcp_disk3_read_file"
+    assert search_names("use mcp_disk4_read_file for this file", "hybrid", 5)[0] == "mcp_disk4_read_file"
+    assert search_names("read the text of a file with disk3", "keyword", 5)[0] == "mcp_disk3_read_file"
 
 
 def test_different_tools_of_one_server_are_not_duplicates() -> None:
-    names = found("write or read a file on the disk", "keyword", 3)
+    names = search_names("write or read a file on the disk", "keyword", 3)
     assert "mcp_disk1_write_file" in names

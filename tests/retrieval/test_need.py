@@ -1,4 +1,4 @@
-"""Whether a message needs any tool: talk stays talk, wishes stay wishes, however they are put."""
+"""Probability that a message needs a tool: low for small talk, high for requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,16 @@ from toolfold.retrieval.need import Head, NeedClassifier, catalog_similarity, ha
 from toolfold.retrieval.ranking import EXCLUDED_SCORE, Legs, Scores
 from toolfold.retrieval.text import WordTokenizer
 
-TALK = ("thanks!", "haha that's funny", "good morning", "ok, got it", "who are you?", "danke schön", "谢谢")
-WISHES = (
+SMALL_TALK = (
+    "thanks!",
+    "haha that's funny",
+    "good morning",
+    "ok, got it",
+    "who are you?",
+    "danke schön",
+    "谢谢",
+)
+REQUESTS = (
     "remind me tonight at eight to call the dentist",
     "check what's running",
     "run the tests in ~/project and send me the log",
@@ -39,12 +47,12 @@ def legs(message: str, *dense: float) -> Legs:
     return Legs(scores, best, {"dense": np.array(dense, np.float32)} if dense else {})
 
 
-@pytest.mark.parametrize("message", TALK)
+@pytest.mark.parametrize("message", SMALL_TALK)
 def test_small_talk_needs_no_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) < DEFAULT_NEED_THRESHOLD
 
 
-@pytest.mark.parametrize("message", WISHES)
+@pytest.mark.parametrize("message", REQUESTS)
 def test_request_needs_a_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) >= DEFAULT_NEED_THRESHOLD
 

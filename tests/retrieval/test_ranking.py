@@ -1,4 +1,4 @@
-"""One order out of several: ranks fused, features that mean the same under any grant, a small network."""
+"""Rank fusion, ranker features that do not depend on the grant, and the learned ranker."""
 
 from __future__ import annotations
 

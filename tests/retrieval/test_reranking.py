@@ -1,4 +1,4 @@
-"""A second opinion on a shortlist, asked from a real endpoint on the loopback."""
+"""Reranking of a shortlist by a real endpoint on the loopback interface."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 
 from tests.conftest import Opened
-from tests.retrieval.catalog import Counting, made
+from tests.retrieval.catalog import CountingModel, make_tool
 from tests.retrieval.endpoint import (
-    Answering,
-    Asked,
+    EmbeddingRequest,
+    RequestHandler,
     Server,
-    fails,
+    answer_500,
+    answer_normally,
+    answer_with,
+    close_connection_early,
+    close_connection_mid_body,
     hang,
-    hang_up,
-    hang_up_halfway,
     rows,
-    saying,
-    serving,
-    well,
+    run_server,
 )
 from toolfold.model import Tool
 from toolfold.registry import Registry, Snapshot
@@ -34,18 +34,18 @@ from toolfold.retrieval.embedding import EndpointEmbedder
 from toolfold.retrieval.reranking import SHORTLIST_SIZE, Reranker
 from toolfold.retrieval.search import Hit, Mode, Retriever
 
-A, B, C = (made(letter * 4) for letter in "abc")
+A, B, C = (make_tool(letter * 4) for letter in "abc")
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    with serving() as server:
+    with run_server() as server:
         yield server
 
 
 class Clock:
-    """Every look at it is an hour later: an endpoint that failed is asked again at once."""
+    """Clock that advances by an hour per reading, so that a failed endpoint is retried at once."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -69,7 +69,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-# The opinion
+# Similarities
 
 
 def test_most_similar_tool_has_the_highest_similarity(server: Server, tmp_path: Path) -> None:
@@ -85,18 +85,18 @@ def test_similarities_are_in_tool_order(server: Server) -> None:
 
 def test_tool_listed_twice_is_embedded_once(server: Server) -> None:
     assert reranker(server, None).similarities("a", [A, A, B]) == pytest.approx([1, 1, 0])
-    assert [len(texts) for texts in server.asked] == [1, 2]
+    assert [len(texts) for texts in server.received_texts] == [1, 2]
 
 
 @pytest.mark.parametrize("message", ["", "  \n", "\x00"])
 def test_blank_message_sends_no_request(server: Server, message: str) -> None:
     assert reranker(server, None).similarities(message, [A]) is None
-    assert server.asked == []
+    assert server.received_texts == []
 
 
 def test_empty_shortlist_sends_no_request(server: Server) -> None:
     assert reranker(server, None).similarities("a", []) is None
-    assert server.asked == []
+    assert server.received_texts == []
 
 
 def test_zero_similarities_give_none(server: Server, caplog: pytest.LogCaptureFixture) -> None:
@@ -106,10 +106,10 @@ def test_zero_similarities_give_none(server: Server, caplog: pytest.LogCaptureFi
 
 def test_megabyte_message_is_truncated_before_sending(server: Server) -> None:
     reranker(server, None).similarities("a" * 1_000_000, [A])
-    assert len(server.asked[0][0]) < 1_000
+    assert len(server.received_texts[0][0]) < 1_000
 
 
-# What is asked
+# Requests
 
 
 def test_cached_tools_need_one_request_per_message(server: Server, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_cached_tools_need_one_request_per_message(server: Server, tmp_path: Pat
     server.requests.clear()
     for message in ("b", "c", "b again"):
         second.similarities(message, [C, A, B])
-    assert server.asked == [["b"], ["c"], ["b again"]]
+    assert server.received_texts == [["b"], ["c"], ["b again"]]
 
 
 def test_only_uncached_tools_are_embedded(server: Server, tmp_path: Path) -> None:
@@ -126,30 +126,30 @@ def test_only_uncached_tools_are_embedded(server: Server, tmp_path: Path) -> Non
     second.similarities("a", [A, B])
     server.requests.clear()
     second.similarities("a", [A, B, C])
-    assert server.asked == [["a"], ["user cccc"]]
+    assert server.received_texts == [["a"], ["user cccc"]]
 
 
 def test_changed_tool_is_embedded_again(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A])
     assert order(second, "b", [replace(A, description="bbb bbb"), C])[0] == "aaaa"
-    assert server.asked[-1] == ["user aaaa. bbb bbb", "user cccc"]
+    assert server.received_texts[-1] == ["user aaaa. bbb bbb", "user cccc"]
 
 
 def test_many_tools_are_embedded_in_batches(server: Server, tmp_path: Path) -> None:
-    tools = [made(f"a{number}") for number in range(70)]
+    tools = [make_tool(f"a{number}") for number in range(70)]
     reranker(server, tmp_path).similarities("a", tools)
-    assert [len(texts) for texts in server.asked] == [1, 32, 32, 6]
+    assert [len(texts) for texts in server.received_texts] == [1, 32, 32, 6]
 
 
-# What is kept
+# Cache
 
 
 def test_another_process_reuses_cached_vectors(server: Server, tmp_path: Path) -> None:
     first = reranker(server, tmp_path).similarities("a b", [A, B, C])
     server.requests.clear()
     again = reranker(server, tmp_path).similarities("a b", [A, B, C])
-    assert server.asked == [["a b"]]
+    assert server.received_texts == [["a b"]]
     assert first is not None
     assert again is not None
     assert first.tolist() == again.tolist()
@@ -163,7 +163,7 @@ def test_vectors_of_two_processes_are_merged(server: Server, tmp_path: Path) -> 
     server.requests.clear()
     for each in (one, other, reranker(server, tmp_path)):
         each.similarities("a", [A, B, C])
-    assert server.asked == [["a"]] * 3
+    assert server.received_texts == [["a"]] * 3
 
 
 def test_concurrent_writers_leave_a_readable_file(
@@ -172,7 +172,7 @@ def test_concurrent_writers_leave_a_readable_file(
     def learn(number: int) -> None:
         second = Reranker(EndpointEmbedder(server.url, "m", timeout=60), tmp_path)
         for each in range(5):
-            second.similarities("a", [made(f"a{number}x{each}")])
+            second.similarities("a", [make_tool(f"a{number}x{each}")])
 
     threads = [threading.Thread(target=learn, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -188,7 +188,7 @@ def test_each_model_has_its_own_vectors(server: Server, tmp_path: Path) -> None:
     reranker(server, tmp_path, "one").similarities("a", [A])
     server.requests.clear()
     reranker(server, tmp_path, "other").similarities("a", [A])
-    assert server.asked == [["a"], ["user aaaa"]]
+    assert server.received_texts == [["a"], ["user aaaa"]]
 
 
 def test_changed_vector_length_embeds_tools_again(
@@ -196,20 +196,20 @@ def test_changed_vector_length_embeds_tools_again(
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
 
-    def longer(asked: Asked) -> None:
-        vectors = ([text.count("b"), text.count("a"), 0, 0] for text in asked.body["input"])
-        saying(rows(*vectors))(asked)
+    def longer(request: EmbeddingRequest) -> None:
+        vectors = ([text.count("b"), text.count("a"), 0, 0] for text in request.body["input"])
+        answer_with(rows(*vectors))(request)
 
-    server.answering = longer
+    server.handler = longer
     second = reranker(server, tmp_path)
     assert order(second, "a", [B, A]) == ["aaaa", "bbbb"]
     server.requests.clear()
     second.similarities("b", [A, B])
-    assert server.asked == [["b"]]
+    assert server.received_texts == [["b"]]
     assert warnings(caplog) == []
 
 
-def the_file(folder: Path) -> Path:
+def cache_file(folder: Path) -> Path:
     (file,) = folder.iterdir()
     return file
 
@@ -241,7 +241,7 @@ def compressed(file: Path) -> None:
     np.savez_compressed(file, **parts, more=np.zeros(4_000_000, np.uint8))
 
 
-def a_pipe(file: Path) -> None:
+def fifo(file: Path) -> None:
     file.unlink()
     getattr(os, "mkfifo", Path.touch)(file)
 
@@ -257,7 +257,7 @@ def a_pipe(file: Path) -> None:
         with_nan,
         with_keys_missing,
         compressed,
-        a_pipe,
+        fifo,
     ],
     ids=[
         "empty",
@@ -276,14 +276,14 @@ def test_invalid_file_is_ignored_with_a_warning_and_replaced(
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
     assert callable(spoil)
-    spoil(the_file(tmp_path))
+    spoil(cache_file(tmp_path))
     server.requests.clear()
     assert order(reranker(server, tmp_path), "b", [A, B]) == ["bbbb", "aaaa"]
-    assert len(server.asked) == 2
+    assert len(server.received_texts) == 2
     (notice,) = warnings(caplog)
     assert "cannot be used and are ignored" in notice
     reranker(server, tmp_path).similarities("b", [A, B])
-    assert len(server.asked) == 3
+    assert len(server.received_texts) == 3
 
 
 def test_oversized_file_is_not_read(
@@ -306,9 +306,9 @@ def test_least_recently_used_vectors_are_evicted(
     server.requests.clear()
     again = reranker(server, tmp_path)
     again.similarities("a", [A, C])
-    assert server.asked == [["a"]]
+    assert server.received_texts == [["a"]]
     again.similarities("a", [B])
-    assert server.asked[1:] == [["a"], ["user bbbb"]]
+    assert server.received_texts[1:] == [["a"], ["user bbbb"]]
 
 
 def test_oldest_model_files_are_deleted(server: Server, tmp_path: Path) -> None:
@@ -329,33 +329,33 @@ def test_unusable_cache_directory_logs_a_warning(
     assert "cannot be cached" in notice
 
 
-# What goes wrong
+# Failures
 
 
-def is_about_tools(asked: Asked) -> bool:
-    return bool(asked.body["input"][0].startswith("user "))
+def is_about_tools(request: EmbeddingRequest) -> bool:
+    return bool(request.body["input"][0].startswith("user "))
 
 
-def of_two_lengths(asked: Asked) -> None:
-    """A message's vectors are shorter than a tool's."""
-    vector = [1.0, 2.0] if is_about_tools(asked) else [1.0]
-    saying(rows(*[vector] * len(asked.body["input"])))(asked)
+def of_two_lengths(request: EmbeddingRequest) -> None:
+    """Answer with shorter vectors for messages than for tools."""
+    vector = [1.0, 2.0] if is_about_tools(request) else [1.0]
+    answer_with(rows(*[vector] * len(request.body["input"])))(request)
 
 
-def only_messages(asked: Asked) -> None:
-    fails(asked) if is_about_tools(asked) else well(asked)
+def only_messages(request: EmbeddingRequest) -> None:
+    answer_500(request) if is_about_tools(request) else answer_normally(request)
 
 
-FAULTS: dict[str, Answering] = {
+FAULTS: dict[str, RequestHandler] = {
     "time limit": hang,
-    "server error": fails,
-    "not found": lambda asked: asked.send(b"", 404),
-    "refused": lambda asked: asked.send(b"", 400),
-    "hung up": hang_up,
-    "hung up halfway": hang_up_halfway,
-    "not JSON": saying(b"<html>"),
-    "no vectors": saying({"data": []}),
-    "not numbers": saying(rows(["x"])),
+    "server error": answer_500,
+    "not found": lambda request: request.send(b"", 404),
+    "refused": lambda request: request.send(b"", 400),
+    "hung up": close_connection_early,
+    "hung up halfway": close_connection_mid_body,
+    "not JSON": answer_with(b"<html>"),
+    "no vectors": answer_with({"data": []}),
+    "not numbers": answer_with(rows(["x"])),
     "two lengths": of_two_lengths,
     "tools only": only_messages,
 }
@@ -363,9 +363,9 @@ FAULTS: dict[str, Answering] = {
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 def test_any_failure_disables_reranking_with_one_warning(
-    server: Server, caplog: pytest.LogCaptureFixture, fault: Answering
+    server: Server, caplog: pytest.LogCaptureFixture, fault: RequestHandler
 ) -> None:
-    server.answering = fault
+    server.handler = fault
     second = Reranker(EndpointEmbedder(server.url, "m", timeout=0.3), None)
     for _ in range(3):
         assert second.similarities("a", [A, B]) is None
@@ -381,23 +381,25 @@ def test_unreachable_endpoint_disables_reranking(caplog: pytest.LogCaptureFixtur
 
 def test_recovered_endpoint_is_used_again(server: Server) -> None:
     second = reranker(server, None)
-    server.answering = fails
+    server.handler = answer_500
     assert second.similarities("a", [A, B]) is None
-    server.answering = well
+    server.handler = answer_normally
     assert order(second, "b", [A, B]) == ["bbbb", "aaaa"]
 
 
 def test_vectors_received_before_a_failure_are_cached(server: Server, tmp_path: Path) -> None:
-    tools = [made(f"a{number}") for number in range(40)]
-    server.answering = lambda asked: well(asked) if len(server.requests) < 3 else fails(asked)
+    tools = [make_tool(f"a{number}") for number in range(40)]
+    server.handler = lambda request: (
+        answer_normally(request) if len(server.requests) < 3 else answer_500(request)
+    )
     assert reranker(server, tmp_path).similarities("a", tools) is None
-    server.answering = well
+    server.handler = answer_normally
     server.requests.clear()
     assert reranker(server, tmp_path).similarities("a", tools) is not None
-    assert [len(texts) for texts in server.asked] == [1, 8]
+    assert [len(texts) for texts in server.received_texts] == [1, 8]
 
 
-# In a search
+# Search
 
 
 def snapshot(*tools: Tool) -> Snapshot:
@@ -407,10 +409,10 @@ def snapshot(*tools: Tool) -> Snapshot:
 
 
 LETTER_TOOLS = snapshot(
-    made("one", "zoo zoo zoo b"),
-    made("two", "zoo aaaa"),
-    made("three", "zoo zoo c"),
-    made("four", "aaaaaaaa"),
+    make_tool("one", "zoo zoo zoo b"),
+    make_tool("two", "zoo aaaa"),
+    make_tool("three", "zoo zoo c"),
+    make_tool("four", "aaaaaaaa"),
 )
 
 
@@ -421,7 +423,7 @@ def search(
     tools: Snapshot = LETTER_TOOLS,
     limit: int = 8,
 ) -> list[Hit]:
-    retriever = Retriever(Counting().embedder, None, None, reranker=reranker)
+    retriever = Retriever(CountingModel().embedder, None, None, reranker=reranker)
     return retriever.find(tools, message, mode=mode, limit=limit)
 
 
@@ -445,20 +447,20 @@ def test_other_modes_do_not_contact_the_service(server: Server) -> None:
     modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
     for mode in modes:
         search(reranker(server, None), "zoo a", mode)
-    assert server.asked == []
+    assert server.received_texts == []
 
 
 def test_only_the_shortlist_is_sent(server: Server) -> None:
-    many = snapshot(*(made(f"zoo_a{number}") for number in range(SHORTLIST_SIZE + 5)))
+    many = snapshot(*(make_tool(f"zoo_a{number}") for number in range(SHORTLIST_SIZE + 5)))
     hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST_SIZE + 5)
-    assert sum(map(len, server.asked)) == 1 + SHORTLIST_SIZE
+    assert sum(map(len, server.received_texts)) == 1 + SHORTLIST_SIZE
     assert len(set(names(hits))) == SHORTLIST_SIZE + 5
     assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST_SIZE + [None] * 5)
 
 
 def test_without_keyword_matches_the_other_legs_are_used(server: Server) -> None:
     assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
-    assert server.asked == []
+    assert server.received_texts == []
 
 
 def test_without_a_service_all_legs_rank() -> None:
@@ -466,13 +468,13 @@ def test_without_a_service_all_legs_rank() -> None:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_failing_service_falls_back_to_all_legs(server: Server, fault: Answering) -> None:
-    server.answering = fault
+def test_failing_service_falls_back_to_all_legs(server: Server, fault: RequestHandler) -> None:
+    server.handler = fault
     failing = Reranker(EndpointEmbedder(server.url, "m", timeout=0.3), None)
     assert names(search(failing, "zoo a")) == names(search(None, "zoo a", "hybrid"))
 
 
-# From the settings
+# Configuration
 
 
 def settings(server: Server, enabled: bool) -> dict[str, object]:
@@ -488,7 +490,7 @@ def test_runtime_uses_configured_service_and_caches_vectors(server: Server, open
     for _ in range(2):
         runtime = opened(settings(server, enabled=True))
         runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
-    message, *tools, again = server.asked
+    message, *tools, again = server.received_texts
     assert message == again == ["search_query: read a file"]
     assert tools
     assert all(text.startswith("search_document: ") for batch in tools for text in batch)
@@ -499,4 +501,4 @@ def test_runtime_uses_configured_service_and_caches_vectors(server: Server, open
 def test_disabled_service_is_never_contacted(server: Server, opened: Opened) -> None:
     runtime = opened(settings(server, enabled=False))
     assert runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
-    assert server.asked == []
+    assert server.received_texts == []

@@ -1,4 +1,4 @@
-"""What a schema names is found wherever it stands, and a hostile one is soon left."""
+"""Schema walking finds parameters anywhere and is bounded for hostile schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message finds its tools: exact names first, nothing outside the grant, an answer without a model too."""
+"""Search: named tools first, nothing outside the grant, keyword fallback without a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.retrieval.catalog import CATALOG, Counting, made
+from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from tests.timing import in_time
 from toolfold.model import Tool
 from toolfold.registry import Registry
@@ -29,7 +29,7 @@ NAMES = [tool.name for tool in CATALOG]
 
 
 def small_ranker() -> Ranker:
-    """Believes the share of the words that matched, then the similarity."""
+    """Ranker that sorts by the share of matched words, then by similarity."""
     direct = np.zeros(13, np.float32)
     direct[[0, 7]] = 1.0, 0.5
     return Ranker(
@@ -54,7 +54,9 @@ either_searcher = pytest.mark.parametrize("searcher", SEARCHERS.values(), ids=SE
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 
-def found(message: str, tools: Sequence[Tool] = CATALOG, mode: Mode = "keyword", **options: Any) -> list[str]:
+def search_names(
+    message: str, tools: Sequence[Tool] = CATALOG, mode: Mode = "keyword", **options: Any
+) -> list[str]:
     index = INDEX if tools is CATALOG else indexed(tools, None if mode == "keyword" else LIGHT)
     return [hit.name for hit in SEARCHERS["fused"].search(index, message, mode=mode, **options)]
 
@@ -116,11 +118,11 @@ def test_message_without_words_finds_nothing(searcher: Searcher, mode: Mode, mes
 
 @every_mode
 def test_blank_message_is_not_embedded(mode: Mode) -> None:
-    model = Counting()
+    model = CountingModel()
     index = indexed(CATALOG, model.embedder)
-    model.asked()
+    model.take_count()
     assert Searcher(model.embedder, None).search(index, " \x00 ", mode=mode) == []
-    assert model.asked() == 0
+    assert model.take_count() == 0
 
 
 @every_mode
@@ -157,8 +159,8 @@ def test_ungranted_tools_never_appear(granted: set[str], message: str, mode: Mod
 
 @every_mode
 def test_removed_tool_is_not_found_at_its_empty_position(mode: Mode) -> None:
-    tools = tuple(made(f"tool_{n}", "counts sheep") for n in range(400))
-    indexer = Indexer(Counting().embedder, None)
+    tools = tuple(make_tool(f"tool_{n}", "counts sheep") for n in range(400))
+    indexer = Indexer(CountingModel().embedder, None)
     searcher = Searcher(indexer.embedder, None)
     indexer.index(tools)
     names = {
@@ -186,19 +188,19 @@ def test_limit_bounds_the_number_of_hits(limit: int) -> None:
 
 
 def test_word_in_every_name_still_matches() -> None:
-    tools = [made(f"mcp_github_{verb}", server="github") for verb in ("close", "list", "open")]
-    assert found("github", tools) == [tool.name for tool in tools]
+    tools = [make_tool(f"mcp_github_{verb}", server="github") for verb in ("close", "list", "open")]
+    assert search_names("github", tools) == [tool.name for tool in tools]
 
 
 def test_partial_name_matches_if_no_word_does() -> None:
-    tools = [made(f"mcp_github_{verb}", server="github") for verb in ("close", "open")]
-    assert found("ithub", tools) == [tool.name for tool in tools]
-    assert found("ithub", tools, granted=["mcp_github_open"]) == ["mcp_github_open"]
-    assert found("xy zz", tools) == []
+    tools = [make_tool(f"mcp_github_{verb}", server="github") for verb in ("close", "open")]
+    assert search_names("ithub", tools) == [tool.name for tool in tools]
+    assert search_names("ithub", tools, granted=["mcp_github_open"]) == ["mcp_github_open"]
+    assert search_names("xy zz", tools) == []
 
 
 def test_failing_model_falls_back_to_keywords_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    model = Counting()
+    model = CountingModel()
     index = indexed(CATALOG, model.embedder)
     searcher = Searcher(model.embedder, None)
     model.broken = True
@@ -214,7 +216,7 @@ def test_failing_model_falls_back_to_keywords_with_one_warning(caplog: pytest.Lo
 
 
 def test_model_that_never_answered_falls_back_to_keywords(caplog: pytest.LogCaptureFixture) -> None:
-    model = Counting()
+    model = CountingModel()
     model.broken = True
     retriever = Retriever(model.embedder, None, None)
     registry = Registry()
@@ -228,14 +230,14 @@ def test_model_that_never_answered_falls_back_to_keywords(caplog: pytest.LogCapt
 def test_search_and_index_report_an_outage_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    model = Counting()
+    model = CountingModel()
     retriever = Retriever(model.embedder, None, None)
     registry = Registry()
     registry.add_all(CATALOG)
     retriever.find(registry.snapshot(), "weather", mode="hybrid", limit=8)
     model.broken = True
     retriever.find(registry.snapshot(), "weather", mode="hybrid", limit=8)
-    registry.add(made("one_more"))
+    registry.add(make_tool("one_more"))
     retriever.find(registry.snapshot(), "weather", mode="hybrid", limit=8)
     assert len(caplog.records) == 1
 
@@ -243,8 +245,8 @@ def test_search_and_index_report_an_outage_once(
 def test_changed_query_vector_length_is_reported_and_ignored(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    index = indexed(CATALOG, Counting().embedder)
-    searcher = Searcher(Counting("abc").embedder, None)
+    index = indexed(CATALOG, CountingModel().embedder)
+    searcher = Searcher(CountingModel("abc").embedder, None)
     assert [hit.name for hit in searcher.search(index, "weather")] == ["weather_forecast"]
     assert "another length" in caplog.text
 
@@ -253,20 +255,20 @@ def test_search_does_not_run_the_need_classifier() -> None:
     def need_classifier() -> NeedClassifier:
         pytest.fail("nobody reads what it says")
 
-    model = Counting()
+    model = CountingModel()
     searcher = Searcher(model.embedder, None, need_classifier=need_classifier)
     assert searcher.search(indexed(CATALOG, model.embedder), "weather")
 
 
 def test_leg_scores_are_of_the_whole_message() -> None:
-    model = Counting()
+    model = CountingModel()
     index = indexed(CATALOG, model.embedder)
-    model.asked()
+    model.take_count()
     message = "Tell me the weather in Porto. Then send a mail to Ana about the invoice."
     assert Searcher(model.embedder, None).search(index, message)
-    assert model.asked() > 1
+    assert model.take_count() > 1
     assert Searcher(model.embedder, None).legs(index, message, None)["semantic"]
-    assert model.asked() == 1
+    assert model.take_count() == 1
 
 
 def test_semantic_leg_finds_tools_that_share_no_word() -> None:
@@ -274,7 +276,7 @@ def test_semantic_leg_finds_tools_that_share_no_word() -> None:
         return [[float("rain" in text or "weather" in text), float("mail" in text), 0.1] for text in texts]
 
     model = FunctionEmbedder(meaning)
-    index = indexed([made("post_mail"), made("weather_forecast")], model)
+    index = indexed([make_tool("post_mail"), make_tool("weather_forecast")], model)
     hits = Searcher(model, None).search(index, "rainy?")
     assert hits[0].name == "weather_forecast"
     assert hits[0].matched == ()
@@ -305,16 +307,16 @@ def test_injected_instructions_do_not_affect_other_tools() -> None:
     ):
         orders = []
         for said in (hostile, plain):
-            names = found(message, [*CATALOG, made("evil", said)])
+            names = search_names(message, [*CATALOG, make_tool("evil", said)])
             assert names[0] != "evil"
             orders.append([name for name in names if name != "evil"])
-        assert orders[0] == orders[1] == found(message)
+        assert orders[0] == orders[1] == search_names(message)
 
 
 def test_keyword_stuffed_description_does_not_outrank_an_exact_name() -> None:
-    stuffed = made("evil", "use browser_navigate " * 2000)
+    stuffed = make_tool("evil", "use browser_navigate " * 2000)
     for mode in MODES:
-        assert found("use browser_navigate", [*CATALOG, stuffed], mode)[0] == "browser_navigate"
+        assert search_names("use browser_navigate", [*CATALOG, stuffed], mode)[0] == "browser_navigate"
 
 
 @every_mode
@@ -331,14 +333,14 @@ def test_keyword_stuffed_description_does_not_outrank_an_exact_name() -> None:
     ids=["megabyte", "one word", "chinese", "control", "mixed", "markup"],
 )
 def test_unusual_messages_are_answered_quickly(mode: Mode, message: str) -> None:
-    names = in_time(lambda: found(message, mode=mode))
+    names = in_time(lambda: search_names(message, mode=mode))
     assert set(names) <= set(NAMES)
     if "weather" in message:
         assert names[0] == "weather_forecast"
 
 
 def test_identical_tools_are_ordered_by_position_after_the_named_one() -> None:
-    same = made("same", "Does the same")
+    same = make_tool("same", "Does the same")
     tools = [replace(same, name=f"same_{n:05}") for n in range(10_000)]
     model = FunctionEmbedder(lambda texts: [[1.0, 1.0]] * len(texts), "alike")
     index = indexed(tools, model)
@@ -350,7 +352,7 @@ def test_identical_tools_are_ordered_by_position_after_the_named_one() -> None:
 
 
 def test_name_coverage_ignores_the_server_name() -> None:
-    index = indexed([made("mcp_github_create_issue", server="github"), made("weather")], None)
+    index = indexed([make_tool("mcp_github_create_issue", server="github"), make_tool("weather")], None)
     shares = index.lexical.name_coverage("creating an issue", np.array([0, 1]))
     assert shares.tolist() == [1.0, 0.0]
 
@@ -364,7 +366,7 @@ def test_retriever_follows_registry_changes() -> None:
         return retriever.find(registry.snapshot(), message, mode="hybrid", limit=1)[0].name
 
     assert first("the weather of the coming days") == "weather_forecast"
-    registry.add(made("weather_days_coming", "the weather of the coming days at a place"))
+    registry.add(make_tool("weather_days_coming", "the weather of the coming days at a place"))
     assert first("use weather_days_coming") == "weather_days_coming"
     registry.remove("weather_forecast")
     assert first("use weather_forecast for the weather of the coming days") == "weather_days_coming"

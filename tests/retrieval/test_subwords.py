@@ -1,4 +1,4 @@
-"""Our cutting of text against the library that the models were trained with."""
+"""Subword tokenizers compared with the reference library."""
 
 from __future__ import annotations
 
@@ -74,14 +74,14 @@ def _shipped(name: str) -> bytes:
 
 
 def agreed(texts: list[str], oracle: Tokenizer, ours: WordPiece | Unigram, *, dropped: int = -1) -> None:
-    """Every text is cut as the library cuts it, but for the number that it gives to the unknown."""
+    """Assert that each text is split like the library splits it, except for the id of the unknown token."""
     for text, theirs in zip(texts, oracle.encode_batch(texts), strict=True):
         assert ours.ids(text, ALL) == [number for number in theirs.ids if number != dropped], repr(text)
 
 
 @pytest.fixture(scope="module")
 def fuzzed() -> list[str]:
-    """Texts of characters that every version of Unicode since 3.2 sees alike, the library's and ours."""
+    """Return texts of characters whose properties have not changed since Unicode 3.2."""
     before = unicodedata.ucd_3_2_0
     old = [chr(code) for code in range(0x2FA20) if before.category(chr(code)) not in ("Cn", "Cs", "Co")]
     steady = [char for char in old if before.category(char) == unicodedata.category(char)]
@@ -103,7 +103,7 @@ def fuzzed() -> list[str]:
 
 @pytest.fixture(scope="module")
 def real() -> list[str]:
-    """What the product really reads: messages and descriptions."""
+    """Return realistic texts: messages and descriptions."""
     queries = files("toolfold").joinpath("sample/queries.jsonl").read_text("utf-8").splitlines()
     messages = [json.loads(line)["query"] for line in queries]
     return messages + [f"{tool.name} {tool.description}" for tool in sample_catalog()]

@@ -1,4 +1,4 @@
-"""Words that people use for tools."""
+"""Configured synonyms for tools, toolsets and servers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Opened
-from tests.retrieval.catalog import CATALOG, Counting, made
+from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Mode, Retriever
 from toolfold.retrieval.synonyms import Synonyms
 
-JIRA = made("mcp_jira_create_issue", "Create", server="jira", toolset="mcp-jira", synonyms=["task"])
+JIRA = make_tool("mcp_jira_create_issue", "Create", server="jira", toolset="mcp-jira", synonyms=["task"])
 
 
 def test_synonyms_apply_by_tool_toolset_and_server_name() -> None:
@@ -78,7 +78,7 @@ def test_removed_tool_is_garbage_collected() -> None:
 
 
 def retriever(
-    words: Mapping[str, Sequence[str]], counting: Counting, folder: Path | None = None
+    words: Mapping[str, Sequence[str]], counting: CountingModel, folder: Path | None = None
 ) -> Retriever:
     return Retriever(counting.embedder, None, folder, synonyms=Synonyms(words))
 
@@ -93,14 +93,14 @@ def registry() -> Registry:
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
 @pytest.mark.parametrize("name", ["mcp_jira_create_issue", "mcp-jira", "jira"])
 def test_tool_is_found_by_its_synonyms(registry: Registry, name: str, mode: Mode) -> None:
-    finder = retriever({name: ["gizmo trouble"]}, Counting())
+    finder = retriever({name: ["gizmo trouble"]}, CountingModel())
     first = finder.find(registry.snapshot(), "file some gizmo trouble", mode=mode, limit=3)[0]
     assert first.name == "mcp_jira_create_issue"
     assert first.matched == ("gizmo", "trouble")
 
 
 def test_synonyms_are_embedded(registry: Registry) -> None:
-    counting = Counting()
+    counting = CountingModel()
     retriever({"jira": ["gizmo trouble"]}, counting).find(
         registry.snapshot(), "hello there", mode="hybrid", limit=3
     )
@@ -110,7 +110,7 @@ def test_synonyms_are_embedded(registry: Registry) -> None:
 
 
 def test_changed_synonyms_embed_only_affected_tools(registry: Registry, tmp_path: Path) -> None:
-    counting = Counting()
+    counting = CountingModel()
     for words, texts in (
         ({}, len(CATALOG) + 1),
         ({"jira": ["ticket"]}, 1),
@@ -118,12 +118,14 @@ def test_changed_synonyms_embed_only_affected_tools(registry: Registry, tmp_path
         ({"jira": ["bug"], "memory": ["remember"]}, 2),
     ):
         retriever(words, counting, tmp_path).find(registry.snapshot(), "", mode="hybrid", limit=1)
-        assert counting.asked() == texts
+        assert counting.take_count() == texts
 
 
 def test_registry_tools_are_not_modified(registry: Registry) -> None:
     before = registry.snapshot().ordered
-    retriever({"jira": ["ticket"]}, Counting()).find(registry.snapshot(), "ticket", mode="hybrid", limit=1)
+    retriever({"jira": ["ticket"]}, CountingModel()).find(
+        registry.snapshot(), "ticket", mode="hybrid", limit=1
+    )
     assert all(one is other for one, other in zip(before, registry.snapshot().ordered, strict=True))
     assert registry.snapshot()["mcp_jira_create_issue"].synonyms == ("task",)
 
@@ -151,7 +153,7 @@ def test_synonyms_for_a_bundle_are_reported_as_unused(
     opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened({"tools.synonyms": {"toolfold-cli": ["x"], "mine": ["y"]}, "toolsets": {"mine": {"tools": []}}})
-    assert "'toolfold-cli' is a bundle; name its tools" in caplog.text
+    assert "'toolfold-cli' is a bundle; use the names of its tools" in caplog.text
     assert "'mine' is a bundle" in caplog.text
 
 

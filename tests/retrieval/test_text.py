@@ -1,4 +1,4 @@
-"""Names, descriptions and messages meet in the same words, whatever their spelling and script."""
+"""Names, descriptions and messages give the same terms in any spelling and script."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANY_TEXT = st.text(st.characters(), max_size=60)
 
 
 @pytest.fixture
-def cutter() -> WordTokenizer:
+def tokenizer() -> WordTokenizer:
     return WordTokenizer()
 
 
@@ -68,71 +68,73 @@ def test_composed_and_decomposed_accents_are_equal() -> None:
     ],
 )
 def test_chinese_japanese_and_korean_become_overlapping_pairs(
-    cutter: WordTokenizer, text: str, pairs: list[str]
+    tokenizer: WordTokenizer, text: str, pairs: list[str]
 ) -> None:
-    assert cutter.tokens(text) == pairs
+    assert tokenizer.tokens(text) == pairs
 
 
-def test_voiced_kana_keep_their_marks(cutter: WordTokenizer) -> None:
-    assert cutter.tokens("がき") == ["がき"]
-    assert cutter.tokens("がき") != cutter.tokens("かき")
+def test_voiced_kana_keep_their_marks(tokenizer: WordTokenizer) -> None:
+    assert tokenizer.tokens("がき") == ["がき"]
+    assert tokenizer.tokens("がき") != tokenizer.tokens("かき")
 
 
-def test_latin_words_inside_cjk_text_are_found(cutter: WordTokenizer) -> None:
-    assert cutter.tokens("slackにメッセージを送る")[0] == "slack"
-    assert "github" in cutter.tokens("请打开github页面")
-    assert cutter.tokens("2024年") == ["2024", "年"]
+def test_latin_words_inside_cjk_text_are_found(tokenizer: WordTokenizer) -> None:
+    assert tokenizer.tokens("slackにメッセージを送る")[0] == "slack"
+    assert "github" in tokenizer.tokens("请打开github页面")
+    assert tokenizer.tokens("2024年") == ["2024", "年"]
 
 
-def test_numbers_stay_whole(cutter: WordTokenizer) -> None:
-    assert cutter.tokens("call 112 in 2026, s3 and v2") == ["call", "112", "in", "2026", "s3", "and", "v2"]
+def test_numbers_stay_whole(tokenizer: WordTokenizer) -> None:
+    assert tokenizer.tokens("call 112 in 2026, s3 and v2") == ["call", "112", "in", "2026", "s3", "and", "v2"]
 
 
-def test_abbreviation_matches_its_expansion(cutter: WordTokenizer) -> None:
+def test_abbreviation_matches_its_expansion(tokenizer: WordTokenizer) -> None:
     assert ABBREVIATIONS["repo"] == "repository"
-    assert all(cutter.tokens(short) == cutter.tokens(long) for short, long in ABBREVIATIONS.items())
+    assert all(tokenizer.tokens(short) == tokenizer.tokens(long) for short, long in ABBREVIATIONS.items())
 
 
-def test_inflected_words_share_a_stem(cutter: WordTokenizer) -> None:
-    (stem,) = set(cutter.tokens("create creates created creating"))
-    assert cutter.tokens("Creating") == [stem]
+def test_inflected_words_share_a_stem(tokenizer: WordTokenizer) -> None:
+    (stem,) = set(tokenizer.tokens("create creates created creating"))
+    assert tokenizer.tokens("Creating") == [stem]
 
 
 def test_contractions_leave_no_single_letters() -> None:
     assert words("what's running, I’ll see; don't") == ["what", "running", "i", "see", "don"]
 
 
-def test_common_words_are_ignored_if_there_are_others(cutter: WordTokenizer) -> None:
-    assert list(cutter.message_terms("could you please give me the weather").content_terms) == cutter.tokens(
-        "weather"
-    )
+def test_common_words_are_ignored_if_there_are_others(tokenizer: WordTokenizer) -> None:
+    assert list(
+        tokenizer.message_terms("could you please give me the weather").content_terms
+    ) == tokenizer.tokens("weather")
 
 
-def test_terms_map_to_the_original_words(cutter: WordTokenizer) -> None:
-    message_terms = cutter.message_terms("Please send the MEETINGS 天气")
+def test_terms_map_to_the_original_words(tokenizer: WordTokenizer) -> None:
+    message_terms = tokenizer.message_terms("Please send the MEETINGS 天气")
     assert message_terms.content_terms == {"send": "send", "meet": "meetings", "天气": "天气"}
     assert message_terms.all_terms == {"pleas", "send", "the", "meet", "天气"}
 
 
-def test_cached_terms_belong_to_their_message(cutter: WordTokenizer) -> None:
+def test_cached_terms_belong_to_their_message(tokenizer: WordTokenizer) -> None:
     assert (
-        cutter.message_terms("open a file")
-        == cutter.message_terms("open a file")
-        != cutter.message_terms("close a file")
+        tokenizer.message_terms("open a file")
+        == tokenizer.message_terms("open a file")
+        != tokenizer.message_terms("close a file")
     )
-    assert cutter.message_terms("open a file").all_terms == set(cutter.tokens("open a file"))
+    assert tokenizer.message_terms("open a file").all_terms == set(tokenizer.tokens("open a file"))
 
 
-def test_message_of_only_common_words_keeps_them(cutter: WordTokenizer) -> None:
-    assert list(cutter.message_terms("what is this").content_terms) == cutter.tokens("what is this") != []
+def test_message_of_only_common_words_keeps_them(tokenizer: WordTokenizer) -> None:
+    assert (
+        list(tokenizer.message_terms("what is this").content_terms) == tokenizer.tokens("what is this") != []
+    )
     assert {"what", "is", "this"} <= COMMON_WORDS
 
 
 @pytest.mark.parametrize("text", ["", " \t\n", "___", "?!…", "\x00\x1f", "\ud800", "😀"])
-def test_text_without_words_has_no_terms(cutter: WordTokenizer, text: str) -> None:
-    assert cutter.tokens(text) == []
-    assert not cutter.message_terms(text).all_terms
-    assert not cutter.message_terms(text).content_terms
+def test_text_without_words_has_no_terms(tokenizer: WordTokenizer, text: str) -> None:
+    assert tokenizer.tokens(text) == []
+    assert not tokenizer.message_terms(text).all_terms
+    assert not tokenizer.message_terms(text).content_terms
 
 
 def test_control_characters_separate_words() -> None:
@@ -142,17 +144,17 @@ def test_control_characters_separate_words() -> None:
 @pytest.mark.parametrize(
     "text", ["word " * 220_000, "a" * 1_100_000, "天" * 1_100_000, "é" * 1_100_000, "aB" * 550_000]
 )
-def test_megabyte_of_text_is_truncated_quickly(cutter: WordTokenizer, text: str) -> None:
-    tokens = in_time(lambda: cutter.tokens(text))
+def test_megabyte_of_text_is_truncated_quickly(tokenizer: WordTokenizer, text: str) -> None:
+    tokens = in_time(lambda: tokenizer.tokens(text))
     assert 0 < len(tokens) <= MAX_TEXT_CHARS
     assert max(map(len, tokens)) <= MAX_WORD_CHARS
 
 
-def test_concurrent_threads_share_one_tokenizer(cutter: WordTokenizer) -> None:
+def test_concurrent_threads_share_one_tokenizer(tokenizer: WordTokenizer) -> None:
     texts = [f"creating{n} meetings{n % 7} running searches 天气预报{n}" for n in range(300)]
     expected = [WordTokenizer().tokens(text) for text in texts[:20]]
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: [cutter.tokens(text) for text in texts], range(8)))
+        answers = list(pool.map(lambda _: [tokenizer.tokens(text) for text in texts], range(8)))
     assert all(answer == answers[0] for answer in answers)
     assert answers[0][:20] == expected
 
@@ -160,10 +162,12 @@ def test_concurrent_threads_share_one_tokenizer(cutter: WordTokenizer) -> None:
 @given(ANY_TEXT)
 @settings(max_examples=150, deadline=None)
 def test_tokenizing_any_text_is_deterministic(text: str) -> None:
-    cutter = WordTokenizer()
-    tokens = cutter.tokens(text)
-    assert tokens == cutter.tokens(text) == WordTokenizer().tokens(text)
+    tokenizer = WordTokenizer()
+    tokens = tokenizer.tokens(text)
+    assert tokens == tokenizer.tokens(text) == WordTokenizer().tokens(text)
     assert all(token and not any(char.isspace() for char in token) for token in tokens)
     assert (
-        set(cutter.message_terms(text).content_terms) <= cutter.message_terms(text).all_terms == set(tokens)
+        set(tokenizer.message_terms(text).content_terms)
+        <= tokenizer.message_terms(text).all_terms
+        == set(tokens)
     )

@@ -1,4 +1,4 @@
-"""Vectors are kept small and compared exactly where it counts, however many there are."""
+"""Quantized vectors, and exact and sketched similarity search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from toolfold.retrieval.ranking import EXCLUDED_SCORE, best_positions
 from toolfold.retrieval.vectors import Matrix, PackedVectors, Vectors
 
-NOBODY = np.zeros(0, np.int64)
+NONE_HIDDEN = np.zeros(0, np.int64)
 WIDTH = 192
 MANY = 4_000
 
@@ -18,8 +18,8 @@ def soon_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolfold.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000 * WIDTH)
 
 
-def drawn(size: int, seed: int = 3, width: int = WIDTH) -> Matrix:
-    """Unit rows that differ much in some directions and little in others, as embeddings do."""
+def random_rows(size: int, seed: int = 3, width: int = WIDTH) -> Matrix:
+    """Return unit rows with uneven variance per direction, like embeddings."""
     chance = np.random.default_rng(seed)
     rows = chance.normal(size=(size, width)).astype(np.float32) * (
         0.985 ** np.arange(width, dtype=np.float32)
@@ -29,7 +29,7 @@ def drawn(size: int, seed: int = 3, width: int = WIDTH) -> Matrix:
 
 @pytest.fixture
 def many() -> Vectors:
-    return Vectors.of(PackedVectors.of(drawn(MANY)))
+    return Vectors.of(PackedVectors.of(random_rows(MANY)))
 
 
 def best(scores: Matrix, depth: int = 64) -> list[int]:
@@ -37,22 +37,22 @@ def best(scores: Matrix, depth: int = 64) -> list[int]:
 
 
 def test_quantization_error_is_small() -> None:
-    rows = drawn(50)
+    rows = random_rows(50)
     assert np.abs(PackedVectors.of(rows).dequantize() - rows).max() < 0.002
 
 
 def test_zero_vectors_are_detected() -> None:
-    rows = drawn(3)
+    rows = random_rows(3)
     rows[1] = 0
     assert PackedVectors.of(rows).has_vector.tolist() == [True, False, True]
     assert PackedVectors.empty(2, 4).has_vector.tolist() == [False, False]
 
 
 def test_small_index_is_compared_exactly() -> None:
-    vectors = Vectors.of(PackedVectors.of(drawn(100)))
-    (asked,) = drawn(1, seed=9)
-    scores = vectors.similarities(asked, np.array([7]), np.zeros(100, np.float32))
-    expected = vectors.packed.dequantize() @ asked
+    vectors = Vectors.of(PackedVectors.of(random_rows(100)))
+    (query_vector,) = random_rows(1, seed=9)
+    scores = vectors.similarities(query_vector, np.array([7]), np.zeros(100, np.float32))
+    expected = vectors.packed.dequantize() @ query_vector
     expected[7] = EXCLUDED_SCORE
     assert scores == pytest.approx(expected, abs=1e-6)
 
@@ -60,48 +60,52 @@ def test_small_index_is_compared_exactly() -> None:
 def test_sketch_finds_the_most_similar_rows_with_exact_scores(many: Vectors) -> None:
     assert many.sketch is not None
     exact = many.packed.dequantize()
-    for asked in drawn(20, seed=9):
-        scores = many.similarities(asked, NOBODY, np.zeros(MANY, np.float32))
-        wanted = exact @ asked
+    for query_vector in random_rows(20, seed=9):
+        scores = many.similarities(query_vector, NONE_HIDDEN, np.zeros(MANY, np.float32))
+        wanted = exact @ query_vector
         assert best(scores, 16) == best(wanted, 16)
         assert scores[best(scores)] == pytest.approx(wanted[best(scores)], abs=1e-5)
 
 
 def test_sketch_scores_the_best_keyword_rows_exactly(many: Vectors) -> None:
-    (asked,) = drawn(1, seed=11)
+    (query_vector,) = random_rows(1, seed=11)
     beside = np.zeros(MANY, np.float32)
     beside[[5, 500, 3_000]] = 1
-    scores = many.similarities(asked, NOBODY, beside)
-    wanted = many.packed.take_rows(np.array([5, 500, 3_000])).dequantize() @ asked
+    scores = many.similarities(query_vector, NONE_HIDDEN, beside)
+    wanted = many.packed.take_rows(np.array([5, 500, 3_000])).dequantize() @ query_vector
     assert scores[[5, 500, 3_000]] == pytest.approx(wanted, abs=1e-5)
 
 
 def test_sketch_excludes_hidden_rows(many: Vectors) -> None:
-    (asked,) = drawn(1, seed=12)
+    (query_vector,) = random_rows(1, seed=12)
     hidden = np.arange(40, MANY)
-    scores = many.similarities(asked, hidden, np.ones(MANY, np.float32))
+    scores = many.similarities(query_vector, hidden, np.ones(MANY, np.float32))
     assert (scores[hidden] == EXCLUDED_SCORE).all()
-    assert scores[:40] == pytest.approx(many.packed.take_rows(np.arange(40)).dequantize() @ asked, abs=1e-5)
+    assert scores[:40] == pytest.approx(
+        many.packed.take_rows(np.arange(40)).dequantize() @ query_vector, abs=1e-5
+    )
 
 
 def test_sketch_handles_identical_rows() -> None:
     vectors = Vectors.of(PackedVectors.of(np.full((MANY, WIDTH), WIDTH**-0.5, np.float32)))
-    scores = vectors.similarities(np.full(WIDTH, WIDTH**-0.5, np.float32), NOBODY, np.zeros(MANY, np.float32))
+    scores = vectors.similarities(
+        np.full(WIDTH, WIDTH**-0.5, np.float32), NONE_HIDDEN, np.zeros(MANY, np.float32)
+    )
     assert scores == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize("size", [300, MANY])
 def test_rows_added_later_score_like_original_rows(size: int) -> None:
-    rows = drawn(size)
+    rows = random_rows(size)
     before = Vectors.of(PackedVectors.of(rows[: size - 10]))
     positions = np.array([3, *range(size - 10, size)])
     after = before.with_rows(size, positions, PackedVectors.of(rows[positions] * -1))
     changed = rows.copy()
     changed[positions] *= -1
-    (asked,) = drawn(1, seed=13)
+    (query_vector,) = random_rows(1, seed=13)
     nobody = np.zeros(size, np.float32)
-    scores = after.similarities(asked, NOBODY, nobody)
+    scores = after.similarities(query_vector, NONE_HIDDEN, nobody)
     assert best(scores, 8) == best(
-        Vectors.of(PackedVectors.of(changed)).similarities(asked, NOBODY, nobody), 8
+        Vectors.of(PackedVectors.of(changed)).similarities(query_vector, NONE_HIDDEN, nobody), 8
     )
     assert before.size == size - 10, "the rows they came from stay as they were"

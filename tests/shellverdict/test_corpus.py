@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.verdict import Verdict

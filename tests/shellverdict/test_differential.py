@@ -13,7 +13,7 @@ from functools import cache
 
 import pytest
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from tests.shellverdict.differential import (

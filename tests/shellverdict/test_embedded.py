@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.embedded import MAX_CANDIDATE_LENGTH, MAX_CANDIDATES, find_embedded_commands

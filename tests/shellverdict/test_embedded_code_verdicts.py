@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 

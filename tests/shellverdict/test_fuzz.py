@@ -16,7 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.reader import read_command

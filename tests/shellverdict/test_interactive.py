@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from shellverdict.interactive.code_reader import MAX_ANALYZED_CHARS, MAX_STATEMENT_LINES, CodeReader
 from shellverdict.interactive.process_input import ProcessInput
-from shellverdict.judge import FAILED, Judge
+from shellverdict.judging import FAILED, Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.shell.grammar import BudgetExceeded

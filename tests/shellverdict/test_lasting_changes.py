@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from tests.shellverdict.workspace import judge_in, make_workspace
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")

@@ -13,7 +13,7 @@ from typing import TypedDict
 
 import pytest
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 from shellverdict.verdict import Verdict

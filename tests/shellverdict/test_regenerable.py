@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths.gitignore import is_ignored, matches_name, read_patterns
 from shellverdict.paths.regenerable import ProjectFiles
 from shellverdict.paths.repository import find_repository

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from shellverdict.judge import Judge
+from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 

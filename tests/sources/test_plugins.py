@@ -164,7 +164,7 @@ def test_plugins_of_an_untrusted_project_are_not_run(project: Path, tmp_path: Pa
     runtime = opened()
     report = reports(runtime)["evil"]
     assert report.state == "untrusted"
-    assert report.error == "not trusted; look at it, then run `toolfold plugins trust`"
+    assert report.error == "not trusted; review it, then run `toolfold plugins trust`"
     assert report.tools == ()
     assert "evil" not in runtime.registry.snapshot()
     assert not marker.exists()
@@ -195,7 +195,7 @@ def test_plugins_of_a_project_changed_since_trust_are_not_run(
         write(project, {"local.py" if change == "edited" else "new.py": noted})
     runtime = opened()
     assert {report.state for report in reports(runtime).values()} == {"untrusted"}
-    assert reports(runtime)["local"].error.startswith("changed since you trusted it; look at it")
+    assert reports(runtime)["local"].error.startswith("changed since you trusted it; review it")
     assert "local" not in runtime.registry.snapshot()
     assert not marker.exists()
 
@@ -206,7 +206,7 @@ def test_caller_can_exclude_a_trusted_project(
     write(project, {"local.py": source("local")})
     trust_tmp_project()
     runtime = opened(trusted=False)
-    assert reports(runtime)["local"].error == "the configuration in use was loaded without trusting it"
+    assert reports(runtime)["local"].error == "the current configuration was loaded without trusting it"
     assert "local" not in runtime.registry.snapshot()
 
 
@@ -457,7 +457,8 @@ def test_plugin_that_replaces_a_tool_is_logged(
     with caplog.at_level(logging.WARNING):
         runtime = opened()
     assert (
-        "tool 'read_file' of toolset 'mine' (plugin mine) replaces the one of toolset 'file'" in caplog.text
+        "tool 'read_file' of toolset 'mine' (plugin mine) replaces the tool of the same name of toolset 'file'"
+        in caplog.text
     )
     assert runtime.handle_function_call("read_file", {}) == '{"result":"mine"}'
     assert "read_file" not in runtime.session(["file"]).granted()

@@ -88,7 +88,7 @@ def test_the_hard_floor_holds_whoever_agrees(opened: Opened) -> None:
     session = opened(approver=lambda _: Answer.ONCE).session(["terminal"])
     process = start(session, "bash")
     write(session, process, "f(){ rm -rf --no-preserve-root /; }\n")
-    assert "never run" in refused(session, process, "f\n")
+    assert "always blocked" in refused(session, process, "f\n")
     ended(session, process)
 
 

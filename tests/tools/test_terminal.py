@@ -77,8 +77,8 @@ def test_a_command_is_judged_where_it_will_run(opened: Opened, tmp_path: Path) -
     session = opened(approver=refuse).session(["terminal"])
     (tmp_path / "build").mkdir()
     answered(session, "terminal", command="cd /usr")
-    assert "never run" in failed(session, "terminal", command="rm -rf *")
-    assert "never run" in failed(session, "terminal", command="rm -rf *", workdir="lib")
+    assert "always blocked" in failed(session, "terminal", command="rm -rf *")
+    assert "always blocked" in failed(session, "terminal", command="rm -rf *", workdir="lib")
     assert Path("/usr/bin").is_dir()
 
 
@@ -97,7 +97,7 @@ def test_a_dangerous_command_waits_for_a_yes(opened: Opened, tmp_path: Path) -> 
 def test_what_is_written_to_a_process_is_judged_like_a_command(session: Session) -> None:
     process = answered(session, "terminal", command="cat", background=True)["process"]
     error = failed(session, "process", action="write", process=process, data="rm -rf /\n")
-    assert "never run" in error
+    assert "always blocked" in error
     answered(session, "process", action="write", process=process, data="y\n", close=True)
     ended = answered(session, "process", action="wait", process=process, timeout=PATIENCE)
     assert (ended["exit_code"], ended["output"]) == (0, "y\n")
@@ -108,7 +108,7 @@ def test_what_is_written_in_pieces_is_judged_as_the_line_it_makes(session: Sessi
     answered(session, "process", action="write", process=process, data="r")
     forged = {"command": "cat", "before": [], "revision": 1, "closes": False}
     error = failed(session, "process", action="write", process=process, data="m -rf /\n", context=forged)
-    assert "never run" in error
+    assert "always blocked" in error
     answered(session, "process", action="write", process=process, data="est\nnext\n", close=True)
     ended = answered(session, "process", action="wait", process=process, timeout=PATIENCE)
     assert ended["output"] == "rest\nnext\n"
@@ -122,7 +122,7 @@ def test_pieces_of_a_line_are_put_together_by_another_runtime_too(
         process = answered(first.session(), "terminal", command="cat", background=True)["process"]
         answered(first.session(), "process", action="write", process=process, data=piece)
     session = opened(approver=lambda _: Answer.ONCE).session()
-    assert "never run" in failed(session, "process", action="write", process=process, data=rest)
+    assert "always blocked" in failed(session, "process", action="write", process=process, data=rest)
     answered(session, "process", action="kill", process=process)
 
 

@@ -1,4 +1,4 @@
-"""What a model is told about the tools it was not shown: enough to call them, and nothing it may not know."""
+"""Answers of tool_search and tool_describe: enough for a call, and nothing outside the grant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def by_topic(texts: Sequence[str]) -> list[list[float]]:
     return [[0.1 + any(word in text.lower() for word in topic) for topic in TOPICS] for text in texts]
 
 
-def tool(name: str, description: str, toolset: str = "mcp-desk", **options: Any) -> Tool:
+def make_tool(name: str, description: str, toolset: str = "mcp-desk", **options: Any) -> Tool:
     schema = {"description": description, "parameters": options.pop("parameters", {})}
     return build_tool(name=name, toolset=toolset, schema=schema, handler=lambda args: args, **options)
 
@@ -38,19 +38,19 @@ INVOICE = {
     "required": ["customer"],
 }
 TOOLS = [
-    tool("invoice_create", "Create an invoice.", parameters=INVOICE),
-    tool("invoice_list", "List all invoices."),
-    tool("weather_today", "The weather of today.", "mcp-sky", source=Source("mcp", "sky")),
-    tool("parcel_track", "Where a parcel is.", "post"),
-    tool("process", "Start and stop what runs.", "post"),
-    tool("invoice_read", "Read an invoice file.", "file", core=True),
-    tool("secret_invoice", "An invoice of somebody else.", "vault"),
-    tool("broken_invoice", "An invoice that cannot be made.", check_fn=lambda: False),
+    make_tool("invoice_create", "Create an invoice.", parameters=INVOICE),
+    make_tool("invoice_list", "List all invoices."),
+    make_tool("weather_today", "The weather of today.", "mcp-sky", source=Source("mcp", "sky")),
+    make_tool("parcel_track", "Where a parcel is.", "post"),
+    make_tool("process", "Start and stop what runs.", "post"),
+    make_tool("invoice_read", "Read an invoice file.", "file", core=True),
+    make_tool("secret_invoice", "An invoice of somebody else.", "vault"),
+    make_tool("broken_invoice", "An invoice that cannot be made.", check_fn=lambda: False),
 ]
 
 
-class Asked:
-    """Asks the answers of one turn, in which `secret_invoice` is not granted."""
+class BridgeClient:
+    """Calls the bridge tools of one turn in which `secret_invoice` is not granted."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Asked:
     def search(self, query: Any = None, **args: Any) -> Json:
         return self.answers.search(self.turn, ({"query": query} if query is not None else {}) | args)
 
-    def found(self, query: Any = None, **args: Any) -> list[str]:
+    def find_names(self, query: Any = None, **args: Any) -> list[str]:
         return [match["name"] for match in self.search(query, **args)["matches"]]
 
     def describe(self, name: Any = None, **args: Any) -> Json:
@@ -83,20 +83,20 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
-    return Asked()
+def client() -> BridgeClient:
+    return BridgeClient()
 
 
-def words_only(**settings: Any) -> Asked:
-    """A search without the semantic leg, which alone can find nothing at all."""
-    return Asked(retriever=Retriever(None, None, None), **settings)
+def keyword_client(**settings: Any) -> BridgeClient:
+    """Return a client without the semantic leg, so that a search can have no hits."""
+    return BridgeClient(retriever=Retriever(None, None, None), **settings)
 
 
 # -- search ---------------------------------------------------------------------------------------------
 
 
-def test_a_match_is_all_that_a_call_needs(asked: Asked) -> None:
-    assert asked.search("create an invoice", limit=1) == {
+def test_match_contains_everything_needed_for_a_call(client: BridgeClient) -> None:
+    assert client.search("create an invoice", limit=1) == {
         "matches": [
             {
                 "name": "invoice_create",
@@ -109,73 +109,73 @@ def test_a_match_is_all_that_a_call_needs(asked: Asked) -> None:
     }
 
 
-def test_a_tool_that_is_shown_is_to_be_called_directly(asked: Asked) -> None:
-    (match,) = Asked(chosen=["parcel_track"]).search("where is my parcel", limit=1)["matches"]
+def test_visible_tool_is_to_be_called_directly(client: BridgeClient) -> None:
+    (match,) = BridgeClient(chosen=["parcel_track"]).search("where is my parcel", limit=1)["matches"]
     assert match["note"] == "You have this tool: call it directly."
     assert "signature" not in match
-    answer = asked.search("invoice_read", limit=20)
+    answer = client.search("invoice_read", limit=20)
     assert "invoice_read" not in [match["name"] for match in answer["matches"]]
     assert answer["direct"] == ["invoice_read"]
 
 
-def test_five_are_found_unless_more_are_asked_for_and_never_more_than_allowed() -> None:
-    many = [tool(f"invoice_{number}", "An invoice.") for number in range(60)]
-    asked = Asked(many)
-    assert len(asked.found("invoice")) == 5
-    assert len(asked.found("invoice", limit=7)) == 7
-    assert len(asked.found("invoice", limit=10**30)) == 20
-    assert len(asked.found("invoice", limit=-3)) == 1
-    few = Asked(many, tool_search={"enabled": "on", "search_default_limit": 2, "max_search_limit": 3})
-    assert len(few.found("invoice")) == 2
-    assert len(few.found("invoice", limit=20)) == 3
+def test_search_returns_five_by_default_and_at_most_the_limit() -> None:
+    many = [make_tool(f"invoice_{number}", "An invoice.") for number in range(60)]
+    client = BridgeClient(many)
+    assert len(client.find_names("invoice")) == 5
+    assert len(client.find_names("invoice", limit=7)) == 7
+    assert len(client.find_names("invoice", limit=10**30)) == 20
+    assert len(client.find_names("invoice", limit=-3)) == 1
+    few = BridgeClient(many, tool_search={"enabled": "on", "search_default_limit": 2, "max_search_limit": 3})
+    assert len(few.find_names("invoice")) == 2
+    assert len(few.find_names("invoice", limit=20)) == 3
 
 
-def test_several_queries_share_one_answer_and_each_has_its_best_in_front(asked: Asked) -> None:
-    names = asked.found(queries=["weather today", "track a parcel"], limit=2)
+def test_several_queries_are_merged_with_the_best_of_each_first(client: BridgeClient) -> None:
+    names = client.find_names(queries=["weather today", "track a parcel"], limit=2)
     assert set(names[:2]) == {"weather_today", "parcel_track"}
     assert len(names) == len(set(names)) <= 4
 
 
-def test_several_queries_find_no_more_than_allowed() -> None:
-    asked = Asked([tool(f"invoice_{number}", "An invoice.") for number in range(60)])
+def test_several_queries_respect_the_limit() -> None:
+    client = BridgeClient([make_tool(f"invoice_{number}", "An invoice.") for number in range(60)])
     queries = [f"invoice {number}" for number in range(8)]
-    assert len(asked.found(queries=queries, limit=20)) == 20
+    assert len(client.find_names(queries=queries, limit=20)) == 20
 
 
-def test_one_query_and_several_may_be_given_together(asked: Asked) -> None:
-    names = asked.found("weather today", queries=["track a parcel", "weather today"], limit=1)
+def test_query_and_queries_may_be_combined(client: BridgeClient) -> None:
+    names = client.find_names("weather today", queries=["track a parcel", "weather today"], limit=1)
     assert names == ["weather_today", "parcel_track"]
 
 
 @pytest.mark.parametrize("name", ["process", "weather_today", " parcel_track "])
-def test_an_exact_name_comes_first(name: str, asked: Asked) -> None:
-    assert asked.found(name)[0] == name.strip()
+def test_exact_name_ranks_first(name: str, client: BridgeClient) -> None:
+    assert client.find_names(name)[0] == name.strip()
 
 
-def test_the_name_its_author_gave_a_tool_finds_it() -> None:
-    asked = Asked([*TOOLS, tool("odd name/with: signs", "Something odd.")])
-    assert asked.found("odd name/with: signs")[0].startswith("odd_name_with_signs_")
+def test_original_name_finds_the_tool() -> None:
+    client = BridgeClient([*TOOLS, make_tool("odd name/with: signs", "Something odd.")])
+    assert client.find_names("odd name/with: signs")[0].startswith("odd_name_with_signs_")
 
 
-def test_all_tools_that_share_the_name_their_authors_gave_them_are_found() -> None:
+def test_all_tools_with_the_same_original_name_are_found() -> None:
     names = ("a_read", "b_read", "secret_invoice")
-    asked = Asked(replace(tool(name, "Does it."), original_name="files/read") for name in names)
-    assert asked.found("files/read") == ["a_read", "b_read"]
+    client = BridgeClient(replace(make_tool(name, "Does it."), original_name="files/read") for name in names)
+    assert client.find_names("files/read") == ["a_read", "b_read"]
 
 
 @pytest.mark.parametrize("query", ["secret_invoice", "an invoice of somebody else", "use secret_invoice"])
-def test_what_was_not_granted_is_not_found_however_well_it_fits(query: str, asked: Asked) -> None:
-    answer = asked.search(query, limit=20)
+def test_ungranted_tool_is_not_found(query: str, client: BridgeClient) -> None:
+    answer = client.search(query, limit=20)
     assert "secret_invoice" not in json.dumps([match["name"] for match in answer["matches"]])
     assert "vault" not in json.dumps(answer)
 
 
-def test_what_cannot_work_now_is_not_found(asked: Asked) -> None:
-    assert "broken_invoice" not in asked.found("broken_invoice that cannot be made", limit=20)
+def test_unavailable_tool_is_not_found(client: BridgeClient) -> None:
+    assert "broken_invoice" not in client.find_names("broken_invoice that cannot be made", limit=20)
 
 
-def test_a_miss_says_where_to_look_instead() -> None:
-    answer = words_only().search("wether")
+def test_miss_suggests_where_to_look() -> None:
+    answer = keyword_client().search("wether")
     assert answer["matches"] == []
     assert answer["near_names"] == ["weather_today"]
     assert answer["sources"] == {"desk": 2, "post": 2, "sky": 1}
@@ -183,29 +183,29 @@ def test_a_miss_says_where_to_look_instead() -> None:
     assert "Try other words" in answer["hint"]
 
 
-def test_one_miss_among_several_queries_is_told_beside_the_matches() -> None:
-    answer = words_only().search(queries=["create invoice", "qqqq"])
+def test_miss_among_several_queries_is_reported_with_the_matches() -> None:
+    answer = keyword_client().search(queries=["create invoice", "qqqq"])
     assert answer["matches"][0]["name"] == "invoice_create"
     assert answer["nothing_for"] == ["qqqq"]
     assert "sources" in answer
 
 
-def test_a_miss_names_nothing_that_was_not_granted() -> None:
-    answer = json.dumps(words_only().search("secrt_invoise"))
+def test_miss_does_not_name_ungranted_tools() -> None:
+    answer = json.dumps(keyword_client().search("secrt_invoise"))
     assert "secret_invoice" not in answer
     assert "vault" not in answer
     assert "broken" not in answer
 
 
-def test_hits_that_share_no_word_with_the_query_are_told_to_be_a_guess(asked: Asked) -> None:
-    answer = asked.search("do I need an umbrella")
+def test_hits_without_shared_words_are_marked_as_a_guess(client: BridgeClient) -> None:
+    answer = client.search("do I need an umbrella")
     assert answer["matches"][0]["name"] == "weather_today"
     assert "nearest in meaning" in answer["hint"]
-    assert "hint" not in asked.search("create an invoice")
+    assert "hint" not in client.search("create an invoice")
 
 
-def test_a_session_without_tools_is_told_so() -> None:
-    answer = Asked([]).search("anything")
+def test_search_in_a_session_without_tools_says_so() -> None:
+    answer = BridgeClient([]).search("anything")
     assert answer == {
         "matches": [],
         "total_available": 0,
@@ -213,26 +213,26 @@ def test_a_session_without_tools_is_told_so() -> None:
     }
 
 
-def test_very_many_sources_are_told_in_part() -> None:
-    asked = Asked(
-        [tool(f"t{number}", "x", f"mcp-{number}") for number in range(200)],
+def test_long_source_list_is_truncated() -> None:
+    client = BridgeClient(
+        [make_tool(f"t{number}", "x", f"mcp-{number}") for number in range(200)],
         retriever=Retriever(None, None, None),
     )
-    sources = asked.search("qqqq")["sources"]
+    sources = client.search("qqqq")["sources"]
     assert len(sources) == 31
     assert sources["…"] == "170 more"
 
 
-def test_a_description_is_cut_and_does_nothing_to_a_prompt_or_a_terminal() -> None:
-    odd = tool("odd_thing", "An odd\x1b[31m\n\n\u202ething " + "with many words " * 100)
-    description = Asked([odd]).search("odd thing")["matches"][0]["description"]
+def test_description_is_truncated_and_stripped_of_control_characters() -> None:
+    odd = make_tool("odd_thing", "An odd\x1b[31m\n\n\u202ething " + "with many words " * 100)
+    description = BridgeClient([odd]).search("odd thing")["matches"][0]["description"]
     assert description.startswith("An odd[31m thing with many words")
     assert description.isprintable()
     assert len(description) <= 400
     assert description.endswith("…")
 
 
-def test_a_match_mentions_only_tools_this_session_may_call() -> None:
+def test_match_mentions_only_granted_tools() -> None:
     def without_strangers(definition: Definition, present: frozenset[str]) -> Definition:
         if "secret_invoice" in present:
             return definition
@@ -240,8 +240,10 @@ def test_a_match_mentions_only_tools_this_session_may_call() -> None:
         return definition | {"function": definition["function"] | plain}
 
     parameters = {"type": "object", "properties": {"via": {"enum": ["secret_invoice"]}}}
-    mail = tool("mail_send", "Mails. Prefer secret_invoice.", parameters=parameters, adapt=without_strangers)
-    (match,) = Asked([*TOOLS, mail]).search("mail_send", limit=1)["matches"]
+    mail = make_tool(
+        "mail_send", "Mails. Prefer secret_invoice.", parameters=parameters, adapt=without_strangers
+    )
+    (match,) = BridgeClient([*TOOLS, mail]).search("mail_send", limit=1)["matches"]
     assert match["description"] == "Mails."
     assert match["signature"] == "mail_send()"
 
@@ -255,48 +257,48 @@ def test_a_match_mentions_only_tools_this_session_may_call() -> None:
         ("\u202e:;", "unnamed"),
     ],
 )
-def test_the_name_of_a_source_is_only_a_name(source: str, told: str) -> None:
-    odd = tool("odd_thing", "Odd.", source=Source("mcp", source))
-    asked = Asked([odd], tool_search={"enabled": "on", "listing": "on"})
-    assert asked.search("odd_thing")["matches"][0]["source"] == told
-    assert asked.describe("odd_thing")["source"] == told
-    search = next(each for each in asked.turn.tools if each.name == "tool_search")
+def test_source_name_is_sanitized(source: str, told: str) -> None:
+    odd = make_tool("odd_thing", "Odd.", source=Source("mcp", source))
+    client = BridgeClient([odd], tool_search={"enabled": "on", "listing": "on"})
+    assert client.search("odd_thing")["matches"][0]["source"] == told
+    assert client.describe("odd_thing")["source"] == told
+    search = next(each for each in client.turn.tools if each.name == "tool_search")
     assert f": {told} (1)." in search.description
 
 
 @pytest.mark.parametrize(
     "change", [{"description": None}, {"parameters": "?"}, {"parameters": {"a": {1, 2}}}]
 )
-def test_a_tool_that_adapts_itself_badly_is_told_plain(change: Json) -> None:
-    def badly(definition: Definition, _present: frozenset[str]) -> Definition:
+def test_invalid_adapted_definition_falls_back_to_the_plain_tool(change: Json) -> None:
+    def adapt_badly(definition: Definition, _present: frozenset[str]) -> Definition:
         return definition | {"function": definition["function"] | change}
 
-    asked = Asked([tool("mail_send", "Mails.", adapt=badly)])
-    assert asked.search("mail_send")["matches"][0]["description"] == "Mails."
-    assert asked.describe("mail_send")["description"] == "Mails."
+    client = BridgeClient([make_tool("mail_send", "Mails.", adapt=adapt_badly)])
+    assert client.search("mail_send")["matches"][0]["description"] == "Mails."
+    assert client.describe("mail_send")["description"] == "Mails."
 
 
 @pytest.mark.parametrize(
     "args",
     [{}, {"query": ""}, {"query": " \n"}, {"queries": []}, {"queries": ["", " "]}, {"limit": 5}],
 )
-def test_a_search_for_nothing_says_what_it_needs(args: Json, asked: Asked) -> None:
+def test_search_without_query_explains_the_arguments(args: Json, client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_search' was not invoked: it needs `query`"):
-        asked.search(**args)
+        client.search(**args)
 
 
-def test_a_huge_query_is_refused(asked: Asked) -> None:
+def test_oversized_query_is_rejected(client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match="a query has 1,000,000 characters; say it in a few words"):
-        asked.search("word " * 199_999 + "words")
+        client.search("word " * 199_999 + "words")
 
 
-def test_too_many_queries_are_refused(asked: Asked) -> None:
+def test_too_many_queries_are_rejected(client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match="100 queries are more than 8 at once"):
-        asked.search(queries=[f"query {number}" for number in range(100)])
+        client.search(queries=[f"query {number}" for number in range(100)])
 
 
-class Broken(Retriever):
-    """A retriever whose legs fail as told."""
+class FailingRetriever(Retriever):
+    """Retriever that fails in the given modes."""
 
     def __init__(self, *failing: str) -> None:
         super().__init__(FunctionEmbedder(by_topic), None, None)
@@ -308,39 +310,46 @@ class Broken(Retriever):
         return super().find(*args, mode=mode, **options)
 
 
-def test_where_meaning_fails_words_still_find(caplog: pytest.LogCaptureFixture) -> None:
-    assert Asked(retriever=Broken("hybrid")).found("create an invoice")[0] == "invoice_create"
+def test_failing_semantic_search_falls_back_to_keywords(caplog: pytest.LogCaptureFixture) -> None:
+    assert (
+        BridgeClient(retriever=FailingRetriever("hybrid")).find_names("create an invoice")[0]
+        == "invoice_create"
+    )
     assert "searching tools by hybrid failed" in caplog.text
 
 
-def test_where_a_service_reorders_the_hits_its_mode_is_the_one_that_is_asked() -> None:
+def test_configured_reranker_sets_the_search_mode() -> None:
     search = {"enabled": "on", "reranker": {"enabled": True, "mode": "semantic"}}
-    assert Asked(retriever=Broken("hybrid"), tool_search=search).found("umbrella")[:1] == ["weather_today"]
+    assert BridgeClient(retriever=FailingRetriever("hybrid"), tool_search=search).find_names("umbrella")[
+        :1
+    ] == ["weather_today"]
     off = {"enabled": "on", "reranker": {"enabled": False, "mode": "semantic"}}
-    assert Asked(retriever=Broken("semantic"), tool_search=off).found("create an invoice")
+    assert BridgeClient(retriever=FailingRetriever("semantic"), tool_search=off).find_names(
+        "create an invoice"
+    )
 
 
-def test_where_all_of_the_search_fails_the_model_can_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_search_returns_a_usable_error(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(CallError, match="The search does not work right now") as caught:
-        Asked(retriever=Broken("hybrid", "keyword")).search("wether")
+        BridgeClient(retriever=FailingRetriever("hybrid", "keyword")).search("wether")
     assert caught.value.details["near_names"] == ["weather_today"]
     assert "disk" not in str(caught.value)
 
 
-def test_a_failure_is_not_remembered() -> None:
-    retriever = Broken("hybrid", "keyword")
-    asked = Asked(retriever=retriever)
+def test_failed_search_is_not_cached() -> None:
+    retriever = FailingRetriever("hybrid", "keyword")
+    client = BridgeClient(retriever=retriever)
     with pytest.raises(CallError):
-        asked.search("create an invoice")
+        client.search("create an invoice")
     retriever._failing = ()
-    assert asked.found("create an invoice")[0] == "invoice_create"
+    assert client.find_names("create an invoice")[0] == "invoice_create"
 
 
 # -- describe -------------------------------------------------------------------------------------------
 
 
-def test_a_description_is_the_whole_definition(asked: Asked) -> None:
-    assert asked.describe("invoice_create") == {
+def test_describe_returns_the_whole_definition(client: BridgeClient) -> None:
+    assert client.describe("invoice_create") == {
         "name": "invoice_create",
         "source": "desk",
         "description": "Create an invoice.",
@@ -348,8 +357,8 @@ def test_a_description_is_the_whole_definition(asked: Asked) -> None:
     }
 
 
-def test_several_are_described_at_once_with_the_errors_beside_them(asked: Asked) -> None:
-    answer = asked.describe(names=["weather_today", "no_such", "weather_today", "secret_invoice"])
+def test_several_tools_are_described_together_with_errors(client: BridgeClient) -> None:
+    answer = client.describe(names=["weather_today", "no_such", "weather_today", "secret_invoice"])
     assert [each["name"] for each in answer["tools"]] == ["weather_today"]
     assert answer["errors"].keys() == {"no_such", "secret_invoice"}
     for name, error in answer["errors"].items():
@@ -357,65 +366,69 @@ def test_several_are_described_at_once_with_the_errors_beside_them(asked: Asked)
 
 
 @pytest.mark.parametrize("name", ["secret_invoice", "no_such_tool", "ｉnvoice_create", "INVOICE_CREATE", "*"])
-def test_what_is_not_available_is_not_described(name: str, asked: Asked) -> None:
+def test_ungranted_tool_is_not_described(name: str, client: BridgeClient) -> None:
     with pytest.raises(OutOfScope, match="is not available in this session"):
-        asked.describe(name)
+        client.describe(name)
 
 
-def test_a_slip_of_the_pen_is_answered_with_near_names(asked: Asked) -> None:
+def test_misspelt_name_gets_suggestions(client: BridgeClient) -> None:
     with pytest.raises(OutOfScope, match=r"Did you mean invoice_create, invoice_read"):
-        asked.describe("invoice_creat")
+        client.describe("invoice_creat")
 
 
-def test_what_cannot_work_now_says_why(asked: Asked) -> None:
-    with pytest.raises(CallError, match="'broken_invoice' cannot be used right now: its check said no"):
-        asked.describe("broken_invoice")
+def test_unavailable_tool_gives_the_reason(client: BridgeClient) -> None:
+    with pytest.raises(
+        CallError, match="'broken_invoice' cannot be used right now: its check returned false"
+    ):
+        client.describe("broken_invoice")
 
 
-def test_among_several_what_cannot_work_now_says_why(asked: Asked) -> None:
-    answer = asked.describe(names=["broken_invoice", "invoice_list"])
+def test_unavailable_tool_among_several_gives_the_reason(client: BridgeClient) -> None:
+    answer = client.describe(names=["broken_invoice", "invoice_list"])
     assert answer["errors"] == {
-        "broken_invoice": "'broken_invoice' cannot be used right now: its check said no."
+        "broken_invoice": "'broken_invoice' cannot be used right now: its check returned false."
     }
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
-def test_the_bridge_describes_no_bridge(name: str, asked: Asked) -> None:
+def test_bridge_tools_are_not_described(name: str, client: BridgeClient) -> None:
     with pytest.raises(BridgeMisuse, match="is a bridge tool"):
-        asked.describe(name)
+        client.describe(name)
 
 
 @pytest.mark.parametrize("args", [{}, {"name": ""}, {"names": []}, {"names": [" "]}])
-def test_a_description_of_nothing_says_what_it_needs(args: Json, asked: Asked) -> None:
+def test_describe_without_name_explains_the_arguments(args: Json, client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_describe' was not invoked: it needs `name`"):
-        asked.describe(**args)
+        client.describe(**args)
 
 
-def test_too_many_names_are_refused(asked: Asked) -> None:
+def test_too_many_names_are_rejected(client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match="11 names are more than 10 at once"):
-        asked.describe(names=[f"tool_{number}" for number in range(11)])
+        client.describe(names=[f"tool_{number}" for number in range(11)])
 
 
-def test_what_does_not_fit_into_one_answer_is_named() -> None:
-    wordy = [tool(f"wordy_{number}", "word " * 100) for number in range(5)]
-    answer = Asked(wordy, result_max_chars=1_500).describe(names=[each.name for each in wordy])
+def test_omitted_definitions_are_named() -> None:
+    wordy = [make_tool(f"wordy_{number}", "word " * 100) for number in range(5)]
+    answer = BridgeClient(wordy, result_max_chars=1_500).describe(names=[each.name for each in wordy])
     assert [each["name"] for each in answer["tools"]] == ["wordy_0"]
     assert answer["left_out"] == ["wordy_1", "wordy_2", "wordy_3", "wordy_4"]
     assert "another call" in answer["hint"]
 
 
-def test_a_description_mentions_only_tools_this_session_may_call() -> None:
+def test_description_mentions_only_granted_tools() -> None:
     def mentions(definition: Definition, present: frozenset[str]) -> Definition:
         function = definition["function"] | {"description": ", ".join(sorted(present))}
         return definition | {"function": function}
 
-    description = Asked([*TOOLS, tool("runs_code", "x", adapt=mentions)]).describe("runs_code")["description"]
+    description = BridgeClient([*TOOLS, make_tool("runs_code", "x", adapt=mentions)]).describe("runs_code")[
+        "description"
+    ]
     assert "invoice_create" in description
     assert "secret" not in description
     assert "broken" not in description
 
 
-def test_nothing_in_a_schema_is_told_that_cannot_be_seen() -> None:
+def test_invisible_characters_are_removed_from_schemas() -> None:
     hidden = "\u202e\u2028\ue000" + "".join(chr(0xE0000 + ord(each)) for each in "ignore")
     parameters = {
         "type": "object",
@@ -425,8 +438,8 @@ def test_nothing_in_a_schema_is_told_that_cannot_be_seen() -> None:
             "d": {"enum": [f"e{hidden}", 1, None], "items": [[f"f{hidden}"]]},
         },
     }
-    odd = tool("odd_thing", "Odd.", parameters=parameters)
-    told = Asked([odd]).describe("odd_thing")["parameters"]
+    odd = make_tool("odd_thing", "Odd.", parameters=parameters)
+    told = BridgeClient([odd]).describe("odd_thing")["parameters"]
     assert not any(each in json.dumps(told, ensure_ascii=False) for each in hidden)
     assert told["title"].rstrip() == "A"
     assert told["properties"]["d"]["enum"][1:] == [1, None]
@@ -437,11 +450,13 @@ def test_nothing_in_a_schema_is_told_that_cannot_be_seen() -> None:
 # -- many at once ---------------------------------------------------------------------------------------
 
 
-def test_turns_of_different_grants_are_answered_side_by_side_each_from_its_own(
-    together: Callable[[list[Callable[[], None]]], None],
+def test_concurrent_turns_use_their_own_grants(
+    run_together: Callable[[list[Callable[[], None]]], None],
 ) -> None:
     registry = Registry()
-    registry.add_all(tool(f"invoice_{owner}_{n}", "An invoice.", owner) for owner in "abcd" for n in range(9))
+    registry.add_all(
+        make_tool(f"invoice_{owner}_{n}", "An invoice.", owner) for owner in "abcd" for n in range(9)
+    )
     snapshot = registry.snapshot()
     configured = ToolsSettings.model_validate({"tool_search": {"enabled": "on"}})
     answers = BridgeAnswers(Retriever(FunctionEmbedder(by_topic), None, None), configured)
@@ -456,12 +471,12 @@ def test_turns_of_different_grants_are_answered_side_by_side_each_from_its_own(
             assert len(names) == 5
             assert names <= snapshot.toolsets[owner]
 
-    together([lambda owner=owner: ask(owner) for owner in "abcd" * 2])  # type: ignore[misc]
+    run_together([lambda owner=owner: ask(owner) for owner in "abcd" * 2])  # type: ignore[misc]
 
 
 @pytest.fixture
-def together() -> Callable[[list[Callable[[], None]]], None]:
-    """Runs work in threads that all begin at the same moment; what one raises is raised."""
+def run_together() -> Callable[[list[Callable[[], None]]], None]:
+    """Run functions in threads that start at the same moment, and raise their errors."""
 
     def run(work: list[Callable[[], None]]) -> None:
         gate, problems = threading.Barrier(len(work)), []

@@ -1,4 +1,4 @@
-"""The bridge gives the real call inside it, or says what is wrong; it never breaks."""
+"""The bridge returns the call inside it, or explains what is wrong with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolfold.model import BRIDGE_CALL, BRIDGE_NAMES, ToolCall
 from toolfold.turn import unwrap
 
 
-def through_the_bridge(arguments: Any) -> ToolCall:
+def unwrap_call(arguments: Any) -> ToolCall:
     return unwrap(ToolCall(BRIDGE_CALL, arguments, "id-1"))
 
 
@@ -40,9 +40,9 @@ JUNK = st.recursive(
         st.text(st.characters()),
     )
 )
-def test_any_junk_gives_a_call_or_says_what_is_wrong(junk: Any) -> None:
+def test_arbitrary_input_gives_a_call_or_an_error(junk: Any) -> None:
     try:
-        call = through_the_bridge(junk)
+        call = unwrap_call(junk)
     except (BridgeMisuse, InvalidArguments):
         return
     assert isinstance(call, ToolCall)
@@ -51,49 +51,49 @@ def test_any_junk_gives_a_call_or_says_what_is_wrong(junk: Any) -> None:
     assert call.id == "id-1"
 
 
-def test_any_other_call_goes_through_untouched() -> None:
+def test_other_calls_pass_through_unchanged() -> None:
     call = ToolCall("read_file", '{"name": "x"}', "id-1")
     assert unwrap(call) is call
 
 
 @pytest.mark.parametrize("arguments", [{"path": "a"}, '{"path": "a"}', None, "", []])
-def test_the_real_call_keeps_its_arguments_and_the_id_of_the_call(arguments: Any) -> None:
-    call = through_the_bridge({"name": "read_file", "arguments": arguments})
+def test_unwrapped_call_keeps_arguments_and_id(arguments: Any) -> None:
+    call = unwrap_call({"name": "read_file", "arguments": arguments})
     assert call == ToolCall("read_file", arguments, "id-1")
 
 
 def test_arguments_may_be_left_out() -> None:
-    assert through_the_bridge('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
+    assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 
 @pytest.mark.parametrize("name", sorted(BRIDGE_NAMES))
-def test_a_bridge_tool_cannot_be_called_through_the_bridge(name: str) -> None:
+def test_bridge_tool_cannot_be_called_through_the_bridge(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=f"'{name}' is a bridge tool: call it directly"):
-        through_the_bridge({"name": f" {name}", "arguments": {"name": "x"}})
+        unwrap_call({"name": f" {name}", "arguments": {"name": "x"}})
 
 
 @pytest.mark.parametrize("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
-def test_what_only_looks_like_a_bridge_tool_is_refused_too(name: str) -> None:
+def test_lookalike_of_a_bridge_tool_is_rejected(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=r"is a bridge tool: .* Nothing was run"):
-        through_the_bridge({"name": name, "arguments": {}})
+        unwrap_call({"name": name, "arguments": {}})
 
 
 @pytest.mark.parametrize("key", ["tool_name", "tool"])
-def test_another_word_for_the_name_is_understood(key: str) -> None:
-    call = through_the_bridge({key: "read_file", "arguments": {"path": "a"}})
+def test_synonyms_of_the_name_argument_are_accepted(key: str) -> None:
+    call = unwrap_call({key: "read_file", "arguments": {"path": "a"}})
     assert call == ToolCall("read_file", {"path": "a"}, "id-1")
 
 
 @pytest.mark.parametrize("extra", [{"tool": "other"}, {"tool_name": "read_file"}])
-def test_two_names_are_refused(extra: dict[str, str]) -> None:
+def test_two_names_are_rejected(extra: dict[str, str]) -> None:
     with pytest.raises(BridgeMisuse, match=r"takes only `name` and `arguments`.* Nothing was run"):
-        through_the_bridge({"name": "read_file", "arguments": {}, **extra})
+        unwrap_call({"name": "read_file", "arguments": {}, **extra})
 
 
 @pytest.mark.parametrize("key", ["args", "parameters", "params", "input"])
-def test_another_word_for_the_arguments_is_explained_and_not_guessed(key: str) -> None:
+def test_synonym_of_the_arguments_key_is_explained(key: str) -> None:
     with pytest.raises(BridgeMisuse, match=rf"write `arguments` for {key}.* Nothing was run"):
-        through_the_bridge({"name": "read_file", key: {"path": "a"}})
+        unwrap_call({"name": "read_file", key: {"path": "a"}})
 
 
 @pytest.mark.parametrize(
@@ -104,47 +104,47 @@ def test_another_word_for_the_arguments_is_explained_and_not_guessed(key: str) -
         json.dumps('{"name": "read_file", "name": "write_file"}'),
     ],
 )
-def test_a_key_that_is_there_twice_has_no_meaning(text: str) -> None:
+def test_duplicate_key_is_rejected(text: str) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_call' was not invoked: .*more than once"):
-        through_the_bridge(text)
+        unwrap_call(text)
 
 
-def test_very_many_keys_are_read_in_proportion() -> None:
+def test_many_keys_are_read_in_linear_time() -> None:
     text = "{" + ",".join(f'"k{number}": 1' for number in range(9_000)) + ', "k8999": 2}'
-    with pytest.raises(InvalidArguments, match="the key 'k8999' is there more than once"):
-        through_the_bridge(text)
+    with pytest.raises(InvalidArguments, match="the key 'k8999' occurs more than once"):
+        unwrap_call(text)
 
 
 @pytest.mark.parametrize("name", [None, "", "  ", 5, ["read_file"], {"name": "read_file"}, True])
-def test_a_call_without_a_name_says_what_the_bridge_needs(name: Any) -> None:
+def test_call_without_name_explains_the_arguments(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="tool_call needs `name`"):
-        through_the_bridge({"name": name, "arguments": {}})
+        unwrap_call({"name": name, "arguments": {}})
 
 
-def test_arguments_beside_instead_of_inside_are_not_dropped_in_silence() -> None:
+def test_misplaced_arguments_are_reported() -> None:
     with pytest.raises(BridgeMisuse, match=r"put path inside `arguments`\. Nothing was run"):
-        through_the_bridge({"name": "read_file", "path": "a"})
+        unwrap_call({"name": "read_file", "path": "a"})
 
 
-def test_a_long_list_of_misplaced_arguments_makes_a_short_message() -> None:
+def test_long_list_of_misplaced_arguments_is_truncated() -> None:
     with pytest.raises(BridgeMisuse) as caught:
-        through_the_bridge({"name": "x", **{"k" * 5000 + str(number): 1 for number in range(500)}})
+        unwrap_call({"name": "x", **{"k" * 5000 + str(number): 1 for number in range(500)}})
     assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "5", "not json"])
-def test_bridge_arguments_that_are_no_json_object_are_invalid(text: str) -> None:
+def test_bridge_arguments_must_be_a_json_object(text: str) -> None:
     with pytest.raises(InvalidArguments, match="'tool_call' was not invoked"):
-        through_the_bridge(text)
+        unwrap_call(text)
 
 
 @pytest.mark.parametrize("name", [None, 5, ["read_file"], {}])
-def test_a_call_whose_own_name_is_no_text_is_refused(name: Any) -> None:
+def test_call_with_a_non_string_name_is_rejected(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="a call needs the name of a tool"):
         unwrap(ToolCall(name, {}))
 
 
-def test_unwrapping_leaves_the_call_it_was_given_as_it_was() -> None:
+def test_unwrapping_does_not_modify_the_call() -> None:
     arguments = {"name": "read_file", "arguments": {"path": "a"}}
-    through_the_bridge(arguments)
+    unwrap_call(arguments)
     assert arguments == {"name": "read_file", "arguments": {"path": "a"}}

@@ -1,4 +1,4 @@
-"""Bills follow what a provider remembers of earlier requests, and each strategy sends what it would."""
+"""Cost simulation: prompt caching of providers, and the requests of each strategy."""
 
 from __future__ import annotations
 
@@ -48,65 +48,72 @@ NONE = Prices(name="none", input=4.0, output=20.0)
 BRIDGE = Bridge(BridgeAnswers(Retriever(None, None, None), ToolsSettings()))
 
 
-def request(*segments: tuple[str, int], output: int = 0, at: float = 0.0, turn: int = 0) -> ModelCall:
+def make_request(*segments: tuple[str, int], output: int = 0, at: float = 0.0, turn: int = 0) -> ModelCall:
     return ModelCall(tuple(Segment(*each) for each in segments), output, turn, at)
 
 
-def millionths(*requests: ModelCall, prices: Prices) -> float:
+def cost_in_micro_dollars(*requests: ModelCall, prices: Prices) -> float:
     return round(compute_bill(requests, prices).dollars * 1_000_000, 6)
 
 
 # Prefixes
 
 
-def test_a_first_request_is_written_and_its_output_paid() -> None:
-    first = request(("a", 1000), output=10)
-    assert millionths(first, prices=PAID) == 1000 * 5 + 10 * 20
-    assert millionths(first, prices=FREE) == 1000 * 4 + 10 * 20
-    assert millionths(first, prices=NONE) == 1000 * 4 + 10 * 20
+def test_first_request_is_charged_as_cache_write_and_output() -> None:
+    first = make_request(("a", 1000), output=10)
+    assert cost_in_micro_dollars(first, prices=PAID) == 1000 * 5 + 10 * 20
+    assert cost_in_micro_dollars(first, prices=FREE) == 1000 * 4 + 10 * 20
+    assert cost_in_micro_dollars(first, prices=NONE) == 1000 * 4 + 10 * 20
 
 
-def test_what_begins_like_an_earlier_request_is_read_from_the_cache() -> None:
-    first, second = request(("a", 1000), ("b", 500)), request(("a", 1000), ("b", 500), ("c", 200))
+def test_shared_prefix_is_read_from_the_cache() -> None:
+    first, second = make_request(("a", 1000), ("b", 500)), make_request(("a", 1000), ("b", 500), ("c", 200))
     total = compute_bill([first, second], PAID)
     assert (total.calls, total.input, total.cached) == (2, 3200, 1500)
-    assert millionths(first, second, prices=PAID) == 1500 * 5 + 1500 * 0.4 + 200 * 5
-    assert millionths(first, second, prices=NONE) == 3200 * 4
+    assert cost_in_micro_dollars(first, second, prices=PAID) == 1500 * 5 + 1500 * 0.4 + 200 * 5
+    assert cost_in_micro_dollars(first, second, prices=NONE) == 3200 * 4
 
 
-def test_a_change_at_the_front_pays_for_everything_behind_it() -> None:
-    first, second = request(("tools", 300), ("rest", 5000)), request(("other tools", 300), ("rest", 5000))
+def test_change_at_the_start_invalidates_the_rest() -> None:
+    first, second = (
+        make_request(("tools", 300), ("rest", 5000)),
+        make_request(("other tools", 300), ("rest", 5000)),
+    )
     assert compute_bill([first, second], PAID).cached == 0
-    first, second = request(("rest", 5000), ("tools", 300)), request(("rest", 5000), ("other tools", 300))
+    first, second = (
+        make_request(("rest", 5000), ("tools", 300)),
+        make_request(("rest", 5000), ("other tools", 300)),
+    )
     assert compute_bill([first, second], PAID).cached == 5000
 
 
-def test_any_earlier_request_may_be_the_one_that_is_remembered() -> None:
-    a, b = request(("a", 1000)), request(("b", 1000))
+def test_any_earlier_request_can_be_a_cache_hit() -> None:
+    a, b = make_request(("a", 1000)), make_request(("b", 1000))
     assert [charge.cached for charge in compute_bill([a, b, a, b], PAID).charges] == [0, 0, 1000, 1000]
 
 
-def test_the_same_name_with_another_size_is_another_text() -> None:
-    assert compute_bill([request(("a", 1000)), request(("a", 999))], PAID).cached == 0
+def test_same_block_name_with_another_size_is_a_different_block() -> None:
+    assert compute_bill([make_request(("a", 1000)), make_request(("a", 999))], PAID).cached == 0
 
 
-def test_a_short_prefix_is_not_remembered_and_not_charged_as_written() -> None:
-    short = request(("a", 99))
-    assert millionths(short, short, prices=PAID) == 2 * 99 * 4
+def test_prefix_below_the_minimum_is_not_cached() -> None:
+    short = make_request(("a", 99))
+    assert cost_in_micro_dollars(short, short, prices=PAID) == 2 * 99 * 4
 
 
-def test_a_prefix_counts_in_whole_steps() -> None:
+def test_cached_prefix_is_rounded_down_to_steps() -> None:
     stepped = Prices(name="s", input=1.0, cached_read=0.5, output=0.0, minimum_prefix=1024, step=128)
-    again = [request(("a", 1023)), request(("a", 1023))]
+    again = [make_request(("a", 1023)), make_request(("a", 1023))]
     assert compute_bill(again, stepped).cached == 0
-    again = [request(("a", 1300)), request(("a", 1300))]
+    again = [make_request(("a", 1300)), make_request(("a", 1300))]
     assert compute_bill(again, stepped).cached == 1280
 
 
-def test_a_prefix_is_forgotten_after_its_lifetime_and_kept_by_use() -> None:
+def test_cached_prefix_expires_unless_it_is_used() -> None:
     def cached(*moments: float) -> list[int]:
         return [
-            each.cached for each in compute_bill([request(("a", 500), at=at) for at in moments], PAID).charges
+            each.cached
+            for each in compute_bill([make_request(("a", 500), at=at) for at in moments], PAID).charges
         ]
 
     assert cached(0, 300) == [0, 500]
@@ -114,21 +121,21 @@ def test_a_prefix_is_forgotten_after_its_lifetime_and_kept_by_use() -> None:
     assert cached(0, 250, 500) == [0, 500, 500]
 
 
-def test_tokens_are_those_of_the_model() -> None:
+def test_token_counts_are_scaled_by_model() -> None:
     double = Prices(name="d", input=1.0, output=1.0, factor=2.0)
-    total = compute_bill([request(("a", 100), output=10)], double)
+    total = compute_bill([make_request(("a", 100), output=10)], double)
     assert (total.input, total.output) == (200, 20)
 
 
 REQUESTS = st.lists(
     st.lists(st.tuples(st.sampled_from("abc"), st.just(200)), min_size=1, max_size=6).map(
-        lambda segments: request(*segments, output=5)
+        lambda segments: make_request(*segments, output=5)
     ),
     max_size=8,
 )
 
 
-def shared(one: ModelCall, other: ModelCall) -> int:
+def shared_tokens(one: ModelCall, other: ModelCall) -> int:
     pairs = itertools.takewhile(
         lambda pair: pair[0] == pair[1], zip(one.segments, other.segments, strict=False)
     )
@@ -136,18 +143,20 @@ def shared(one: ModelCall, other: ModelCall) -> int:
 
 
 @given(REQUESTS)
-def test_what_is_cached_is_the_longest_prefix_of_any_request_before(requests: list[ModelCall]) -> None:
+def test_cache_hit_is_the_longest_prefix_of_any_earlier_request(requests: list[ModelCall]) -> None:
     for place, charge in enumerate(compute_bill(requests, PAID).charges):
-        assert charge.cached == max((shared(requests[place], each) for each in requests[:place]), default=0)
+        assert charge.cached == max(
+            (shared_tokens(requests[place], each) for each in requests[:place]), default=0
+        )
 
 
 @given(REQUESTS)
-def test_a_cache_with_free_writes_never_costs_more_than_none(requests: list[ModelCall]) -> None:
+def test_cache_with_free_writes_never_costs_more(requests: list[ModelCall]) -> None:
     assert compute_bill(requests, FREE).dollars <= compute_bill(requests, NONE).dollars + 1e-12
 
 
-def test_the_dollars_by_turn_end_in_the_whole() -> None:
-    total = compute_bill([request(("a", 1000), turn=turn) for turn in (0, 0, 1, 3)], PAID)
+def test_cumulative_dollars_end_at_the_total() -> None:
+    total = compute_bill([make_request(("a", 1000), turn=turn) for turn in (0, 0, 1, 3)], PAID)
     spent = total.by_turn()
     assert len(spent) == 4
     assert spent == sorted(spent)
@@ -168,11 +177,11 @@ SIZES = ToolSizes(
 )
 
 
-def exchange(*calls: str, ranked: tuple[str, ...] = ()) -> DialogueTurn:
+def make_turn(*calls: str, ranked: tuple[str, ...] = ()) -> DialogueTurn:
     return DialogueTurn(30, tuple(Call(name, 20, 100) for name in calls), 50, ranked)
 
 
-def sent(strategy: str, *turns: DialogueTurn) -> list[ModelCall]:
+def simulate_requests(strategy: str, *turns: DialogueTurn) -> list[ModelCall]:
     return STRATEGIES[strategy](Dialogue(500, turns), SIZES)
 
 
@@ -185,45 +194,45 @@ def names(each: ModelCall) -> list[str]:
     [("eager", 2), ("eager slim", 2), ("search+describe", 4), ("search", 3)]
     + [(placement, 2) for placement in PLACEMENTS],
 )
-def test_one_tool_takes_as_many_model_calls_as_its_strategy_says(strategy: str, calls: int) -> None:
-    assert len(sent(strategy, exchange("t7", ranked=("t7", "t8")))) == calls
+def test_model_calls_per_tool_depend_on_the_strategy(strategy: str, calls: int) -> None:
+    assert len(simulate_requests(strategy, make_turn("t7", ranked=("t7", "t8")))) == calls
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_a_tool_that_was_not_selected_is_searched(placement: str) -> None:
+def test_unselected_tool_is_searched(placement: str) -> None:
     elsewhere = tuple(TOOLS[10:18])
     assert (
-        len(sent(placement, exchange("t7", ranked=elsewhere))) == 4
+        len(simulate_requests(placement, make_turn("t7", ranked=elsewhere))) == 4
     )  # found by other words than the message's
 
 
 @pytest.mark.parametrize("strategy", ["search+describe", "search", *PLACEMENTS])
-def test_a_tool_once_known_is_called_at_once(strategy: str) -> None:
-    once = len(sent(strategy, exchange("t7", ranked=("t7",))))
-    twice = len(sent(strategy, exchange("t7", ranked=("t7",)), exchange("t7")))
+def test_known_tool_is_called_directly(strategy: str) -> None:
+    once = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",))))
+    twice = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",)), make_turn("t7")))
     assert twice == once + 2
 
 
 @pytest.mark.parametrize("strategy", ["search+describe", "search"])
-def test_a_core_tool_is_never_searched(strategy: str) -> None:
-    assert len(sent(strategy, exchange("t1"))) == 2
+def test_core_tool_is_never_searched(strategy: str) -> None:
+    assert len(simulate_requests(strategy, make_turn("t1"))) == 2
 
 
-def test_eager_sends_every_tool_every_time() -> None:
-    for each in sent("eager", exchange("t7"), exchange()):
+def test_eager_sends_all_tools_in_each_request() -> None:
+    for each in simulate_requests("eager", make_turn("t7"), make_turn()):
         assert names(each)[:40] == TOOLS
-    assert sent("eager slim", exchange())[0].segments[0].tokens == 150
+    assert simulate_requests("eager slim", make_turn())[0].segments[0].tokens == 150
 
 
-def test_replace_shows_this_messages_tools_and_those_used_before() -> None:
-    requests = sent("replace", exchange("t7", ranked=("t7", "t8")), exchange(ranked=("t9",)))
+def test_replace_sends_selected_and_recently_used_tools() -> None:
+    requests = simulate_requests("replace", make_turn("t7", ranked=("t7", "t8")), make_turn(ranked=("t9",)))
     assert names(requests[0])[:4] == ["the bridge", "t0", "t7", "t8"]
     assert names(requests[-1])[:4] == ["the bridge", "t0", "t7", "t9"]
 
 
-def test_append_only_grows_until_it_begins_anew() -> None:
-    turns = [exchange(ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
-    arrays = [names(each)[: names(each).index("system")] for each in sent("append", *turns)]
+def test_append_grows_until_it_is_reset() -> None:
+    turns = [make_turn(ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
+    arrays = [names(each)[: names(each).index("system")] for each in simulate_requests("append", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(arrays))
     small = ToolSizes(
         **{**{key: getattr(SIZES, key) for key in ("full", "slim", "hit", "brief")}, "most_grown": 12}
@@ -235,43 +244,45 @@ def test_append_only_grows_until_it_begins_anew() -> None:
     assert max(map(len, arrays)) <= 13
 
 
-def test_tail_never_changes_what_was_sent_and_sends_a_schema_once() -> None:
-    turns = [exchange(f"t{start}", ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
-    requests = [names(each) for each in sent("tail", *turns)]
+def test_tail_never_changes_sent_messages_and_sends_each_schema_once() -> None:
+    turns = [make_turn(f"t{start}", ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
+    requests = [names(each) for each in simulate_requests("tail", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(requests))
     schemas = [name for name in requests[-1] if name.startswith("schema of ")]
     assert len(schemas) == len(set(schemas)) > 30
 
 
-def test_a_compact_tail_costs_what_signatures_do() -> None:
-    (compact,), (whole,) = (sent(each, exchange(ranked=("t5",))) for each in ("tail", "tail whole"))
+def test_compact_tail_costs_as_much_as_signatures() -> None:
+    (compact,), (whole,) = (
+        simulate_requests(each, make_turn(ranked=("t5",))) for each in ("tail", "tail whole")
+    )
     assert (compact.segments[-1].tokens, whole.segments[-1].tokens) == (80, 150)
 
 
-def test_no_more_tools_are_shown_than_a_selection_has() -> None:
-    (only,) = sent("tail", exchange(ranked=tuple(TOOLS[1:30])))
+def test_selection_size_limits_the_tools() -> None:
+    (only,) = simulate_requests("tail", make_turn(ranked=tuple(TOOLS[1:30])))
     assert sum(name.startswith("schema of ") for name in names(only)) == SIZES.shown
 
 
-def test_a_tool_that_the_catalog_lost_since_costs_nothing_and_stops_nothing() -> None:
+def test_tool_missing_from_the_catalog_is_ignored() -> None:
     for strategy in STRATEGIES.values():
-        assert strategy(Dialogue(10, (exchange("gone", ranked=("gone", "t3")),)), SIZES)
+        assert strategy(Dialogue(10, (make_turn("gone", ranked=("gone", "t3")),)), SIZES)
 
 
-def test_a_conversation_without_turns_costs_nothing() -> None:
+def test_empty_conversation_costs_nothing() -> None:
     for strategy in STRATEGIES.values():
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_tools_are_measured_in_every_form() -> None:
+def test_tools_are_measured_in_each_format() -> None:
     tools = sample_catalog()[:10]
-    sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
+    make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
-        assert 0 < sizes.brief[tool.name] < sizes.hit[tool.name]
-        assert sizes.slim[tool.name] <= sizes.full[tool.name]
+        assert 0 < make_sizes.brief[tool.name] < make_sizes.hit[tool.name]
+        assert make_sizes.slim[tool.name] <= make_sizes.full[tool.name]
 
 
-def test_a_long_description_is_measured_as_it_is_cut_for_a_search() -> None:
+def test_long_description_is_measured_as_truncated_for_search() -> None:
     (tool,) = sample_catalog()[:1]
     long, longer = (replace(tool, description="word " * many) for many in (1_000, 2_000))
     brief = [
@@ -281,7 +292,7 @@ def test_a_long_description_is_measured_as_it_is_cut_for_a_search() -> None:
     assert brief[0] == brief[1] < MAX_DESCRIPTION_CHARS
 
 
-def test_tools_are_shown_as_the_settings_say() -> None:
+def test_tool_sizes_use_the_configured_limits() -> None:
     tools = sample_catalog()[:10]
     settings = ToolsSettings(
         pinned=("nobody", tools[0].name),
@@ -289,12 +300,12 @@ def test_tools_are_shown_as_the_settings_say() -> None:
         rag_append_max=20,
         tool_search=ToolSearchSettings(search_default_limit=2),
     )
-    sizes = measure_tools(tools, TokenCounter(), settings, bridge=BRIDGE.tools)
-    assert sizes.pinned == {tools[0].name}
-    assert (sizes.shown, sizes.most_grown, sizes.hits) == (3, 20, 2)
+    make_sizes = measure_tools(tools, TokenCounter(), settings, bridge=BRIDGE.tools)
+    assert make_sizes.pinned == {tools[0].name}
+    assert (make_sizes.shown, make_sizes.most_grown, make_sizes.hits) == (3, 20, 2)
 
 
-def test_what_no_settings_say_is_their_default_and_the_real_bridge() -> None:
+def test_defaults_are_used_without_settings() -> None:
     measured, usual = (
         measure_tools([], TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools),
         typical_dialogue()[1],
@@ -303,7 +314,7 @@ def test_what_no_settings_say_is_their_default_and_the_real_bridge() -> None:
         assert getattr(measured, each) == getattr(usual, each), each
 
 
-def test_an_imagined_conversation_is_the_same_each_time() -> None:
+def test_simulated_conversation_is_deterministic() -> None:
     asked = [DialogueMessage(10, ("t1",), ("t1", "t2"))] * 5
     assert generate_dialogue(asked) == generate_dialogue(asked) != generate_dialogue(asked, seed=8)
 
@@ -311,7 +322,7 @@ def test_an_imagined_conversation_is_the_same_each_time() -> None:
 # Choosing
 
 
-def test_where_prefixes_are_remembered_cheaply_a_selection_goes_to_the_tail() -> None:
+def test_cheap_cache_reads_favour_the_tail() -> None:
     cheap = [prices for prices in PRICES if prices.cached_read <= prices.input * 0.1]
     assert [prices.name for prices in cheap] == [
         "claude-sonnet-4-6",
@@ -323,54 +334,58 @@ def test_where_prefixes_are_remembered_cheaply_a_selection_goes_to_the_tail() ->
     assert {best_placement(prices) for prices in cheap} == {"tail"}
 
 
-def test_where_nothing_is_remembered_the_shortest_request_is_the_cheapest() -> None:
+def test_without_a_cache_the_shortest_request_is_cheapest() -> None:
     assert best_placement(NONE) == "replace"
 
 
-def sizes(slim: dict[str, int], *, told: dict[str, int]) -> ToolSizes:
+def make_sizes(slim: dict[str, int], *, told: dict[str, int]) -> ToolSizes:
     return ToolSizes(full=slim, slim=slim, hit=told, brief=told)
 
 
 def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
-    """Each finds a tool of its own."""
+    """Return a dialogue of two messages that find one tool each."""
     return Dialogue(
         system, (DialogueTurn(30, ranked=("large",)), DialogueTurn(30, ranked=("also",), pause=pause))
     )
 
 
-def test_behind_a_long_prompt_the_tail_is_cheapest() -> None:
-    tools = sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
+def test_tail_is_cheapest_after_a_long_prompt() -> None:
+    tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     assert best_placement(PAID, two_messages(system=20_000), tools) == "tail"
 
 
-def test_where_the_cache_has_forgotten_what_is_no_longer_sent_is_cheapest() -> None:
-    tools = sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
+def test_with_an_expired_cache_replace_is_cheapest() -> None:
+    tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     late = two_messages(system=20_000, pause=PAID.lifetime + 1)
     assert best_placement(PAID, late, tools) == "replace"
 
 
-def test_a_large_tool_that_stays_is_cheapest_at_the_front_of_an_array_that_grows() -> None:
-    tools = sizes({"also": 100, "large": 10_000}, told={"also": 100, "large": 20_000})
+def test_large_reused_tool_is_cheapest_with_append() -> None:
+    tools = make_sizes({"also": 100, "large": 10_000}, told={"also": 100, "large": 20_000})
     both = DialogueTurn(30, ranked=("also", "large"))  # replaced, `also` stands in front of `large`
     dialogue = Dialogue(100, (DialogueTurn(30, ranked=("large",)), both))
     assert best_placement(PAID, dialogue, tools) == "append"
 
 
-def test_where_the_first_tool_found_is_the_right_one_a_selection_of_one_is_cheapest() -> None:
+def test_selection_of_one_is_cheapest_if_the_first_hit_is_right() -> None:
     dialogue, tools = typical_dialogue()
     assert best_shown(PAID, "tail", dialogue, tools) == 1
 
 
-def test_where_the_eighth_tool_found_is_the_right_one_a_selection_of_eight_is_cheapest() -> None:
-    turns = tuple(exchange(TOOLS[at + 7], ranked=tuple(TOOLS[at : at + 8])) for at in (2, 12, 22, 32))
+def test_selection_of_eight_is_cheapest_if_the_eighth_hit_is_right() -> None:
+    turns = tuple(make_turn(TOOLS[at + 7], ranked=tuple(TOOLS[at : at + 8])) for at in (2, 12, 22, 32))
     assert best_shown(NONE, "replace", Dialogue(20_000, turns), SIZES) == 8
 
 
-def test_the_cheapest_is_named_for_each_model_and_length() -> None:
+def test_cheapest_strategy_is_named_per_model_and_length() -> None:
     def spending(*dollars: float) -> Bill:
         prices = Prices(name="unit", input=1e6, output=0.0)
         return compute_bill(
-            [request(("x", 1), turn=turn) for turn, much in enumerate(dollars) for _ in range(int(much))],
+            [
+                make_request(("x", 1), turn=turn)
+                for turn, much in enumerate(dollars)
+                for _ in range(int(much))
+            ],
             prices,
         )
 
@@ -398,12 +413,12 @@ def test_the_cheapest_is_named_for_each_model_and_length() -> None:
         ("", "unknown", "no cache"),
     ],
 )
-def test_a_model_has_the_prices_of_its_family(model: str, name: str, kind: str) -> None:
+def test_model_uses_the_prices_of_its_family(model: str, name: str, kind: str) -> None:
     prices = prices_for(model)
     assert (prices.name, prices.kind) == (name, kind)
 
 
-def test_prices_are_read_as_people_write_them() -> None:
+def test_prices_are_parsed() -> None:
     (prices,) = read_prices(
         {"m": {"input": 3, "output": 15, "cached_read": 0.3, "cache_write": 3.75, "step": 0}}
     )
@@ -426,6 +441,6 @@ def test_prices_are_read_as_people_write_them() -> None:
         {"m": {"input": 1, "output": 1, "name": "other"}},
     ],
 )
-def test_prices_that_make_no_sense_are_refused(wrong: object) -> None:
+def test_invalid_prices_are_rejected(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"m: |expected a map"):
         read_prices(wrong)

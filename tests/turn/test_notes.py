@@ -1,4 +1,4 @@
-"""What is remembered of a history: enough to know it again, and little of it."""
+"""Notes recognise earlier messages without storing them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,7 @@ def circular() -> Json:
 
 
 @given(CONTENTS, st.sampled_from(sorted(DIALECTS)), st.booleans())
-def test_a_message_that_comes_back_with_its_note_is_known_for_what_it_was(
-    content: Any, form: DialectName, is_there: bool
-) -> None:
+def test_message_with_its_note_is_recognized(content: Any, form: DialectName, is_there: bool) -> None:
     message = {"role": "user", "name": "ada"} | ({"content": content} if is_there or content else {})
     notes = Notes()
     written = notes.write(notes.read([message]), NOTE, get_dialect(form))
@@ -45,7 +43,7 @@ def test_a_message_that_comes_back_with_its_note_is_known_for_what_it_was(
     assert notes.write(history, Note(), get_dialect(form)) == written
 
 
-def test_a_history_of_large_messages_is_not_kept() -> None:
+def test_large_messages_are_not_stored() -> None:
     notes = Notes()
     tracemalloc.start()
     try:
@@ -64,13 +62,13 @@ def test_a_history_of_large_messages_is_not_kept() -> None:
 @pytest.mark.parametrize(
     "content", [nested(100_000), [circular()], [{(1, 2): 3}]], ids=["deep", "circular", "key"]
 )
-def test_a_message_that_no_provider_could_be_sent_is_named(content: Any) -> None:
+def test_unserializable_message_is_named_in_the_error(content: Any) -> None:
     messages = [{"role": "user", "content": "hello"}, {"role": "tool", "content": content}]
     with pytest.raises(TypeError, match="message 1 "):
         Notes().read(messages)
 
 
-def test_keys_of_several_kinds_are_read() -> None:
+def test_mixed_key_types_are_accepted() -> None:
     notes = Notes()
     messages: list[Json] = [
         {"role": "tool", "content": [{1: 2, "a": 3}]},

@@ -1,4 +1,4 @@
-"""Selection shows fewer tools; it takes nothing away."""
+"""Selection lists fewer tools, but every granted tool stays callable."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ MODES = ["keyword", "semantic", "hybrid"]
 
 
 def by_topic(texts: Sequence[str]) -> list[list[float]]:
-    """A model that knows four subjects, and two words for most of them."""
+    """Embed texts by four topics, most of which have two words."""
     return [[0.1 + any(word in text.lower() for word in topic) for topic in TOPICS] for text in texts]
 
 
-def asked(*messages: str, used: Sequence[str] = ()) -> Conversation:
+def make_conversation(*messages: str, used: Sequence[str] = ()) -> Conversation:
     return Conversation(messages, tuple(used))
 
 
-class Bench:
-    """Selects among a few tools with the settings a test gives."""
+class SelectionHarness:
+    """Selects among a few tools with the settings of a test."""
 
     def __init__(
         self,
@@ -77,68 +77,70 @@ class Bench:
 
     def __call__(self, conversation: str | Conversation, **settings: Any) -> Selection:
         if isinstance(conversation, str):
-            conversation = asked(conversation)
+            conversation = make_conversation(conversation)
         return self.selector(**settings)(self.grant, self.turn, conversation)
 
 
 @pytest.fixture
-def selected() -> Bench:
-    return Bench()
+def select() -> SelectionHarness:
+    return SelectionHarness()
 
 
-def test_the_tools_that_fit_the_message_are_chosen(selected: Bench) -> None:
-    selection = selected("create an invoice", rag_top_k=1)
+def test_matching_tools_are_selected(select: SelectionHarness) -> None:
+    selection = select("create an invoice", rag_top_k=1)
     assert selection.names == ("invoice_create",)
     assert selection.why == {"invoice_create": FITS}
     assert selection.hits[0].matched
     assert selection.leg == "keyword"
 
 
-def test_the_best_stands_first(selected: Bench) -> None:
-    assert selected("list the invoices").names[0] == "invoice_list"
-    assert selected("create an invoice").names[0] == "invoice_create"
+def test_best_match_is_first(select: SelectionHarness) -> None:
+    assert select("list the invoices").names[0] == "invoice_list"
+    assert select("create an invoice").names[0] == "invoice_create"
 
 
-def test_words_nobody_wrote_are_found_by_meaning_only(selected: Bench) -> None:
+def test_semantic_match_without_shared_words_is_selected(select: SelectionHarness) -> None:
     umbrella = "do I need an umbrella"
-    assert "weather_today" not in selected(umbrella, selection="keyword").names
-    assert selected(umbrella, selection="semantic", rag_top_k=1).names == ("weather_today",)
-    assert "weather_today" in selected(umbrella, selection="hybrid", rag_top_k=2).names
+    assert "weather_today" not in select(umbrella, selection="keyword").names
+    assert select(umbrella, selection="semantic", rag_top_k=1).names == ("weather_today",)
+    assert "weather_today" in select(umbrella, selection="hybrid", rag_top_k=2).names
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_at_most_so_many_are_chosen(selected: Bench, mode: str) -> None:
-    selection = selected("create list invoice customer weather city", selection=mode, rag_top_k=2)
+def test_selection_respects_the_limit(select: SelectionHarness, mode: str) -> None:
+    selection = select("create list invoice customer weather city", selection=mode, rag_top_k=2)
     assert len(selection.names) == len(selection.why) == 2
 
 
-def test_a_pinned_tool_takes_no_place_from_the_others(selected: Bench) -> None:
-    selection = selected("create an invoice", rag_top_k=1, pinned=("invoice_create",))
+def test_pinned_tool_does_not_count_towards_the_limit(select: SelectionHarness) -> None:
+    selection = select("create an invoice", rag_top_k=1, pinned=("invoice_create",))
     assert selection.names == ("invoice_list",)
 
 
-def test_the_runtimes_own_tools_compete_like_any_other(selected: Bench) -> None:
-    assert selected("create an invoice", rag_top_k=1).names == ("invoice_create",)
-    assert selected("read the file", rag_top_k=1).names == ("read_file",)
+def test_builtin_tools_compete_like_others(select: SelectionHarness) -> None:
+    assert select("create an invoice", rag_top_k=1).names == ("invoice_create",)
+    assert select("read the file", rag_top_k=1).names == ("read_file",)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_what_was_not_granted_is_not_chosen_however_well_it_fits(selected: Bench, mode: str) -> None:
-    conversation = asked("use lamp_on to switch on the lamp", used=["lamp_on"])
-    selection = selected(conversation, selection=mode, pinned=("lamp_on",))
+def test_ungranted_tool_is_not_selected(select: SelectionHarness, mode: str) -> None:
+    conversation = make_conversation("use lamp_on to switch on the lamp", used=["lamp_on"])
+    selection = select(conversation, selection=mode, pinned=("lamp_on",))
     assert "lamp_on" not in selection.names
     assert "lamp_on" not in [hit.name for hit in selection.hits]
     with pytest.raises(OutOfScope):
-        selected.turn.tool("lamp_on")
+        select.turn.tool("lamp_on")
 
 
-def test_a_tool_that_is_not_offered_is_not_chosen() -> None:
+def test_hidden_tool_is_not_selected() -> None:
     hidden = ("invoice_create", "lamp_on")
-    selection = Bench(without=(), hidden=hidden)(asked("create an invoice", used=["invoice_create"]))
+    selection = SelectionHarness(without=(), hidden=hidden)(
+        make_conversation("create an invoice", used=["invoice_create"])
+    )
     assert not {*hidden} & {*selection.names}
 
 
-def test_a_tool_that_cannot_work_now_is_not_chosen() -> None:
+def test_unavailable_tool_is_not_selected() -> None:
     works = [True]
     flaky = build_tool(
         name="invoice_send",
@@ -147,64 +149,64 @@ def test_a_tool_that_cannot_work_now_is_not_chosen() -> None:
         handler=lambda args: args,
         check_fn=lambda: works[0],
     )
-    bench = Bench([*TOOLS, flaky])
-    selector = bench.selector()
-    conversation = asked("send the invoice", used=["invoice_send"])
-    assert "invoice_send" in selector(bench.grant, bench.turn, conversation).names
+    harness = SelectionHarness([*TOOLS, flaky])
+    selector = harness.selector()
+    conversation = make_conversation("send the invoice", used=["invoice_send"])
+    assert "invoice_send" in selector(harness.grant, harness.turn, conversation).names
     works[0] = False
-    later = begin_turn(bench.grant, Availability(timeout=5, grace=0))
-    assert "invoice_send" not in selector(bench.grant, later, conversation).names
+    later = begin_turn(harness.grant, Availability(timeout=5, grace=0))
+    assert "invoice_send" not in selector(harness.grant, later, conversation).names
 
 
 @pytest.mark.parametrize("message", ["", "   ", "\ud800", "!!!", "a" * 100_000, "\x00"])
-def test_no_message_is_too_odd_to_select_for(selected: Bench, message: str) -> None:
+def test_any_message_gives_a_selection(select: SelectionHarness, message: str) -> None:
     for mode in MODES:
-        assert len(selected(message, selection=mode, rag_top_k=3).names) <= 3
+        assert len(select(message, selection=mode, rag_top_k=3).names) <= 3
 
 
 class TestNames:
-    def test_a_message_that_names_a_tool_gets_it(self, selected: Bench) -> None:
-        selection = selected("not an invoice: weather_today", rag_top_k=1)
+    def test_named_tool_is_selected(self, select: SelectionHarness) -> None:
+        selection = select("not an invoice: weather_today", rag_top_k=1)
         assert selection.names == ("weather_today",)
         assert selection.why == {"weather_today": NAMED}
 
-    def test_all_tools_a_message_names_are_in_beyond_any_bound(self) -> None:
+    def test_named_tools_are_selected_beyond_the_limit(self) -> None:
         many = [tool(f"ledger_page_{number}", "Read a page. " * 200) for number in range(60)]
         names = [each.name for each in many]
-        selection = Bench(many)(" ".join(names), rag_top_k=2, rag_max_tokens=100)
+        selection = SelectionHarness(many)(" ".join(names), rag_top_k=2, rag_max_tokens=100)
         assert sorted(selection.names) == sorted(names)
         assert {*selection.why.values()} == {NAMED}
 
-    def test_a_name_in_an_earlier_message_forces_nothing(self, selected: Bench) -> None:
-        conversation = asked("use weather_today", "create an invoice for the customer Halden")
-        assert selected(conversation, rag_top_k=1).names == ("invoice_create",)
+    def test_name_in_an_earlier_message_does_not_force_selection(self, select: SelectionHarness) -> None:
+        conversation = make_conversation("use weather_today", "create an invoice for the customer Halden")
+        assert select(conversation, rag_top_k=1).names == ("invoice_create",)
 
-    def test_a_message_that_names_a_tool_needs_one(self, selected: Bench) -> None:
-        assert selected("weather_today", rag_need=1.0).needed
+    def test_message_naming_a_tool_needs_one(self, select: SelectionHarness) -> None:
+        assert select("weather_today", rag_need=1.0).needed
 
 
 class TestTokens:
     def long(self, name: str, words: int) -> Tool:
         return tool(name, "Keeps the ledger. " + "debit credit " * words)
 
-    def test_what_is_chosen_fits_the_bound(self) -> None:
+    def test_selection_fits_the_token_limit(self) -> None:
         tools = [self.long(f"ledger_{number}", 100) for number in range(8)]
         one = count_tokens([tools[0].definition()])
-        selection = Bench(tools)("keep the ledger", rag_max_tokens=3 * one + 10)
+        selection = SelectionHarness(tools)("keep the ledger", rag_max_tokens=3 * one + 10)
         assert len(selection.names) == 3
         assert {*selection.left_out.values()} == {TOO_LARGE}
 
-    def test_a_tool_too_large_makes_room_for_the_next(self) -> None:
-        bench = Bench([tool("ledger_keep", "Keep the ledger. " * 900), *TOOLS])
-        selection = bench("keep the ledger, list invoices", rag_max_tokens=1_000)
+    def test_oversized_tool_is_skipped_for_the_next(self) -> None:
+        harness = SelectionHarness([tool("ledger_keep", "Keep the ledger. " * 900), *TOOLS])
+        selection = harness("keep the ledger, list invoices", rag_max_tokens=1_000)
         assert "ledger_keep" in selection.left_out
         assert "invoice_list" in selection.names
 
-    def test_what_only_looks_too_large_is_counted(self) -> None:
+    def test_tool_with_large_estimate_is_counted_exactly(self) -> None:
         tools = [self.long(f"ledger_{number}", 400) for number in range(3)]
         exact = count_tokens([each.definition() for each in tools])
-        assert len(Bench(tools)("keep the ledger", rag_max_tokens=exact).names) == 3
-        assert len(Bench(tools)("keep the ledger", rag_max_tokens=exact - 1).names) == 2
+        assert len(SelectionHarness(tools)("keep the ledger", rag_max_tokens=exact).names) == 3
+        assert len(SelectionHarness(tools)("keep the ledger", rag_max_tokens=exact - 1).names) == 2
 
     @given(
         st.lists(st.integers(0, 400), min_size=1, max_size=8),
@@ -212,14 +214,16 @@ class TestTokens:
         st.integers(0, 3),
     )
     @settings(max_examples=40, deadline=None)
-    def test_the_bound_is_kept_as_if_everything_had_been_counted(
+    def test_estimated_selection_equals_exact_selection(
         self, lengths: list[int], most: int, used: int
     ) -> None:
         tools = [self.long(f"ledger_{number}", length) for number, length in enumerate(lengths)]
         sizes = {each.name: count_tokens([each.definition()]) for each in tools}
         before = [each.name for each in tools[:used]]
-        bench = Bench(tools)
-        selection = bench(asked("keep the ledger", used=before), rag_max_tokens=most, rag_top_k=50)
+        harness = SelectionHarness(tools)
+        selection = harness(
+            make_conversation("keep the ledger", used=before), rag_max_tokens=most, rag_top_k=50
+        )
         found = [hit.name for hit in selection.hits]
         kept: set[str] = set()
         chosen: set[str] = set()
@@ -231,99 +235,111 @@ class TestTokens:
                 chosen.add(name)
         assert {*selection.names} == kept | chosen
 
-    def test_no_more_is_counted_than_decides(self) -> None:
+    def test_only_deciding_tools_are_counted(self) -> None:
         counted: list[str] = []
 
         class Counting(ToolTokenCounts):
-            def of(self, tool: Tool) -> int:
+            def count_tool(self, tool: Tool) -> int:
                 counted.append(tool.name)
                 return super().count_tool(tool)
 
-        bench = Bench([self.long("ledger_all", 9_000), *(self.long(f"ledger_{n}", 20) for n in range(7))])
+        harness = SelectionHarness(
+            [self.long("ledger_all", 9_000), *(self.long(f"ledger_{n}", 20) for n in range(7))]
+        )
         chosen = ToolsSettings(selection="keyword", pinned=(), rag_max_tokens=3_000)
-        selection = Selector(chosen, bench.retriever, weights=Counting())(
-            bench.grant, bench.turn, asked("keep the ledger")
+        selection = Selector(chosen, harness.retriever, weights=Counting())(
+            harness.grant, harness.turn, make_conversation("keep the ledger")
         )
         assert len(selection.names) == 7
         assert {*counted} == {"ledger_all"}
 
-    def test_tools_used_before_leave_half_of_the_room(self) -> None:
+    def test_recently_used_tools_take_at_most_half_of_the_limit(self) -> None:
         used = [self.long(f"archive_{number}", 100) for number in range(4)]
         one = count_tokens([used[0].definition()])
-        conversation = asked("list invoices", used=[each.name for each in used])
-        selection = Bench([*used, *TOOLS])(conversation, rag_max_tokens=4 * one)
+        conversation = make_conversation("list invoices", used=[each.name for each in used])
+        selection = SelectionHarness([*used, *TOOLS])(conversation, rag_max_tokens=4 * one)
         assert [name for name in selection.names if name.startswith("archive")] == ["archive_3", "archive_2"]
         assert selection.names[0] == "invoice_list"
 
 
 class TestConversations:
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_follow_up_keeps_the_tools_of_what_it_follows(self, selected: Bench, mode: str) -> None:
-        conversation = asked("weather in Oslo", "and tomorrow?")
-        selection = selected(conversation, selection=mode, rag_top_k=2)
+    def test_follow_up_keeps_earlier_tools(self, select: SelectionHarness, mode: str) -> None:
+        conversation = make_conversation("weather in Oslo", "and tomorrow?")
+        selection = select(conversation, selection=mode, rag_top_k=2)
         assert "weather_today" in selection.names
         assert selection.why["weather_today"] == FITTED
 
-    def test_same_for_somebody_else_keeps_them_too(self, selected: Bench) -> None:
-        selection = selected(asked("create an invoice for Alice", "same for Bob"), rag_top_k=1)
+    def test_elliptical_follow_up_keeps_earlier_tools(self, select: SelectionHarness) -> None:
+        selection = select(make_conversation("create an invoice for Alice", "same for Bob"), rag_top_k=1)
         assert selection.names == ("invoice_create",)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_new_wish_loses_no_place_to_an_old_one(self, selected: Bench, mode: str) -> None:
+    def test_new_request_is_not_displaced_by_an_earlier_one(
+        self, select: SelectionHarness, mode: str
+    ) -> None:
         wish = "create a new invoice for customer Halden"
-        alone = selected(wish, selection=mode, rag_top_k=2)
-        after = selected(asked("how is the weather in Oslo", wish), selection=mode, rag_top_k=2)
+        alone = select(wish, selection=mode, rag_top_k=2)
+        after = select(make_conversation("how is the weather in Oslo", wish), selection=mode, rag_top_k=2)
         assert after.names == alone.names
 
-    def test_the_further_back_the_less_it_counts(self, selected: Bench) -> None:
-        conversation = asked("read the file", "weather in Oslo", "and again?")
-        names = selected(conversation).names
+    def test_older_messages_weigh_less(self, select: SelectionHarness) -> None:
+        conversation = make_conversation("read the file", "weather in Oslo", "and again?")
+        names = select(conversation).names
         assert names.index("weather_today") < names.index("read_file")
 
-    def test_tools_used_before_stay_beside_a_new_wish(self, selected: Bench) -> None:
-        conversation = asked("create an invoice for Halden", used=["weather_today"])
-        selection = selected(conversation, rag_top_k=1)
+    def test_recently_used_tools_stay_with_a_new_request(self, select: SelectionHarness) -> None:
+        conversation = make_conversation("create an invoice for Halden", used=["weather_today"])
+        selection = select(conversation, rag_top_k=1)
         assert selection.names == ("invoice_create", "weather_today")
         assert selection.why["weather_today"] == USED
 
-    def test_of_tools_used_before_only_the_latest_stay(self) -> None:
+    def test_only_the_latest_used_tools_stay(self) -> None:
         tools = [tool(f"tool_{number}", "Turns a crank.") for number in range(9)]
-        conversation = asked("list the invoices", used=[each.name for each in tools])
-        kept = [name for name in Bench([*tools, *TOOLS])(conversation).names if name.startswith("tool_")]
+        conversation = make_conversation("list the invoices", used=[each.name for each in tools])
+        kept = [
+            name
+            for name in SelectionHarness([*tools, *TOOLS])(conversation).names
+            if name.startswith("tool_")
+        ]
         assert kept == [f"tool_{number}" for number in range(8, 8 - MAX_REUSED_TOOLS, -1)]
 
-    def test_a_tool_that_is_gone_does_not_stay(self, selected: Bench) -> None:
-        assert "no_such_tool" not in selected(asked("list invoices", used=["no_such_tool"])).names
+    def test_removed_tool_does_not_stay(self, select: SelectionHarness) -> None:
+        assert "no_such_tool" not in select(make_conversation("list invoices", used=["no_such_tool"])).names
 
-    def test_a_name_that_was_shown_is_not_taken_for_the_one_that_an_author_gave(self) -> None:
+    def test_listed_name_is_not_mistaken_for_an_original_name(self) -> None:
         mine = tool("search", "Looks for lost things.")
         theirs = [replace(tool(f"evil_{n}", "Turns a crank."), original_name="search") for n in range(2)]
         for tools, kept in (([mine, *theirs], "search"), ([mine, theirs[0]], "search"), (theirs, None)):
-            selection = Bench([*tools, *TOOLS])(asked("list invoices", used=["search"]))
+            selection = SelectionHarness([*tools, *TOOLS])(
+                make_conversation("list invoices", used=["search"])
+            )
             assert [name for name, why in selection.why.items() if why == USED] == ([kept] if kept else [])
 
-    def test_the_name_of_a_tool_that_is_not_granted_means_no_other(self) -> None:
+    def test_name_of_an_ungranted_tool_matches_no_other(self) -> None:
         theirs = replace(tool("evil", "Turns a crank."), original_name="search")
-        bench = Bench([tool("search", "Looks."), theirs, *TOOLS], without=("evil",))
-        assert bench(asked("list invoices", used=["search"])).why["search"] == USED
+        harness = SelectionHarness([tool("search", "Looks."), theirs, *TOOLS], without=("evil",))
+        assert harness(make_conversation("list invoices", used=["search"])).why["search"] == USED
 
-    def test_a_tool_used_under_its_authors_name_stays(self) -> None:
+    def test_tool_used_under_its_original_name_stays(self) -> None:
         dotted = tool("crank.turn", "Turns a crank.")
-        selection = Bench([dotted, *TOOLS])(asked("list invoices", used=["crank.turn"]))
+        selection = SelectionHarness([dotted, *TOOLS])(
+            make_conversation("list invoices", used=["crank.turn"])
+        )
         assert any(name.startswith("crank_turn") for name in selection.names)
 
-    def test_the_same_conversation_is_searched_once(self) -> None:
+    def test_same_conversation_is_searched_once(self) -> None:
         texts: list[str] = []
 
         def counting(given: Sequence[str]) -> list[list[float]]:
             texts.extend(given)
             return by_topic(given)
 
-        bench = Bench(retriever=Retriever(FunctionEmbedder(counting), None, None))
-        selector = bench.selector(selection="hybrid")
-        selector(bench.grant, bench.turn, asked("weather in Oslo"))
+        harness = SelectionHarness(retriever=Retriever(FunctionEmbedder(counting), None, None))
+        selector = harness.selector(selection="hybrid")
+        selector(harness.grant, harness.turn, make_conversation("weather in Oslo"))
         texts.clear()
-        selector(bench.grant, bench.turn, asked("weather in Oslo", "and tomorrow?"))
+        selector(harness.grant, harness.turn, make_conversation("weather in Oslo", "and tomorrow?"))
         assert len(texts) == 1
 
 
@@ -332,59 +348,59 @@ class TestFailures:
         raise OSError("nobody there")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_model_that_cannot_answer_leaves_the_keywords(self, mode: str) -> None:
-        bench = Bench(retriever=Retriever(FunctionEmbedder(self.broken), None, None))
-        selection = bench("create an invoice", selection=mode, rag_top_k=1)
+    def test_unavailable_model_falls_back_to_keywords(self, mode: str) -> None:
+        harness = SelectionHarness(retriever=Retriever(FunctionEmbedder(self.broken), None, None))
+        selection = harness("create an invoice", selection=mode, rag_top_k=1)
         assert selection.names == ("invoice_create",)
         assert selection.leg == "keyword"
 
-    def test_a_model_that_comes_back_is_asked_again(self) -> None:
+    def test_recovered_model_is_used_again(self) -> None:
         works = [False]
 
         def flaky(texts: Sequence[str]) -> list[list[float]]:
             return by_topic(texts) if works[0] or len(texts) > 1 else self.broken(texts)
 
-        bench = Bench(retriever=Retriever(FunctionEmbedder(flaky), None, None))
-        selector = bench.selector(selection="semantic", rag_top_k=1)
-        umbrella = asked("umbrella, the weather")
-        assert selector(bench.grant, bench.turn, umbrella).leg == "keyword"
+        harness = SelectionHarness(retriever=Retriever(FunctionEmbedder(flaky), None, None))
+        selector = harness.selector(selection="semantic", rag_top_k=1)
+        umbrella = make_conversation("umbrella, the weather")
+        assert selector(harness.grant, harness.turn, umbrella).leg == "keyword"
         works[0] = True
-        assert selector(bench.grant, bench.turn, umbrella).leg == "semantic"
+        assert selector(harness.grant, harness.turn, umbrella).leg == "semantic"
 
-    def test_an_error_in_one_way_of_searching_leaves_the_other(
-        self, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_error_in_one_leg_leaves_the_other(self, caplog: pytest.LogCaptureFixture) -> None:
         class Fused(Retriever):
             def answer(self, *given: Any, mode: Any, **options: Any) -> Any:
                 if mode != "keyword":
                     raise RuntimeError("the index is broken")
                 return super().answer(*given, mode=mode, **options)
 
-        bench = Bench(retriever=Fused(FunctionEmbedder(by_topic), None, None))
-        selector = bench.selector(selection="hybrid", rag_top_k=1)
+        harness = SelectionHarness(retriever=Fused(FunctionEmbedder(by_topic), None, None))
+        selector = harness.selector(selection="hybrid", rag_top_k=1)
         for _ in range(3):
-            selection = selector(bench.grant, bench.turn, asked("create an invoice"))
+            selection = selector(harness.grant, harness.turn, make_conversation("create an invoice"))
             assert selection.names == ("invoice_create",)
             assert selection.leg == "keyword"
         told = [each for each in caplog.records if "failed" in each.message]
         assert len(told) == 1
         assert told[0].exc_info
 
-    def test_where_nothing_works_the_model_has_to_search(self, caplog: pytest.LogCaptureFixture) -> None:
-        bench = Bench(retriever=Failing(None, None, None))
-        selection = bench(asked("create an invoice", used=["weather_today"]), selection="hybrid")
+    def test_failed_selection_falls_back_to_the_bridge(self, caplog: pytest.LogCaptureFixture) -> None:
+        harness = SelectionHarness(retriever=FailingRetriever(None, None, None))
+        selection = harness(
+            make_conversation("create an invoice", used=["weather_today"]), selection="hybrid"
+        )
         assert selection.leg == BRIDGE
         assert selection.names == ("weather_today",)
         assert len(caplog.records) == 2
 
-    def test_a_message_that_finds_nothing_is_left_to_the_bridge(self, selected: Bench) -> None:
-        selection = selected("qwertzuiop", selection="keyword")
+    def test_message_without_hits_uses_only_the_bridge(self, select: SelectionHarness) -> None:
+        selection = select("qwertzuiop", selection="keyword")
         assert selection.names == ()
         assert selection.leg == BRIDGE
 
 
-class Failing(Retriever):
-    """Raises whatever it is asked."""
+class FailingRetriever(Retriever):
+    """Retriever that always raises."""
 
     def answer(self, *_given: Any, **_options: Any) -> NoReturn:
         raise RuntimeError("the index is broken")
@@ -394,13 +410,13 @@ class TestForcedSearch:
     def disclosed(self, tools: Sequence[Tool], **settings: Any) -> Turn:
         from toolfold.turn import Bridge, BridgeAnswers
 
-        bench = Bench(tools, retriever=Failing(None, None, None))
+        harness = SelectionHarness(tools, retriever=FailingRetriever(None, None, None))
         given = ToolsSettings(selection="hybrid", pinned=(), **settings)
-        disclosure = Disclosure(given, Bridge(BridgeAnswers(bench.retriever, given)))
-        return disclosure(bench.grant, bench.turn, chosen=(), forced=True)
+        disclosure = Disclosure(given, Bridge(BridgeAnswers(harness.retriever, given)))
+        return disclosure(harness.grant, harness.turn, chosen=(), forced=True)
 
     @pytest.mark.parametrize("enabled", ["auto", "on", "off"])
-    def test_the_bridge_is_shown_with_what_is_never_deferred(self, enabled: str) -> None:
+    def test_bridge_is_listed_with_core_tools(self, enabled: str) -> None:
         turn = self.disclosed(TOOLS, tool_search={"enabled": enabled})
         assert [each.name for each in turn.tools] == [
             "read_file",
@@ -410,7 +426,7 @@ class TestForcedSearch:
         ]
         assert turn.searchable
 
-    def test_where_nothing_is_deferrable_everything_is_shown(self) -> None:
+    def test_without_deferrable_tools_all_are_listed(self) -> None:
         core = [tool("a_tool", "Does it.", core=True), tool("b_tool", "Does it.", core=True)]
         turn = self.disclosed(core, tool_search={"enabled": "off"})
         assert [each.name for each in turn.tools] == ["a_tool", "b_tool"]
@@ -418,10 +434,10 @@ class TestForcedSearch:
 
 
 class TestSessions:
-    """The whole way, with the models and the tools that come with the package."""
+    """End to end, with the shipped models and tools."""
 
     @pytest.fixture
-    def open_(self, opened: Opened) -> Callable[..., Session]:
+    def open_session(self, opened: Opened) -> Callable[..., Session]:
         def session(**settings: Any) -> Session:
             given = {
                 "tools.selection": "hybrid",
@@ -435,8 +451,8 @@ class TestSessions:
 
         return session
 
-    def test_a_conversation_is_understood_as_a_whole(self, open_: Callable[..., Session]) -> None:
-        session = open_()
+    def test_selection_uses_the_whole_conversation(self, open_session: Callable[..., Session]) -> None:
+        session = open_session()
         turn = session.assemble([{"role": "user", "content": "Where is the parcel I sent to Lisbon?"}])
         assert turn.selection is not None
         best = turn.selection.names[0]
@@ -452,8 +468,8 @@ class TestSessions:
         consent = session.assemble([*history, {"role": "user", "content": "yes, go ahead"}])
         assert best in {each.name for each in consent.tools}
 
-    def test_thanks_show_only_what_is_pinned(self, open_: Callable[..., Session]) -> None:
-        session = open_()
+    def test_thanks_select_only_pinned_tools(self, open_session: Callable[..., Session]) -> None:
+        session = open_session()
         history: list[dict[str, Any]] = [
             {"role": "user", "content": "Where is the parcel I sent to Lisbon?"},
             {"role": "assistant", "tool_calls": [{"function": {"name": "ferrywell_list-shipments"}}]},
@@ -466,12 +482,12 @@ class TestSessions:
             assert [each.name for each in turn.tools] == ["read_file", "search_files", "terminal"]
             assert turn.tool("write_file").name == "write_file"
 
-    def test_that_can_be_switched_off(self, open_: Callable[..., Session]) -> None:
-        turn = open_(**{"tools.rag_need": "off"}).assemble("Thanks!")
+    def test_need_threshold_can_be_disabled(self, open_session: Callable[..., Session]) -> None:
+        turn = open_session(**{"tools.rag_need": "off"}).assemble("Thanks!")
         assert turn.selection is not None
         assert len(turn.selection.names) == 8
 
-    def test_an_index_on_a_disk_that_is_broken_is_no_failure(
+    def test_damaged_index_on_disk_does_not_fail_selection(
         self, opened: Opened, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):

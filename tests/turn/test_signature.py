@@ -1,4 +1,4 @@
-"""A signature says how to call a tool, on one line, whatever its schema is."""
+"""A signature shows on one line how to call a tool, whatever its schema is."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from toolfold.model import Tool, freeze
 from toolfold.turn.signature import MAX_SIGNATURE_CHARS, signature
 
 
-def signed(parameters: Any, name: str = "go") -> str:
+def render_signature(parameters: Any, name: str = "go") -> str:
     return signature(
         Tool(name=name, toolset="t", description="", parameters=freeze(parameters), handler=print)
     )
 
 
-def of(**properties: Any) -> str:
-    """The signature of optional parameters, without what is around it."""
-    return signed({"type": "object", "properties": properties}).removeprefix("go(").removesuffix(")")
+def render_optional(**properties: Any) -> str:
+    """Return the parameter part of the signature of optional parameters."""
+    return (
+        render_signature({"type": "object", "properties": properties}).removeprefix("go(").removesuffix(")")
+    )
 
 
-def test_the_example_of_the_documentation() -> None:
+def test_documented_example_is_correct() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -36,7 +38,7 @@ def test_the_example_of_the_documentation() -> None:
         },
         "required": ["repo", "title"],
     }
-    assert signed(schema, "create_issue") == (
+    assert render_signature(schema, "create_issue") == (
         'create_issue(repo: string, title: string, state?: "open"|"closed", labels?: string[])'
     )
 
@@ -70,57 +72,57 @@ def test_the_example_of_the_documentation() -> None:
         ({"$ref": "https://elsewhere.example/schema"}, "any"),
     ],
 )
-def test_every_kind_of_schema_has_a_type(schema: Any, written: str) -> None:
-    assert of(p=schema) == f"p?: {written}"
+def test_every_kind_of_schema_has_a_type_name(schema: Any, written: str) -> None:
+    assert render_optional(p=schema) == f"p?: {written}"
 
 
-def test_references_inside_the_schema_are_followed() -> None:
+def test_local_references_are_resolved() -> None:
     schema = {
         "properties": {"who": {"$ref": "#/$defs/person"}},
         "$defs": {"person": {"properties": {"name": {"type": "string"}}, "required": ["name"]}},
     }
-    assert signed(schema) == "go(who?: {name: string})"
+    assert render_signature(schema) == "go(who?: {name: string})"
 
 
-def test_a_schema_that_refers_to_itself_is_cut() -> None:
+def test_recursive_schema_is_truncated() -> None:
     node = {"properties": {"next": {"$ref": "#/properties/node"}}}
-    written = of(node=node)
+    written = render_optional(node=node)
     assert "…" in written
     assert len(written) < MAX_SIGNATURE_CHARS
 
 
-def test_a_tool_without_parameters_has_empty_brackets() -> None:
-    assert signed({}) == signed({"properties": []}) == "go()"
+def test_tool_without_parameters_has_empty_parentheses() -> None:
+    assert render_signature({}) == render_signature({"properties": []}) == "go()"
 
 
-def test_a_long_signature_keeps_the_required_parameters_and_says_how_many_are_missing() -> None:
+def test_long_signature_keeps_required_parameters_and_counts_omitted_ones() -> None:
     properties = {f"a_rather_long_name_{number}": {"type": "string"} for number in range(100)}
-    written = signed({"properties": properties, "required": ["a_rather_long_name_99"]})
+    written = render_signature({"properties": properties, "required": ["a_rather_long_name_99"]})
     assert len(written) <= MAX_SIGNATURE_CHARS + 40
     assert written.startswith("go(a_rather_long_name_99: string, a_rather_long_name_0?: string")
     assert written.endswith(f"… {100 - written.count('string')} more)")
 
 
-def test_a_long_enumeration_is_cut() -> None:
-    assert of(p={"enum": list(range(50))}).endswith("|11|…")
-    assert len(of(p={"enum": ["x" * 5_000]})) < 100
+def test_long_enum_is_truncated() -> None:
+    assert render_optional(p={"enum": list(range(50))}).endswith("|11|…")
+    assert len(render_optional(p={"enum": ["x" * 5_000]})) < 100
 
 
-def test_names_and_values_from_elsewhere_stay_on_their_line() -> None:
-    written = of(**{"a b\n": {"enum": ["line\nbreak", "\u202ereversed\x07"]}})
+def test_names_and_values_stay_on_one_line() -> None:
+    written = render_optional(**{"a b\n": {"enum": ["line\nbreak", "\u202ereversed\x07"]}})
     assert written.isprintable()
     assert written.startswith('"a b\\n"?: "line\\nbreak"|')
 
 
 @pytest.mark.parametrize("odd", ["\u202e", "\u2028", "\u200b"])
-def test_names_and_values_that_are_cut_stay_on_their_line_as_well(odd: str) -> None:
+def test_truncated_names_and_values_stay_on_one_line(odd: str) -> None:
     long = f"{odd}{'x' * 44}"
-    written = of(**{long: {"enum": [long], "default": long}})
+    written = render_optional(**{long: {"enum": [long], "default": long}})
     assert written.isprintable()
     assert written == f'" {"x" * 39}…?: " {"x" * 39}…'
 
 
-def test_every_tool_of_the_sample_has_a_short_signature() -> None:
+def test_sample_catalog_signatures_are_short() -> None:
     for tool in sample_catalog():
         written = signature(tool)
         assert written.startswith(f"{tool.name}(")
@@ -144,15 +146,15 @@ JUNK = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(KEYS, JUNK, max_size=6))
-def test_any_schema_at_all_gives_one_printable_bounded_line(schema: dict[str, Any]) -> None:
-    written = signed(schema)
+def test_any_schema_gives_one_printable_bounded_line(schema: dict[str, Any]) -> None:
+    written = render_signature(schema)
     json.dumps(written).encode()
     assert written.isprintable()
     assert len(written) < MAX_SIGNATURE_CHARS + 200
 
 
 @pytest.mark.parametrize("key", ["anyOf", "properties", "allOf"])
-def test_a_schema_made_to_explode_ends_soon(key: str) -> None:
+def test_exponential_schema_is_processed_quickly(key: str) -> None:
     def level(number: int) -> Any:
         parts = [{"$ref": f"#/$defs/d{number + 1}"}] * 12
         return {
@@ -160,10 +162,10 @@ def test_a_schema_made_to_explode_ends_soon(key: str) -> None:
         }
 
     schema = level(0) | {"properties": {"p": level(0)}, "$defs": {f"d{n}": level(n) for n in range(40)}}
-    assert len(signed(schema)) < MAX_SIGNATURE_CHARS + 200
+    assert len(render_signature(schema)) < MAX_SIGNATURE_CHARS + 200
 
 
-def test_a_parameter_too_long_to_write_leaves_its_name_and_room_for_the_others() -> None:
+def test_overlong_parameter_is_reduced_to_its_name() -> None:
     huge = {"properties": {f"a_rather_long_name_{n}": {"enum": ["x" * 30] * 10 + [n]} for n in range(12)}}
     schema = {"properties": {"huge": huge, "small": {"type": "string"}}, "required": ["huge", "small"]}
-    assert signed(schema) == "go(huge: …, small: string)"
+    assert render_signature(schema) == "go(huge: …, small: string)"

@@ -1,4 +1,4 @@
-"""A slim schema is shorter, says the same and accepts the same."""
+"""A slim schema is shorter, and accepts the same instances."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DRAFT_07 = "http://json-schema.org/draft-07/schema#"
 LATEST = "https://json-schema.org/draft/2020-12/schema"
 
 
-def defined(parameters: Json, description: str = "Does it.", name: str = "do_it") -> Definition:
+def make_definition(parameters: Json, description: str = "Does it.", name: str = "do_it") -> Definition:
     return {
         "type": "function",
         "function": {"name": name, "description": description, "parameters": parameters},
@@ -33,7 +33,9 @@ def defined(parameters: Json, description: str = "Does it.", name: str = "do_it"
 
 
 def tool(parameters: Json) -> Tool:
-    return build_tool(name="do_it", toolset="x", schema=defined(parameters), handler=lambda args: args)
+    return build_tool(
+        name="do_it", toolset="x", schema=make_definition(parameters), handler=lambda args: args
+    )
 
 
 def tokens(schema: Json) -> int:
@@ -41,10 +43,10 @@ def tokens(schema: Json) -> int:
 
 
 def accepts(schema: Json, value: Any) -> bool:
-    return bool(judge(schema).is_valid(value))
+    return bool(make_validator(schema).is_valid(value))
 
 
-def judge(schema: Json) -> Any:
+def make_validator(schema: Json) -> Any:
     return jsonschema_rs.validator_for(plain(schema), validate_formats=False)
 
 
@@ -139,14 +141,14 @@ ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
 
 @settings(max_examples=60, deadline=None)
 @given(ANY_SCHEMA, st.lists(ARGUMENTS | VALUES, min_size=1, max_size=8))
-def test_the_slim_schema_accepts_exactly_what_the_original_accepts(schema: Json, values: list[Any]) -> None:
+def test_slim_schema_accepts_the_same_instances(schema: Json, values: list[Any]) -> None:
     looks = VisitCounter(schema)
     assume(looks.is_bounded)
     try:
-        original = judge(schema)
+        original = make_validator(schema)
     except ValueError:
         assume(False)
-    slimmed = judge(slim_schema(schema, "do_it", "Does it."))
+    slimmed = make_validator(slim_schema(schema, "do_it", "Does it."))
     for value in values:
         if sum(size * each for size, each in looks.visits_per_level({"": value})) <= MAX_VISITS:
             assert slimmed.is_valid(value) == original.is_valid(value)
@@ -154,27 +156,27 @@ def test_the_slim_schema_accepts_exactly_what_the_original_accepts(schema: Json,
 
 @settings(max_examples=30, deadline=None)
 @given(ANY_SCHEMA)
-def test_slimming_again_changes_nothing(schema: Json) -> None:
-    once = slim(defined(schema))
+def test_slimming_is_idempotent(schema: Json) -> None:
+    once = slim(make_definition(schema))
     assert slim(once) == once
 
 
 @settings(max_examples=30, deadline=None)
 @given(ANY_SCHEMA)
-def test_no_schema_grows(schema: Json) -> None:
+def test_slimming_never_grows_a_schema(schema: Json) -> None:
     assert tokens(slim_schema(schema, "do_it", "Does it.")) <= tokens(schema)
 
 
 @settings(max_examples=20, deadline=None)
 @given(ANY_SCHEMA)
-def test_what_is_given_is_not_changed(schema: Json) -> None:
-    definition = defined(schema)
+def test_slimming_does_not_modify_its_input(schema: Json) -> None:
+    definition = make_definition(schema)
     before = copy.deepcopy(definition)
     slim(definition)
     assert definition == before
 
 
-def test_the_sample_catalog_shrinks_and_accepts_the_same() -> None:
+def test_sample_catalog_shrinks_and_accepts_the_same_instances() -> None:
     for each in sample_catalog():
         slimmed = slim(each.definition())
         assert COUNTER.definition(slimmed) <= COUNTER.definition(each.definition())
@@ -215,7 +217,7 @@ def slimmed_property(schema: Json, name: str = "maxRecords") -> Json:
         {"$comment": "from the generator"},
     ],
 )
-def test_what_says_nothing_is_left_out(noise: Json) -> None:
+def test_redundant_keywords_are_removed(noise: Json) -> None:
     kept = {"description": "most of them"} if len(noise) > 1 else {}
     assert slimmed_property({"type": ["object", "string"], **noise}) == {"type": ["object", "string"], **kept}
 
@@ -239,42 +241,42 @@ def test_what_says_nothing_is_left_out(noise: Json) -> None:
         {"x-own": {"title": ""}},
     ],
 )
-def test_what_says_something_stays(meaning: Json) -> None:
+def test_meaningful_keywords_stay(meaning: Json) -> None:
     assert slimmed_property({"type": ["object", "string"], **meaning}) == {
         "type": ["object", "string"],
         **meaning,
     }
 
 
-def test_a_property_may_be_named_like_a_keyword() -> None:
+def test_property_may_be_named_like_a_keyword() -> None:
     names = ["title", "description", "$schema", "$id", "default", "required", "$comment", "examples", "const"]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names}
     assert slim_schema(schema) == schema
 
 
 @pytest.mark.parametrize("key", ["default", "const", "enum", "examples", "x-own"])
-def test_data_that_looks_like_a_schema_is_not_touched(key: str) -> None:
+def test_data_that_looks_like_a_schema_is_unchanged(key: str) -> None:
     data = {"title": "", "properties": {"a": {"title": "A", "default": None}}, "required": [], "$ref": "#/x"}
     value = [data] if key in ("enum", "examples") else data
     assert slimmed_property({key: value}) == {key: value}
 
 
-def test_a_long_list_of_examples_is_cut() -> None:
+def test_long_list_of_examples_is_truncated() -> None:
     assert slimmed_property({"examples": [1, 2, 3, 4, 5]}) == {"examples": [1, 2, 3]}
 
 
-def test_a_type_beside_the_only_value_goes_where_it_repeats_it() -> None:
+def test_type_implied_by_const_is_removed() -> None:
     assert slimmed_property({"type": "string", "const": "a"}) == {"const": "a"}
     assert slimmed_property({"type": "integer", "const": True}) == {"type": "integer", "const": True}
     assert slimmed_property({"type": "string", "enum": ["a"]}) == {"type": "string", "enum": ["a"]}
 
 
-def test_indentation_of_the_source_code_goes_and_that_of_the_text_stays() -> None:
-    slimmed = slim(defined({}, description="\n    Runs it.\n\n\n\n    Args:\n        a: one  \n    "))
+def test_source_indentation_is_removed_and_text_indentation_stays() -> None:
+    slimmed = slim(make_definition({}, description="\n    Runs it.\n\n\n\n    Args:\n        a: one  \n    "))
     assert slimmed["function"]["description"] == "Runs it.\n\nArgs:\n    a: one"
 
 
-def test_a_description_that_repeats_the_one_around_it_goes() -> None:
+def test_description_equal_to_the_parents_is_removed() -> None:
     branches = [{"type": "string", "description": "A name."}, {"type": "null"}]
     assert slimmed_property({"description": "A name.", "anyOf": branches}) == {
         "description": "A name.",
@@ -285,7 +287,7 @@ def test_a_description_that_repeats_the_one_around_it_goes() -> None:
 # The dialect
 
 
-def test_the_dialect_goes_where_it_makes_no_difference() -> None:
+def test_dialect_is_removed_if_it_has_no_effect() -> None:
     schema = {"$schema": DRAFT_07, "$id": "https://example.org/x", "type": "object", "properties": {}}
     assert slim_schema(schema) == {"type": "object", "properties": {}}
 
@@ -300,7 +302,7 @@ def test_the_dialect_goes_where_it_makes_no_difference() -> None:
         {"unevaluatedProperties": False},
     ],
 )
-def test_the_dialect_stays_where_it_changes_what_is_accepted(inner: Json) -> None:
+def test_dialect_stays_if_it_changes_validation(inner: Json) -> None:
     schema = {
         "$schema": DRAFT_07,
         "properties": {"x": inner},
@@ -312,7 +314,7 @@ def test_the_dialect_stays_where_it_changes_what_is_accepted(inner: Json) -> Non
 @pytest.mark.parametrize(
     "dialect", ["http://json-schema.org/draft-04/schema#", "https://example.org/own", 7, None]
 )
-def test_a_schema_of_a_dialect_we_do_not_know_is_left_alone(dialect: Any) -> None:
+def test_schema_of_an_unknown_dialect_is_unchanged(dialect: Any) -> None:
     schema = {"$schema": dialect, "title": "", "properties": {"a": {"default": None}}}
     assert slim_schema(schema) == schema
 
@@ -320,7 +322,7 @@ def test_a_schema_of_a_dialect_we_do_not_know_is_left_alone(dialect: Any) -> Non
 # Definitions
 
 
-def test_definitions_nobody_refers_to_go() -> None:
+def test_unreferenced_definitions_are_removed() -> None:
     schema = {
         "properties": {"a": {"type": "string"}},
         "$defs": {"loop": {"items": {"$ref": "#/$defs/loop"}}, "other": {"type": "string"}},
@@ -328,7 +330,7 @@ def test_definitions_nobody_refers_to_go() -> None:
     assert slim_schema(schema) == {"properties": {"a": {"type": "string"}}}
 
 
-def test_a_definition_used_once_moves_to_its_place() -> None:
+def test_definition_used_once_is_inlined() -> None:
     schema = {
         "properties": {"a": {"$ref": "#/$defs/A", "description": "The first."}},
         "$defs": {"A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}}, "B": {"enum": [1]}},
@@ -349,12 +351,12 @@ def test_a_definition_used_once_moves_to_its_place() -> None:
         {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/A/items"}},
     ],
 )
-def test_a_definition_stays_that_cannot_move_without_loss(uses: Json) -> None:
+def test_definition_that_cannot_be_inlined_stays(uses: Json) -> None:
     schema = {"properties": uses, "$defs": {"A": {"description": "One.", "items": {"type": "string"}}}}
     assert slim_schema(schema) == schema
 
 
-def test_a_definition_that_leads_back_to_itself_stays() -> None:
+def test_recursive_definition_stays() -> None:
     schema = {
         "properties": {"tree": {"$ref": "#/$defs/Node"}},
         "$defs": {"Node": {"properties": {"children": {"items": {"$ref": "#/$defs/Node"}}}}},
@@ -362,7 +364,7 @@ def test_a_definition_that_leads_back_to_itself_stays() -> None:
     assert slim_schema(schema) == schema
 
 
-def test_a_definition_whose_name_looks_like_a_path_is_no_other_definition() -> None:
+def test_definition_name_with_slashes_is_not_a_path() -> None:
     schema = {
         "properties": {"a": {"$ref": "#/$defs/A/items"}, "b": {"$ref": "#/$defs/A"}},
         "$defs": {"A": {"items": {"type": "string"}}, "A/items": {"type": "integer"}},
@@ -373,14 +375,14 @@ def test_a_definition_whose_name_looks_like_a_path_is_no_other_definition() -> N
 # What depends on what was said elsewhere
 
 
-def test_a_schema_open_to_all_properties_stays_so_where_that_is_counted() -> None:
+def test_additional_properties_stays_if_it_affects_validation() -> None:
     schema = {"allOf": [{"additionalProperties": True}], "unevaluatedProperties": False}
     assert slim_schema(schema) == schema
     assert accepts(slim_schema(schema), {"a": 1})
 
 
 @pytest.mark.parametrize("key", ["additionalProperties", "propertyNames"])
-def test_what_says_nothing_stays_where_something_refers_to_it(key: str) -> None:
+def test_referenced_redundant_keyword_stays(key: str) -> None:
     schema = {"properties": {"a": {"$ref": f"#/{key}"}}, key: {}}
     assert slim_schema(schema) == schema
 
@@ -392,7 +394,7 @@ def test_what_says_nothing_stays_where_something_refers_to_it(key: str) -> None:
     "names",
     [{"$anchor": "a"}, {"$dynamicRef": "#a"}, {"$id": "https://example.org/inner"}, {"id": "#x"}],
 )
-def test_schemas_with_names_of_their_own_are_left_alone(names: Json) -> None:
+def test_schemas_with_ids_or_anchors_are_unchanged(names: Json) -> None:
     schema = {"title": "", "properties": {"a": {"default": None, **names}}}
     assert slim_schema(schema) == schema
 
@@ -400,7 +402,7 @@ def test_schemas_with_names_of_their_own_are_left_alone(names: Json) -> None:
 @pytest.mark.parametrize(
     "pointer", ["#/default", "#/x-own/1", "other.json#/a", "#a", "#/examples/0", 5, None]
 )
-def test_a_reference_to_an_odd_place_leaves_everything_where_it_is(pointer: Any) -> None:
+def test_reference_to_an_unusual_location_prevents_changes(pointer: Any) -> None:
     schema = {"title": "", "default": {}, "properties": {"a": {"$ref": pointer}}}
     assert slim_schema(schema) == schema
 
@@ -412,7 +414,7 @@ def nested(levels: int) -> Json:
     return schema
 
 
-def test_a_schema_without_end_is_left_alone() -> None:
+def test_cyclic_schema_is_unchanged() -> None:
     endless: Json = {"title": ""}
     endless["properties"] = {"a": endless}
     assert slim_schema(endless) is endless
@@ -420,19 +422,19 @@ def test_a_schema_without_end_is_left_alone() -> None:
     assert slim_schema(deep) is deep
 
 
-def test_data_without_end_inside_a_schema_is_left_alone() -> None:
+def test_cyclic_data_inside_a_schema_is_unchanged() -> None:
     endless: list[Any] = []
     endless.append(endless)
     schema = {"title": "", "properties": {"a": {"default": endless}}}
     assert slim_schema(schema) is schema
 
 
-def test_a_schema_of_a_hundred_thousand_properties_is_left_alone() -> None:
+def test_schema_with_100_000_properties_is_unchanged() -> None:
     schema = {"properties": {f"p{n}": {"title": ""} for n in range(100_000)}}
     assert slim_schema(schema) is schema
 
 
-def test_a_long_chain_of_definitions_is_not_nested_without_bound() -> None:
+def test_long_chain_of_definitions_is_not_inlined_without_limit() -> None:
     chain = {f"d{n}": {"items": {"$ref": f"#/$defs/d{n + 1}"}, "title": ""} for n in range(1_000)}
     chain["d1000"] = {"type": "string"}
     slimmed = slim_schema({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": chain})
@@ -455,11 +457,11 @@ def test_a_long_chain_of_definitions_is_not_nested_without_bound() -> None:
         {"properties": {"a": {"$ref": ["#"]}}, "examples": "none", "minItems": False, "uniqueItems": 0},
     ],
 )
-def test_junk_in_place_of_schemas_stays_as_it_is(junk: Json) -> None:
+def test_invalid_subschemas_are_unchanged(junk: Json) -> None:
     assert slim_schema(junk) == junk
 
 
-def test_a_definition_without_a_schema_or_a_description_is_no_problem() -> None:
+def test_definition_without_schema_or_description_is_accepted() -> None:
     functions: list[Json] = [{"name": "a"}, {"name": "a", "parameters": None}, {"description": None}]
     for function in functions:
         assert slim({"type": "function", "function": function}) == {"type": "function", "function": function}
@@ -468,7 +470,7 @@ def test_a_definition_without_a_schema_or_a_description_is_no_problem() -> None:
 # Kept
 
 
-def test_a_tool_is_slimmed_once_and_the_schema_is_shared_and_read_only() -> None:
+def test_slim_schema_is_cached_and_read_only() -> None:
     slimmer, each = Slimmer(), tool({"type": "object", "properties": {"a": {"title": "A"}}})
     first, second = slimmer(each), slimmer(each)
     assert first == second
@@ -478,19 +480,19 @@ def test_a_tool_is_slimmed_once_and_the_schema_is_shared_and_read_only() -> None
     assert slimmer(each) == second
 
 
-def test_the_tool_itself_is_not_changed() -> None:
+def test_slimming_does_not_modify_the_tool() -> None:
     schema = {"type": "object", "properties": {"a": {"title": "A", "type": "string"}}}
     each = tool(schema)
     Slimmer()(each)
     assert each.parameters == schema
 
 
-def test_a_schema_that_is_slim_already_is_not_copied() -> None:
+def test_slim_schema_is_not_copied() -> None:
     schema = freeze({"type": "object", "properties": {"a": {"type": "string"}}})
     assert slim_schema(schema) is schema
 
 
-def test_what_is_kept_goes_with_its_tool() -> None:
+def test_cached_schema_is_released_with_its_tool() -> None:
     slimmer, each = Slimmer(), tool({"type": "object", "properties": {}})
     slimmer(each)
     gone = weakref.ref(each)

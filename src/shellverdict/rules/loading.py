@@ -8,8 +8,9 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from shellverdict.errors import RuleError, shorten, suggest_name
 from shellverdict.rules.patterns import OptionPattern, SubcommandPattern, WordPattern
@@ -18,7 +19,11 @@ from shellverdict.rules.rule import PLACEHOLDER, PLACEHOLDER_DEFAULTS, EffectCon
 from shellverdict.shell.runs import Taint
 from shellverdict.verdict import EffectKind, Severity
 
-__all__ = ["load_builtin_tables", "read_program", "read_rule"]
+__all__ = ["load_builtin_tables", "read_program", "read_rule", "read_rule_file"]
+
+Tables: TypeAlias = Sequence[Mapping[str, Any]]
+
+MAX_RULE_FILE_BYTES: Final = 1_000_000
 
 RULE_KEYS: Final = ("name", "category", "severity", "description", "blocked", "matches", "must_not_match")
 EFFECT_KEYS: Final = ("effect", "traits", "any_trait", "no_trait", "target", "known", "detail", "no_detail")
@@ -66,6 +71,31 @@ def load_builtin_tables() -> tuple[list[Mapping[str, Any]], list[Mapping[str, An
     return programs, rules
 
 
+def read_rule_file(file: Path) -> tuple[Tables, Tables]:
+    """Return the program and rule tables of a TOML file. Raises RuleError if it has another form."""
+    try:
+        tables = tomllib.loads(_read_limited(file))
+    except OSError as error:
+        raise RuleError(f"the file cannot be read: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or nested too deeply
+        raise RuleError(f"the file is not valid TOML: {error}") from None
+    for key, value in tables.items():
+        if key not in ("program", "rule"):
+            hint = suggest_name(key, ("program", "rule")) or "a rule starts with [[rule]]"
+            raise RuleError(f"`{shorten(key)}` is not a valid table", key=key, hint=hint)
+        if not isinstance(value, list):
+            raise RuleError(f"`{key}` must be a list of tables", key=key, hint=f"write [[{key}]]")
+    return tables.get("program", ()), tables.get("rule", ())
+
+
+def _read_limited(file: Path) -> str:
+    with file.open("rb") as stream:
+        content = stream.read(MAX_RULE_FILE_BYTES + 1)
+    if len(content) > MAX_RULE_FILE_BYTES:
+        raise RuleError(f"the file has more than {MAX_RULE_FILE_BYTES} bytes", hint="split it")
+    return content.decode("utf-8")
+
+
 def read_rule(table: Mapping[str, Any], number: int = 0) -> Rule:
     """Read one rule. Raises RuleError if it is invalid."""
     keys = _TableReader(table, f"rule {_rule_label(table, number)}")
@@ -84,7 +114,7 @@ def read_rule(table: Mapping[str, Any], number: int = 0) -> Rule:
 
 def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], ProgramSyntax]:
     """Read the names of a program and its syntax."""
-    keys = _TableReader(table, f"program {table.get('names')}")
+    keys = _TableReader(table, f"program {_program_label(table)}")
     keys.check_known_keys(*PROGRAM_KEYS)
     return keys.read_texts("names"), ProgramSyntax(
         valued=frozenset(keys.read_texts("valued")),
@@ -102,6 +132,11 @@ def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], ProgramSynt
 def _rule_label(table: Mapping[str, Any], number: int) -> str:
     name = table.get("name") if isinstance(table, Mapping) else None
     return repr(shorten(name)) if isinstance(name, str) and name else f"number {number + 1}"
+
+
+def _program_label(table: Mapping[str, Any]) -> str:
+    names = table.get("names") if isinstance(table, Mapping) else None
+    return shorten(repr(names)) if names else "without names"
 
 
 def _read_description(keys: _TableReader) -> str:
@@ -169,7 +204,9 @@ class _TableReader:
         self._table, self._owner = table, owner
 
     def make_error(self, key: str, problem: str, hint: str = "") -> RuleError:
-        return RuleError(f"{self._owner}: `{key}` {problem}", key=key, hint=hint)
+        name = self._table.get("name")
+        rule = name if isinstance(name, str) else ""
+        return RuleError(f"{self._owner}: `{key}` {problem}", key=key, hint=hint, rule=rule)
 
     def has_key(self, key: str) -> bool:
         return key in self._table

@@ -30,10 +30,10 @@ class AllowedTools:
     def entries(self) -> tuple[str, ...]:
         return self._entries.entries
 
-    def find(self, subject: CallAnalysis, client: str = "") -> AllowedTool | None:
+    def find(self, analysis: CallAnalysis, client: str = "") -> AllowedTool | None:
         """Return the entry that covers the effects the tool declares."""
         for allowed in map(AllowedTool.parse, self._entries.entries):
-            if _applies_to(allowed, subject) and allowed.is_in_scope(client, self._project):
+            if _applies_to(allowed, analysis) and allowed.is_in_scope(client, self._project):
                 return allowed
         return None
 
@@ -71,10 +71,10 @@ def is_own_server(config: Config, server: str) -> bool:
     )
 
 
-def _applies_to(allowed: AllowedTool, subject: CallAnalysis) -> bool:
-    tool = subject.tool
+def _applies_to(allowed: AllowedTool, analysis: CallAnalysis) -> bool:
+    tool = analysis.tool
     from_server = tool.source.kind == MCP_SOURCE
-    if from_server and not subject.own_server and not allowed.project:
+    if from_server and not analysis.own_server and not allowed.project:
         return False
     if allowed.target == "server":
         return from_server and tool.server == allowed.name

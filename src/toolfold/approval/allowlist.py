@@ -133,12 +133,12 @@ class AllowList:
 
     def _normalized_pairs(self, entry: str) -> list[tuple[str, frozenset[str] | None]]:
         try:
-            spelled, rules = self._normalize(entry)
+            normalized, rules = self._normalize(entry)
             self._warn_if_ineffective(entry)
         except Exception:
             log.exception("the allow-list entry %r cannot be parsed; it allows nothing", entry)
             return []
-        return [(each, rules) for each in (entry, spelled) if each]
+        return [(each, rules) for each in (entry, normalized) if each]
 
     def _warn_if_ineffective(self, entry: str) -> None:
         if entry not in self._reported and (why := self._explain_ineffective(entry)):
@@ -170,9 +170,9 @@ class AllowList:
         except ConfigError as error:
             log.warning("%s can no longer be read and allows nothing: %s", self._key, error)
             written, is_own_change = (), False
-        kept = written if is_own_change else tuple(each for each in self._entries if each in written)
-        if kept != self._entries:
-            self._set_entries(kept)
+        remaining = written if is_own_change else tuple(each for each in self._entries if each in written)
+        if remaining != self._entries:
+            self._set_entries(remaining)
         self._last_signature = signature
         if is_own_change:
             self._content, self._last_step = self._file_fingerprint(), step
@@ -204,13 +204,13 @@ class AllowList:
         if self._file is None:
             return None
         try:
-            found = self._file.stat()
+            value = self._file.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return value.st_mtime_ns, value.st_size, value.st_ino
 
 
 def _read_entries(file: Path, key: str) -> list[str]:
     """Return the entries in the file itself."""
-    found = read_file_value(file, key)
-    return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
+    value = read_file_value(file, key)
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

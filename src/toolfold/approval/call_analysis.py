@@ -158,26 +158,26 @@ class CallAnalyzer:
     def analyze_command(self, command: str, cwd: str | None = None, tool: Tool | None = None) -> CallAnalysis:
         """Analyze a command as a call of `tool`, or of a generic shell tool."""
         args = {"command": command} if cwd is None else {"command": command, "cwd": cwd}
-        bringing = replace(_ANY_SHELL, source=tool.source, name=tool.name) if tool else _ANY_SHELL
-        return self.analyze(bringing, args)
+        shell_tool = replace(_ANY_SHELL, source=tool.source, name=tool.name) if tool else _ANY_SHELL
+        return self.analyze(shell_tool, args)
 
     def normalize_entry(self, entry: str) -> tuple[str, frozenset[str] | None]:
         """Return an allow-list entry in its canonical spelling and the rules it matches; None means any."""
         if entry.startswith(TOOL_PREFIX):
             return _normalize_tool_entry(entry) or entry, None
-        told = _strip_workdirs(entry)
-        verdict = self.judge(told)
-        there = (rule for other in self._other_sites.values() for rule in _rules_of(other.judge(told)))
+        stripped = _strip_workdirs(entry)
+        verdict = self.judge(stripped)
+        there = (rule for other in self._other_sites.values() for rule in _rules_of(other.judge(stripped)))
         # Without its working directories it may be another command, which was not approved.
-        spelled = _listable_shape(verdict) if told == entry else ""
-        return spelled, frozenset(_rules_of(verdict)).union(there)
+        normalized = _listable_shape(verdict) if stripped == entry else ""
+        return normalized, frozenset(_rules_of(verdict)).union(there)
 
     def explain_ineffective(self, entry: str) -> str:
         """Return why an allow-list entry can never have an effect; empty if it can."""
         if entry.startswith(TOOL_PREFIX):
             return "" if _normalize_tool_entry(entry) else _ARGUMENTS_MISSING
-        told = _strip_workdirs(entry)
-        verdicts = [self.judge(told), *(other.judge(told) for other in self._other_sites.values())]
+        stripped = _strip_workdirs(entry)
+        verdicts = [self.judge(stripped), *(other.judge(stripped) for other in self._other_sites.values())]
         if all(verdict.blocked for verdict in verdicts):
             return f"this is always blocked, even with approval: {verdicts[0].reason}"
         if not any(_shape_as_entry(_listable_shape(verdict)) for verdict in verdicts):
@@ -189,29 +189,29 @@ class CallAnalyzer:
             return CallAnalysis(tool, args, _NO_FINDINGS)
         meanings = self._argument_meanings(tool, args)
         commands = self._find_commands(tool, args, meanings)
-        folder = next((args[name] for name in _names_with_meaning(meanings, Meaning.FOLDER)), None)
-        folder = folder if isinstance(folder, str) else None
-        verdicts = [self.judge(each, folder, variables) for each in commands]
-        written = self._find_input(args, meanings, commands, folder)
+        workdir = next((args[name] for name in _names_with_meaning(meanings, Meaning.FOLDER)), None)
+        workdir = workdir if isinstance(workdir, str) else None
+        verdicts = [self.judge(each, workdir, variables) for each in commands]
+        written = self._find_input(args, meanings, commands, workdir)
         if written is not None:
             verdicts.append(self.judge_input(written))
             commands = [*commands, written.description]
         verdict = _join_verdicts(verdicts)
-        found = (
+        findings = (
             *verdict.findings,
             *self._path_findings(tool, args, meanings),
             *self._declared_findings(tool),
         )
-        verdict = replace(verdict, findings=tuple(dict.fromkeys(found)))
-        subject = CallAnalysis(tool, args, verdict, "\n".join(commands), own_server=self._own_server(tool))
-        if not subject.needs_approval or written is not None:
+        verdict = replace(verdict, findings=tuple(dict.fromkeys(findings)))
+        analysis = CallAnalysis(tool, args, verdict, "\n".join(commands), own_server=self._own_server(tool))
+        if not analysis.needs_approval or written is not None:
             # No approval is needed; or it is input, which may have another meaning next time.
-            return subject
-        key, listed = _grant_keys(tool, args, meanings, verdict)
-        return replace(subject, key=key, allowlist_entry=listed)
+            return analysis
+        key, entry = _grant_keys(tool, args, meanings, verdict)
+        return replace(analysis, key=key, allowlist_entry=entry)
 
     def _find_input(
-        self, args: Json, meanings: Mapping[str, Meaning], commands: list[str], folder: str | None
+        self, args: Json, meanings: Mapping[str, Meaning], commands: list[str], workdir: str | None
     ) -> ProcessInput | None:
         """Return the text that a call would write to a program; None if there is none."""
         contexts = [args[name] for name in _names_with_meaning(meanings, Meaning.INPUT_CONTEXT)]
@@ -224,7 +224,7 @@ class CallAnalyzer:
             return None
         if not contexts and commands:  # input of the command that this call starts
             text = replace_surrogates("".join(texts))
-            return ProcessInput(command="\n".join(commands), workdir=folder, text=text, closes_input=True)
+            return ProcessInput(command="\n".join(commands), workdir=workdir, text=text, closes_input=True)
         return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
 
     def judge_input(self, written: ProcessInput) -> Verdict:
@@ -238,8 +238,8 @@ class CallAnalyzer:
             return _unjudged_verdict(written.description)
 
     def _find_commands(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> list[str]:
-        named = _names_with_meaning(meanings, Meaning.COMMAND)
-        commands = [each for name in named for each in _command_lines(name, args[name])]
+        names = _names_with_meaning(meanings, Meaning.COMMAND)
+        commands = [each for name in names for each in _command_lines(name, args[name])]
         if not tool.judged_as and self._may_execute(tool):
             commands += _nested_commands(args)
         return [each for each in commands if each.strip()]
@@ -278,16 +278,16 @@ class CallAnalyzer:
             yield Finding(declared_rule(tool), "data-loss", Severity.MEDIUM, reason)
 
     def _path_findings(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
-        named = _names_with_meaning(meanings, Meaning.PATH)
-        if not named and not self._may_change(tool):
+        names = _names_with_meaning(meanings, Meaning.PATH)
+        if not names and not self._may_change(tool):
             return
-        places = self._path_classifier.with_fresh_limits()
-        for name in named:
+        classifier = self._path_classifier.with_fresh_limits()
+        for name in names:
             for path in _iterate_texts(args[name]):
-                yield from _written_path_findings(places.classify(Word(path)), path)
+                yield from _written_path_findings(classifier.classify(Word(path)), path)
         if self._may_change(tool):
             paths = (path for name, value in args.items() for path in _find_paths(name, value, meanings))
-            if any(PathKind.OWN in places.classify(Word(path)) for path in paths):
+            if any(PathKind.OWN in classifier.classify(Word(path)) for path in paths):
                 yield _RUNTIME_FILES_FINDING
 
     def _may_change(self, tool: Tool) -> bool:
@@ -318,24 +318,24 @@ _RUNTIME_FILES_FINDING = Finding(
 )
 
 
-def _written_path_findings(where: PathInfo, path: str) -> Iterator[Finding]:
+def _written_path_findings(info: PathInfo, path: str) -> Iterator[Finding]:
     """Yield the findings about writing a file at this path."""
-    named = shorten(path, 80)
-    if PathKind.OWN in where:
+    names = shorten(path, 80)
+    if PathKind.OWN in info:
         yield _RUNTIME_FILES_FINDING
-    if PathKind.STARTUP in where:
-        reason = f"{named} is executed later by another program"
+    if PathKind.STARTUP in info:
+        reason = f"{names} is executed later by another program"
         yield Finding("write-startup", "persistence", Severity.HIGH, reason)
-    if PathKind.AGENT in where:
+    if PathKind.AGENT in info:
         yield Finding(
-            "write-protected", SELF_PROTECTION, Severity.CRITICAL, f"{named} controls what agents may do"
+            "write-protected", SELF_PROTECTION, Severity.CRITICAL, f"{names} controls what agents may do"
         )
-    if not _SYSTEM_KINDS.isdisjoint(where.kinds):
-        yield Finding("write-system", "overwrite", Severity.HIGH, f"{named} is a system file")
-    if PathKind.SECRET in where and PathKind.PROJECT not in where:
-        yield Finding("write-secret", "overwrite", Severity.MEDIUM, f"{named} contains keys or passwords")
-    if not where.path.is_known:
-        yield Finding("write-unknown", "unreadable", Severity.HIGH, f"{named} may be any file")
+    if not _SYSTEM_KINDS.isdisjoint(info.kinds):
+        yield Finding("write-system", "overwrite", Severity.HIGH, f"{names} is a system file")
+    if PathKind.SECRET in info and PathKind.PROJECT not in info:
+        yield Finding("write-secret", "overwrite", Severity.MEDIUM, f"{names} contains keys or passwords")
+    if not info.path.is_known:
+        yield Finding("write-unknown", "unreadable", Severity.HIGH, f"{names} may be any file")
 
 
 def _rules_of(verdict: Verdict) -> tuple[str, ...]:
@@ -365,8 +365,8 @@ def _command_lines(name: str, value: Any) -> list[str]:
 
 def _nested_commands(args: Json) -> Iterator[str]:
     """Yield commands in nested values by their usual names, for tools without a declaration."""
-    for place in _iterate_mappings([each for each in args.values() if isinstance(each, (dict, list))]):
-        for name, value in place.items():
+    for mapping in _iterate_mappings([each for each in args.values() if isinstance(each, (dict, list))]):
+        for name, value in mapping.items():
             if name.casefold() in _COMMAND_NAMES and isinstance(value, (str, list)):
                 yield from _command_lines(name, value)
 
@@ -381,8 +381,10 @@ def _join_verdicts(verdicts: list[Verdict]) -> Verdict:
         findings += [_shift_span(each, start) for each in verdict.findings]
         start += len(verdict.command) + 1
     command = "\n".join(verdict.command for verdict in verdicts)
-    left = {name: value for verdict in verdicts for name, value in verdict.leaves.items()}
-    return Verdict(command, tuple(findings), unread=any(verdict.unread for verdict in verdicts), leaves=left)
+    exported = {name: value for verdict in verdicts for name, value in verdict.leaves.items()}
+    return Verdict(
+        command, tuple(findings), unread=any(verdict.unread for verdict in verdicts), leaves=exported
+    )
 
 
 def _shift_span(finding: Finding, by: int) -> Finding:
@@ -413,22 +415,24 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
     part of the key: if the same words get another meaning, approval is needed again.
     """
     if not _names_with_meaning(meanings, Meaning.COMMAND):
-        spelled = f"{TOOL_PREFIX}{tool.listed_name or tool.name} {_canonical_json(args)}"
-        return _hash_if_long(spelled), spelled if len(spelled) <= MAX_ENTRY_CHARS else ""
+        normalized = f"{TOOL_PREFIX}{tool.listed_name or tool.name} {_canonical_json(args)}"
+        return _hash_if_long(normalized), normalized if len(normalized) <= MAX_ENTRY_CHARS else ""
     shape = _listable_shape(verdict)
     if not shape:
         return "", ""
     known = {name for name, meaning in meanings.items() if meaning in (Meaning.COMMAND, Meaning.NOTE)}
-    beside = {
+    other_args = {
         name: value
         for name, value in args.items()
         if name not in known and not isinstance(value, _PLAIN_TYPES)
     }
-    found = sorted({f"{finding.rule}: {finding.reason}" for finding in verdict.findings})
-    listed = (
-        _shape_as_entry(shape) if beside.keys() <= set(_names_with_meaning(meanings, Meaning.FOLDER)) else ""
+    findings = sorted({f"{finding.rule}: {finding.reason}" for finding in verdict.findings})
+    entry = (
+        _shape_as_entry(shape)
+        if other_args.keys() <= set(_names_with_meaning(meanings, Meaning.FOLDER))
+        else ""
     )
-    return _hash_if_long(f"{tool.name} {_canonical_json(beside)} {shape} {found}"), listed
+    return _hash_if_long(f"{tool.name} {_canonical_json(other_args)} {shape} {findings}"), entry
 
 
 def _shape_as_entry(shape: str) -> str:
@@ -467,17 +471,17 @@ def _iterate_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
 
 def _iterate_values(value: Any) -> Iterator[Any]:
     """Yield a value and all values in it. Raises ValueError if there are too many."""
-    waiting: list[Any] = [value]
+    pending: list[Any] = [value]
     for _ in range(MAX_VALUES):
-        if not waiting:
+        if not pending:
             return
-        each = waiting.pop()
+        each = pending.pop()
         yield each
         if isinstance(each, Mapping):
-            waiting += each.values()
+            pending += each.values()
         elif isinstance(each, (list, tuple)):
-            waiting += each
-    if waiting:
+            pending += each
+    if pending:
         raise ValueError(f"an argument contains more than {MAX_VALUES:,} values")
 
 
@@ -485,8 +489,12 @@ def _find_paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Itera
     """Yield the paths in an argument: all of a path argument, in others text that starts like a path."""
     if meanings.get(name) in _NEVER_PATHS:
         return
-    called = meanings.get(name) is Meaning.PATH or name.casefold() in _PATH_NAMES
+    is_path_argument = meanings.get(name) is Meaning.PATH or name.casefold() in _PATH_NAMES
     for text in _iterate_texts(value):
         path = text.removeprefix("file://")
-        if 0 < len(path) <= MAX_PATH_CHARS and "\0" not in path and (called or path.startswith(("/", "~"))):
+        if (
+            0 < len(path) <= MAX_PATH_CHARS
+            and "\0" not in path
+            and (is_path_argument or path.startswith(("/", "~")))
+        ):
             yield path

@@ -79,108 +79,111 @@ class DecisionChain:
         kinds: FindingKinds | None = None,
         allowed_tools: AllowedTools | None = None,
     ) -> None:
-        """`isolated` are the categories that nobody is asked about where a place keeps it in."""
+        """Create a chain.
+
+        Findings of the `isolated` categories need no approval if a site confines the effects.
+        """
         self.mode = mode
-        self.denials = deny_rules or DenyRules()
+        self.deny_rules = deny_rules or DenyRules()
         self.grants = grants or SessionGrants()
         self.allowlist = allowlist or AllowList()
         self.allowed_tools = allowed_tools or AllowedTools()
         self._kinds = kinds or FindingKinds()
         self._isolated, self._clears = frozenset(isolated), clears
 
-    def decide(self, subject: CallAnalysis, session_id: str, caller: Caller = _NOBODY) -> Decision | None:
+    def decide(self, analysis: CallAnalysis, session_id: str, caller: Caller = _NOBODY) -> Decision | None:
         """Return the decision; None if someone must be asked."""
-        verdict = subject.verdict
+        verdict = analysis.verdict
         if verdict.blocked:
             return Decision(
                 False, DecidedBy.FLOOR, f"this is always blocked, even with approval: {verdict.reason}"
             )
-        if entry := self.denials.find(subject):
+        if entry := self.deny_rules.find(analysis):
             return Decision(False, DecidedBy.DENY, f"the configuration forbids it ({entry})")
-        if not subject.needs_approval:
+        if not analysis.needs_approval:
             return Decision(True, DecidedBy.NOTHING, "")
-        if self.grants.covers(session_id, subject.grant_key):
+        if self.grants.covers(session_id, analysis.grant_key):
             return Decision(True, DecidedBy.SESSION, "the same call was approved for this session")
-        if _is_described_by_rules(subject) and self.grants.covers_kind(session_id, self.kinds_of(subject)):
+        if _is_described_by_rules(analysis) and self.grants.covers_kind(session_id, self.kinds_of(analysis)):
             return Decision(True, DecidedBy.SESSION, "this kind was approved for this session")
-        if self.allowlist.covers(subject.allowlist_entry, subject.rules):
+        if self.allowlist.covers(analysis.allowlist_entry, analysis.rules):
             return Decision(True, DecidedBy.ALLOWLIST, "it is on the allow-list")
-        if _can_be_allowlisted_as_kinds(subject) and self._kinds.are_covered(
-            subject.rules, self.allowlist.patterns
+        if _can_be_allowlisted_as_kinds(analysis) and self._kinds.are_covered(
+            analysis.rules, self.allowlist.patterns
         ):
             return Decision(True, DecidedBy.ALLOWLIST, "its kind is on the allow-list")
-        if decision := self._decide_declared_effect(subject, caller):
+        if decision := self._decide_declared_effect(analysis, caller):
             return decision
-        if self._is_confined(subject):
+        if self._is_confined(analysis):
             site = verdict.findings[0].confined_to
             return Decision(
                 True, DecidedBy.ISOLATED, f"it only affects {site}, and approval.isolated allows that"
             )
-        if self.mode == "off" and not (verdict.unread or _affects_protection(subject)):
+        if self.mode == "off" and not (verdict.unread or _affects_protection(analysis)):
             return Decision(True, DecidedBy.MODE, "approval is switched off")
         return None
 
-    def _decide_declared_effect(self, subject: CallAnalysis, caller: Caller) -> Decision | None:
+    def _decide_declared_effect(self, analysis: CallAnalysis, caller: Caller) -> Decision | None:
         """Decide about a call whose only finding is the effect that its tool declares."""
-        if not subject.has_only_declared_effect:
+        if not analysis.has_only_declared_effect:
             return None
-        if entry := self.allowed_tools.find(subject, caller.name):
+        if entry := self.allowed_tools.find(analysis, caller.name):
             return Decision(True, DecidedBy.ALLOWED_TOOL, f"the user allows it ({entry})")
         if caller.asks_user:
             return Decision(True, DecidedBy.CLIENT, "gateway.trust_client_approval leaves it to the client")
         return None
 
-    def kinds_of(self, subject: CallAnalysis) -> tuple[str, ...]:
-        """The kinds of what was found; the declared effect of a server's tool is one kind for that server."""
-        rules = list(subject.rules)
-        if subject.own_server and (declared := declared_rule(subject.tool)) in rules:
-            rules[rules.index(declared)] = f"{DESTRUCTIVE_SERVER_PREFIX}{subject.own_server}"
+    def kinds_of(self, analysis: CallAnalysis) -> tuple[str, ...]:
+        """Return the kinds of the findings; a server's declared destructive tools form one kind."""
+        rules = list(analysis.rules)
+        if analysis.own_server and (declared := declared_rule(analysis.tool)) in rules:
+            rules[rules.index(declared)] = f"{DESTRUCTIVE_SERVER_PREFIX}{analysis.own_server}"
         return self._kinds.kinds_of(rules)
 
-    def _is_confined(self, subject: CallAnalysis) -> bool:
+    def _is_confined(self, analysis: CallAnalysis) -> bool:
         """Return True if a site confines all effects and the configuration allows that without approval."""
-        found = subject.verdict.findings
-        kept = all(each.confined_to and each.category in self._isolated for each in found)
-        return kept and _is_described_by_rules(subject)
+        found = analysis.verdict.findings
+        is_confined = all(each.confined_to and each.category in self._isolated for each in found)
+        return is_confined and _is_described_by_rules(analysis)
 
-    def can_be_cleared(self, subject: CallAnalysis) -> bool:
+    def can_be_cleared(self, analysis: CallAnalysis) -> bool:
         """Return True if a model may answer in place of a person."""
-        worst = max((finding.severity for finding in subject.verdict.findings), default=Severity.CRITICAL)
-        return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(subject)
+        worst = max((finding.severity for finding in analysis.verdict.findings), default=Severity.CRITICAL)
+        return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(analysis)
 
-    def offered_answers(self, subject: CallAnalysis) -> tuple[Answer, ...]:
+    def offered_answers(self, analysis: CallAnalysis) -> tuple[Answer, ...]:
         """Return the answers offered to a person. Opaque or protecting findings are approved only once."""
         offered = [Answer.ONCE]
-        if subject.grant_key and not subject.verdict.unread:
+        if analysis.grant_key and not analysis.verdict.unread:
             offered.append(Answer.SESSION)
-        if _is_described_by_rules(subject):
+        if _is_described_by_rules(analysis):
             offered.append(Answer.KIND)
-            if self.allowlist.is_writable and subject.allowlist_entry:
+            if self.allowlist.is_writable and analysis.allowlist_entry:
                 offered.append(Answer.ALWAYS)
-            if self.allowlist.is_writable and _can_be_allowlisted_as_kinds(subject):
+            if self.allowlist.is_writable and _can_be_allowlisted_as_kinds(analysis):
                 offered.append(Answer.ALWAYS_KIND)
         return (*offered, Answer.DENY)
 
-    def remember(self, subject: CallAnalysis, session_id: str, answer: Answer) -> None:
+    def remember(self, analysis: CallAnalysis, session_id: str, answer: Answer) -> None:
         """Apply an answer to later calls. Raises ConfigError if "always" cannot be written.
 
         "Always" adds no session grant: after the entry is removed, approval is needed again at once.
         """
         if answer is Answer.SESSION:
-            self.grants.allow(session_id, subject.grant_key)
+            self.grants.allow(session_id, analysis.grant_key)
         elif answer is Answer.KIND:
-            self.grants.allow_kind(session_id, self.kinds_of(subject))
+            self.grants.allow_kind(session_id, self.kinds_of(analysis))
         elif answer is Answer.ALWAYS:
-            self.allowlist.add(subject.allowlist_entry)
+            self.allowlist.add(analysis.allowlist_entry)
         elif answer is Answer.ALWAYS_KIND:
-            self.allowlist.add(*self._kinds.allowlist_entries(subject.rules))
+            self.allowlist.add(*self._kinds.allowlist_entries(analysis.rules))
 
 
-def _is_described_by_rules(subject: CallAnalysis) -> bool:
+def _is_described_by_rules(analysis: CallAnalysis) -> bool:
     """Return True if the matched rules say enough about the call to approve it as a kind."""
-    verdict = subject.verdict
-    hides = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(subject))
-    return bool(verdict.findings) and not hides and not _affects_protection(subject)
+    verdict = analysis.verdict
+    is_opaque = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(analysis))
+    return bool(verdict.findings) and not is_opaque and not _affects_protection(analysis)
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
@@ -188,22 +191,22 @@ def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
 
     Critical, opaque and protecting rules cannot be covered.
     """
-    guarded = category in (SELF_PROTECTION, *_OPAQUE_CATEGORIES) or rule in _STARTUP_RULES
-    return not guarded and severity < Severity.CRITICAL and not rule.startswith(DESTRUCTIVE_PREFIX)
+    is_protected = category in (SELF_PROTECTION, *_OPAQUE_CATEGORIES) or rule in _STARTUP_RULES
+    return not is_protected and severity < Severity.CRITICAL and not rule.startswith(DESTRUCTIVE_PREFIX)
 
 
-def _can_be_allowlisted_as_kinds(subject: CallAnalysis) -> bool:
+def _can_be_allowlisted_as_kinds(analysis: CallAnalysis) -> bool:
     """Return True if the allow-list may cover every finding by its rule or kind."""
-    found = subject.verdict.findings
-    return _is_described_by_rules(subject) and all(
+    found = analysis.verdict.findings
+    return _is_described_by_rules(analysis) and all(
         can_be_allowlisted(each.rule, each.category, each.severity) for each in found
     )
 
 
-def _affects_protection(subject: CallAnalysis) -> bool:
+def _affects_protection(analysis: CallAnalysis) -> bool:
     """Return True if the call affects the configuration of this runtime, another agent or later shells."""
-    return SELF_PROTECTION in _categories_of(subject) or not _STARTUP_RULES.isdisjoint(subject.rules)
+    return SELF_PROTECTION in _categories_of(analysis) or not _STARTUP_RULES.isdisjoint(analysis.rules)
 
 
-def _categories_of(subject: CallAnalysis) -> frozenset[str]:
-    return frozenset(finding.category for finding in subject.verdict.findings)
+def _categories_of(analysis: CallAnalysis) -> frozenset[str]:
+    return frozenset(finding.category for finding in analysis.verdict.findings)

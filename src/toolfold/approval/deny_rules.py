@@ -68,11 +68,11 @@ class DenyRules:
                         key="approval.deny",
                     )
 
-    def find(self, subject: CallAnalysis) -> str:
+    def find(self, analysis: CallAnalysis) -> str:
         """Return the first entry that forbids the call, or an empty string."""
-        findings = subject.verdict.findings
+        findings = analysis.verdict.findings
         names = {
-            "tool": set(subject.tool.names),
+            "tool": set(analysis.tool.names),
             "rule": {finding.rule for finding in findings},
             "category": {finding.category for finding in findings},
         }
@@ -82,14 +82,14 @@ class DenyRules:
         denied = (
             name.removeprefix(_DENY_PREFIX) for name in sorted(names["rule"]) if name.startswith(_DENY_PREFIX)
         )
-        return next(denied, "") or self._find_in_unparsed(subject)
+        return next(denied, "") or self._find_in_unparsed(analysis)
 
-    def _find_in_unparsed(self, subject: CallAnalysis) -> str:
+    def _find_in_unparsed(self, analysis: CallAnalysis) -> str:
         """Match text that could not be parsed, split at every possible separator: this only forbids more."""
-        if not subject.verdict.unread or not self._globs:
+        if not analysis.verdict.unread or not self._globs:
             return ""
-        said = {" ".join(part.split()) for part in _SEPARATORS.split(subject.command)}
-        return next((entry for entry, glob in self._globs if any(map(glob.fullmatch, said))), "")
+        parts = {" ".join(part.split()) for part in _SEPARATORS.split(analysis.command)}
+        return next((entry for entry, glob in self._globs if any(map(glob.fullmatch, parts))), "")
 
 
 def _build_rule(entry: str, glob: re.Pattern[str]) -> Rule:
@@ -105,5 +105,5 @@ def _build_rule(entry: str, glob: re.Pattern[str]) -> Rule:
 def _compile_glob(entry: str) -> re.Pattern[str]:
     """Compile a glob; one that ends in a whole word also forbids the command with further arguments."""
     words = " ".join(entry.split())
-    followed = "" if words.endswith("*") else f"|{translate(f'{words} *')}"
-    return re.compile(translate(words) + followed)
+    with_arguments = "" if words.endswith("*") else f"|{translate(f'{words} *')}"
+    return re.compile(translate(words) + with_arguments)

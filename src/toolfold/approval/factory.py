@@ -36,7 +36,7 @@ from toolfold.model import Approver, Source
 from toolfold.redaction import Redaction
 
 if TYPE_CHECKING:
-    from shellverdict.judge import Judge
+    from shellverdict.judging import Judge
 
 log = logging.getLogger(__name__)
 
@@ -61,13 +61,15 @@ def build_approval(
     commands of all other tools run on this machine.
     """
     settings = config.approval
-    denials = DenyRules(settings.deny)
-    there = {tool: _build_analyzer(config, denials, rules, ground) for tool, ground in (sites or {}).items()}
-    subjects = _build_analyzer(config, denials, rules, elsewhere=there)
+    deny_rules = DenyRules(settings.deny)
+    site_analyzers = {
+        tool: _build_analyzer(config, deny_rules, rules, site) for tool, site in (sites or {}).items()
+    }
+    analyzer = _build_analyzer(config, deny_rules, rules, other_sites=site_analyzers)
     chain = DecisionChain(
         mode=settings.mode,
-        deny_rules=denials,
-        allowlist=build_allowlist(config, subjects, denials, rules),
+        deny_rules=deny_rules,
+        allowlist=build_allowlist(config, analyzer, deny_rules, rules),
         isolated=settings.isolated,
         clears=Severity[settings.smart_clears.upper()],
         kinds=FindingKinds.shipped(),
@@ -77,7 +79,7 @@ def build_approval(
         approver,
         loops,
         timeout=settings.timeout_seconds,
-        subjects=subjects,
+        analyzer=analyzer,
         chain=chain,
         smart=_build_smart_approval(config, loops, reviewer) if settings.mode == "smart" else None,
         audit=build_audit(config),
@@ -86,24 +88,24 @@ def build_approval(
 
 def build_allowlist(
     config: Config,
-    subjects: CallAnalyzer | None = None,
-    denials: DenyRules | None = None,
+    analyzer: CallAnalyzer | None = None,
+    deny_rules: DenyRules | None = None,
     rules: Sequence[Rule] = (),
 ) -> AllowList:
     """Build the permanent allow-list. It follows changes of the user's file only if its entries come from it.
 
-    Without `subjects`, it can be listed and changed, but covers nothing.
+    Without `analyzer`, it can be listed and changed, but covers nothing.
     """
     paths = config.paths
-    reading = subjects or CallAnalyzer()
+    normalizer = analyzer or CallAnalyzer()
     from_file = str(paths.user_file) in config.origins.get(KEY, "")
     return AllowList(
         config.command_allowlist if from_file else _exact_entries(config),
         file=paths.user_file,
         lock_directory_path=paths.state_dir / "allowlist",
-        normalize=reading.normalize_entry,
+        normalize=normalizer.normalize_entry,
         explain_ineffective=lambda entry: _explain_ineffective(
-            entry, reading, denials, lambda: _known_rules(config, rules)
+            entry, normalizer, deny_rules, lambda: _known_rules(config, rules)
         ),
         follows_file=from_file or not config.command_allowlist,
         record=SettingsRecord(paths.state_dir),
@@ -112,11 +114,11 @@ def build_allowlist(
 
 def ineffective_entries(config: Config) -> dict[str, str]:
     """Return the allow-list entries that can never have an effect on this machine, with the reasons."""
-    denials = DenyRules(config.approval.deny)
-    subjects = _build_analyzer(config, denials)
+    deny_rules = DenyRules(config.approval.deny)
+    analyzer = _build_analyzer(config, deny_rules)
     known = functools.cache(lambda: _known_rules(config))
     found = {
-        entry: _explain_ineffective(entry, subjects, denials, known) for entry in config.command_allowlist
+        entry: _explain_ineffective(entry, analyzer, deny_rules, known) for entry in config.command_allowlist
     }
     return {entry: why for entry, why in found.items() if why}
 
@@ -141,23 +143,23 @@ def _protected_paths(config: Config) -> list[str]:
 
 def _build_analyzer(
     config: Config,
-    denials: DenyRules,
+    deny_rules: DenyRules,
     rules: Sequence[Rule] = (),
-    ground: ExecutionSite | None = None,
-    elsewhere: Mapping[tuple[Source, str], CallAnalyzer] | None = None,
+    site: ExecutionSite | None = None,
+    other_sites: Mapping[tuple[Source, str], CallAnalyzer] | None = None,
 ) -> CallAnalyzer:
-    places = _build_classifier(config)
-    if ground:
-        places = ground.classifier_for(places, _protected_paths(config))
-    judge = _build_judge(config, denials, places, rules, ground)
+    classifier = _build_classifier(config)
+    if site:
+        classifier = site.classifier_for(classifier, _protected_paths(config))
+    judge = _build_judge(config, deny_rules, classifier, rules, site)
     trusted = config.approval.trusted_servers
     return CallAnalyzer(
         judge,
         judge_input=judge.judge_input,
-        path_classifier=places,
+        path_classifier=classifier,
         trusted_servers=trusted,
         own_servers=[name for name in config.mcp.servers if is_own_server(config, name)],
-        other_sites=elsewhere,
+        other_sites=other_sites,
     )
 
 
@@ -193,18 +195,18 @@ def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
 
 
 def _explain_ineffective(
-    entry: str, subjects: CallAnalyzer, denials: DenyRules | None, rules: Callable[[], Mapping[str, Rule]]
+    entry: str, analyzer: CallAnalyzer, deny_rules: DenyRules | None, rules: Callable[[], Mapping[str, Rule]]
 ) -> str:
     if is_pattern(entry):
         return _explain_ineffective_pattern(entry, rules())
     kind = "-".join(entry.casefold().split())
     if kind in FindingKinds.shipped().names:
         return f"it is treated as a command; to allow the kind, write {KIND_PREFIX}{kind}"
-    if why := subjects.explain_ineffective(entry):
+    if why := analyzer.explain_ineffective(entry):
         return why
-    if denials is None or entry.startswith(TOOL_PREFIX):
+    if deny_rules is None or entry.startswith(TOOL_PREFIX):
         return ""
-    denied = denials.find(subjects.analyze_command(entry))
+    denied = deny_rules.find(analyzer.analyze_command(entry))
     return f"the configuration forbids it ({denied})" if denied else ""
 
 
@@ -241,21 +243,21 @@ class _LazyJudge:
 
 def _build_judge(
     config: Config,
-    denials: DenyRules,
-    places: PathClassifier,
+    deny_rules: DenyRules,
+    classifier: PathClassifier,
     rules: Sequence[Rule],
-    ground: ExecutionSite | None,
+    site: ExecutionSite | None,
 ) -> Judge | _LazyJudge:
     def make() -> Judge:
-        from shellverdict.judge import Judge
+        from shellverdict.judging import Judge
 
-        return Judge(Rules.shipped().merge(own).merge(Rules(denials.rules)), places, ground)
+        return Judge(Rules.shipped().merge(own).merge(Rules(deny_rules.rules)), classifier, site)
 
     try:
         configured = configured_rules(config)
         own = configured.merge(Rules({rule.name: rule for rule in rules}.values()))
-        if denials.entries_for("rule") or denials.entries_for("category"):
-            denials.check_names(Rules.shipped().merge(own).rules)
+        if deny_rules.entries_for("rule") or deny_rules.entries_for("category"):
+            deny_rules.check_names(Rules.shipped().merge(own).rules)
         return make() if configured.rules else _LazyJudge(make)  # report an invalid rule at startup
     except RuleError as error:
         raise add_location(config_error(error), config) from None

@@ -41,10 +41,11 @@ log = logging.getLogger(__name__)
 
 __all__ = ["Approval", "ApprovalPreview"]
 
-# Judging takes about 1 µs per character: longer text is judged in a thread so that it does not block the loop.
+# Judging takes about 1 µs per character: longer text is judged in a thread, not in the event loop.
 MAX_INLINE_CHARS = 4_096
 # Tools that an application registers itself are unknown to `toolfold approvals allow`.
 _KNOWN_TO_COMMAND_LINE = frozenset({"plugin", MCP_SOURCE})
+_DO_NOT_RETRY = "Do not retry it unless the user asks you to."
 _NO_ANSWER = frozenset({DecidedBy.NOBODY, DecidedBy.UNANSWERED, DecidedBy.TIME})
 
 
@@ -52,7 +53,7 @@ _NO_ANSWER = frozenset({DecidedBy.NOBODY, DecidedBy.UNANSWERED, DecidedBy.TIME})
 class ApprovalPreview:
     """The expected outcome for a command: its findings, and who would decide."""
 
-    subject: CallAnalysis
+    analysis: CallAnalysis
     decision: Decision | None
     asked_party: str
     """Who would be asked if there is no decision without asking."""
@@ -73,7 +74,7 @@ class ApprovalPreview:
 
     @property
     def reason(self) -> str:
-        return self.decision.reason if self.decision else self.subject.verdict.reason
+        return self.decision.reason if self.decision else self.analysis.verdict.reason
 
 
 class Approval:
@@ -85,13 +86,13 @@ class Approval:
         loops: EventLoops,
         *,
         timeout: float = 300.0,
-        subjects: CallAnalyzer | None = None,
+        analyzer: CallAnalyzer | None = None,
         chain: DecisionChain | None = None,
         smart: SmartApproval | None = None,
         audit: AuditLog | None = None,
     ) -> None:
         self._approver, self._loops, self._timeout = approver, loops, timeout
-        self._subjects = subjects or CallAnalyzer()
+        self._analyzer = analyzer or CallAnalyzer()
         self._chain = chain or DecisionChain()
         self._smart, self._audit = smart, audit
         self._questions, self._variables = PendingQuestions(), SessionVariables()
@@ -111,83 +112,85 @@ class Approval:
 
         `tool` is the tool that would run it; it determines the execution site.
         """
-        subject = self._subjects.analyze_command(command, cwd, tool)
-        smart = self._smart is not None and self._chain.can_be_cleared(subject)
+        analysis = self._analyzer.analyze_command(command, cwd, tool)
+        smart = self._smart is not None and self._chain.can_be_cleared(analysis)
         asks = "smart approval, then a person" if smart else "a person"
-        return ApprovalPreview(subject, self._chain.decide(subject, ""), asks)
+        return ApprovalPreview(analysis, self._chain.decide(analysis, ""), asks)
 
     async def require(self, tool: Tool, args: Json, context: CallContext) -> None:
         """Return if the call may run; raise Refused otherwise."""
         task = (context.session_id, context.task_id or "", tool.name, str(args.get("task") or ""))
-        subject = await self._analyze_call(tool, args, self._variables.get_variables(task))
-        decision = self._chain.decide(subject, context.session_id, context.caller)
+        analysis = await self._analyze_call(tool, args, self._variables.get_variables(task))
+        decision = self._chain.decide(analysis, context.session_id, context.caller)
         if decision is None:
-            decision = await self._ask_for_approval(subject, context)
+            decision = await self._ask_for_approval(analysis, context)
         if decision.decided_by is DecidedBy.ISOLATED:
             log.info(
-                "%s runs without approval (%s): %s", tool.name, ", ".join(subject.rules), decision.reason
+                "%s runs without approval (%s): %s", tool.name, ", ".join(analysis.rules), decision.reason
             )
         if decision.decided_by is not DecidedBy.NOTHING:
-            decision = self._record_decision(decision, subject, context)
+            decision = self._record_decision(decision, analysis, context)
         if not decision.allowed:
-            raise Refused(_explain_refusal(subject, decision))
-        self._variables.update(task, subject.verdict.leaves)
+            raise Refused(_explain_refusal(analysis, decision))
+        self._variables.update(task, analysis.verdict.leaves)
 
     async def _analyze_call(self, tool: Tool, args: Json, variables: Mapping[str, Word]) -> CallAnalysis:
         if _count_text(args) <= MAX_INLINE_CHARS:
-            return self._subjects.analyze(tool, args, variables)
-        return await self._loops.run_in_thread(lambda: self._subjects.analyze(tool, args, variables))
+            return self._analyzer.analyze(tool, args, variables)
+        return await self._loops.run_in_thread(lambda: self._analyzer.analyze(tool, args, variables))
 
-    async def _ask_for_approval(self, subject: CallAnalysis, context: CallContext) -> Decision:
+    async def _ask_for_approval(self, analysis: CallAnalysis, context: CallContext) -> Decision:
         if self._started_by_tool_call:  # then the tool call itself could answer
             why = (
                 f"approval is not possible if a tool call started the runtime ({self._started_by_tool_call})"
             )
-            return Decision(False, DecidedBy.TOOL_CALL, f"{subject.verdict.reason}, and {why}")
+            return Decision(False, DecidedBy.TOOL_CALL, f"{analysis.verdict.reason}, and {why}")
         smart = self._smart
-        if smart is not None and self._chain.can_be_cleared(subject) and await smart.is_cleared(subject):
+        if smart is not None and self._chain.can_be_cleared(analysis) and await smart.is_cleared(analysis):
             return Decision(True, DecidedBy.SMART, f"{smart.name} cleared it")
-        ask_now = functools.partial(self._ask_person, subject, context)
-        if not subject.key:
-            return await ask_now()
-        same_question = (context.session_id, subject.key)
-        return await self._questions.ask_once(same_question, ask_now, seconds=self._timeout)
+        ask_person = functools.partial(self._ask_person, analysis, context)
+        if not analysis.key:
+            return await ask_person()
+        same_question = (context.session_id, analysis.key)
+        return await self._questions.ask_once(same_question, ask_person, seconds=self._timeout)
 
-    async def _ask_person(self, subject: CallAnalysis, context: CallContext) -> Decision:
+    async def _ask_person(self, analysis: CallAnalysis, context: CallContext) -> Decision:
         session_id = context.session_id
-        settle = functools.partial(self._chain.decide, subject, session_id, context.caller)
-        if settled := settle():  # another call's answer may cover this one
-            return settled
-        kinds = tuple(map(describe_kind, self._chain.kinds_of(subject)))
-        request = _build_request(subject, session_id, self._chain.offered_answers(subject), kinds)
+        decide = functools.partial(self._chain.decide, analysis, session_id, context.caller)
+        if decided := decide():  # another call's answer may cover this one
+            return decided
+        kinds = tuple(map(describe_kind, self._chain.kinds_of(analysis)))
+        request = _build_request(analysis, session_id, self._chain.offered_answers(analysis), kinds)
         decision = await self._questions.ask_unless_decided(
             session_id,
             ask(self._approver, request, self._loops, self._timeout),
-            settle,
+            decide,
         )
         if decision.allowed and decision.answer is not None:
-            decision = self._remember_answer(decision, subject, session_id, decision.answer)
+            decision = self._remember_answer(decision, analysis, session_id, decision.answer)
             self._questions.notify_waiting(session_id)
         return decision
 
     def _remember_answer(
-        self, decision: Decision, subject: CallAnalysis, session_id: str, answer: Answer
+        self, decision: Decision, analysis: CallAnalysis, session_id: str, answer: Answer
     ) -> Decision:
         try:
-            self._chain.remember(subject, session_id, answer)
+            self._chain.remember(analysis, session_id, answer)
         except ConfigError as error:  # approved, but the permanent entry could not be saved
             log.warning("the allow-list could not be written, so the approval applies only once: %s", error)
             return replace(decision, answer=Answer.ONCE)
         return decision
 
-    def _record_decision(self, decision: Decision, subject: CallAnalysis, context: CallContext) -> Decision:
+    def _record_decision(self, decision: Decision, analysis: CallAnalysis, context: CallContext) -> Decision:
         if self._audit is None:
             return decision
         try:
-            by = _answered_by(decision, context.caller) if self._asks_client else decision.decided_by.value
-            self._audit.write(_build_entry(decision, subject, context, by))
+            decided_by = (
+                _answered_by(decision, context.caller) if self._asks_client else decision.decided_by.value
+            )
+            self._audit.write(_build_entry(decision, analysis, context, decided_by))
         except OSError as error:
-            log.exception("the decision about %r could not be recorded", subject.tool.name)
+            log.exception("the decision about %r could not be recorded", analysis.tool.name)
             if decision.allowed:
                 return Decision(
                     False, DecidedBy.FAILED, f"the decision could not be recorded ({error.strerror})"
@@ -195,7 +198,7 @@ class Approval:
         return decision
 
 
-def _count_text(value: object, left: int = MAX_INLINE_CHARS + 1) -> int:
+def _count_text(value: object, limit: int = MAX_INLINE_CHARS + 1) -> int:
     """Count the characters to judge; stop when there are too many to judge them inline."""
     if isinstance(value, str):
         return len(value)
@@ -203,45 +206,47 @@ def _count_text(value: object, left: int = MAX_INLINE_CHARS + 1) -> int:
         return 1
     total = 0
     for each in value.values() if isinstance(value, dict) else value:
-        total += 1 + _count_text(each, left - total)
-        if total >= left:
+        total += 1 + _count_text(each, limit - total)
+        if total >= limit:
             break
     return total
 
 
-def _explain_refusal(subject: CallAnalysis, decision: Decision) -> str:
+def _explain_refusal(analysis: CallAnalysis, decision: Decision) -> str:
     """Return the message for the model; it mentions a refusal only if someone refused."""
-    name = subject.tool.name
+    name = analysis.tool.name
     if decision.decided_by not in _NO_ANSWER:
-        return f"{name!r} was refused: {decision.reason}. It was not run. Do not retry it unless the user asks you to."
+        return f"{name!r} was refused: {decision.reason}. It was not run. {_DO_NOT_RETRY}"
     hint = ""
-    if subject.has_only_declared_effect and subject.tool.source.kind in _KNOWN_TO_COMMAND_LINE:
+    if analysis.has_only_declared_effect and analysis.tool.source.kind in _KNOWN_TO_COMMAND_LINE:
         hint = f" Only the user can allow it, in a terminal: toolfold approvals allow {name}."
-    return f"{name!r} was not run: {decision.reason}.{hint} Do not retry it unless the user asks you to."
+    return f"{name!r} was not run: {decision.reason}.{hint} {_DO_NOT_RETRY}"
 
 
 def _build_request(
-    subject: CallAnalysis, session_id: str, answers: tuple[Answer, ...], kinds: tuple[str, ...]
+    analysis: CallAnalysis, session_id: str, answers: tuple[Answer, ...], kinds: tuple[str, ...]
 ) -> ApprovalRequest:
-    verdict = subject.verdict
+    verdict = analysis.verdict
     worst_first = sorted(verdict.findings, key=lambda finding: -finding.severity)
     reasons = dict.fromkeys(finding.reason for finding in worst_first)
     reasons.pop(verdict.reason, None)
     return ApprovalRequest(
-        subject.tool,
-        copy.deepcopy(subject.args),
+        analysis.tool,
+        copy.deepcopy(analysis.args),
         verdict.reason,
         session_id,
-        command=subject.command,
+        command=analysis.command,
         part=verdict.part,
         category=verdict.category,
         severity=verdict.severity.name.lower() if verdict.severity else "",
         also=tuple(reasons),
-        rules=subject.rules,
+        rules=analysis.rules,
         kinds=kinds,
-        covers=subject.allowlist_entry or verdict.shape or subject.key,
+        covers=analysis.allowlist_entry or verdict.shape or analysis.key,
         session_covers=(
-            f"any call of {subject.tool.name}, with any arguments" if subject.grant_key != subject.key else ""
+            f"any call of {analysis.tool.name}, with any arguments"
+            if analysis.grant_key != analysis.key
+            else ""
         ),
         answers=answers,
     )
@@ -254,20 +259,20 @@ def _answered_by(decision: Decision, caller: Caller) -> str:
     return "anonymous client" if caller.name == ANONYMOUS_CLIENT else f"client {caller.name}"
 
 
-def _build_entry(decision: Decision, subject: CallAnalysis, context: CallContext, by: str) -> Json:
-    verdict = subject.verdict
+def _build_entry(decision: Decision, analysis: CallAnalysis, context: CallContext, decided_by: str) -> Json:
+    verdict = analysis.verdict
     return {
         "session": context.session_id,
         **({"client": context.caller.name} if context.caller.name else {}),
         "call": context.call_id,
-        "tool": subject.tool.name,
-        "command": subject.command or subject.key,
-        "rules": subject.rules,
+        "tool": analysis.tool.name,
+        "command": analysis.command or analysis.key,
+        "rules": analysis.rules,
         "category": verdict.category,
         "severity": verdict.severity.name.lower() if verdict.severity else "",
         "reason": verdict.reason,
         "allowed": decision.allowed,
-        "by": by,
+        "by": decided_by,
         "answer": decision.answer.value if decision.answer else None,
         "why": decision.reason,
     }

@@ -52,7 +52,7 @@ async def ask(
     if approver is None:
         return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and nobody could be asked for approval")
     try:
-        said = await loops.call_with_timeout(seconds, approver, request, max_threads=MAX_CHECK_THREADS)
+        returned = await loops.call_with_timeout(seconds, approver, request, max_threads=MAX_CHECK_THREADS)
     except CallTimeout:
         return Decision(False, DecidedBy.TIME, f"there was no answer within {seconds:g} s")
     except QuestionUnanswered as error:
@@ -64,13 +64,13 @@ async def ask(
         return Decision(False, DecidedBy.FAILED, "the approval request failed")
     finally:
         request.withdrawn.set()
-    return _decision_from_answer(said, request)
+    return _decision_from_answer(returned, request)
 
 
-def _decision_from_answer(said: object, request: ApprovalRequest) -> Decision:
-    answer = Answer.ONCE if said is True else said
-    if not isinstance(said, (bool, Answer)):
-        log.error("%s", _invalid_answer_message(said, request.tool.name))
+def _decision_from_answer(returned: object, request: ApprovalRequest) -> Decision:
+    answer = Answer.ONCE if returned is True else returned
+    if not isinstance(returned, (bool, Answer)):
+        log.error("%s", _invalid_answer_message(returned, request.tool.name))
     if not isinstance(answer, Answer) or answer is Answer.DENY:
         return Decision(False, DecidedBy.PERSON, "the request was declined", Answer.DENY)
     if answer not in request.answers:
@@ -78,9 +78,13 @@ def _decision_from_answer(said: object, request: ApprovalRequest) -> Decision:
     return Decision(True, DecidedBy.PERSON, "the request was approved", answer)
 
 
-def _invalid_answer_message(said: object, tool: str) -> str:
+def _invalid_answer_message(returned: object, tool: str) -> str:
     """Return a message for the author of an approver that returned an invalid answer, such as "yes"."""
-    what = shorten(repr(said), 80) if type(said) in (str, int, type(None)) else f"a {type(said).__name__}"
+    what = (
+        shorten(repr(returned), 80)
+        if type(returned) in (str, int, type(None))
+        else f"a {type(returned).__name__}"
+    )
     known = ", ".join(f"Answer.{each.name}" for each in Answer)
     return (
         f"the approver returned {what} for {tool!r}, which counts as a refusal:"
@@ -118,21 +122,21 @@ class PendingQuestions:
                 return decision
 
     async def ask_unless_decided(
-        self, topic: object, asking: Coroutine[Any, Any, Decision], settle: Callable[[], Decision | None]
+        self, topic: object, asking: Coroutine[Any, Any, Decision], decide: Callable[[], Decision | None]
     ) -> Decision:
-        """The answer, or what `settle` says after news of the topic: then the question is taken back."""
+        """Return the answer, or what `decide` returns after a notification; then withdraw the question."""
         task = asyncio.create_task(asking)
         try:
             while True:
-                news = self._add_listener(topic)
-                either: set[asyncio.Future[Any]] = {task, news.future}
+                notification = self._add_listener(topic)
+                waited: set[asyncio.Future[Any]] = {task, notification.future}
                 try:
-                    done, _ = await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                    done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 finally:
-                    self._remove_listener(topic, news)
+                    self._remove_listener(topic, notification)
                 if task in done:
                     return task.result()
-                if decision := settle():
+                if decision := decide():
                     return decision
         finally:
             task.cancel()
@@ -172,12 +176,12 @@ class PendingQuestions:
     def _join_queue(self, key: object) -> _AnswerWaiter | None:
         """Return a waiter in the queue, or None for the caller that must ask."""
         with self._lock:
-            line = self._waiters.get(key)
-            if line is None:
+            queue = self._waiters.get(key)
+            if queue is None:
                 self._waiters[key] = []
                 return None
             waiting = _AnswerWaiter()
-            line.append(waiting)
+            queue.append(waiting)
             return waiting
 
 

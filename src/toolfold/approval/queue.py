@@ -93,7 +93,7 @@ class ApprovalQueue:
         changed: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._most, self._changed, self._clock = most, changed, clock
+        self._max_questions, self._changed, self._clock = most, changed, clock
         self._lock = threading.Lock()
         self._open: dict[str, _OpenQuestion] = {}
 
@@ -102,8 +102,8 @@ class ApprovalQueue:
         question = Question(secrets.token_urlsafe(16), request, self._clock())
         waiting = _OpenQuestion(question, asyncio.get_running_loop())
         with self._lock:
-            if len(self._open) >= self._most:
-                raise ToolfoldError(f"there are already {self._most:,} pending approval requests")
+            if len(self._open) >= self._max_questions:
+                raise ToolfoldError(f"there are already {self._max_questions:,} pending approval requests")
             self._open[question.id] = waiting
         try:
             self._notify_changed()
@@ -125,12 +125,12 @@ class ApprovalQueue:
             waiting = self._open.get(question_id)
             if waiting is None:
                 raise StaleQuestion(question_id)
-            said = _parse_answer(
+            parsed = _parse_answer(
                 answer, waiting.question.request
             )  # an invalid answer leaves the question open
             del self._open[question_id]
         with contextlib.suppress(RuntimeError):  # its loop is closed, so nothing waits
-            waiting.loop.call_soon_threadsafe(waiting.set_answer, said)
+            waiting.loop.call_soon_threadsafe(waiting.set_answer, parsed)
 
     def _notify_changed(self) -> None:
         if self._changed is None:
@@ -142,9 +142,11 @@ class ApprovalQueue:
 
 
 def _parse_answer(answer: Answer | str | bool, request: ApprovalRequest) -> Answer:
-    word = {True: Answer.ONCE, False: Answer.DENY}.get(answer, answer) if isinstance(answer, bool) else answer
+    value = (
+        {True: Answer.ONCE, False: Answer.DENY}.get(answer, answer) if isinstance(answer, bool) else answer
+    )
     offered = {each.value: each for each in (*request.answers, Answer.DENY)}
-    found = offered.get(word) if isinstance(word, str) else None
-    if found is None:
+    parsed = offered.get(value) if isinstance(value, str) else None
+    if parsed is None:
         raise ToolfoldError(f"{shorten(str(answer), 40)!r} is not a valid answer: use {', '.join(offered)}")
-    return found
+    return parsed

@@ -38,15 +38,15 @@ def make_visible(text: str) -> str:
     """Replace every deceptive character by its name in ‹ ›. Line breaks are preserved."""
     if text.isascii() and text.isprintable():
         return text
-    shown = list(text)
+    characters = list(text)
     for word in _LETTERS.finditer(text):
         if not word[0].isascii() and _looks_latin(word[0]):
-            for place in range(*word.span()):
-                if not text[place].isascii() and _is_non_latin(text[place]):
-                    shown[place] = _escape_character(text[place])
+            for position in range(*word.span()):
+                if not text[position].isascii() and _is_non_latin(text[position]):
+                    characters[position] = _escape_character(text[position])
     return "".join(
         _escape_character(each) if len(each) == 1 and each != "\n" and _is_deceptive(each) else each
-        for each in shown
+        for each in characters
     )
 
 
@@ -59,9 +59,9 @@ def shorten_middle(text: str, max_chars: int = 4_000) -> str:
     """Remove the middle of text that is too long, and say how much was removed."""
     if len(text) <= max_chars:
         return text
-    left_out = len(text) - max_chars
+    removed = len(text) - max_chars
     return (
-        f"{text[: max_chars // 2]}\n‹… {left_out:,} characters are not shown …›\n{text[-(max_chars // 2) :]}"
+        f"{text[: max_chars // 2]}\n‹… {removed:,} characters are not shown …›\n{text[-(max_chars // 2) :]}"
     )
 
 

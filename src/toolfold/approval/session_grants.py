@@ -42,15 +42,15 @@ class SessionGrants:
 
     def covers(self, session_id: str, key: str) -> bool:
         with self._lock:
-            found = self._sessions.get(session_id)
-            return found is not None and bool(key) and key in found.keys
+            grant = self._sessions.get(session_id)
+            return grant is not None and bool(key) and key in grant.keys
 
     def covers_kind(self, session_id: str, kinds: Iterable[str]) -> bool:
         """Return True if all of these kinds are allowed; False if there are none."""
-        met = set(kinds)
+        needed = set(kinds)
         with self._lock:
-            found = self._sessions.get(session_id)
-            return found is not None and bool(met) and met <= found.kinds
+            grant = self._sessions.get(session_id)
+            return grant is not None and bool(needed) and needed <= grant.kinds
 
     def forget(self, session_id: str) -> None:
         """Drop all grants of a session."""
@@ -58,14 +58,14 @@ class SessionGrants:
             self._sessions.pop(session_id, None)
 
     def _grant_for(self, session_id: str) -> _SessionGrant:
-        found = self._sessions.setdefault(session_id, _SessionGrant())
+        grant = self._sessions.setdefault(session_id, _SessionGrant())
         self._sessions.move_to_end(session_id)
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
-        return found
+        return grant
 
 
-def _add_limited(held: set[str], more: Iterable[str]) -> None:
+def _add_limited(stored: set[str], more: Iterable[str]) -> None:
     for each in more:
-        if len(held) < MAX_GRANTS_PER_SESSION:  # further approvals are not remembered
-            held.add(each)
+        if len(stored) < MAX_GRANTS_PER_SESSION:  # further approvals are not remembered
+            stored.add(each)

@@ -41,11 +41,11 @@ class SessionVariables:
             return
         with self._lock:
             before = self._tasks.get(task, {})
-            kept = {
+            merged = {
                 **before,
                 **{name: _merge_value(before.get(name), value) for name, value in exported.items()},
             }
-            self._tasks[task] = MappingProxyType(dict(list(kept.items())[-MAX_VARIABLES_PER_TASK:]))
+            self._tasks[task] = MappingProxyType(dict(list(merged.items())[-MAX_VARIABLES_PER_TASK:]))
             self._tasks.move_to_end(task)
             while len(self._tasks) > MAX_TASKS:
                 self._tasks.popitem(last=False)

@@ -67,12 +67,12 @@ class SmartApproval:
         self._redact = redact or Redaction(longest=2 * MAX_COMMAND_CHARS)
         self.name = name or str(getattr(reviewer, "name", type(reviewer).__name__))
 
-    async def is_cleared(self, subject: CallAnalysis) -> bool:
+    async def is_cleared(self, analysis: CallAnalysis) -> bool:
         """Return True if the model says, in one word, that no person must be asked."""
-        text = subject.command or subject.key
+        text = analysis.command or analysis.key
         if not text or len(text) > MAX_COMMAND_CHARS:
             return False
-        messages = self._build_messages(text, subject)
+        messages = self._build_messages(text, analysis)
         try:
             answer = await self._loops.call_with_timeout(
                 self._timeout, self._reviewer, messages, max_threads=MAX_CHECK_THREADS
@@ -85,10 +85,10 @@ class SmartApproval:
             return isinstance(answer, str) and answer.strip().rstrip(".").casefold() == SAFE_ANSWER
         return False
 
-    def _build_messages(self, text: str, subject: CallAnalysis) -> Messages:
+    def _build_messages(self, text: str, analysis: CallAnalysis) -> Messages:
         fence = f"-----{secrets.token_hex(12)}-----"
         # Rule names only: a reason quotes words of the command, which would be outside of the fence.
-        found = ", ".join(subject.rules)
+        found = ", ".join(analysis.rules)
         content = f"{fence}\n{self._redact(text)}\n{fence}\n\nRules that matched: {found}"
         return (
             {"role": "system", "content": _INSTRUCTIONS.format(fence=fence)},

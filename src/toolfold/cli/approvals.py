@@ -224,7 +224,7 @@ def _resolve_entry(text: str, known: tuple[str, ...]) -> str:
 
 
 def _preview_as_json(preview: ApprovalPreview) -> dict[str, Any]:
-    verdict = preview.subject.verdict
+    verdict = preview.analysis.verdict
     return {
         "command": verdict.command,
         "dangerous": verdict.dangerous,
@@ -254,7 +254,7 @@ def _preview_as_json(preview: ApprovalPreview) -> dict[str, Any]:
 
 
 def _print_preview(preview: ApprovalPreview) -> None:
-    verdict = preview.subject.verdict
+    verdict = preview.analysis.verdict
     colour, text = _OUTCOMES[preview.outcome]
     print_line(f"[{colour}]{text}[/{colour}], decided by: {escape_text(preview.decided_by)}")
     if preview.reason:

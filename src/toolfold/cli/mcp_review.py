@@ -81,7 +81,7 @@ def _find_held_tools(config: Config, names: Sequence[str]) -> list[tuple[str, He
     trust = load_trust(config, pinned)
     held_tools: list[tuple[str, HeldTool]] = []
     for name in pinned:
-        held = probes[name].held if name in probes else trust.sift(name, "pin", seen[name].tools).held
+        held = probes[name].held if name in probes else trust.check_tools(name, "pin", seen[name].tools).held
         held_tools += [(name, each) for each in held]
         _warn_about_failure(probes.get(name))
     return held_tools
@@ -96,7 +96,7 @@ def _warn_about_suspicions(config: Config, names: Sequence[str], held: Collectio
         server = config.mcp.servers[name]
         found = cache.read(name, server) if server.trust == "pin" else None
         offers = [each for each in found[0].tools if each.name not in held] if found else []
-        suspicions = trust.suspicions(name, offers)
+        suspicions = trust.find_suspicious(name, offers)
         for offer, finding in suspicions[:MAX_SUSPICIONS_SHOWN]:
             print_warning(make_line_visible(f"in use but suspicious: {offer.name} of {name}: {finding}"))
         if len(suspicions) > MAX_SUSPICIONS_SHOWN:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from toolfold.config.record import SettingsRecord
     from toolfold.sources.mcp.pool import McpServers
     from toolfold.sources.mcp.tool_listing import Listing
-    from toolfold.sources.mcp.trust import HeldTool
+    from toolfold.sources.mcp.trust import HeldTool, Trust
 
 MAX_PARALLEL_PROBES = 8
 MAX_PROBLEMS_SHOWN = 5
@@ -223,7 +223,7 @@ def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServer
         pool.close()
 
 
-def load_trust(config: Config, exclude: Sequence[str]) -> Any:
+def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
     """Load the trust store together with the tools of all other servers, to detect names that shadow them."""
     from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.trust import Trust

@@ -272,7 +272,7 @@ def _file_before(change: FileChange) -> ClientFile:
 
 
 def _rebuild_written_text(change: FileChange) -> str:
-    """Return the text that the change wrote, rebuilt from the backup; empty if that fails."""
+    """Rebuild the text that the change wrote; fall back to the previous text, or to an empty one."""
     try:
         before = _file_before(change)
         content = build_content(before, change.name, change.entry, dict.fromkeys(change.moved))

@@ -61,7 +61,7 @@ class GatewayAccess:
 
 
 def servers_key(client: ClientName) -> str:
-    """Return the key of the map that holds a client's servers."""
+    """Return the key of a client's file that contains its servers."""
     return _SECTIONS.get(client, "mcpServers")
 
 

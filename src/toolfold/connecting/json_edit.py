@@ -1,4 +1,4 @@
-"""Edits JSON text, with or without comments, in one position.
+"""Edits JSON text, with or without comments, in one place.
 
 The rest of the text stays byte-identical: nothing is parsed and written again. Expects text that was parsed
 as JSON before; the caller must parse the result again.

@@ -335,9 +335,9 @@ def choose_edits(candidates: EditCandidates, text: str, name: str, *, replace_al
         return candidates.edits
     shown_lines = ", ".join(str(line) for line in _line_numbers(text, candidates.edits[:10]))
     raise CallError(
-        f"`old` occurs {len(candidates.edits)} times in {name!r} ({candidates.strategy}), at lines {shown_lines}"
-        f"{', …' if len(candidates.edits) > 10 else ''}. Nothing was changed. Include more of the surrounding"
-        " lines in `old`, or set replace_all."
+        f"`old` occurs {len(candidates.edits)} times in {name!r} ({candidates.strategy}), at lines"
+        f" {shown_lines}{', …' if len(candidates.edits) > 10 else ''}. Nothing was changed."
+        " Include more of the surrounding lines in `old`, or set replace_all."
     )
 
 

@@ -161,7 +161,9 @@ class FileSearch:
         if self.context.cancelled.is_set():
             return "cancelled"
         if time.monotonic() > self.deadline:
-            return f"{SEARCH_TIMEOUT_S:g} seconds were not enough; search a smaller directory or use a simpler pattern"
+            return (
+                f"{SEARCH_TIMEOUT_S:g} seconds were not enough; search fewer files or use a simpler pattern"
+            )
         return (
             f"the matcher failed, probably because it needs more than {MAX_MATCHER_BYTES >> 20} MB of memory;"
             " use a simpler pattern"

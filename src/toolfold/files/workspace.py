@@ -199,7 +199,7 @@ class Workspace:
             raise CallError(self._describe_directory(target, roots)) from None
         except NotADirectoryError:
             raise CallError(
-                f"{self._quote_relative(target)} cannot be reached: a part of the path is a file, not a directory."
+                f"{self._quote_relative(target)} cannot be reached: a part of the path is a file."
             ) from None
         except OSError as error:
             self._raise_os_error(error, target)
@@ -207,8 +207,8 @@ class Workspace:
     def _raise_os_error(self, error: OSError, target: Path) -> NoReturn:
         if error.errno == errno.ELOOP:
             raise CallError(
-                f"{self._quote_relative(target)} was not opened: a symbolic link in its path leads back to itself or"
-                " was just changed. Use the real path of the file."
+                f"{self._quote_relative(target)} was not opened: a symbolic link in its path leads back to"
+                " itself or was just changed. Use the real path of the file."
             ) from None
         raise CallError(
             f"{self._quote_relative(target)} cannot be used: {error.strerror or error}. Nothing was changed."

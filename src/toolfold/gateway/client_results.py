@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from toolfold.gateway.client_approval import SERVER_STATE_PREFIX
 from toolfold.model import BRIDGE_CALL, MCP_SOURCE, Effect, Json, Tool, ToolResult
+from toolfold.sources.mcp.content import McpResponse
 
 if TYPE_CHECKING:
     import mcp_types
@@ -58,7 +59,7 @@ def to_call_result(result: ToolResult) -> mcp_types.CallToolResult | mcp_types.I
     """Return the result of a call, or the server's request for input."""
     import mcp_types
 
-    raw = result.raw
+    raw = result.raw.result if isinstance(result.raw, McpResponse) else None
     if isinstance(raw, mcp_types.InputRequiredResult):
         return mark_server_state(raw)
     if isinstance(raw, mcp_types.CallToolResult) and result.stored is None:

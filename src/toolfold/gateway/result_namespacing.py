@@ -1,7 +1,7 @@
 """Resource URIs, prompt names and questions in servers' results, rewritten for the clients of a gateway.
 
-URIs get the prefix of the server that sent them, so that reading one never reaches another server. Text that
-addresses the model is marked as everywhere else. Knows the protocol's types, and no client.
+URIs get the prefix of the server that sent them, so that reading one never reaches another server. Untrusted
+text is marked where results are converted. Knows the protocol's types, and no client.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import BaseModel
 
 from toolfold.sources.mcp.call_relay import name_requesting_server
+from toolfold.sources.mcp.content import mark_result
 from toolfold.sources.mcp.pool import mark_injections
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ AddPrefix = Callable[[str], str]
 M = TypeVar("M", bound=BaseModel)
 
 _WEB_SCHEMES = ("http://", "https://")  # clients fetch these themselves
-_LABEL_FIELDS = ("title", "description")
 
 
 def has_resource_uris(result: mcp_types.CallToolResult) -> bool:
@@ -37,23 +37,20 @@ def prefix_call_result(result: mcp_types.CallToolResult, add_prefix: AddPrefix) 
 def prefix_read_result(
     result: mcp_types.ReadResourceResult, add_prefix: AddPrefix
 ) -> mcp_types.ReadResourceResult:
-    """Return the result of `resources/read` with prefixed URIs and marked text."""
-    contents = [
-        each.model_copy(update={"uri": add_prefix(str(each.uri)), **_mark_fields(each, ("text",))})
-        for each in result.contents
-    ]
+    """Return the result of `resources/read` with prefixed URIs."""
+    contents = [each.model_copy(update={"uri": add_prefix(str(each.uri))}) for each in result.contents]
     return result.model_copy(update={"contents": contents})
 
 
 def prefix_prompt_result(
     result: mcp_types.GetPromptResult, add_prefix: AddPrefix
 ) -> mcp_types.GetPromptResult:
-    """Return the result of `prompts/get` with prefixed resource URIs and marked text."""
+    """Return the result of `prompts/get` with prefixed resource URIs."""
     messages = [
-        each.model_copy(update={"content": _mark_text_block(_prefix_block(each.content, add_prefix))})
+        each.model_copy(update={"content": _prefix_block(each.content, add_prefix)})
         for each in result.messages
     ]
-    return result.model_copy(update={"messages": messages, **_mark_fields(result, ("description",))})
+    return result.model_copy(update={"messages": messages})
 
 
 def prefix_listing(
@@ -61,11 +58,8 @@ def prefix_listing(
 ) -> list[M]:
     """Return resources, templates or prompts of several servers, each with its server's prefix in `field`."""
     return [
-        each.model_copy(
-            update={
-                field: add_prefix(server, str(getattr(each, field))),
-                **_mark_fields(each, _LABEL_FIELDS),
-            }
+        mark_result(each, mark_injections).model_copy(
+            update={field: add_prefix(server, str(getattr(each, field)))}
         )
         for server, each in items
     ]
@@ -87,24 +81,13 @@ def name_server_in_requests(
 def _prefix_block(block: mcp_types.ContentBlock, add_prefix: AddPrefix) -> mcp_types.ContentBlock:
     if block.type == "resource_link":
         uri = _prefix_unless_web(str(block.uri), add_prefix)
-        return block.model_copy(update={"uri": uri, **_mark_fields(block, _LABEL_FIELDS)})
+        return block.model_copy(update={"uri": uri})
     if block.type == "resource":
         resource = block.resource
         uri = _prefix_unless_web(str(resource.uri), add_prefix)
-        renamed = resource.model_copy(update={"uri": uri, **_mark_fields(resource, ("text",))})
-        return block.model_copy(update={"resource": renamed})
+        return block.model_copy(update={"resource": resource.model_copy(update={"uri": uri})})
     return block
-
-
-def _mark_text_block(block: mcp_types.ContentBlock) -> mcp_types.ContentBlock:
-    return block.model_copy(update=_mark_fields(block, ("text",))) if block.type == "text" else block
 
 
 def _prefix_unless_web(uri: str, add_prefix: AddPrefix) -> str:
     return uri if uri.lower().startswith(_WEB_SCHEMES) else add_prefix(uri)
-
-
-def _mark_fields(item: BaseModel, fields: Iterable[str]) -> dict[str, str]:
-    """Return the text fields of a model with passages that address the model marked."""
-    values = {field: getattr(item, field, None) for field in fields}
-    return {field: mark_injections(text) for field, text in values.items() if isinstance(text, str)}

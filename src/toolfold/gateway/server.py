@@ -39,6 +39,7 @@ from toolfold.gateway.subscriptions import ResourceSubscriptions
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
 from toolfold.model import MCP_SOURCE, Approver, Caller, Json, ToolResult
 from toolfold.sources.mcp.call_relay import CallRelay
+from toolfold.sources.mcp.content import McpResponse
 from toolfold.sources.mcp.sdk_compat import get_connection, load_sdk
 
 if TYPE_CHECKING:
@@ -318,8 +319,8 @@ class Gateway:
         result = await self._run_interactive(session, context, params, params.name, params.arguments, call)
         if not isinstance(result, ToolResult):
             return result
-        if isinstance(result.raw, MCPError):  # the response to the request is an error, not a tool result
-            raise result.raw
+        if isinstance(result.raw, McpResponse) and isinstance(result.raw.result, MCPError):
+            raise result.raw.result  # the response to the request is an error, not a tool result
         response = to_call_result(result)
         if isinstance(response, mcp_types.CallToolResult) and not result_namespacing.has_resource_uris(
             response
@@ -715,13 +716,12 @@ def _raw_result(result: ToolResult | mcp_types.InputRequiredResult, requested: s
 
     if not isinstance(result, ToolResult):
         return result
-    if result.raw is None or not result.ok:
+    if not isinstance(result.raw, McpResponse) or not result.ok:
         if result.error:
             raise _not_found(requested, result.error)
         raise _invalid_params("a hook has replaced the result, which cannot be sent as a resource or prompt")
-    if isinstance(result.raw, mcp_types.InputRequiredResult):
-        return mark_server_state(result.raw)
-    return result.raw
+    response = result.raw.result
+    return mark_server_state(response) if isinstance(response, mcp_types.InputRequiredResult) else response
 
 
 @contextlib.contextmanager

@@ -89,6 +89,7 @@ class ResourceSubscriptions:
         subscribing = asyncio.gather(
             *(subscribe_all(queue) for queue in queues for _ in range(MAX_CONCURRENT_REQUESTS))
         )
+        subscribing.add_done_callback(_retrieve_exception)
         try:
             # The remaining requests continue while the stream is open.
             await asyncio.wait({subscribing}, timeout=SUBSCRIBE_TIMEOUT_S)
@@ -130,6 +131,12 @@ def _group_by_server(session: ClientSession, uris: Sequence[str]) -> Collection[
     for uri, server in session.find_readable(uris).items():
         groups[server].append(uri)
     return groups.values()
+
+
+def _retrieve_exception(done: asyncio.Future[Any]) -> None:
+    """Mark the exception as retrieved, so that asyncio does not log a cancellation as an error."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _decrement(session: ClientSession, uri: str, *, entirely: bool = False) -> None:

@@ -14,7 +14,7 @@ from toolfold.files import Workspace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What the runtime provides to the built-in tools."""
+    """Components that the runtime provides to the built-in tools."""
 
     workspace: Workspace
     terminal: EnvironmentThread | None = None

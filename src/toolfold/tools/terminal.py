@@ -55,7 +55,7 @@ _TERMINAL_SCHEMA: Json = {
             "timeout": {
                 "type": "number",
                 "exclusiveMinimum": 0,
-                "description": "Seconds after which it and all its child processes are terminated. Not for background.",
+                "description": "Seconds until it and its child processes are terminated. Not for background.",
             },
             "workdir": {
                 "type": "string",
@@ -71,7 +71,7 @@ _TERMINAL_SCHEMA: Json = {
                 "type": "array",
                 "items": {"type": "string", "minLength": 1, "maxLength": 200},
                 "maxItems": 20,
-                "description": "For background: you are notified of output lines that contain one of these words.",
+                "description": "For background: you are notified of output lines with one of these words.",
             },
         },
         "required": ["command"],
@@ -199,23 +199,25 @@ class TerminalTool:
 
     async def run(self, args: Json, context: CallContext) -> Json:
         if args.get("background"):
-            return await self.terminal.run(lambda environment: self._start(environment, args, context))
-        return await self.terminal.run(lambda environment: self._run(environment, args, context))
+            return await self.terminal.run(
+                lambda environment: self._start_process(environment, args, context)
+            )
+        return await self.terminal.run(lambda environment: self._run_command(environment, args, context))
 
-    async def _run(self, environment: Environment, args: Json, context: CallContext) -> Json:
-        limit = min(args.get("timeout") or environment.limits.timeout_s, self.max_timeout_s)
+    async def _run_command(self, environment: Environment, args: Json, context: CallContext) -> Json:
+        timeout_s = min(args.get("timeout") or environment.limits.timeout_s, self.max_timeout_s)
         pty = bool(args.get("pty"))
         result = await environment.run(
             args["command"],
             task=_task_name(args, context),
             directory=args.get("workdir") or "",
-            timeout_s=limit,
+            timeout_s=timeout_s,
             pty=TerminalSize() if pty else None,
             output_dir=_output_dir(context),
         )
-        return _describe_result(result, limit, pty=pty) | await _take_notices(environment, context)
+        return _describe_result(result, timeout_s, pty=pty) | await _take_notices(environment, context)
 
-    async def _start(self, environment: Environment, args: Json, context: CallContext) -> Json:
+    async def _start_process(self, environment: Environment, args: Json, context: CallContext) -> Json:
         process = await environment.start_process(
             args["command"],
             task=_task_name(args, context),
@@ -242,13 +244,13 @@ class ProcessTool:
         if action != "list" and not args.get("process"):
             raise InvalidArguments(f"{action} needs the name of a process. Use action list to see the names.")
         actions: dict[str, Callable[[Environment, Json], Awaitable[Json]]] = {
-            "list": self._list,
-            "poll": self._poll,
-            "wait": self._wait,
-            "log": self._log,
-            "write": self._write,
-            "signal": self._signal,
-            "kill": self._kill,
+            "list": self._list_processes,
+            "poll": self._poll_process,
+            "wait": self._wait_for_process,
+            "log": self._read_log,
+            "write": self._write_input,
+            "signal": self._send_signal,
+            "kill": self._kill_process,
         }
 
         async def work(environment: Environment) -> Json:
@@ -256,17 +258,17 @@ class ProcessTool:
 
         return await self.terminal.run(work)
 
-    async def _list(self, environment: Environment, _: Json) -> Json:
+    async def _list_processes(self, environment: Environment, _: Json) -> Json:
         return {"processes": [_describe_process(each) for each in await environment.processes.list_all()]}
 
-    async def _poll(self, environment: Environment, args: Json) -> Json:
+    async def _poll_process(self, environment: Environment, args: Json) -> Json:
         return await _describe_with_output(environment, await environment.processes.get(args["process"]))
 
-    async def _wait(self, environment: Environment, args: Json) -> Json:
+    async def _wait_for_process(self, environment: Environment, args: Json) -> Json:
         process = await environment.processes.wait(args["process"], args.get("timeout", 60))
         return await _describe_with_output(environment, process)
 
-    async def _log(self, environment: Environment, args: Json) -> Json:
+    async def _read_log(self, environment: Environment, args: Json) -> Json:
         process = await environment.processes.get(args["process"])
         offset = args.get("offset", 0)
         first = max(offset if offset >= 0 else process.written_bytes + offset, process.dropped_bytes)
@@ -279,7 +281,7 @@ class ProcessTool:
             "bytes": process.written_bytes,
         }
 
-    async def _write(self, environment: Environment, args: Json) -> Json:
+    async def _write_input(self, environment: Environment, args: Json) -> Json:
         data, close = args.get("data", ""), args.get("close", False)
         if not data and not close:
             raise InvalidArguments("write needs data, or close.")
@@ -292,12 +294,12 @@ class ProcessTool:
         )
         return {"written": len(data)}
 
-    async def _signal(self, environment: Environment, args: Json) -> Json:
+    async def _send_signal(self, environment: Environment, args: Json) -> Json:
         name = args.get("signal", "INT")
         await environment.processes.send_signal(args["process"], name)
         return {"sent": name}
 
-    async def _kill(self, environment: Environment, args: Json) -> Json:
+    async def _kill_process(self, environment: Environment, args: Json) -> Json:
         return _describe_process(await environment.processes.kill(args["process"]))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from toolfold.model import CallOrigin
 from toolfold.visible_text import remove_invisible
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ MAX_PENDING_NOTIFICATIONS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CallRelay:
+class CallRelay(CallOrigin):
     """Channel back to the client of one call."""
 
     client: str

@@ -12,16 +12,22 @@ import binascii
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from toolfold.errors import shorten
 from toolfold.json_limits import find_excess
-from toolfold.model import Content, Json, Media, make_encodable, read_json
+from toolfold.model import Content, Json, Media, SourceResponse, make_encodable, read_json
 from toolfold.sources.mcp.media_types import detect_audio_type, detect_image
 
+if TYPE_CHECKING:
+    import mcp_types
+
 __all__ = [
+    "McpResponse",
     "TextMarker",
     "leave_unmarked",
+    "mark_result",
     "mark_texts",
     "prompt_content",
     "prompt_list_content",
@@ -31,6 +37,7 @@ __all__ = [
 ]
 
 TextMarker = Callable[[str], str]
+R = TypeVar("R", bound=Any)
 MediaKind = Literal["image", "audio", "file"]
 
 MAX_VALUE_DEPTH = 64
@@ -38,8 +45,16 @@ MAX_IMAGE_BYTES = 3_750_000  # 5 MB in base64, the limit of providers
 MAX_IMAGE_SIDE_PIXELS = 8_000
 MAX_IMAGES = 20
 MAX_LABEL_CHARS = 300
+_MARKED_FIELDS = frozenset({"text", "description", "title"})
 _NOT_JSON = object()
 _TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "application/javascript")
+
+
+@dataclass(frozen=True, slots=True)
+class McpResponse(SourceResponse):
+    """A server's result, or the error that it answered with."""
+
+    result: mcp_types.Result | Exception | Mapping[str, Any]
 
 
 def leave_unmarked(text: str) -> str:
@@ -49,7 +64,7 @@ def leave_unmarked(text: str) -> str:
 
 def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_unmarked) -> Content:
     """Convert the result of a tool call."""
-    mark = functools.cache(mark)  # texts may be marked twice: for the model and in the raw result
+    mark = functools.cache(mark)  # every text is marked twice: for the model and for protocol clients
     plain = _result_to_json(result)
     is_error = plain.get("isError") is True
     reader = _BlockReader()
@@ -58,43 +73,59 @@ def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_un
     if is_error and not value:
         value = f"MCP server {server!r} reported an error without details."
     marked = mark_texts(value, mark)
-    raw = result if marked == value else _mark_result(result, plain, mark)
+    raw = McpResponse(mark_result(result, mark))
     return Content(value=marked, blocks=tuple(reader.media), is_error=is_error, raw=raw)
 
 
-def _mark_result(result: Any, plain: Mapping[str, Any], mark: TextMarker) -> Any:
-    """Return the server's result with its texts marked, for callers that need the protocol object."""
-    marked = {
-        **plain,
-        "content": [_mark_block(block, mark) for block in _as_sequence(plain.get("content", ()))],
-    }
-    if "structuredContent" in plain:
-        marked["structuredContent"] = mark_texts(plain["structuredContent"], mark)
-    return marked if isinstance(result, Mapping) else type(result).model_validate(marked)
+def mark_result(result: R, mark: TextMarker) -> R:
+    """Return a protocol object with its untrusted texts marked, itself if nothing is to be marked.
+
+    The one place where results of tools, resources and prompts are marked for protocol clients. Names, URIs
+    and data stay as they are: clients send them back.
+    """
+    plain = _result_to_json(result)
+    marked = _mark_protocol_texts(plain, mark)
+    if marked == plain:
+        return result
+    validated: R = marked if isinstance(result, Mapping) else type(result).model_validate(marked)
+    return validated
 
 
-def _mark_block(block: Any, mark: TextMarker) -> Any:
-    if not isinstance(block, Mapping):
-        return block
-    if block.get("type") == "text":
-        return {**block, "text": mark(_text_or_empty(block.get("text")))}
-    resource = block.get("resource")
-    if isinstance(resource, Mapping) and isinstance(resource.get("text"), str):
-        return {**block, "resource": {**resource, "text": mark(resource["text"])}}
-    return block
+def _mark_protocol_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
+    if depth > MAX_VALUE_DEPTH:
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_mark_protocol_texts(each, mark, depth + 1) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    return {key: _mark_protocol_field(key, each, mark, depth) for key, each in value.items()}
+
+
+def _mark_protocol_field(key: str, value: Any, mark: TextMarker, depth: int) -> Any:
+    if key == "structuredContent":
+        return mark_texts(value, mark)
+    if key in _MARKED_FIELDS and isinstance(value, str):
+        return mark(value)
+    return value if key == "_meta" else _mark_protocol_texts(value, mark, depth + 1)
 
 
 def resource_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
     """Convert the result of `resources/read`. A single text gets no heading: the model knows its URI."""
+    mark = functools.cache(mark)
     reader = _BlockReader()
     contents = _keep_mappings(_result_to_json(result).get("contents"))
     for each in contents:
         reader.read_resource(each, heading=len(contents) > 1)
-    return Content(value=mark_texts(reader.to_value(), mark), blocks=tuple(reader.media), raw=result)
+    return Content(
+        value=mark_texts(reader.to_value(), mark),
+        blocks=tuple(reader.media),
+        raw=McpResponse(mark_result(result, mark)),
+    )
 
 
 def prompt_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
     """Convert the result of `prompts/get`."""
+    mark = functools.cache(mark)
     plain, media, counts = _result_to_json(result), list[Media](), Counter[str]()
     messages: list[Json] = []
     for message in _keep_mappings(plain.get("messages")):
@@ -102,7 +133,9 @@ def prompt_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content
         reader.read_blocks(_as_sequence(message.get("content")))
         messages.append({"role": _text_or_empty(message.get("role")), "text": reader.to_value()})
     value = _omit_empty({"description": plain.get("description"), "messages": messages})
-    return Content(value=mark_texts(value, mark), blocks=tuple(media), raw=result)
+    return Content(
+        value=mark_texts(value, mark), blocks=tuple(media), raw=McpResponse(mark_result(result, mark))
+    )
 
 
 def resource_list_content(
@@ -118,7 +151,7 @@ def resource_list_content(
         ],
         "next_cursor": page.get("nextCursor"),
     }
-    return Content(value=mark_texts(_omit_empty(value), mark), raw=result)
+    return Content(value=mark_texts(_omit_empty(value), mark), raw=McpResponse(mark_result(result, mark)))
 
 
 def prompt_list_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
@@ -126,7 +159,7 @@ def prompt_list_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Co
     page = _result_to_json(result)
     prompts = [_describe_prompt(each) for each in _keep_mappings(page.get("prompts"))]
     value = _omit_empty({"prompts": prompts, "next_cursor": page.get("nextCursor")})
-    return Content(value=mark_texts(value, mark), raw=result)
+    return Content(value=mark_texts(value, mark), raw=McpResponse(mark_result(result, mark)))
 
 
 class _BlockReader:

@@ -27,7 +27,7 @@ from toolfold.redaction import Redaction
 from toolfold.registry import Registry
 from toolfold.sources.mcp.call_relay import CallRelay, EventBroadcaster, ServerRequestRouter
 from toolfold.sources.mcp.connection import ConnectionDeps
-from toolfold.sources.mcp.content import tool_result_content
+from toolfold.sources.mcp.content import McpResponse, tool_result_content
 from toolfold.sources.mcp.elicitation import InteractionCallbacks
 from toolfold.sources.mcp.faults import NotStarted, RequestRejected, ServerFailed, ToolHeldForReview
 from toolfold.sources.mcp.isolation import is_per_client
@@ -397,9 +397,11 @@ class McpServers:
             except RequestRejected as error:
                 if _relay_of(context) is None:
                     raise
-                return Content(value=str(error), is_error=True, raw=error.original)
+                raw = McpResponse(error.original) if error.original is not None else None
+                return Content(value=str(error), is_error=True, raw=raw)
             if hasattr(answer, "input_requests"):
-                return Content(value="The server needs more input before it continues.", raw=answer)
+                question = "The server needs more input before it continues."
+                return Content(value=question, raw=McpResponse(answer))
             if _is_long_result(answer):  # scanning it in the loop would block other servers
                 return await asyncio.to_thread(tool_result_content, answer, name, mark=mark_injections)
             return tool_result_content(answer, name, mark=mark_injections)

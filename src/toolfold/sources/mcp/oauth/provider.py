@@ -84,10 +84,8 @@ class OAuthProvider(httpx2.Auth):
         login = self._login if self._is_loaded else self._load()
         if login is None or not login.token:
             return ""
-        if (
-            not _needs_refresh(login) or not login.refresh_token
-        ):  # only the server knows whether it is still valid
-            return login.token
+        if not _needs_refresh(login) or not login.refresh_token:
+            return login.token  # only the server knows whether it is still valid
         return await self._refresh(login.token, request.headers.get(_PROTOCOL_HEADER))
 
     async def _token_after_refresh(self, rejected: str, response: httpx2.Response) -> str:
@@ -156,10 +154,8 @@ class OAuthProvider(httpx2.Auth):
         wanted = _demanded_scopes(response) if response.status_code == 403 else frozenset[str]()
         if response.status_code == 403:
             granted = set(self._login.scopes) if self._login else set[str]()
-            if wanted <= (
-                granted | self._requested_scopes
-            ):  # these scopes were already requested without success
-                return ""
+            if wanted <= (granted | self._requested_scopes):
+                return ""  # these scopes were already requested without success
             if self._prompt is None:
                 self._store_wanted_scopes(wanted)
         if self._prompt is None:

@@ -594,7 +594,7 @@ def _is_negated(sentence: Sentence, group: str) -> bool:
 
 
 def _involves_user(sentence: Sentence) -> bool:
-    """Return True if the user is to be skips_asking or told, as in "tell the user", without a negation."""
+    """Return True if the user is to be asked or told, as in "tell the user", without a negation."""
     return sentence.has_all("involves_user") and not _is_negated(sentence, "involves_user")
 
 

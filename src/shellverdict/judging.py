@@ -11,6 +11,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from shellverdict.effects import find_effects, prints_confidential
 from shellverdict.effects.deleting import deletes_only_generated_files, deletes_search_results
@@ -20,7 +21,7 @@ from shellverdict.interactive.process_input import ProcessInput
 from shellverdict.interactive.replay import analyze_input
 from shellverdict.names import split_names
 from shellverdict.paths import PathClassifier
-from shellverdict.rules import Rules
+from shellverdict.rules import Rules, builtin_rules
 from shellverdict.shell.embedded import (
     detect_language,
     find_embedded_commands,
@@ -37,7 +38,9 @@ from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity, V
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Judge", "detect_dangerous_command"]
+__all__ = ["Judge", "detect_dangerous_command", "judge"]
+
+PathLike: TypeAlias = str | os.PathLike[str]
 
 TOO_LONG = Finding(
     "too-long",
@@ -63,6 +66,16 @@ class Judge:
 
     def __init__(self, rules: Rules, paths: PathClassifier, site: ExecutionSite | None = None) -> None:
         self._rules, self._paths, self._site = rules, paths, site
+
+    @classmethod
+    def for_this_machine(
+        cls, *, cwd: PathLike | None = None, home: PathLike | None = None, rules: Rules | None = None
+    ) -> Judge:
+        """Return a judge for commands that run here, by the built-in rules and by more `rules`.
+
+        `cwd` and `home` default to the working directory and the home directory of this process.
+        """
+        return _cached_judge(_absolute_path(home, "~"), _absolute_path(cwd, "."), rules)
 
     def __call__(
         self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
@@ -247,17 +260,42 @@ def _drop_unknown_text(run: ProgramRun) -> ProgramRun | None:
     return replace(run, argv=words, redirects=targets)
 
 
+def judge(
+    command: str,
+    *,
+    cwd: PathLike | None = None,
+    home: PathLike | None = None,
+    rules: Rules | None = None,
+) -> Verdict:
+    """Judge a shell command by the built-in rules and by more `rules`. Runs nothing.
+
+    `cwd` is the directory in which it would run, `home` the home directory of the user who would run it; by
+    default those of this process. Raises RuleError if `rules` reuse the name of a built-in rule.
+    """
+    return Judge.for_this_machine(cwd=cwd, home=home, rules=rules)(command)
+
+
 def detect_dangerous_command(command: str) -> Verdict:
     """Judge a shell command by the built-in rules, for the current user and working directory.
 
     A runtime uses its own configuration instead; see `Judge`.
     """
-    return _shipped_judge(os.path.expanduser("~"), os.getcwd())(command)  # noqa: PTH109, PTH111 - plain text
+    return judge(command)
 
 
-@functools.lru_cache(maxsize=8)  # read-only; valid as long as the process
-def _shipped_judge(home: str, cwd: str) -> Judge:
-    return Judge(Rules.shipped(), PathClassifier(home=home, cwd=cwd))
+@functools.lru_cache(maxsize=16)  # a judge keeps nothing of the commands it has judged
+def _cached_judge(home: str, cwd: str, rules: Rules | None) -> Judge:
+    return Judge(_add_to_builtin_rules(rules), PathClassifier(home=home, cwd=cwd))
+
+
+@functools.lru_cache(maxsize=4)  # sets of rules are immutable and compared by identity
+def _add_to_builtin_rules(rules: Rules | None) -> Rules:
+    return builtin_rules() if rules is None else builtin_rules().merge(rules)
+
+
+def _absolute_path(path: PathLike | None, default: str) -> str:
+    text = default if path is None else os.fspath(path)
+    return os.path.abspath(os.path.expanduser(text))  # noqa: PTH100, PTH111 - plain text
 
 
 def _classify_effect(effect: CommandEffect, paths: PathClassifier) -> CommandEffect:
