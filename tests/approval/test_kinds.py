@@ -220,7 +220,7 @@ class TestForGood:
         terminal = Terminal(opened, {"command_allowlist": ["kind:recursive-delete", "git push --force"]})
         assert "was declined" in terminal.run("rm -rf build")
         assert terminal.run("git push --force") == ""
-        assert "'kind:recursive-delete' counts only in" in caplog.text
+        assert "'kind:recursive-delete' is only effective in" in caplog.text
 
     def test_taking_it_back_counts_at_once(self, opened: Opened, home: Path) -> None:
         terminal = Terminal(opened, answer=Answer.ALWAYS_KIND)

@@ -43,9 +43,9 @@ SECRET = "Kq7wZx3vT9nB2mLs8Yp4"
 
 @pytest.fixture
 async def loops() -> AsyncIterator[EventLoops]:
-    make_tool = EventLoops()
-    yield make_tool
-    make_tool.close()
+    made = EventLoops()
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -299,4 +299,4 @@ def test_smart_without_a_model_asks_a_person(opened: Opened, caplog: pytest.LogC
         name="wipe", toolset="t", schema={}, handler=lambda args: "x", effects=["destructive"]
     )
     assert "nobody could be asked" in (runtime.session().call_sync("wipe", {}).error or "")
-    assert "no approval.smart_model" in caplog.text
+    assert "approval.smart_model is not set" in caplog.text

@@ -1,4 +1,4 @@
-"""`toolfold connect`, on real files of every program, and the changing of any file there may be."""
+"""`toolfold connect` on files of every client, and changes of generated files."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ JSON_CLIENTS: tuple[ClientName, ...] = (
     "opencode",
 )
 
-# Each as a person would have it: comments, an order, odd spaces, and a server called git.
+# Realistic files: comments, order, unusual whitespace, and a server named git.
 FILE_CONTENTS: dict[ClientName, str] = {
     "claude-code": """{"numStartups": 3, "mcpServers": {"git": {"command": "uvx", "args": ["git"]}},
  "projects": {}}""",
@@ -116,7 +116,7 @@ ACCESS = GatewayAccess(("/opt/bin/toolfold", "mcp", "serve"))
 
 @pytest.fixture
 def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home folder of somebody with every program."""
+    """Return a home directory with a configuration file of every client."""
     folder = tmp_path / "person"
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setattr(sys, "platform", "linux")
@@ -128,12 +128,12 @@ def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def held(person: Path, client: ClientName) -> Any:
-    """The servers in a program's file, by name."""
+def read_servers(person: Path, client: ClientName) -> Any:
+    """Return the servers in a client's file by name."""
     return open_client_file(client, person / FILES[client]).servers
 
 
-def everything(folder: Path) -> dict[str, bytes]:
+def read_all_files(folder: Path) -> dict[str, bytes]:
     return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
@@ -142,37 +142,37 @@ class TestEveryProgram:
     def test_connect_and_undo_restore_the_file_exactly(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
-        before = everything(person)
+        before = read_all_files(person)
         done = toolfold("connect", client, "--yes")
         assert done.code == 0
-        assert set(held(person, client)) == {"git", "toolfold"}
+        assert set(read_servers(person, client)) == {"git", "toolfold"}
         backup = person / (FILES[client] + ".before-toolfold")
         assert backup.read_bytes() == before[FILES[client]]
         assert str(backup) in done.out
         undone = toolfold("connect", client, "--undo", "--yes")
         assert undone.code == 0
-        assert everything(person) == before
+        assert read_all_files(person) == before
         assert "nothing to undo" in toolfold("connect", client, "--undo", "--yes").out
 
     def test_connecting_twice_changes_nothing(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--yes")
-        before = everything(person)
+        before = read_all_files(person)
         done = toolfold("connect", client)
         assert done.code == 0
         assert "already" in done.out
-        assert everything(person) == before
+        assert read_all_files(person) == before
 
     def test_change_is_shown_and_not_written_without_confirmation(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
-        before = everything(person)
+        before = read_all_files(person)
         done = toolfold("connect", client)
         assert done.code == 1
         assert "--yes" in done.err
         assert any(line.startswith("+") and "toolfold" in line for line in done.out.splitlines())
-        assert everything(person) == before
+        assert read_all_files(person) == before
 
     def test_undo_deletes_a_created_file_and_its_directory(
         self, person: Path, toolfold: Toolfold, client: ClientName
@@ -182,7 +182,7 @@ class TestEveryProgram:
         if file.parent != person:
             file.parent.rmdir()
         assert toolfold("connect", client, "--yes").code == 0
-        assert set(held(person, client)) == {"toolfold"}
+        assert set(read_servers(person, client)) == {"toolfold"}
         assert toolfold("connect", client, "--undo", "--yes").code == 0
         assert not file.exists()
         assert file.parent == person or not file.parent.exists()
@@ -190,14 +190,14 @@ class TestEveryProgram:
     def test_replace_moves_servers_and_undo_restores_them(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
-        before = everything(person)
+        before = read_all_files(person)
         done = toolfold("connect", client, "--replace", "--yes")
         assert done.code == 0
         assert "command  uvx git" in done.out
-        assert set(held(person, client)) == {"toolfold"}
+        assert set(read_servers(person, client)) == {"toolfold"}
         assert servers() == {"git": {"command": "uvx", "args": ["git"]}}
         assert "toolfold mcp remove" in toolfold("connect", client, "--undo", "--yes").out
-        assert everything(person) == before
+        assert read_all_files(person) == before
 
     def test_undo_shows_and_keeps_later_changes(
         self, person: Path, toolfold: Toolfold, client: ClientName
@@ -207,14 +207,14 @@ class TestEveryProgram:
         text = file.read_bytes().decode("utf-8-sig")
         comment = "# later" if client in ("codex", "goose") else "// later"
         file.write_text(f"{text}\n{comment}\n")
-        before = everything(person)
+        before = read_all_files(person)
         done = toolfold("connect", client, "--undo", "--yes")
         assert done.code == 1
         assert f"+{comment}" in done.out
         assert "was edited since" in done.err
-        assert everything(person) == before
+        assert read_all_files(person) == before
         assert toolfold("connect", client, "--undo", "--keep-changes", "--yes").code == 0
-        assert set(held(person, client)) == {"git"}
+        assert set(read_servers(person, client)) == {"git"}
         assert comment in file.read_text()
 
     def test_unreadable_file_is_not_changed(
@@ -228,11 +228,11 @@ class TestEveryProgram:
             b"x: [\n" + b"a" * (33 << 20),
         ):
             file.write_bytes(content)
-            before = everything(person)
+            before = read_all_files(person)
             done = toolfold("connect", client, "--yes")
             assert done.code == 3
             assert str(file) in done.err
-            assert everything(person) == before
+            assert read_all_files(person) == before
 
     def test_invalid_server_section_is_not_changed(
         self, person: Path, toolfold: Toolfold, client: ClientName
@@ -246,11 +246,11 @@ class TestEveryProgram:
     ) -> None:
         file = person / FILES[client]
         file.chmod(0o444)
-        before = everything(person)
+        before = read_all_files(person)
         done = toolfold("connect", client, "--yes")
         assert done.code == 3
         assert "read-only" in done.err
-        assert everything(person) == before
+        assert read_all_files(person) == before
 
     def test_symbolic_link_is_followed_and_kept(
         self, person: Path, toolfold: Toolfold, client: ClientName
@@ -279,20 +279,20 @@ class TestEveryProgram:
             assert "Omit --http" in done.err
             return
         assert done.code == 0
-        said = json.dumps(held(person, client)["toolfold"])
-        assert url in said
-        assert "TF_TOKEN" in said
+        entry = json.dumps(read_servers(person, client)["toolfold"])
+        assert url in entry
+        assert "TF_TOKEN" in entry
         found = {
             each.name: each
             for each in open_client_file(client, person / FILES[client]).import_servers(person).servers
         }
-        assert "description" in held(person, client)["toolfold"] or client != "goose"  # Goose insists
+        assert "description" in read_servers(person, client)["toolfold"] or client != "goose"  # Goose insists
         assert found["toolfold"].settings["headers"] == {"Authorization": "Bearer ${TF_TOKEN}"}
 
 
 class TestCommand:
     @pytest.mark.parametrize(
-        ("said", "written"),
+        ("url", "written"),
         [
             ("http://127.0.0.1:8799", "http://127.0.0.1:8799/mcp"),
             ("http://[::1]:8799/", "http://[::1]:8799/mcp"),
@@ -300,25 +300,25 @@ class TestCommand:
         ],
     )
     def test_url_without_a_path_gets_the_gateway_path(
-        self, person: Path, toolfold: Toolfold, said: str, written: str
+        self, person: Path, toolfold: Toolfold, url: str, written: str
     ) -> None:
-        assert toolfold("connect", "cursor", "--http", said, "--yes").code == 0
-        assert held(person, "cursor")["toolfold"]["url"] == written
+        assert toolfold("connect", "cursor", "--http", url, "--yes").code == 0
+        assert read_servers(person, "cursor")["toolfold"]["url"] == written
 
     def test_replace_does_not_move_the_gateway(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--name", "one", "--yes")
         toolfold("connect", "cursor", "--name", "two", "--http", "http://localhost:8765", "--yes")
         assert toolfold("connect", "cursor", "--replace", "--yes").code == 0
         assert set(servers()) == {"git"}
-        assert set(held(person, "cursor")) == {"one", "two", "toolfold"}
+        assert set(read_servers(person, "cursor")) == {"one", "two", "toolfold"}
 
     def test_confirmation_is_asked_at_a_terminal(self, person: Path) -> None:
-        before = everything(person)
-        asked = ("connect", "cursor")
-        assert "nothing was changed" in run_at_terminal(*asked, typed=b"n\n", after=b"mcp.json?")
-        assert everything(person) == before
-        assert "is connected to Toolfold" in run_at_terminal(*asked, typed=b"y\n", after=b"mcp.json?")
-        assert "toolfold" in held(person, "cursor")
+        before = read_all_files(person)
+        command = ("connect", "cursor")
+        assert "nothing was changed" in run_at_terminal(*command, typed=b"n\n", after=b"mcp.json?")
+        assert read_all_files(person) == before
+        assert "is connected to Toolfold" in run_at_terminal(*command, typed=b"y\n", after=b"mcp.json?")
+        assert "toolfold" in read_servers(person, "cursor")
 
     def test_file_changed_during_confirmation_is_handled(self, person: Path) -> None:
         file = person / FILES["claude-code"]
@@ -331,7 +331,7 @@ class TestCommand:
             "connect", "claude-code", typed=busy, after=b".claude.json?"
         )
         assert json.loads(file.read_text())["numStartups"] == 4
-        assert "toolfold" in held(person, "claude-code")
+        assert "toolfold" in read_servers(person, "claude-code")
 
         def meddling(_shown: str) -> bytes:
             file.write_text(file.read_text().replace('"uvx"', '"other"'))
@@ -339,12 +339,12 @@ class TestCommand:
 
         words = ("connect", "claude-code", "--uvx")
         assert "changed meanwhile" in run_at_terminal(*words, typed=meddling, after=b".claude.json?")
-        assert held(person, "claude-code")["git"]["command"] == "other"
-        assert held(person, "claude-code")["toolfold"]["command"] != "uvx"
+        assert read_servers(person, "claude-code")["git"]["command"] == "other"
+        assert read_servers(person, "claude-code")["toolfold"]["command"] != "uvx"
 
     def test_written_entry_starts_a_gateway(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--yes")
-        entry = held(person, "cursor")["toolfold"]
+        entry = read_servers(person, "cursor")["toolfold"]
         hello = {
             "jsonrpc": "2.0",
             "id": 1,
@@ -370,7 +370,7 @@ class TestCommand:
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         toolfold("--project", str(person), "connect", "cursor", "--yes")
-        entry = held(person, "cursor")["toolfold"]
+        entry = read_servers(person, "cursor")["toolfold"]
         assert entry["env"] == {"TOOLFOLD_HOME": str(home)}
         assert entry["args"] == ["--project", str(person), "mcp", "serve"]
 
@@ -394,11 +394,11 @@ class TestCommand:
     def test_conflicting_options_are_usage_errors(
         self, person: Path, toolfold: Toolfold, words: tuple[str, ...]
     ) -> None:
-        before = everything(person)
+        before = read_all_files(person)
         done = toolfold("connect", "cursor", "--yes", *words)
         assert done.code == 2
         assert TOKEN not in done.err
-        assert everything(person) == before
+        assert read_all_files(person) == before
 
     def test_remote_gateway_without_token_is_warned_about(self, person: Path, toolfold: Toolfold) -> None:
         assert "toolfold token add" in toolfold("connect", "cursor", "--http", "https://x.example/mcp").err
@@ -412,13 +412,13 @@ class TestCommand:
         assert ".toml" in toolfold("connect", "codex", "--file", str(file), "--yes").err
 
     def test_undo_after_reconnecting_restores_the_original(self, person: Path, toolfold: Toolfold) -> None:
-        before = everything(person)
+        before = read_all_files(person)
         toolfold("connect", "cursor", "--yes")
         toolfold("connect", "cursor", "--http", "http://127.0.0.1:1/mcp", "--yes")
         toolfold("connect", "cursor", "--uvx", "--replace", "--yes")
-        assert held(person, "cursor")["toolfold"]["args"] == ["toolfold", "mcp", "serve"]
+        assert read_servers(person, "cursor")["toolfold"]["args"] == ["toolfold", "mcp", "serve"]
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
-        assert everything(person) == before
+        assert read_all_files(person) == before
 
     def test_connections_with_changes_between_are_undone_one_by_one(
         self, person: Path, toolfold: Toolfold
@@ -437,35 +437,35 @@ class TestCommand:
         assert file.read_bytes() == before
 
     def test_undo_of_an_already_restored_file_changes_nothing(self, person: Path, toolfold: Toolfold) -> None:
-        before = everything(person)
+        before = read_all_files(person)
         toolfold("connect", "cursor", "--yes")
         (person / FILES["cursor"]).write_bytes(before[FILES["cursor"]])
         done = toolfold("connect", "cursor", "--undo")
         assert done.code == 0
         assert "is already restored" in done.out
-        assert everything(person) == before
+        assert read_all_files(person) == before
 
     def test_missing_backup_is_reported(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--yes")
         backup = person / (FILES["cursor"] + ".before-toolfold")
         backup.write_text("{}")
-        before = everything(person)
+        before = read_all_files(person)
         done = toolfold("connect", "cursor", "--undo", "--yes")
         assert done.code == 3
         assert str(backup) in done.err
-        assert everything(person) == before
+        assert read_all_files(person) == before
         assert toolfold("connect", "cursor", "--undo", "--keep-changes", "--yes").code == 0
-        assert set(held(person, "cursor")) == {"git"}
+        assert set(read_servers(person, "cursor")) == {"git"}
 
     def test_unreadable_connection_record_is_an_error(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         (home / "state").mkdir(parents=True)
         (home / "state/connected.json").write_text('{"steps": [{"client": 3}]}')
-        before = everything(person)
+        before = read_all_files(person)
         assert toolfold("connect", "cursor", "--yes").code == 3
-        assert set(held(person, "cursor")) == {"git"}
-        assert {name for name in everything(person) if "before-toolfold" not in name} == set(before)
+        assert set(read_servers(person, "cursor")) == {"git"}
+        assert {name for name in read_all_files(person) if "before-toolfold" not in name} == set(before)
 
     def test_failed_write_leaves_no_trace(self, person: Path, toolfold: Toolfold) -> None:
         for nowhere in ("/proc/mcp.json", "/proc/new/mcp.json"):
@@ -494,7 +494,7 @@ class TestCommand:
         )
         (person / FILES["codex"]).write_text('[mcp_servers.x]\ncommand = "x"\nenv_vars = ["FIVE"]\n')
         assert toolfold("connect", "codex", "--replace", "--yes").code == 0
-        entry = held(person, "codex")["toolfold"]
+        entry = read_servers(person, "codex")["toolfold"]
         assert entry["env_vars"] == ["FIVE", "FOUR", "ONE", "THREE", "TWO"]
 
     def test_private_file_and_its_backup_stay_private(
@@ -555,14 +555,14 @@ class TestCommand:
         (person / FILES["cursor"]).write_text(json.dumps({"mcpServers": entries}))
         done = toolfold("connect", "cursor", "--replace", "--yes")
         assert "odd is not moved" in done.err
-        assert set(held(person, "cursor")) == {"odd", "older", "toolfold"}
+        assert set(read_servers(person, "cursor")) == {"odd", "older", "toolfold"}
         assert set(servers()) == {"git"}
 
     def test_known_server_is_removed_but_not_imported_again(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--replace", "--yes")
         done = toolfold("connect", "windsurf", "--replace", "--yes")
         assert "is already configured in Toolfold" in done.out
-        assert set(held(person, "windsurf")) == {"toolfold"}
+        assert set(read_servers(person, "windsurf")) == {"toolfold"}
         assert set(servers()) == {"git"}
 
     def test_project_servers_in_claude_code_file_are_not_moved(
@@ -638,8 +638,8 @@ class TestStarting:
         assert (Path(command[0]).name, *command[1:]) == (*words, "mcp", "serve")
 
     def test_pipx_executable_is_used(self, running: RunningProgram) -> None:
-        kept = Path("/home/me/.local/share/pipx/venvs/toolfold")
-        installed = RunningProgram(running.script, running.interpreter, kept, "linux", running.environment)
+        prefix = Path("/home/me/.local/share/pipx/venvs/toolfold")
+        installed = RunningProgram(running.script, running.interpreter, prefix, "linux", running.environment)
         assert gateway_command(installed)[0] == str(running.script)
 
     def test_interpreter_is_used_without_a_script(self, running: RunningProgram) -> None:
@@ -713,7 +713,7 @@ def test_connect_killed_at_any_moment_can_be_undone(tmp_path: Path, at: int, lat
     assert file.read_text() == FILE_CONTENTS["claude-desktop"]
 
 
-# From here on: any file.
+# Property-based tests on generated files.
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=6)
 LEAVES = st.none() | st.booleans() | st.integers(-99, 99) | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -732,7 +732,7 @@ GAPS = ["", " ", "\n", "\n  ", "\r\n\t", ' // "{\n', "/* ,}] */", "\n  // it's\n
 
 @st.composite
 def json_texts(draw: st.DrawFn) -> str:
-    """JSON as people and programs write it: with any space, comments, and commas too many."""
+    """JSON with arbitrary whitespace, comments and trailing commas."""
     section = draw(st.none() | SERVERS)
     others = draw(st.dictionaries(NAMES, VALUES, max_size=3))
     document = {
@@ -766,7 +766,7 @@ def json_texts(draw: st.DrawFn) -> str:
 
 @st.composite
 def toml_texts(draw: st.DrawFn) -> str:
-    """TOML with servers in every way that TOML has for them."""
+    """TOML with servers in every syntax that TOML allows."""
     pieces = [
         'a = 1 # "[x]"',
         'b = """\n[mcp_servers.no]\n"x" """',
@@ -799,7 +799,7 @@ def toml_texts(draw: st.DrawFn) -> str:
 
 @st.composite
 def yaml_texts(draw: st.DrawFn) -> str:
-    """YAML with a map of extensions, or without one."""
+    """YAML with or without a mapping of extensions."""
     pieces = [
         "# mine",
         "GOOSE_MODEL: x",
@@ -826,17 +826,17 @@ def yaml_texts(draw: st.DrawFn) -> str:
     return text
 
 
-def texts_of(client: ClientName) -> st.SearchStrategy[str]:
+def texts_for(client: ClientName) -> st.SearchStrategy[str]:
     return {"codex": toml_texts(), "goose": yaml_texts()}.get(client, json_texts())
 
 
 @st.composite
 def files(draw: st.DrawFn) -> tuple[ClientName, str]:
     client: ClientName = draw(st.sampled_from([*FILES]))
-    return client, draw(texts_of(client))
+    return client, draw(texts_for(client))
 
 
-def original_of(client: ClientName, text: str) -> ClientFile:
+def make_client_file(client: ClientName, text: str) -> ClientFile:
     file = Path(Path(FILES[client]).name)
     original = ClientFile(client, file, file, text.encode())
     try:
@@ -847,14 +847,14 @@ def original_of(client: ClientName, text: str) -> ClientFile:
 
 
 def is_only_longer(before: bytes, after: bytes) -> bool:
-    """Whether all of `before` is in `after`, in its order."""
-    kept, place = 0, 0
+    """Return True if `before` is a subsequence of `after`."""
+    matched, position = 0, 0
     for each in before:
-        found = after.find(bytes([each]), place)
+        found = after.find(bytes([each]), position)
         if found < 0:
             return False
-        kept, place = kept + 1, found + 1
-    return kept == len(before)
+        matched, position = matched + 1, found + 1
+    return matched == len(before)
 
 
 @settings(
@@ -863,7 +863,7 @@ def is_only_longer(before: bytes, after: bytes) -> bool:
 @given(files())
 def test_any_file_gets_the_entry_and_keeps_other_content(file: tuple[ClientName, str]) -> None:
     client, text = file
-    original = original_of(client, text)
+    original = make_client_file(client, text)
     entry = build_entry(client, "toolfold", ACCESS)
     try:
         content = build_content(original, "toolfold", entry, {})
@@ -885,7 +885,7 @@ def test_removing_servers_from_any_file_keeps_other_content(
     file: tuple[ClientName, str], data: st.DataObject
 ) -> None:
     client, text = file
-    original = original_of(client, text)
+    original = make_client_file(client, text)
     assume(original.servers)
     gone = set(data.draw(st.lists(st.sampled_from(sorted(original.servers)), min_size=1))) - {"toolfold"}
     entry = build_entry(client, "toolfold", ACCESS)
@@ -894,8 +894,11 @@ def test_removing_servers_from_any_file_keeps_other_content(
     except ConfigError:
         assert client in ("codex", "goose")
         return
-    kept = {name: each for name, each in original.servers.items() if name not in gone}
-    assert ClientFile(client, original.file, original.file, content).servers == {**kept, "toolfold": entry}
+    remaining = {name: each for name, each in original.servers.items() if name not in gone}
+    assert ClientFile(client, original.file, original.file, content).servers == {
+        **remaining,
+        "toolfold": entry,
+    }
 
 
 @settings(
@@ -904,7 +907,7 @@ def test_removing_servers_from_any_file_keeps_other_content(
 @given(files())
 def test_undo_restores_any_file_exactly(file: tuple[ClientName, str]) -> None:
     client, text = file
-    original_of(client, text)
+    make_client_file(client, text)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "there", Path(FILES[client]).name)
         place.parent.mkdir()
@@ -939,7 +942,7 @@ def test_difference_lists_removed_and_added_lines(old: list[str], new: list[str]
 
 def test_codex_entry_sets_a_longer_startup_timeout(person: Path, toolfold: Toolfold) -> None:
     done = toolfold("connect", "codex", "--yes")
-    entry = held(person, "codex")["toolfold"]
+    entry = read_servers(person, "codex")["toolfold"]
     assert entry["required"] is True
     assert entry["startup_timeout_sec"] >= 30
     assert "[mcp_servers.toolfold.tools.tool_call]" in done.err
@@ -947,7 +950,7 @@ def test_codex_entry_sets_a_longer_startup_timeout(person: Path, toolfold: Toolf
 
 def test_claude_code_always_loads_the_gateway(person: Path, toolfold: Toolfold) -> None:
     assert toolfold("connect", "claude-code", "--yes").code == 0
-    assert held(person, "claude-code")["toolfold"]["alwaysLoad"] is True
+    assert read_servers(person, "claude-code")["toolfold"]["alwaysLoad"] is True
 
 
 def test_directories_and_settings_from_the_environment_are_passed_on(
@@ -956,7 +959,7 @@ def test_directories_and_settings_from_the_environment_are_passed_on(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TOOLFOLD_TOOLS__RAG_TOP_K", "7")
     assert toolfold("connect", "cursor", "--yes").code == 0
-    passed = held(person, "cursor")["toolfold"]["env"]
+    passed = read_servers(person, "cursor")["toolfold"]["env"]
     assert passed["XDG_STATE_HOME"] == str(tmp_path / "state")
     assert passed["TOOLFOLD_TOOLS__RAG_TOP_K"] == "7"
 

@@ -87,7 +87,7 @@ class NotesServer:
     def __init__(self, there: OAuthSetup, folder: Path, **oauth: Any) -> None:
         self.there, self.folder, self.browser = there, folder, Browser()
         self.settings: McpServerSettings = parse_server_settings({"url": there.url, "oauth": oauth})
-        self.environment: dict[str, str] = {"THE_SECRET": "kept-in-the-environment"}
+        self.environment: dict[str, str] = {"THE_SECRET": "secret-from-the-environment"}
 
     async def log_in(self, open_url: Any = None, timeout_s: float = TIMEOUT_S) -> LoginStatus:
         return await log_in(
@@ -205,13 +205,13 @@ async def test_login_file_is_private_to_its_owner_and_specific_to_the_issuer(not
     (file,) = notes.files()
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(notes.folder.stat().st_mode) == 0o700
-    kept = read_login_file(file.read_text())
-    assert (kept["server"], kept["url"], kept["issuer"]) == (
+    stored = read_login_file(file.read_text())
+    assert (stored["server"], stored["url"], stored["issuer"]) == (
         "notes",
         notes.there.url,
         notes.there.auth_server.url,
     )
-    login = Login(**{name: value for name, value in kept.items() if name != "version"})
+    login = Login(**{name: value for name, value in stored.items() if name != "version"})
     assert login.token not in repr(login)
     LoginStore(notes.folder).save(replace(login, issuer="https://other.example"))
     assert notes.files() not in ([], [file])
@@ -284,8 +284,8 @@ async def test_rejected_refresh_requires_login_and_is_not_retried(
     for _ in range(2):
         with pytest.raises(NeedsLogin, match="toolfold mcp login notes") as raised:
             await notes.send_request()
-        told = [record.getMessage() for record in caplog.records if record.name.startswith("toolfold")]
-        assert_no_secrets(notes, str(raised.value), repr(raised.value), *told)
+        messages = [record.getMessage() for record in caplog.records if record.name.startswith("toolfold")]
+        assert_no_secrets(notes, str(raised.value), repr(raised.value), *messages)
     assert len(notes.there.auth_server.requests_to("/token")) == 2
     assert notes.status() is None
 
@@ -437,7 +437,7 @@ print(done.is_usable)
 async def test_configured_client_id_is_used_without_registration(there: OAuthSetup, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    register_client(there, "ours", "kept-in-the-environment", port, "client_secret_basic")
+    register_client(there, "ours", "secret-from-the-environment", port, "client_secret_basic")
     notes = NotesServer(there, tmp_path, client_id="ours", client_secret="${THE_SECRET}", redirect_port=port)
     await notes.log_in()
     there.issuer.expire()
@@ -445,7 +445,7 @@ async def test_configured_client_id_is_used_without_registration(there: OAuthSet
     assert there.auth_server.requests_to("/register") == []
     assert notes.browser.query()["client_id"] == "ours"
     assert there.auth_server.requests_to("/token")[0].headers["authorization"].startswith("Basic ")
-    assert "kept-in-the-environment" not in notes.files()[0].read_text()
+    assert "secret-from-the-environment" not in notes.files()[0].read_text()
 
 
 async def test_client_secret_is_posted_if_the_issuer_supports_only_that(
@@ -453,24 +453,24 @@ async def test_client_secret_is_posted_if_the_issuer_supports_only_that(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    register_client(there, "ours", "kept-in-the-environment", port, "client_secret_post")
+    register_client(there, "ours", "secret-from-the-environment", port, "client_secret_post")
     there.change_metadata(token_endpoint_auth_methods_supported=["client_secret_post"])
     notes = NotesServer(there, tmp_path, client_id="ours", client_secret="${THE_SECRET}", redirect_port=port)
     await notes.log_in()
-    assert there.auth_server.requests_to("/token")[0].form["client_secret"] == "kept-in-the-environment"
+    assert there.auth_server.requests_to("/token")[0].form["client_secret"] == "secret-from-the-environment"
     assert "authorization" not in there.auth_server.requests_to("/token")[0].headers
 
 
 async def test_configured_client_is_not_sent_to_another_issuer(there: OAuthSetup, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    register_client(there, "ours", "kept-in-the-environment", port, "client_secret_basic")
+    register_client(there, "ours", "secret-from-the-environment", port, "client_secret_basic")
     notes = NotesServer(there, tmp_path, client_id="ours", client_secret="${THE_SECRET}", redirect_port=port)
     await notes.log_in()
     change_issuer(there)
     with pytest.raises(NotStarted, match="its authorization server changed"):
         await notes.log_in()
-    assert "kept-in-the-environment" not in there.elsewhere.dump_requests()
+    assert "secret-from-the-environment" not in there.elsewhere.dump_requests()
     assert "ours" not in there.elsewhere.dump_requests()
 
 
@@ -780,9 +780,9 @@ def test_parse_redirect_accepts_or_rejects_any_text(address: str, state: str) ->
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), _JSON))
-def test_login_store_tolerates_any_file_content(said: dict[str, Any]) -> None:
+def test_login_store_tolerates_any_file_content(content: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "notes-0.json").write_text(json.dumps({"version": 1, "server": "notes", **said}))
+        Path(folder, "notes-0.json").write_text(json.dumps({"version": 1, "server": "notes", **content}))
         login = LoginStore(Path(folder)).find("notes", "https://notes.example")
     assert login is None or isinstance(login.token, str)
 

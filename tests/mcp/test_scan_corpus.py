@@ -132,9 +132,9 @@ def test_catalog_tools_are_rarely_held_for_review(catalog: str) -> None:
         pytest.skip(f"catalog of other servers not found (../shared/bench/{catalog})")
     servers: dict[str, list[ListedTool]] = {}
     for line in gzip.decompress(file.read_bytes()).decode().splitlines():
-        said = json.loads(line)["function"]
-        server, _, name = said["name"].partition("__")
-        tool = {"name": name, "description": said["description"], "inputSchema": said["parameters"]}
+        function = json.loads(line)["function"]
+        server, _, name = function["name"].partition("__")
+        tool = {"name": name, "description": function["description"], "inputSchema": function["parameters"]}
         servers.setdefault(server, []).append(parse_tool(tool))
     found = [each for name, offers in servers.items() for each in scan_tools(offers, name, {name: offers})]
     held = sum(any(each.requires_review() for each in findings) for findings in found)

@@ -73,10 +73,9 @@ def load_builtin_tables() -> tuple[list[Mapping[str, Any]], list[Mapping[str, An
 
 def read_rule_file(file: Path) -> tuple[Tables, Tables]:
     """Return the program and rule tables of a TOML file. Raises RuleError if it has another form."""
+    content = _read_limited(file)
     try:
-        tables = tomllib.loads(_read_limited(file))
-    except OSError as error:
-        raise RuleError(f"the file cannot be read: {error.strerror or error}") from None
+        tables = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or nested too deeply
         raise RuleError(f"the file is not valid TOML: {error}") from None
     for key, value in tables.items():
@@ -88,17 +87,22 @@ def read_rule_file(file: Path) -> tuple[Tables, Tables]:
     return tables.get("program", ()), tables.get("rule", ())
 
 
-def _read_limited(file: Path) -> str:
-    with file.open("rb") as stream:
-        content = stream.read(MAX_RULE_FILE_BYTES + 1)
+def _read_limited(file: Path) -> bytes:
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(MAX_RULE_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # a ValueError: the path contains a null character
+        raise RuleError(f"the file cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(content) > MAX_RULE_FILE_BYTES:
-        raise RuleError(f"the file has more than {MAX_RULE_FILE_BYTES} bytes", hint="split it")
-    return content.decode("utf-8")
+        raise RuleError(f"the file has more than {MAX_RULE_FILE_BYTES:,} bytes", hint="split it")
+    return content
 
 
 def read_rule(table: Mapping[str, Any], number: int = 0) -> Rule:
     """Read one rule. Raises RuleError if it is invalid."""
-    keys = _TableReader(table, f"rule {_rule_label(table, number)}")
+    name = table.get("name") if isinstance(table, Mapping) else None
+    label = repr(shorten(name)) if isinstance(name, str) and name else f"number {number + 1}"
+    keys = _TableReader(table, f"rule {label}", name if isinstance(name, str) else "")
     keys.check_known_keys(*RULE_KEYS, *EFFECT_KEYS, *RUN_KEYS)
     return Rule(
         name=keys.read_text("name"),
@@ -116,6 +120,8 @@ def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], ProgramSynt
     """Read the names of a program and its syntax."""
     keys = _TableReader(table, f"program {_program_label(table)}")
     keys.check_known_keys(*PROGRAM_KEYS)
+    if not keys.has_key("names"):
+        raise keys.make_error("names", "is missing")
     return keys.read_texts("names"), ProgramSyntax(
         valued=frozenset(keys.read_texts("valued")),
         harmless=frozenset(keys.read_texts("harmless")),
@@ -127,11 +133,6 @@ def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], ProgramSynt
         slashes=keys.read_flag("slashes") or False,
         modules=keys.read_flag("modules") or False,
     )
-
-
-def _rule_label(table: Mapping[str, Any], number: int) -> str:
-    name = table.get("name") if isinstance(table, Mapping) else None
-    return repr(shorten(name)) if isinstance(name, str) and name else f"number {number + 1}"
 
 
 def _program_label(table: Mapping[str, Any]) -> str:
@@ -198,15 +199,13 @@ def _read_run_condition(keys: _TableReader) -> RunCondition:
 class _TableReader:
     """Reads one table key by key; errors name the owner and the key."""
 
-    def __init__(self, table: Mapping[str, Any], owner: str) -> None:
+    def __init__(self, table: Mapping[str, Any], owner: str, rule: str = "") -> None:
         if not isinstance(table, Mapping):
             raise RuleError(f"{owner} must be a table of keys and values", key=owner)
-        self._table, self._owner = table, owner
+        self._table, self._owner, self._rule = table, owner, rule
 
     def make_error(self, key: str, problem: str, hint: str = "") -> RuleError:
-        name = self._table.get("name")
-        rule = name if isinstance(name, str) else ""
-        return RuleError(f"{self._owner}: `{key}` {problem}", key=key, hint=hint, rule=rule)
+        return RuleError(f"{self._owner}: `{key}` {problem}", key=key, hint=hint, rule=self._rule)
 
     def has_key(self, key: str) -> bool:
         return key in self._table
@@ -280,5 +279,5 @@ class _TableReader:
         value = self._table.get(key, {})
         if not isinstance(value, Mapping):
             raise self.make_error(key, "must be a table of variable names and values")
-        assignments = _TableReader(value, f"{self._owner}, `{key}`")
+        assignments = _TableReader(value, f"{self._owner}, `{key}`", self._rule)
         return MappingProxyType({name: WordPattern.parse(assignments.read_texts(name)) for name in value})
