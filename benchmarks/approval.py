@@ -71,8 +71,8 @@ class Row:
 
 def load(folder: Path, only: str) -> Commands:
     """All labelled commands of a folder."""
-    dangerous = _rows(folder, "dangerous", only)
-    benign = _rows(folder, "benign", only)
+    dangerous = _read_rows(folder, "dangerous", only)
+    benign = _read_rows(folder, "benign", only)
     if not dangerous or not benign:
         sys.exit(f"error: {folder} holds no dangerous*.jsonl and benign*.jsonl with {only or 'any name'}")
     return Commands(
@@ -82,7 +82,7 @@ def load(folder: Path, only: str) -> Commands:
     )
 
 
-def _rows(folder: Path, kind: str, only: str) -> list[dict[str, str]]:
+def _read_rows(folder: Path, kind: str, only: str) -> list[dict[str, str]]:
     files = [file for file in sorted(folder.glob(f"{kind}*.jsonl")) if only in file.stem]
     texts = [file.read_text(encoding="utf-8") for file in files]
     return [json.loads(line) for text in texts for line in text.split("\n") if line]
@@ -171,12 +171,12 @@ def growth(repeats: int = 3) -> dict[str, list[float]]:
 
     judge = our_judge()
     return {
-        name: [_fastest(judge, write(size * 1024)[:LONGEST], repeats) for size in SIZES]
+        name: [_time_verdict(judge, write(size * 1024)[:LONGEST], repeats) for size in SIZES]
         for name, write in HOSTILE_INPUTS.items()
     }
 
 
-def _fastest(judge: Callable[[str], object], command: str, repeats: int) -> float:
+def _time_verdict(judge: Callable[[str], object], command: str, repeats: int) -> float:
     times = []
     for _ in range(repeats):
         re.purge()  # a hostile text has never been seen before

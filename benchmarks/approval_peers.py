@@ -37,14 +37,14 @@ def nah() -> Detector:
 
 
 def agentwall() -> Detector:
-    return _agentwall("standard")
+    return _load_agentwall("standard")
 
 
 def agentwall_strict() -> Detector:
-    return _agentwall("strict")
+    return _load_agentwall("strict")
 
 
-def _agentwall(preset: str) -> Detector:
+def _load_agentwall(preset: str) -> Detector:
     from agentfirewall.engine import Engine  # type: ignore[import-not-found]
     from agentfirewall.presets import get_preset  # type: ignore[import-not-found]
 

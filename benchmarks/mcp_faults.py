@@ -37,8 +37,8 @@ from toolfold.config.servers import McpServerSettings
 HTTP = SERVER.with_name("fault_http.py")
 BARE_SECONDS = 4.0
 WAITS = "no response yet"
-AT_ONCE = 2
-BESIDE = (
+PARALLEL_FAULTS = 2
+SDK_FAULTS = (
     *("stdio-silent-at-start", "stdio-nameless-tool", "stdio-hang", "stdio-crash", "stdio-broken-frame"),
     *("stdio-bad-utf8", "stdio-wrong-id", "stdio-huge", "stdio-flood", "http-cut-in-body", "http-wrong-id"),
     *("http-huge-body", "http-flood", "http-session-forgotten", "sse-post-refused"),
@@ -69,7 +69,7 @@ def reachable(fault: Fault) -> Iterator[McpServerSettings]:
             process.kill()
 
 
-def met_by_us(fault: Fault) -> dict[str, Any]:
+def run_with_toolfold(fault: Fault) -> dict[str, Any]:
     import mcp  # noqa: F401 - loaded before anything is measured
 
     before = 0.0
@@ -78,49 +78,49 @@ def met_by_us(fault: Fault) -> dict[str, Any]:
         nonlocal before
         if fault.occurs_during_call:  # what a first connection needs is no cost of the fault
             await run_fault(replace(fault, name=""), folder, settings=stdio_settings())
-        before = _largest()
+        before = _peak_memory()
         met = await run_fault(fault, folder, settings)
         return {"answer": met.answer, "said": met.message, "seconds": met.seconds, "then": met.next_answer}
 
     with tempfile.TemporaryDirectory() as folder, reachable(fault) as settings:
         found = asyncio.run(measure(Path(folder)))
-    return {**found, "megabytes": (_largest() - before) / MEGABYTE}
+    return {**found, "megabytes": (_peak_memory() - before) / MEGABYTE}
 
 
-def met_by_the_sdk(fault: Fault) -> dict[str, Any]:
+def run_with_sdk(fault: Fault) -> dict[str, Any]:
     with reachable(fault) as settings:
-        return asyncio.run(_bare(fault, settings))
+        return asyncio.run(_run_sdk_client(fault, settings))
 
 
-async def _bare(fault: Fault, settings: McpServerSettings) -> dict[str, Any]:
+async def _run_sdk_client(fault: Fault, settings: McpServerSettings) -> dict[str, Any]:
     from mcp import Client
 
-    began, before = time.perf_counter(), _largest()
-    watch = None if fault.occurs_during_call else _given_up()
+    began, before = time.perf_counter(), _peak_memory()
+    watch = None if fault.occurs_during_call else _start_watchdog()
     try:
-        async with Client(_transport(settings)) as client:
+        async with Client(_open_transport(settings)) as client:
             if fault.occurs_during_call:
                 await client.call_tool("echo", {"text": "before"})
-                watch = _given_up()
-            began, before = time.perf_counter(), _largest()
+                watch = _start_watchdog()
+            began, before = time.perf_counter(), _peak_memory()
             result: Any = await client.call_tool("echo", {"text": "now"})
             answer = f"answers {str(getattr(result.content[0], 'text', ''))[:20]!r}"
-            return _told(answer, began, before)
+            return _make_result(answer, began, before)
     except BaseException as error:
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        return _told(f"{type(error).__name__}: {str(error)[:60]}", began, before)
+        return _make_result(f"{type(error).__name__}: {str(error)[:60]}", began, before)
     finally:
         if watch is not None:
             watch.cancel()
 
 
-def _given_up() -> threading.Timer:
+def _start_watchdog() -> threading.Timer:
     """Says after a while that there is no answer, and ends all: nothing else ends a client that hangs."""
-    before = _largest()
+    before = _peak_memory()
 
     def give_up() -> None:
-        grown = (_largest() - before) / MEGABYTE
+        grown = (_peak_memory() - before) / MEGABYTE
         print(json.dumps({"answer": WAITS, "seconds": BARE_SECONDS, "megabytes": grown}), flush=True)
         for file in Path("/proc").glob("[0-9]*/stat"):
             with contextlib.suppress(OSError, ValueError):
@@ -134,12 +134,12 @@ def _given_up() -> threading.Timer:
     return timer
 
 
-def _told(answer: str, began: float, before: float) -> dict[str, Any]:
-    megabytes = (_largest() - before) / MEGABYTE
+def _make_result(answer: str, began: float, before: float) -> dict[str, Any]:
+    megabytes = (_peak_memory() - before) / MEGABYTE
     return {"answer": answer, "seconds": time.perf_counter() - began, "megabytes": megabytes}
 
 
-def _transport(settings: McpServerSettings) -> Any:
+def _open_transport(settings: McpServerSettings) -> Any:
     from mcp.client.sse import sse_client
     from mcp.client.stdio import StdioServerParameters, stdio_client
     from mcp.client.streamable_http import streamable_http_client
@@ -153,11 +153,11 @@ def _transport(settings: McpServerSettings) -> Any:
     )
 
 
-def _largest() -> float:
+def _peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def apart(fault: Fault, *, bare: bool) -> dict[str, Any]:
+def run_in_process(fault: Fault, *, bare: bool) -> dict[str, Any]:
     """Met in a process of its own."""
     words = [sys.executable, __file__, "--one", str(fault), *(["--bare"] if bare else [])]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120.0, check=False)
@@ -169,7 +169,7 @@ def apart(fault: Fault, *, bare: bool) -> dict[str, Any]:
 
 
 def row(fault: Fault) -> str:
-    ours = apart(fault, bare=False)
+    ours = run_in_process(fault, bare=False)
     is_error = ours["answer"] == fault.answer and ours["said"] != ours["answer"]
     then = "works" if ours["then"] == "again" else "fails with advice"
     limit = f" (after a limit of {fault.min_seconds:g} s)" if fault.min_seconds else ""
@@ -187,23 +187,25 @@ def table(faults: Sequence[Fault]) -> str:
             "",
             "| fault | result | seconds | MB | next call |",
         ]
-        lines += ["|---|---|---|---|---|", *at_once(row, wanted), ""]
+        lines += ["|---|---|---|---|---|", *map_in_parallel(row, wanted), ""]
     return "\n".join(lines)
 
 
-def beside(faults: Sequence[Fault]) -> str:
+def sdk_table(faults: Sequence[Fault]) -> str:
     """The same faults, and the SDK's client alone."""
-    wanted = [fault for fault in faults if str(fault) in BESIDE]
-    lines = [BESIDE_HEAD, "| fault | transport | the client alone |", "|---|---|---|"]
-    return "\n".join([*lines, *at_once(_bare_row, wanted), ""])
+    wanted = [fault for fault in faults if str(fault) in SDK_FAULTS]
+    lines = [SDK_HEAD, "| fault | transport | the client alone |", "|---|---|---|"]
+    return "\n".join([*lines, *map_in_parallel(_bare_row, wanted), ""])
 
 
 def _bare_row(fault: Fault) -> str:
-    return f"| {fault.description} | {fault.transport} | {_in_words(apart(fault, bare=True))} |"
+    return (
+        f"| {fault.description} | {fault.transport} | {_describe_result(run_in_process(fault, bare=True))} |"
+    )
 
 
-def at_once(work: Callable[[Fault], str], faults: Sequence[Fault]) -> list[str]:
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+def map_in_parallel(work: Callable[[Fault], str], faults: Sequence[Fault]) -> list[str]:
+    with ThreadPoolExecutor(PARALLEL_FAULTS) as pool:
         found = []
         for line in pool.map(work, faults):
             found.append(line)
@@ -211,7 +213,7 @@ def at_once(work: Callable[[Fault], str], faults: Sequence[Fault]) -> list[str]:
         return found
 
 
-def _in_words(bare: dict[str, Any]) -> str:
+def _describe_result(bare: dict[str, Any]) -> str:
     said = " ".join(bare["answer"].replace("|", "/").split())
     grown = f", {bare['megabytes']:.0f} MB" if bare["megabytes"] >= 20 else ""
     return f"{said} ({bare['seconds']:.1f} s{grown})" if said != WAITS else f"{WAITS}{grown}"
@@ -235,7 +237,7 @@ One run, on a machine with two slow cores that others used at the same time; two
 """
 
 
-BESIDE_HEAD = f"""\
+SDK_HEAD = f"""\
 ## The SDK's client alone
 
 The official client without Toolfold and without any timeout, with some of the same faults, observed for
@@ -252,10 +254,10 @@ def main() -> None:
     given = options.parse_args()
     if given.one:
         fault = next(each for each in FAULTS if str(each) == given.one)
-        print(json.dumps(met_by_the_sdk(fault) if given.bare else met_by_us(fault)))
+        print(json.dumps(run_with_sdk(fault) if given.bare else run_with_toolfold(fault)))
         return
     wanted = [each for each in FAULTS if not given.only or str(each) in given.only.split(",")]
-    text = HEAD + table(wanted) + (f"\n{beside(wanted)}" if given.bare else "")
+    text = HEAD + table(wanted) + (f"\n{sdk_table(wanted)}" if given.bare else "")
     if given.write:
         given.write.write_text(text, encoding="utf-8")
     else:

@@ -49,14 +49,14 @@ class Cost:
 
 def measured(work: Callable[[], Callable[[], None]]) -> Cost:
     """What some work costs; it gives back how to end what it started."""
-    began, cpu, children = time.perf_counter(), time.process_time(), _children()
+    began, cpu, children = time.perf_counter(), time.process_time(), _children_cpu_seconds()
     end = work()
     clock, ours = time.perf_counter() - began, time.process_time() - cpu
     end()
-    return Cost(clock, ours, _children() - children)
+    return Cost(clock, ours, _children_cpu_seconds() - children)
 
 
-def _children() -> float:
+def _children_cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
@@ -157,12 +157,14 @@ def report(servers: int, tools: int, found: dict[str, list[Cost]]) -> str:
         "|---|---|---|---|",
     ]
     for name, costs in found.items():
-        cells = [_cell([getattr(cost, part) for cost in costs]) for part in ("clock", "ours", "servers")]
+        cells = [
+            _format_cell([getattr(cost, part) for cost in costs]) for part in ("clock", "ours", "servers")
+        ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _cell(seconds: Sequence[float]) -> str:
+def _format_cell(seconds: Sequence[float]) -> str:
     return f"{min(seconds):.2f} / {statistics.median(seconds):.2f}"
 
 

@@ -114,8 +114,8 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def load_bench(folder: Path) -> Bench:
     """One set; `origin` is the set a tool was taken from."""
-    tools = tuple(_tool(row, folder.name) for row in read(folder / "catalog.jsonl"))
-    queries = tuple(_query(row) for row in read(folder / "queries.jsonl"))
+    tools = tuple(_parse_tool(row, folder.name) for row in read(folder / "catalog.jsonl"))
+    queries = tuple(_parse_query(row) for row in read(folder / "queries.jsonl"))
     return Bench(folder.name, tools, queries)
 
 
@@ -140,7 +140,7 @@ def split(benches: Iterable[Bench], held_out: Sequence[str]) -> list[Bench]:
     return kept
 
 
-def _tool(row: Mapping[str, Any], origin: str) -> Tool:
+def _parse_tool(row: Mapping[str, Any], origin: str) -> Tool:
     function, meta = row["function"], row.get("meta") or {}
     return Tool(
         name=function["name"],
@@ -152,7 +152,7 @@ def _tool(row: Mapping[str, Any], origin: str) -> Tool:
     )
 
 
-def _query(row: Mapping[str, Any]) -> Query:
+def _parse_query(row: Mapping[str, Any]) -> Query:
     also = row.get("alternatives") or {}
     by_gold = also if isinstance(also, dict) else dict.fromkeys(row["gold"], also)
     others = frozenset(name for names in by_gold.values() for name in names)
@@ -200,9 +200,9 @@ class Sampler:
         self._by_tool: dict[int, list[Pair]] = defaultdict(list)
         self._catalogs: dict[str, list[int]] = {}
         for bench in benches:
-            self._add(bench)
+            self._add_bench(bench)
         self._fingerprints = Fingerprints([tool.text() for tool in self.tools])
-        self._mine()
+        self._mine_negatives()
         self._weights = {group: len(pairs) ** 0.5 for group, pairs in self._pairs.items()}
 
     def pairs(self) -> list[Pair]:
@@ -214,12 +214,12 @@ class Sampler:
         while True:
             pairs: dict[int, Pair] = {}
             while len(pairs) < size:
-                for pair in self._cluster():
+                for pair in self._draw_cluster():
                     pairs.setdefault(pair.tool, pair)
             chosen = list(pairs.values())[:size]
-            yield self._batch(chosen, self._extra(chosen, negatives))
+            yield self._make_batch(chosen, self._draw_negatives(chosen, negatives))
 
-    def _add(self, bench: Bench) -> None:
+    def _add_bench(self, bench: Bench) -> None:
         first = len(self.tools)
         place = {tool.name: first + offset for offset, tool in enumerate(bench.tools)}
         self.tools.extend(bench.tools)
@@ -227,13 +227,13 @@ class Sampler:
         for query in bench.queries:
             known = [place[name] for name in query.gold if name in place and name not in query.weak]
             answers = frozenset(known) | {place[name] for name in query.others if name in place}
-            group = f"{bench.name}:{_voice(query)}"
+            group = f"{bench.name}:{_speaker_of(query)}"
             for tool in known:
                 pair = Pair(query.text, tool, answers, group)
                 self._pairs[group].append(pair)
                 self._by_tool[tool].append(pair)
 
-    def _mine(self) -> None:
+    def _mine_negatives(self) -> None:
         self._near: dict[int, list[int]] = {}
         self._hard: dict[int, list[int]] = {}
         for catalog in self._catalogs.values():
@@ -242,10 +242,10 @@ class Sampler:
                 self._near |= self._fingerprints.neighbours(labelled, labelled, 12)
                 self._hard |= self._fingerprints.neighbours(labelled, catalog, 24)
 
-    def _cluster(self) -> list[Pair]:
+    def _draw_cluster(self) -> list[Pair]:
         """A pair with up to three over similar tools, or a made-up pair from any catalog."""
         if self._random.random() < self._synthetic or not self._pairs:
-            return [self._made_up()]
+            return [self._make_synthetic_pair()]
         groups = list(self._weights)
         group = self._random.choices(groups, [self._weights[name] for name in groups])[0]
         seed = self._random.choice(self._pairs[group])
@@ -253,14 +253,14 @@ class Sampler:
         mates = self._random.sample(near, min(3, len(near)))
         return [seed, *(self._random.choice(self._by_tool[tool]) for tool in mates)]
 
-    def _made_up(self) -> Pair:
+    def _make_synthetic_pair(self) -> Pair:
         catalogs = list(self._catalogs)
         weights = [len(self._catalogs[name]) ** 0.5 for name in catalogs]
         tool = self._random.choice(self._catalogs[self._random.choices(catalogs, weights)[0]])
         query = made_up_query(self.tools[tool], self._random)
         return Pair(query, tool, frozenset({tool}), "made-up")
 
-    def _extra(self, pairs: Sequence[Pair], count: int) -> list[int]:
+    def _draw_negatives(self, pairs: Sequence[Pair], count: int) -> list[int]:
         answers = {tool for pair in pairs for tool in pair.answers} | {pair.tool for pair in pairs}
         extra: dict[int, None] = {}
         for pair in self._random.sample(list(pairs), len(pairs)):
@@ -269,7 +269,7 @@ class Sampler:
                 extra[self._random.choice(hard)] = None
         return list(extra)
 
-    def _batch(self, pairs: Sequence[Pair], extra: Sequence[int]) -> Batch:
+    def _make_batch(self, pairs: Sequence[Pair], extra: Sequence[int]) -> Batch:
         places = [pair.tool for pair in pairs] + list(extra)
         prints = self._fingerprints.rows[places]
         masked = (prints[: len(pairs)] @ prints.T) > 0.85
@@ -280,7 +280,7 @@ class Sampler:
         return Batch(queries, [vary_tool(self.tools[place], self._random) for place in places], masked)
 
 
-def _voice(query: Query) -> str:
+def _speaker_of(query: Query) -> str:
     return query.lang if query.kind == "lang" else query.kind
 
 

@@ -31,15 +31,15 @@ class TransformerEmbedder:
 
     def embed(self, texts: Sequence[str], limit: int = TOOL_TOKENS, chunk: int = 16) -> np.ndarray:
         """Unit vectors in the order given; texts of like length go through together."""
-        ids = [_bounded(one.ids, limit) for one in self._tokenizer.encode_batch(list(texts))]
+        ids = [_truncate_ids(one.ids, limit) for one in self._tokenizer.encode_batch(list(texts))]
         order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
         vectors = np.empty((len(ids), 384), np.float32)
         for start in range(0, len(order), chunk):
             places = order[start : start + chunk]
-            vectors[places] = self._run([ids[place] for place in places])
+            vectors[places] = self._run_batch([ids[place] for place in places])
         return vectors
 
-    def _run(self, rows: Sequence[list[int]]) -> np.ndarray:
+    def _run_batch(self, rows: Sequence[list[int]]) -> np.ndarray:
         padded = np.zeros((len(rows), max(map(len, rows))), np.int64)
         mask = np.zeros_like(padded)
         for place, row in enumerate(rows):
@@ -48,7 +48,7 @@ class TransformerEmbedder:
         return self._session.run(None, {"ids": padded, "mask": mask})[0]
 
 
-def _bounded(ids: list[int], limit: int) -> list[int]:
+def _truncate_ids(ids: list[int], limit: int) -> list[int]:
     return ids if len(ids) <= limit else [*ids[: limit - 1], ids[-1]]
 
 

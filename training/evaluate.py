@@ -78,32 +78,34 @@ def judge(bench: Bench, embedder: Embedder, keep: Path | None, label: str) -> di
     spent = time.process_time() - started
     queries = embedder.embed([query_text(query.text) for query in bench.queries], **short)
     if keep:
-        _store(keep / f"{bench.name}.{label}.npz", bench, tools, queries)
+        _store_vectors(keep / f"{bench.name}.{label}.npz", bench, tools, queries)
     ranked = rank(tools, names, queries)
     scores: dict[str, object] = {
         "tools": len(names),
         "queries": len(queries),
-        **_means(bench.queries, ranked),
+        **_mean_scores(bench.queries, ranked),
     }
     scores["tools_a_second"] = round(len(names) / max(spent, 1e-6))
-    kinds = sorted({_kind(query) for query in bench.queries})
+    kinds = sorted({_kind_of(query) for query in bench.queries})
     if len(kinds) > 1:
-        scores["kinds"] = {kind: _means(*_only(bench.queries, ranked, kind)) for kind in kinds}
+        scores["kinds"] = {
+            kind: _mean_scores(*_filter_queries(bench.queries, ranked, kind)) for kind in kinds
+        }
     return scores
 
 
-def _kind(query: Query) -> str:
+def _kind_of(query: Query) -> str:
     return f"lang:{query.lang}" if query.kind == "lang" else query.kind
 
 
-def _only(
+def _filter_queries(
     queries: Sequence[Query], ranked: Sequence[list[str]], kind: str
 ) -> tuple[list[Query], list[list[str]]]:
-    kept = [place for place, query in enumerate(queries) if _kind(query) == kind]
+    kept = [place for place, query in enumerate(queries) if _kind_of(query) == kind]
     return [queries[place] for place in kept], [ranked[place] for place in kept]
 
 
-def _means(queries: Sequence[Query], ranked: Sequence[list[str]]) -> dict[str, float]:
+def _mean_scores(queries: Sequence[Query], ranked: Sequence[list[str]]) -> dict[str, float]:
     return {
         f"R@{depth}": round(
             fmean(recall(query, row, depth) for query, row in zip(queries, ranked, strict=True)), 4
@@ -112,7 +114,7 @@ def _means(queries: Sequence[Query], ranked: Sequence[list[str]]) -> dict[str, f
     }
 
 
-def _store(path: Path, bench: Bench, tools: np.ndarray, queries: np.ndarray) -> None:
+def _store_vectors(path: Path, bench: Bench, tools: np.ndarray, queries: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     np.savez(
         path,

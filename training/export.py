@@ -54,14 +54,14 @@ class Graph:
     def linear(self, x: str, weight: np.ndarray, name: str, bias: str = "") -> str:
         """x @ weight.T and its bias, if it is told; `weight` is (out, in)."""
         if self._style == "dynamic":
-            return self._dynamic(x, weight, name, bias)
+            return self._quantized_linear(x, weight, name, bias)
         if bias:
             return self.node("Add", [self.linear(x, weight, f"{name}.bare"), bias], name)[0]
         if self._style == "float":
             return self.node("MatMul", [x, self.constant(f"{name}.w", weight.T)], name)[0]
-        return self._blocks(x, weight, name)
+        return self._block_linear(x, weight, name)
 
-    def _dynamic(self, x: str, weight: np.ndarray, name: str, bias: str) -> str:
+    def _quantized_linear(self, x: str, weight: np.ndarray, name: str, bias: str) -> str:
         scale = np.abs(weight).max(1) / 127
         whole = np.clip(np.round(weight / scale[:, None]), -127, 127).astype(np.int8).T
         parts = [
@@ -72,7 +72,7 @@ class Graph:
         ]
         return self.node("DynamicQuantizeMatMul", [x, *parts], name, FUSED)[0]
 
-    def _blocks(self, x: str, weight: np.ndarray, name: str) -> str:
+    def _block_linear(self, x: str, weight: np.ndarray, name: str) -> str:
         rows, columns = weight.shape
         blocks = weight.reshape(rows, columns // BLOCK, BLOCK)
         scale = np.maximum(np.abs(blocks).max(2), 1e-9) / 127
@@ -90,13 +90,13 @@ def build(model: Encoder, style: str) -> onnx.ModelProto:
     `states` that the lowest layers leave."""
     weights = {key: value.detach().numpy() for key, value in model.state_dict().items()}
     graph = Graph(style)
-    x = _embedding(graph, weights)
+    x = _add_embedding(graph, weights)
     graph.node("Cast", ["mask"], "mask32", to=TensorProto.INT32)
     for layer in range(LAYERS):
         x = attended(graph, weights, x, f"blocks.{layer}", mask="mask32")
         if layer == SHARED - 1:
             graph.node("Identity", [x], "states")
-    _pool(graph, x)
+    _add_pooling(graph, x)
     whole = helper.make_graph(
         graph.nodes,
         "encoder",
@@ -114,7 +114,7 @@ def build(model: Encoder, style: str) -> onnx.ModelProto:
     return helper.make_model(whole, opset_imports=opsets, ir_version=9, producer_name="toolfold")
 
 
-def _embedding(graph: Graph, weights: dict[str, np.ndarray]) -> str:
+def _add_embedding(graph: Graph, weights: dict[str, np.ndarray]) -> str:
     table = weights["words.weight"]
     scale = np.maximum(np.abs(table).max(1, keepdims=True), 1e-9) / 127
     whole = np.clip(np.round(table / scale), -127, 127).astype(np.int8)
@@ -155,22 +155,22 @@ def attended(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str, ma
         "MultiHeadAttention", [*split, "", *filter(None, [mask])], f"{name}.seen", FUSED, num_heads=HEADS
     )[0]
     mixed = graph.linear(seen, take("mix.weight"), f"{name}.mix")
-    x = _skip_norm(
+    x = _add_skip_norm(
         graph, mixed, x, [bias("norm1.weight"), bias("norm1.bias"), bias("mix.bias")], f"{name}.one"
     )
     up = graph.linear(x, take("up.weight"), f"{name}.up", bias("up.bias"))
     bent = graph.node("Gelu", [up], f"{name}.gelu", FUSED)[0]
     down = graph.linear(bent, take("down.weight"), f"{name}.down")
-    return _skip_norm(
+    return _add_skip_norm(
         graph, down, x, [bias("norm2.weight"), bias("norm2.bias"), bias("down.bias")], f"{name}.two"
     )
 
 
-def _skip_norm(graph: Graph, x: str, skip: str, constants: list[str], name: str) -> str:
+def _add_skip_norm(graph: Graph, x: str, skip: str, constants: list[str], name: str) -> str:
     return graph.node("SkipLayerNormalization", [x, skip, *constants], name, FUSED, epsilon=EPSILON)[0]
 
 
-def _pool(graph: Graph, x: str) -> None:
+def _add_pooling(graph: Graph, x: str) -> None:
     graph.node("Cast", ["mask"], "mask.float", to=TensorProto.FLOAT)
     graph.node("Unsqueeze", ["mask.float", graph.constant("last", np.array([2]))], "mask.column")
     graph.node("Mul", [x, "mask.column"], "kept")

@@ -43,7 +43,7 @@ MESSAGES = Path(__file__).resolve().parent / "messages"
 STATES = "blocks.1.two"
 HELD_OUT = "authored"
 HIDDEN = 64
-MOST_A_SET = 300
+MAX_MESSAGES_PER_SET = 300
 BATCH = 128
 RATES = (0.05, 2e-3)
 DECAY = 1e-5
@@ -85,16 +85,16 @@ def messages(data: Path) -> list[Message]:
         ]
     for bench in load(data):
         rows = [query for query in bench.queries if query.gold or bench.name == HELD_OUT]
-        chosen = rows if bench.name == HELD_OUT else _some(rows, MOST_A_SET)
-        found += [_message(query, bench.name, len(chosen)) for query in chosen]
+        chosen = rows if bench.name == HELD_OUT else _sample_queries(rows, MAX_MESSAGES_PER_SET)
+        found += [_make_message(query, bench.name, len(chosen)) for query in chosen]
     return found
 
 
-def _some(rows: Sequence[Query], most: int) -> list[Query]:
+def _sample_queries(rows: Sequence[Query], most: int) -> list[Query]:
     return random.Random(3).sample(rows, min(most, len(rows)))
 
 
-def _message(query: Query, origin: str, count: int) -> Message:
+def _make_message(query: Query, origin: str, count: int) -> Message:
     # Sets beside `authored` hold much that a model could answer by itself, so they weigh little.
     weight = (0.4 if query.gold else 2.0) if origin == HELD_OUT else min(0.5, 100 / count)
     lang = "zh" if origin == "acebench-zh" else query.lang
@@ -118,7 +118,7 @@ class Second:
     """The states that the encoder's second layer leaves, a row a token."""
 
     def __init__(self, folder: Path, threads: int) -> None:
-        low = _up_to(onnx.load(str(folder / "encoder.onnx")), STATES)
+        low = _truncate_graph(onnx.load(str(folder / "encoder.onnx")), STATES)
         options = SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
@@ -144,7 +144,7 @@ class Second:
         return states, starts
 
 
-def _up_to(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
+def _truncate_graph(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
     """The model without the layers above: they would triple the time."""
     nodes = list(model.graph.node)
     last = next(place for place, node in enumerate(nodes) if name in node.output)
@@ -171,9 +171,9 @@ class Net(nn.Module):
     def forward(self, said: tuple[Tensor, Tensor, Tensor], meant: tuple[Tensor, Tensor] | None) -> Tensor:
         places, starts, shares = said
         score = self.table(places, starts, per_sample_weights=shares)[:, 0] + self.shift
-        return score if meant is None else score + self._meant(*meant)
+        return score if meant is None else score + self._token_score(*meant)
 
-    def _meant(self, states: Tensor, owner: Tensor) -> Tensor:
+    def _token_score(self, states: Tensor, owner: Tensor) -> Tensor:
         states = F.dropout(states, 0.25, self.training)
         inner = F.relu(self.inner(states))
         rows = int(owner[-1]) + 1
@@ -261,13 +261,15 @@ def catalog_rows(
     text = {row.id: row.text for row in rows}
     found: dict[str, list[np.ndarray]] = {}
     for fold in "abc":
-        vectors, near = _near(options, fold, label, {each: text[each] for each in text if not gold[each]})
+        vectors, near = _fold_vectors(
+            options, fold, label, {each: text[each] for each in text if not gold[each]}
+        )
         for each, vector in near.items():
             if each not in text:
                 continue
             lexical, best = index.lexical.scores(text[each])
             dense = vectors @ vector
-            keep = _some_tools(len(tools), gold[each], chance)
+            keep = _sample_tools(len(tools), gold[each], chance)
             part = Legs(np.where(keep, lexical, 0), best, {"dense": np.where(keep, dense, EXCLUDED_SCORE)})
             found[each] = [
                 catalog_similarity(legs, dense=True) for legs in (part, Legs(lexical, best, {"dense": dense}))
@@ -276,7 +278,7 @@ def catalog_rows(
     return np.stack(parts), np.stack(whole)
 
 
-def _near(
+def _fold_vectors(
     options: argparse.Namespace, fold: str, label: str, without: dict[str, str]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """A fold's vectors of the tools and of its messages, with a third of those without a tool."""
@@ -291,7 +293,7 @@ def _near(
     return vectors, near | dict(zip(mine, made, strict=True))
 
 
-def _some_tools(count: int, gold: Sequence[int], chance: np.random.Generator) -> np.ndarray:
+def _sample_tools(count: int, gold: Sequence[int], chance: np.random.Generator) -> np.ndarray:
     """A part of any size that has the needed ones: catalogs are small and large."""
     keep = chance.random(count) < np.exp(chance.uniform(np.log(0.03), 0))
     keep[list(gold)] = True
@@ -420,13 +422,13 @@ def main() -> None:
             weights, told[head] = second_stage(head, said, near["encoder" if deep else "static"], judges)
             print(head, json.dumps(told[head]), flush=True)
             kept |= weights
-        kept |= _stored(train(table, every, deep=deep, steps=options.steps * 5 // 4), part)
+        kept |= _to_arrays(train(table, every, deep=deep, steps=options.steps * 5 // 4), part)
     if options.scores:
         options.scores.write_text(json.dumps(told, indent=1) + "\n")
     np.savez_compressed(options.out, **kept)
 
 
-def _stored(net: Net, part: str) -> dict[str, np.ndarray]:
+def _to_arrays(net: Net, part: str) -> dict[str, np.ndarray]:
     state = {key: value.detach().numpy() for key, value in net.state_dict().items()}
     table = state["table.weight"][:, 0]
     scale = np.abs(table).max() / 127

@@ -39,7 +39,7 @@ from data import Query, load
 HIDDEN = 24
 STEPS = 3_000
 BATCH = 48
-MOST_QUERIES = 500
+MAX_QUERIES_PER_SET = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,14 @@ def examples(name: str, data: Path, vectors: Path, near: Near, most: int) -> lis
     stored = Stored.read(vectors, name)
     bench = next(each for each in load(data) if each.name == name.rsplit("-", 1)[0] or each.name == name)
     tools = {tool.name: tool for tool in bench.tools}
-    kept = [_tool(tools[each]) for each in stored.names]
+    kept = [_to_tool(tools[each]) for each in stored.names]
     index = Index.of(kept, [b""] * len(kept), KeywordIndex.build(kept, WordTokenizer()), None)
     queries = {query.id: query for query in bench.queries}
     chosen = [place for place, each in enumerate(stored.ids) if each in queries]
     if len(chosen) > most:
         chosen = random.Random(7).sample(chosen, most)
     return [
-        _example(index, queries[stored.ids[place]], near(stored, place, queries[stored.ids[place]].text))
+        _make_example(index, queries[stored.ids[place]], near(stored, place, queries[stored.ids[place]].text))
         for place in chosen
     ]
 
@@ -112,19 +112,19 @@ def polyglot() -> Near:
     return near
 
 
-def _tool(tool: object) -> Tool:
+def _to_tool(tool: object) -> Tool:
     schema: Json = {"description": tool.description, "parameters": dict(tool.parameters or {})}  # type: ignore[attr-defined]
     schema["parameters"] = {**schema["parameters"], "type": "object"}
     server = tool.server or ""  # type: ignore[attr-defined]
     source = Source("catalog", server)
-    return build_tool(name=tool.name, toolset="x", schema=schema, handler=_nothing, source=source)  # type: ignore[attr-defined]
+    return build_tool(name=tool.name, toolset="x", schema=schema, handler=_do_nothing, source=source)  # type: ignore[attr-defined]
 
 
-def _nothing(_args: Json, _context: CallContext) -> None:
+def _do_nothing(_args: Json, _context: CallContext) -> None:
     return None
 
 
-def _example(index: Index, query: Query, near: np.ndarray) -> Example:
+def _make_example(index: Index, query: Query, near: np.ndarray) -> Example:
     lexical, best = index.lexical.scores(query.text)
     legs = Legs(lexical, best, {"dense": near})
     found = best_positions(lexical, CANDIDATES_PER_LEG)
@@ -173,7 +173,7 @@ def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> Ranker:
     share = np.sqrt([len(each) for each in usable])
     for step in range(1, STEPS + 1):
         picks = rng.choice(len(usable), BATCH, p=share / share.sum())
-        slopes = _slopes(weights, [usable[p][rng.integers(len(usable[p]))] for p in picks])
+        slopes = _compute_gradients(weights, [usable[p][rng.integers(len(usable[p]))] for p in picks])
         rate = 0.01 * min(1, step / 100) * 0.5 * (1 + np.cos(np.pi * step / STEPS))
         for key in learned:
             slope = slopes[key] + 1e-4 * weights[key]
@@ -183,7 +183,7 @@ def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> Ranker:
     return Ranker({key: value.astype(np.float32) for key, value in weights.items()})
 
 
-def _slopes(weights: dict[str, np.ndarray], batch: Sequence[Example]) -> dict[str, np.ndarray]:
+def _compute_gradients(weights: dict[str, np.ndarray], batch: Sequence[Example]) -> dict[str, np.ndarray]:
     """The gradient of the mean log-loss of picking each needed tool before all that is not needed."""
     total = {key: np.zeros_like(weights[key]) for key in ("inner", "inner_bias", "outer", "direct")}
     for example in batch:
@@ -191,7 +191,7 @@ def _slopes(weights: dict[str, np.ndarray], batch: Sequence[Example]) -> dict[st
         before = scaled @ weights["inner"] + weights["inner_bias"]
         hidden = np.maximum(before, 0)
         scores = hidden @ weights["outer"] + scaled @ weights["direct"]
-        pull = _pull(scores, example.golds)
+        pull = _score_gradients(scores, example.golds)
         inward = np.outer(pull, weights["outer"]) * (before > 0)
         total["direct"] += scaled.T @ pull
         total["outer"] += hidden.T @ pull
@@ -200,7 +200,7 @@ def _slopes(weights: dict[str, np.ndarray], batch: Sequence[Example]) -> dict[st
     return {key: value / len(batch) for key, value in total.items()}
 
 
-def _pull(scores: np.ndarray, golds: Sequence[tuple[int, ...]]) -> np.ndarray:
+def _score_gradients(scores: np.ndarray, golds: Sequence[tuple[int, ...]]) -> np.ndarray:
     right = {place for gold in golds for place in gold}
     pull = np.zeros_like(scores)
     for gold in golds:
@@ -241,7 +241,7 @@ def main() -> None:
     options = parser.parse_args()
     names = sorted({file.name.split(".")[0] for file in options.vectors.glob("*.encoder.npz")})
     near = polyglot() if options.model == "encoder" else light
-    sets = {name: examples(name, options.data, options.vectors, near, MOST_QUERIES) for name in names}
+    sets = {name: examples(name, options.data, options.vectors, near, MAX_QUERIES_PER_SET) for name in names}
     told = {}
     for name in names if not options.final_only else ():
         ranker = train([sets[other] for other in names if other.split("-")[0] != name.split("-")[0]])

@@ -119,16 +119,16 @@ def seen() -> Iterator[Text]:
         if case["where"] == "result":
             yield Text("seen", label, ((case["result"], TextContext(is_result=True)),))
         else:
-            yield Text("seen", label, tuple(_parts(case["tool"])))
+            yield Text("seen", label, tuple(_tool_texts(case["tool"])))
 
 
 def real(folder: Path) -> Iterator[Text]:
     for file in sorted(folder.glob("*.json")):
         for tool in json.loads(file.read_text(encoding="utf-8"))["tools"]:
-            yield Text(f"{file.stem} {tool['name']}", 0, tuple(_parts(tool)))
+            yield Text(f"{file.stem} {tool['name']}", 0, tuple(_tool_texts(tool)))
 
 
-def _parts(tool: Any) -> Iterator[tuple[str, TextContext]]:
+def _tool_texts(tool: Any) -> Iterator[tuple[str, TextContext]]:
     offer = parse_tool(tool)
     context = _build_context(offer, _collect_neighbours("server", {}), EmbeddingBudget())
     on_values = TextContext(is_parameter=True, topic_words=context.topic_words, parameters=context.parameters)
@@ -162,7 +162,7 @@ def manuals(most: int = 3000) -> Iterator[Text]:
     files = sorted(
         file for folder in (site, standard) for file in folder.glob("*/*.py") if "test" not in str(file)
     )
-    texts = [said for file in chance.sample(files, min(len(files), 1200)) for said in _docstrings(file)]
+    texts = [said for file in chance.sample(files, min(len(files), 1200)) for said in _read_docstrings(file)]
     for file in sorted(site.glob("*.dist-info/METADATA")):
         body = file.read_text(encoding="utf-8", errors="replace").partition("\n\n")[2]
         texts += [part[:1500] for part in body.split("\n## ") if 80 < len(part) < 3000]
@@ -170,7 +170,7 @@ def manuals(most: int = 3000) -> Iterator[Text]:
         yield Text("manuals", 0, ((text, TextContext()),))
 
 
-def _docstrings(file: Path) -> Iterator[str]:
+def _read_docstrings(file: Path) -> Iterator[str]:
     try:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError, ValueError):
@@ -194,7 +194,7 @@ def table(texts: Iterable[Text]) -> Table:
                 words.append(said)
                 found.append(features)
     ruled = np.array([features.context_values[0] >= WEIGHT_THRESHOLD for features in found], bool)
-    return Table(kept, _rows(found), np.array(owner), words, ruled)
+    return Table(kept, _feature_matrix(found), np.array(owner), words, ruled)
 
 
 def meanings(of: Table, every: int = 1) -> Table:
@@ -204,8 +204,8 @@ def meanings(of: Table, every: int = 1) -> Table:
     return Table(of.texts, rows, of.owner[places], [of.words[place] for place in places], of.ruled[places])
 
 
-def _rows(found: Sequence[Features]) -> sp.csr_matrix:
-    pieces = _sparse(
+def _feature_matrix(found: Sequence[Features]) -> sp.csr_matrix:
+    pieces = _sparse_matrix(
         [(features.piece_indices, len(features.piece_indices) ** -LENGTH_EXPONENT) for features in found],
         1 << HASH_BITS,
     )
@@ -217,8 +217,8 @@ def _rows(found: Sequence[Features]) -> sp.csr_matrix:
     return sp.hstack(
         [
             pieces * SCALES["pieces"],
-            _sparse([(each, 1.0) for each in groups], len(GROUPS)) * SCALES["alone"],
-            _sparse([(each, 1.0) for each in pairs], len(GROUPS) ** 2) * SCALES["paired"],
+            _sparse_matrix([(each, 1.0) for each in groups], len(GROUPS)) * SCALES["alone"],
+            _sparse_matrix([(each, 1.0) for each in pairs], len(GROUPS) ** 2) * SCALES["paired"],
             sp.csr_matrix(np.array([features.rule_weights for features in found], np.float32))
             * SCALES["signs"],
             sp.csr_matrix(np.array([features.context_values for features in found], np.float32))
@@ -227,7 +227,7 @@ def _rows(found: Sequence[Features]) -> sp.csr_matrix:
     ).tocsr()
 
 
-def _sparse(rows: Sequence[tuple[np.ndarray, float]], width: int) -> sp.csr_matrix:
+def _sparse_matrix(rows: Sequence[tuple[np.ndarray, float]], width: int) -> sp.csr_matrix:
     starts = np.cumsum([0, *(len(places) for places, _ in rows)])
     values = np.concatenate([np.full(len(places), value, np.float32) for places, value in rows])
     made = sp.csr_matrix(
@@ -244,7 +244,7 @@ def trained(
 
     `plain` is what a window of an ordinary text counts.
     """
-    rows, against = _stacked(poisoned), _stacked(ordinary)
+    rows, against = _stack_tables(poisoned), _stack_tables(ordinary)
     label = np.concatenate([[each.texts[place].label for place in each.owner] for each in poisoned])
     owner = np.unique(
         np.concatenate([each.owner + 100_000 * number for number, each in enumerate(poisoned)]),
@@ -255,7 +255,7 @@ def trained(
         used = counts > 0
         judge = LogisticRegression(C=strength, max_iter=60 if turn < ROUNDS - 1 else 200, tol=1e-3)
         judge.fit(
-            _joined([rows[used], against]),
+            _stack_rows([rows[used], against]),
             np.concatenate([label[used], np.zeros(against.shape[0])]),
             sample_weight=np.concatenate([counts[used], np.full(against.shape[0], plain)]),
         )
@@ -266,11 +266,11 @@ def trained(
     return judge
 
 
-def _stacked(tables: Sequence[Table]) -> sp.csr_matrix | np.ndarray:
-    return _joined([each.rows for each in tables])
+def _stack_tables(tables: Sequence[Table]) -> sp.csr_matrix | np.ndarray:
+    return _stack_rows([each.rows for each in tables])
 
 
-def _joined(parts: Sequence[sp.csr_matrix | np.ndarray]) -> sp.csr_matrix | np.ndarray:
+def _stack_rows(parts: Sequence[sp.csr_matrix | np.ndarray]) -> sp.csr_matrix | np.ndarray:
     return np.vstack(parts) if isinstance(parts[0], np.ndarray) else sp.vstack(parts).tocsr()
 
 
@@ -307,7 +307,7 @@ class Read:
 
 
 def judges(poisoned: Sequence[Read], ordinary: Sequence[Read]) -> Judges:
-    rows = _stacked([each.meanings for each in [*poisoned, *ordinary]])
+    rows = _stack_tables([each.meanings for each in [*poisoned, *ordinary]])
     middle, spread = rows.mean(0), rows.std(0) + 1e-3
 
     def even(each: Read) -> Table:

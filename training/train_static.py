@@ -73,7 +73,7 @@ def vocabulary(parallel: Sequence[Translation]) -> list[str]:
     letters = Counter(char for rows in texts.values() for row in rows for char in set(row) if char.isalpha())
     chosen |= dict.fromkeys(char for char, count in letters.items() if count >= 3)
     for lang, rows in sorted(texts.items()):
-        chosen |= dict.fromkeys(_frequent(lang, rows))
+        chosen |= dict.fromkeys(_frequent_words(lang, rows))
     for piece in foreign_pieces():
         if len(chosen) >= VOCABULARY:
             break
@@ -101,7 +101,7 @@ def foreign_pieces() -> Iterator[str]:
     by_script: dict[str, list[str]] = {}
     for place in np.argsort(-np.asarray(source._scores), kind="stable"):
         piece = source._pieces[place].strip("\u2581").lower()
-        script = _script(piece) if piece.isalpha() else "other"
+        script = _script_of(piece) if piece.isalpha() else "other"
         if len(piece) >= SHORTEST.get(script, 99):
             by_script.setdefault(script, []).append(piece)
     turns = [iter(by_script.get(script, ())) for script in ("han", *SHORTEST)]
@@ -109,7 +109,7 @@ def foreign_pieces() -> Iterator[str]:
         yield from (piece for piece in row if piece)
 
 
-def _script(piece: str) -> str:
+def _script_of(piece: str) -> str:
     if piece.isascii():
         return "english"
     char = next(char for char in piece if not char.isascii())
@@ -124,7 +124,7 @@ def _script(piece: str) -> str:
     return "latin" if ord(char) < 0x250 or 0x1E00 <= ord(char) <= 0x1EFF else "other"
 
 
-def _frequent(lang: str, rows: Sequence[str]) -> list[str]:
+def _frequent_words(lang: str, rows: Sequence[str]) -> list[str]:
     if lang not in _SPACELESS:
         words = Counter(
             word for row in rows for word in _WORD.findall(row) if not word.isascii() or len(word) > 2
@@ -158,37 +158,37 @@ def starting_points(
     middle = sentences.mean(0)
     _, _, axes = np.linalg.svd((sentences - middle)[:12_000], full_matrices=False)
     project = axes[:WIDTH].T
-    sentences = _unit((sentences - middle) @ project)
+    sentences = _normalize_rows((sentences - middle) @ project)
     known = [place for place, word in enumerate(words) if word.isascii()]
     other = [place for place, word in enumerate(words) if not word.isascii()]
     vectors = np.zeros((len(words), WIDTH), np.float32)
-    vectors[known] = _unit(
+    vectors[known] = _normalize_rows(
         (teacher.embed([words[place] for place in known], limit=16, chunk=64) - middle) @ project
     )
     if other:
         abroad = USE(threads=1)
         sample = list(english[:8_000])
-        bridge = _ridge(_in_parts(abroad, sample), sentences[: len(sample)])
-        vectors[other] = _unit(_in_parts(abroad, [words[place] for place in other]) @ bridge)
+        bridge = _fit_ridge(_embed_batches(abroad, sample), sentences[: len(sample)])
+        vectors[other] = _normalize_rows(_embed_batches(abroad, [words[place] for place in other]) @ bridge)
     rank = np.arange(len(words), dtype=np.float32)
     vectors *= np.where(rank < len(known), np.log1p(100 + rank) / 9, 0.8)[:, None]  # frequent words say less
     vectors[0] = 0
     return vectors.astype(np.float32), sentences.astype(np.float32)
 
 
-def _in_parts(model: object, texts: Sequence[str]) -> np.ndarray:
+def _embed_batches(model: object, texts: Sequence[str]) -> np.ndarray:
     return np.concatenate(
         [model.encode(list(texts[at : at + USE_BATCH])) for at in range(0, len(texts), USE_BATCH)]
     )  # type: ignore[attr-defined]
 
 
-def _ridge(inputs: np.ndarray, targets: np.ndarray, weight: float = 1.0) -> np.ndarray:
+def _fit_ridge(inputs: np.ndarray, targets: np.ndarray, weight: float = 1.0) -> np.ndarray:
     return np.linalg.solve(
         inputs.T @ inputs + weight * np.eye(inputs.shape[1], dtype=inputs.dtype), inputs.T @ targets
     )
 
 
-def _unit(rows: np.ndarray) -> np.ndarray:
+def _normalize_rows(rows: np.ndarray) -> np.ndarray:
     return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
 
 
@@ -250,7 +250,7 @@ def distil(model: Static, lessons: Lessons, optimizer: torch.optim.Optimizer, st
         texts, targets = lessons.draw(512)
         found = model(texts)
         loss = (1 - (found * targets).sum(1)).mean() + 0.5 * match(found @ targets.T)
-        _update(optimizer, loss)
+        _optimizer_step(optimizer, loss)
         if step % 100 == 99:
             print(f"distil {step + 1}/{steps} loss {loss.item():.3f}", flush=True)
 
@@ -271,7 +271,7 @@ def contrast(
             found = model(texts)
             english = F.normalize(targets, dim=-1)
             loss = loss + 0.3 * match(found @ english.T)
-        _update(optimizer, loss)
+        _optimizer_step(optimizer, loss)
         if step % 50 == 49:
             print(
                 f"contrast {step + 1}/{steps} loss {loss.item():.3f} {time.time() - started:.0f} s",
@@ -279,7 +279,7 @@ def contrast(
             )
 
 
-def _update(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+def _optimizer_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

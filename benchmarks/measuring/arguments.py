@@ -34,36 +34,36 @@ def example(schema: Json, root: Json | None = None) -> Any:
     """A value that the schema accepts."""
     root = schema if root is None else root
     if "$ref" in schema:
-        return example(_pointed_at(root, schema["$ref"]), root)
+        return example(_resolve_reference(root, schema["$ref"]), root)
     if "const" in schema:
         return schema["const"]
     if "enum" in schema:
         return schema["enum"][0]
     for key in ("oneOf", "anyOf"):
         if key in schema:
-            return _one_of(schema, schema[key][0], root)
+            return _branch_value(schema, schema[key][0], root)
     kind = schema.get("type", "object" if "properties" in schema else "string")
     kind = kind[0] if isinstance(kind, list) else kind
     if kind == "object":
-        return _object(schema, root)
+        return _object_value(schema, root)
     if kind == "array":
-        return _array(schema, root)
+        return _array_value(schema, root)
     if kind in ("integer", "number"):
-        return _number(schema)
-    return _PLAIN[kind] if kind in _PLAIN else _text(schema)
+        return _number_value(schema)
+    return _PLAIN[kind] if kind in _PLAIN else _text_value(schema)
 
 
-def _one_of(schema: Json, branch: Json, root: Json) -> Any:
+def _branch_value(schema: Json, branch: Json, root: Json) -> Any:
     """What one of the alternatives asks for, beside what all of them do."""
     around = {key: value for key, value in schema.items() if key not in ("oneOf", "anyOf")}
     if around.get("type") != "object":
         return example(branch, root)
     properties = {**around.get("properties", {}), **branch.get("properties", {})}
     required = [*around.get("required", ()), *branch.get("required", ())]
-    return _object({**around, "properties": properties, "required": required}, root)
+    return _object_value({**around, "properties": properties, "required": required}, root)
 
 
-def _object(schema: Json, root: Json) -> Json:
+def _object_value(schema: Json, root: Json) -> Json:
     properties = schema.get("properties", {})
     names = [*schema.get("required", ()), *schema.get("then", {}).get("required", ())]
     others = (name for name in properties if name not in names)
@@ -74,21 +74,21 @@ def _object(schema: Json, root: Json) -> Json:
     return made
 
 
-def _array(schema: Json, root: Json) -> list[Any]:
+def _array_value(schema: Json, root: Json) -> list[Any]:
     items = [example(schema.get("items", {}), root) for _ in range(schema.get("minItems", 0))]
     return [
         f"{item} {place}" if place and isinstance(item, str) else item for place, item in enumerate(items)
     ]
 
 
-def _number(schema: Json) -> Any:
+def _number_value(schema: Json) -> Any:
     least = schema.get("minimum", schema.get("exclusiveMinimum", 0) + 1)
     value = max(least, min(1, schema.get("maximum", 1)))
     step = schema.get("multipleOf")
     return -(-value // step) * step if step else value
 
 
-def _text(schema: Json) -> str:
+def _text_value(schema: Json) -> str:
     if schema.get("format") in _FORMATS:
         return _FORMATS[schema["format"]]
     pattern = schema.get("pattern", "")
@@ -96,7 +96,7 @@ def _text(schema: Json) -> str:
     return found.ljust(schema.get("minLength", 0), "x")[: schema.get("maxLength")]
 
 
-def _pointed_at(root: Json, reference: str) -> Json:
+def _resolve_reference(root: Json, reference: str) -> Json:
     place: Any = root
     for step in reference.removeprefix("#/").split("/"):
         place = place[step]

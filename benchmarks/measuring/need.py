@@ -34,35 +34,39 @@ class Need:
         told = {}
         for name in names:
             print_progress(f"  need of a tool: {name}")
-            told[name] = self._set(sets, name)
+            told[name] = self._measure_set(sets, name)
         return told
 
-    def _set(self, sets: Sets, name: str) -> Figures:
+    def _measure_set(self, sets: Sets, name: str) -> Figures:
         queries = sets.queries(name)
         task = sets.task(name, self.limit * NEEDS_A_MESSAGE)
         chat = [query for query in queries if query.kind == CHAT and not query.gold]
         own = [query for query in queries if not query.gold and query.candidates]
         tools = snapshot(task.catalog)
-        needs = [verdict for part in self.parts(task) for verdict in self._asked(part, task, tools)]
+        needs = [verdict for part in self.parts(task) for verdict in self._search_all(part, task, tools)]
         first = self.parts(task)[0][0] if task.queries else "shipped"
         return {
             "seen": self.quality.weights.has_seen_need(name),
-            "needs": _told(needs),
-            "chat": _told(self._asked((first, sampled(chat, self.limit * NEEDS_A_MESSAGE)), task, tools)),
-            "own": _told(self._asked((first, sampled(own, self.limit)), task, tools)),
+            "needs": _summarize(needs),
+            "chat": _summarize(
+                self._search_all((first, sampled(chat, self.limit * NEEDS_A_MESSAGE)), task, tools)
+            ),
+            "own": _summarize(self._search_all((first, sampled(own, self.limit)), task, tools)),
         }
 
     def parts(self, task: Task) -> list[tuple[str, Sequence[Query]]]:
         return [(part.weights, part.queries) for part in self.quality.weights.parts(task)]
 
-    def _asked(self, part: tuple[str, Sequence[Query]], task: Task, tools: Snapshot) -> list[SearchResult]:
+    def _search_all(
+        self, part: tuple[str, Sequence[Query]], task: Task, tools: Snapshot
+    ) -> list[SearchResult]:
         weights, queries = part
         retriever = self.quality.retriever(weights, task.name, "encoder")
         ask = partial(retriever.answer, tools, mode="hybrid", limit=DEEPEST)
         return [ask(query.text, granted=query.candidates) for query in queries]
 
 
-def _told(verdicts: Sequence[SearchResult]) -> Figures:
+def _summarize(verdicts: Sequence[SearchResult]) -> Figures:
     if not verdicts:
         return {}
     share = sum(verdict.needed(DEFAULT_NEED_THRESHOLD) for verdict in verdicts) / len(verdicts)

@@ -36,19 +36,19 @@ class Kept:
 
     def __init__(self, file: Path, *, fresh: bool) -> None:
         self._file = file
-        self._results = {} if fresh else self._read()
+        self._results = {} if fresh else self._read_file()
 
     def get(self, key: str) -> Figures | None:
         return self._results.get(key)
 
     def put(self, key: str, result: Figures) -> None:
         self._results[key] = result
-        everything = self._read() | self._results  # another run may have added to it
+        everything = self._read_file() | self._results  # another run may have added to it
         temporary = self._file.with_suffix(".part")
         temporary.write_text(json.dumps(everything, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         temporary.replace(self._file)
 
-    def _read(self) -> dict[str, Figures]:
+    def _read_file(self) -> dict[str, Figures]:
         return json.loads(self._file.read_text(encoding="utf-8")) if self._file.exists() else {}
 
 
@@ -72,8 +72,8 @@ class Peers:
         key = f"{peer}|{task.label}|{len(task.queries)} of {task.tools}"
         if (known := self.kept.get(key)) is not None:
             return known
-        answer = self._run(peer, task.catalog, task.queries, every=True)
-        result = _timed(answer)
+        answer = self._run_peer(peer, task.catalog, task.queries, every=True)
+        result = _summarize_times(answer)
         if "ranked" in answer and len(answer["ranked"]) == len(task.queries):
             result |= figures(task.queries, answer["ranked"])
         elif "ranked" in answer:
@@ -86,11 +86,11 @@ class Peers:
         key = f"{peer}|speed|{catalog.name}|{len(messages)}"
         if (known := self.kept.get(key)) is not None:
             return known
-        result = _timed(self._run(peer, catalog, messages, every=False))
+        result = _summarize_times(self._run_peer(peer, catalog, messages, every=False))
         self.kept.put(key, result)
         return result
 
-    def _run(self, peer: str, catalog: Path, queries: Sequence[Query], *, every: bool) -> Figures:
+    def _run_peer(self, peer: str, catalog: Path, queries: Sequence[Query], *, every: bool) -> Figures:
         job = {
             "adapters": str(self.adapters.resolve()),
             "peer": peer,
@@ -103,19 +103,19 @@ class Peers:
         with tempfile.TemporaryDirectory() as folder:
             asked, answered = Path(folder, "job.json"), Path(folder, "answer.json")
             asked.write_text(json.dumps(job))
-            problem = self._process([str(WORKER), str(asked), str(answered)], folder)
+            problem = self._run_process([str(WORKER), str(asked), str(answered)], folder)
             if problem:
                 return {"problem": problem}
             answer: Figures = json.loads(answered.read_text())
             return answer
 
-    def _process(self, arguments: Sequence[str], folder: str) -> str:
+    def _run_process(self, arguments: Sequence[str], folder: str) -> str:
         """Why it failed, or nothing."""
         try:
             done = subprocess.run(
                 [str(self.python), *arguments],
                 cwd=folder,
-                env=self._environment(),
+                env=self._process_environment(),
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -128,7 +128,7 @@ class Peers:
             return TOO_SLOW
         return f"failed: {_last_line(done.stderr)}" if done.returncode else ""
 
-    def _environment(self) -> Mapping[str, str]:
+    def _process_environment(self) -> Mapping[str, str]:
         hermes = self.python.parent.parent / "hermes"
         return {**os.environ, **ONE_THREAD, "HERMES_DIR": os.environ.get("HERMES_DIR", str(hermes))}
 
@@ -138,7 +138,7 @@ def _is_adapter(file: Path) -> bool:
     return {"build", "search"} <= set(re.findall(r"^def (\w+)", text, re.MULTILINE))
 
 
-def _timed(answer: Figures) -> Figures:
+def _summarize_times(answer: Figures) -> Figures:
     if "problem" in answer:
         return {"problem": answer["problem"]}
     told: Figures = {"build_ms": round(answer["build_ms"], 1), "asked": len(answer["ms"])}

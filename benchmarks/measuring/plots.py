@@ -22,16 +22,16 @@ def draw(result: Figures, folder: Path) -> list[Path]:
     matplotlib.rcParams["svg.hashsalt"] = "toolfold"  # the same result, the same file
     drawn = []
     for level, tasks in result.get("quality", {}).items():
-        drawn.append(_saved(_quality(tasks), folder / f"quality-{level}.svg"))
+        drawn.append(_save_figure(_plot_quality(tasks), folder / f"quality-{level}.svg"))
     if result.get("speed"):
-        drawn.append(_saved(_speed(result["speed"]), folder / "speed.svg"))
+        drawn.append(_save_figure(_plot_speed(result["speed"]), folder / "speed.svg"))
     if any(told["chat"] and told["needs"] for told in result.get("need", {}).values()):
-        drawn.append(_saved(_need(result["need"]), folder / "need.svg"))
+        drawn.append(_save_figure(_plot_need(result["need"]), folder / "need.svg"))
     return drawn
 
 
-def _quality(tasks: Sequence[Figures]) -> Any:
-    figure, axes = _axes(width=max(6.0, 0.9 * len(tasks) + 1))
+def _plot_quality(tasks: Sequence[Figures]) -> Any:
+    figure, axes = _make_axes(width=max(6.0, 0.9 * len(tasks) + 1))
     bars = [("keyword", "keyword leg"), (LIGHT, "light"), (DEFAULT, "default")]
     heights = [(INK[name], label, [task["ours"][name]["R@5"] for task in tasks]) for name, label in bars]
     if any(task["peers"] for task in tasks):
@@ -47,8 +47,8 @@ def _quality(tasks: Sequence[Figures]) -> Any:
     return figure
 
 
-def _speed(rows: Sequence[Figures]) -> Any:
-    figure, axes = _axes(width=7.0)
+def _plot_speed(rows: Sequence[Figures]) -> Any:
+    figure, axes = _make_axes(width=7.0)
     sizes = [row["tools"] for row in rows]
     for peer in sorted({name for row in rows for name in row["peers"]}):
         points = [(row["tools"], row["peers"].get(peer, {}).get("p50")) for row in rows]
@@ -71,8 +71,8 @@ def _speed(rows: Sequence[Figures]) -> Any:
     return figure
 
 
-def _need(sets: dict[str, Figures]) -> Any:
-    figure, axes = _axes(width=6.0)
+def _plot_need(sets: dict[str, Figures]) -> Any:
+    figure, axes = _make_axes(width=6.0)
     for name, told in sets.items():
         if told["chat"] and told["needs"]:
             points = curve(told["chat"]["need"], told["needs"]["need"])
@@ -90,7 +90,7 @@ def _need(sets: dict[str, Figures]) -> Any:
     return figure
 
 
-def _axes(width: float) -> tuple[Any, Any]:
+def _make_axes(width: float) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, 3.6), layout="constrained")
@@ -99,6 +99,6 @@ def _axes(width: float) -> tuple[Any, Any]:
     return figure, axes
 
 
-def _saved(figure: Any, file: Path) -> Path:
+def _save_figure(figure: Any, file: Path) -> Path:
     figure.savefig(file, metadata={"Date": None})
     return file

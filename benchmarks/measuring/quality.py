@@ -55,13 +55,13 @@ class Quality:
         tools = snapshot(task.catalog)
         for part in self.weights.parts(task):
             for model in MODELS:
-                self._answer(task, part, model, tools, ranked, times)
+                self._search_part(task, part, model, tools, ranked, times)
         return {
             name: figures(task.queries, found) | spread(times[name]) | {"tools": task.tools}
             for name, found in ranked.items()
         }
 
-    def _answer(
+    def _search_part(
         self,
         task: Task,
         part: Part,
@@ -82,18 +82,18 @@ class Quality:
                 times[system.name].append((time.process_time() - before) * 1000)
                 ranked[system.name][str(query.id)] = [hit.name for hit in hits]
         if model == "encoder":
-            self._encoder(part.weights).keep()
+            self._get_encoder(part.weights).keep()
 
     def retriever(self, part: str, name: str, model: Model, *, ranked: bool = True) -> Retriever:
         """One with weights that may answer a set's messages; its index is not kept."""
         ranker = partial(self.weights.ranker, name, model) if ranked else None
-        return Retriever(self._embedder(part, model), ranker, None)
+        return Retriever(self._make_embedder(part, model), ranker, None)
 
-    def _embedder(self, part: str, model: Model) -> Embedder:
+    def _make_embedder(self, part: str, model: Model) -> Embedder:
         light = self.weights.light(part)
-        return light if model == "light" else MultilingualEmbedder(self._encoder(part), light)
+        return light if model == "light" else MultilingualEmbedder(self._get_encoder(part), light)
 
-    def _encoder(self, part: str) -> Remembering:
+    def _get_encoder(self, part: str) -> Remembering:
         if part not in self.encoders:
             print_progress(f"  reading the encoder ({part})")
             self.encoders[part] = self.weights.encoder(part)

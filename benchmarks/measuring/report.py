@@ -104,7 +104,7 @@ def speed_peers(rows: Sequence[Figures]) -> str:
     names = sorted({name for row in rows for name in row["peers"]})
     told = [["**ours**", *(ms(row[DEFAULT]["p50"]) for row in rows)]]
     told += [["**ours, light**", *(ms(row[LIGHT]["p50"]) for row in rows)]]
-    told += [[name, *(_times(row, name) for row in rows)] for name in names]
+    told += [[name, *(_format_ratio(row, name) for row in rows)] for name in names]
     return table(["p50 ms (× the default)", *(f"{row['tools']:,}" for row in rows)], told)
 
 
@@ -114,10 +114,13 @@ def costs(result: Figures) -> str:
     for row in result["speed"]:
         tools = f"at {row['tools']:,} tools"
         rows.append(
-            [f"cold start {tools}, CPU (wall) ms", *(_both(row[n]["cold"]) for n in (DEFAULT, LIGHT))]
+            [
+                f"cold start {tools}, CPU (wall) ms",
+                *(_format_clocks(row[n]["cold"]) for n in (DEFAULT, LIGHT)),
+            ]
         )
         if "change" in row[DEFAULT]:
-            changes = (_both(row[name]["change"]) for name in (DEFAULT, LIGHT))
+            changes = (_format_clocks(row[name]["change"]) for name in (DEFAULT, LIGHT))
             rows.append([f"one tool changed {tools}, CPU (wall) ms", *changes])
     largest = result["speed"][-1]
     tools = f"at {largest['tools']:,} tools, MB"
@@ -129,7 +132,7 @@ def costs(result: Figures) -> str:
         rows.append([f"{what} {tools}", *(f"{largest[name][key]:.0f}" for name in (DEFAULT, LIGHT))])
     if embedding := result.get("embedding"):
         what = f"{embedding['tools']:,} tools of real servers indexed, CPU (wall) s"
-        rows.append([what, *(_both(embedding[name], 1000) for name in (DEFAULT, LIGHT))])
+        rows.append([what, *(_format_clocks(embedding[name], 1000) for name in (DEFAULT, LIGHT))])
     return table(["", "default", "light"], rows)
 
 
@@ -197,7 +200,7 @@ def ms(value: float | None) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
-def _both(clocks: Mapping[str, float], unit: float = 1) -> str:
+def _format_clocks(clocks: Mapping[str, float], unit: float = 1) -> str:
     digits = 0 if unit == 1 else 1
     return f"{clocks['cpu'] / unit:,.{digits}f} ({clocks['wall'] / unit:,.{digits}f})"
 
@@ -208,7 +211,7 @@ def _or_problem(figures: Figures, key: str) -> str:
     return str(figures.get("problem", "–")).split(":")[0]
 
 
-def _times(row: Figures, peer: str) -> str:
+def _format_ratio(row: Figures, peer: str) -> str:
     figures = row["peers"].get(peer, {})
     if "p50" not in figures:
         return str(figures.get("problem", "–")).split(":")[0]

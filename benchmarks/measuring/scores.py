@@ -40,8 +40,8 @@ def spread(times: Sequence[float]) -> Figures:
     ordered = sorted(times)
     if not ordered:
         return {}
-    return {"p50": round(_at(ordered, 0.5), 4), "p99": round(_at(ordered, 0.99), 4)}
+    return {"p50": round(_percentile_of(ordered, 0.5), 4), "p99": round(_percentile_of(ordered, 0.99), 4)}
 
 
-def _at(ordered: Sequence[float], share: float) -> float:
+def _percentile_of(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]

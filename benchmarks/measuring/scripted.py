@@ -21,7 +21,7 @@ from toolfold.model import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SE
 Habit = Literal["calls", "describes"]
 """Whether a signature is enough for the model, or it asks for the whole schema of what it found."""
 
-MOST_SEARCHES = 2
+MAX_SEARCHES = 2
 MANY_HITS = 20
 DONE = "Done: this is what came of it, in a sentence or two."
 CHAT = "Gladly, in a sentence or two."
@@ -51,21 +51,21 @@ class ScriptedModel:
     def __call__(self, request: Json) -> Json:
         """The reply, as a whole chat completion."""
         history = _History(request["messages"])
-        words = self._words(history.user)
+        words = self._user_words(history.user)
         called = [name for name, _ in history.calls]
         needs = self._script.open_needs(words, called)
         if not needs:
-            return _said(DONE if called else CHAT)
+            return _text_reply(DONE if called else CHAT)
         shown = {tool["function"]["name"] for tool in request.get("tools", ())}
         habit: Habit = "describes" if str(request.get("model", "")).endswith("describes") else "calls"
-        calls = self._calls(history, words, needs, shown, habit)
-        return _calling(calls, len(request["messages"])) if calls else _said(GIVEN_UP)
+        calls = self._make_calls(history, words, needs, shown, habit)
+        return _calls_reply(calls, len(request["messages"])) if calls else _text_reply(GIVEN_UP)
 
-    def _words(self, text: str) -> str:
+    def _user_words(self, text: str) -> str:
         """The user's own, without what was put behind them."""
         return max((words for words in self._script.needs if text.startswith(words)), key=len, default=text)
 
-    def _calls(
+    def _make_calls(
         self, history: _History, words: str, needs: Sequence[frozenset[str]], shown: set[str], habit: Habit
     ) -> list[tuple[str, Json]]:
         """Every tool that it can call, and a search or a question for the others."""
@@ -78,22 +78,24 @@ class ScriptedModel:
             if name is None:
                 missing.append(need)
             else:
-                calls.append(_called(name, self._script.arguments.get(name, {}), shown))
-        return calls + (_questions(history, words, missing) if missing and BRIDGE_SEARCH in shown else [])
+                calls.append(_route_call(name, self._script.arguments.get(name, {}), shown))
+        return calls + (_make_searches(history, words, missing) if missing and BRIDGE_SEARCH in shown else [])
 
 
-def _called(name: str, arguments: Json, shown: set[str]) -> tuple[str, Json]:
+def _route_call(name: str, arguments: Json, shown: set[str]) -> tuple[str, Json]:
     """By its name where it stands in the tools array, else through the bridge, as the model is told to."""
     if name in shown or BRIDGE_CALL not in shown:
         return name, arguments
     return BRIDGE_CALL, {"name": name, "arguments": arguments}
 
 
-def _questions(history: _History, words: str, missing: Sequence[frozenset[str]]) -> list[tuple[str, Json]]:
+def _make_searches(
+    history: _History, words: str, missing: Sequence[frozenset[str]]
+) -> list[tuple[str, Json]]:
     found = [min(need & history.named) for need in missing if need & history.named]
     if found:
         return [(BRIDGE_DESCRIBE, {"name": found[0]} if len(found) == 1 else {"names": found})]
-    if history.searches >= MOST_SEARCHES:
+    if history.searches >= MAX_SEARCHES:
         return []
     return [(BRIDGE_SEARCH, {"query": words} | ({"limit": MANY_HITS} if history.searches else {}))]
 
@@ -104,12 +106,14 @@ class _History:
     def __init__(self, messages: Sequence[Json]) -> None:
         newest = max(place for place, each in enumerate(messages) if each["role"] == "user")
         self.user: str = messages[newest]["content"]
-        self.calls = [_unwrapped(call) for each in messages[newest:] for call in each.get("tool_calls") or ()]
+        self.calls = [
+            _unwrap_call(call) for each in messages[newest:] for call in each.get("tool_calls") or ()
+        ]
         self.searches = sum(1 for name, _ in self.calls if name == BRIDGE_SEARCH)
         self.told = {
             name for each in messages if each["role"] == "user" for name in _TOLD.findall(each["content"])
         }
-        answers = list(_answers(messages))
+        answers = list(_call_results(messages))
         hits = [hit for name, told in answers if name == BRIDGE_SEARCH for hit in told.get("matches", ())]
         self.named = {hit["name"] for hit in hits}
         self.found = {hit["name"] for hit in hits if "signature" in hit}
@@ -122,12 +126,12 @@ class _History:
         }
 
 
-def _unwrapped(call: Json) -> tuple[str, Json]:
+def _unwrap_call(call: Json) -> tuple[str, Json]:
     name, arguments = call["function"]["name"], read_json(call["function"]["arguments"])
     return (arguments["name"], arguments["arguments"]) if name == BRIDGE_CALL else (name, arguments)
 
 
-def _answers(messages: Sequence[Json]) -> Iterator[tuple[str, Json]]:
+def _call_results(messages: Sequence[Json]) -> Iterator[tuple[str, Json]]:
     """The answers of calls, with the names under which they were made."""
     names = {
         call["id"]: call["function"]["name"] for each in messages for call in each.get("tool_calls") or ()
@@ -138,11 +142,11 @@ def _answers(messages: Sequence[Json]) -> Iterator[tuple[str, Json]]:
             yield names.get(each["tool_call_id"], ""), told if isinstance(told, dict) else {}
 
 
-def _said(text: str) -> Json:
-    return _completion({"role": "assistant", "content": text}, "stop")
+def _text_reply(text: str) -> Json:
+    return _make_completion({"role": "assistant", "content": text}, "stop")
 
 
-def _calling(calls: Sequence[tuple[str, Json]], place: int) -> Json:
+def _calls_reply(calls: Sequence[tuple[str, Json]], place: int) -> Json:
     written = [
         {
             "id": f"call_{place}_{number}",
@@ -151,10 +155,10 @@ def _calling(calls: Sequence[tuple[str, Json]], place: int) -> Json:
         }
         for number, (name, arguments) in enumerate(calls)
     ]
-    return _completion({"role": "assistant", "content": None, "tool_calls": written}, "tool_calls")
+    return _make_completion({"role": "assistant", "content": None, "tool_calls": written}, "tool_calls")
 
 
-def _completion(message: Json, reason: str) -> Json:
+def _make_completion(message: Json, reason: str) -> Json:
     choice = {"index": 0, "message": message, "finish_reason": reason}
     return {"id": "chatcmpl-scripted", "object": "chat.completion", "choices": [choice]}
 
@@ -169,11 +173,11 @@ def served(model: Callable[[Json], Json]) -> Iterator[str]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             if self.path == "/v1/chat/completions":
-                self._answer(200, model(read_json(body.decode())))
+                self._send_json(200, model(read_json(body.decode())))
             else:
-                self._answer(404, {"error": {"message": "only /v1/chat/completions is served"}})
+                self._send_json(404, {"error": {"message": "only /v1/chat/completions is served"}})
 
-        def _answer(self, status: int, answer: Json) -> None:
+        def _send_json(self, status: int, answer: Json) -> None:
             body = json.dumps(answer).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -40,8 +40,10 @@ def measure(tools: Sequence[Tool], queries: Sequence[Query], counter: TokenCount
         if mode.name not in SHOWN:
             continue
         with opened(mode, tools, home) as runtime:
-            before = before or _before(runtime, counter)
-            rows.append(_row(mode, before, [_sent(runtime, query, counter) for query in queries]))
+            before = before or _count_unmodified(runtime, counter)
+            rows.append(
+                _make_row(mode, before, [_count_request(runtime, query, counter) for query in queries])
+            )
     return rows
 
 
@@ -57,26 +59,26 @@ def renamed(queries: Sequence[Query], tools: Sequence[Tool]) -> list[Query]:
     names = {tool.name for tool in tools}
     told = []
     for query in queries:
-        gold = tuple(_here(name, names) for name in query.gold)
+        gold = tuple(_resolve_name(name, names) for name in query.gold)
         if all(gold):
             told.append(Query(query.id, query.text, gold))
     return told
 
 
-def _here(name: str, names: set[str]) -> str:
+def _resolve_name(name: str, names: set[str]) -> str:
     server, _, tool = name.partition("__")
     candidates = (f"mcp_{server}_{tool}", f"mcp_mcp-server-{server}_{tool}")
     return next((each for each in candidates if each in names), "")
 
 
-def _before(runtime: Runtime, counter: TokenCounter) -> Sent:
+def _count_unmodified(runtime: Runtime, counter: TokenCounter) -> Sent:
     turn = runtime.session().assemble()
     core = sum(counter.definition(turn.described(tool)) for tool in turn.offered if tool.core)
     rest = sum(counter.definition(tool.definition()) for tool in turn.offered if not tool.core)
     return Sent(core, rest, 1.0)
 
 
-def _sent(runtime: Runtime, query: Query, counter: TokenCounter) -> Sent:
+def _count_request(runtime: Runtime, query: Query, counter: TokenCounter) -> Sent:
     request = runtime.session().request([{"role": "user", "content": query.text}])
     own = {tool.name for tool in request.turn.offered if tool.core}
     tokens = {tool["function"]["name"]: counter.definition(tool) for tool in request.tools}
@@ -86,7 +88,7 @@ def _sent(runtime: Runtime, query: Query, counter: TokenCounter) -> Sent:
     return Sent(core, sum(tokens.values()) - core + counter.text(request.tail), found)
 
 
-def _row(mode: Mode, before: Sent, sent: Sequence[Sent]) -> Json:
+def _make_row(mode: Mode, before: Sent, sent: Sequence[Sent]) -> Json:
     deferrable = fmean(each.deferrable for each in sent)
     return {
         "mode": mode.name,

@@ -49,23 +49,23 @@ class Sets:
 
     def names(self) -> list[str]:
         """Those with messages that need a tool; the sample catalog last."""
-        found = [folder.name for folder in self._folders() if _find(folder, "queries.jsonl")]
+        found = [folder.name for folder in self._set_directories() if _find_file(folder, "queries.jsonl")]
         return [*(name for name in found if any(query.gold for query in self.queries(name))), SAMPLE]
 
     def catalogs(self) -> list[str]:
         """All of them, with messages or not."""
-        return [*(folder.name for folder in self._folders()), SAMPLE]
+        return [*(folder.name for folder in self._set_directories()), SAMPLE]
 
     def queries(self, name: str) -> list[Query]:
         """All messages of a set, those that need no tool too."""
         if name not in self._queries:
-            file = _find(self._folder(name), "queries.jsonl")
+            file = _find_file(self._set_directory(name), "queries.jsonl")
             self._queries[name] = load_queries(file) if file else []
         return self._queries[name]
 
     def rows(self, name: str) -> list[Row]:
         """The tools of a set, as they stand in its catalog."""
-        file = _find(self._folder(name), "catalog.jsonl")
+        file = _find_file(self._set_directory(name), "catalog.jsonl")
         if file is None:
             raise SystemExit(f"there is no catalog {name!r} in {self._data}")
         return read_json_lines(file, dict, what="a catalog")
@@ -97,7 +97,7 @@ class Sets:
             return self.write(f"{size}-tools", self.rows(SAMPLE)[:size])
         rows = distinct(row for name in self.catalogs() for row in self.rows(name))
         random.Random(SEED).shuffle(rows)
-        return self.write(f"{size}-tools", [_numbered(rows, number) for number in range(size)])
+        return self.write(f"{size}-tools", [_make_copy(rows, number) for number in range(size)])
 
     def messages(self, size: int, count: int) -> list[Query]:
         """Messages to time a catalog of some size with: of all sets, mixed."""
@@ -105,12 +105,12 @@ class Sets:
         mixed = [query for name in names for query in self.queries(name) if query.gold]
         return sampled([replace(query, id=str(number)) for number, query in enumerate(mixed)], count)
 
-    def _folders(self) -> list[Path]:
+    def _set_directories(self) -> list[Path]:
         if self._data is None:
             return []
-        return [folder for folder in sorted(self._data.iterdir()) if _find(folder, "catalog.jsonl")]
+        return [folder for folder in sorted(self._data.iterdir()) if _find_file(folder, "catalog.jsonl")]
 
-    def _folder(self, name: str) -> Path:
+    def _set_directory(self, name: str) -> Path:
         if name == SAMPLE or self._data is None:
             return Path(str(files("toolfold").joinpath("sample")))
         return self._data / name
@@ -130,13 +130,13 @@ def sampled(queries: Sequence[Query], limit: int) -> list[Query]:
     return list(queries) if len(queries) <= limit else random.Random(SEED).sample(list(queries), limit)
 
 
-def _numbered(rows: Sequence[Row], number: int) -> Row:
+def _make_copy(rows: Sequence[Row], number: int) -> Row:
     row, copy = rows[number % len(rows)], number // len(rows)
     if not copy:
         return row
     return {**row, "function": {**row["function"], "name": f"{tool_name(row)}_{copy}"}}
 
 
-def _find(folder: Path, name: str) -> Path | None:
+def _find_file(folder: Path, name: str) -> Path | None:
     both = (folder / name, folder / f"{name}.gz")
     return next((file for file in both if file.is_file()), None)

@@ -42,7 +42,7 @@ class Speed:
 
     def measure(self, sizes: Sequence[int], peers: Peers | None) -> list[Figures]:
         """A row a size; the smallest first, since larger indexes then take over its vectors."""
-        return [self._size(size, peers) for size in sorted(sizes)]
+        return [self._measure_size(size, peers) for size in sorted(sizes)]
 
     def embedding(self, servers: Path) -> Figures:
         """How long the tools of real servers take to embed the first time."""
@@ -55,7 +55,7 @@ class Speed:
             told |= {"tools": answer["tools"], name: answer["first"]}
         return told
 
-    def _size(self, size: int, peers: Peers | None) -> Figures:
+    def _measure_size(self, size: int, peers: Peers | None) -> Figures:
         catalog = self.sets.of_size(size)
         queries = self.sets.messages(size, self.messages)
         texts = [query.text for query in queries]
@@ -63,7 +63,7 @@ class Speed:
         for name, (setting, files) in SETTINGS.items():
             print_progress(f"  {size:,} tools: {name}")
             home = self.homes / f"{name}-{self.weights.fingerprint(SHIPPED, files)}"
-            row[name] = self._ours(catalog, home, setting, texts, change=size == CHANGED_AT)
+            row[name] = self._measure_toolfold(catalog, home, setting, texts, change=size == CHANGED_AT)
         row["peers"] = {}
         for peer in peers.names() if peers else ():
             print_progress(f"  {size:,} tools: {peer}")
@@ -71,8 +71,10 @@ class Speed:
             row["peers"][peer] = peers.speed(peer, catalog, queries)
         return row
 
-    def _ours(self, catalog: Path, home: Path, model: str, texts: Sequence[str], *, change: bool) -> Figures:
-        built = _built(catalog, home, model, texts[:1])
+    def _measure_toolfold(
+        self, catalog: Path, home: Path, model: str, texts: Sequence[str], *, change: bool
+    ) -> Figures:
+        built = _build_index(catalog, home, model, texts[:1])
         starts = [fresh(catalog, home, model, texts[:1]) for _ in range(STARTS)]
         answer = fresh(catalog, home, model, texts, change=change)
         told = spread(answer["ms"]) | {
@@ -85,7 +87,7 @@ class Speed:
         return told | ({"change": answer["change"]} if change else {})
 
 
-def _built(catalog: Path, home: Path, model: str, messages: Sequence[str]) -> Figures:
+def _build_index(catalog: Path, home: Path, model: str, messages: Sequence[str]) -> Figures:
     """What it took to build the index, in the run in which it was built."""
     home.mkdir(parents=True, exist_ok=True)
     kept = Kept(home / "built.json", fresh=False)
@@ -118,11 +120,11 @@ def server_tools(folder: Path) -> list[Row]:
     rows: list[Row] = []
     for file in sorted(folder.glob("*.json")):
         listed = json.loads(file.read_text(encoding="utf-8"))
-        rows += [_row(tool, file.stem) for tool in listed["tools"]]
+        rows += [_make_row(tool, file.stem) for tool in listed["tools"]]
     return rows
 
 
-def _row(tool: Row, server: str) -> Row:
+def _make_row(tool: Row, server: str) -> Row:
     function = {
         "name": f"mcp_{server}_{tool['name']}",
         "description": tool.get("description") or "",

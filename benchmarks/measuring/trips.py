@@ -25,7 +25,7 @@ from toolfold.turn.pricing import Bill, ModelCall, Prices, Segment, compute_bill
 from toolfold.turn.tokens import TokenCounter
 
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Use the tools where they help. " * 40}
-MOST_CALLS = 12
+MAX_MODEL_CALLS = 12
 SECONDS_A_CALL = 5.0
 SECONDS_A_MESSAGE = 60.0
 _RESULT = {
@@ -104,7 +104,7 @@ def opened(mode: Mode, tools: Sequence[Tool], home: Path | None = None) -> Itera
         }
         env = {"TOOLFOLD_HOME": str(home or folder)}
         with open_runtime(load_config(project=Path(folder), env=env, overrides=overrides)) as runtime:
-            runtime.registry.add_all(replace(tool, handler=_answering) for tool in tools)
+            runtime.registry.add_all(replace(tool, handler=_echo_handler) for tool in tools)
             yield runtime
 
 
@@ -120,30 +120,32 @@ class Client:
         for turn, query in enumerate(queries):
             history.append({"role": "user", "content": query.text})
             before = len(talk.requests)
-            ran = self._turn(session, history, talk, turn, clock)
+            ran = self._run_turn(session, history, talk, turn, clock)
             calls = len(talk.requests) - before
             clock += calls * SECONDS_A_CALL + SECONDS_A_MESSAGE
             served = not self._script.open_needs(query.text, ran)
             talk.trips.append(Trip(str(query.id), calls, served, BRIDGE_SEARCH in ran))
         return talk
 
-    def _turn(self, session: Session, history: list[Json], talk: Talk, turn: int, clock: float) -> list[str]:
+    def _run_turn(
+        self, session: Session, history: list[Json], talk: Talk, turn: int, clock: float
+    ) -> list[str]:
         """Until the model has no more to call; the names of what ran."""
         ran: list[str] = []
-        for number in range(MOST_CALLS):
+        for number in range(MAX_MODEL_CALLS):
             written = session.request(history)
-            reply = self._ask(written.messages, written.tools)
+            reply = self._request_completion(written.messages, written.tools)
             at = clock + number * SECONDS_A_CALL
-            talk.requests.append(self._counted(written.messages, written.tools, reply, turn, at))
+            talk.requests.append(self._count_request(written.messages, written.tools, reply, turn, at))
             history.append(reply)
             if not reply.get("tool_calls"):
                 break
-            results = session.call_all_sync([_call(each) for each in reply["tool_calls"]])
+            results = session.call_all_sync([_parse_call(each) for each in reply["tool_calls"]])
             ran += [result.name for result in results if result.ok]
-            history += map(self._told, results)
+            history += map(self._render_result, results)
         return ran
 
-    def _ask(self, messages: Sequence[Json], tools: Sequence[Json]) -> Json:
+    def _request_completion(self, messages: Sequence[Json], tools: Sequence[Json]) -> Json:
         body = {"model": f"scripted-{self._mode.habit}", "messages": messages, "tools": tools}
         request = urllib.request.Request(
             self._address,
@@ -154,20 +156,20 @@ class Client:
             message: Json = read_json(answer.read().decode())["choices"][0]["message"]
         return message
 
-    def _told(self, result: ToolResult) -> Json:
+    def _render_result(self, result: ToolResult) -> Json:
         """A result as the model is given it; where the field has no signatures, without them."""
         text = result.text
         if self._mode.habit == "describes" and result.name == BRIDGE_SEARCH:
             text = _without_signatures(text)
         return {"role": "tool", "tool_call_id": result.call_id, "content": text}
 
-    def _counted(
+    def _count_request(
         self, messages: Sequence[Json], tools: Sequence[Json], reply: Json, turn: int, at: float
     ) -> ModelCall:
         pieces = [*(tool["function"] for tool in tools), *messages]
-        return ModelCall(tuple(map(self._segment, pieces)), self._segment(reply).tokens, turn, at)
+        return ModelCall(tuple(map(self._count_segment, pieces)), self._count_segment(reply).tokens, turn, at)
 
-    def _segment(self, piece: Any) -> Segment:
+    def _count_segment(self, piece: Any) -> Segment:
         text = json.dumps(piece, ensure_ascii=False, separators=(",", ":"))
         return Segment(hashlib.blake2b(text.encode(), digest_size=12).hexdigest(), self._counter.text(text))
 
@@ -195,8 +197,8 @@ class Outcome:
         return {
             "mode": self.mode,
             "calls": round(sum(trip.calls for trip in trips) / len(trips), 3),
-            "all": self._shares(eager, [trip.id for trip in trips]),
-            "needing": self._shares(eager, needing),
+            "all": self._success_shares(eager, [trip.id for trip in trips]),
+            "needing": self._success_shares(eager, needing),
             "input": round(sent / len(trips)),
             "output": round(sum(request.output for request in requests) / len(trips)),
             "dollars": {
@@ -205,15 +207,15 @@ class Outcome:
             },
         }
 
-    def _shares(self, eager: Outcome, among: Collection[str]) -> Json:
+    def _success_shares(self, eager: Outcome, among: Collection[str]) -> Json:
         """Of some messages: how many were served, and with no more calls than where all is shown."""
         trips = [trip for trip in self.trips if trip.id in among]
         least = {trip.id: trip.calls for trip in eager.trips}
         return {
             "messages": len(trips),
-            "no_more_than_eager": _share(trip.served and trip.calls <= least[trip.id] for trip in trips),
-            "served": _share(trip.served for trip in trips),
-            "searched": _share(trip.searched for trip in trips),
+            "no_more_than_eager": _mean_share(trip.served and trip.calls <= least[trip.id] for trip in trips),
+            "served": _mean_share(trip.served for trip in trips),
+            "searched": _mean_share(trip.searched for trip in trips),
         }
 
 
@@ -225,16 +227,16 @@ def hold(
     return Outcome(mode.name, [client.talk(runtime.session(), queries) for queries in talks])
 
 
-def _share(values: Iterable[bool]) -> float:
+def _mean_share(values: Iterable[bool]) -> float:
     listed = list(values)
     return round(sum(listed) / max(1, len(listed)), 4)
 
 
-def _answering(_args: Mapping[str, Any], _context: CallContext) -> Json:
+def _echo_handler(_args: Mapping[str, Any], _context: CallContext) -> Json:
     return _RESULT
 
 
-def _call(written: Json) -> ToolCall:
+def _parse_call(written: Json) -> ToolCall:
     return ToolCall(written["function"]["name"], written["function"]["arguments"], written["id"])
 
 

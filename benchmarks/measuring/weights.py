@@ -52,7 +52,7 @@ class Weights:
         """The task's messages by the weights that never saw them."""
         groups: dict[str, list[Query]] = defaultdict(list)
         for query in task.queries:
-            groups[self._of(task, query)].append(query)
+            groups[self._weights_name(task, query)].append(query)
         return [Part(name, tuple(queries)) for name, queries in sorted(groups.items())]
 
     def has_seen(self, task: Task) -> bool:
@@ -67,12 +67,12 @@ class Weights:
 
     def light(self, part: str) -> LightEmbedder:
         """A light model that never saw the part's messages."""
-        return LightEmbedder(weights=self._folder(part))
+        return LightEmbedder(weights=self._weights_directory(part))
 
     def encoder(self, part: str) -> Remembering:
         """An encoder that never did. Remembers tools' vectors from run to run."""
         file = self._vectors / f"encoder-{self.fingerprint(part, ENCODER_FILES)}.npz"
-        return Remembering(self._folder(part), file)
+        return Remembering(self._weights_directory(part), file)
 
     def ranker(self, name: str, model: Model) -> Ranker:
         """One that never saw the set, or the shipped one."""
@@ -81,13 +81,13 @@ class Weights:
 
     def fingerprint(self, part: str, names: Sequence[str]) -> str:
         """The same for the same weights."""
-        folder = self._folder(part) or shipped_weights()
+        folder = self._weights_directory(part) or shipped_weights()
         digest = hashlib.blake2b(digest_size=6)
         for name in names:
             digest.update(folder.joinpath(name).read_bytes())
         return digest.hexdigest()
 
-    def _of(self, task: Task, query: Query) -> str:
+    def _weights_name(self, task: Task, query: Query) -> str:
         if self._folds is None:
             return SHIPPED
         if task.name != MIXED:
@@ -95,7 +95,7 @@ class Weights:
         # A message over tools of two folds was kept from both.
         return min(self._fold_of[task.origins[gold]] for gold in query.gold)
 
-    def _folder(self, part: str) -> Path | None:
+    def _weights_directory(self, part: str) -> Path | None:
         return None if part == SHIPPED or self._folds is None else self._folds / part
 
     def _ranker_file(self, name: str, model: Model) -> Path | None:

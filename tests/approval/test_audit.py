@@ -109,7 +109,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from toolfold.approval.audit import AuditLog
-log = AuditLog(Path(sys.argv[1]), largest=30_000)
+log = AuditLog(Path(sys.argv[1]), max_file_bytes=30_000)
 for number in range(200):
     log.write({"who": sys.argv[2], "n": number, "text": "x" * 40})
 """

@@ -32,7 +32,7 @@ class TestWhereARuleStands:
         (home / "config.yaml").write_text(RULES_IN_A_FILE % "lowish")
         error, file = self.problem(opened), str(home / "config.yaml")
         assert (error.file, error.line) == (file, 6)
-        assert f"the rule 'two': `severity` cannot be 'lowish' ({file}, line 6)\n  did you" in str(error)
+        assert f"rule 'two': `severity` has the invalid value 'lowish' ({file}, line 6)\n  did you" in str(error)
 
     def test_a_key_that_is_missing_stands_where_the_rule_does(self, opened: Opened, home: Path) -> None:
         (home / "config.yaml").write_text(RULES_IN_A_FILE.replace("      severity: %s\n", ""))

@@ -216,7 +216,7 @@ def test_a_rule_that_raises_means_asking(
     def fail(*_: object) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Rules, "about_run", fail)
+    monkeypatch.setattr(Rules, "match_run", fail)
     for mode in ("manual", "off"):
         terminal = Terminal(opened, {"approval.mode": mode})
         assert "was declined" in terminal.run("ls")

@@ -106,7 +106,7 @@ async def test_any_other_word_does_not(server: Server, loops: EventLoops, word: 
 
 
 @pytest.mark.parametrize(
-    "answering",
+    "handler",
     [
         close_connection_early,
         close_connection_mid_body,

@@ -340,8 +340,8 @@ class TestList:
         assert "entry 2 never applies: this is always blocked, even with approval" in warnings
         assert "entry 3 never applies: what is critical, guards the runtime" in warnings
         assert (
-            "entry 4 never applies: it is treated as a command; to allow the kind, write kind:recursive-delete"
-            in warnings
+            "entry 4 never applies: it is treated as a command; to allow the kind, write"
+            " kind:recursive-delete" in warnings
         )
 
     def test_entries_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
