@@ -1,15 +1,15 @@
-"""How many dangerous commands are seen, how often people are asked for nothing, and how long a verdict takes.
+"""Measure the approval rules: detection of dangerous commands, needless prompts, and time per verdict.
 
     python benchmarks/approval.py [--data FOLDER] [--only held] [--peer-python PATH] [--markdown | --json]
 
 `--data` is a folder with `dangerous*.jsonl` and `benign*.jsonl`; by default the repository's own corpus.
 Times are process CPU times of single verdicts in one thread. `--peer-python` is the interpreter of an
-environment that has other people's detectors, which are then asked about the same commands:
+environment with other detectors, which are then run on the same commands:
 
     python -m venv /tmp/guards && /tmp/guards/bin/pip install nah==0.11.0 shellguard==0.1.0 agentwall==0.3.6
     /tmp/guards/bin/pip install --no-deps hermes-agent==0.19.0
 
-`--peer-folder` is a folder with an unpacked package, put in front of their import path. `--growth` adds how
+`--peer-folder` is a directory with an unpacked package, prepended to their import path. `--growth` adds how
 the time grows with the length of hostile texts; `--out` draws it, with matplotlib.
 """
 
@@ -33,7 +33,7 @@ from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
 
 ROOT = Path(__file__).resolve().parent.parent
-CORPUS = ROOT / "tests" / "approval" / "corpus"
+CORPUS = ROOT / "tests" / "shellverdict" / "corpus"
 WORKER = Path(__file__).with_name("approval_peers.py")
 SIZES = (1, 4, 16, 64)  # thousands of characters
 LONGEST = 65_536
@@ -57,7 +57,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one detector did."""
+    """Results of one detector."""
 
     name: str
     recall: float
@@ -70,7 +70,7 @@ class Row:
 
 
 def load(folder: Path, only: str) -> Commands:
-    """All labelled commands of a folder."""
+    """Load all labelled commands of a directory."""
     dangerous = _read_rows(folder, "dangerous", only)
     benign = _read_rows(folder, "benign", only)
     if not dangerous or not benign:
@@ -105,7 +105,7 @@ def ask_ours(commands: Sequence[str]) -> list[Answer]:
 
 
 def ask_peer(name: str, python: str, folder: str, commands: Sequence[str]) -> tuple[str, list[Answer]]:
-    """A peer's version and answers; what it did not answer in time is none."""
+    """Return a peer's version and verdicts; a verdict that took too long is missing."""
     done = subprocess.run(
         [python, str(WORKER), name, *([folder] if folder else [])],
         input=json.dumps(commands),
@@ -152,7 +152,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def missed(commands: Commands, answers: Sequence[Answer]) -> list[str]:
-    """What was judged wrongly, for whoever writes rules."""
+    """Return the commands that were judged wrongly, for authors of rules."""
     count = len(commands.dangerous)
     silent = [
         f"not seen  {c}" for c, a in zip(commands.dangerous, answers[:count], strict=True) if not a.asks
@@ -165,7 +165,7 @@ def missed(commands: Commands, answers: Sequence[Answer]) -> list[str]:
 
 
 def growth(repeats: int = 3) -> dict[str, list[float]]:
-    """Milliseconds of a verdict on every hostile text, by its length; the best of a few runs."""
+    """Return the milliseconds per hostile text by length; the best of a few runs."""
     sys.path.insert(0, str(ROOT))
     from tests.shellverdict.hostile import HOSTILE_INPUTS
 
@@ -220,13 +220,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=CORPUS)
-    parser.add_argument("--only", default="", help="take only files whose name has this in it")
+    parser.add_argument("--only", default="", help="use only files whose name contains this")
     parser.add_argument("--peer-python", action="append", default=[])
     parser.add_argument("--peer-folder", default="")
-    parser.add_argument("--missed", action="store_true", help="list what we judged wrongly")
+    parser.add_argument("--missed", action="store_true", help="list the commands that were judged wrongly")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--markdown", action="store_true", help="the tables and nothing else")
+    parser.add_argument("--markdown", action="store_true", help="print only the tables")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     commands = load(options.data, options.only)
@@ -252,7 +252,7 @@ def main() -> None:
 
 
 def peer_rows(options: argparse.Namespace, commands: Commands, everything: Sequence[str]) -> list[Row]:
-    """A row for every peer that one of the interpreters has; a line on standard error for the others."""
+    """Return a row per available peer; report the others on standard error."""
     rows = []
     for name in PEERS if options.peer_python else ():
         problem = ""

@@ -1,9 +1,9 @@
-"""Asks somebody else's detector about the commands given on standard input. Runs in its environment.
+"""Run another detector on the commands from standard input. Runs in the detector's environment.
 
     python approval_peers.py NAME [FOLDER]
 
-FOLDER is put in front of the import path, for a package that is unpacked and not installed. Commands are a
-list in JSON; the answer is a line for each: whether a person would be asked, and the milliseconds it took.
+FOLDER is prepended to the import path, for a package that is unpacked and not installed. Commands are a
+JSON list; the output has a line per command: whether a prompt would appear, and the milliseconds it took.
 """
 
 from __future__ import annotations

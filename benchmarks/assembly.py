@@ -1,4 +1,4 @@
-"""How long `get_tool_definitions` takes, and how that grows with the number of tools.
+"""Measure the time of `get_tool_definitions` by the number of tools.
 
     python benchmarks/assembly.py [--peer-python PATH] [--json]
 
@@ -28,7 +28,7 @@ PEER = Path(__file__).with_name("assembly_hermes.py")
 
 
 def catalog(size: int) -> list[Json]:
-    """As many definitions as asked for, made from the sample catalog's."""
+    """Return `count` definitions derived from the sample catalog."""
     sample = [tool.definition()["function"] for tool in sample_catalog()]
     return [
         {**sample[number % len(sample)], "name": f"mcp_s{number % 20}_tool_{number}"}
@@ -37,7 +37,7 @@ def catalog(size: int) -> list[Json]:
 
 
 def measure_ours(size: int, runs: int) -> Json:
-    """Build time and the median time of an assembly."""
+    """Return the build time and the median time of an assembly."""
     entries = catalog(size)
     with tempfile.TemporaryDirectory() as home:
         overrides = ["plugins.enabled=false"]
@@ -73,7 +73,7 @@ def timed(call: object) -> float:
 
 
 def measure_peer(python: str, size: int) -> Json:
-    """The same definitions through the peer, in its own interpreter."""
+    """Time the peer on the same definitions, in its own interpreter."""
     done = subprocess.run(
         [python, str(PEER)],
         input=json.dumps(catalog(size)),
@@ -92,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--peer-python", help="an interpreter with hermes-agent 0.19")
+    parser.add_argument("--peer-python", help="Python interpreter with hermes-agent 0.19")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     rows = []

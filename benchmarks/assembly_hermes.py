@@ -1,4 +1,4 @@
-"""Times hermes-agent's own assembly on the definitions given on standard input. Runs in its environment."""
+"""Time hermes-agent's assembly of the definitions from standard input. Runs in its environment."""
 
 from __future__ import annotations
 

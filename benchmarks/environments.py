@@ -1,4 +1,4 @@
-"""What a command costs in each place, next to the bare client of that place in the same run.
+"""Measure the overhead of a command in each environment, compared with the environment's own client.
 
     python benchmarks/environments.py [--places local,docker] [--runs 30] [--json]
 
@@ -57,7 +57,7 @@ MUCH_TEXT = f"{MUCH} | tr '\\0' x"  # Daytona's SDK has no other output
 
 
 class Bare(Protocol):
-    """How somebody without us runs a command in the same place."""
+    """Client that runs a command in the same environment without Toolfold."""
 
     async def run(self, command: str) -> None: ...
 
@@ -66,7 +66,7 @@ class Bare(Protocol):
 
 @dataclass(frozen=True)
 class Program:
-    """With a program."""
+    """Client that is a command-line program."""
 
     words: Sequence[str]
     env: Mapping[str, str]
@@ -119,7 +119,7 @@ class DaytonaSdk:
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured in one place: seconds, ours and the bare client's."""
+    """Measured seconds in one environment, of Toolfold and of the bare client."""
 
     place: str
     empty: float
@@ -134,7 +134,7 @@ class Row:
 
 @asynccontextmanager
 async def bare(kind: Kind, options: Mapping[str, str], folder: Path) -> AsyncIterator[Bare]:
-    """The bare client of a place that is open already."""
+    """Return the bare client of an open environment."""
     if kind.name == "modal":
         import modal
 
@@ -184,7 +184,7 @@ def program(kind: Kind, options: Mapping[str, str], folder: Path) -> Iterator[Pr
 
 @contextmanager
 def master(options: Mapping[str, str], folder: Path) -> Iterator[Program]:
-    """ssh over a connection that is open already, and over one of its own where that is full."""
+    """Run ssh over the shared connection, or over a new one if that is full."""
     to = [
         *("ssh", "-o", f"ControlPath={folder}/socket", "-o", f"UserKnownHostsFile={options['known_hosts']}"),
         *("-i", options["identity"], "-p", options["port"], options["host"]),
@@ -222,7 +222,7 @@ async def at_once(environment: Environment) -> None:
 
 
 async def in_turn(environment: Environment, client: Bare, runs: int) -> tuple[list[float], list[float]]:
-    """Empty commands, ours and the bare client's, so that both meet the same load."""
+    """Time empty commands alternately, so that both clients see the same load."""
     await client.run("true")
     ours: list[float] = []
     theirs: list[float] = []
@@ -265,7 +265,9 @@ def table(row: Row) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--places", default=",".join(PLACES), help=f"some of {', '.join(PLACES)}")
+    parser.add_argument(
+        "--places", default=",".join(PLACES), help=f"comma-separated environments: {', '.join(PLACES)}"
+    )
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--json", action="store_true")
     asked = parser.parse_args()

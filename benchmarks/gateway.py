@@ -1,4 +1,4 @@
-"""What the gateway adds to a call, next to the bare server and to FastMCP's proxy in front of it, in one run.
+"""Measure the gateway's overhead per call, compared with the bare server and with FastMCP's proxy.
 
     python benchmarks/gateway.py [--calls 200] [--rounds 5] [--ways http,stdio] [--text 5] [--json FILE]
 
@@ -48,7 +48,7 @@ ECHO = (sys.executable, str(CURRENT_DIRECTORY / "gateway_echo.py"))
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 CLIENTS = 16
 BURST = 5
-"""Calls of each client in a burst."""
+"""Number of calls of each client in a burst."""
 WARM = 10
 BAR_MS = 5.0
 TICK = os.sysconf("SC_CLK_TCK")
@@ -56,7 +56,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """One of the things that are compared: an address, or a command."""
+    """One compared endpoint: a URL, or a command."""
 
     name: str
     url: str = ""
@@ -67,7 +67,7 @@ class Front:
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured of one front: seconds a call, calls a second, CPU seconds a call."""
+    """Measurements of one endpoint: seconds per call, calls per second, CPU seconds per call."""
 
     way: str
     era: str
@@ -79,7 +79,7 @@ class Figures:
 
     @property
     def fastest(self) -> float:
-        """What the fastest tenth of calls take at most."""
+        """Return the 10th percentile of the call times."""
         return sorted(self.times)[len(self.times) // 10]
 
     def row(self, bare: Figures) -> list[str]:
@@ -98,7 +98,7 @@ class Figures:
 
 
 def environment(folder: Path, server: Mapping[str, object]) -> dict[str, str]:
-    """A home for Toolfold with this one server in it."""
+    """Create a Toolfold home directory that configures only this server."""
     home = Path(tempfile.mkdtemp(dir=folder))
     settings = {"mcp": {"servers": {"echo": server}, "wait_seconds": 30}}
     (home / "settings.yaml").write_text(json.dumps(settings), encoding="utf-8")
@@ -107,7 +107,7 @@ def environment(folder: Path, server: Mapping[str, object]) -> dict[str, str]:
 
 @contextmanager
 def over_http(folder: Path) -> Iterator[list[Front]]:
-    """Every front as a server of its own, in front of one and the same."""
+    """Start every endpoint over HTTP, in front of the same server."""
     with ExitStack() as stack:
 
         def start(name: str, argv: Sequence[str], env: Mapping[str, str] | None = None) -> Front:
@@ -130,7 +130,7 @@ def over_http(folder: Path) -> Iterator[list[Front]]:
 
 @contextmanager
 def over_stdio(folder: Path) -> Iterator[list[Front]]:
-    """Every front as a command, each with a server of its own behind it."""
+    """Return every endpoint as a command, each with its own server."""
     ours = environment(folder, {"command": ECHO[0], "args": list(ECHO[1:])})
     yield [
         Front("bare", argv=ECHO),
@@ -154,7 +154,7 @@ WAYS = {"http": over_http, "stdio": over_stdio}
 
 @dataclass(slots=True)
 class Line:
-    """One client that is connected, and the process it talks to."""
+    """One connected client, and the process it is connected to."""
 
     client: Client
     tool: str
@@ -188,20 +188,20 @@ async def connected(front: Front, era: str, errors: Path) -> AsyncIterator[Line]
 
 
 def prose(length: int) -> str:
-    """Words of the kind that servers answer with."""
+    """Return text like that of typical server results."""
     said = "The order of 12 May was sent to Porto on Friday. Its parcels weigh 3.5 kg, and one is late.\n"
     return "hello" if length <= 5 else (said * (length // len(said) + 1))[:length]
 
 
 def children() -> set[int]:
-    """The processes that this one has started."""
+    """Return the child processes of this one."""
     tasks = Path("/proc/self/task")
     found = (each.read_text().split() for each in tasks.glob("*/children")) if tasks.exists() else ()
     return {int(pid) for pids in found for pid in pids}
 
 
 def cpu_of(pid: int) -> float:
-    """The CPU seconds of a process so far, without those of its children."""
+    """Return the CPU seconds of a process, without its children."""
     try:
         told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -233,7 +233,7 @@ async def measure(way: str, era: str, chosen: argparse.Namespace) -> list[Figure
 
 
 async def in_turn(lines: Sequence[Line], found: Sequence[Figures], calls: int) -> None:
-    """One call at each, and again: none of them meets another load than the others."""
+    """Call all endpoints in turn, so that all see the same load."""
     for _ in range(WARM):
         for line in lines:
             await line.call()
@@ -246,7 +246,7 @@ async def in_turn(lines: Sequence[Line], found: Sequence[Figures], calls: int) -
 async def crowds(
     fronts: Sequence[Front], lines: Sequence[Line], era: str, errors: Path, stack: AsyncExitStack
 ) -> list[list[Line]]:
-    """Those who call at once: clients of their own over HTTP, the one client many times over stdio."""
+    """Return concurrent callers: separate clients over HTTP, one shared client over stdio."""
     crowded = []
     for front, line in zip(fronts, lines, strict=True):
         if not front.url:
@@ -271,7 +271,7 @@ async def burst(lines: Sequence[Line], figures: Figures) -> None:
 
 
 def tell_foreign_client(fronts: Sequence[Front], calls: int) -> None:
-    """The same with FastMCP's client, to see that the figures are not our client's."""
+    """Repeat with FastMCP's client, to rule out an effect of our client."""
     words = [fastmcp_python(), str(CURRENT_DIRECTORY / "gateway_fastmcp.py"), "client", str(calls)]
     words += [f"{front.name}={front.url}" for front in fronts]
     printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
@@ -313,13 +313,17 @@ def options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--calls", type=int, default=200, help="calls of one client at each")
-    add("--rounds", type=int, default=5, help="bursts of many clients at each")
-    add("--ways", default=",".join(WAYS), help="http, stdio or both")
-    add("--text", type=int, default=5, help="characters of an answer")
-    add("--eras", default="legacy,2026-07-28", help="revisions the client speaks; legacy shakes hands")
+    add("--calls", type=int, default=200, help="calls of one client per endpoint")
+    add("--rounds", type=int, default=5, help="bursts of many clients per endpoint")
+    add("--ways", default=",".join(WAYS), help="comma-separated transports: http, stdio")
+    add("--text", type=int, default=5, help="characters per result")
+    add(
+        "--eras",
+        default="legacy,2026-07-28",
+        help="comma-separated protocol revisions of the client; legacy is with a handshake",
+    )
     add("--no-fastmcp-client", dest="fastmcp_client", action="store_false")
-    add("--json", type=Path, help="a file for the whole result")
+    add("--json", type=Path, help="write the whole result to this file")
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""What a client's model is sent for 58 real servers: with each of them by itself, and with the gateway.
+"""Count the tokens of tool listings of 58 real servers: connected one by one, and through the gateway.
 
     python benchmarks/gateway_tokens.py [--servers FOLDER] [--picture FILE] [--json]
 
@@ -49,13 +49,13 @@ Listed = Sequence[mcp_types.Tool]
 
 
 def answers(folder: Path) -> dict[str, list[mcp_types.Tool]]:
-    """What each server lists, by its name."""
+    """Return the tools of each server, by its name."""
     read = (json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("*.json")))
     return {each["server"]: [mcp_types.Tool.model_validate(tool) for tool in each["tools"]] for each in read}
 
 
 def static(name: str, tools: Listed) -> StreamableHTTPSessionManager:
-    """A server that lists these tools, and that nobody calls."""
+    """Return a server that lists these tools and is never called."""
 
     async def listed(_context: Any, _params: Any) -> mcp_types.ListToolsResult:
         return mcp_types.ListToolsResult(tools=list(tools))
@@ -65,7 +65,7 @@ def static(name: str, tools: Listed) -> StreamableHTTPSessionManager:
 
 @contextmanager
 def served(known: Mapping[str, Listed]) -> Iterator[dict[str, str]]:
-    """Every server at an address of its own, in this process."""
+    """Serve every server at its own URL, in this process."""
     managers = {name: static(name, tools) for name, tools in known.items()}
 
     @asynccontextmanager
@@ -91,7 +91,7 @@ def served(known: Mapping[str, Listed]) -> Iterator[dict[str, str]]:
 
 
 async def listed(url: str) -> list[mcp_types.Tool]:
-    """All tools that a client is told of at an address."""
+    """List all tools at a URL."""
     async with Client(url) as client:
         tools: list[mcp_types.Tool] = []
         cursor = None
@@ -104,7 +104,7 @@ async def listed(url: str) -> list[mcp_types.Tool]:
 
 
 def gateway(urls: Mapping[str, str], folder: Path) -> Any:
-    """`toolfold serve` with default settings in front of all of them, when it has seen them once."""
+    """Run `toolfold serve` with default settings in front of all servers, with their listings cached."""
     file = folder / "settings.yaml"
     settings = {"mcp": {"servers": {name: {"url": url} for name, url in urls.items()}}}
     file.write_text(json.dumps(settings), encoding="utf-8")
@@ -120,7 +120,7 @@ def gateway(urls: Mapping[str, str], folder: Path) -> Any:
 
 
 def tokens(tools: Listed, counter: TokenCounter) -> int:
-    """As a model is sent them."""
+    """Return the text of the tools as it is sent to a model."""
     return sum(
         counter.text(
             compact(
@@ -149,7 +149,7 @@ async def measure(folder: Path) -> dict[str, Any]:
 
 
 def picture(result: Mapping[str, Any]) -> str:
-    """Both lists as bars of the same scale."""
+    """Draw both listings as bars of the same scale."""
     wide, left, top = 860, 20, 74
     scale = (wide - 2 * left) / result["before"]
     parts, across = [], float(left)

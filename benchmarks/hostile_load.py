@@ -1,4 +1,4 @@
-"""How long one client waits while another client, or a server, sends what is expensive to read.
+"""Measure how long a client waits while another client or a server sends expensive input.
 
     python benchmarks/hostile_load.py [--only PART] [--rounds 3] [--scale 1] [--json FILE]
 
@@ -100,7 +100,7 @@ def post(body: Callable[[float], bytes], *lines: str) -> Attack:
 
 
 def legacy_call(value: Callable[[float], bytes]) -> Attack:
-    """A call of a tool within a session."""
+    """Return a tool call request of a session."""
 
     def run(url: str, scale: float) -> str:
         session = open_session(url)
@@ -139,7 +139,7 @@ def many_trailers(url: str, scale: float) -> str:
 
 
 def slow_bodies(url: str, scale: float) -> str:
-    """Many bodies at once, each a byte at a time."""
+    """Send many request bodies concurrently, one byte at a time."""
     opened = [connect(url) for _ in range(int(200 * scale))]
     for each in opened:
         each.sendall(head("Content-Type: application/json", "Content-Length: 9000000"))
@@ -153,7 +153,7 @@ def slow_bodies(url: str, scale: float) -> str:
 
 
 def load(server: str, kind: str) -> Attack:
-    """A call of the expensive tool of a server."""
+    """Call a server's expensive tool."""
 
     def run(url: str, scale: float) -> str:
         params = {"name": f"{server}_load", "arguments": {"kind": kind, "scale": scale}}
@@ -198,7 +198,7 @@ ATTACKS: Mapping[str, Attack] = {
 
 @dataclass(slots=True)
 class Figures:
-    """What was measured of one attack."""
+    """Measurements of one attack."""
 
     attack: str
     ended: str
@@ -289,7 +289,7 @@ def attack_in_process(name: str, url: str, scale: float, pipe: Any) -> None:
 
 
 async def waits_during(gate: Gateway, name: str, scale: float) -> tuple[list[float], float, str]:
-    """The waits of a harmless client while an attack runs, in seconds; how long the attack took; its end."""
+    """Return a harmless client's waits during an attack in seconds, the attack's duration and its result."""
     from mcp import Client
 
     receiving, sending = multiprocessing.Pipe(duplex=False)
@@ -333,7 +333,7 @@ async def measure(gate: Gateway, found: Figures, scale: float) -> None:
 
 
 def measure_all(names: list[str], rounds: int, scale: float) -> Iterator[Figures]:
-    """Every attack in turn; a gateway serves until one of its servers was given up."""
+    """Run every attack in turn; restart the gateway when it has given up a server."""
     with ExitStack() as stack:
         gate = stack.enter_context(gateway())
         for name in names:
@@ -362,7 +362,7 @@ def main() -> None:
     add("--only", default="", help="only attacks whose names contain this")
     add("--rounds", type=int, default=3, help="gateways that each attack is run against")
     add("--scale", type=float, default=1.0, help="multiplies the items of every attack")
-    add("--json", type=Path, help="a file for the whole result")
+    add("--json", type=Path, help="write the whole result to this file")
     chosen = parser.parse_args()
     everything = []
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores\n")

@@ -1,11 +1,11 @@
-"""What is answered to each fault of a server, how soon, and what it costs: the table in docs/mcp-faults.md.
+"""Measure the result, time and memory of each server fault: the table in docs/mcp-faults.md.
 
     python benchmarks/mcp_faults.py [--only NAME,…] [--bare] [--write FILE]
 
-Every fault is met in a process of its own, by a supervised server that is up already where the fault is one
-of a call. The time counts from the call to its answer; where nobody can know before a time limit, that
-limit is told too. Memory is what the largest size of the process has grown by. `--bare` meets some of the
-faults with the client of the official SDK alone, without any limit of its own, for four seconds at most.
+Every fault runs in its own process. For faults during a call the supervised server is already connected.
+The time is measured from the call to its result; if a fault can only be detected by a timeout, the timeout
+is shown too. Memory is the growth of the process's peak size. `--bare` runs some of the faults with the
+official SDK's client alone, without a timeout of its own, for at most four seconds.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TITLES = {"stdio": "Over standard input and output", "http": "Over Streamable HT
 
 @contextlib.contextmanager
 def reachable(fault: Fault) -> Iterator[McpServerSettings]:
-    """The server in a process of its own, so that its memory is not counted."""
+    """Run the server in its own process, so that its memory is not counted."""
     limits = {"connect_timeout_seconds": fault.connect_timeout, "call_timeout_seconds": fault.call_timeout}
     if fault.transport == "stdio":
         yield stdio_settings(fault.name, **limits)
@@ -116,7 +116,7 @@ async def _run_sdk_client(fault: Fault, settings: McpServerSettings) -> dict[str
 
 
 def _start_watchdog() -> threading.Timer:
-    """Says after a while that there is no answer, and ends all: nothing else ends a client that hangs."""
+    """Report a missing response after a while and kill all processes: a hanging client never ends."""
     before = _peak_memory()
 
     def give_up() -> None:
@@ -158,7 +158,7 @@ def _peak_memory() -> float:
 
 
 def run_in_process(fault: Fault, *, bare: bool) -> dict[str, Any]:
-    """Met in a process of its own."""
+    """Run the fault in its own process."""
     words = [sys.executable, __file__, "--one", str(fault), *(["--bare"] if bare else [])]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120.0, check=False)
     try:
@@ -192,7 +192,7 @@ def table(faults: Sequence[Fault]) -> str:
 
 
 def sdk_table(faults: Sequence[Fault]) -> str:
-    """The same faults, and the SDK's client alone."""
+    """Return the table of the same faults with only the SDK's client."""
     wanted = [fault for fault in faults if str(fault) in SDK_FAULTS]
     lines = [SDK_HEAD, "| fault | transport | the client alone |", "|---|---|---|"]
     return "\n".join([*lines, *map_in_parallel(_bare_row, wanted), ""])
@@ -223,8 +223,8 @@ HEAD = """\
 # Faults of MCP servers
 
 Written by `python benchmarks/mcp_faults.py --bare --write docs/mcp-faults.md`. Each row is a server that
-has one fault (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`); `tests/mcp/test_faults.py` asserts every
-result.
+has one fault (`tests/mcp/fault_server.py`, `tests/mcp/fault_http.py`); `tests/mcp/test_faults.py` asserts
+every result.
 
 * **Result** is the `kind` of the error (see `toolfold.sources.mcp.faults`), or "the response" if the call
   succeeds despite the fault.
@@ -232,7 +232,8 @@ result.
   it includes the start of the server.
 * **MB** is the peak memory growth of the client's process.
 
-One run, on a machine with two slow cores that others used at the same time; two faults were tested in parallel.
+One run, on a machine with two slow cores that others used at the same time; two faults were tested in
+parallel.
 
 """
 
@@ -247,8 +248,8 @@ The official client without Toolfold and without any timeout, with some of the s
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    options.add_argument("--only", default="", help="faults, by their names")
-    options.add_argument("--bare", action="store_true", help="the SDK's client beside ours")
+    options.add_argument("--only", default="", help="comma-separated names of faults")
+    options.add_argument("--bare", action="store_true", help="also run the SDK's client alone")
     options.add_argument("--write", type=Path)
     options.add_argument("--one", default="", help=argparse.SUPPRESS)
     given = options.parse_args()

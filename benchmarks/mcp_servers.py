@@ -1,4 +1,4 @@
-"""How soon the tools of many servers are there, when one of them is dead and one hangs.
+"""Measure how soon the tools of many servers are available if one server is dead and one hangs.
 
     python benchmarks/mcp_servers.py [--servers 50] [--tools 20] [--runs 5] [--json]
 
@@ -34,13 +34,13 @@ ASKED = (
     {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
 )
 LEAN = ("-S", "-E")
-"""A server that starts fast: its own start is not what is measured."""
+"""A server that starts fast, because its own start is not measured."""
 PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
 class Cost:
-    """In seconds."""
+    """Seconds."""
 
     clock: float
     ours: float
@@ -48,7 +48,7 @@ class Cost:
 
 
 def measured(work: Callable[[], Callable[[], None]]) -> Cost:
-    """What some work costs; it gives back how to end what it started."""
+    """Measure some work, which returns a function that stops what it started."""
     began, cpu, children = time.perf_counter(), time.process_time(), _children_cpu_seconds()
     end = work()
     clock, ours = time.perf_counter() - began, time.process_time() - cpu
@@ -62,7 +62,7 @@ def _children_cpu_seconds() -> float:
 
 
 def bare(count: int, tools: int) -> Callable[[], None]:
-    """The same processes, asked by hand."""
+    """Start the same processes and list their tools over plain pipes."""
     words = [sys.executable, *LEAN, str(SERVER), str(tools), "echo"]
     said = "".join(json.dumps(each) + "\n" for each in ASKED).encode()
     started = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(count)]
@@ -83,7 +83,7 @@ def bare(count: int, tools: int) -> Callable[[], None]:
 
 
 def word(number: int) -> str:
-    """A name that looks like no other's."""
+    """Return a unique name."""
     syllables = (
         "ba",
         "ce",
@@ -106,7 +106,7 @@ def word(number: int) -> str:
 
 
 def ours(home: Path, count: int, tools: int) -> Callable[[], None]:
-    """A runtime with all of them, and the two that do not work."""
+    """Open a runtime with all servers and the two broken ones."""
     from toolfold import open_runtime
     from toolfold.config import load_config
 

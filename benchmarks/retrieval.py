@@ -1,4 +1,4 @@
-"""How well and how fast tools are found: every set, every mode, next to other retrievers.
+"""Measure retrieval quality and speed: every data set and mode, compared with other retrievers.
 
     python benchmarks/retrieval.py                                       # the sample catalog, by ourselves
     python benchmarks/retrieval.py --data DIR --folds DIR --peers DIR --peer-python PATH
@@ -45,26 +45,42 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data", type=Path, help="folders of catalogs and messages; without it, the sample catalog")
-    add("--sets", type=names, help="only these, by commas")
-    add("--limit", type=int, default=300, help="messages a set")
+    add("--data", type=Path, help="directory of data sets; default: the sample catalog")
+    add("--sets", type=names, help="comma-separated names of data sets")
+    add("--limit", type=int, default=300, help="maximum number of messages per set")
     add(
-        "--levels", type=names, help=f"of {', '.join(LEVELS)}: how many distractors; by default all there are"
+        "--levels",
+        type=names,
+        help=f"comma-separated distractor levels: {', '.join(LEVELS)}; default: all available",
     )
-    add("--distractor-limit", type=int, default=100, help="messages a set where there are distractors")
-    add("--distractor-sets", type=names, help="only these sets get distractors")
-    add("--peers", type=Path, help="a folder of adapters to other retrievers")
-    add("--peer-python", type=Path, help="the interpreter that has what they need")
-    add("--peer-names", type=names, default=[], help="only these adapters")
-    add("--peer-seconds", type=int, default=120, help="CPU time a peer has for a set")
-    add("--fresh", action="store_true", help="measure peers again whose results are kept")
-    add("--folds", type=Path, help="weights made without the sets that they are judged on")
-    add("--parts", type=names, default=list(PARTS), help=f"of {', '.join(PARTS)}")
-    add("--sizes", type=lambda text: [int(size) for size in names(text)], help="of catalogs to time")
-    add("--speed-messages", type=int, default=200, help="messages to time a catalog with")
-    add("--servers", type=Path, help="`tools/list` answers of real servers, a JSON file each, to time")
-    add("--out", type=Path, default=Path("build/benchmarks"), help="where tables, plots and caches go")
-    add("--json", type=Path, help="a file for the whole result")
+    add(
+        "--distractor-limit",
+        type=int,
+        default=100,
+        help="maximum number of messages per set with distractors",
+    )
+    add("--distractor-sets", type=names, help="comma-separated sets to measure with distractors")
+    add("--peers", type=Path, help="directory of adapters for other retrievers")
+    add("--peer-python", type=Path, help="Python interpreter with the adapters' dependencies")
+    add("--peer-names", type=names, default=[], help="comma-separated names of adapters")
+    add("--peer-seconds", type=int, default=120, help="CPU time limit of a peer per set, in seconds")
+    add("--fresh", action="store_true", help="ignore stored results of peers")
+    add("--folds", type=Path, help="directory of weights trained without the measured sets")
+    add("--parts", type=names, default=list(PARTS), help=f"comma-separated parts: {', '.join(PARTS)}")
+    add(
+        "--sizes",
+        type=lambda text: [int(size) for size in names(text)],
+        help="comma-separated catalog sizes to time",
+    )
+    add("--speed-messages", type=int, default=200, help="number of messages for timing")
+    add("--servers", type=Path, help="directory of `tools/list` results, one JSON file per server, to time")
+    add(
+        "--out",
+        type=Path,
+        default=Path("build/benchmarks"),
+        help="output directory for tables, plots and caches",
+    )
+    add("--json", type=Path, help="write the whole result to this file")
     chosen = parser.parse_args(arguments)
     if bool(chosen.peers) != bool(chosen.peer_python):
         parser.error("--peers and --peer-python go together")
@@ -76,7 +92,7 @@ def names(text: str) -> list[str]:
 
 
 def measure(chosen: argparse.Namespace) -> dict[str, Any]:
-    """The whole result."""
+    """Run all parts and return the result."""
     sets = Sets(chosen.data, chosen.out / "catalogs")
     weights = Weights(chosen.folds, chosen.out / "vectors")
     kept = Kept(chosen.out / "peers.json", fresh=chosen.fresh)
@@ -95,7 +111,7 @@ def measure(chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def quality(chosen: argparse.Namespace, sets: Sets, ours: Quality, peers: Peers | None) -> dict[str, Any]:
-    """Every set at every level of distractors."""
+    """Measure every set with every number of distractors."""
     told: dict[str, Any] = {}
     for level in levels(chosen, sets):
         told[level] = []
@@ -109,7 +125,7 @@ def quality(chosen: argparse.Namespace, sets: Sets, ours: Quality, peers: Peers 
 
 
 def judged(task: Task, ours: Quality, peers: Peers | None) -> dict[str, Any]:
-    """One set by us and by the peers."""
+    """Measure one set with Toolfold and with the peers."""
     print_progress(f"{task.label}: {task.tools:,} tools, {len(task.queries)} messages")
     row: dict[str, Any] = {"set": task.name, "tools": task.tools, "messages": len(task.queries)}
     row |= {"seen": ours.weights.has_seen(task), "ours": ours.measure(task), "peers": {}}
@@ -121,13 +137,13 @@ def judged(task: Task, ours: Quality, peers: Peers | None) -> dict[str, Any]:
 
 
 def levels(chosen: argparse.Namespace, sets: Sets) -> list[str]:
-    """Those asked for, or those whose catalogs are there."""
+    """Return the requested levels, or those whose catalogs exist."""
     there = set(sets.catalogs())
     return chosen.levels or [level for level, catalogs in LEVELS.items() if there.issuperset(catalogs)]
 
 
 def distracted(chosen: argparse.Namespace, level: str, sets: Sets) -> Sequence[str]:
-    """The sets that are also measured among distractors: at the last level only a few."""
+    """Return the sets that are also measured with distractors; only a few at the last level."""
     if chosen.distractor_sets:
         few: list[str] = chosen.distractor_sets
         return few
@@ -135,7 +151,7 @@ def distracted(chosen: argparse.Namespace, level: str, sets: Sets) -> Sequence[s
 
 
 def speed(chosen: argparse.Namespace, ours: Speed, peers: Peers | None) -> dict[str, Any]:
-    """Times by size, and of embedding real servers' tools."""
+    """Measure times by catalog size, and of embedding the tools of real servers."""
     sizes = chosen.sizes or ((*SIZES, LARGEST) if chosen.data else SIZES)
     print_progress(f"speed: {', '.join(f'{size:,}' for size in sizes)} tools")
     told: dict[str, Any] = {"speed": ours.measure(sizes, peers)}
@@ -146,7 +162,7 @@ def speed(chosen: argparse.Namespace, ours: Speed, peers: Peers | None) -> dict[
 
 
 def write(result: dict[str, Any], chosen: argparse.Namespace) -> None:
-    """Tables on stdout and in files, plots in files."""
+    """Print the tables, and write tables and plots to files."""
     for name, text in report.sections(result).items():
         (chosen.out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
         print(f"## {name}\n\n{text}\n")

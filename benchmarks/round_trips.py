@@ -1,4 +1,4 @@
-"""How many model calls, tokens and dollars each way of showing tools takes, with a scripted model.
+"""Measure the model calls, tokens and dollars of each mode, with a scripted model.
 
     python benchmarks/round_trips.py [--turns N] [--limit N] [--json FILE]
 
@@ -35,15 +35,15 @@ def options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--turns", type=int, default=1, help="messages in a conversation")
-    add("--limit", type=int, default=1_000, help="messages at most")
-    add("--home", type=Path, help="where the index is kept between runs")
-    add("--json", type=Path, help="a file for the whole result")
+    add("--turns", type=int, default=1, help="messages per conversation")
+    add("--limit", type=int, default=1_000, help="maximum number of messages")
+    add("--home", type=Path, help="directory of the index between runs")
+    add("--json", type=Path, help="write the whole result to this file")
     return parser.parse_args()
 
 
 def messages(limit: int, work: Path) -> list[Query]:
-    """The sample's, mixed: conversations move from one matter to another."""
+    """Return the sample's messages in random order, so that conversations change the subject."""
     queries = Sets(None, work).queries(SAMPLE)
     random.Random(SEED).shuffle(queries)
     return queries[:limit]
@@ -54,7 +54,7 @@ def conversations(queries: Sequence[Query], turns: int) -> list[list[Query]]:
 
 
 def measure(queries: Sequence[Query], turns: int, home: Path) -> list[Outcome]:
-    """Every mode over the same conversations."""
+    """Run every mode over the same conversations."""
     tools = sample_catalog()
     script = scripted(queries, tools)
     talks = conversations(queries, turns)
@@ -68,14 +68,14 @@ def measure(queries: Sequence[Query], turns: int, home: Path) -> list[Outcome]:
 
 
 def figures(outcomes: Sequence[Outcome], queries: Sequence[Query]) -> Json:
-    """Over the messages that need tools, and over all."""
+    """Summarise the messages that need tools, and all messages."""
     needing = {str(query.id) for query in queries if query.gold}
     rows = [outcome.figures(outcomes[0], needing, PRICED) for outcome in outcomes]
     return {"modes": rows, "trips": {each.mode: list(map(asdict, each.trips)) for each in outcomes}}
 
 
 def table(rows: Sequence[Json], prices: Sequence[Prices]) -> str:
-    """Markdown, the shares in percent."""
+    """Format a Markdown table with shares in percent."""
     heads = ["mode", "calls a message", "no more than eager", "served", "input", "output"]
     heads += [f"{each.name}, $" for each in prices]
     lines = [heads, ["---"] * len(heads)]

@@ -55,14 +55,14 @@ def read(answer: Json) -> list[Tool]:
 
 
 def measure(server: str, tools: Sequence[Tool], counter: TokenCounter) -> Json:
-    """A server's tokens, as its author wrote them and as the model is shown them."""
+    """Count a server's tokens, as its author wrote the tools and as they are sent to the model."""
     before = counter.definitions(tool.definition() for tool in tools)
     after = counter.definitions(slim(tool.definition()) for tool in tools)
     return {"server": server, "tools": len(tools), "before": before, "after": after}
 
 
 def milliseconds(tools: Sequence[Tool]) -> tuple[float, float]:
-    """How long it takes to slim 10,000 tools like these, and then to ask for them again."""
+    """Return the time to slim 10,000 such tools, first and from the cache."""
     many = [
         build_tool(name=f"t{n}", toolset="x", schema=tools[n % len(tools)].definition(), handler=print)
         for n in range(10_000)
@@ -77,7 +77,7 @@ def milliseconds(tools: Sequence[Tool]) -> tuple[float, float]:
 
 
 def requests(options: argparse.Namespace, counter: TokenCounter) -> list[Json]:
-    """What each mode sends, over the messages that need a tool."""
+    """Return the tokens that each mode sends, over the messages that need a tool."""
     from measuring import sent
     from measuring.sets import SAMPLE, Sets
 
@@ -95,7 +95,7 @@ def requests(options: argparse.Namespace, counter: TokenCounter) -> list[Json]:
 
 
 def table(rows: Sequence[Json]) -> str:
-    """Markdown: tokens after, those before in the first row of each kind."""
+    """Format a Markdown table: tokens after slimming, and before it in the first row."""
     lines = [
         "| mode | core tools | deferrable tools, bridge included | total | less of the deferrable | recall |",
         "|---|---|---|---|---|---|",
@@ -115,11 +115,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--servers", type=Path, help="a folder of tools/list answers")
-    parser.add_argument("--model", default="gpt-4o", help="whose tokens are counted")
-    parser.add_argument("--requests", action="store_true", help="what each mode sends, instead")
+    parser.add_argument("--servers", type=Path, help="directory of tools/list results")
+    parser.add_argument("--model", default="gpt-4o", help="model whose tokenizer is used")
+    parser.add_argument("--requests", action="store_true", help="measure the requests of each mode instead")
     parser.add_argument("--messages", type=Path, help="labelled messages for the tools of --servers")
-    parser.add_argument("--home", type=Path, help="where the index is kept between runs")
+    parser.add_argument("--home", type=Path, help="directory of the index between runs")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.requests:

@@ -1,4 +1,4 @@
-"""How long a turn takes before the request is sent, by mode and size, beside other tool searches.
+"""Measure the time of a turn before its request is sent, by mode and catalog size, compared with peers.
 
     python benchmarks/turn.py [--data DIR] [--peers DIR --peer-python PATH] [--json FILE]
 
@@ -41,15 +41,15 @@ def options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data", type=Path, help="folders of catalogs and messages")
-    add("--peers", type=Path, help="a folder of adapters to other retrievers")
-    add("--peer-python", type=Path, help="the interpreter that has what they need")
-    add("--peer-names", default=PEERS, help=f"which of them, by commas: {PEERS}")
-    add("--peer-seconds", type=int, default=120, help="CPU time a peer has for a catalog")
-    add("--sizes", default=",".join(map(str, SIZES)), help="numbers of tools, by commas")
-    add("--messages", type=int, default=200, help="messages to time a catalog with")
-    add("--out", type=Path, default=Path("build/benchmarks"), help="where catalogs and indexes are kept")
-    add("--json", type=Path, help="a file for the whole result")
+    add("--data", type=Path, help="directory of data sets")
+    add("--peers", type=Path, help="directory of adapters for other retrievers")
+    add("--peer-python", type=Path, help="Python interpreter with the adapters' dependencies")
+    add("--peer-names", default=PEERS, help=f"comma-separated adapters; default: {PEERS}")
+    add("--peer-seconds", type=int, default=120, help="CPU time limit of a peer per catalog, in seconds")
+    add("--sizes", default=",".join(map(str, SIZES)), help="comma-separated catalog sizes")
+    add("--messages", type=int, default=200, help="number of messages for timing")
+    add("--out", type=Path, default=Path("build/benchmarks"), help="directory of catalogs and indexes")
+    add("--json", type=Path, help="write the whole result to this file")
     chosen = parser.parse_args()
     if bool(chosen.peers) != bool(chosen.peer_python):
         parser.error("--peers and --peer-python go together")
@@ -57,7 +57,7 @@ def options() -> argparse.Namespace:
 
 
 def measure(chosen: argparse.Namespace) -> list[Figures]:
-    """A row a size; the smallest first, since larger indexes then take over its vectors."""
+    """Return a row per size; the smallest first, because larger indexes then reuse its vectors."""
     sets = Sets(chosen.data, chosen.out / "catalogs")
     home = chosen.out / "turn-home"
     peers = None
@@ -70,7 +70,7 @@ def measure(chosen: argparse.Namespace) -> list[Figures]:
 
 
 def by_size(sets: Sets, size: int, count: int, home: Path, peers: Peers | None) -> Figures:
-    """Our modes and the peers on one catalog, one after the other."""
+    """Measure Toolfold's modes and the peers on one catalog, one after the other."""
     catalog, queries = sets.of_size(size), sets.messages(size, count)
     texts = list(dict.fromkeys(query.text for query in queries))
     row: Figures = {"tools": size, "messages": len(texts), "modes": {}, "peers": {}}
@@ -95,7 +95,7 @@ def timed(whole: Sequence[float], retrieval: Sequence[float]) -> Figures:
 
 
 def fresh(job: Figures) -> Figures:
-    """What a process of its own measures."""
+    """Run a measurement in its own process."""
     Path(job["home"]).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "job.json"), Path(folder, "answer.json")
@@ -110,7 +110,7 @@ def fresh(job: Figures) -> Figures:
 
 
 def table(rows: Sequence[Figures]) -> str:
-    """Milliseconds, p50 / p99."""
+    """Format milliseconds as p50 / p99."""
     heads = ["tools", "what", "whole turn", "retrieval in it", "beyond it", "bar"]
     lines = [heads, ["---"] * len(heads)]
     for row in rows:
@@ -131,7 +131,7 @@ def both(figures: Figures | None) -> str:
 
 
 def bar(row: Figures, mode: Figures) -> str:
-    """Whether the median beyond retrieval is within what is promised for the size."""
+    """State if the median time beyond retrieval is within the limit for the size."""
     limit = BARS.get(row["tools"])
     if limit is None or "beyond" not in mode:
         return "–"

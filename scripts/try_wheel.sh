@@ -19,6 +19,20 @@ assert ".venv" not in toolfold.__file__ and "src" not in pathlib.Path(toolfold._
 assert all(row["tokens_sent"] < row["tokens_all"] / 2 for row in shown), shown
 print(f"the wheel works outside the checkout: {len(shown)} messages shown")
 CHECK
+# The command analyser works by itself, with its rules and its types.
+./venv/bin/python -m shellverdict "ls -la"
+for command in "git push --force" "rm -rf /"; do
+  status=0
+  ./venv/bin/python -m shellverdict --json "$command" >verdict.json || status=$?
+  STATUS=$status ./venv/bin/python - <<'CHECK'
+import json, os, pathlib, shellverdict
+package = pathlib.Path(shellverdict.__file__).parent
+assert "src" not in package.parts and (package / "py.typed").is_file() and (package / "README.md").is_file(), package
+verdict = json.loads(pathlib.Path("verdict.json").read_text())
+assert int(os.environ["STATUS"]) == (2 if verdict["blocked"] else 1), verdict
+print(f"`python -m shellverdict` of the wheel: {verdict['findings'][0]['reason']}")
+CHECK
+done
 # As a client does it: start the gateway, list what is behind it, call it.
 TOOLFOLD_HOME=$folder/home TOOLFOLD_CONFIG=$folder/settings.yaml ./venv/bin/python - <<'CHECK'
 import asyncio, json, os, pathlib, sys

@@ -1,4 +1,4 @@
-"""A tool that can destroy runs only when somebody says plainly yes, in time, to exactly that call."""
+"""A destructive tool runs only with explicit and timely approval of exactly that call."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ from toolfold.loops import EventLoops
 from toolfold.model import Answer, ApprovalRequest, CallContext, Effect, Json, Tool
 
 CONTEXT = CallContext(session_id="session-1")
-NO = "It was not run. Do not retry it unless the user asks you to."
+NOT_RUN = "It was not run. Do not retry it unless the user asks you to."
 
 
 def tool_with(*effects: Effect) -> Tool:
     return build_tool(name="probe", toolset="t", schema={}, handler=lambda args: args, effects=effects)
 
 
-DESTROYER = tool_with(Effect.WRITE, Effect.DESTRUCTIVE)
+DESTRUCTIVE_TOOL = tool_with(Effect.WRITE, Effect.DESTRUCTIVE)
 
 
 @pytest.fixture
 async def loops() -> AsyncIterator[EventLoops]:
-    made = EventLoops()
-    yield made
-    made.close()
+    created = EventLoops()
+    yield created
+    created.close()
 
 
 async def refusal(approval: Approval, args: Json | None = None) -> str:
     with pytest.raises(Refused) as caught:
-        await approval.require(DESTROYER, args or {}, CONTEXT)
+        await approval.require(DESTRUCTIVE_TOOL, args or {}, CONTEXT)
     return str(caught.value)
 
 
-async def test_nobody_to_ask_means_no(loops: EventLoops) -> None:
+async def test_call_is_refused_without_an_approver(loops: EventLoops) -> None:
     assert await refusal(Approval(None, loops)) == (
-        "'probe' was not run: probe declares that it can destroy data, and nobody could be asked for approval."
+        "'probe' was not run: probe declares that it can destroy data,"
+        " and nobody could be asked for approval."
         " Do not retry it unless the user asks you to."
     )
 
 
 @pytest.mark.parametrize("effect", [each for each in Effect if each is not Effect.DESTRUCTIVE])
-async def test_a_tool_that_destroys_nothing_runs_unasked(loops: EventLoops, effect: Effect) -> None:
+async def test_non_destructive_tool_runs_without_approval(loops: EventLoops, effect: Effect) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -59,8 +60,8 @@ async def test_a_tool_that_destroys_nothing_runs_unasked(loops: EventLoops, effe
     assert asked == []
 
 
-async def test_a_plain_yes_lets_the_call_run(loops: EventLoops) -> None:
-    await Approval(lambda _: True, loops).require(DESTROYER, {}, CONTEXT)
+async def test_approved_call_runs(loops: EventLoops) -> None:
+    await Approval(lambda _: True, loops).require(DESTRUCTIVE_TOOL, {}, CONTEXT)
 
 
 async def test_an_async_approver_is_awaited(loops: EventLoops) -> None:
@@ -72,28 +73,28 @@ async def test_an_async_approver_is_awaited(loops: EventLoops) -> None:
         await asyncio.sleep(0)
         return False
 
-    await Approval(yes, loops).require(DESTROYER, {}, CONTEXT)
+    await Approval(yes, loops).require(DESTRUCTIVE_TOOL, {}, CONTEXT)
     assert "the request was declined" in await refusal(Approval(no, loops))
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, 1, "yes", "y", "true", [True], {"ok": True}, object()])
-async def test_anything_but_a_plain_yes_is_a_no(loops: EventLoops, answer: Any) -> None:
+async def test_any_other_answer_is_a_refusal(loops: EventLoops, answer: Any) -> None:
     assert await refusal(Approval(lambda _: answer, loops)) == (
-        f"'probe' was refused: the request was declined. {NO}"
+        f"'probe' was refused: the request was declined. {NOT_RUN}"
     )
 
 
-async def test_the_person_is_asked_about_the_tool_and_its_arguments(loops: EventLoops) -> None:
+async def test_request_contains_tool_and_arguments(loops: EventLoops) -> None:
     asked: list[ApprovalRequest] = []
 
     def approve(request: ApprovalRequest) -> bool:
         asked.append(request)
         return True
 
-    await Approval(approve, loops).require(DESTROYER, {"path": "a"}, CONTEXT)
+    await Approval(approve, loops).require(DESTRUCTIVE_TOOL, {"path": "a"}, CONTEXT)
     assert asked == [
         ApprovalRequest(
-            DESTROYER,
+            DESTRUCTIVE_TOOL,
             {"path": "a"},
             "probe declares that it can destroy data",
             "session-1",
@@ -107,13 +108,13 @@ async def test_the_person_is_asked_about_the_tool_and_its_arguments(loops: Event
     ]
 
 
-async def test_an_approver_cannot_change_arguments_by_changing_what_it_was_given(loops: EventLoops) -> None:
-    def meddle(request: ApprovalRequest) -> bool:
+async def test_approver_cannot_change_the_arguments(loops: EventLoops) -> None:
+    def change_arguments(request: ApprovalRequest) -> bool:
         request.args["paths"].append("/")
         return True
 
     args = {"paths": ["a"]}
-    await Approval(meddle, loops).require(DESTROYER, args, CONTEXT)
+    await Approval(change_arguments, loops).require(DESTRUCTIVE_TOOL, args, CONTEXT)
     assert args == {"paths": ["a"]}
 
 
@@ -121,7 +122,7 @@ async def test_an_approver_cannot_change_arguments_by_changing_what_it_was_given
     "raised", [ValueError("x"), SystemExit(0), asyncio.CancelledError(), EOFError(), TimeoutError()]
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_question_that_fails_in_whatever_way_means_no(
+async def test_failing_approver_is_a_refusal(
     loops: EventLoops, raised: BaseException, is_async: bool
 ) -> None:
     def fail(_: ApprovalRequest) -> bool:
@@ -131,23 +132,23 @@ async def test_a_question_that_fails_in_whatever_way_means_no(
         raise raised
 
     assert await refusal(Approval(fail_later if is_async else fail, loops)) == (
-        f"'probe' was refused: the approval request failed. {NO}"
+        f"'probe' was refused: the approval request failed. {NOT_RUN}"
     )
 
 
-async def test_no_answer_in_time_means_no(loops: EventLoops) -> None:
-    go_on = threading.Event()
+async def test_timeout_is_a_refusal(loops: EventLoops) -> None:
+    release = threading.Event()
 
     def hang(_: ApprovalRequest) -> bool:
-        return go_on.wait(60)
+        return release.wait(60)
 
     assert await refusal(Approval(hang, loops, timeout=0.05)) == (
         "'probe' was not run: there was no answer within 0.05 s. Do not retry it unless the user asks you to."
     )
-    go_on.set()
+    release.set()
 
 
-async def test_an_approver_that_will_not_be_cancelled_cannot_hold_up_the_call(
+async def test_approver_that_ignores_cancellation_does_not_block_the_call(
     loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(_: ApprovalRequest) -> bool:
@@ -162,9 +163,7 @@ async def test_an_approver_that_will_not_be_cancelled_cannot_hold_up_the_call(
         assert "there was no answer" in await refusal(Approval(hang, loops, timeout=0.05))
 
 
-async def test_a_yes_that_comes_too_late_is_not_heard(
-    loops: EventLoops, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_late_approval_is_ignored(loops: EventLoops, monkeypatch: pytest.MonkeyPatch) -> None:
     async def late(_: ApprovalRequest) -> bool:
         try:
             await asyncio.Event().wait()
@@ -176,17 +175,15 @@ async def test_a_yes_that_comes_too_late_is_not_heard(
     assert "there was no answer" in await refusal(Approval(late, loops, timeout=0.01))
 
 
-async def test_how_the_runtime_was_started_is_found_out_once(
-    loops: EventLoops, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks: list[str] = []
+async def test_parent_process_is_checked_once(loops: EventLoops, monkeypatch: pytest.MonkeyPatch) -> None:
+    lookups: list[str] = []
 
-    def look() -> str:
-        looks.append("look")
+    def find_parent() -> str:
+        lookups.append("look")
         return ""
 
-    monkeypatch.setattr(gate, "find_tool_call", look)
+    monkeypatch.setattr(gate, "find_tool_call", find_parent)
     approval = Approval(lambda _: True, loops)
     for path in "abc":
-        await approval.require(DESTROYER, {"path": path}, CONTEXT)
-    assert looks == ["look"]
+        await approval.require(DESTRUCTIVE_TOOL, {"path": path}, CONTEXT)
+    assert lookups == ["look"]

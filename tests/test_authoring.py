@@ -70,7 +70,7 @@ DIALECTS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_dialect_gives_the_same_tool(dialect: str) -> None:
+def test_every_schema_dialect_gives_the_same_tool(dialect: str) -> None:
     made = built(DIALECTS[dialect])
     assert made.definition() == {
         "type": "function",
@@ -78,7 +78,7 @@ def test_every_dialect_gives_the_same_tool(dialect: str) -> None:
     }
 
 
-def test_a_bare_json_schema_is_the_parameters() -> None:
+def test_bare_json_schema_is_used_as_parameters() -> None:
     made = built({**PARAMETERS, "description": "Find."})
     assert made.description == "Find."
     assert made.parameters["properties"] == PARAMETERS["properties"]
@@ -95,7 +95,7 @@ def test_a_bare_json_schema_is_the_parameters() -> None:
         {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
     ],
 )
-def test_a_bare_json_schema_without_properties_is_not_lost(schema: Json) -> None:
+def test_bare_json_schema_without_properties_is_kept(schema: Json) -> None:
     assert built(schema).parameters == {"type": "object", "properties": {}, **schema}
 
 
@@ -113,11 +113,11 @@ def test_a_bare_json_schema_without_properties_is_not_lost(schema: Json) -> None
         {"inputSchema": {"type": None, "properties": {}}},
     ],
 )
-def test_a_tool_without_parameters_takes_an_empty_object(schema: Json) -> None:
+def test_tool_without_parameters_takes_an_empty_object(schema: Json) -> None:
     assert built(schema or {"name": "x"}).parameters == {"type": "object", "properties": {}}
 
 
-def test_everything_else_in_a_schema_passes_through_untouched() -> None:
+def test_other_schema_keys_are_preserved() -> None:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
@@ -128,13 +128,13 @@ def test_everything_else_in_a_schema_passes_through_untouched() -> None:
     assert json.dumps(built({"parameters": schema}).parameters) == json.dumps(schema)
 
 
-def test_the_given_description_comes_before_that_of_the_schema() -> None:
+def test_explicit_description_overrides_the_schema() -> None:
     assert built(DIALECTS["mcp"], description="Better.").description == "Better."
     assert built(DIALECTS["mcp"], description="").description == "Find."
 
 
 @pytest.mark.parametrize("description", [None, 5, ["Find."]])
-def test_a_description_that_is_no_text_is_left_out(description: object) -> None:
+def test_non_string_description_is_ignored(description: object) -> None:
     assert built({"description": description, "parameters": PARAMETERS}).description == ""
 
 
@@ -153,12 +153,12 @@ def test_a_description_that_is_no_text_is_left_out(description: object) -> None:
         ({"parameters": {"properties": {"a": {"default": b"x"}}}}, "its schema is not JSON"),
     ],
 )
-def test_a_schema_no_model_could_be_sent_is_refused_with_the_reason(schema: Any, reason: str) -> None:
+def test_invalid_schema_is_rejected_with_the_reason(schema: Any, reason: str) -> None:
     with pytest.raises(InvalidTool, match=f"tool 'search': {reason}"):
         built(schema)
 
 
-def test_a_schema_that_contains_itself_is_refused() -> None:
+def test_self_containing_schema_is_rejected() -> None:
     loop: Json = {"type": "object"}
     loop["properties"] = {"again": loop}
     with pytest.raises(InvalidTool, match="nested too deeply"):
@@ -181,7 +181,7 @@ json_values = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(json_values)
-def test_whatever_a_server_sends_as_a_schema_is_a_tool_or_refused(schema: Any) -> None:
+def test_any_schema_gives_a_tool_or_invalid_tool(schema: Any) -> None:
     try:
         made = build_tool(name="x", toolset="t", schema=schema, handler=len)
     except InvalidTool:
@@ -195,18 +195,18 @@ def test_whatever_a_server_sends_as_a_schema_is_a_tool_or_refused(schema: Any) -
 
 
 @pytest.mark.parametrize("name", ["", "  ", None, 5])
-def test_a_tool_needs_a_name(name: Any) -> None:
+def test_tool_needs_a_name(name: Any) -> None:
     with pytest.raises(InvalidTool, match="a tool needs a name"):
         built(name=name)
 
 
 @pytest.mark.parametrize("toolset", ["", "  ", None, 5])
-def test_a_tool_needs_a_toolset(toolset: Any) -> None:
+def test_tool_needs_a_toolset(toolset: Any) -> None:
     with pytest.raises(InvalidTool, match="tool 'search' needs a toolset"):
         built(toolset=toolset)
 
 
-def test_every_part_arrives() -> None:
+def test_all_options_are_stored() -> None:
     def check() -> bool:
         return True
 
@@ -232,7 +232,7 @@ def test_every_part_arrives() -> None:
     assert made.source == Source("mcp", "brave")
 
 
-def test_parts_may_be_none_as_other_runtimes_write_it() -> None:
+def test_options_may_be_none() -> None:
     made = built(
         check_fn=None,
         requires_env=None,
@@ -249,28 +249,28 @@ def test_parts_may_be_none_as_other_runtimes_write_it() -> None:
 
 @pytest.mark.parametrize("field", ["requires_env", "synonyms", "effects"])
 @pytest.mark.parametrize("words", ["KEY", [1]])
-def test_a_list_of_words_is_neither_one_string_nor_numbers(field: str, words: Any) -> None:
+def test_string_list_options_reject_strings_and_numbers(field: str, words: Any) -> None:
     with pytest.raises(InvalidTool, match=f"{field} must be a list of strings"):
         built(**{field: words})
 
 
-def test_an_effect_that_does_not_exist_is_refused_with_those_that_do() -> None:
+def test_unknown_effect_is_rejected_with_the_allowed_ones() -> None:
     with pytest.raises(InvalidTool, match=r"'destroys' is not an effect \(.*destructive\)"):
         built(effects=["destroys"])
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan")])
-def test_a_time_limit_nothing_could_keep_is_refused(timeout: float) -> None:
+def test_non_positive_timeout_is_rejected(timeout: float) -> None:
     with pytest.raises(InvalidTool, match="its timeout must be more than 0 seconds"):
         built(timeout=timeout)
 
 
-def test_a_check_that_cannot_be_called_is_refused() -> None:
+def test_uncallable_check_is_rejected() -> None:
     with pytest.raises(InvalidTool, match="its check_fn is not callable"):
         built(check_fn="ENV_KEY")
 
 
-def test_a_misspelt_part_is_an_error() -> None:
+def test_unknown_option_is_an_error() -> None:
     with pytest.raises(TypeError, match="chek_fn"):
         built(chek_fn=len)
 
@@ -425,7 +425,7 @@ IDS = {"task_id": "task-1", "user_task": "do it", "session_id": "session-1"}
         (dict, {"q": "x"}),
     ],
 )
-def test_a_handler_is_called_the_way_it_was_written(handler: Callable[..., Any], answer: object) -> None:
+def test_handler_is_called_by_its_own_convention(handler: Callable[..., Any], answer: object) -> None:
     assert called(built(handler=handler)) == answer
 
 
@@ -438,12 +438,12 @@ def test_a_handler_is_called_the_way_it_was_written(handler: Callable[..., Any],
         (async_args_and_context, True),
     ],
 )
-def test_whether_a_handler_is_asynchronous_is_seen(handler: Callable[..., Any], is_async: bool) -> None:
+def test_async_handler_is_detected(handler: Callable[..., Any], is_async: bool) -> None:
     assert built(handler=handler).is_async is is_async
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_whether_a_handler_is_asynchronous_can_be_declared(is_async: bool) -> None:
+def test_is_async_can_be_declared(is_async: bool) -> None:
     assert built(handler=lambda args: async_args(args), is_async=is_async).is_async is is_async
 
 
@@ -453,7 +453,7 @@ def only_keywords(**kwargs: Any) -> None: ...
 
 
 @pytest.mark.parametrize("handler", [no_arguments, only_named, only_keywords])
-def test_a_handler_that_takes_no_arguments_is_refused(handler: Callable[..., Any]) -> None:
+def test_handler_without_parameters_is_rejected(handler: Callable[..., Any]) -> None:
     with pytest.raises(InvalidTool, match="its handler must accept the arguments as one dict"):
         built(handler=handler)
 
@@ -466,15 +466,13 @@ def third_in_place(args: Json, context: CallContext, third: str, /) -> None: ...
 @pytest.mark.parametrize(
     ("handler", "parameter"), [(three, "third"), (unknown_word, "limit"), (third_in_place, "third")]
 )
-def test_a_handler_with_a_parameter_nothing_fills_is_refused(
-    handler: Callable[..., Any], parameter: str
-) -> None:
+def test_handler_with_unfillable_parameter_is_rejected(handler: Callable[..., Any], parameter: str) -> None:
     with pytest.raises(InvalidTool, match=f"nothing fills the parameter '{parameter}'"):
         built(handler=handler)
 
 
 @pytest.mark.parametrize("handler", [None, "module.function", {}])
-def test_a_handler_that_cannot_be_called_is_refused(handler: Any) -> None:
+def test_uncallable_handler_is_rejected(handler: Any) -> None:
     with pytest.raises(InvalidTool, match="its handler is not callable"):
         built(handler=handler)
 
@@ -582,7 +580,7 @@ def test_every_docstring_style_gives_the_same_descriptions(function: Callable[..
     }
 
 
-def test_parameters_that_share_a_line_of_the_docstring_share_its_description() -> None:
+def test_parameters_documented_together_share_the_description() -> None:
     def move(x: float, y: float) -> None:
         """Move.
 
@@ -595,7 +593,7 @@ def test_parameters_that_share_a_line_of_the_docstring_share_its_description() -
     assert {property_of(move, name)["description"] for name in "xy"} == {"Where to."}
 
 
-def test_a_function_without_a_docstring_is_a_tool_without_a_description() -> None:
+def test_function_without_docstring_has_no_description() -> None:
     def bare(a: int) -> int:
         return a
 
@@ -604,7 +602,7 @@ def test_a_function_without_a_docstring_is_a_tool_without_a_description() -> Non
     assert made.parameters["properties"] == {"a": {"type": "integer"}}
 
 
-def test_a_docstring_that_names_other_parameters_adds_none() -> None:
+def test_unknown_parameters_in_docstring_are_ignored() -> None:
     def changed(new: int) -> None:
         """Do.
 
@@ -637,7 +635,7 @@ def test_a_docstring_that_names_other_parameters_adds_none() -> None:
         max_size=8,
     ).map("\n".join)
 )
-def test_no_docstring_keeps_a_function_from_being_a_tool(text: str) -> None:
+def test_any_docstring_is_accepted(text: str) -> None:
     def function(a: int) -> int:
         return a
 
@@ -688,15 +686,15 @@ def typed(  # type: ignore[no-untyped-def]
         ("untyped", {"default": 0}),
     ],
 )
-def test_a_type_becomes_the_schema_a_model_understands(name: str, schema: Json) -> None:
+def test_types_become_json_schema(name: str, schema: Json) -> None:
     assert property_of(typed, name) == schema
 
 
-def test_exactly_the_parameters_without_a_default_are_required() -> None:
+def test_only_parameters_without_default_are_required() -> None:
     assert schema_of(typed)["required"] == ["text", "choice", "maybe"]
 
 
-def test_a_function_receives_values_of_the_types_it_declared() -> None:
+def test_function_receives_values_of_its_declared_types() -> None:
     received = called(
         tool_from_function(typed),
         {"text": "t", "choice": "b", "maybe": None, "colour": "blue", "when": "2026-01-02", "file": "a/b"},
@@ -716,7 +714,7 @@ def nested(person: Person, span: Range, points: list[Point]) -> Any:
     return person, span, points
 
 
-def test_nested_models_are_described_and_received_as_models() -> None:
+def test_nested_models_are_described_and_passed_as_models() -> None:
     schema = schema_of(nested)
     assert schema["properties"]["person"] == {"$ref": "#/$defs/Person", "description": "who"}
     assert schema["$defs"]["Street"] == {
@@ -737,11 +735,11 @@ def test_nested_models_are_described_and_received_as_models() -> None:
     assert points == [Point(1.0)]
 
 
-def test_no_title_is_made_up_from_a_name() -> None:
+def test_schema_has_no_generated_titles() -> None:
     assert '"title"' not in json.dumps([schema_of(nested), schema_of(typed)])
 
 
-def test_a_parameter_called_title_is_not_lost() -> None:
+def test_parameter_named_title_is_kept() -> None:
     def post(title: str) -> str:
         return title
 
@@ -749,7 +747,7 @@ def test_a_parameter_called_title_is_not_lost() -> None:
     assert called(tool_from_function(post), {"title": "x"}) == "x"
 
 
-def test_what_the_author_wrote_into_a_field_comes_before_the_docstring() -> None:
+def test_field_description_overrides_the_docstring() -> None:
     def both(a: Annotated[int, Field(description="for the model")]) -> None:
         """Do.
 
@@ -760,7 +758,7 @@ def test_what_the_author_wrote_into_a_field_comes_before_the_docstring() -> None
     assert property_of(both, "a")["description"] == "for the model"
 
 
-def test_a_field_may_stand_in_the_place_of_the_default() -> None:
+def test_field_may_be_the_default_value() -> None:
     def old(
         a: int = Field(7, ge=1, description="seven"),
         b: str = Field(description="needed"),
@@ -773,7 +771,7 @@ def test_a_field_may_stand_in_the_place_of_the_default() -> None:
     assert called(tool_from_function(old), {"b": "x"}) == (7, "x", [])
 
 
-def test_a_default_that_has_no_place_in_json_is_used_and_not_shown() -> None:
+def test_non_json_default_is_used_but_not_shown() -> None:
     missing = object()
 
     def find(a: Any = missing) -> bool:
@@ -783,7 +781,7 @@ def test_a_default_that_has_no_place_in_json_is_used_and_not_shown() -> None:
     assert called(tool_from_function(find), {}) is True
 
 
-def test_a_default_that_a_function_changes_is_fresh_in_the_next_call() -> None:
+def test_mutable_default_is_fresh_in_each_call() -> None:
     def collect(item: int, into: list[int] = []) -> list[int]:  # noqa: B006
         into.append(item)
         return into
@@ -812,7 +810,7 @@ ODD_NAMES = [
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_a_parameter_may_have_any_name(name: str) -> None:
+def test_parameter_may_have_any_name(name: str) -> None:
     space: dict[str, Any] = {}
     exec(f"def odd(first: int, {name}: str = 'd') -> tuple:\n    return first, {name}", space)
     made = tool_from_function(space["odd"])
@@ -835,7 +833,7 @@ def add(a: int, b: int = 1) -> int:
         ({"p0": 1}, "at /a: Field required; at /p0: Extra inputs are not permitted"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused_and_nothing_runs(args: Json, problem: str) -> None:
+def test_invalid_arguments_are_rejected_and_nothing_runs(args: Json, problem: str) -> None:
     ran: list[object] = []
 
     def add(a: int, b: int = 1) -> None:
@@ -848,13 +846,13 @@ def test_arguments_that_do_not_fit_are_refused_and_nothing_runs(args: Json, prob
     assert ran == []
 
 
-def test_a_refusal_does_not_repeat_the_value_that_was_refused() -> None:
+def test_rejection_does_not_repeat_the_invalid_value() -> None:
     with pytest.raises(InvalidArguments) as caught:
         called(tool_from_function(add), {"a": "hunter2"})
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_error_of_the_function_itself_is_not_taken_for_bad_arguments() -> None:
+def test_error_of_the_function_is_not_an_argument_error() -> None:
     def strict(a: int) -> Street:
         return Street.model_validate({"number": a})
 
@@ -868,7 +866,7 @@ async def async_add(a: int, b: int = 1) -> int:
     return a + b
 
 
-def test_an_asynchronous_function_is_an_asynchronous_tool() -> None:
+def test_async_function_is_an_async_tool() -> None:
     made = tool_from_function(async_add)
     assert made.is_async
     assert made.description == "Add, later."
@@ -897,13 +895,13 @@ def takes_context_annotated(a: int, *, context: Annotated[CallContext, "note"]) 
 @pytest.mark.parametrize(
     "function", [takes_context, takes_context_by_any_name, takes_context_maybe, takes_context_annotated]
 )
-def test_the_context_is_filled_in_and_not_shown_to_the_model(function: Callable[..., Any]) -> None:
+def test_context_parameter_is_filled_and_hidden(function: Callable[..., Any]) -> None:
     made = tool_from_function(function)
     assert made.parameters["properties"] == {"a": {"type": "integer"}}
     assert called(made, {"a": 1}) == (1, "session-1")
 
 
-def test_a_model_cannot_fill_in_the_context_itself() -> None:
+def test_model_cannot_set_the_context() -> None:
     with pytest.raises(InvalidArguments):
         called(tool_from_function(takes_context), {"a": 1, "context": {"session_id": "other"}})
 
@@ -933,31 +931,31 @@ def with_options(a: int) -> int:
     return a
 
 
-def test_a_decorated_function_is_still_the_function() -> None:
+def test_decorated_function_stays_callable() -> None:
     assert plain(4) == 8
     assert plain.__name__ == "plain"
     assert plain.__doc__ == "Twice."
     assert inspect.signature(plain) == inspect.signature(plain.__wrapped__)  # type: ignore[attr-defined]
 
 
-def test_a_decorated_function_is_a_tool_of_its_own_name() -> None:
+def test_decorated_function_is_a_tool_with_its_name() -> None:
     made = plain.tool
     assert (made.name, made.toolset, made.description) == ("plain", "user", "Twice.")
     assert called(made, {"a": 4}) == 8
 
 
-def test_the_decorator_takes_the_parts_of_a_registration() -> None:
+def test_decorator_accepts_tool_options() -> None:
     made = with_options.tool
     assert (made.name, made.toolset, made.description, made.emoji) == ("renamed", "math", "Better.", "➕")
     assert (made.synonyms, made.effects, made.parallel) == (("plus",), frozenset({Effect.READ}), True)
     assert (made.requires_env, made.timeout) == (("KEY",), 3)
 
 
-def test_a_decorated_function_is_the_same_tool_every_time() -> None:
+def test_decorated_function_always_gives_the_same_tool() -> None:
     assert plain.tool is plain.tool
 
 
-def test_a_function_decorated_again_is_another_tool() -> None:
+def test_function_decorated_twice_gives_two_tools() -> None:
     first = plain.tool
     again = tool(name="again")(plain)
     assert again.tool.name == "again"
@@ -965,7 +963,7 @@ def test_a_function_decorated_again_is_another_tool() -> None:
     assert plain.tool is first
 
 
-def test_decorating_costs_an_import_nothing() -> None:
+def test_decorating_imports_no_heavy_module() -> None:
     program = """
 import sys
 from toolfold.authoring import tool
@@ -1006,7 +1004,7 @@ class Counter:
         return a
 
 
-def test_a_bound_method_is_a_tool_that_acts_on_its_object() -> None:
+def test_bound_method_tool_acts_on_its_object() -> None:
     counter = Counter()
     made = tool_from_function(counter.plain_method)
     assert (made.name, made.description) == ("plain_method", "Count.")
@@ -1014,7 +1012,7 @@ def test_a_bound_method_is_a_tool_that_acts_on_its_object() -> None:
     assert called(made, {"by": 2}) == counter.total == 2
 
 
-def test_a_decorated_method_is_a_tool_that_acts_on_its_object() -> None:
+def test_decorated_method_tool_acts_on_its_object() -> None:
     one, other = Counter(), Counter()
     assert one.count(1) == 1
     assert one.count.tool.parameters["properties"] == {"by": {"type": "integer"}}
@@ -1022,17 +1020,17 @@ def test_a_decorated_method_is_a_tool_that_acts_on_its_object() -> None:
     assert other.total == 0
 
 
-def test_a_decorated_asynchronous_method_keeps_its_options() -> None:
+def test_decorated_async_method_keeps_its_options() -> None:
     made = Counter().count_later.tool
     assert (made.name, made.is_async) == ("later", True)
     assert called(made, {"by": 2}) == 2
 
 
-def test_a_decorated_static_method_is_a_tool() -> None:
+def test_decorated_static_method_is_a_tool() -> None:
     assert called(Counter.alone.tool, {"a": 1}) == called(Counter().alone.tool, {"a": 1}) == 1
 
 
-def test_a_decorated_method_of_the_class_is_still_the_function() -> None:
+def test_decorated_method_accessed_on_the_class_is_callable() -> None:
     assert isinstance(Counter.count, ToolFunction)
     assert Counter.count(Counter(), 5) == 5
 
@@ -1048,7 +1046,7 @@ def in_place(value: int, /) -> None: ...
 @pytest.mark.parametrize(
     ("function", "parameter"), [(starred, "values"), (double_starred, "values"), (in_place, "value")]
 )
-def test_a_parameter_that_has_no_name_to_pass_is_refused(
+def test_parameter_that_cannot_be_passed_by_name_is_rejected(
     function: Callable[..., Any], parameter: str
 ) -> None:
     with pytest.raises(InvalidTool, match=f"no model can fill '{parameter}'"):
@@ -1080,7 +1078,7 @@ broken_type.__annotations__["a"] = "list["
     "function",
     [opaque, callback, wrong_bound, unknown_type, broken_type, functools.partial(add, b=1), dict],
 )
-def test_a_function_whose_parameters_cannot_be_described_is_refused(function: Callable[..., Any]) -> None:
+def test_function_with_undescribable_parameters_is_rejected(function: Callable[..., Any]) -> None:
     with pytest.raises(InvalidTool, match="its parameters cannot be described: "):
         tool_from_function(function)
 
@@ -1089,11 +1087,11 @@ def returns_what_only_checkers_know(a: int) -> OnlyForCheckers:
     return a
 
 
-def test_what_a_function_returns_need_not_be_known() -> None:
+def test_return_type_need_not_be_resolvable() -> None:
     assert called(tool_from_function(returns_what_only_checkers_know), {"a": 3}) == 3
 
 
-def test_a_wrapped_function_is_described_by_what_it_wraps() -> None:
+def test_wrapped_function_is_described_by_the_inner_one() -> None:
     made = tool_from_function(passes_on(google))
     assert made.name == "google"
     assert set(made.parameters["properties"]) == {"place", "days"}

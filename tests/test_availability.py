@@ -113,23 +113,23 @@ def threads_have_ended() -> None:
 # Answers
 
 
-def test_a_tool_without_a_check_is_available(availability: Availability) -> None:
+def test_tool_without_check_is_available(availability: Availability) -> None:
     tools = [tool("free", None)]
     assert availability.unavailable(tools) == {}
     assert availability.statuses(tools) == {}
 
 
 @pytest.mark.parametrize("answer", [True, 1, "yes", ["x"]])
-def test_a_check_that_says_yes_makes_its_tool_available(availability: Availability, answer: object) -> None:
+def test_passing_check_makes_its_tool_available(availability: Availability, answer: object) -> None:
     assert status(availability, Probe(answer)) == Status(True)
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, "", []])
-def test_a_check_that_says_no_makes_its_tool_unavailable(availability: Availability, answer: object) -> None:
+def test_failing_check_makes_its_tool_unavailable(availability: Availability, answer: object) -> None:
     assert status(availability, Probe(answer)) == Status(False, "its check said no")
 
 
-def test_only_the_tools_whose_check_failed_are_unavailable(availability: Availability) -> None:
+def test_only_tools_with_failed_checks_are_unavailable(availability: Availability) -> None:
     tools = [tool("good", Probe()), tool("bad", Probe(False)), tool("free", None)]
     assert availability.unavailable(tools) == {"bad": "its check said no"}
 
@@ -155,13 +155,13 @@ class Speechless(Exception):
         (Speechless(), "its check failed: Speechless: (no message)"),
     ],
 )
-def test_a_check_that_raises_makes_its_tool_unavailable_and_the_reason_is_kept(
+def test_raising_check_makes_its_tool_unavailable_with_reason(
     availability: Availability, error: BaseException, reason: str
 ) -> None:
     assert status(availability, Probe(error)) == Status(False, reason)
 
 
-def test_a_long_reason_is_cut(availability: Availability) -> None:
+def test_long_reason_is_truncated(availability: Availability) -> None:
     assert len(status(availability, Probe(ValueError("x" * 1_000_000))).reason) < 2_100
 
 
@@ -170,13 +170,13 @@ class NoTruth:
         raise ValueError("neither")
 
 
-def test_an_answer_that_is_neither_true_nor_false_makes_its_tool_unavailable(
+def test_check_result_without_truth_value_makes_its_tool_unavailable(
     availability: Availability,
 ) -> None:
     assert status(availability, NoTruth) == Status(False, "its check failed: ValueError: neither")
 
 
-def test_a_check_that_cannot_be_called_without_arguments_makes_only_its_tool_unavailable(
+def test_check_with_required_arguments_affects_only_its_tool(
     availability: Availability,
 ) -> None:
     def wants(key: str) -> bool:
@@ -222,13 +222,13 @@ ASYNC_CHECKS: list[tuple[Callable[[], Awaitable[bool]], Status]] = [
 
 
 @pytest.mark.parametrize(("check", "expected"), ASYNC_CHECKS)
-def test_an_asynchronous_check_is_awaited(
+def test_async_check_is_awaited(
     availability: Availability, check: Callable[[], Awaitable[bool]], expected: Status
 ) -> None:
     assert status(availability, check) == expected
 
 
-async def test_an_asynchronous_check_is_awaited_where_a_loop_already_runs(availability: Availability) -> None:
+async def test_async_check_is_awaited_inside_a_running_loop(availability: Availability) -> None:
     assert status(availability, says_yes) == Status(True)
     assert not status(availability, says_no).available
 
@@ -236,7 +236,7 @@ async def test_an_asynchronous_check_is_awaited_where_a_loop_already_runs(availa
 # Sharing
 
 
-def test_a_shared_check_runs_once_per_build(availability: Availability) -> None:
+def test_shared_check_runs_once_per_build(availability: Availability) -> None:
     check = Probe()
     tools = [tool(f"t{number}", check) for number in range(50)]
     assert len(availability.statuses(tools)) == 50
@@ -245,7 +245,7 @@ def test_a_shared_check_runs_once_per_build(availability: Availability) -> None:
     assert check.runs == 2
 
 
-def test_the_answer_of_a_shared_check_holds_for_all_of_its_tools(availability: Availability) -> None:
+def test_result_of_a_shared_check_applies_to_all_its_tools(availability: Availability) -> None:
     check = Probe(ValueError("down"))
     tools = [tool(f"t{number}", check) for number in range(3)]
     assert availability.unavailable(tools) == dict.fromkeys(
@@ -262,13 +262,13 @@ class Server:
         return True
 
 
-def test_the_same_method_of_one_object_is_one_check(availability: Availability) -> None:
+def test_same_bound_method_is_one_check(availability: Availability) -> None:
     one, other = Server(), Server()
     availability.statuses([tool("a", one.is_up), tool("b", one.is_up), tool("c", other.is_up)])
     assert (one.runs, other.runs) == (1, 1)
 
 
-def test_different_checks_run_at_the_same_time(availability: Availability) -> None:
+def test_different_checks_run_in_parallel(availability: Availability) -> None:
     meeting = threading.Barrier(5)
     tools = [tool(f"t{number}", lambda: meeting.wait(60) >= 0) for number in range(5)]
     assert availability.unavailable(tools) == {}
@@ -303,7 +303,7 @@ class Falsy(Slotted):
 
 
 @pytest.mark.parametrize("kind", [Unhashable, Slotted, Falsy])
-def test_any_callable_can_be_a_check_and_is_shared(
+def test_any_callable_can_be_a_shared_check(
     availability: Availability, kind: Callable[[], Unhashable | Slotted]
 ) -> None:
     check = kind()
@@ -315,14 +315,14 @@ def test_any_callable_can_be_a_check_and_is_shared(
 # Hanging
 
 
-def test_a_check_that_hangs_makes_only_its_tool_unavailable(hang: Hang, clock: Clock) -> None:
+def test_hanging_check_makes_only_its_tool_unavailable(hang: Hang, clock: Clock) -> None:
     availability = Availability(timeout=0.5, clock=clock)
     tools = [tool("stuck", hang), tool("good", Probe())]
     only_it = {"stuck": "its check did not end within 0.5 s"}
     eventually(lambda: availability.unavailable(tools) == only_it)
 
 
-def test_while_a_check_hangs_it_is_not_started_again(hang: Hang, clock: Clock) -> None:
+def test_hanging_check_is_not_started_again(hang: Hang, clock: Clock) -> None:
     availability = Availability(timeout=0.05, clock=clock)
     for _ in range(5):
         assert not status(availability, hang).available
@@ -330,7 +330,7 @@ def test_while_a_check_hangs_it_is_not_started_again(hang: Hang, clock: Clock) -
     assert hang.runs == 1
 
 
-def test_while_a_check_hangs_later_builds_do_not_wait_for_it(hang: Hang) -> None:
+def test_later_builds_do_not_wait_for_a_hanging_check(hang: Hang) -> None:
     availability = Availability(timeout=0.05)
     stuck = tool("stuck", hang)
     availability.statuses([stuck])
@@ -345,7 +345,7 @@ def test_while_a_check_hangs_later_builds_do_not_wait_for_it(hang: Hang) -> None
     assert finished.wait(60)  # at 0.05 s a build it would take 150
 
 
-def test_a_hanging_check_that_cannot_be_a_weak_key_is_not_started_again_either(hang: Hang) -> None:
+def test_hanging_check_without_weak_reference_is_not_started_again(hang: Hang) -> None:
     @dataclass
     class Wrapper:
         inner: Hang
@@ -361,7 +361,7 @@ def test_a_hanging_check_that_cannot_be_a_weak_key_is_not_started_again_either(h
     assert hang.runs == 1
 
 
-def test_a_tool_comes_back_when_its_hanging_check_has_ended(hang: Hang) -> None:
+def test_tool_returns_when_its_hanging_check_ends(hang: Hang) -> None:
     availability = Availability(timeout=0.2, grace=0)
     assert not status(availability, hang).available
     hang.release()
@@ -369,9 +369,7 @@ def test_a_tool_comes_back_when_its_hanging_check_has_ended(hang: Hang) -> None:
     assert hang.runs >= 2
 
 
-def test_builds_at_the_same_time_share_one_run_of_a_slow_check(
-    availability: Availability, hang: Hang
-) -> None:
+def test_concurrent_builds_share_one_run_of_a_slow_check(availability: Availability, hang: Hang) -> None:
     answers: list[Status] = []
     others_turn = threading.Event()
 
@@ -398,7 +396,7 @@ def test_builds_at_the_same_time_share_one_run_of_a_slow_check(
     assert hang.runs == 1
 
 
-def test_a_hanging_check_does_not_keep_the_program_from_ending() -> None:
+def test_hanging_check_does_not_block_program_exit() -> None:
     program = """
 import threading
 from toolfold.authoring import build_tool
@@ -413,7 +411,7 @@ print(Availability(timeout=0.05).unavailable([tool]))
     assert told.stderr == ""
 
 
-def test_where_no_thread_can_be_started_the_tool_is_unavailable_and_the_build_goes_on() -> None:
+def test_missing_thread_makes_the_tool_unavailable() -> None:
     program = """
 import threading
 from toolfold.authoring import build_tool
@@ -434,9 +432,7 @@ print(availability.unavailable([tool]))
 # Grace
 
 
-def test_a_check_that_passed_a_moment_ago_keeps_its_tool_and_says_so(
-    availability: Availability, clock: Clock
-) -> None:
+def test_recently_passed_check_keeps_its_tool_with_a_note(availability: Availability, clock: Clock) -> None:
     check = Probe()
     assert status(availability, check) == Status(True)
     check.answer = ValueError("flap")
@@ -446,7 +442,7 @@ def test_a_check_that_passed_a_moment_ago_keeps_its_tool_and_says_so(
     )
 
 
-def test_grace_keeps_a_tool_listed_and_not_usable(availability: Availability, clock: Clock) -> None:
+def test_grace_period_keeps_a_tool_listed_but_not_usable(availability: Availability, clock: Clock) -> None:
     check = Probe()
     assert availability.find_failures([tool("x", check)]) == CheckFailures({}, {})
     check.answer = False
@@ -458,7 +454,7 @@ def test_grace_keeps_a_tool_listed_and_not_usable(availability: Availability, cl
     assert availability.find_failures([tool("x", check)]) == CheckFailures({"x": "its check said no"}, {})
 
 
-def test_grace_ends_and_is_not_renewed_by_itself(availability: Availability, clock: Clock) -> None:
+def test_grace_period_ends_and_is_not_renewed_by_failures(availability: Availability, clock: Clock) -> None:
     check = Probe()
     status(availability, check)
     check.answer = False
@@ -469,13 +465,13 @@ def test_grace_ends_and_is_not_renewed_by_itself(availability: Availability, clo
     assert offered == [True, True, False, False]
 
 
-def test_a_check_that_never_passed_has_no_grace(availability: Availability) -> None:
+def test_check_that_never_passed_has_no_grace_period(availability: Availability) -> None:
     check = Probe(False)
     assert not status(availability, check).available
     assert not status(availability, check).available
 
 
-def test_a_grace_of_zero_is_none(clock: Clock) -> None:
+def test_zero_grace_period_disables_it(clock: Clock) -> None:
     availability = Availability(timeout=60, grace=0, clock=clock)
     check = Probe()
     status(availability, check)
@@ -483,13 +479,13 @@ def test_a_grace_of_zero_is_none(clock: Clock) -> None:
     assert not status(availability, check).available
 
 
-def test_the_grace_of_one_check_does_not_help_another(availability: Availability) -> None:
+def test_grace_period_is_per_check(availability: Availability) -> None:
     passing, failing = Probe(), Probe(False)
     assert status(availability, passing).available
     assert not status(availability, failing).available
 
 
-def test_a_check_that_begins_to_hang_has_its_grace_too(hang: Hang, clock: Clock) -> None:
+def test_hanging_check_has_a_grace_period(hang: Hang, clock: Clock) -> None:
     availability = Availability(timeout=0.2, grace=30, clock=clock)
     hang.released.set()
     passes(availability, hang)
@@ -502,7 +498,7 @@ def test_a_check_that_begins_to_hang_has_its_grace_too(hang: Hang, clock: Clock)
     assert not status(availability, hang).available
 
 
-def test_a_check_that_recovers_begins_a_new_grace(availability: Availability, clock: Clock) -> None:
+def test_recovered_check_starts_a_new_grace_period(availability: Availability, clock: Clock) -> None:
     check = Probe()
     status(availability, check)
     check.answer = False
@@ -515,7 +511,7 @@ def test_a_check_that_recovers_begins_a_new_grace(availability: Availability, cl
     assert status(availability, check).available
 
 
-def test_a_new_version_of_a_tool_keeps_the_grace_of_its_check(
+def test_new_version_of_a_tool_keeps_the_grace_period_of_its_check(
     availability: Availability, clock: Clock
 ) -> None:
     check = Probe()
@@ -526,21 +522,21 @@ def test_a_new_version_of_a_tool_keeps_the_grace_of_its_check(
     assert availability.unavailable([tool("new", check)]) == {}
 
 
-def test_a_failed_build_is_not_remembered_as_the_answer(availability: Availability) -> None:
+def test_failed_build_is_not_cached(availability: Availability) -> None:
     check = Probe(ValueError("once"))
     assert not status(availability, check).available
     check.answer = True
     assert status(availability, check) == Status(True)
 
 
-def test_two_runtimes_share_no_memory_of_a_check(clock: Clock) -> None:
+def test_runtimes_do_not_share_check_results(clock: Clock) -> None:
     check = Probe()
     assert status(Availability(timeout=60, clock=clock), check).available
     check.answer = False
     assert not status(Availability(timeout=60, clock=clock), check).available
 
 
-def test_a_check_that_no_tool_has_any_more_is_forgotten(availability: Availability) -> None:
+def test_check_without_tools_is_garbage_collected(availability: Availability) -> None:
     check = Probe()
     watched = weakref.ref(check)
     status(availability, check)
@@ -550,7 +546,7 @@ def test_a_check_that_no_tool_has_any_more_is_forgotten(availability: Availabili
     assert watched() is None
 
 
-def test_a_reason_is_freed_of_secrets_where_it_arises() -> None:
+def test_secrets_are_redacted_from_reasons() -> None:
     def check() -> bool:
         raise OSError("401 for key pr0d-Zx81-Qw77")
 

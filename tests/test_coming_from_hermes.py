@@ -90,7 +90,7 @@ KINDS = {"python", "parameter", "setting", "value", "command", "tool", "toolset"
 ABSENT = {"not yet", "none"}
 
 
-def test_every_row_names_both_sides_and_says_what_ours_is() -> None:
+def test_every_row_names_both_sides_and_a_kind() -> None:
     assert len(rows()) > 80
     for row in rows():
         assert row.theirs, row
@@ -151,7 +151,7 @@ def test_every_tool_toolset_and_hook_exists(opened: Opened) -> None:
         runtime.hooks.add(name, lambda *_: None)
 
 
-def test_what_is_said_to_be_absent_is_absent(opened: Opened) -> None:
+def test_names_listed_as_absent_are_absent(opened: Opened) -> None:
     registered = set(opened().registry.snapshot())
     absent = {name for row in rows() if row.what in ABSENT for name in row.theirs}
     assert not registered & absent
@@ -164,7 +164,7 @@ def test_every_file_exists(path: str) -> None:
     assert (ROOT / path).is_file()
 
 
-def test_the_configuration_file_has_this_name(opened: Opened) -> None:
+def test_configuration_file_name_is_correct(opened: Opened) -> None:
     assert opened().config.paths.user_file.name in set(of("file"))
 
 

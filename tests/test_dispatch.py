@@ -150,7 +150,7 @@ def record_everything(line: Line) -> None:
     line.hooks.add(POST, after)
 
 
-async def test_a_call_passes_every_station_in_the_order_of_the_line(line: Line) -> None:
+async def test_pipeline_stages_run_in_order(line: Line) -> None:
     record_everything(line)
     result = await line.call("tool_call", {"name": "probe", "arguments": '{"n": "5"}'})
     assert result.text == '{"result":"done"}'
@@ -162,7 +162,7 @@ async def test_a_call_passes_every_station_in_the_order_of_the_line(line: Line) 
     ]
 
 
-async def test_a_hook_judges_what_would_run_however_it_was_spelled(line: Line) -> None:
+async def test_hook_receives_coerced_arguments(line: Line) -> None:
     line.recording(schema={"properties": {"force": {"type": "boolean"}, "argv": {"type": "array"}}})
 
     def guard(_tool: Tool, args: Json, _context: CallContext) -> None:
@@ -175,7 +175,7 @@ async def test_a_hook_judges_what_would_run_however_it_was_spelled(line: Line) -
     assert line.events == []
 
 
-async def test_a_hook_judges_what_the_hook_before_it_made(line: Line) -> None:
+async def test_hook_receives_arguments_of_the_previous_hook(line: Line) -> None:
     line.recording(schema={"properties": {"force": {"type": "boolean"}}})
     seen: list[Json] = []
     line.hooks.add(PRE, lambda _tool, _args, _context: {"force": "true"})
@@ -184,7 +184,7 @@ async def test_a_hook_judges_what_the_hook_before_it_made(line: Line) -> None:
     assert seen == [{"force": True}]
 
 
-async def test_a_call_outside_the_scope_ends_before_any_hook_hears_of_it(line: Line) -> None:
+async def test_out_of_scope_call_runs_no_hook(line: Line) -> None:
     record_everything(line)
     line.granted = frozenset()
     for name, arguments in (("probe", {"n": 1}), ("tool_call", {"name": "probe", "arguments": {"n": 1}})):
@@ -192,32 +192,32 @@ async def test_a_call_outside_the_scope_ends_before_any_hook_hears_of_it(line: L
     assert line.events == []
 
 
-async def test_arguments_that_do_not_fit_end_before_anybody_is_asked(line: Line) -> None:
+async def test_invalid_arguments_are_rejected_before_approval(line: Line) -> None:
     record_everything(line)
     assert "'probe' was not invoked" in await line.error(arguments={"n": "five"})
     assert line.events == [("before probe", {"n": "five"})]
 
 
-async def test_arguments_that_are_no_json_end_before_any_hook(line: Line) -> None:
+async def test_non_json_arguments_are_rejected_before_hooks(line: Line) -> None:
     record_everything(line)
     assert "not valid JSON" in await line.error(arguments="{")
     assert line.events == []
 
 
-async def test_a_no_ends_the_call_before_it_runs(line: Line) -> None:
+async def test_denied_call_does_not_run(line: Line) -> None:
     record_everything(line)
     line.approver = lambda _: False
     assert "the request was declined" in await line.error(arguments={"n": 5})
     assert line.events == [("before probe", {"n": 5})]
 
 
-async def test_nobody_to_ask_means_no_and_nothing_runs(line: Line) -> None:
+async def test_missing_approver_means_denied(line: Line) -> None:
     line.recording(effects=["destructive"])
     assert "nobody could be asked" in await line.error()
     assert line.events == []
 
 
-async def test_a_truthy_answer_is_no_yes_and_nothing_runs(line: Line) -> None:
+async def test_truthy_approver_result_means_denied(line: Line) -> None:
     line.recording(effects=["destructive"])
     answer: Any = "yes"
     line.approver = lambda _: answer
@@ -225,7 +225,7 @@ async def test_a_truthy_answer_is_no_yes_and_nothing_runs(line: Line) -> None:
     assert line.events == []
 
 
-async def test_an_approver_that_fails_means_no_and_nothing_runs(line: Line) -> None:
+async def test_failing_approver_means_denied(line: Line) -> None:
     def fail(_: ApprovalRequest) -> bool:
         raise SystemExit
 
@@ -235,14 +235,14 @@ async def test_an_approver_that_fails_means_no_and_nothing_runs(line: Line) -> N
     assert line.events == []
 
 
-async def test_a_misused_bridge_runs_nothing(line: Line) -> None:
+async def test_invalid_bridge_call_runs_nothing(line: Line) -> None:
     record_everything(line)
     assert "call it directly" in await line.error("tool_call", {"name": "tool_call", "arguments": {}})
     assert "put n inside" in await line.error("tool_call", {"name": "probe", "n": 1})
     assert line.events == []
 
 
-async def test_through_the_bridge_and_directly_a_call_is_the_same(line: Line) -> None:
+async def test_bridge_call_equals_direct_call(line: Line) -> None:
     record_everything(line)
     direct = await line.call("probe", {"n": 5})
     events = list(line.events)
@@ -259,7 +259,7 @@ def failing(*_: object) -> NoReturn:
     raise ValueError("broken")
 
 
-async def test_a_failing_hook_before_a_call_refuses_it_and_the_tool_does_not_run(line: Line) -> None:
+async def test_failing_pre_hook_refuses_the_call(line: Line) -> None:
     record_everything(line)
     line.hooks.add(PRE, failing)
     assert await line.error(arguments={"n": 1}) == (
@@ -268,7 +268,7 @@ async def test_a_failing_hook_before_a_call_refuses_it_and_the_tool_does_not_run
     assert [event for event, _ in line.events] == ["before probe"]
 
 
-async def test_a_hanging_hook_before_a_call_refuses_it_and_the_tool_does_not_run(tmp_path: Path) -> None:
+async def test_hanging_pre_hook_refuses_the_call(tmp_path: Path) -> None:
     line = Line(tmp_path, hook_timeout=0.02)
     line.recording()
     go_on = threading.Event()
@@ -278,7 +278,7 @@ async def test_a_hanging_hook_before_a_call_refuses_it_and_the_tool_does_not_run
     assert line.events == []
 
 
-async def test_a_hook_that_refuses_is_quoted_to_the_model_with_its_details(line: Line) -> None:
+async def test_refusal_of_a_hook_is_reported_with_details(line: Line) -> None:
     def refuse(*_: object) -> NoReturn:
         raise Refused("only on weekdays", next_day="Monday")
 
@@ -289,21 +289,21 @@ async def test_a_hook_that_refuses_is_quoted_to_the_model_with_its_details(line:
     assert line.events == []
 
 
-async def test_arguments_that_a_hook_rewrote_are_read_and_judged_like_any_others(line: Line) -> None:
+async def test_rewritten_arguments_are_coerced_and_approved(line: Line) -> None:
     record_everything(line)
     line.hooks.add(PRE, lambda *_: {"n": "7"})
     await line.call(arguments={"n": 1})
     assert line.events[1:3] == [("approve", {"n": 7}), ("run", {"n": 7})]
 
 
-async def test_arguments_that_a_hook_rewrote_wrongly_are_refused(line: Line) -> None:
+async def test_invalid_rewritten_arguments_are_rejected(line: Line) -> None:
     record_everything(line)
     line.hooks.add(PRE, lambda *_: {"n": "seven"})
     assert "'probe' was not invoked" in await line.error(arguments={"n": 1})
     assert [event for event, _ in line.events] == ["before probe"]
 
 
-async def test_nobody_can_change_arguments_by_changing_what_they_were_given(line: Line) -> None:
+async def test_mutating_received_arguments_has_no_effect(line: Line) -> None:
     given: list[Json] = []
 
     def before(_tool: Tool, args: Json, _context: CallContext) -> Json:
@@ -332,7 +332,7 @@ async def test_nobody_can_change_arguments_by_changing_what_they_were_given(line
     assert mine == {"paths": ["a"]}
 
 
-async def test_a_hook_after_a_call_transforms_the_result(line: Line) -> None:
+async def test_post_hook_can_replace_the_result(line: Line) -> None:
     line.recording(answer={"n": 1})
     line.hooks.add(POST, lambda _tool, _args, result, _context: {"n": result.value["n"] + 1})
     line.hooks.add(POST, lambda _tool, _args, result, _context: [json.loads(result.text)["n"]])
@@ -340,13 +340,13 @@ async def test_a_hook_after_a_call_transforms_the_result(line: Line) -> None:
     assert (result.text, result.value, result.ok) == ('{"result":[2]}', [2], True)
 
 
-async def test_a_failing_hook_after_a_call_leaves_the_result(line: Line) -> None:
+async def test_failing_post_hook_keeps_the_result(line: Line) -> None:
     line.recording(answer={"n": 1})
     line.hooks.add(POST, failing)
     assert (await line.call()).text == '{"n":1}'
 
 
-async def test_a_hook_after_a_call_may_answer_with_a_result_and_the_model_still_gets_json(line: Line) -> None:
+async def test_post_hook_may_return_a_tool_result(line: Line) -> None:
     line.recording()
     line.hooks.add(
         POST, lambda *_: ToolResult(call_id="someone else's", name="other", text="not { json", error="no")
@@ -356,14 +356,14 @@ async def test_a_hook_after_a_call_may_answer_with_a_result_and_the_model_still_
     assert json.loads(result.text) == {"result": "not { json"}
 
 
-async def test_a_hook_that_returns_the_result_it_was_given_changes_nothing(line: Line) -> None:
+async def test_post_hook_returning_the_same_result_changes_nothing(line: Line) -> None:
     line.recording(answer={"n": 1})
     before = await line.call()
     line.hooks.add(POST, lambda _tool, _args, result, _context: result)
     assert replace(await line.call(), milliseconds=0) == replace(before, milliseconds=0)
 
 
-async def test_a_result_that_a_hook_made_too_large_is_bounded_like_any_other(line: Line) -> None:
+async def test_large_result_of_a_hook_is_truncated(line: Line) -> None:
     line.recording()
     line.max_chars = 1_000
     line.hooks.add(POST, lambda *_: "x" * 5_000)
@@ -372,7 +372,7 @@ async def test_a_result_that_a_hook_made_too_large_is_bounded_like_any_other(lin
     assert result.stored is not None
 
 
-async def test_hooks_after_a_call_see_a_failed_call_too(line: Line) -> None:
+async def test_post_hooks_see_failed_calls(line: Line) -> None:
     line.add(failing)
     line.hooks.add(POST, lambda _tool, _args, result, _context: line.events.append(("after", result.error)))
     await line.call()
@@ -421,7 +421,7 @@ EXCEPTIONS: list[tuple[BaseException, str]] = [
 
 @pytest.mark.parametrize(("raised", "said"), EXCEPTIONS, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_whatever_a_handler_raises_becomes_an_error_the_model_can_read(
+async def test_any_exception_of_a_handler_becomes_an_error_result(
     line: Line, raised: BaseException, said: str, is_async: bool
 ) -> None:
     def fail(_: Json) -> NoReturn:
@@ -434,7 +434,7 @@ async def test_whatever_a_handler_raises_becomes_an_error_the_model_can_read(
     assert await line.error() == said
 
 
-async def test_a_blocking_handler_that_raises_keyboard_interrupt_stops_only_itself(
+async def test_keyboard_interrupt_in_sync_handler_stops_only_the_call(
     line: Line,
 ) -> None:
     def fail(_: Json) -> NoReturn:
@@ -444,12 +444,12 @@ async def test_a_blocking_handler_that_raises_keyboard_interrupt_stops_only_itse
     assert await line.error() == "Tool execution failed: KeyboardInterrupt: "
 
 
-async def test_the_error_for_the_model_is_exactly_the_promised_json(line: Line) -> None:
+async def test_error_result_is_exact_json(line: Line) -> None:
     line.add(failing)
     assert (await line.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
 
 
-async def test_a_failure_that_is_not_the_handlers_says_so(
+async def test_failure_outside_the_handler_is_distinguished(
     line: Line, caplog: pytest.LogCaptureFixture
 ) -> None:
     line.recording()
@@ -465,7 +465,7 @@ async def test_a_failure_that_is_not_the_handlers_says_so(
     assert "dispatching 'probe' failed" in caplog.text
 
 
-async def test_a_huge_message_is_cut(line: Line) -> None:
+async def test_huge_error_message_is_truncated(line: Line) -> None:
     def fail(_: Json) -> NoReturn:
         raise ValueError("x" * 10_000_000)
 
@@ -475,11 +475,11 @@ async def test_a_huge_message_is_cut(line: Line) -> None:
     assert len(said) < 2_100
 
 
-async def test_a_huge_name_is_cut(line: Line) -> None:
+async def test_huge_tool_name_is_truncated(line: Line) -> None:
     assert len(await line.error("n" * 1_000_000)) < 2_100
 
 
-async def test_secrets_in_messages_are_hidden(line: Line) -> None:
+async def test_secrets_in_messages_are_redacted(line: Line) -> None:
     def fail(_: Json) -> NoReturn:
         raise ValueError(f"GET https://api/?key={SECRET} with token=hunter2222 failed")
 
@@ -492,12 +492,12 @@ async def test_secrets_in_messages_are_hidden(line: Line) -> None:
     )
 
 
-async def test_secrets_among_refused_arguments_are_hidden(line: Line) -> None:
+async def test_secrets_in_rejected_arguments_are_redacted(line: Line) -> None:
     line.recording(schema=COUNT)
     assert SECRET not in (await line.call(arguments={"n": SECRET})).text
 
 
-async def test_details_too_large_for_the_model_are_left_out_and_the_error_stays(line: Line) -> None:
+async def test_oversized_error_details_are_omitted(line: Line) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("too much", listing=list(range(100_000)))
 
@@ -505,7 +505,7 @@ async def test_details_too_large_for_the_model_are_left_out_and_the_error_stays(
     assert json.loads((await line.call()).text) == {"error": "too much"}
 
 
-async def test_details_with_a_secret_in_them_are_left_out_and_the_error_stays(line: Line) -> None:
+async def test_error_details_with_a_secret_are_omitted(line: Line) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("it failed", output=["ran", f"curl -H {SECRET}"])
 
@@ -513,7 +513,7 @@ async def test_details_with_a_secret_in_them_are_left_out_and_the_error_stays(li
     assert json.loads((await line.call()).text) == {"error": "it failed"}
 
 
-async def test_details_longer_than_a_message_are_kept(line: Line) -> None:
+async def test_long_error_details_are_kept(line: Line) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("it failed", output="line\n" * 1_000)
 
@@ -521,7 +521,7 @@ async def test_details_longer_than_a_message_are_kept(line: Line) -> None:
     assert json.loads((await line.call()).text)["output"] == "line\n" * 1_000
 
 
-async def test_details_cannot_replace_the_error(line: Line) -> None:
+async def test_error_details_cannot_replace_the_message(line: Line) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("the message", error=SECRET, hint="try again")
 
@@ -529,7 +529,7 @@ async def test_details_cannot_replace_the_error(line: Line) -> None:
     assert json.loads((await line.call()).text) == {"error": "the message", "hint": "try again"}
 
 
-async def test_refused_arguments_come_with_the_schema(line: Line) -> None:
+async def test_rejected_arguments_include_the_schema(line: Line) -> None:
     line.recording(schema={"properties": {"n": {"type": "integer"}}, "required": ["n"]})
     answer = json.loads((await line.call()).text)
     assert answer["parameters"]["required"] == ["n"]
@@ -537,14 +537,14 @@ async def test_refused_arguments_come_with_the_schema(line: Line) -> None:
 
 
 @pytest.mark.parametrize("name", [None, 5, ["probe"], {}])
-async def test_a_call_whose_name_is_no_text_is_an_error_like_any_other(line: Line, name: Any) -> None:
+async def test_non_string_tool_name_is_an_error(line: Line, name: Any) -> None:
     line.recording()
     assert "a call needs the name of a tool" in await line.error(name)
     assert line.events == []
 
 
 @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-async def test_an_agents_own_tool_without_an_agent_is_a_clear_error(line: Line, name: str) -> None:
+async def test_agent_tool_without_an_agent_is_an_error(line: Line, name: str) -> None:
     services: Any = None
     line.registry.add_all(agent_tools(services))
     needed = {"memory": {"action": "add"}, "session_search": {"query": "q"}, "delegate_task": {"goal": "g"}}
@@ -553,7 +553,7 @@ async def test_an_agents_own_tool_without_an_agent_is_a_clear_error(line: Line, 
     )
 
 
-async def test_a_handler_of_any_kind_answers(line: Line) -> None:
+async def test_all_kinds_of_handlers_work(line: Line) -> None:
     async def later(args: Json) -> Json:
         await asyncio.sleep(0)
         return {"via": "async"}
@@ -567,14 +567,14 @@ async def test_a_handler_of_any_kind_answers(line: Line) -> None:
         assert (await line.call(name)).text == '{"via":"async"}', name
 
 
-async def test_a_result_that_cannot_be_shown_is_still_json(line: Line) -> None:
+async def test_unserializable_result_is_still_json(line: Line) -> None:
     line.recording(answer={"bad": object, "worse": Silent(), "number": float("nan"), "half": "\ud800"})
     answer = json.loads((await line.call()).text)
     assert answer["number"] is None
     assert answer["half"] == "\ufffd"
 
 
-async def test_the_handler_is_told_of_its_call(line: Line) -> None:
+async def test_handler_receives_the_call_context(line: Line) -> None:
     told: list[CallContext] = []
     line.add(lambda args, context: told.append(context))
     await line.call(task_id="task-1", user_task="tidy up")
@@ -585,7 +585,7 @@ async def test_the_handler_is_told_of_its_call(line: Line) -> None:
 # -- time -----------------------------------------------------------------------------------------------
 
 
-async def test_an_async_handler_out_of_time_is_cancelled_and_cleans_up(line: Line) -> None:
+async def test_timed_out_async_handler_is_cancelled_and_cleans_up(line: Line) -> None:
     async def endless(_args: Json, context: CallContext) -> None:
         try:
             await asyncio.Event().wait()
@@ -597,7 +597,7 @@ async def test_an_async_handler_out_of_time_is_cancelled_and_cleans_up(line: Lin
     assert line.events == [("cleaned up", "session-1")]
 
 
-async def test_a_blocking_handler_out_of_time_is_told_and_nobody_waits_for_it(line: Line) -> None:
+async def test_timed_out_sync_handler_is_notified_and_abandoned(line: Line) -> None:
     noticed = threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
@@ -609,7 +609,7 @@ async def test_a_blocking_handler_out_of_time_is_told_and_nobody_waits_for_it(li
     assert await asyncio.to_thread(noticed.wait, 60)
 
 
-async def test_a_blocking_handler_that_notices_nothing_holds_up_nobody(line: Line) -> None:
+async def test_unresponsive_sync_handler_does_not_block_other_calls(line: Line) -> None:
     go_on = threading.Event()
     line.add(lambda args: go_on.wait(180), timeout=0.02)
     async with asyncio.timeout(60):
@@ -618,7 +618,7 @@ async def test_a_blocking_handler_that_notices_nothing_holds_up_nobody(line: Lin
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_handler_that_will_not_be_cancelled_holds_up_nobody(line: Line) -> None:
+async def test_uncancellable_handler_does_not_block_other_calls(line: Line) -> None:
     async def endless(_: Json) -> None:
         while True:
             try:
@@ -633,7 +633,7 @@ async def test_a_handler_that_will_not_be_cancelled_holds_up_nobody(line: Line) 
     assert asyncio.all_tasks() == before
 
 
-async def test_an_answer_that_comes_too_late_is_not_given(line: Line) -> None:
+async def test_late_answer_is_dropped(line: Line) -> None:
     async def late(_: Json) -> str:
         try:
             await asyncio.Event().wait()
@@ -645,13 +645,13 @@ async def test_an_answer_that_comes_too_late_is_not_given(line: Line) -> None:
     assert "did not end within" in await line.error()
 
 
-async def test_a_tool_without_a_limit_of_its_own_has_the_configured_one(line: Line) -> None:
+async def test_tool_without_timeout_uses_the_configured_one(line: Line) -> None:
     line.timeout = 0.02
     line.add(lambda args, context: context.cancelled.wait(60))
     assert "did not end within 0.02 s" in await line.error()
 
 
-async def test_a_tool_with_a_longer_limit_of_its_own_has_that(line: Line) -> None:
+async def test_tool_timeout_may_exceed_the_configured_one(line: Line) -> None:
     async def waits(_: Json) -> str:
         await asyncio.sleep(0.05)
         return "in time"
@@ -684,7 +684,7 @@ async def test_cancelling_a_call_cancels_an_async_handler(line: Line) -> None:
     assert line.events == [("cleaned up", None)]
 
 
-async def test_cancelling_a_call_tells_a_blocking_handler(line: Line) -> None:
+async def test_cancelling_a_call_notifies_a_sync_handler(line: Line) -> None:
     inside, noticed = threading.Event(), threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
@@ -921,7 +921,7 @@ class Crowd:
         self.now -= 1
 
 
-async def test_an_exclusive_tool_runs_alone(line: Line) -> None:
+async def test_exclusive_tool_runs_alone(line: Line) -> None:
     crowd = Crowd()
     line.add(crowd, "shared", parallel=True)
     line.add(crowd, "alone")
@@ -931,13 +931,13 @@ async def test_an_exclusive_tool_runs_alone(line: Line) -> None:
     assert crowd.seen == [1, 1, 1, 1, 2, 1]  # only the two neighbours that share met each other
 
 
-async def test_calls_of_exclusive_tools_run_in_the_order_of_the_reply(line: Line) -> None:
+async def test_exclusive_calls_run_in_order(line: Line) -> None:
     line.recording(schema={"properties": {"n": {"type": "integer"}}})
     await line.all(*[ToolCall("probe", {"n": number}) for number in range(20)])
     assert line.events == [("run", {"n": number}) for number in range(20)]
 
 
-async def test_a_call_behind_an_exclusive_one_waits_for_it(line: Line) -> None:
+async def test_call_after_an_exclusive_one_waits(line: Line) -> None:
     async def slow(_: Json) -> None:
         for _turn in range(20):
             await asyncio.sleep(0)
@@ -949,14 +949,14 @@ async def test_a_call_behind_an_exclusive_one_waits_for_it(line: Line) -> None:
     assert [event for event, _ in line.events] == ["slow ended", "run"]
 
 
-async def test_through_the_bridge_an_exclusive_tool_is_exclusive_too(line: Line) -> None:
+async def test_exclusive_tool_is_exclusive_through_the_bridge(line: Line) -> None:
     crowd = Crowd()
     line.add(crowd, "alone")
     await line.all(*[ToolCall("tool_call", {"name": "alone", "arguments": {}}) for _ in range(4)])
     assert crowd.seen == [1, 1, 1, 1]
 
 
-async def test_results_stand_in_the_order_of_the_calls_whoever_ends_first(line: Line) -> None:
+async def test_results_are_in_the_order_of_the_calls(line: Line) -> None:
     ended: list[int] = []
     gates = [asyncio.Event() for _ in range(4)]
     gates[3].set()
@@ -978,7 +978,7 @@ async def test_results_stand_in_the_order_of_the_calls_whoever_ends_first(line: 
     ]
 
 
-async def test_no_more_calls_run_at_once_than_configured(line: Line) -> None:
+async def test_parallel_calls_are_limited(line: Line) -> None:
     line.max_parallel = 3
     inside, peak = 0, 0
     full = asyncio.Event()
@@ -1000,7 +1000,7 @@ async def test_no_more_calls_run_at_once_than_configured(line: Line) -> None:
     assert peak == 3
 
 
-async def test_one_failing_call_does_not_disturb_the_others(line: Line) -> None:
+async def test_failing_call_does_not_affect_others(line: Line) -> None:
     async def cancels_itself(_: Json) -> None:
         raise asyncio.CancelledError
 
@@ -1018,7 +1018,7 @@ async def test_one_failing_call_does_not_disturb_the_others(line: Line) -> None:
     assert [result.ok for result in results] == [name == "good" for name in names]
 
 
-async def test_a_hook_that_cancels_itself_for_one_call_does_not_disturb_the_others(line: Line) -> None:
+async def test_self_cancelling_hook_does_not_affect_other_calls(line: Line) -> None:
     async def moody(_tool: Tool, args: Json, _context: CallContext) -> None:
         if args["n"] == 1:
             raise asyncio.CancelledError
@@ -1029,7 +1029,7 @@ async def test_a_hook_that_cancels_itself_for_one_call_does_not_disturb_the_othe
     assert [result.ok for result in results] == [True, False, True]
 
 
-async def test_a_call_out_of_time_does_not_tell_its_neighbours_to_stop(line: Line) -> None:
+async def test_timed_out_call_does_not_cancel_others(line: Line) -> None:
     seen: list[bool] = []
     over = threading.Event()
 
@@ -1048,14 +1048,14 @@ async def test_a_call_out_of_time_does_not_tell_its_neighbours_to_stop(line: Lin
     assert seen == [False]
 
 
-async def test_a_reply_without_calls_has_no_results(line: Line) -> None:
+async def test_reply_without_calls_has_no_results(line: Line) -> None:
     assert await line.all() == []
 
 
 # -- from the outside -----------------------------------------------------------------------------------
 
 
-def test_a_cached_async_client_lives_on_between_synchronous_calls(opened: Opened) -> None:
+def test_async_client_survives_between_sync_calls(opened: Opened) -> None:
     runtime = opened()
     cached: dict[str, asyncio.Event] = {}
 
@@ -1071,13 +1071,13 @@ def test_a_cached_async_client_lives_on_between_synchronous_calls(opened: Opened
     assert [session.call_sync("client").text for _ in range(3)] == ['{"result":"used"}'] * 3
 
 
-async def test_a_synchronous_call_inside_a_running_loop_is_answered(opened: Opened) -> None:
+async def test_sync_call_inside_a_running_loop_works(opened: Opened) -> None:
     runtime = opened()
     runtime.registry.register(name="probe", toolset="t", schema={}, handler=lambda args: "done")
     assert runtime.session(["t"]).call_sync("probe").text == '{"result":"done"}'
 
 
-def test_synchronous_calls_from_many_threads_are_all_answered(opened: Opened) -> None:
+def test_sync_calls_from_many_threads_work(opened: Opened) -> None:
     runtime = opened()
 
     async def double(args: Json) -> int:
@@ -1099,7 +1099,7 @@ def test_synchronous_calls_from_many_threads_are_all_answered(opened: Opened) ->
     assert answers == {number: number * 2 for number in range(16)}
 
 
-def test_ctrl_c_stops_a_running_tool_of_either_kind_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_running_tool_and_leaves_nothing(tmp_path: Path) -> None:
     script = """
         import asyncio, gc, threading
         from toolfold import load_config, open_runtime
@@ -1151,7 +1151,7 @@ def test_ctrl_c_stops_a_running_tool_of_either_kind_and_leaves_nothing_behind(tm
     assert out == "async cleaned up\ntold True\nthreads 1\n"
 
 
-async def test_a_call_says_how_long_it_took(line: Line) -> None:
+async def test_result_contains_the_duration(line: Line) -> None:
     line.recording()
     begun = time.perf_counter()
     told = (await line.call()).milliseconds

@@ -35,7 +35,7 @@ def drawn_tree() -> dict[str, str]:
     return parents
 
 
-def test_the_tree_in_the_docstring_is_the_tree_in_the_code() -> None:
+def test_class_tree_in_the_docstring_is_correct() -> None:
     classes = {
         name: kind.__mro__[1].__name__
         for name, kind in vars(errors).items()
@@ -55,54 +55,54 @@ def test_the_tree_in_the_docstring_is_the_tree_in_the_code() -> None:
         (NeedsAgent("todo"), "'todo' is run by the agent itself"),
     ],
 )
-def test_an_error_says_what_happened_and_what_to_do(error: ToolfoldError, said_by_it: str) -> None:
+def test_error_states_problem_and_advice(error: ToolfoldError, said_by_it: str) -> None:
     assert str(error).startswith(said_by_it)
 
 
-def test_a_name_that_goes_on_forever_does_not_fill_the_message() -> None:
+def test_very_long_name_is_truncated_in_the_message() -> None:
     assert len(str(OutOfScope("x" * 1_000_000))) < 400
 
 
-def test_a_config_error_names_the_file_the_line_and_the_hint() -> None:
+def test_config_error_names_file_line_and_hint() -> None:
     error = ConfigError("a.b is not a setting", key="a.b", file="t.yaml", line=7, hint="did you mean a.c?")
     assert str(error) == "a.b is not a setting (t.yaml, line 7)\n  did you mean a.c?"
     assert (error.key, error.file, error.line, error.hint) == ("a.b", "t.yaml", 7, "did you mean a.c?")
 
 
-def test_a_config_error_without_a_place_is_only_the_problem() -> None:
+def test_config_error_without_location_is_only_the_problem() -> None:
     assert str(ConfigError("no")) == "no"
 
 
-def test_a_call_error_keeps_its_details_for_the_model() -> None:
+def test_call_error_keeps_its_details() -> None:
     assert CallError("no", parameters={"a": 1}).details == {"parameters": {"a": 1}}
 
 
-def test_a_refused_registration_is_caught_as_one_kind() -> None:
+def test_rejected_registrations_share_a_base_class() -> None:
     for error in (ReservedName("x"), NameTaken("x", "y"), errors.InvalidTool("x")):
         assert isinstance(error, RegistryError)
         assert not isinstance(error, CallError)
 
 
-def test_the_nearest_name_is_the_one_with_the_typo() -> None:
+def test_closest_name_is_the_one_with_the_typo() -> None:
     known = ["read_file", "write_file", "web_search", "browser_navigate"]
     assert closest_names("raed_file", known, count=1) == ["read_file"]
 
 
-def test_nothing_is_near_to_a_name_that_resembles_none() -> None:
+def test_dissimilar_name_has_no_closest_name() -> None:
     assert closest_names("zzz", ["read_file", "web_search"]) == []
     assert closest_names("x", []) == []
 
 
-def test_the_nearest_name_is_found_among_ten_thousand() -> None:
+def test_closest_name_is_found_among_ten_thousand() -> None:
     known = [f"service_{number}_action" for number in range(10_000)] + ["create_issue"]
     assert closest_names("create_isue", known, count=1) == ["create_issue"]
 
 
-def test_an_endless_name_is_compared_by_its_beginning_only() -> None:
+def test_very_long_name_is_compared_by_its_beginning() -> None:
     assert closest_names("a" * 80 + "b" * 1_000_000, ["a" * 80, "b" * 80]) == ["a" * 80]
 
 
-def test_short_text_is_shown_whole_and_long_text_is_cut() -> None:
+def test_only_long_text_is_shortened() -> None:
     assert shorten("abc", 3) == "abc"
     assert shorten("abcd", 3) == "abc…"
 
@@ -112,6 +112,6 @@ class Speechless(Exception):
         raise RuntimeError("no words")
 
 
-def test_an_error_that_cannot_be_put_into_words_is_still_reported() -> None:
+def test_error_without_readable_message_is_still_reported() -> None:
     assert error_message(Speechless()) == "(no message)"
     assert error_message(ValueError("words")) == "words"

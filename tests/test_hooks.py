@@ -57,18 +57,18 @@ async def after(hooks: Hooks, args: Json | None = None, result: ToolResult = RES
 # -- before ---------------------------------------------------------------------------------------------
 
 
-async def test_without_hooks_the_arguments_go_on_as_they_are(hooks: Hooks) -> None:
+async def test_arguments_are_unchanged_without_hooks(hooks: Hooks) -> None:
     assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {"a": 1}
 
 
-async def test_a_hook_is_told_the_tool_the_arguments_and_the_call(hooks: Hooks) -> None:
+async def test_hook_receives_tool_arguments_and_context(hooks: Hooks) -> None:
     told: list[object] = []
     hooks.add(PRE, lambda tool, args, context: told.extend([tool, args, context]))
     await hooks.run_before(TOOL, {"a": 1}, CONTEXT)
     assert told == [TOOL, {"a": 1}, CONTEXT]
 
 
-async def test_hooks_run_in_the_order_they_were_added_each_on_what_the_last_one_made(hooks: Hooks) -> None:
+async def test_hooks_run_in_order_on_the_previous_result(hooks: Hooks) -> None:
     hooks.add(PRE, lambda _tool, args, _context: {"seen": [*args["seen"], "first"]})
 
     async def second(_tool: object, args: Json, _context: object) -> Json:
@@ -78,7 +78,7 @@ async def test_hooks_run_in_the_order_they_were_added_each_on_what_the_last_one_
     assert await hooks.run_before(TOOL, {"seen": []}, CONTEXT) == {"seen": ["first", "second"]}
 
 
-async def test_a_hook_that_refuses_says_why_and_no_later_hook_is_asked(hooks: Hooks) -> None:
+async def test_refusal_stops_later_hooks(hooks: Hooks) -> None:
     asked: list[str] = []
 
     def refuse(*_: object) -> None:
@@ -95,7 +95,7 @@ async def test_a_hook_that_refuses_says_why_and_no_later_hook_is_asked(hooks: Ho
     [ValueError("x"), SystemExit(0), asyncio.CancelledError(), KeyError(), TimeoutError()],
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_hook_that_fails_in_whatever_way_refuses(
+async def test_any_failure_of_a_pre_hook_refuses_the_call(
     hooks: Hooks, raised: BaseException, is_async: bool
 ) -> None:
     asked: list[str] = []
@@ -115,7 +115,7 @@ async def test_a_hook_that_fails_in_whatever_way_refuses(
     assert asked == []
 
 
-async def test_why_a_hook_failed_is_logged_for_people_and_not_told_to_the_model(
+async def test_hook_failure_is_logged_but_not_shown_to_the_model(
     hooks: Hooks, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -127,17 +127,17 @@ async def test_why_a_hook_failed_is_logged_for_people_and_not_told_to_the_model(
 
 
 @pytest.mark.parametrize("answer", [True, False, 0, "go on", ["a"], ("a", 1), object()])
-async def test_an_answer_that_is_neither_nothing_nor_arguments_refuses(hooks: Hooks, answer: object) -> None:
+async def test_invalid_hook_result_refuses_the_call(hooks: Hooks, answer: object) -> None:
     hooks.add(PRE, lambda *_: answer)
     assert f"answered with {type(answer).__name__} instead of arguments" in await refusal(hooks)
 
 
-async def test_an_empty_object_is_arguments(hooks: Hooks) -> None:
+async def test_empty_dict_is_a_valid_hook_result(hooks: Hooks) -> None:
     hooks.add(PRE, lambda *_: {})
     assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {}
 
 
-async def test_a_blocking_hook_that_hangs_refuses(hasty: Hooks) -> None:
+async def test_hanging_sync_hook_refuses_the_call(hasty: Hooks) -> None:
     go_on = threading.Event()
 
     def hang(*_: object) -> None:
@@ -150,7 +150,7 @@ async def test_a_blocking_hook_that_hangs_refuses(hasty: Hooks) -> None:
     go_on.set()
 
 
-async def test_an_async_hook_that_hangs_refuses_though_it_will_not_be_cancelled(hasty: Hooks) -> None:
+async def test_uncancellable_async_hook_refuses_the_call(hasty: Hooks) -> None:
     async def hang(*_: object) -> None:
         while True:
             try:
@@ -163,7 +163,7 @@ async def test_an_async_hook_that_hangs_refuses_though_it_will_not_be_cancelled(
         assert "did not answer" in await refusal(hasty)
 
 
-async def test_a_hook_cannot_change_arguments_by_changing_what_it_was_given(hooks: Hooks) -> None:
+async def test_mutating_hook_arguments_has_no_effect(hooks: Hooks) -> None:
     def meddle(_tool: object, args: Json, _context: object) -> None:
         args["path"] = "/etc/passwd"
         args["nested"]["list"].append("evil")
@@ -174,7 +174,7 @@ async def test_a_hook_cannot_change_arguments_by_changing_what_it_was_given(hook
     assert args == {"path": "a", "nested": {"list": []}}
 
 
-async def test_cancelling_the_caller_is_no_refusal(hooks: Hooks) -> None:
+async def test_cancelling_the_caller_is_not_a_refusal(hooks: Hooks) -> None:
     inside = asyncio.Event()
 
     async def wait(*_: object) -> None:
@@ -192,18 +192,18 @@ async def test_cancelling_the_caller_is_no_refusal(hooks: Hooks) -> None:
 # -- after ----------------------------------------------------------------------------------------------
 
 
-async def test_a_hook_after_a_call_may_replace_the_result(hooks: Hooks) -> None:
+async def test_post_hook_may_replace_the_result(hooks: Hooks) -> None:
     hooks.add(POST, lambda _tool, _args, result, _context: {"n": result.value["n"] + 1})
     assert (await after(hooks)).value == {"n": 2}
 
 
-async def test_each_hook_after_a_call_is_given_what_the_last_one_made(hooks: Hooks) -> None:
+async def test_post_hook_receives_the_previous_result(hooks: Hooks) -> None:
     hooks.add(POST, lambda *_: "without the secret")
     hooks.add(POST, lambda _tool, _args, result, _context: f"{result.value}, signed")
     assert (await after(hooks)).value == "without the secret, signed"
 
 
-async def test_a_hook_after_a_call_that_answers_nothing_leaves_the_result(hooks: Hooks) -> None:
+async def test_post_hook_returning_none_keeps_the_result(hooks: Hooks) -> None:
     told: list[object] = []
     hooks.add(POST, lambda tool, args, result, context: told.extend([tool, args, result, context]))
     assert await after(hooks, {"a": 1}) is RESULT
@@ -212,7 +212,7 @@ async def test_a_hook_after_a_call_that_answers_nothing_leaves_the_result(hooks:
 
 @pytest.mark.parametrize("raised", [ValueError("x"), SystemExit(0), asyncio.CancelledError(), Refused("no")])
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_a_hook_after_a_call_that_fails_is_logged_and_the_result_stands(
+async def test_failing_post_hook_is_logged_and_the_result_kept(
     hooks: Hooks, raised: BaseException, is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -228,14 +228,14 @@ async def test_a_hook_after_a_call_that_fails_is_logged_and_the_result_stands(
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-async def test_a_hook_after_a_call_that_hangs_is_left_behind_and_the_result_stands(hasty: Hooks) -> None:
+async def test_hanging_post_hook_is_abandoned_and_the_result_kept(hasty: Hooks) -> None:
     go_on = threading.Event()
     hasty.add(POST, lambda *_: go_on.wait(60))
     assert await after(hasty) is RESULT
     go_on.set()
 
 
-async def test_a_hook_after_a_call_gets_arguments_of_its_own(hooks: Hooks) -> None:
+async def test_post_hook_gets_a_copy_of_the_arguments(hooks: Hooks) -> None:
     def meddle(_tool: object, args: Json, _result: object, _context: object) -> None:
         args["nested"].clear()
 
@@ -256,14 +256,12 @@ async def test_a_hook_after_a_call_gets_arguments_of_its_own(hooks: Hooks) -> No
         (PRE, "not callable", "a hook must be callable, not str"),
     ],
 )
-def test_a_hook_that_could_never_run_is_refused_when_it_is_added(
-    event: str, hook: Callable[..., Any], problem: str
-) -> None:
+def test_invalid_hook_is_rejected_when_added(event: str, hook: Callable[..., Any], problem: str) -> None:
     with pytest.raises(ToolfoldError, match=problem):
         Hooks(EventLoops()).add(event, hook)
 
 
-async def test_a_hook_added_while_a_call_runs_waits_for_the_next_call(hooks: Hooks) -> None:
+async def test_hook_added_during_a_call_runs_from_the_next_call(hooks: Hooks) -> None:
     ran: list[str] = []
 
     def first(*_: object) -> None:

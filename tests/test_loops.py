@@ -61,7 +61,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # -- callers from no loop -------------------------------------------------------------------------------
 
 
-def test_a_thread_keeps_one_loop_between_its_calls(loops: EventLoops) -> None:
+def test_thread_reuses_one_loop(loops: EventLoops) -> None:
     assert loops.run(here()) is loops.run(here())
 
 
@@ -82,7 +82,7 @@ def echo() -> Iterator[int]:
         thread.join()
 
 
-def test_an_async_client_opened_in_one_call_lives_on_in_the_next(loops: EventLoops, echo: int) -> None:
+def test_async_client_survives_between_calls(loops: EventLoops, echo: int) -> None:
     cached: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def shout(word: bytes) -> bytes:
@@ -102,7 +102,7 @@ def test_an_async_client_opened_in_one_call_lives_on_in_the_next(loops: EventLoo
     loops.run(hang_up())
 
 
-def test_each_call_sees_the_context_of_its_own_caller(loops: EventLoops) -> None:
+def test_call_sees_the_context_variables_of_its_caller(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
 
     async def seen() -> str:
@@ -114,7 +114,7 @@ def test_each_call_sees_the_context_of_its_own_caller(loops: EventLoops) -> None
     assert loops.run(seen()) == "second"
 
 
-def test_an_exception_reaches_the_caller_and_the_loop_lives_on(loops: EventLoops) -> None:
+def test_exception_reaches_the_caller_and_the_loop_stays_usable(loops: EventLoops) -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -124,7 +124,7 @@ def test_an_exception_reaches_the_caller_and_the_loop_lives_on(loops: EventLoops
     assert loops.run(here()) is first
 
 
-def test_a_subprocess_can_be_awaited_on_the_kept_loop(loops: EventLoops) -> None:
+def test_subprocess_can_be_awaited_on_the_reused_loop(loops: EventLoops) -> None:
     async def shell() -> bytes:
         process = await asyncio.create_subprocess_exec("echo", "hello", stdout=subprocess.PIPE)
         return (await process.communicate())[0]
@@ -137,12 +137,12 @@ def test_a_subprocess_can_be_awaited_on_the_kept_loop(loops: EventLoops) -> None
 # -- callers from a running loop ------------------------------------------------------------------------
 
 
-async def test_a_caller_inside_a_running_loop_gets_its_answer(loops: EventLoops) -> None:
+async def test_caller_inside_a_running_loop_gets_the_result(loops: EventLoops) -> None:
     assert loops.run(answer(5)) == 5
     assert loops.run(here()) is not asyncio.get_running_loop()
 
 
-async def test_a_caller_inside_a_running_loop_gets_its_exception(loops: EventLoops) -> None:
+async def test_caller_inside_a_running_loop_gets_the_exception(loops: EventLoops) -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -150,20 +150,20 @@ async def test_a_caller_inside_a_running_loop_gets_its_exception(loops: EventLoo
         loops.run(fail())
 
 
-async def test_a_call_inside_a_call_inside_a_call_gets_its_answer(loops: EventLoops) -> None:
+async def test_nested_calls_return_their_results(loops: EventLoops) -> None:
     async def outer(depth: int) -> object:
         return loops.run(outer(depth - 1)) if depth else "bottom"
 
     assert loops.run(outer(3)) == "bottom"
 
 
-async def test_a_call_from_a_running_loop_leaves_no_thread_and_no_open_loop(loops: EventLoops) -> None:
+async def test_call_from_a_running_loop_leaks_no_thread_or_loop(loops: EventLoops) -> None:
     used = loops.run(here())
     assert used.is_closed()
     assert "toolfold-bridge" not in [thread.name for thread in threading.enumerate()]
 
 
-async def test_a_call_from_a_running_loop_sees_the_context_of_its_caller(loops: EventLoops) -> None:
+async def test_call_from_a_running_loop_sees_context_variables(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
     request.set("mine")
 
@@ -176,7 +176,7 @@ async def test_a_call_from_a_running_loop_sees_the_context_of_its_caller(loops: 
 # -- callers from worker threads ------------------------------------------------------------------------
 
 
-def test_every_thread_has_a_loop_of_its_own(loops: EventLoops) -> None:
+def test_each_thread_has_its_own_loop(loops: EventLoops) -> None:
     together = threading.Barrier(4)
 
     def work() -> tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop]:
@@ -189,7 +189,7 @@ def test_every_thread_has_a_loop_of_its_own(loops: EventLoops) -> None:
     assert len({id(first) for first, _ in pairs}) == 4
 
 
-def test_the_loop_of_a_thread_is_closed_when_the_thread_ends(loops: EventLoops) -> None:
+def test_loop_is_closed_when_its_thread_ends(loops: EventLoops) -> None:
     used: list[asyncio.AbstractEventLoop] = []
     for _ in range(3):
         thread = threading.Thread(target=lambda: used.append(loops.run(here())))
@@ -199,7 +199,7 @@ def test_the_loop_of_a_thread_is_closed_when_the_thread_ends(loops: EventLoops) 
     assert len(used) == 3
 
 
-def test_tasks_left_on_a_loop_are_cancelled_when_its_thread_ends(loops: EventLoops) -> None:
+def test_pending_tasks_are_cancelled_when_the_thread_ends(loops: EventLoops) -> None:
     ended: list[str] = []
 
     async def background() -> None:
@@ -220,7 +220,7 @@ def test_tasks_left_on_a_loop_are_cancelled_when_its_thread_ends(loops: EventLoo
     wait_until(lambda: ended == ["background"])
 
 
-def test_a_hundred_threads_leave_no_file_descriptors_behind(loops: EventLoops) -> None:
+def test_many_threads_leak_no_file_descriptors(loops: EventLoops) -> None:
     loops.run(answer(1))
     before = open_files()
     for _ in range(10):
@@ -236,7 +236,7 @@ def test_a_hundred_threads_leave_no_file_descriptors_behind(loops: EventLoops) -
 # -- the end --------------------------------------------------------------------------------------------
 
 
-def test_closing_closes_the_loops_of_threads_that_still_live() -> None:
+def test_close_closes_loops_of_live_threads() -> None:
     loops = EventLoops()
     with ThreadPoolExecutor(1) as pool:
         theirs, mine = pool.submit(loops.run, here()).result(60), loops.run(here())
@@ -245,14 +245,14 @@ def test_closing_closes_the_loops_of_threads_that_still_live() -> None:
         assert mine.is_closed()
 
 
-def test_closing_twice_is_closing_once() -> None:
+def test_close_may_be_repeated() -> None:
     loops = EventLoops()
     loops.run(answer(1))
     loops.close()
     loops.close()
 
 
-def test_closing_in_the_middle_of_a_call_lets_the_call_end_and_then_closes_its_loop() -> None:
+def test_close_during_a_call_waits_for_the_call() -> None:
     loops = EventLoops()
     inside, go_on = threading.Event(), threading.Event()
 
@@ -271,7 +271,7 @@ def test_closing_in_the_middle_of_a_call_lets_the_call_end_and_then_closes_its_l
         wait_until(used.is_closed)
 
 
-def test_loops_can_be_closed_from_inside_a_running_loop() -> None:
+def test_loops_can_be_closed_inside_a_running_loop() -> None:
     loops = EventLoops()
     used = loops.run(here())
 
@@ -282,7 +282,7 @@ def test_loops_can_be_closed_from_inside_a_running_loop() -> None:
     assert used.is_closed()
 
 
-def test_loops_that_are_only_forgotten_are_closed_too() -> None:
+def test_unreferenced_loops_are_closed() -> None:
     loops = EventLoops()
     used = loops.run(here())
     del loops
@@ -290,7 +290,7 @@ def test_loops_that_are_only_forgotten_are_closed_too() -> None:
     assert used.is_closed()
 
 
-def test_loops_whose_loop_was_collected_first_are_forgotten_without_a_word(
+def test_garbage_collected_loop_causes_no_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     complaints: list[object] = []
@@ -317,7 +317,7 @@ async def stubborn() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_task_that_will_not_be_cancelled_cannot_hold_up_the_end() -> None:
+def test_uncancellable_task_does_not_block_close() -> None:
     loops = EventLoops()
     kept: list[asyncio.Task[None]] = []
 
@@ -335,7 +335,7 @@ def test_a_task_that_will_not_be_cancelled_cannot_hold_up_the_end() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_task_that_will_not_be_cancelled_cannot_hold_up_a_caller(loops: EventLoops) -> None:
+async def test_uncancellable_task_does_not_block_the_caller(loops: EventLoops) -> None:
     async def start() -> str:
         kept.append(asyncio.create_task(stubborn()))
         await asyncio.sleep(0)
@@ -353,7 +353,7 @@ async def test_a_task_that_will_not_be_cancelled_cannot_hold_up_a_caller(loops: 
     assert given == ["done"]
 
 
-def test_an_async_generator_left_open_is_finished_at_the_end() -> None:
+def test_open_async_generator_is_finished_on_close() -> None:
     loops, finished = EventLoops(), threading.Event()
 
     async def numbers() -> AsyncIterator[int]:
@@ -376,7 +376,7 @@ def test_an_async_generator_left_open_is_finished_at_the_end() -> None:
 # -- code of both kinds ---------------------------------------------------------------------------------
 
 
-async def test_blocking_code_does_not_block_the_loop(loops: EventLoops) -> None:
+async def test_sync_code_does_not_block_the_loop(loops: EventLoops) -> None:
     go_on = threading.Event()
     blocked = asyncio.create_task(loops.call(go_on.wait, 60))
     await asyncio.sleep(0)
@@ -384,7 +384,7 @@ async def test_blocking_code_does_not_block_the_loop(loops: EventLoops) -> None:
     assert await blocked is True
 
 
-async def test_a_function_of_any_kind_can_be_called(loops: EventLoops) -> None:
+async def test_all_kinds_of_functions_can_be_called(loops: EventLoops) -> None:
     class Callable_:  # noqa: N801
         async def __call__(self, value: int) -> int:
             return value
@@ -398,7 +398,7 @@ async def test_a_function_of_any_kind_can_be_called(loops: EventLoops) -> None:
     assert await loops.call(Callable_(), 4) == 4
 
 
-async def test_blocking_code_sees_the_context_of_its_caller(loops: EventLoops) -> None:
+async def test_sync_code_sees_context_variables(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
     request.set("mine")
     assert await loops.run_in_thread(request.get) == "mine"
@@ -408,9 +408,7 @@ async def test_blocking_code_sees_the_context_of_its_caller(loops: EventLoops) -
     "raised",
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration(1)],
 )
-async def test_blocking_code_that_tries_to_end_more_than_itself_only_fails(
-    loops: EventLoops, raised: BaseException
-) -> None:
+async def test_system_exit_in_sync_code_is_contained(loops: EventLoops, raised: BaseException) -> None:
     def fail() -> None:
         raise raised
 
@@ -419,7 +417,7 @@ async def test_blocking_code_that_tries_to_end_more_than_itself_only_fails(
     assert caught.value.original is raised
 
 
-async def test_only_so_many_threads_may_hang_at_once(loops: EventLoops) -> None:
+async def test_number_of_threads_is_limited(loops: EventLoops) -> None:
     go_on = threading.Event()
     hanging = [asyncio.create_task(loops.run_in_thread(lambda: go_on.wait(120))) for _ in range(MAX_THREADS)]
     await asyncio.sleep(0)
@@ -430,7 +428,7 @@ async def test_only_so_many_threads_may_hang_at_once(loops: EventLoops) -> None:
     assert await loops.run_in_thread(lambda: "free again") == "free again"
 
 
-async def test_code_that_never_ends_leaves_threads_to_those_who_judge_and_prepare(loops: EventLoops) -> None:
+async def test_hanging_code_leaves_threads_for_hooks_and_checks(loops: EventLoops) -> None:
     go_on = threading.Event()
     hanging = [
         asyncio.create_task(loops.call_with_timeout(120, go_on.wait, 120)) for _ in range(MAX_HANDLER_THREADS)
@@ -445,7 +443,7 @@ async def test_code_that_never_ends_leaves_threads_to_those_who_judge_and_prepar
     assert await loops.call_with_timeout(60, lambda: "free again") == "free again"
 
 
-async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(loops: EventLoops) -> None:
+async def test_result_after_loop_close_is_dropped_silently(loops: EventLoops) -> None:
     go_on, ended = threading.Event(), threading.Event()
     worker: list[threading.Thread] = []
 
@@ -473,12 +471,12 @@ async def test_an_answer_that_comes_after_its_loop_closed_is_dropped_in_silence(
 # -- code with an end -----------------------------------------------------------------------------------
 
 
-async def test_code_that_ends_in_time_gives_its_answer(loops: EventLoops) -> None:
+async def test_call_within_timeout_returns_its_result(loops: EventLoops) -> None:
     assert await loops.call_with_timeout(60, answer, 5) == 5
     assert await loops.call_with_timeout(60, lambda: 6) == 6
 
 
-async def test_async_code_out_of_time_is_cancelled(loops: EventLoops) -> None:
+async def test_timed_out_async_code_is_cancelled(loops: EventLoops) -> None:
     ended: list[str] = []
 
     async def endless() -> None:
@@ -492,7 +490,7 @@ async def test_async_code_out_of_time_is_cancelled(loops: EventLoops) -> None:
     assert ended == ["cleaned up"]
 
 
-async def test_blocking_code_out_of_time_is_left_behind(loops: EventLoops) -> None:
+async def test_timed_out_sync_code_is_abandoned(loops: EventLoops) -> None:
     go_on = threading.Event()
     with pytest.raises(CallTimeout):
         await loops.call_with_timeout(0.01, go_on.wait, 30)
@@ -500,7 +498,7 @@ async def test_blocking_code_out_of_time_is_left_behind(loops: EventLoops) -> No
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_async_code_that_will_not_be_cancelled_is_ended_by_force(loops: EventLoops) -> None:
+async def test_uncancellable_async_code_is_closed(loops: EventLoops) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(60):
         with pytest.raises(CallTimeout):
@@ -508,7 +506,7 @@ async def test_async_code_that_will_not_be_cancelled_is_ended_by_force(loops: Ev
     assert asyncio.all_tasks() == before
 
 
-async def test_code_that_raises_a_timeout_of_its_own_is_not_out_of_time(loops: EventLoops) -> None:
+async def test_own_timeout_error_is_not_a_call_timeout(loops: EventLoops) -> None:
     async def slow_database() -> None:
         raise TimeoutError("the database")
 
@@ -534,7 +532,7 @@ async def test_cancelling_the_caller_cancels_the_code(loops: EventLoops) -> None
     assert ended.is_set()
 
 
-async def test_code_that_cancels_itself_does_not_cancel_its_caller(loops: EventLoops) -> None:
+async def test_self_cancelling_code_does_not_cancel_its_caller(loops: EventLoops) -> None:
     async def give_up() -> None:
         cast("asyncio.Task[Any]", asyncio.current_task()).cancel()
         await asyncio.sleep(0)
@@ -545,9 +543,7 @@ async def test_code_that_cancels_itself_does_not_cancel_its_caller(loops: EventL
 
 
 @pytest.mark.parametrize("raised", [SystemExit(3), GeneratorExit(), BaseExceptionGroup("g", [SystemExit()])])
-async def test_async_code_that_tries_to_end_more_than_itself_only_fails(
-    loops: EventLoops, raised: BaseException
-) -> None:
+async def test_system_exit_in_async_code_is_contained(loops: EventLoops, raised: BaseException) -> None:
     async def fail() -> None:
         raise raised
 
@@ -600,7 +596,7 @@ def interrupted(script: str) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def test_ctrl_c_cleans_up_an_async_call_and_ends_the_program() -> None:
+def test_ctrl_c_cleans_up_an_async_call_and_exits() -> None:
     code, out, err = interrupted("loops.run(endless())")
     assert code == -signal.SIGINT
     assert out == "cleaned up\n"
@@ -609,7 +605,7 @@ def test_ctrl_c_cleans_up_an_async_call_and_ends_the_program() -> None:
     assert "never" not in err
 
 
-def test_ctrl_c_leaves_no_thread_and_no_loop_to_a_program_that_goes_on() -> None:
+def test_ctrl_c_leaks_no_thread_or_loop() -> None:
     code, out, err = interrupted(
         """
         try:
@@ -625,7 +621,7 @@ def test_ctrl_c_leaves_no_thread_and_no_loop_to_a_program_that_goes_on() -> None
     assert out == "cleaned up\ncaught\nusable\nthreads [] tasks 1\n"
 
 
-def test_ctrl_c_reaches_a_call_made_from_inside_a_running_loop() -> None:
+def test_ctrl_c_interrupts_a_call_from_a_running_loop() -> None:
     code, out, err = interrupted(
         """
         async def main():
@@ -643,7 +639,7 @@ def test_ctrl_c_reaches_a_call_made_from_inside_a_running_loop() -> None:
     assert out == "cleaned up\ncaught\nthreads [] tasks 1\n"
 
 
-def test_ctrl_c_does_not_wait_for_blocking_code_that_hangs() -> None:
+def test_ctrl_c_does_not_wait_for_hanging_sync_code() -> None:
     code, _, err = interrupted(
         """
         def hang():
@@ -658,7 +654,7 @@ def test_ctrl_c_does_not_wait_for_blocking_code_that_hangs() -> None:
 
 
 @pytest.mark.parametrize("ending", ["loops.close()", "pass"])
-def test_a_program_that_used_loops_in_many_threads_ends_without_a_word(ending: str) -> None:
+def test_program_with_loops_in_many_threads_exits_silently(ending: str) -> None:
     script = f"""
         from concurrent.futures import ThreadPoolExecutor
 
@@ -679,14 +675,14 @@ def test_a_program_that_used_loops_in_many_threads_ends_without_a_word(ending: s
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_making_loops_opens_nothing_until_they_are_needed() -> None:
+def test_event_loops_are_created_lazily() -> None:
     before = open_files()
     made = EventLoops()
     assert open_files() <= before
     made.close()
 
 
-async def test_blocking_context_manager_is_left_though_its_caller_was_cancelled(loops: EventLoops) -> None:
+async def test_context_manager_is_exited_if_the_caller_is_cancelled(loops: EventLoops) -> None:
     go, left = threading.Event(), threading.Event()
     events: list[str] = []
 

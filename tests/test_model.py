@@ -97,7 +97,7 @@ def search_tool(parameters: Json | None = None) -> Tool:
 
 @modest
 @given(json_values)
-def test_a_change_anywhere_in_a_frozen_value_raises_and_changes_nothing(value: Any) -> None:
+def test_changing_a_frozen_value_raises(value: Any) -> None:
     frozen = freeze(value)
     for each in containers(frozen):
         for change in (DICT_CHANGES if isinstance(each, dict) else LIST_CHANGES).values():
@@ -109,7 +109,7 @@ def test_a_change_anywhere_in_a_frozen_value_raises_and_changes_nothing(value: A
 
 
 @pytest.mark.parametrize("kind", [dict, list])
-def test_no_method_of_dict_or_list_that_changes_it_was_forgotten(kind: type) -> None:
+def test_all_mutating_methods_are_blocked(kind: type) -> None:
     frozen: Any = FrozenDict({"a": 1}) if kind is dict else FrozenList([1])
     reading = {
         *("__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "__reduce_ex__"),
@@ -126,7 +126,7 @@ def test_no_method_of_dict_or_list_that_changes_it_was_forgotten(kind: type) -> 
 
 @modest
 @given(json_objects)
-def test_a_later_change_to_the_original_does_not_reach_the_frozen_copy(value: Json) -> None:
+def test_frozen_copy_is_independent_of_the_original(value: Json) -> None:
     before = copy.deepcopy(value)
     frozen = freeze(value)
     scribble(value)
@@ -135,13 +135,13 @@ def test_a_later_change_to_the_original_does_not_reach_the_frozen_copy(value: Js
 
 @modest
 @given(json_values)
-def test_a_frozen_value_serialises_like_the_original(value: Any) -> None:
+def test_frozen_value_serializes_like_the_original(value: Any) -> None:
     assert json.dumps(freeze(value)) == json.dumps(value)
 
 
 @modest
 @given(json_objects)
-def test_a_deep_copy_is_plain_and_may_be_changed_without_reaching_the_frozen_one(value: Json) -> None:
+def test_deep_copy_is_plain_and_mutable(value: Json) -> None:
     frozen = freeze(value)
     mine = copy.deepcopy(frozen)
     assert mine == frozen
@@ -152,14 +152,14 @@ def test_a_deep_copy_is_plain_and_may_be_changed_without_reaching_the_frozen_one
 
 @modest
 @given(json_objects)
-def test_a_pickled_or_shallow_copy_is_frozen_too(value: Json) -> None:
+def test_pickled_and_shallow_copies_are_frozen(value: Json) -> None:
     frozen = freeze(value)
     for copied in (pickle.loads(pickle.dumps(frozen)), copy.copy(frozen)):
         assert copied == value
         assert all(isinstance(each, FrozenDict | FrozenList) for each in containers(copied))
 
 
-def test_foreign_mappings_and_tuples_become_plain_json() -> None:
+def test_other_mappings_and_tuples_become_plain_json() -> None:
     assert freeze(UserDict({"a": (1, UserDict({"b": ()}))})) == {"a": [1, {"b": []}]}
 
 
@@ -170,13 +170,13 @@ def test_foreign_mappings_and_tuples_become_plain_json() -> None:
         *(memoryview(b"x"), 1j, len),
     ],
 )
-def test_what_has_no_place_in_json_is_refused_however_deep(stranger: object) -> None:
+def test_non_json_value_is_rejected_at_any_depth(stranger: object) -> None:
     for value in (stranger, {"a": [stranger]}, [{"a": {"b": stranger}}]):
         with pytest.raises(TypeError, match="no place in JSON"):
             freeze(value)
 
 
-def test_two_definitions_of_one_tool_are_independent() -> None:
+def test_definitions_of_one_tool_are_independent() -> None:
     tool = search_tool()
     mine = tool.definition()
     mine["type"] = "changed"
@@ -196,7 +196,7 @@ def test_two_definitions_of_one_tool_are_independent() -> None:
     }
 
 
-def test_the_schema_inside_a_definition_cannot_be_changed() -> None:
+def test_schema_in_a_definition_is_read_only() -> None:
     tool = search_tool()
     with pytest.raises(TypeError, match="read-only"):
         tool.definition()["function"]["parameters"]["properties"]["q"]["enum"].append("c")
@@ -205,7 +205,7 @@ def test_the_schema_inside_a_definition_cannot_be_changed() -> None:
 
 @modest
 @given(st.dictionaries(st.text(max_size=8), json_objects, max_size=4))
-def test_a_later_change_to_the_schema_does_not_reach_the_tool(properties: Json) -> None:
+def test_tool_schema_is_independent_of_the_original(properties: Json) -> None:
     schema: Json = {"type": "object", "properties": properties}
     before = copy.deepcopy(schema)
     tool = search_tool(schema)
@@ -213,13 +213,13 @@ def test_a_later_change_to_the_schema_does_not_reach_the_tool(properties: Json) 
     assert tool.parameters == before
 
 
-def test_words_that_every_schema_repeats_are_kept_once() -> None:
+def test_repeated_strings_are_interned() -> None:
     one, other = (freeze(json.loads('{"größe": {"type": "string"}}')) for _ in range(2))
     assert next(iter(one)) is next(iter(other))
     assert one["größe"]["type"] is other["größe"]["type"]
 
 
-def test_a_tool_made_by_hand_freezes_its_schema_too() -> None:
+def test_directly_built_tool_freezes_its_schema() -> None:
     schema: Any = {"type": "object", "properties": {"q": {"type": "string"}}}
     tool = Tool(name="x", toolset="t", description="", parameters=schema, handler=lambda args, _: args)
     schema["properties"]["q"]["type"] = "changed"
@@ -228,26 +228,26 @@ def test_a_tool_made_by_hand_freezes_its_schema_too() -> None:
         tool.parameters["properties"].clear()
 
 
-def test_a_tool_with_another_schema_freezes_that_one_too() -> None:
+def test_replaced_schema_is_frozen() -> None:
     schema: Any = {"type": "object", "properties": {}}
     tool = replace(search_tool(), parameters=schema)
     schema["properties"]["late"] = {}
     assert tool.parameters == {"type": "object", "properties": {}}
 
 
-def test_a_tool_cannot_be_changed() -> None:
+def test_tool_is_immutable() -> None:
     tool = search_tool()
     with pytest.raises(FrozenInstanceError):
         tool.name = "tool_call"  # type: ignore[misc]
     assert tool.name == "search"
 
 
-def test_a_tool_is_equal_only_to_itself() -> None:
+def test_tool_is_equal_only_to_itself() -> None:
     one, other = search_tool(), search_tool()
     assert len({one, other, one}) == 2
 
 
-def test_a_tool_that_nobody_holds_is_gone() -> None:
+def test_unreferenced_tool_is_garbage_collected() -> None:
     tool = search_tool()
     watched = weakref.ref(tool)
     del tool
@@ -255,28 +255,28 @@ def test_a_tool_that_nobody_holds_is_gone() -> None:
     assert watched() is None
 
 
-def test_every_call_has_an_id_of_its_own() -> None:
+def test_every_call_has_a_unique_id() -> None:
     assert len({ToolCall("x").id for _ in range(100)}) == 100
 
 
-def test_the_cancellation_of_one_call_is_not_that_of_another() -> None:
+def test_calls_are_cancelled_independently() -> None:
     one, other = CallContext(session_id="s"), CallContext(session_id="s")
     one.cancelled.set()
     assert not other.cancelled.is_set()
 
 
-def test_a_result_is_ok_unless_it_carries_an_error() -> None:
+def test_result_is_ok_unless_it_has_an_error() -> None:
     fine = ToolResult(call_id="1", name="x", text="{}")
     assert fine.ok
     assert not replace(fine, error="").ok
     assert not replace(fine, error="no").ok
 
 
-def test_an_effect_can_be_written_as_its_name() -> None:
+def test_effect_can_be_given_by_name() -> None:
     assert Effect("destructive") is Effect.DESTRUCTIVE
     with pytest.raises(ValueError, match="harmless"):
         Effect("harmless")
 
 
-def test_a_source_reads_as_its_kind_and_name() -> None:
+def test_source_is_formatted_as_kind_and_name() -> None:
     assert [str(Source()), str(Source("mcp", "github"))] == ["user", "mcp github"]

@@ -125,7 +125,7 @@ def test_mark_survives_every_launcher(runtime: Runtime, tmp_path: Path, launcher
     assert answer.read_text() != "UNMARKED"
 
 
-def test_mark_survives_outside_of_the_runtimes_descendants(runtime: Runtime, tmp_path: Path) -> None:
+def test_mark_survives_outside_the_process_tree(runtime: Runtime, tmp_path: Path) -> None:
     """Orphaned, in a session of its own, without an environment: only the process limit is left."""
     script, answer = write_probe(tmp_path)
     run_command(runtime, f"{PYTHON} -c {shlex.quote(DETACH)} {PYTHON} {shlex.quote(str(script))}")
@@ -133,7 +133,7 @@ def test_mark_survives_outside_of_the_runtimes_descendants(runtime: Runtime, tmp
     assert "ulimit -Hm" in answer.read_text()
 
 
-async def test_mcp_server_and_what_it_starts_are_marked(tmp_path: Path) -> None:
+async def test_mcp_server_and_its_children_are_marked(tmp_path: Path) -> None:
     from toolfold.redaction import Redaction
     from toolfold.sources.mcp.server_process import ServerLog, start_server
 
@@ -150,7 +150,7 @@ async def test_mcp_server_and_what_it_starts_are_marked(tmp_path: Path) -> None:
     assert "ulimit -Hm" in answer.read_text()
 
 
-def test_lowered_limit_is_still_a_mark(runtime: Runtime, tmp_path: Path) -> None:
+def test_lowered_limit_is_still_detected(runtime: Runtime, tmp_path: Path) -> None:
     script, answer = write_probe(tmp_path)
     probe = f"{PYTHON} -c {shlex.quote(DETACH)} {PYTHON} {shlex.quote(str(script))}"
     run_command(runtime, f"sh -c {shlex.quote(f'ulimit -m 100000000; {probe}')}")
@@ -158,14 +158,14 @@ def test_lowered_limit_is_still_a_mark(runtime: Runtime, tmp_path: Path) -> None
     assert "limit on resident memory" in answer.read_text()
 
 
-def test_process_started_beside_a_runtime_is_not_marked(tmp_path: Path) -> None:
+def test_unrelated_process_is_not_marked(tmp_path: Path) -> None:
     script, answer = write_probe(tmp_path)
     subprocess.run([sys.executable, str(script)], check=True, env={})
     assert answer.read_text() == "UNMARKED"
     assert find_tool_call() == ""
 
 
-def test_process_of_a_plugin_tool_is_recognised_by_its_ancestor(tmp_path: Path) -> None:
+def test_process_of_a_plugin_tool_is_detected_by_its_ancestor(tmp_path: Path) -> None:
     """Tools that start processes themselves set no mark; the runtime is among the ancestors."""
     script, answer = write_probe(tmp_path)
     beacon = Beacon()
@@ -178,9 +178,7 @@ def test_process_of_a_plugin_tool_is_recognised_by_its_ancestor(tmp_path: Path) 
     assert answer.read_text() == "UNMARKED"
 
 
-def test_ancestors_are_read_with_ps_where_there_is_no_proc(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ancestors_are_read_with_ps_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not shutil.which("ps"):
         pytest.skip("ps is not installed")
     monkeypatch.setattr("toolfold.provenance._PROC", tmp_path / "nothing")
@@ -369,7 +367,9 @@ def test_harmless_nested_call_works(runtime: Runtime, home: Path) -> None:
     assert "nested works" in output
 
 
-def test_tool_call_cannot_loosen_a_nested_call(runtime: Runtime, home: Path, tmp_path: Path) -> None:
+def test_tool_call_cannot_weaken_approval_of_a_nested_call(
+    runtime: Runtime, home: Path, tmp_path: Path
+) -> None:
     target = tmp_path / "nested-target"
     target.mkdir()
     nested = f"--set approval.mode=off call terminal {shlex.quote(NESTED)} 2>&1"
@@ -378,7 +378,7 @@ def test_tool_call_cannot_loosen_a_nested_call(runtime: Runtime, home: Path, tmp
     assert target.exists()
 
 
-def test_user_may_administrate_while_a_runtime_is_open(runtime: Runtime, home: Path, tmp_path: Path) -> None:
+def test_user_can_administrate_while_a_runtime_is_open(runtime: Runtime, home: Path, tmp_path: Path) -> None:
     """In a process that is no descendant of the runtime."""
     run_command(runtime, "true")
     answer = tmp_path / "answer.txt"
@@ -399,7 +399,7 @@ def test_user_may_administrate_while_a_runtime_is_open(runtime: Runtime, home: P
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
 
 
-def test_settings_can_be_read_where_the_system_knows_no_limits_or_users() -> None:
+def test_settings_are_readable_on_systems_without_limits_or_users() -> None:
     code = (
         "import os, sys\n"
         "sys.modules['resource'] = None\n"

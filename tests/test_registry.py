@@ -61,7 +61,7 @@ def in_threads(*works: Callable[[], object]) -> None:
 # Registering
 
 
-def test_a_tool_is_registered_from_its_parts(registry: Registry) -> None:
+def test_tool_is_registered_from_its_parts(registry: Registry) -> None:
     registered = registry.register(
         name="search",
         toolset="web",
@@ -79,13 +79,13 @@ def test_a_tool_is_registered_from_its_parts(registry: Registry) -> None:
     assert (registered.requires_env, registered.synonyms) == (("KEY",), ("look up",))
 
 
-def test_a_tool_is_registered_by_value(registry: Registry) -> None:
+def test_tool_is_registered_as_an_object(registry: Registry) -> None:
     brought = tool("create_issue", "mcp-github", source=Source("mcp", "github"))
     assert registry.add(brought) is brought
     assert registry.snapshot()["create_issue"] is brought
 
 
-def test_a_decorated_function_is_registered_by_value(registry: Registry) -> None:
+def test_decorated_function_is_registered(registry: Registry) -> None:
     @make_tool(toolset="math")
     def double(number: int) -> int:
         """Twice the number."""
@@ -96,13 +96,13 @@ def test_a_decorated_function_is_registered_by_value(registry: Registry) -> None
 
 
 @pytest.mark.parametrize("stranger", [None, "search", {"name": "search"}, len])
-def test_what_is_not_a_tool_is_refused(registry: Registry, stranger: Any) -> None:
+def test_non_tool_is_rejected(registry: Registry, stranger: Any) -> None:
     with pytest.raises(InvalidTool, match="expected a Tool or a @tool function"):
         registry.add(stranger)
     assert names(registry) == set()
 
 
-def test_a_tool_that_cannot_be_built_leaves_no_trace(registry: Registry) -> None:
+def test_invalid_tool_is_not_registered(registry: Registry) -> None:
     before = registry.snapshot()
     with pytest.raises(InvalidTool):
         registry.register(name="x", toolset="web", schema={"parameters": []}, handler=len)
@@ -122,7 +122,7 @@ def test_a_tool_that_cannot_be_built_leaves_no_trace(registry: Registry) -> None
     ids=["add", "add_all", "replace_toolset", "register", "decorator", "override"],
 )
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
-def test_a_reserved_name_is_refused_on_every_route(
+def test_reserved_name_is_rejected_by_every_method(
     registry: Registry, route: Callable[[Registry, Tool], object], name: str
 ) -> None:
     before = registry.snapshot()
@@ -134,7 +134,7 @@ def test_a_reserved_name_is_refused_on_every_route(
 # Collisions
 
 
-def test_across_toolsets_the_later_tool_wins_with_a_warning(
+def test_later_tool_of_another_toolset_replaces_with_a_warning(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry.add(tool("search", "web"))
@@ -148,9 +148,7 @@ def test_across_toolsets_the_later_tool_wins_with_a_warning(
     )
 
 
-def test_across_toolsets_the_earlier_tool_stays_when_it_must_not_be_replaced(
-    registry: Registry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_override_false_keeps_the_earlier_tool(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
     first = registry.add(tool("search", "web"))
     before = registry.snapshot()
     with pytest.raises(NameTaken, match="'search' is already registered by toolset 'web'"):
@@ -161,7 +159,7 @@ def test_across_toolsets_the_earlier_tool_stays_when_it_must_not_be_replaced(
 
 
 @pytest.mark.parametrize("override", [True, False])
-def test_within_a_toolset_a_new_version_replaces_the_old_silently(
+def test_new_version_in_a_toolset_replaces_silently(
     registry: Registry, caplog: pytest.LogCaptureFixture, override: bool
 ) -> None:
     registry.add(tool("search"))
@@ -170,7 +168,7 @@ def test_within_a_toolset_a_new_version_replaces_the_old_silently(
     assert caplog.records == []
 
 
-def test_two_tools_of_the_same_odd_name_collide_like_any_other(
+def test_tools_with_the_same_unaccepted_name_collide(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search.pages", "web"))
@@ -180,7 +178,7 @@ def test_two_tools_of_the_same_odd_name_collide_like_any_other(
     assert len(caplog.records) == 1
 
 
-def test_taking_the_short_form_of_another_tool_is_a_collision_even_within_a_toolset(
+def test_using_another_tools_short_name_is_a_collision(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = registry.add(tool("search.pages"))
@@ -191,9 +189,7 @@ def test_taking_the_short_form_of_another_tool_is_a_collision_even_within_a_tool
     assert len(caplog.records) == 1
 
 
-def test_names_that_differ_in_case_do_not_collide(
-    registry: Registry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_names_are_case_sensitive(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
     registry.add_all([tool("search", "a"), tool("Search", "b")])
     assert names(registry) == {"search", "Search"}
     assert caplog.records == []
@@ -202,7 +198,7 @@ def test_names_that_differ_in_case_do_not_collide(
 # Many at once
 
 
-def test_many_tools_are_added_in_one_step(registry: Registry) -> None:
+def test_tools_are_added_atomically(registry: Registry) -> None:
     added = registry.add_all(tool(name) for name in ("a", "b.c", "d"))
     assert [each.original_name or each.name for each in added] == ["a", "b.c", "d"]
     assert set(registry.snapshot().values()) == set(added)
@@ -217,7 +213,7 @@ def test_many_tools_are_added_in_one_step(registry: Registry) -> None:
         (lambda: "nothing", InvalidTool),
     ],
 )
-def test_when_one_of_many_is_refused_none_is_added(
+def test_rejected_tool_rejects_the_whole_batch(
     registry: Registry,
     caplog: pytest.LogCaptureFixture,
     bad: Callable[[], Any],
@@ -231,9 +227,7 @@ def test_when_one_of_many_is_refused_none_is_added(
     assert caplog.records == []
 
 
-def test_a_batch_that_fails_says_nothing_of_replacements_that_did_not_happen(
-    registry: Registry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_batch_logs_no_replacements(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
     first = registry.add(tool("search", "web"))
     with pytest.raises(ReservedName):
         registry.add_all([tool("search", "other"), tool("tool_call")])
@@ -241,7 +235,7 @@ def test_a_batch_that_fails_says_nothing_of_replacements_that_did_not_happen(
     assert caplog.records == []
 
 
-def test_when_the_source_of_many_breaks_off_none_is_added(registry: Registry) -> None:
+def test_batch_with_failing_iterator_adds_nothing(registry: Registry) -> None:
     def source() -> Iterator[Tool]:
         yield tool("a")
         raise KeyboardInterrupt
@@ -252,7 +246,7 @@ def test_when_the_source_of_many_breaks_off_none_is_added(registry: Registry) ->
     assert registry.snapshot() is before
 
 
-def test_a_source_that_looks_at_the_registry_meanwhile_leaves_no_half_batch_behind(
+def test_iterator_reading_the_registry_sees_no_partial_batch(
     registry: Registry,
 ) -> None:
     def source() -> Iterator[Tool]:
@@ -265,7 +259,7 @@ def test_a_source_that_looks_at_the_registry_meanwhile_leaves_no_half_batch_behi
     assert names(registry) == set()
 
 
-def test_a_slow_source_does_not_keep_others_from_the_registry(registry: Registry) -> None:
+def test_slow_iterator_does_not_lock_the_registry(registry: Registry) -> None:
     source_is_open, other_is_done = threading.Event(), threading.Event()
 
     def source() -> Iterator[Tool]:
@@ -283,13 +277,13 @@ def test_a_slow_source_does_not_keep_others_from_the_registry(registry: Registry
     assert names(registry) == {"a", "b", "c"}
 
 
-def test_adding_nothing_changes_nothing(registry: Registry) -> None:
+def test_empty_batch_changes_nothing(registry: Registry) -> None:
     before = registry.snapshot()
     assert registry.add_all([]) == []
     assert registry.snapshot() is before
 
 
-def test_a_toolset_is_exchanged_in_one_step(registry: Registry) -> None:
+def test_toolset_is_replaced_atomically(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("both"), tool("else", "file")])
     before = registry.snapshot()
     registry.replace_toolset("web", [tool("both"), tool("new")])
@@ -298,7 +292,7 @@ def test_a_toolset_is_exchanged_in_one_step(registry: Registry) -> None:
     assert set(before) == {"old", "both", "else"}
 
 
-def test_a_toolset_whose_exchange_is_refused_stays_as_it_was(registry: Registry) -> None:
+def test_rejected_replacement_keeps_the_toolset(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("else", "file")])
     before = registry.snapshot()
     with pytest.raises(ReservedName):
@@ -306,7 +300,7 @@ def test_a_toolset_whose_exchange_is_refused_stays_as_it_was(registry: Registry)
     assert registry.snapshot() is before
 
 
-def test_a_toolset_exchanged_for_nothing_is_gone(registry: Registry) -> None:
+def test_toolset_replaced_by_nothing_is_removed(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("else", "file")])
     registry.replace_toolset("web", [])
     assert names(registry) == {"else"}
@@ -315,20 +309,20 @@ def test_a_toolset_exchanged_for_nothing_is_gone(registry: Registry) -> None:
 # Removing
 
 
-def test_a_removed_tool_is_not_found_any_more(registry: Registry) -> None:
+def test_removed_tool_is_not_found(registry: Registry) -> None:
     registry.add(tool("a"))
     assert registry.remove("a") is True
     assert registry.snapshot().find("a") is None
 
 
 @pytest.mark.parametrize("by", ["original", "short form"])
-def test_a_tool_of_an_odd_name_is_removed_by_either_name(registry: Registry, by: str) -> None:
+def test_tool_is_removed_by_short_or_original_name(registry: Registry, by: str) -> None:
     odd = registry.add(tool("a.b"))
     assert registry.remove("a.b" if by == "original" else odd.name)
     assert names(registry) == set()
 
 
-def test_removing_what_is_not_there_changes_nothing(registry: Registry) -> None:
+def test_removing_an_unknown_tool_changes_nothing(registry: Registry) -> None:
     registry.add(tool("a"))
     before = registry.snapshot()
     assert registry.remove("b") is False
@@ -340,7 +334,7 @@ def test_removing_what_is_not_there_changes_nothing(registry: Registry) -> None:
 # Snapshots
 
 
-def test_a_snapshot_never_changes(registry: Registry) -> None:
+def test_snapshot_never_changes(registry: Registry) -> None:
     kept = registry.add(tool("a"))
     old = registry.snapshot()
     registry.add(tool("a"))
@@ -351,7 +345,7 @@ def test_a_snapshot_never_changes(registry: Registry) -> None:
     assert old.find("b") is None
 
 
-def test_nobody_can_change_a_snapshot(registry: Registry) -> None:
+def test_snapshot_is_read_only(registry: Registry) -> None:
     registry.add(tool("a"))
     snapshot: Any = registry.snapshot()
     attempts: list[Callable[[], object]] = [
@@ -370,7 +364,7 @@ def test_nobody_can_change_a_snapshot(registry: Registry) -> None:
     assert (list(snapshot), snapshot.generation) == (["a"], 1)
 
 
-def test_a_snapshot_is_the_same_object_until_something_changes(registry: Registry) -> None:
+def test_snapshot_is_cached_until_a_change(registry: Registry) -> None:
     registry.add(tool("a"))
     first = registry.snapshot()
     assert registry.snapshot() is first
@@ -378,7 +372,7 @@ def test_a_snapshot_is_the_same_object_until_something_changes(registry: Registr
     assert registry.snapshot() is not first
 
 
-def test_every_change_has_a_higher_generation_number(registry: Registry) -> None:
+def test_generation_increases_with_every_change(registry: Registry) -> None:
     changes: list[Callable[[], object]] = [
         lambda: registry.add(tool("a")),
         lambda: registry.add(tool("a")),
@@ -397,7 +391,7 @@ def test_every_change_has_a_higher_generation_number(registry: Registry) -> None
 
 @settings(max_examples=50, deadline=None)
 @given(st.permutations(["b", "a", "C", "a.b", "z_", "_z", "10", "9"]))
-def test_the_order_of_tools_does_not_depend_on_who_arrived_first(arrivals: list[str]) -> None:
+def test_tool_order_is_independent_of_registration_order(arrivals: list[str]) -> None:
     registry = Registry()
     for name in arrivals:
         registry.add(tool(name))
@@ -405,14 +399,14 @@ def test_the_order_of_tools_does_not_depend_on_who_arrived_first(arrivals: list[
     assert ordered == sorted(registry.snapshot())
 
 
-def test_a_real_name_is_found_before_the_same_word_as_an_original(registry: Registry) -> None:
+def test_registered_name_takes_precedence_over_original_name(registry: Registry) -> None:
     impostor = registry.add(replace(tool("other"), original_name="search"))
     assert registry.snapshot().find("search") is impostor
     real = registry.add(tool("search"))
     assert registry.snapshot().find("search") is real
 
 
-def test_a_snapshot_knows_all_tools_that_go_by_a_name(registry: Registry) -> None:
+def test_named_returns_all_tools_with_a_name(registry: Registry) -> None:
     first = registry.add(replace(tool("first"), original_name="search"))
     second = registry.add(replace(tool("second"), original_name="search"))
     assert list(registry.snapshot().named("search")) == [first, second]
@@ -422,7 +416,7 @@ def test_a_snapshot_knows_all_tools_that_go_by_a_name(registry: Registry) -> Non
     assert list(registry.snapshot().named("nobody")) == []
 
 
-def test_a_name_nobody_has_is_not_found(registry: Registry) -> None:
+def test_unknown_name_is_not_found(registry: Registry) -> None:
     registry.add(tool("a"))
     snapshot = registry.snapshot()
     assert snapshot.find("b") is None
@@ -431,7 +425,7 @@ def test_a_name_nobody_has_is_not_found(registry: Registry) -> None:
         snapshot["b"]
 
 
-def test_a_snapshot_knows_its_toolsets_and_the_tools_an_agent_runs(registry: Registry) -> None:
+def test_snapshot_lists_toolsets_and_agent_level_tools(registry: Registry) -> None:
     registry.add_all(
         [tool("a"), tool("b", "file"), tool("c", "file"), tool("todo", "todo", agent_level=True)]
     )
@@ -465,11 +459,11 @@ def large() -> Registry:
     return filled(10_000)
 
 
-def test_ten_thousand_tools_are_all_there(large: Registry) -> None:
+def test_ten_thousand_tools_are_registered(large: Registry) -> None:
     assert set(large.snapshot()) == {f"tool_{number}" for number in range(10_000)}
 
 
-def test_registrations_grow_in_proportion() -> None:
+def test_registration_time_is_linear() -> None:
     grown = growth(lambda: filled(500), lambda: filled(4_000))
     assert grown < 24  # 8 in proportion, 64 where each registration looks at all others
 
@@ -486,7 +480,7 @@ def test_registrations_grow_in_proportion() -> None:
     ],
     ids=["item", "find", "find nothing", "toolset", "ordered", "agent level"],
 )
-def test_a_look_up_costs_the_same_among_ten_thousand(
+def test_look_up_time_is_constant(
     small: Registry, large: Registry, look_up: Callable[[Registry], object]
 ) -> None:
     def many(registry: Registry) -> Callable[[], None]:
@@ -501,7 +495,7 @@ def test_a_look_up_costs_the_same_among_ten_thousand(
     assert grown < 10  # 1 where it is independent of the size, 100 where it is in proportion
 
 
-def test_the_ten_thousandth_snapshot_of_an_unchanged_registry_is_the_first(large: Registry) -> None:
+def test_repeated_snapshots_are_the_same_object(large: Registry) -> None:
     assert len({id(large.snapshot()) for _ in range(10_000)}) == 1
 
 
@@ -517,7 +511,7 @@ def restless() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_threads_that_register_at_once_lose_nothing(registry: Registry, restless: None) -> None:
+def test_concurrent_registrations_lose_nothing(registry: Registry, restless: None) -> None:
     seen: list[Snapshot] = []
     threads, each = 8, 150
 
@@ -540,7 +534,7 @@ def test_threads_that_register_at_once_lose_nothing(registry: Registry, restless
     assert generations == sorted(generations)
 
 
-def test_no_snapshot_shows_a_part_of_a_batch(registry: Registry) -> None:
+def test_snapshot_never_shows_a_partial_batch(registry: Registry) -> None:
     sizes: set[int] = set()
     done = threading.Event()
 
@@ -567,7 +561,7 @@ def test_no_snapshot_shows_a_part_of_a_batch(registry: Registry) -> None:
     assert len(names(registry)) == 1_200
 
 
-def test_of_threads_that_want_one_name_exactly_one_gets_it(registry: Registry, restless: None) -> None:
+def test_concurrent_claims_of_one_name_have_one_winner(registry: Registry, restless: None) -> None:
     winners: list[tuple[str, str]] = []
     wanted = [f"tool_{number}" for number in range(300)]
 

@@ -30,7 +30,7 @@ def existing_tests() -> list[str]:
     ]
 
 
-def test_every_promise_is_proved_by_tests_that_exist() -> None:
+def test_every_requirement_names_existing_tests() -> None:
     existing = existing_tests()
     empty = [
         f"{promise}: {pattern}"
@@ -42,7 +42,7 @@ def test_every_promise_is_proved_by_tests_that_exist() -> None:
     assert all(promises().values())
 
 
-def test_every_test_proves_a_promise() -> None:
+def test_every_test_belongs_to_a_requirement() -> None:
     patterns = [pattern for each in promises().values() for pattern in each]
     unclaimed = [
         test for test in existing_tests() if not any(fnmatchcase(test, pattern) for pattern in patterns)

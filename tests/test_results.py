@@ -166,14 +166,14 @@ ANYTHING = st.recursive(
 
 
 @pytest.mark.parametrize("made", ODDITIES)
-def test_an_odd_value_renders_as_json_that_every_reader_takes(made: Callable[[], object]) -> None:
+def test_unusual_value_renders_as_strict_json(made: Callable[[], object]) -> None:
     for value in (made(), [made(), made()], {"a": made()}, Point(made())):
         loaded(value)
 
 
 @settings(max_examples=200, deadline=None)
 @given(ANYTHING)
-def test_any_value_at_all_renders_as_json_that_every_reader_takes(value: object) -> None:
+def test_any_value_renders_as_strict_json(value: object) -> None:
     loaded(value)
 
 
@@ -202,37 +202,37 @@ def test_any_value_at_all_renders_as_json_that_every_reader_takes(value: object)
         ('{"a":"\\ud83d\\ude00"}', {"a": "😀"}),
     ],
 )
-def test_a_value_renders_as_what_a_reader_expects(value: object, meant: object) -> None:
+def test_common_values_render_as_expected(value: object, meant: object) -> None:
     assert loaded(value) == meant
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', " [1, 2] ", "{}", '{"a": {"b": "\\u00e9"}}'])
-def test_text_that_is_a_json_object_or_array_stays_as_it_is(text: str) -> None:
+def test_json_text_is_unchanged(text: str) -> None:
     assert render(text) == text
 
 
 @pytest.mark.parametrize("text", ["5", '"quoted"', "true", "null", "{'a': 1}", '{"a": NaN}', "{"])
-def test_other_text_is_a_result_word_for_word(text: str) -> None:
+def test_other_text_is_wrapped_unchanged(text: str) -> None:
     assert loaded(text) == {"result": text}
 
 
-def test_a_value_that_contains_itself_is_cut_where_it_begins_again() -> None:
+def test_cycle_is_cut_where_it_repeats() -> None:
     value: dict[str, object] = {"name": "a"}
     value["self"] = value
     assert loaded(value) == {"name": "a", "self": "… (contains itself)"}
 
 
-def test_a_value_shared_but_not_circular_is_shown_each_time() -> None:
+def test_shared_value_is_shown_each_time() -> None:
     shared = [1]
     assert loaded({"a": shared, "b": shared, "n": float("inf")}) == {"a": [1], "b": [1], "n": None}
 
 
-def test_one_part_that_cannot_be_shown_does_not_take_the_others_with_it() -> None:
+def test_unserializable_part_does_not_affect_the_rest() -> None:
     answer = loaded({"good": 1, "bad": Unspeakable()})
     assert answer == {"good": 1, "bad": "… (Unspeakable cannot be shown: RuntimeError)"}
 
 
-def test_a_dense_web_of_objects_ends() -> None:
+def test_densely_linked_objects_are_limited() -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:
         point.x = list(web)
@@ -257,13 +257,13 @@ def bounded(results: ResultStore, value: object, reader: str | None = "read_file
     return json.loads(text), stored
 
 
-def test_a_result_that_fits_is_handed_on_word_for_word(results: ResultStore, folder: Path) -> None:
+def test_small_result_is_unchanged(results: ResultStore, folder: Path) -> None:
     text = render("a" * 900)
     assert results.truncate(text, name="probe", session_id=SESSION, reader=None) == (text, None)
     assert not folder.exists()
 
 
-def test_a_result_too_large_shows_its_head_and_tail_and_how_to_read_the_rest(results: ResultStore) -> None:
+def test_large_result_shows_head_tail_and_path(results: ResultStore) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 1001))
     answer, stored = bounded(results, lines)
     assert answer["truncated"] is True
@@ -274,12 +274,12 @@ def test_a_result_too_large_shows_its_head_and_tail_and_how_to_read_the_rest(res
     assert answer["note"] == "read the rest with read_file(path, offset, limit)"
 
 
-def test_a_session_without_a_reader_is_told_so(results: ResultStore) -> None:
+def test_session_without_reader_is_informed(results: ResultStore) -> None:
     answer, _ = bounded(results, "a" * 5000, reader=None)
     assert "a file reader, which this session was not given" in answer["note"]
 
 
-def test_the_whole_of_a_large_result_lies_in_the_file_in_lines(results: ResultStore) -> None:
+def test_large_result_is_stored_completely_in_lines(results: ResultStore) -> None:
     lines = [f"line {number}" for number in range(1, 1001)]
     answer, stored = bounded(results, "\n".join(lines))
     assert stored is not None
@@ -288,7 +288,7 @@ def test_the_whole_of_a_large_result_lies_in_the_file_in_lines(results: ResultSt
     assert answer["lines"] == kept.count("\n") + 1
 
 
-def test_no_stored_line_is_longer_than_a_reader_shows(results: ResultStore) -> None:
+def test_stored_lines_are_limited_in_length(results: ResultStore) -> None:
     _, stored = bounded(results, {"blob": "x" * 50_000, "list": list(range(5000))})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
@@ -296,7 +296,7 @@ def test_no_stored_line_is_longer_than_a_reader_shows(results: ResultStore) -> N
     assert kept.count("x") == 50_000
 
 
-def test_a_shallow_result_is_stored_with_a_line_for_each_value(results: ResultStore) -> None:
+def test_shallow_result_is_stored_with_one_line_per_value(results: ResultStore) -> None:
     _, stored = bounded(results, {"rows": [{"id": number} for number in range(300)]})
     assert stored is not None
     assert '   "id": 299' in stored.read_text().splitlines()
@@ -309,7 +309,7 @@ def test_a_shallow_result_is_stored_with_a_line_for_each_value(results: ResultSt
         pytest.param("[" + ",".join(["123456"] * 190_000) + "]", id="long"),
     ],
 )
-def test_a_result_that_layout_would_multiply_is_only_cut_into_lines(results: ResultStore, text: str) -> None:
+def test_result_that_indentation_would_inflate_is_only_wrapped(results: ResultStore, text: str) -> None:
     _, stored = results.truncate(render(text), name="probe", session_id=SESSION, reader=None)
     assert stored is not None
     kept = stored.read_text()
@@ -318,12 +318,12 @@ def test_a_result_that_layout_would_multiply_is_only_cut_into_lines(results: Res
 
 
 @pytest.mark.parametrize("text", ["[" + "[]," * 200_000 + "1]", "[" * 600 + "]" * 600], ids=["many", "deep"])
-def test_json_text_that_takes_long_to_parse_is_rendered_as_text(text: str) -> None:
+def test_json_text_that_is_slow_to_parse_is_rendered_as_text(text: str) -> None:
     assert json.loads(render(text)) == {"result": text}
 
 
 @pytest.mark.parametrize("line", ["x" * 1_499, "x" * 1_500, "x" * 4_000, "\\", "\t"])
-def test_a_result_of_very_many_lines_is_stored_in_lines(results: ResultStore, line: str) -> None:
+def test_result_with_very_many_lines_is_stored_in_lines(results: ResultStore, line: str) -> None:
     text = f"{line}\n" * 2_000
     _, stored = results.truncate(render(text), name="probe", session_id=SESSION, reader=None)
     assert stored is not None
@@ -350,7 +350,7 @@ def cut_line(line: str) -> list[str]:
         st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
     )
 )
-def test_layout_in_slices_is_that_of_the_whole_text(parts: list[str]) -> None:
+def test_formatting_in_slices_equals_formatting_the_whole(parts: list[str]) -> None:
     text = render("".join(parts) + " ")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results_module, "_SLICE_CHARS", 1_500)
@@ -358,7 +358,7 @@ def test_layout_in_slices_is_that_of_the_whole_text(parts: list[str]) -> None:
         assert results_module._format_lines(text) == lay_out(text)
 
 
-def test_a_backslash_before_an_n_is_no_line_break(results: ResultStore) -> None:
+def test_escaped_backslash_before_n_is_no_newline(results: ResultStore) -> None:
     _, stored = bounded(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
@@ -371,7 +371,7 @@ def test_a_backslash_before_an_n_is_no_line_break(results: ResultStore) -> None:
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
     st.sampled_from([1_000, 1_500, 10_000]),
 )
-def test_what_a_model_receives_of_a_large_result_is_never_above_the_bound(piece: str, most: int) -> None:
+def test_truncated_result_never_exceeds_the_limit(piece: str, most: int) -> None:
     folder = Path("/dev/null/nowhere")  # cannot be made: the bound holds with and without a file
     text, stored = ResultStore(folder, max_chars=most).truncate(
         render(piece * (most // len(piece) + 1)), name="probe", session_id=SESSION, reader="read_file"
@@ -382,7 +382,7 @@ def test_what_a_model_receives_of_a_large_result_is_never_above_the_bound(piece:
 
 
 @pytest.mark.parametrize("piece", ["a", "\x00", "\\", '"', "\n", "é", "😀", "\x7f"])
-def test_a_stored_result_too_stays_below_the_smallest_bound(results: ResultStore, piece: str) -> None:
+def test_stored_result_respects_the_smallest_limit(results: ResultStore, piece: str) -> None:
     text, stored = results.truncate(
         render(piece * 3000), name="p" * 64, session_id=SESSION, reader="read_file"
     )
@@ -391,7 +391,7 @@ def test_a_stored_result_too_stays_below_the_smallest_bound(results: ResultStore
     json.loads(text)
 
 
-def test_a_long_way_to_the_file_leaves_less_room_for_the_rest(tmp_path: Path) -> None:
+def test_long_path_leaves_less_room_for_the_excerpt(tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 200) / ("e" * 200) / ("f" * 150)
     text, stored = ResultStore(folder, max_chars=1_000).truncate(
         render("a" * 3000), name="probe", session_id=SESSION, reader="read_file"
@@ -401,7 +401,7 @@ def test_a_long_way_to_the_file_leaves_less_room_for_the_rest(tmp_path: Path) ->
     assert json.loads(text)["stored"] == str(stored)
 
 
-def test_half_a_surrogate_pair_in_a_large_result_is_stored_as_a_replacement(results: ResultStore) -> None:
+def test_lone_surrogate_is_stored_as_replacement_character(results: ResultStore) -> None:
     text, stored = results.truncate(
         render('{"a": "\\ud800' + "x" * 5000 + '"}'), name="probe", session_id=SESSION, reader=None
     )
@@ -410,7 +410,7 @@ def test_half_a_surrogate_pair_in_a_large_result_is_stored_as_a_replacement(resu
     text.encode("utf-8")
 
 
-def test_stored_results_are_for_their_owner_only(results: ResultStore, folder: Path) -> None:
+def test_stored_results_are_private_to_the_user(results: ResultStore, folder: Path) -> None:
     before = os.umask(0)
     try:
         _, stored = bounded(results, "a" * 5000)
@@ -422,7 +422,7 @@ def test_stored_results_are_for_their_owner_only(results: ResultStore, folder: P
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
 
 
-def test_the_folder_of_all_results_can_be_listed_by_its_owner_only(tmp_path: Path) -> None:
+def test_results_directory_is_private_to_the_user(tmp_path: Path) -> None:
     base = tmp_path / "state" / "results"
     ResultStore(base, max_chars=2_000).truncate("x" * 9_000, name="t", session_id=SESSION, reader=None)
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
@@ -431,7 +431,7 @@ def test_the_folder_of_all_results_can_be_listed_by_its_owner_only(tmp_path: Pat
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
 
 
-def test_each_session_has_a_folder_of_its_own(results: ResultStore) -> None:
+def test_each_session_has_its_own_directory(results: ResultStore) -> None:
     stored = [
         results.truncate(render("a" * 5000), name="probe", session_id=session, reader=None)[1]
         for session in ("one", "two")
@@ -451,7 +451,7 @@ def test_each_session_has_a_folder_of_its_own(results: ResultStore) -> None:
         ("", ".bin"),
     ],
 )
-def test_a_file_that_comes_with_a_result_is_kept_byte_for_byte(
+def test_file_of_a_result_is_stored_unchanged(
     results: ResultStore, folder: Path, mime: str, suffix: str
 ) -> None:
     path = results.store_file(b"\x00\xff", name="tool", mime_type=mime, session_id=SESSION)
@@ -460,7 +460,7 @@ def test_a_file_that_comes_with_a_result_is_kept_byte_for_byte(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_two_large_results_of_one_tool_do_not_overwrite_each_other(results: ResultStore) -> None:
+def test_results_of_one_tool_do_not_overwrite_each_other(results: ResultStore) -> None:
     first, second = bounded(results, "a" * 5000)[1], bounded(results, "b" * 5000)[1]
     assert first is not None
     assert second is not None
@@ -468,9 +468,7 @@ def test_two_large_results_of_one_tool_do_not_overwrite_each_other(results: Resu
     assert "b" * 100 in second.read_text()
 
 
-def test_where_nothing_can_be_kept_the_model_still_gets_head_and_tail(
-    results: ResultStore, folder: Path
-) -> None:
+def test_model_gets_head_and_tail_if_storing_fails(results: ResultStore, folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("a file where the folder should be")
     answer, stored = bounded(results, "a" * 5000)
@@ -480,7 +478,7 @@ def test_where_nothing_can_be_kept_the_model_still_gets_head_and_tail(
     assert "could not be kept" in answer["note"]
 
 
-def test_a_result_that_the_disk_cannot_take_leaves_no_half_file(folder: Path, tmp_path: Path) -> None:
+def test_failed_write_leaves_no_partial_file(folder: Path, tmp_path: Path) -> None:
     script = f"""
 import resource, signal
 from pathlib import Path
@@ -498,7 +496,7 @@ print(Results(Path({str(folder)!r}), max_chars=1000).bounded(text, name="p", ses
 # -- what is forgotten ----------------------------------------------------------------------------------
 
 
-def test_only_what_nobody_will_ask_for_is_forgotten(results: ResultStore, folder: Path) -> None:
+def test_prune_deletes_only_old_results(results: ResultStore, folder: Path) -> None:
     old, fresh = folder / "old", folder / "fresh"
     for each in (old, fresh):
         each.mkdir(parents=True)
@@ -510,9 +508,7 @@ def test_only_what_nobody_will_ask_for_is_forgotten(results: ResultStore, folder
     assert (fresh / "result.txt").read_text() == "text"
 
 
-def test_forgetting_does_not_follow_links_out_of_the_folder(
-    results: ResultStore, folder: Path, tmp_path: Path
-) -> None:
+def test_prune_does_not_follow_symlinks(results: ResultStore, folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious.txt").write_text("precious")
@@ -525,12 +521,12 @@ def test_forgetting_does_not_follow_links_out_of_the_folder(
     assert (outside / "precious.txt").read_text() == "precious"
 
 
-def test_forgetting_where_nothing_was_ever_kept_does_nothing(results: ResultStore, folder: Path) -> None:
+def test_prune_without_directory_does_nothing(results: ResultStore, folder: Path) -> None:
     results.prune()
     assert not folder.exists()
 
 
-def test_several_may_forget_at_the_same_time(results: ResultStore, folder: Path) -> None:
+def test_concurrent_prunes_are_safe(results: ResultStore, folder: Path) -> None:
     long_ago = time.time() - RETENTION_S - 60
     for number in range(300):
         (folder / str(number)).mkdir(parents=True)
@@ -546,7 +542,7 @@ def test_several_may_forget_at_the_same_time(results: ResultStore, folder: Path)
     assert list(folder.iterdir()) == []
 
 
-def test_a_limit_smaller_than_the_notice_leaves_only_the_notice(tmp_path: Path) -> None:
+def test_tiny_limit_leaves_only_the_notice(tmp_path: Path) -> None:
     results = ResultStore(tmp_path / "results", max_chars=100)
     text, stored = results.truncate("x" * 5_000, name="tool", session_id="s", reader=None)
     shown = json.loads(text)

@@ -60,32 +60,30 @@ def calls(outcome: Outcome) -> list[int]:
     return [trip.calls for trip in outcome.trips]
 
 
-def test_every_tool_that_a_message_needs_runs_in_every_mode(outcomes: dict[str, Outcome]) -> None:
+def test_needed_tools_run_in_every_mode(outcomes: dict[str, Outcome]) -> None:
     lost = [(name, trip.id) for name, each in outcomes.items() for trip in each.trips if not trip.served]
     assert len(outcomes) == 7
     assert lost == []
 
 
-def test_a_model_that_is_shown_everything_calls_and_answers(outcomes: dict[str, Outcome]) -> None:
+def test_model_with_all_tools_needs_two_requests(outcomes: dict[str, Outcome]) -> None:
     assert calls(outcomes["eager"]) == [2, 2, 1]
     assert not any(trip.searched for trip in outcomes["eager"].trips)
 
 
-def test_a_search_that_tells_signatures_saves_the_describe(outcomes: dict[str, Outcome]) -> None:
+def test_search_with_signatures_saves_the_describe_call(outcomes: dict[str, Outcome]) -> None:
     assert calls(outcomes["search, call"])[0] == 3
     assert calls(outcomes["search, describe, call"])[0] == 4
 
 
 @pytest.mark.parametrize("placement", ["replace", "append", "tail"])
-def test_what_is_selected_needs_no_search_wherever_it_stands(
-    outcomes: dict[str, Outcome], placement: str
-) -> None:
+def test_selected_tools_need_no_search_in_any_placement(outcomes: dict[str, Outcome], placement: str) -> None:
     both = outcomes[f"both, {placement}"]
     assert calls(both) == calls(outcomes["eager"])
     assert not any(trip.searched for trip in both.trips)
 
 
-def test_less_is_sent_than_where_everything_is_shown(outcomes: dict[str, Outcome]) -> None:
+def test_deferred_modes_send_fewer_tokens(outcomes: dict[str, Outcome]) -> None:
     def sent(outcome: Outcome) -> int:
         (talk,) = outcome.talks
         return sum(segment.tokens for request in talk.requests for segment in request.segments)
@@ -122,20 +120,20 @@ def called(message: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def test_the_model_calls_a_tool_by_name_where_its_schema_was_sent(address: str) -> None:
+def test_scripted_model_calls_a_shown_tool_by_name(address: str) -> None:
     assert called(ask(address, "row", "sail")) == [("sail", {"knots": 5})]
 
 
-def test_the_model_searches_with_the_users_words_where_it_was_not(address: str) -> None:
+def test_scripted_model_searches_for_a_hidden_tool(address: str) -> None:
     assert called(ask(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
 
 
-def test_the_model_reads_what_stands_beside_the_message(address: str) -> None:
+def test_scripted_model_reads_text_beside_the_message(address: str) -> None:
     message = ask(
         address, "tool_search", "tool_call", told="\n\n<tools>\n- sail(knots: integer): Go.\n</tools>"
     )
     assert called(message) == [("tool_call", {"name": "sail", "arguments": {"knots": 5}})]
 
 
-def test_the_model_gives_up_where_it_can_neither_call_nor_search(address: str) -> None:
+def test_scripted_model_gives_up_without_tools_and_search(address: str) -> None:
     assert not ask(address, "row").get("tool_calls")

@@ -44,32 +44,32 @@ def names(definitions: list[Definition]) -> set[str]:
 
 
 class TestToolDefinitions:
-    def test_enabled_given_means_only_those(self, two: Runtime) -> None:
+    def test_enabled_toolsets_restrict_the_tools(self, two: Runtime) -> None:
         assert names(two.get_tool_definitions(enabled_toolsets=["alpha", "beta"])) == {"alpha_go", "beta_go"}
         assert two.get_tool_definitions(enabled_toolsets=[]) == []
 
-    def test_disabled_given_means_all_minus_those(self, two: Runtime) -> None:
+    def test_disabled_toolsets_are_excluded(self, two: Runtime) -> None:
         left = names(two.get_tool_definitions(disabled_toolsets=["alpha", "file"]))
         assert left == set(two.registry.snapshot()) - {"alpha_go", *two.resolve_toolset("file")}
         assert "beta_go" in left
 
-    def test_neither_given_means_all(self, two: Runtime) -> None:
+    def test_all_tools_by_default(self, two: Runtime) -> None:
         assert names(two.get_tool_definitions()) == set(two.registry.snapshot())
 
-    def test_both_given_means_the_enabled_without_the_disabled(self, two: Runtime) -> None:
+    def test_enabled_and_disabled_are_combined(self, two: Runtime) -> None:
         both = two.get_tool_definitions(enabled_toolsets=["alpha", "beta"], disabled_toolsets=["beta"])
         assert names(both) == {"alpha_go"}
 
-    def test_legacy_names_mean_what_they_became(self, two: Runtime) -> None:
+    def test_legacy_toolset_names_are_resolved(self, two: Runtime) -> None:
         assert two.get_tool_definitions(["file_tools"]) == two.get_tool_definitions(["file"]) != []
         assert "read_file" not in names(two.get_tool_definitions(disabled_toolsets=["file_tools"]))
 
     @pytest.mark.parametrize("argument", ["enabled_toolsets", "disabled_toolsets"])
-    def test_an_unknown_toolset_is_an_error_with_a_near_name(self, argument: str, two: Runtime) -> None:
+    def test_unknown_toolset_error_suggests_a_name(self, argument: str, two: Runtime) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'betta'\. Did you mean beta\?"):
             two.get_tool_definitions(**{argument: ["betta"]})  # type: ignore[arg-type]
 
-    def test_the_definitions_have_the_openai_form_and_a_stable_order(self, two: Runtime) -> None:
+    def test_definitions_have_openai_format_and_stable_order(self, two: Runtime) -> None:
         found = two.get_tool_definitions()
         assert json.loads(json.dumps(found)) == found
         assert [each["function"]["name"] for each in found] == sorted(names(found))
@@ -77,25 +77,25 @@ class TestToolDefinitions:
             assert each["type"] == "function"
             assert each["function"]["parameters"]["type"] == "object"
 
-    def test_tools_that_cannot_work_now_are_left_out(self, two: Runtime) -> None:
+    def test_unavailable_tools_are_omitted(self, two: Runtime) -> None:
         two.registry.add(recording("broken", "alpha", [], check_fn=lambda: False))
         assert names(two.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_quiet_mode_says_nothing(self, two: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    def test_quiet_mode_logs_nothing(self, two: Runtime, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG, logger="toolfold"):
             two.get_tool_definitions(["alpha"], quiet_mode=True)
             assert caplog.records == []
             two.get_tool_definitions(["alpha"])
         assert "1 tools are offered" in caplog.text
 
-    def test_a_caller_who_changes_what_he_got_changes_nobody_elses(self, two: Runtime) -> None:
+    def test_changing_returned_definitions_has_no_effect(self, two: Runtime) -> None:
         (mine,) = two.get_tool_definitions(["alpha"])
         mine["function"]["name"] = "changed"
         with pytest.raises(TypeError, match="read-only"):
             mine["function"]["parameters"]["properties"]["x"] = {}
         assert names(two.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_a_schema_that_mentions_other_tools_is_patched_after_filtering(self, two: Runtime) -> None:
+    def test_adapted_schema_mentions_only_remaining_tools(self, two: Runtime) -> None:
         def adapt(definition: Definition, present: frozenset[str]) -> Definition:
             mentioned = " ".join(sorted(present))
             return {**definition, "function": {**definition["function"], "description": mentioned}}
@@ -116,12 +116,12 @@ class TestToolDefinitions:
 
 
 class TestFunctionCalls:
-    def test_a_call_gives_the_json_text_for_the_model(self, two: Runtime) -> None:
+    def test_call_returns_json_text(self, two: Runtime) -> None:
         assert two.handle_function_call("alpha_go", {}) == '{"ran":"alpha_go"}'
         assert two.handle_function_call("alpha_go", "{}") == '{"ran":"alpha_go"}'
         assert two.handle_function_call("alpha_go") == '{"ran":"alpha_go"}'
 
-    def test_the_handler_learns_the_task(self, runtime: Runtime) -> None:
+    def test_handler_receives_the_task(self, runtime: Runtime) -> None:
         def look(_: Json, context: CallContext) -> Json:
             return {"task": context.task_id, "user": context.user_task}
 
@@ -134,7 +134,7 @@ class TestFunctionCalls:
         [{"enabled_toolsets": ["alpha"]}, {"disabled_toolsets": ["beta"]}, {"enabled_toolsets": []}],
     )
     @pytest.mark.parametrize("through", ["beta_go", "tool_call"])
-    def test_a_call_outside_the_toolsets_is_refused(
+    def test_call_outside_the_toolsets_is_rejected(
         self, scope: dict[str, list[str]], through: str, two: Runtime, ran: list[str]
     ) -> None:
         args = {"name": "beta_go"} if through == "tool_call" else {}
@@ -143,15 +143,13 @@ class TestFunctionCalls:
             assert answer["error"].startswith("'beta_go' is not available in this session.")
         assert ran == []
 
-    def test_an_unknown_toolset_is_an_error_result_and_nothing_runs(
-        self, two: Runtime, ran: list[str]
-    ) -> None:
+    def test_unknown_toolset_is_an_error_result(self, two: Runtime, ran: list[str]) -> None:
         text = two.handle_function_call("alpha_go", {}, disabled_toolsets=["betta"])
         error = json.loads(text)["error"]
         assert error.startswith("Error executing alpha_go: there is no toolset 'betta'. Did you mean beta?")
         assert ran == []
 
-    def test_a_call_passes_the_hooks_and_the_checks(self, runtime: Runtime) -> None:
+    def test_call_runs_hooks_and_validation(self, runtime: Runtime) -> None:
         runtime.registry.register(
             name="double",
             toolset="math",
@@ -162,14 +160,12 @@ class TestFunctionCalls:
         assert runtime.registry.dispatch("double", {"n": "21"}) == '{"answer":42}'
         assert "was not invoked" in json.loads(runtime.registry.dispatch("double", {}))["error"]
 
-    def test_a_destructive_tool_is_refused_where_nobody_can_be_asked(
-        self, two: Runtime, ran: list[str]
-    ) -> None:
+    def test_destructive_tool_without_approver_is_refused(self, two: Runtime, ran: list[str]) -> None:
         two.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
         assert "nobody could be asked" in json.loads(two.handle_function_call("wipe", {}))["error"]
         assert ran == []
 
-    def test_a_destructive_tool_runs_where_a_person_agrees(self, opened: Opened, ran: list[str]) -> None:
+    def test_destructive_tool_runs_after_approval(self, opened: Opened, ran: list[str]) -> None:
         runtime = opened(approver=lambda request: request.tool.name == "wipe")
         runtime.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
         assert json.loads(runtime.handle_function_call("wipe", {})) == {"ran": "wipe"}
@@ -190,7 +186,7 @@ class TestFunctionCalls:
         ],
         ids=lambda value: repr(value)[:20],
     )
-    def test_whatever_a_model_writes_the_answer_is_a_short_well_formed_error(
+    def test_any_invalid_call_gives_a_short_json_error(
         self, name: Any, args: Any, two: Runtime, ran: list[str]
     ) -> None:
         text = two.handle_function_call(name, args)
@@ -199,7 +195,7 @@ class TestFunctionCalls:
         assert len(text) < 3_000
         assert ran == []
 
-    def test_what_a_handler_raises_is_a_well_formed_error(self, runtime: Runtime) -> None:
+    def test_handler_exception_is_a_json_error(self, runtime: Runtime) -> None:
         def fail(_: Json) -> None:
             raise ValueError("no such town")
 
@@ -209,16 +205,14 @@ class TestFunctionCalls:
         }
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_a_tool_that_cannot_work_now_does_not_run(
-        self, through: str, two: Runtime, ran: list[str]
-    ) -> None:
+    def test_unavailable_tool_does_not_run(self, through: str, two: Runtime, ran: list[str]) -> None:
         two.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
         text = two.handle_function_call(through, {"name": "broken"} if through == "tool_call" else {})
         assert json.loads(text) == {"error": "'broken' cannot be used right now: its check said no."}
         assert ran == []
 
     @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-    def test_an_agent_level_tool_without_an_agent_is_a_clear_error(self, name: str, runtime: Runtime) -> None:
+    def test_agent_level_tool_without_agent_is_an_error(self, name: str, runtime: Runtime) -> None:
         args = {"action": "add", "query": "x", "goal": "x"}
         needed = runtime.registry.snapshot()[name].parameters.get("required", [])
         text = runtime.handle_function_call(name, {key: args[key] for key in needed})
@@ -226,7 +220,7 @@ class TestFunctionCalls:
             "error": f"{name!r} is run by the agent itself, and this session has no agent that offers it."
         }
 
-    def test_calls_of_one_task_can_read_what_an_earlier_one_stored(self, opened: Opened) -> None:
+    def test_calls_of_one_task_share_stored_results(self, opened: Opened) -> None:
         runtime = opened({"tools.result_max_chars": 1000})
         runtime.registry.register(name="long", toolset="t", schema={}, handler=lambda _: "word " * 1000)
         path = json.loads(runtime.handle_function_call("long", {}, task_id="None"))["stored"]
@@ -239,18 +233,18 @@ class TestFunctionCalls:
 
 
 class TestToolsets:
-    def test_resolve_toolset_follows_composites_and_legacy_names(self, two: Runtime) -> None:
+    def test_resolve_toolset_follows_includes_and_legacy_names(self, two: Runtime) -> None:
         assert two.resolve_toolset("file") == ["patch", "read_file", "search_files", "write_file"]
         assert two.resolve_toolset("file_tools") == two.resolve_toolset("file")
         assert {"read_file", "todo"} <= set(two.resolve_toolset("toolfold-cli"))
         assert two.resolve_toolset("all") == sorted(two.registry.snapshot())
         assert two.resolve_toolset("mcp-not-here-yet") == []
 
-    def test_an_unknown_toolset_cannot_be_resolved(self, two: Runtime) -> None:
+    def test_unknown_toolset_cannot_be_resolved(self, two: Runtime) -> None:
         with pytest.raises(UnknownToolset, match="Did you mean alpha"):
             two.resolve_toolset("alpa")
 
-    def test_a_toolset_is_available_while_one_of_its_tools_can_work(self, runtime: Runtime) -> None:
+    def test_toolset_with_one_available_tool_is_available(self, runtime: Runtime) -> None:
         works = threading.Event()
         works.set()
         runtime.registry.add(recording("one", "probe", [], check_fn=lambda: False))
@@ -259,12 +253,12 @@ class TestToolsets:
         assert runtime.is_toolset_available("probe")
         assert runtime.is_toolset_available("file")
 
-    def test_a_toolset_without_tools_is_not_available(self, runtime: Runtime) -> None:
+    def test_toolset_without_tools_is_unavailable(self, runtime: Runtime) -> None:
         assert not runtime.is_toolset_available("mcp-not-here-yet")
         with pytest.raises(UnknownToolset, match="Did you mean file"):
             runtime.is_toolset_available("fil")
 
-    def test_a_check_that_fails_or_raises_gives_its_reason(self, runtime: Runtime) -> None:
+    def test_failed_check_gives_its_reason(self, runtime: Runtime) -> None:
         def explode() -> bool:
             raise OSError("no docker socket")
 
@@ -275,16 +269,14 @@ class TestToolsets:
         assert "no docker socket" in status["down"].reason
         assert runtime.statuses().keys() == runtime.registry.snapshot().keys()
 
-    def test_a_bundle_of_the_configuration_can_be_granted(self, opened: Opened) -> None:
+    def test_configured_bundle_can_be_granted(self, opened: Opened) -> None:
         runtime = opened({"toolsets.mine": {"tools": ["read_file"], "includes": ["todo"]}})
         assert runtime.session(["mine"]).granted() == {"read_file", "todo"}
 
     @pytest.mark.parametrize(
         "name", ["all", "file", "toolfold-gateway", "web_tools", "mcp-github", "brought"]
     )
-    def test_a_bundle_of_the_configuration_cannot_change_what_a_name_grants(
-        self, name: str, opened: Opened, home: Path
-    ) -> None:
+    def test_configured_bundle_cannot_redefine_a_name(self, name: str, opened: Opened, home: Path) -> None:
         (home / "plugins").mkdir()
         (home / "plugins" / "p.py").write_text(
             "def register(plugin): plugin.toolset('brought', tools=['read_file'])"
@@ -297,7 +289,7 @@ class TestToolsets:
 
 
 class TestConfiguredScope:
-    async def test_a_tool_switched_off_is_there_for_nobody(self, opened: Opened) -> None:
+    async def test_disabled_tool_is_hidden_from_all_sessions(self, opened: Opened) -> None:
         runtime = opened({"tools.disabled": ["write_file", "todo"]})
         assert runtime.switched_off() == {"write_file", "todo"}
         session = runtime.session(["all", "file", "todo"], agent=LocalAgent())
@@ -307,15 +299,13 @@ class TestConfiguredScope:
             assert not (await each.call("tool_call", {"name": "todo", "arguments": {}})).ok
         assert names(runtime.get_tool_definitions(["file"])) == {"read_file", "patch", "search_files"}
 
-    def test_a_switched_off_tool_writes_nothing(self, opened: Opened, tmp_path: Path) -> None:
+    def test_disabled_tool_does_not_run(self, opened: Opened, tmp_path: Path) -> None:
         runtime = opened({"tools.disabled": ["write_file"]})
         text = runtime.handle_function_call("write_file", {"path": "x.txt", "content": "y"})
         assert "not available" in json.loads(text)["error"]
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_tool_that_arrives_later_can_be_switched_off_before(
-        self, opened: Opened, ran: list[str]
-    ) -> None:
+    def test_future_tool_can_be_disabled(self, opened: Opened, ran: list[str]) -> None:
         runtime = opened({"tools.disabled": ["late", "odd name"], "tools.disabled_toolsets": ["mcp-x"]})
         runtime.registry.add(recording("late", "alpha", ran))
         runtime.registry.add(recording("odd name", "alpha", ran))
@@ -325,7 +315,7 @@ class TestConfiguredScope:
             assert "not available" in runtime.handle_function_call(name, {})
         assert ran == []
 
-    def test_the_configured_toolsets_bound_every_session(self, opened: Opened) -> None:
+    def test_configured_toolsets_limit_every_session(self, opened: Opened) -> None:
         runtime = opened({"tools.enabled_toolsets": ["todo"]})
         assert runtime.session().granted() == {"todo"}
         assert runtime.session(["file", "todo"]).granted() == {"todo"}
@@ -333,9 +323,7 @@ class TestConfiguredScope:
         assert "not available" in runtime.handle_function_call("read_file", {"path": "x"})
 
     @pytest.mark.parametrize("key", ["tools.enabled_toolsets", "tools.disabled_toolsets"])
-    def test_an_unknown_toolset_in_the_configuration_stops_the_start(
-        self, key: str, opened: Opened, home: Path
-    ) -> None:
+    def test_unknown_configured_toolset_is_a_config_error(self, key: str, opened: Opened, home: Path) -> None:
         block, name = key.split(".")
         (home / "config.yaml").write_text(f"{block}:\n  {name}: [fiel]\n")
         with pytest.raises(ConfigError) as refused:
@@ -344,11 +332,11 @@ class TestConfiguredScope:
         assert f"{home / 'config.yaml'}:2" in str(refused.value)
         assert refused.value.key == key
 
-    def test_an_unknown_toolset_inside_a_bundle_stops_the_start(self, opened: Opened) -> None:
+    def test_unknown_toolset_in_a_bundle_is_a_config_error(self, opened: Opened) -> None:
         with pytest.raises(ConfigError, match=r"toolsets\.risky: there is no toolset 'fiel'"):
             opened({"toolsets.risky": {"includes": ["fiel"]}, "tools.disabled_toolsets": ["risky"]})
 
-    def test_a_toolset_of_a_plugin_that_failed_today_does_not_stop_the_start(
+    def test_toolset_of_a_failed_plugin_is_only_a_warning(
         self, opened: Opened, home: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (home / "plugins").mkdir()
@@ -357,7 +345,7 @@ class TestConfiguredScope:
         assert runtime.session().granted() == set(runtime.resolve_toolset("file"))
         assert "tools.enabled_toolsets: there is no toolset 'weather'" in caplog.text
 
-    def test_a_misspelt_tool_to_switch_off_is_pointed_out(
+    def test_misspelled_disabled_tool_is_warned_about(
         self, opened: Opened, caplog: pytest.LogCaptureFixture
     ) -> None:
         opened({"tools.disabled": ["write_flie", "mcp_github_delete_everything"]})
@@ -367,8 +355,8 @@ class TestConfiguredScope:
         assert "mcp_github" not in caplog.text
 
 
-class TestTheRegistryOfARuntime:
-    def test_get_definitions_gives_the_named_ones_that_can_be_used(self, opened: Opened) -> None:
+class TestRuntimeRegistry:
+    def test_get_definitions_returns_usable_named_tools(self, opened: Opened) -> None:
         runtime = opened({"tools.disabled": ["patch"]})
         runtime.registry.add(recording("broken", "t", [], check_fn=lambda: False))
         runtime.registry.add(recording("odd name", "t", []))
@@ -378,7 +366,7 @@ class TestTheRegistryOfARuntime:
         assert names(found) == {"read_file", odd.name}
         assert runtime.registry.get_definitions() == runtime.get_tool_definitions()
 
-    def test_registration_in_all_its_forms(self, runtime: Runtime) -> None:
+    def test_all_registration_methods_work(self, runtime: Runtime) -> None:
         @tool(toolset="mine")
         def greet(name: str) -> str:
             """Say hello."""
@@ -394,7 +382,7 @@ class TestTheRegistryOfARuntime:
         assert "not available" in runtime.handle_function_call("greet", {"name": "Ada"})
 
     @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call", "TOOL-CALL", "tool call"])
-    def test_nobody_can_take_a_bridge_tools_name(self, name: str, runtime: Runtime) -> None:
+    def test_bridge_tool_name_is_rejected(self, name: str, runtime: Runtime) -> None:
         before = runtime.registry.snapshot()
         with pytest.raises(ReservedName):
             runtime.registry.register(name=name, toolset="t", schema={}, handler=print)
@@ -402,14 +390,14 @@ class TestTheRegistryOfARuntime:
             runtime.registry.add_all([recording("innocent", "t", []), recording(name, "t", [])])
         assert runtime.registry.snapshot().keys() == before.keys()
 
-    def test_a_taken_name_can_be_respected(self, two: Runtime) -> None:
+    def test_override_false_rejects_a_taken_name(self, two: Runtime) -> None:
         with pytest.raises(NameTaken):
             two.registry.add(recording("alpha_go", "beta", []), override=False)
         assert two.resolve_toolset("alpha") == ["alpha_go"]
 
 
 class TestTwoRuntimes:
-    def test_two_runtimes_share_nothing(self, opened: Opened, ran: list[str], home: Path) -> None:
+    def test_runtimes_share_nothing(self, opened: Opened, ran: list[str], home: Path) -> None:
         first = opened()
         second = opened({"tools.disabled": ["patch"]})
         first.registry.add(recording("only_first", "mine", ran))
@@ -422,23 +410,21 @@ class TestTwoRuntimes:
         assert "patch" in first.session().granted()
         assert "patch" not in second.session().granted()
 
-    def test_a_task_of_one_runtime_cannot_read_the_results_of_its_namesake_in_another(
-        self, opened: Opened
-    ) -> None:
+    def test_same_task_id_in_two_runtimes_has_separate_results(self, opened: Opened) -> None:
         first, second = opened({"tools.result_max_chars": 1000}), opened()
         first.registry.register(name="long", toolset="t", schema={}, handler=lambda _: "word " * 1000)
         path = json.loads(first.handle_function_call("long", {}, task_id="same"))["stored"]
         text = second.handle_function_call("read_file", {"path": path}, task_id="same")
         assert "outside the workspace" in json.loads(text)["error"]
 
-    def test_closing_one_leaves_the_other_working(self, opened: Opened, ran: list[str]) -> None:
+    def test_closing_one_runtime_does_not_affect_another(self, opened: Opened, ran: list[str]) -> None:
         first, second = opened(), opened()
         second.registry.add(recording("go", "t", ran))
         assert second.session().call_sync("go").ok
         first.close()
         assert second.session().call_sync("go").ok
 
-    def test_opening_and_using_a_runtime_writes_nothing(
+    def test_opening_and_using_a_runtime_writes_no_files(
         self, home: Path, tmp_path: Path, two: Runtime
     ) -> None:
         two.handle_function_call("alpha_go", {})
@@ -462,13 +448,13 @@ class TestSyncAndAsync:
         runtime.registry.register(name="in_thread", toolset="where", schema={}, handler=in_thread)
         return runtime
 
-    def test_without_a_loop_one_loop_is_kept_between_calls(self, where: Runtime) -> None:
+    def test_sync_calls_reuse_one_loop(self, where: Runtime) -> None:
         session = where.session(["where"])
         first, second = (session.call_sync("in_loop").value for _ in range(2))
         assert first == second
         assert json.loads(where.handle_function_call("in_loop", {})) == first
 
-    async def test_a_sync_call_works_inside_a_running_loop(self, where: Runtime) -> None:
+    async def test_sync_call_works_inside_a_running_loop(self, where: Runtime) -> None:
         session = where.session(["where"])
         assert session.call_sync("in_loop").ok
         assert session.call_sync("in_thread").ok
@@ -476,14 +462,12 @@ class TestSyncAndAsync:
         results = session.call_all_sync([])
         assert results == []
 
-    async def test_an_async_call_runs_in_the_callers_loop_and_a_sync_handler_beside_it(
-        self, where: Runtime
-    ) -> None:
+    async def test_async_call_runs_in_the_callers_loop(self, where: Runtime) -> None:
         session = where.session(["where"])
         assert (await session.call("in_loop")).value["loop"] == id(asyncio.get_running_loop())
         assert (await session.call("in_thread")).value["thread"] != threading.get_ident()
 
-    def test_worker_threads_each_have_a_loop_of_their_own(self, where: Runtime) -> None:
+    def test_worker_threads_have_separate_loops(self, where: Runtime) -> None:
         session = where.session(["where"])
         session.assemble()
         together = threading.Barrier(4, timeout=60)
@@ -499,7 +483,7 @@ class TestSyncAndAsync:
         assert all(first == second for first, second in pairs)
         assert len({first["loop"] for first, _ in pairs}) == 4
 
-    def test_a_handler_can_call_another_tool_of_either_kind(self, where: Runtime) -> None:
+    def test_handler_can_call_another_tool(self, where: Runtime) -> None:
         session = where.session(["where", "mcp-outer"])
 
         async def outer_async(_args: Json, _context: CallContext) -> Any:
@@ -514,7 +498,7 @@ class TestSyncAndAsync:
         assert session.call_sync("outer_async").value is True
         assert session.call_sync("outer_sync").value is True
 
-    def test_a_runtime_used_without_a_loop_can_be_closed_inside_one(
+    def test_runtime_used_synchronously_can_be_closed_inside_a_loop(
         self, opened: Opened, ran: list[str]
     ) -> None:
         plain, asynchronous = opened(), opened()
@@ -531,9 +515,7 @@ class TestSyncAndAsync:
         asyncio.run(leave())
         assert len(ran) == 4
 
-    def test_many_threads_may_register_and_assemble_and_call_at_once(
-        self, runtime: Runtime, ran: list[str]
-    ) -> None:
+    def test_concurrent_registration_assembly_and_calls_work(self, runtime: Runtime, ran: list[str]) -> None:
         def work(place: int) -> bool:
             own = f"own_{place}"
             runtime.registry.add(recording(own, f"mcp-{place}", ran))
@@ -545,7 +527,7 @@ class TestSyncAndAsync:
             assert all(pool.map(work, range(40), timeout=60))
         assert sorted(ran) == sorted(f"own_{place}" for place in range(40))
 
-    def test_a_runtime_leaves_no_thread_behind(self, opened: Opened, where: Runtime) -> None:
+    def test_runtime_leaks_no_thread(self, opened: Opened, where: Runtime) -> None:
         before = set(threading.enumerate())
         session = where.session(["where"])
         for _ in range(5):
@@ -556,7 +538,7 @@ class TestSyncAndAsync:
         assert set(threading.enumerate()) <= before
 
 
-def test_a_configuration_is_found_when_none_is_given(
+def test_configuration_is_loaded_by_default(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "config.yaml").write_text("tools:\n  disabled: [patch]\n")
@@ -567,7 +549,7 @@ def test_a_configuration_is_found_when_none_is_given(
         assert runtime.switched_off() == {"patch"}
 
 
-def test_the_file_tools_work_in_the_project(runtime: Runtime, tmp_path: Path, home: Path) -> None:
+def test_file_tools_use_the_project_directory(runtime: Runtime, tmp_path: Path, home: Path) -> None:
     (home / "outside.txt").write_text("secret")
     call: Callable[..., str] = runtime.handle_function_call
     assert "error" not in json.loads(call("write_file", {"path": "note.txt", "content": "hello\n"}))
@@ -576,7 +558,7 @@ def test_the_file_tools_work_in_the_project(runtime: Runtime, tmp_path: Path, ho
     assert "outside the workspace" in call("read_file", {"path": str(home / "outside.txt")})
 
 
-def test_a_secret_in_the_reason_of_a_check_is_shown_to_nobody(opened: Opened, home: Path) -> None:
+def test_secret_in_a_check_reason_is_redacted(opened: Opened, home: Path) -> None:
     secret = "pr0d/Zx81~Qw77-Lm20.Kd93+Rt55"
 
     def check() -> bool:
@@ -593,7 +575,7 @@ def test_a_secret_in_the_reason_of_a_check_is_shown_to_nobody(opened: Opened, ho
     assert "GET https://api.example/" in told
 
 
-def test_calls_without_a_task_do_not_share_what_they_stored(opened: Opened) -> None:
+def test_calls_without_task_do_not_share_results(opened: Opened) -> None:
     runtime = opened({"tools": {"result_max_chars": 1000}})
     runtime.registry.add(recording("big", "hr", []))
     runtime.hooks.add("post_tool_call", lambda *_: "salary " * 1000)
@@ -601,12 +583,12 @@ def test_calls_without_a_task_do_not_share_what_they_stored(opened: Opened) -> N
     assert Path(stored[0]).parent != Path(stored[1]).parent
 
 
-def test_nobody_joins_a_preset_by_registering_under_its_name(runtime: Runtime) -> None:
+def test_registering_under_a_preset_name_does_not_join_it(runtime: Runtime) -> None:
     runtime.registry.add(recording("stranger", "toolfold-gateway", []))
     assert "stranger" not in runtime.session(["toolfold-gateway"]).granted()
 
 
-class TestItsOwnFolders:
+class TestRuntimeFiles:
     """With the runtime's settings and state inside the workspace, as with a workspace at home."""
 
     @pytest.fixture
@@ -625,7 +607,7 @@ class TestItsOwnFolders:
     @pytest.mark.parametrize(
         "inside", ["config.yaml", "plugins/evil.py", "state/trust.json", "cache/x", "state/results/a/b.txt"]
     )
-    def test_the_runtimes_own_settings_and_state_cannot_be_written(
+    def test_runtime_settings_and_state_cannot_be_written(
         self, around: Runtime, home: Path, inside: str
     ) -> None:
         before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
@@ -635,9 +617,7 @@ class TestItsOwnFolders:
         assert after.pop(home / "state" / "approvals.jsonl")  # only the refusal was recorded
         assert after == before
 
-    def test_the_runtimes_own_settings_and_state_cannot_be_read_or_searched(
-        self, around: Runtime, home: Path
-    ) -> None:
+    def test_runtime_settings_and_state_cannot_be_read_or_searched(self, around: Runtime, home: Path) -> None:
         read = around.handle_function_call("read_file", {"path": str(home / "config.yaml")})
         assert "runtime's own" in json.loads(read)["error"]
         mine = home.parent / "mine.yaml"
@@ -646,7 +626,7 @@ class TestItsOwnFolders:
         found = json.loads(around.handle_function_call("search_files", search))["matches"]
         assert [match["file"] for match in found] == [str(mine)]
 
-    def test_a_link_is_no_way_to_the_runtimes_own_files(
+    def test_symlink_gives_no_access_to_runtime_files(
         self, around: Runtime, home: Path, tmp_path: Path
     ) -> None:
         (tmp_path / "link").symlink_to(home)

@@ -29,12 +29,12 @@ def queries() -> list[dict[str, Any]]:
     return [json.loads(line) for line in text("queries.jsonl").splitlines()]
 
 
-def test_the_catalog_and_the_messages_are_frozen() -> None:
+def test_catalog_and_messages_are_unchanged() -> None:
     assert hashlib.sha256(text("catalog.jsonl").encode()).hexdigest() == CATALOG_SHA256
     assert hashlib.sha256(text("queries.jsonl").encode()).hexdigest() == QUERIES_SHA256
 
 
-def test_the_catalog_has_enough_tools_of_enough_services() -> None:
+def test_catalog_has_enough_tools_and_services() -> None:
     tools = sample_catalog()
     assert len(tools) >= 226
     assert len({tool.source.name for tool in tools}) >= 15
@@ -42,7 +42,7 @@ def test_the_catalog_has_enough_tools_of_enough_services() -> None:
     assert len({tool.description for tool in tools}) == len(tools)
 
 
-def test_every_tool_has_an_accepted_name_a_description_and_a_valid_schema() -> None:
+def test_every_tool_is_valid() -> None:
     for line in text("catalog.jsonl").splitlines():
         function = json.loads(line)["function"]
         assert is_accepted(function["name"])
@@ -57,7 +57,7 @@ def test_there_are_enough_messages_of_every_kind(queries: list[dict[str, Any]]) 
     assert min(kinds.values()) >= 20
 
 
-def test_every_label_names_a_tool_of_the_catalog(queries: list[dict[str, Any]]) -> None:
+def test_every_label_is_in_the_catalog(queries: list[dict[str, Any]]) -> None:
     names = {tool.name for tool in sample_catalog()}
     for query in queries:
         also = [name for more in query.get("alternatives", {}).values() for name in more]
@@ -66,7 +66,7 @@ def test_every_label_names_a_tool_of_the_catalog(queries: list[dict[str, Any]]) 
         assert set(query.get("alternatives", {})) <= set(query["gold"]), query["id"]
 
 
-def test_plain_keyword_search_finds_some_but_not_most_of_the_rest(queries: list[dict[str, Any]]) -> None:
+def test_keyword_search_alone_finds_only_some_of_the_messages(queries: list[dict[str, Any]]) -> None:
     index = Bm25(sample_catalog())
     scores = [recall_at_5(index, query) for query in queries if query["gold"]]
     assert 0.55 <= sum(scores) / len(scores) <= 0.70

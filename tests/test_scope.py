@@ -82,24 +82,24 @@ def naive_closure(graph: Graph, home: list[str], start: str) -> set[str]:
 
 @modest
 @given(graphs, homes)
-def test_a_composite_is_everything_that_can_be_reached_from_it(graph: Graph, home: list[str]) -> None:
+def test_composite_contains_everything_reachable(graph: Graph, home: list[str]) -> None:
     toolsets = world(graph, home)
     for name in NAMES:
         assert toolsets.resolve(name) == naive_closure(graph, home, name)
 
 
-def test_a_toolset_that_includes_itself_ends() -> None:
+def test_self_including_toolset_is_resolved() -> None:
     loop = Toolset("loop", tools=("read",), includes=("loop",))
     assert Toolsets(snapshot(file=["read"]), [loop]).resolve("loop") == {"read"}
 
 
-def test_a_cycle_gives_every_member_the_same_tools() -> None:
+def test_cyclic_toolsets_have_the_same_tools() -> None:
     ring = [Toolset(f"ring{n}", tools=(f"t{n}",), includes=(f"ring{(n + 1) % 50}",)) for n in range(50)]
     toolsets = Toolsets(snapshot(x=[f"t{n}" for n in range(50)]), ring)
     assert {toolsets.resolve(f"ring{n}") for n in range(50)} == {frozenset(f"t{n}" for n in range(50))}
 
 
-def test_a_ladder_of_diamonds_does_not_explode() -> None:
+def test_diamond_includes_are_resolved_in_linear_time() -> None:
     # 2^200 ways lead from the top to the bottom.
     rungs = [Toolset(f"{side}{n}", includes=(f"a{n + 1}", f"b{n + 1}")) for n in range(200) for side in "ab"]
     toolsets = Toolsets(snapshot(a200=["left"], b200=["right"]), rungs)
@@ -110,32 +110,32 @@ def test_a_ladder_of_diamonds_does_not_explode() -> None:
     assert found == [{"left", "right"}]
 
 
-def test_a_chain_of_ten_thousand_composites_does_not_overflow() -> None:
+def test_long_chain_of_composites_does_not_overflow_the_stack() -> None:
     chain = [Toolset(f"c{n}", includes=(f"c{n + 1}",)) for n in range(10_000)]
     assert Toolsets(snapshot(c10000=["end"]), chain).resolve("c0") == {"end"}
 
 
-def test_a_composite_may_list_a_tool_by_the_name_its_author_gave_it() -> None:
+def test_composite_may_list_a_tool_by_original_name() -> None:
     registry = Registry()
     odd = registry.add(tool("read.file", "file"))
     bundle = Toolset("bundle", tools=("read.file", "not.there"))
     assert Toolsets(registry.snapshot(), [bundle]).resolve("bundle") == {odd.name}
 
 
-def test_a_declared_toolset_adds_to_what_was_registered_under_its_name() -> None:
+def test_declared_toolset_extends_the_registered_one() -> None:
     declared = Toolset("web", tools=("read",))
     toolsets = Toolsets(snapshot(web=["search"], file=["read"]), [declared])
     assert toolsets.resolve("web") == {"search", "read"}
 
 
-def test_all_is_every_tool_also_inside_a_composite() -> None:
+def test_all_includes_every_tool_also_inside_a_composite() -> None:
     tools = snapshot(web=["search"], file=["read"])
     toolsets = Toolsets(tools, [Toolset("everything", includes=(ALL,))])
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
 
 
 @pytest.mark.parametrize(("legacy", "modern"), sorted(LEGACY_NAMES.items()))
-def test_a_legacy_name_stands_for_the_modern_one(legacy: str, modern: str) -> None:
+def test_legacy_name_resolves_to_the_current_one(legacy: str, modern: str) -> None:
     registry = Registry()
     registry.add(tool("x", modern))
     toolsets = Toolsets(registry.snapshot())
@@ -143,11 +143,11 @@ def test_a_legacy_name_stands_for_the_modern_one(legacy: str, modern: str) -> No
     assert toolsets.resolve(legacy) == {"x"}
 
 
-def test_the_legacy_name_of_the_web_tools_is_known() -> None:
+def test_legacy_name_web_tools_is_known() -> None:
     assert LEGACY_NAMES["web_tools"] == "web"
 
 
-def test_a_real_toolset_comes_before_a_legacy_name() -> None:
+def test_existing_toolset_takes_precedence_over_a_legacy_name() -> None:
     toolsets = Toolsets(snapshot(web=["search"], web_tools=["mine"]))
     assert toolsets.resolve("web_tools") == {"mine"}
     assert toolsets.resolve("web") == {"search"}
@@ -156,7 +156,7 @@ def test_a_real_toolset_comes_before_a_legacy_name() -> None:
 # Presets and names
 
 
-def test_there_is_a_preset_for_every_platform() -> None:
+def test_every_platform_has_a_preset() -> None:
     assert [preset.name for preset in PRESETS] == [
         "toolfold-cli",
         "toolfold-gateway",
@@ -175,48 +175,46 @@ def test_there_is_a_preset_for_every_platform() -> None:
         ("toolfold-editor", {"search", "read", "sh"}, {"send", "commit"}),
     ],
 )
-def test_a_preset_grants_what_its_platform_needs_and_nothing_else(
-    preset: str, has: set[str], lacks: set[str]
-) -> None:
+def test_presets_grant_the_expected_tools(preset: str, has: set[str], lacks: set[str]) -> None:
     tools = snapshot(web=["search"], file=["read"], terminal=["sh"], messaging=["send"], mcp_git=["commit"])
     granted = Toolsets(tools).resolve(preset)
     assert has <= granted
     assert not granted & lacks
 
 
-def test_no_declaration_changes_what_a_preset_grants() -> None:
+def test_declaration_cannot_change_a_preset() -> None:
     tools = snapshot(web=["search"], terminal=["sh"])
     hostile = Toolset("toolfold-gateway", includes=("terminal", ALL))
     assert Toolsets(tools, [hostile]).resolve("toolfold-gateway") == {"search"}
 
 
-def test_the_toolset_of_a_server_is_there_when_the_server_is(toolsets: Toolsets) -> None:
+def test_server_toolset_exists_while_the_server_is_connected(toolsets: Toolsets) -> None:
     assert toolsets.resolve("mcp-git") == {"commit"}
 
 
-def test_the_toolset_of_a_server_may_be_named_before_the_server_is_up(toolsets: Toolsets) -> None:
+def test_server_toolset_may_be_named_before_it_connects(toolsets: Toolsets) -> None:
     toolsets.require(["mcp-late"])
     assert toolsets.resolve("mcp-late") == frozenset()
 
 
-def test_a_toolset_that_does_not_exist_is_an_error_that_names_the_nearest(toolsets: Toolsets) -> None:
+def test_unknown_toolset_error_names_the_closest(toolsets: Toolsets) -> None:
     with pytest.raises(UnknownToolset, match=r"no toolset 'reserch'\. Did you mean research\?"):
         toolsets.require(["web", "reserch"])
 
 
 @pytest.mark.parametrize("name", ["", "WEB", "web ", "search", "mcp_git", "*"])
-def test_what_is_not_the_name_of_a_toolset_is_refused(toolsets: Toolsets, name: str) -> None:
+def test_invalid_toolset_name_is_rejected(toolsets: Toolsets, name: str) -> None:
     assert not toolsets.knows(name)
     with pytest.raises(UnknownToolset):
         toolsets.require([name])
     assert toolsets.resolve(name) == frozenset()
 
 
-def test_a_toolset_of_a_preset_may_be_named_although_nothing_brought_its_tools() -> None:
+def test_preset_toolset_without_tools_may_be_named() -> None:
     Toolsets(snapshot()).require(["browser", "toolfold-cli", "web_tools", ALL])
 
 
-def test_the_listing_shows_bundles_presets_and_registered_toolsets_in_order(toolsets: Toolsets) -> None:
+def test_listing_is_sorted_and_complete(toolsets: Toolsets) -> None:
     listing = toolsets.listing()
     assert list(listing) == sorted(listing)
     assert {"research", "web", "mcp-git", "toolfold-cli"} <= set(listing)
@@ -250,39 +248,37 @@ EVERYTHING = {"search", "fetch", "read", "write", "commit", "sh"}
         (Scope(without=("not_there",)), EVERYTHING),
     ],
 )
-def test_enabled_alone_or_all_without_the_disabled(
-    toolsets: Toolsets, scope: Scope, granted: set[str]
-) -> None:
+def test_scope_is_enabled_or_all_minus_disabled(toolsets: Toolsets, scope: Scope, granted: set[str]) -> None:
     assert scope.granted(toolsets) == granted
 
 
-def test_a_tool_switched_off_stays_off_when_it_arrives_later() -> None:
+def test_disabled_tool_stays_disabled_when_registered_later() -> None:
     scope = Scope(without=("sh", "mcp-git"))
     late = Toolsets(snapshot(terminal=["sh"], mcp_git=["commit"], web=["search"]))
     assert scope.granted(late) == {"search"}
 
 
-def test_a_tool_is_switched_off_by_the_name_its_author_gave_it() -> None:
+def test_tool_is_disabled_by_original_name() -> None:
     registry = Registry()
     registry.add(tool("danger.zone", "x"))
     registry.add(tool("fine", "x"))
     assert Scope(without=("danger.zone",)).granted(Toolsets(registry.snapshot())) == {"fine"}
 
 
-def test_switching_off_a_name_that_two_authors_chose_switches_off_both() -> None:
+def test_disabling_a_shared_original_name_disables_both_tools() -> None:
     registry = Registry()
     for server in ("one", "two"):
         registry.add(replace(tool(f"{server}_drop", f"mcp-{server}"), original_name="drop"))
     assert Scope(without=("drop",)).granted(Toolsets(registry.snapshot())) == frozenset()
 
 
-def test_a_toolset_that_takes_a_legacy_name_does_not_bring_back_what_was_disabled_by_it() -> None:
+def test_new_toolset_with_legacy_name_does_not_reenable_tools() -> None:
     scope = Scope(disabled=("web_tools",))
     later = Toolsets(snapshot(web=["search"], web_tools=["decoy"], file=["read"]))
     assert scope.granted(later) == {"read"}
 
 
-def test_a_tool_that_arrives_later_is_granted_only_with_its_toolset() -> None:
+def test_later_tool_is_granted_only_with_its_toolset() -> None:
     registry = Registry()
     registry.add(tool("search", "web"))
     scope = Scope(enabled=("web", "mcp-late"))
@@ -290,7 +286,7 @@ def test_a_tool_that_arrives_later_is_granted_only_with_its_toolset() -> None:
     assert scope.granted(Toolsets(registry.snapshot())) == {"search", "fetch", "commit"}
 
 
-def test_a_scope_cannot_be_changed() -> None:
+def test_scope_is_immutable() -> None:
     scope: Any = Scope(enabled=("web",)).narrow()
     for field, value in (("enabled", None), ("parent", None), ("disabled", ())):
         with pytest.raises(AttributeError):
@@ -311,7 +307,7 @@ rules = st.tuples(st.none() | name_lists, name_lists, st.lists(st.sampled_from([
     ["set0"] * len(TOOLS),
     [([], ["set0"], []), ([ALL], [], []), (None, [], [])],
 )
-def test_no_narrowing_grants_what_its_parent_does_not(
+def test_narrowing_never_extends_the_grant(
     graph: Graph,
     home: list[str],
     chain: list[tuple[list[str] | None, list[str], list[str]]],
@@ -327,7 +323,7 @@ def test_no_narrowing_grants_what_its_parent_does_not(
 
 @modest
 @given(graphs, homes, name_lists, name_lists)
-def test_enabled_and_disabled_follow_the_algebra_of_sets(
+def test_enabled_and_disabled_behave_like_sets(
     graph: Graph, home: list[str], enabled: list[str], disabled: list[str]
 ) -> None:
     toolsets = world(graph, home)

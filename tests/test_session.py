@@ -55,18 +55,16 @@ def well_formed(result: ToolResult) -> Any:
     return json.loads(result.text)
 
 
-class TestTheScopeGate:
-    def test_a_session_sees_only_what_it_was_granted(self, three: Runtime) -> None:
+class TestScopeCheck:
+    def test_session_sees_only_granted_tools(self, three: Runtime) -> None:
         assert shown(three.session(["alpha"]).definitions()) == ["alpha_go"]
 
-    async def test_a_session_can_call_what_it_was_granted(self, three: Runtime, ran: list[str]) -> None:
+    async def test_session_can_call_granted_tools(self, three: Runtime, ran: list[str]) -> None:
         result = await three.session(["alpha"]).call("alpha_go")
         assert well_formed(result) == {"ran": "alpha_go"}
         assert ran == ["alpha_go"]
 
-    async def test_a_session_cannot_call_what_it_was_not_granted(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_session_cannot_call_ungranted_tools(self, three: Runtime, ran: list[str]) -> None:
         result = await three.session(["alpha"]).call("beta_go", {})
         assert result.error == (
             "'beta_go' is not available in this session. Call one of the tools you were given."
@@ -85,49 +83,43 @@ class TestTheScopeGate:
             {"name": "alpha_go", "arguments": {}, "beta_go": {}},
         ],
     )
-    async def test_the_bridge_is_no_way_around_the_gate(
+    async def test_bridge_cannot_bypass_the_scope(
         self, arguments: Any, three: Runtime, ran: list[str]
     ) -> None:
         result = await three.session(["alpha"]).call("tool_call", arguments)
         assert result.error is not None
         assert ran == []
 
-    async def test_the_bridge_reaches_what_was_granted(self, three: Runtime, ran: list[str]) -> None:
+    async def test_bridge_reaches_granted_tools(self, three: Runtime, ran: list[str]) -> None:
         result = await three.session(["alpha"]).call("tool_call", {"name": "alpha_go", "arguments": {}})
         assert (result.ok, result.name) == (True, "alpha_go")
         assert ran == ["alpha_go"]
 
-    async def test_the_name_its_author_gave_is_no_way_around_the_gate(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_original_name_cannot_bypass_the_scope(self, three: Runtime, ran: list[str]) -> None:
         session = three.session(["alpha"])
         for name in (ODD, three.resolve_toolset("gamma")[0]):
             assert not (await session.call(name)).ok
             assert not (await session.call("tool_call", {"name": name})).ok
         assert ran == []
 
-    async def test_the_name_its_author_gave_works_where_it_was_granted(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_original_name_works_for_granted_tools(self, three: Runtime, ran: list[str]) -> None:
         assert (await three.session(["gamma"]).call(ODD)).ok
         assert ran == [ODD]
 
     @pytest.mark.parametrize("name", ["BETA_GO", "beta_go\n", "beta_go\u200b", "", " ", "*", "all", "beta"])
-    async def test_nothing_that_resembles_a_name_passes_the_gate(
+    async def test_similar_names_cannot_bypass_the_scope(
         self, name: str, three: Runtime, ran: list[str]
     ) -> None:
         assert not (await three.session(["alpha"]).call(name)).ok
         assert ran == []
 
-    async def test_the_hint_names_no_tool_the_session_was_not_granted(self, three: Runtime) -> None:
+    async def test_hint_names_only_granted_tools(self, three: Runtime) -> None:
         three.registry.add(recording("beta_gone", "alpha", []))
         session = three.session(["alpha"])
         assert "Did you mean beta_gone?" in str((await session.call("beta_go")).error)
         assert "beta_go" not in str((await session.call("beta_g0ne")).error).replace("beta_gone", "")
 
-    async def test_several_calls_of_one_reply_pass_the_gate_one_by_one(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_scope_is_checked_for_each_call_of_a_reply(self, three: Runtime, ran: list[str]) -> None:
         session = three.session(["alpha"])
         calls = [ToolCall("beta_go"), ToolCall("alpha_go"), ToolCall("tool_call", {"name": "beta_go"})]
         results = await session.call_all(calls)
@@ -135,35 +127,29 @@ class TestTheScopeGate:
         assert [result.call_id for result in results] == [call.id for call in calls]
         assert ran == ["alpha_go"]
 
-    async def test_a_session_granted_nothing_sees_and_calls_nothing(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_session_without_grant_sees_and_calls_nothing(self, three: Runtime, ran: list[str]) -> None:
         session = three.session([])
         assert session.definitions() == []
         assert not (await session.call("alpha_go")).ok
         assert ran == []
 
-    async def test_disabled_toolsets_are_taken_away(self, three: Runtime, ran: list[str]) -> None:
+    async def test_disabled_toolsets_are_excluded(self, three: Runtime, ran: list[str]) -> None:
         session = three.session(["alpha", "beta"], disabled_toolsets=["beta"])
         assert session.granted() == {"alpha_go"}
         assert not (await session.call("beta_go")).ok
         assert ran == []
 
-    def test_a_scope_cannot_be_exchanged_later(self, three: Runtime) -> None:
+    def test_scope_cannot_be_replaced(self, three: Runtime) -> None:
         session = three.session(["alpha"])
         with pytest.raises(AttributeError):
             session.scope = three.session().scope  # type: ignore[misc]
 
     @pytest.mark.parametrize("where", ["enabled", "disabled"])
-    def test_a_toolset_that_does_not_exist_is_an_error_with_a_near_name(
-        self, where: str, three: Runtime
-    ) -> None:
+    def test_unknown_toolset_error_suggests_a_name(self, where: str, three: Runtime) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'alpah'\. Did you mean alpha\?"):
             _ = three.session(["alpah"]) if where == "enabled" else three.session(disabled_toolsets=["alpah"])
 
-    async def test_one_failing_look_does_not_shut_the_session_out(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_transient_failure_does_not_block_the_session(self, three: Runtime, ran: list[str]) -> None:
         session = three.session(["alpha"])
         assert not (await session.call("beta_go")).ok
         assert not (await session.call("tool_call", "not json")).ok
@@ -171,16 +157,14 @@ class TestTheScopeGate:
 
 
 class TestDelegation:
-    async def test_a_delegated_session_can_do_a_part(self, three: Runtime, ran: list[str]) -> None:
+    async def test_delegated_session_has_a_part_of_the_grant(self, three: Runtime, ran: list[str]) -> None:
         child = three.session(["alpha", "beta"]).delegate(["beta"])
         assert shown(child.definitions()) == ["beta_go"]
         assert not (await child.call("alpha_go")).ok
         assert (await child.call("beta_go")).ok
         assert ran == ["beta_go"]
 
-    async def test_a_delegated_session_cannot_do_what_its_parent_cannot(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_delegated_session_cannot_exceed_its_parent(self, three: Runtime, ran: list[str]) -> None:
         parent = three.session(["alpha"])
         for child in (
             parent.delegate(["beta"]),
@@ -194,22 +178,22 @@ class TestDelegation:
             assert not (await child.call(ODD)).ok
         assert ran == []
 
-    def test_a_delegated_session_without_wishes_has_what_its_parent_has(self, three: Runtime) -> None:
+    def test_delegated_session_has_the_parent_grant_by_default(self, three: Runtime) -> None:
         parent = three.session(["alpha", "beta"])
         assert parent.delegate().granted() == parent.granted() == {"alpha_go", "beta_go"}
 
-    def test_what_was_taken_from_the_parent_stays_taken(self, three: Runtime) -> None:
+    def test_toolsets_disabled_for_the_parent_stay_disabled(self, three: Runtime) -> None:
         parent = three.session(disabled_toolsets=["beta"])
         assert "beta_go" not in parent.delegate(["beta", "alpha"]).granted()
         assert "alpha_go" not in parent.delegate(disabled_toolsets=["alpha"]).delegate(["alpha"]).granted()
 
-    def test_a_delegated_session_is_another_session(self, three: Runtime) -> None:
+    def test_delegated_session_has_its_own_id(self, three: Runtime) -> None:
         parent = three.session(agent=LocalAgent())
         child = parent.delegate()
         assert child.id != parent.id
         assert child.agent is None
 
-    async def test_a_delegated_session_asks_the_same_person(self, three: Runtime, ran: list[str]) -> None:
+    async def test_delegated_session_uses_the_same_approver(self, three: Runtime, ran: list[str]) -> None:
         asked: list[ApprovalRequest] = []
 
         def refuse(request: ApprovalRequest) -> bool:
@@ -224,7 +208,7 @@ class TestDelegation:
         assert [request.session_id for request in asked] == [child.id]
         assert ran == []
 
-    def test_an_unknown_toolset_cannot_be_delegated(self, three: Runtime) -> None:
+    def test_unknown_toolset_cannot_be_delegated(self, three: Runtime) -> None:
         with pytest.raises(UnknownToolset, match="Did you mean beta"):
             three.session().delegate(disabled_toolsets=["bta"])
 
@@ -246,7 +230,7 @@ GRANTS = st.none() | st.lists(
 
 @given(chain=st.lists(st.tuples(GRANTS, GRANTS), min_size=1, max_size=5))
 @settings(max_examples=60, deadline=None)
-def test_no_chain_of_delegations_ever_widens(
+def test_chain_of_delegations_never_extends_the_grant(
     chain: list[tuple[list[str] | None, list[str] | None]], many: Runtime
 ) -> None:
     enabled, disabled = chain[0]
@@ -258,10 +242,8 @@ def test_no_chain_of_delegations_ever_widens(
         session = child
 
 
-class TestTheTurn:
-    def test_a_tool_that_arrives_appears_in_the_next_turn_of_a_session_granted_its_toolset(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+class TestTurn:
+    def test_new_tool_appears_in_the_next_turn(self, three: Runtime, ran: list[str]) -> None:
         waiting, other = three.session(["mcp-late"]), three.session(["alpha"])
         assert shown(waiting.definitions()) == []
         three.registry.add(recording("late_go", "mcp-late", ran))
@@ -270,9 +252,7 @@ class TestTheTurn:
         assert not other.call_sync("late_go").ok
         assert ran == []
 
-    async def test_a_tool_that_arrives_in_the_middle_of_a_turn_waits_for_the_next(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_new_tool_does_not_appear_in_the_current_turn(self, three: Runtime, ran: list[str]) -> None:
         session = three.session(["alpha"])
         session.assemble()
         three.registry.add(recording("alpha_late", "alpha", ran))
@@ -281,7 +261,7 @@ class TestTheTurn:
         session.assemble()
         assert (await session.call("alpha_late")).ok
 
-    async def test_a_turn_keeps_the_tools_it_began_with(self, three: Runtime, ran: list[str]) -> None:
+    async def test_turn_keeps_its_initial_tools(self, three: Runtime, ran: list[str]) -> None:
         session = three.session(["alpha"])
         turn = session.assemble()
         three.registry.remove("alpha_go")
@@ -295,7 +275,7 @@ class TestTheTurn:
         await session.call("alpha_go")
         assert (ran, changed) == (["alpha_go"], ["alpha_go"])
 
-    async def test_a_tool_that_moved_to_another_toolset_is_lost_with_the_next_turn(
+    async def test_tool_moved_to_ungranted_toolset_is_gone_in_the_next_turn(
         self, three: Runtime, ran: list[str]
     ) -> None:
         session = three.session(["alpha"])
@@ -307,18 +287,14 @@ class TestTheTurn:
         assert not (await session.call("alpha_go")).ok
         assert (ran, stolen) == (["alpha_go"], [])
 
-    async def test_a_call_outside_of_a_turn_sees_the_tools_there_are_now(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_call_outside_a_turn_uses_current_tools(self, three: Runtime, ran: list[str]) -> None:
         session = three.session(["alpha"])
         assert (await session.call("alpha_go")).ok
         three.registry.add(recording("alpha_late", "alpha", ran))
         assert (await session.call("alpha_late")).ok
         assert ran == ["alpha_go", "alpha_late"]
 
-    async def test_a_tool_that_cannot_work_now_is_neither_shown_nor_run(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    async def test_unavailable_tool_is_neither_shown_nor_run(self, three: Runtime, ran: list[str]) -> None:
         three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
         session = three.session(["alpha"])
         assert shown(session.definitions()) == ["alpha_go"]
@@ -327,32 +303,28 @@ class TestTheTurn:
         assert ran == []
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_a_direct_call_also_finds_that_a_tool_cannot_work_now(
-        self, through: str, three: Runtime, ran: list[str]
-    ) -> None:
+    def test_direct_call_checks_availability(self, through: str, three: Runtime, ran: list[str]) -> None:
         three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
         session = three.session(["alpha"])
         result = session.call_sync(through, {"name": "broken"} if through == "tool_call" else {})
         assert result.error == "'broken' cannot be used right now: its check said no."
         assert ran == []
 
-    def test_a_direct_call_checks_no_other_tool(self, three: Runtime, ran: list[str]) -> None:
+    def test_direct_call_checks_only_its_tool(self, three: Runtime, ran: list[str]) -> None:
         checked: list[str] = []
         three.registry.add(recording("probed", "alpha", ran, check_fn=lambda: checked.append("probed")))
         session = three.session(["alpha"])
         assert session.call_sync("alpha_go").ok
         assert checked == []
 
-    def test_a_direct_call_opens_no_way_to_tools_that_were_not_checked(
-        self, three: Runtime, ran: list[str]
-    ) -> None:
+    def test_direct_call_gives_no_access_to_unchecked_tools(self, three: Runtime, ran: list[str]) -> None:
         three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
         session = three.session(["alpha"])
         assert session.call_sync("alpha_go").ok
         assert "cannot be used right now" in (session.call_sync("broken").error or "")
         assert ran == ["alpha_go"]
 
-    def test_a_description_mentions_only_tools_that_are_there(self, runtime: Runtime) -> None:
+    def test_description_mentions_only_available_tools(self, runtime: Runtime) -> None:
         def describe(session: Session) -> str:
             found = {each["function"]["name"]: each["function"] for each in session.definitions()}
             return str(found["execute"]["description"])
@@ -366,7 +338,7 @@ class TestTheTurn:
         assert describe(runtime.session(["code", "file", "web"])) == "execute read_file"
         assert describe(runtime.session(["code"])) == "execute"
 
-    def test_a_built_in_description_mentions_only_tools_that_are_there(self, opened: Opened) -> None:
+    def test_builtin_description_mentions_only_available_tools(self, opened: Opened) -> None:
         def description(runtime: Runtime) -> str:
             found = {each["function"]["name"]: each["function"] for each in runtime.session().definitions()}
             return str(found["write_file"]["description"])
@@ -374,11 +346,11 @@ class TestTheTurn:
         assert "use patch" in description(opened())
         assert "patch" not in description(opened({"tools.disabled": ["patch"]}))
 
-    async def test_preparing_a_turn_gives_the_same_as_assembling_it(self, three: Runtime) -> None:
+    async def test_prepare_equals_assemble(self, three: Runtime) -> None:
         session = three.session(["alpha", "beta"])
         assert (await session.prepare()).definitions() == session.definitions()
 
-    async def test_preparing_a_request_gives_the_same_and_leaves_the_loop_free(self, opened: Opened) -> None:
+    async def test_prepare_request_equals_request_without_blocking(self, opened: Opened) -> None:
         loop_went_on = threading.Event()
         patient = {"availability.timeout_seconds": 60}
         runtime = opened({"tools.selection": "keyword", "tools.rag_placement": "tail", **patient})
@@ -419,7 +391,7 @@ class TestGrace:
         assert "port 5432 refused" in result.error
         return True
 
-    def test_a_tool_listed_by_grace_is_not_callable(
+    def test_tool_in_grace_period_is_not_callable(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         session = flaky.session(["base"])
@@ -434,7 +406,7 @@ class TestGrace:
         assert second.ok
         assert ran == ["beside"]
 
-    def test_nor_is_it_outside_of_any_turn(
+    def test_tool_in_grace_period_is_not_callable_outside_a_turn(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         assert flaky.session(["base"]).call_sync("ask_base").ok
@@ -443,7 +415,7 @@ class TestGrace:
         assert "cannot be used right now" in flaky.handle_function_call("ask_base")
         assert ran == ["ask_base"]
 
-    def test_a_check_that_has_recovered_by_the_time_of_the_call_lets_it_run(
+    def test_recovered_check_allows_the_call(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         session = flaky.session(["base"])
@@ -455,7 +427,7 @@ class TestGrace:
         assert session.call_all_sync([ToolCall("ask_base")])[0].ok
         assert ran == ["ask_base", "ask_base"]
 
-    def test_calls_of_other_tools_do_not_run_the_check_again(
+    def test_calls_of_other_tools_do_not_repeat_the_check(
         self, flaky: Runtime, check: dict[str, Any]
     ) -> None:
         session = flaky.session(["base"])
@@ -466,7 +438,7 @@ class TestGrace:
         assert session.call_sync("beside").ok
         assert check["runs"] == before
 
-    def test_it_can_still_be_found_and_described(self, flaky: Runtime, check: dict[str, Any]) -> None:
+    def test_tool_in_grace_period_is_found_and_described(self, flaky: Runtime, check: dict[str, Any]) -> None:
         session = flaky.session(["base"])
         session.assemble()
         check["works"] = False
@@ -475,9 +447,7 @@ class TestGrace:
         matches = well_formed(session.call_sync("tool_search", {"query": "ask_base"}))["matches"]
         assert matches[0]["name"] == "ask_base"
 
-    def test_a_toolset_kept_only_by_grace_is_not_available(
-        self, opened: Opened, check: dict[str, Any]
-    ) -> None:
+    def test_toolset_listed_only_by_grace_is_unavailable(self, opened: Opened, check: dict[str, Any]) -> None:
         runtime = opened({"availability.timeout_seconds": 60})
         probe = lambda: check["works"]  # noqa: E731
         runtime.registry.add(recording("ask_base", "base", [], check_fn=probe))
@@ -497,31 +467,29 @@ class TestSelection:
             runtime.registry.add(recording(name, "office", ran))
         return runtime
 
-    def test_the_message_decides_what_is_shown_beside_the_pinned_tools(self, selective: Runtime) -> None:
+    def test_message_selects_tools_besides_pinned_ones(self, selective: Runtime) -> None:
         session = selective.session(["office"])
         assert shown(session.definitions("please book a flight")) == ["book_flight", "send_invoice"]
         assert shown(session.definitions("water the plants")) == ["send_invoice", "water_plants"]
 
-    async def test_what_is_not_shown_can_still_be_called(self, selective: Runtime, ran: list[str]) -> None:
+    async def test_hidden_tool_is_callable(self, selective: Runtime, ran: list[str]) -> None:
         session = selective.session(["office"])
         assert "water_plants" not in shown(session.definitions("book a flight"))
         assert (await session.call("water_plants")).ok
         assert ran == ["water_plants"]
 
-    async def test_a_pinned_tool_is_shown_and_runs_only_where_it_was_granted(
-        self, selective: Runtime, ran: list[str]
-    ) -> None:
+    async def test_pinned_tool_needs_a_grant(self, selective: Runtime, ran: list[str]) -> None:
         selective.registry.add(recording("book_hotel", "travel", ran))
         session = selective.session(["travel"])
         assert shown(session.definitions("send_invoice for the hotel")) == ["book_hotel"]
         assert not (await session.call("send_invoice")).ok
         assert ran == []
 
-    def test_without_a_message_everything_granted_is_shown(self, selective: Runtime) -> None:
+    def test_without_message_all_granted_tools_are_shown(self, selective: Runtime) -> None:
         names = shown(selective.session(["office"]).definitions())
         assert names == ["book_flight", "send_invoice", "water_plants"]
 
-    def test_a_change_in_the_midst_of_a_request_shows_in_the_next(self, opened: Opened) -> None:
+    def test_change_during_a_request_appears_in_the_next(self, opened: Opened) -> None:
         runtime = opened(
             {"tools.selection": "keyword", "tools.pinned": ["send_invoice"], "tools.rag_placement": "tail"}
         )
@@ -540,7 +508,7 @@ class TestSelection:
         assert "send_invoice" not in shown(second.tools)
 
     @pytest.mark.parametrize("placement", ["replace", "append"])
-    def test_what_no_agent_offers_any_more_is_not_shown_again(self, opened: Opened, placement: str) -> None:
+    def test_tool_no_longer_offered_by_the_agent_is_not_shown(self, opened: Opened, placement: str) -> None:
         runtime = opened(
             {
                 "tools.selection": "keyword",
@@ -565,7 +533,7 @@ class TestLargeResults:
         )
         return runtime
 
-    def test_the_session_that_made_a_large_result_can_read_all_of_it(self, large: Runtime) -> None:
+    def test_session_can_read_its_large_results(self, large: Runtime) -> None:
         session = large.session(["long", "file"])
         answer = well_formed(session.call_sync("long_list"))
         assert answer["truncated"] is True
@@ -574,7 +542,7 @@ class TestLargeResults:
         assert read.ok
         assert "row 149" in read.text
 
-    def test_no_other_session_can_read_it(self, large: Runtime, opened: Opened) -> None:
+    def test_other_sessions_cannot_read_large_results(self, large: Runtime, opened: Opened) -> None:
         session = large.session(["long", "file"])
         path = well_formed(session.call_sync("long_list"))["stored"]
         assert Path(path).is_file()
@@ -585,7 +553,7 @@ class TestLargeResults:
             found = other.call_sync("search_files", {"pattern": "row", "path": str(Path(path).parent)})
             assert not found.ok
 
-    def test_what_is_kept_cannot_be_written(self, large: Runtime) -> None:
+    def test_stored_results_are_not_writable(self, large: Runtime) -> None:
         session = large.session(["long", "file"])
         path = Path(well_formed(session.call_sync("long_list"))["stored"])
         before = path.read_bytes()
@@ -594,12 +562,12 @@ class TestLargeResults:
         assert path.read_bytes() == before
         assert list(path.parent.iterdir()) == [path]
 
-    def test_a_session_without_a_reader_is_not_told_to_use_one(self, large: Runtime) -> None:
+    def test_session_without_reader_is_not_told_to_use_it(self, large: Runtime) -> None:
         answer = well_formed(large.session(["long"]).call_sync("long_list"))
         assert "read_file" not in answer["note"]
 
 
-def test_a_function_with_the_public_names_gives_an_image_beside_its_words(runtime: Runtime) -> None:
+def test_tool_can_return_text_and_an_image(runtime: Runtime) -> None:
     image = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
 
     @tool
@@ -612,6 +580,6 @@ def test_a_function_with_the_public_names_gives_an_image_beside_its_words(runtim
     assert (well_formed(result), result.media) == ({"result": "2 points in image 1"}, (image,))
 
 
-def test_a_form_that_does_not_exist_is_refused(runtime: Runtime) -> None:
+def test_unknown_form_is_rejected(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="openai, anthropic, responses"):
         runtime.session().request([{"role": "user", "content": "hi"}], form="bogus")  # type: ignore[arg-type]

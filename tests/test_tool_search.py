@@ -72,7 +72,7 @@ def found(session: Session, query: str, **args: Any) -> list[str]:
 # -- a conversation -------------------------------------------------------------------------------------
 
 
-def test_a_model_searches_and_calls(desk: Runtime, ran: list[Any]) -> None:
+def test_model_searches_and_calls(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session(["mcp-hub", "file"])
     assert shown(session) == ["patch", "read_file", "search_files", "write_file", *BRIDGE]
     (match, *_) = answer(session.call_sync("tool_search", {"query": "list a folder"}))["matches"]
@@ -82,7 +82,7 @@ def test_a_model_searches_and_calls(desk: Runtime, ran: list[Any]) -> None:
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
-def test_wrong_arguments_come_back_with_the_place_and_the_schema(desk: Runtime, ran: list[Any]) -> None:
+def test_invalid_arguments_error_has_location_and_schema(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session(["mcp-hub"])
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/a", "depth": 0}}
     result = session.call_sync("tool_call", arguments)
@@ -92,7 +92,7 @@ def test_wrong_arguments_come_back_with_the_place_and_the_schema(desk: Runtime, 
     assert ran == []
 
 
-def test_a_deferred_tool_called_by_its_real_name_just_works(desk: Runtime, ran: list[Any]) -> None:
+def test_deferred_tool_can_be_called_by_name(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session()
     assert "hub_list_folder" not in shown(session)
     assert session.call_sync("hub_list_folder", {"path": "/a"}).ok
@@ -100,7 +100,7 @@ def test_a_deferred_tool_called_by_its_real_name_just_works(desk: Runtime, ran: 
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "{}", {}])
-def test_a_tool_without_arguments_is_called_with_whatever_means_none(
+def test_empty_arguments_are_accepted_in_any_form(
     arguments: Any, desk: Runtime, ran: list[Any]
 ) -> None:
     add(desk, "hub_ping", "mcp-hub", ran, parameters={})
@@ -108,14 +108,14 @@ def test_a_tool_without_arguments_is_called_with_whatever_means_none(
     assert ran == [("hub_ping", {})]
 
 
-def test_search_and_describe_work_outside_of_any_turn(desk: Runtime) -> None:
+def test_search_and_describe_work_outside_a_turn(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     assert found(session, "list a folder")[0] == "hub_list_folder"
     assert answer(session.call_sync("tool_describe", {"name": "hub_wipe"}))["parameters"] == PATH
     assert json.loads(desk.handle_function_call("tool_search", {"query": "hub_wipe"}))["matches"]
 
 
-def test_several_bridge_calls_of_one_reply_are_answered_in_order(desk: Runtime, ran: list[Any]) -> None:
+def test_bridge_calls_of_one_reply_are_answered_in_order(desk: Runtime, ran: list[Any]) -> None:
     calls = [
         ToolCall("tool_search", {"query": "list a folder"}),
         ToolCall("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/"}}),
@@ -146,7 +146,7 @@ def test_core_tools_are_not_search_results(desk: Runtime, assembled: bool) -> No
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_a_search_for_a_core_tool_by_name_says_to_call_it_directly(desk: Runtime, assembled: bool) -> None:
+def test_search_for_a_core_tool_says_to_call_it_directly(desk: Runtime, assembled: bool) -> None:
     session = desk.session(["mcp-hub", "file"])
     if assembled:
         session.assemble()
@@ -157,7 +157,7 @@ def test_a_search_for_a_core_tool_by_name_says_to_call_it_directly(desk: Runtime
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_call_refuses_a_core_tool_and_says_to_call_it_directly(
+def test_tool_call_rejects_a_core_tool_with_advice(
     desk: Runtime, assembled: bool, ran: list[Any]
 ) -> None:
     add(desk, "own_list", "own", ran, core=True)
@@ -175,7 +175,7 @@ def test_tool_call_refuses_a_core_tool_and_says_to_call_it_directly(
     assert session.call_sync("own_list", {"path": "/"}).ok
 
 
-def test_what_is_always_loaded_is_called_directly_too(opened: Opened, ran: list[Any]) -> None:
+def test_always_loaded_tool_is_called_directly(opened: Opened, ran: list[Any]) -> None:
     runtime = opened(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
     add(runtime, "hub_go", "mcp-hub", ran)
     add(runtime, "hub_stop", "mcp-hub", ran)
@@ -185,7 +185,7 @@ def test_what_is_always_loaded_is_called_directly_too(opened: Opened, ran: list[
     assert "call it directly" in str(session.call_sync("tool_call", {"name": "hub_go"}).error)
 
 
-def test_a_deferred_core_tool_is_found_and_called_through_the_bridge(opened: Opened, ran: list[Any]) -> None:
+def test_deferred_core_tool_works_through_the_bridge(opened: Opened, ran: list[Any]) -> None:
     runtime = opened(SETTINGS | {"tools.tool_search.defer": ["own_list"]})
     add(runtime, "own_list", "own", ran, core=True)
     session = runtime.session(["own"])
@@ -194,7 +194,7 @@ def test_a_deferred_core_tool_is_found_and_called_through_the_bridge(opened: Ope
     assert session.call_sync("tool_call", {"name": "own_list", "arguments": {"path": "/"}}).ok
 
 
-def test_a_core_tool_that_pre_selection_hides_stays_reachable(opened: Opened, ran: list[Any]) -> None:
+def test_core_tool_hidden_by_selection_stays_reachable(opened: Opened, ran: list[Any]) -> None:
     """Where the model was not shown a core tool, calling it directly is no advice to give."""
     runtime = opened(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
     add(runtime, "own_list", "own", ran, core=True)
@@ -207,7 +207,7 @@ def test_a_core_tool_that_pre_selection_hides_stays_reachable(opened: Opened, ra
     assert "read_file" not in found(session, "read a file", limit=20)
 
 
-def test_every_search_says_how_many_tools_there_are_to_find(desk: Runtime) -> None:
+def test_search_result_contains_the_number_of_tools(desk: Runtime) -> None:
     narrow, wide = desk.session(["mcp-hub", "file"]), desk.session()
     for _ in range(2):
         assert search(narrow, "folder", limit=1)["total_available"] == 2
@@ -220,7 +220,7 @@ def test_every_search_says_how_many_tools_there_are_to_find(desk: Runtime) -> No
 # -- what hooks, approval and logs see ------------------------------------------------------------------
 
 
-def test_hooks_see_the_real_tool_and_never_the_bridge_call(desk: Runtime, ran: list[Any]) -> None:
+def test_hooks_see_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
     before: list[str] = []
     after: list[str] = []
     desk.hooks.add("pre_tool_call", lambda tool, _args, _context: before.append(tool.name))
@@ -232,7 +232,7 @@ def test_hooks_see_the_real_tool_and_never_the_bridge_call(desk: Runtime, ran: l
     assert before == after == ["tool_search", "tool_describe", "hub_list_folder"]
 
 
-def test_a_hook_may_refuse_a_search(desk: Runtime) -> None:
+def test_hook_may_refuse_a_search(desk: Runtime) -> None:
     def nothing_about_vaults(tool: Tool, args: Json, _context: CallContext) -> None:
         if tool.name == "tool_search" and "vault" in args["query"]:
             raise Refused("Not that.")
@@ -242,7 +242,7 @@ def test_a_hook_may_refuse_a_search(desk: Runtime) -> None:
     assert desk.session().call_sync("tool_search", {"query": "a folder"}).ok
 
 
-def test_a_person_is_asked_about_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
+def test_approval_is_about_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
     asked: list[tuple[str, Json]] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -256,7 +256,7 @@ def test_a_person_is_asked_about_the_real_tool(desk: Runtime, ran: list[Any]) ->
     assert ran == []
 
 
-def test_the_log_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFixture) -> None:
     def fails(_args: Json) -> None:
         raise RuntimeError("broken")
 
@@ -268,7 +268,7 @@ def test_the_log_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFix
     assert "tool_call" not in caplog.text
 
 
-def test_a_search_ends_in_its_time(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_has_a_timeout(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = opened(SETTINGS | {"tools.timeout_seconds": 0.2})
     add(runtime, "hub_go", "mcp-hub", [])
     hanging = threading.Event()
@@ -283,7 +283,7 @@ def test_a_search_ends_in_its_time(opened: Opened, monkeypatch: pytest.MonkeyPat
 # -- the session's own model ----------------------------------------------------------------------------
 
 
-def test_each_session_is_judged_by_its_own_models_window(opened: Opened) -> None:
+def test_deferral_depends_on_the_sessions_context_window(opened: Opened) -> None:
     runtime = opened(SETTINGS | {"tools.tool_search.enabled": "auto"})
     for number in range(5):
         add(runtime, f"hub_{number}", "mcp-hub", [])
@@ -295,7 +295,7 @@ def test_each_session_is_judged_by_its_own_models_window(opened: Opened) -> None
         assert shown(large) == shown(unknown) == [f"hub_{number}" for number in range(5)]
 
 
-def test_a_delegated_session_has_its_parents_window_unless_told_otherwise(opened: Opened) -> None:
+def test_delegated_session_inherits_the_context_window(opened: Opened) -> None:
     runtime = opened(SETTINGS | {"tools.tool_search.enabled": "auto"})
     for number in range(5):
         add(runtime, f"hub_{number}", "mcp-hub", [])
@@ -305,14 +305,14 @@ def test_a_delegated_session_has_its_parents_window_unless_told_otherwise(opened
 
 
 @pytest.mark.parametrize("window", [0, -5])
-def test_a_window_without_a_token_is_a_mistake(window: int, desk: Runtime) -> None:
+def test_context_window_must_be_positive(window: int, desk: Runtime) -> None:
     with pytest.raises(ValueError, match="at least one token"):
         desk.session(context_tokens=window)
     with pytest.raises(ValueError, match="at least one token"):
         desk.session(context_tokens=5).delegate(context_tokens=window)
 
 
-def test_tools_that_arrive_and_leave_take_effect_with_the_next_turn(desk: Runtime, ran: list[Any]) -> None:
+def test_tool_changes_take_effect_in_the_next_turn(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session(["mcp-hub", "mcp-late"])
     assert shown(session) == BRIDGE
     add(desk, "late_flower", "mcp-late", ran, description="Water the flowers.")
@@ -328,7 +328,7 @@ def test_tools_that_arrive_and_leave_take_effect_with_the_next_turn(desk: Runtim
     assert shown(session) == []
 
 
-def test_pre_selection_puts_likely_tools_in_front_and_the_bridge_catches_the_rest(opened: Opened) -> None:
+def test_selection_shows_likely_tools_and_the_bridge_the_rest(opened: Opened) -> None:
     runtime = opened(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
     for name in ("water_plants", "book_flight", "send_invoice"):
         add(runtime, name, "mcp-hub", [])
@@ -353,7 +353,7 @@ def routes(session: Session, name: str) -> Iterator[ToolResult]:
 
 @pytest.mark.parametrize("assembled", [True, False])
 @pytest.mark.parametrize("name", ["vault_open", "no_such_tool"])
-def test_beyond_the_scope_every_way_ends_in_the_same_words(
+def test_ungranted_tool_gives_the_same_error_by_every_route(
     name: str, assembled: bool, desk: Runtime, ran: list[Any]
 ) -> None:
     scoped = desk.session(["mcp-hub"])
@@ -367,7 +367,7 @@ def test_beyond_the_scope_every_way_ends_in_the_same_words(
     assert ran == []
 
 
-def test_a_search_beyond_the_scope_finds_and_names_nothing_of_it(desk: Runtime) -> None:
+def test_search_never_reveals_ungranted_tools(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     for query in ("open the vault", "vault_open", "valt_opn", "list what the vault has"):
         text = session.call_sync("tool_search", {"query": query, "limit": 20}).text
@@ -375,7 +375,7 @@ def test_a_search_beyond_the_scope_finds_and_names_nothing_of_it(desk: Runtime) 
         assert '"vault"' not in text
 
 
-def test_the_bridge_gives_nothing_to_a_session_that_was_granted_nothing(
+def test_bridge_offers_nothing_without_a_grant(
     desk: Runtime, ran: list[Any]
 ) -> None:
     session = desk.session([])
@@ -385,7 +385,7 @@ def test_the_bridge_gives_nothing_to_a_session_that_was_granted_nothing(
     assert ran == []
 
 
-def test_what_the_configuration_switched_off_is_behind_no_bridge(opened: Opened, ran: list[Any]) -> None:
+def test_disabled_tools_are_not_behind_the_bridge(opened: Opened, ran: list[Any]) -> None:
     runtime = opened(SETTINGS | {"tools.disabled": ["hub_wipe", "mcp-vault"]})
     for name, toolset in (("hub_wipe", "mcp-hub"), ("vault_open", "mcp-vault"), ("hub_go", "mcp-hub")):
         add(runtime, name, toolset, ran)
@@ -397,7 +397,7 @@ def test_what_the_configuration_switched_off_is_behind_no_bridge(opened: Opened,
     assert ran == []
 
 
-def test_pinning_or_deferring_by_configuration_grants_nothing(opened: Opened, ran: list[Any]) -> None:
+def test_pinning_or_deferring_grants_nothing(opened: Opened, ran: list[Any]) -> None:
     lists = {"tools.tool_search.always_load": ["vault_open"], "tools.tool_search.defer": ["vault_list"]}
     runtime = opened(SETTINGS | lists)
     for name in ("vault_open", "vault_list"):
@@ -410,7 +410,7 @@ def test_pinning_or_deferring_by_configuration_grants_nothing(opened: Opened, ra
     assert ran == []
 
 
-def test_a_session_leaves_no_trace_in_another(desk: Runtime, ran: list[Any]) -> None:
+def test_sessions_do_not_affect_each_other(desk: Runtime, ran: list[Any]) -> None:
     narrow, wide = desk.session(["mcp-hub"]), desk.session(["mcp-hub", "mcp-vault"])
     before = narrow.assemble()
     assert "vault_open" in found(wide, "open the vault")
@@ -422,7 +422,7 @@ def test_a_session_leaves_no_trace_in_another(desk: Runtime, ran: list[Any]) -> 
     assert [name for name, _ in ran] == ["vault_open"]
 
 
-def test_sessions_of_one_scope_share_what_was_worked_out_and_agents_keep_theirs(desk: Runtime) -> None:
+def test_sessions_share_grant_cache_except_for_agents(desk: Runtime) -> None:
     plain, agent = desk.session(), desk.session(agent=LocalAgent())
     assert "todo" not in shown(plain)
     assert "todo" in shown(agent)
@@ -430,7 +430,7 @@ def test_sessions_of_one_scope_share_what_was_worked_out_and_agents_keep_theirs(
     assert "todo" not in found(plain, "todo")
 
 
-def test_an_error_while_a_turn_begins_is_not_remembered(
+def test_error_while_a_turn_begins_is_not_cached(
     desk: Runtime, monkeypatch: pytest.MonkeyPatch, ran: list[Any]
 ) -> None:
     session = desk.session(["mcp-hub"])
@@ -467,7 +467,7 @@ def together(work: list[Callable[[], None]]) -> None:
         raise problems[0]
 
 
-def test_across_threads_each_session_finds_and_calls_only_its_own(opened: Opened) -> None:
+def test_sessions_in_threads_find_only_their_tools(opened: Opened) -> None:
     ran: list[tuple[str, str]] = []
     runtime = opened(SETTINGS)
 
@@ -618,7 +618,7 @@ WRONG: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(WRONG))
-def test_every_malformed_bridge_call_is_a_clear_error_and_runs_nothing(
+def test_malformed_bridge_call_is_an_error(
     kind: str, bad: tuple[Session, list[Any]]
 ) -> None:
     refused(bad, *WRONG[kind])
@@ -637,7 +637,7 @@ def test_every_malformed_bridge_call_is_a_clear_error_and_runs_nothing(
         "\u202ehub_list_folder",
     ],
 )
-def test_a_name_that_only_looks_like_a_tools_reaches_no_tool(
+def test_look_alike_tool_name_reaches_no_tool(
     name: str, bad: tuple[Session, list[Any]]
 ) -> None:
     error = refused(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
@@ -645,7 +645,7 @@ def test_a_name_that_only_looks_like_a_tools_reaches_no_tool(
 
 
 @pytest.mark.parametrize("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
-def test_a_name_that_only_looks_like_the_bridge_opens_nothing(
+def test_look_alike_bridge_name_is_rejected(
     name: str, bad: tuple[Session, list[Any]]
 ) -> None:
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/"}}
@@ -681,7 +681,7 @@ ARGUMENTS = st.one_of(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(bridge=st.sampled_from(BRIDGE), arguments=ARGUMENTS)
-def test_whatever_a_model_writes_the_answer_is_json_and_only_right_calls_run(
+def test_any_call_is_answered_with_json_and_only_valid_ones_run(
     bridge: str, arguments: Any, bad: tuple[Session, list[Any]]
 ) -> None:
     session, ran = bad
@@ -702,7 +702,7 @@ def test_whatever_a_model_writes_the_answer_is_json_and_only_right_calls_run(
     assert result.name in {*BRIDGE_NAMES} or result.name == "hub_list_folder" or not result.ok
 
 
-def test_a_secret_in_the_reason_of_a_check_is_not_described_alone_or_among_others(
+def test_secret_in_a_check_reason_is_not_described(
     home: Path, ran: list[Any]
 ) -> None:
     secret = "hunter2-super-secret-value"
@@ -721,7 +721,7 @@ def test_a_secret_in_the_reason_of_a_check_is_not_described_alone_or_among_other
             assert secret not in text
 
 
-def test_beyond_the_scope_of_an_agent_its_own_tools_are_neither_described_nor_hinted_at(
+def test_ungranted_agent_tools_are_neither_described_nor_suggested(
     desk: Runtime, ran: list[Any]
 ) -> None:
     add(desk, "hub_plan", "mcp-hub", ran, agent_level=True)
@@ -736,7 +736,7 @@ def test_beyond_the_scope_of_an_agent_its_own_tools_are_neither_described_nor_hi
         session.assemble()
 
 
-def test_a_tool_that_cannot_work_does_not_run_by_a_name_it_shares_with_a_stranger(
+def test_unavailable_tool_does_not_run_by_a_shared_original_name(
     desk: Runtime, ran: list[Any]
 ) -> None:
     for name, toolset, works in (("hub_read", "mcp-hub", False), ("vault_read", "mcp-vault", True)):
@@ -747,7 +747,7 @@ def test_a_tool_that_cannot_work_does_not_run_by_a_name_it_shares_with_a_strange
     assert ran == []
 
 
-def test_a_search_before_any_turn_gives_signatures(desk: Runtime) -> None:
+def test_search_before_any_turn_returns_signatures(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     (match, *_) = answer(session.call_sync("tool_search", {"query": "list the files of a folder"}))["matches"]
     assert match["signature"].startswith("hub_list_folder(path: string")

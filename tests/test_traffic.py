@@ -108,7 +108,7 @@ def _is_temporary(path: Path, folder: Path) -> bool:
     return bool(inside) and re.fullmatch(r"(?:tmp|toolfold-(?:[a-z]+-)?)?[a-z0-9_]{8}", inside[0]) is not None
 
 
-async def test_the_demo_a_search_and_the_gateway_reach_nobody_and_write_only_their_own_files(
+async def test_demo_search_and_gateway_use_no_network_and_write_only_own_files(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     python = (sys.executable, "-c", LINGERING)
@@ -135,7 +135,7 @@ async def test_the_demo_a_search_and_the_gateway_reach_nobody_and_write_only_the
         (f"subprocess.run([sys.executable, '-c', {IN_A_CHILD!r}])", "192.0.2.1"),
     ],
 )
-async def test_a_program_that_reaches_out_is_noticed(
+async def test_tracer_detects_network_access(
     program: str, expected: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     text = f"import socket, subprocess, sys, threading\ntry: {program}\nexcept OSError: pass"
@@ -153,7 +153,7 @@ async def test_a_program_that_reaches_out_is_noticed(
         "os.rename(home + '/../work', home + '/deviceid')",
     ],
 )
-async def test_a_program_that_writes_elsewhere_is_noticed(
+async def test_tracer_detects_foreign_writes(
     program: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     text = f"import os\nhome = os.environ['HOME']\n{program}"
@@ -161,7 +161,7 @@ async def test_a_program_that_writes_elsewhere_is_noticed(
     assert tmp_path / "home" / "deviceid" in written_outside(trace, tmp_path)
 
 
-async def test_a_program_that_only_reads_and_talks_to_itself_is_not(
+async def test_tracer_ignores_reads_and_local_sockets(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     text = (

@@ -133,7 +133,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_any_json_against_any_schema_gives_arguments_that_fit_or_invalid_arguments(
+def test_any_json_gives_valid_arguments_or_an_error(
     schema: object, other: object, value: object
 ) -> None:
     tool = tool_taking(schema, **{"$defs": {"d": other}})
@@ -148,7 +148,7 @@ def test_any_json_against_any_schema_gives_arguments_that_fit_or_invalid_argumen
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_a_value_that_already_fits_is_left_as_it_is(schema: object, other: object, value: object) -> None:
+def test_valid_value_is_unchanged(schema: object, other: object, value: object) -> None:
     tool = tool_taking(schema, **{"$defs": {"d": other}})
     validator = compiled(tool)
     try:
@@ -166,7 +166,7 @@ def encodes(text: str) -> bool:
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_reading_arguments_twice_is_the_same_as_reading_them_once(
+def test_coercion_is_idempotent(
     schema: object, other: object, value: object
 ) -> None:
     tool, validate = tool_taking(schema, **{"$defs": {"d": other}}), Validation()
@@ -182,7 +182,7 @@ def test_reading_arguments_twice_is_the_same_as_reading_them_once(
 
 @modest
 @given(SCHEMAS, st.recursive(st.one_of(st.floats(), TEXTS), lambda inner: st.lists(inner, max_size=3)))
-def test_no_infinity_and_no_nan_reaches_a_handler(schema: object, value: object) -> None:
+def test_infinity_and_nan_are_rejected(schema: object, value: object) -> None:
     try:
         args = Validation()(tool_taking(schema), {"x": value})
     except InvalidArguments:
@@ -192,7 +192,7 @@ def test_no_infinity_and_no_nan_reaches_a_handler(schema: object, value: object)
 
 @modest
 @given(SCHEMAS, VALUES)
-def test_json_text_and_the_value_it_stands_for_are_read_alike(schema: object, value: object) -> None:
+def test_json_text_and_its_value_are_coerced_alike(schema: object, value: object) -> None:
     tool, validate = tool_taking(schema), Validation()
     try:
         expected = validate(tool, {"x": value})
@@ -247,7 +247,7 @@ def test_json_text_and_the_value_it_stands_for_are_read_alike(schema: object, va
          [{"n": 1, "of": [{"n": 2}]}]),
     ],
 )  # fmt: skip
-def test_text_is_read_as_what_the_schema_means(schema: Json, written: object, meant: object) -> None:
+def test_text_is_coerced_to_the_schema_type(schema: Json, written: object, meant: object) -> None:
     definitions = {
         "count": {"type": "integer"},
         "odd name/part": {"type": "integer"},
@@ -263,7 +263,7 @@ def test_text_is_read_as_what_the_schema_means(schema: Json, written: object, me
     assert unchanged(meant, args), args
 
 
-def test_an_object_that_fits_one_alternative_only_after_reading_is_read_by_that_one() -> None:
+def test_object_is_coerced_by_the_matching_alternative() -> None:
     alternatives = [
         {
             "type": "object",
@@ -292,11 +292,11 @@ def test_an_object_that_fits_one_alternative_only_after_reading_is_read_by_that_
         ({"$ref": "#/$defs/missing"}, "5"),
     ],
 )
-def test_text_stays_text_where_text_is_welcome(schema: Json, written: str) -> None:
+def test_text_is_kept_if_the_schema_accepts_text(schema: Json, written: str) -> None:
     assert read(schema, written) == written
 
 
-def test_an_object_that_already_fits_one_alternative_is_not_read_by_the_other() -> None:
+def test_matching_alternative_prevents_coercion_by_another() -> None:
     alternatives = [
         {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]}
         for name in ("radius", "side")
@@ -305,12 +305,12 @@ def test_an_object_that_already_fits_one_alternative_is_not_read_by_the_other() 
 
 
 @pytest.mark.parametrize("written", ["five", "1.5", "1e999", "nan", "inf", "0x10", "1_000", "٥", ""])
-def test_text_that_is_no_integer_is_refused_and_not_guessed_at(written: str) -> None:
+def test_non_integer_text_is_rejected(written: str) -> None:
     assert "was not invoked" in refused(tool_taking({"type": "integer"}), {"x": written})
 
 
 @pytest.mark.parametrize("written", ["1e999", "-1e999", "nan", "Infinity", "inf"])
-def test_a_number_too_large_for_a_number_is_refused(written: str) -> None:
+def test_too_large_number_is_rejected(written: str) -> None:
     assert "was not invoked" in refused(tool_taking({"type": "number"}), {"x": written})
 
 
@@ -319,7 +319,7 @@ def test_only_true_and_false_are_booleans(written: str) -> None:
     assert "was not invoked" in refused(tool_taking({"type": "boolean"}), {"x": written})
 
 
-def test_one_wrong_argument_does_not_spoil_how_the_others_are_read() -> None:
+def test_invalid_argument_does_not_affect_others() -> None:
     tool = build_tool(
         name="two",
         toolset="t",
@@ -329,20 +329,20 @@ def test_one_wrong_argument_does_not_spoil_how_the_others_are_read() -> None:
     assert Validation()(tool, {"n": "5", "s": "5"}) == {"n": 5, "s": "5"}
 
 
-def test_null_leaves_out_a_property_that_knows_no_null() -> None:
+def test_null_omits_an_optional_property() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}}
     tool = tool_taking(schema)
     assert Validation()(tool, {"x": {"a": None, "b": None}}) == {"x": {"b": None}}
     assert Validation()(tool, {"x": {"other": None}}) == {"x": {"other": None}}
 
 
-def test_null_for_what_is_required_is_refused() -> None:
+def test_null_for_a_required_property_is_rejected() -> None:
     tool = tool_taking({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
     with pytest.raises(InvalidArguments, match="null"):
         Validation()(tool, {"x": {"a": None}})
 
 
-def test_what_the_handler_gets_shares_nothing_with_what_the_caller_holds() -> None:
+def test_arguments_are_deep_copies() -> None:
     given = {"x": {"list": [1]}}
     args = Validation()(tool_taking({"type": "object"}), given)
     given["x"]["list"].append(2)
@@ -353,49 +353,49 @@ def test_what_the_handler_gets_shares_nothing_with_what_the_caller_holds() -> No
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "null", "{}", '"{}"', '""'])
-def test_no_arguments_in_any_spelling_are_an_empty_object(arguments: str | None) -> None:
+def test_empty_arguments_in_any_form_are_an_empty_object(arguments: str | None) -> None:
     assert parse_arguments("probe", arguments) == {}
 
 
-def test_arguments_encoded_twice_are_decoded_twice() -> None:
+def test_doubly_encoded_arguments_are_decoded() -> None:
     assert parse_arguments("probe", json.dumps(json.dumps({"x": 1}))) == {"x": 1}
 
 
 @pytest.mark.parametrize("arguments", ["[1]", "5", "true", '"text"', "{", "{'x': 1}", '{"x": NaN}'])
-def test_text_that_is_no_json_object_is_refused(arguments: str) -> None:
+def test_non_object_text_is_rejected(arguments: str) -> None:
     with pytest.raises(InvalidArguments, match="'probe' was not invoked"):
         parse_arguments("probe", arguments)
 
 
-def test_text_nested_without_end_is_refused() -> None:
+def test_deeply_nested_text_is_rejected() -> None:
     with pytest.raises(InvalidArguments, match="more than 500 levels deep"):
         parse_arguments("probe", "[" * 10_000)
 
 
-def test_text_of_too_many_values_is_refused() -> None:
+def test_text_with_too_many_values_is_rejected() -> None:
     with pytest.raises(InvalidArguments, match="more than 20,000 JSON values and keys"):
         parse_arguments("probe", '{"a": [' + "[]," * 20_000 + "[]]}")
 
 
-def test_text_of_too_many_values_is_not_read_as_a_list() -> None:
+def test_text_with_too_many_values_is_not_coerced_to_a_list() -> None:
     text = "[" + "[]," * 20_000 + "[]]"
     tool = tool_taking({"type": "array"})
     (name,) = tool.parameters["properties"]
     assert Validation().read(tool, {name: text}) == {name: text}
 
 
-def test_a_number_of_more_digits_than_python_reads_is_refused() -> None:
+def test_number_with_too_many_digits_is_rejected() -> None:
     with pytest.raises(InvalidArguments, match="not valid JSON"):
         parse_arguments("probe", '{"x": ' + "9" * 5000 + "}")
     assert "was not invoked" in refused(tool_taking({"type": "integer"}), {"x": "9" * 5000})
 
 
-def test_text_longer_than_any_call_is_refused_unread() -> None:
+def test_too_long_text_is_rejected_before_parsing() -> None:
     with pytest.raises(InvalidArguments, match="characters long"):
         parse_arguments("probe", '"' + "a" * MAX_TEXT_CHARS + '"')
 
 
-def test_a_mapping_of_another_kind_is_read_as_an_object() -> None:
+def test_other_mapping_types_are_accepted() -> None:
     arguments: Any = UserDict({"x": UserDict({"y": "5"})})
     inner = {"type": "object", "properties": {"y": {"type": "integer"}}}
     assert Validation()(tool_taking(inner), arguments) == {"x": {"y": 5}}
@@ -404,18 +404,18 @@ def test_a_mapping_of_another_kind_is_read_as_an_object() -> None:
 @pytest.mark.parametrize(
     "value", [b"bytes", {1, 2}, object(), Path("a"), float("nan"), [float("inf")], "\ud800", {"\udfff": 1}]
 )
-def test_what_is_not_json_is_refused_at_its_place(value: object) -> None:
+def test_non_json_value_is_rejected_with_its_path(value: object) -> None:
     message = refused(tool_taking({}), {"x": value})
     assert "at /x" in message
     assert "is not JSON" in message
 
 
-def test_json_text_inside_an_argument_is_held_to_json_too() -> None:
+def test_json_text_inside_an_argument_must_be_valid() -> None:
     assert "is not JSON" in refused(tool_taking({"type": "array"}), {"x": '["\\ud800"]'})
     assert "is not JSON" in refused(tool_taking({"type": "array"}), {"x": "[1e999]"})
 
 
-def test_arguments_nested_too_deeply_are_refused_with_the_limit() -> None:
+def test_deeply_nested_arguments_are_rejected() -> None:
     nested: Any = {}
     for _ in range(MAX_DEPTH + 1):
         nested = {"a": nested}
@@ -425,11 +425,11 @@ def test_arguments_nested_too_deeply_are_refused_with_the_limit() -> None:
     )
 
 
-def test_a_long_name_above_many_elements_is_not_copied_for_each_of_them() -> None:
+def test_long_path_is_not_copied_per_element() -> None:
     in_time(lambda: Validation()(tool_taking({}), {"k" * 10_000_000: [1] * 100_000}))
 
 
-def test_a_structure_that_contains_itself_is_refused() -> None:
+def test_self_containing_value_is_rejected() -> None:
     looped: Any = []
     looped.append(looped)
     assert "levels deep" in refused(tool_taking({}), {"x": looped})
@@ -438,7 +438,7 @@ def test_a_structure_that_contains_itself_is_refused() -> None:
 # -- what the model is told -----------------------------------------------------------------------------
 
 
-def test_a_missing_argument_is_named_and_the_schema_is_shown() -> None:
+def test_missing_argument_error_names_it_and_shows_the_schema() -> None:
     tool = tool_taking({"type": "string"}, required=["x"])
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, {})
@@ -446,25 +446,25 @@ def test_a_missing_argument_is_named_and_the_schema_is_shown() -> None:
     assert caught.value.details == {"parameters": tool.parameters}
 
 
-def test_a_value_outside_an_enumeration_is_refused_and_the_choices_are_named() -> None:
+def test_enum_error_names_the_choices() -> None:
     assert '"fast" is not one of "slow" or "steady"' in refused(
         tool_taking({"enum": ["slow", "steady"]}), {"x": "fast"}
     )
 
 
-def test_the_offending_place_is_named() -> None:
+def test_error_names_the_location() -> None:
     inner = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
     assert "at /x/1/n:" in refused(tool_taking(inner), {"x": [{"n": 1}, {"n": "one"}]})
 
 
-def test_a_schema_too_long_to_show_is_left_out() -> None:
+def test_long_schema_is_omitted_from_the_error() -> None:
     tool = tool_taking({"type": "string", "description": "a" * 10_000}, required=["x"])
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, {})
     assert caught.value.details == {}
 
 
-def test_many_mistakes_over_long_values_make_a_short_message() -> None:
+def test_many_errors_give_a_short_message() -> None:
     message = refused(tool_taking({"type": "array", "items": {"type": "integer"}}), {"x": ["a" * 5000] * 500})
     assert len(message) < 1_000
 
@@ -496,13 +496,13 @@ def web() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_a_remote_reference_is_never_requested_and_the_tool_stays_usable(web: tuple[str, list[str]]) -> None:
+def test_remote_reference_is_never_fetched(web: tuple[str, list[str]]) -> None:
     address, asked = web
     assert read({"$ref": f"{address}/schema.json"}, "text") == "text"
     assert asked == []
 
 
-def test_a_reference_to_a_file_is_not_opened(tmp_path: Path) -> None:
+def test_file_reference_is_not_opened(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"type": "integer"}')
     assert read({"$ref": file.as_uri()}, "text") == "text"
@@ -522,16 +522,16 @@ def test_a_reference_to_a_file_is_not_opened(tmp_path: Path) -> None:
         {"type": [1, None]},
     ],
 )
-def test_a_broken_schema_leaves_its_tool_usable(schema: Json) -> None:
+def test_invalid_schema_leaves_its_tool_usable(schema: Json) -> None:
     assert read(schema, {"a": "5"}) == {"a": "5"}
 
 
-def test_a_schema_that_is_only_itself_takes_what_its_tool_takes() -> None:
+def test_self_referencing_schema_accepts_any_object() -> None:
     assert read({"$ref": "#"}, {"x": {"a": "5"}}) == {"x": {"a": "5"}}
     assert read({"$ref": "#/properties/x"}, {"a": "5"}) == {"a": "5"}
 
 
-def test_alternatives_that_refer_to_each_other_in_circles_are_too_complex() -> None:
+def test_cyclic_alternatives_are_too_complex() -> None:
     names = [f"d{number}" for number in range(40)]
     everyone = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
     tool = tool_taking(
@@ -562,7 +562,7 @@ def doubling(keyword: str, levels: int, reference: str = "$ref", target: str = "
         ("$dynamicRef", "#d{}"),
     ],
 )
-def test_a_schema_that_doubles_with_every_reference_is_refused_unchecked(
+def test_exponential_references_are_rejected_unchecked(
     keyword: str, reference: str, target: str
 ) -> None:
     schema = doubling(keyword, 40, reference, target)
@@ -571,19 +571,19 @@ def test_a_schema_that_doubles_with_every_reference_is_refused_unchecked(
     assert refused(tool, {}) == "'probe' was not invoked: its schema is too complex to check."
 
 
-def test_places_in_a_list_are_followed_in_every_spelling_the_validator_takes() -> None:
+def test_list_indices_in_references_match_the_validator() -> None:
     listed = [{"allOf": [{"$ref": f"#/listed/+{place + 1}"}] * 2} for place in range(40)]
     tool = tool_taking({"$ref": "#/listed/0"}, listed=[*listed, {"type": "object"}])
     in_time(lambda: refused(tool, {"x": {}}))
 
 
-def test_a_schema_that_leads_to_many_errors_at_once_does_not_collect_them() -> None:
+def test_many_simultaneous_errors_are_not_collected() -> None:
     tool = tool_taking({"$ref": "#/$defs/d0"}, **{"$defs": doubling("anyOf", 18)["$defs"]})
     in_time(lambda: refused(tool, {"x": {}}))
     assert "do not fit its schema" in refused(tool, {"x": {}})
 
 
-def test_an_array_of_nothing_but_mistakes_is_refused_in_time() -> None:
+def test_array_of_invalid_values_is_rejected_quickly() -> None:
     tool = tool_taking({"type": "array", "items": {"anyOf": [{"type": "integer"}] * 50}})
     in_time(lambda: refused(tool, {"x": ["a"] * 100_000}))
 
@@ -595,7 +595,7 @@ def nested_in_x(levels: int) -> Json:
     return value
 
 
-def test_alternatives_that_branch_with_every_level_are_checked_only_where_arguments_are_shallow() -> None:
+def test_branching_alternatives_are_checked_only_for_shallow_arguments() -> None:
     node = {
         "anyOf": [
             {"type": "object", "properties": {"x": {"$ref": "#/$defs/node"}}, "required": [name]}
@@ -609,7 +609,7 @@ def test_alternatives_that_branch_with_every_level_are_checked_only_where_argume
     assert "too complex to check arguments so large or so deeply nested" in refused(tool, nested_in_x(45))
 
 
-def test_trees_and_json_of_any_shape_are_checked_as_deep_as_arguments_go() -> None:
+def test_recursive_schemas_are_checked_at_any_depth() -> None:
     tree = {
         "type": "object",
         "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
@@ -630,31 +630,31 @@ def test_trees_and_json_of_any_shape_are_checked_as_deep_as_arguments_go() -> No
     assert read({"$ref": "#/$defs/anything"}, shaped, **definitions) == shaped
 
 
-def test_a_schema_of_more_parts_than_anyone_writes_is_refused() -> None:
+def test_schema_with_too_many_parts_is_rejected() -> None:
     tool = tool_taking({"allOf": [{"type": "object"} for _ in range(30_000)]})
     assert "too complex" in refused(tool, {"x": {}})
 
 
-def test_a_long_chain_of_references_does_not_exhaust_the_stack() -> None:
+def test_long_chain_of_references_does_not_overflow_the_stack() -> None:
     chain: Json = {f"d{number}": {"$ref": f"#/$defs/d{number + 1}"} for number in range(3000)}
     chain["d3000"] = {"type": "integer"}
     message = refused(tool_taking({"$ref": "#/$defs/d0"}, **{"$defs": chain}), {"x": "five"})
     assert "was not invoked" in message
 
 
-def test_a_pattern_made_to_explode_does_not_hang_the_call() -> None:
+def test_catastrophic_pattern_does_not_hang() -> None:
     tool = tool_taking({"type": "string", "pattern": "^(a+)+$"})
     in_time(lambda: refused(tool, {"x": "a" * 60 + "!"}))
 
 
-def test_a_schema_is_compiled_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_schema_is_compiled_once(caplog: pytest.LogCaptureFixture) -> None:
     validate, tool = Validation(), tool_taking({"type": "nonsense"})
     validate(tool, {"x": 1})
     validate(tool, {"x": 1})
     assert sum("cannot be checked" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_tool_that_is_gone_is_not_kept_alive_by_its_schema() -> None:
+def test_compiled_schema_does_not_keep_its_tool_alive() -> None:
     validate, tool = Validation(), tool_taking({"type": "integer"})
     validate(tool, {"x": 1})
     gone = weakref.ref(tool)
@@ -663,7 +663,7 @@ def test_a_tool_that_is_gone_is_not_kept_alive_by_its_schema() -> None:
     assert gone() is None
 
 
-def test_many_threads_may_validate_with_one_validation() -> None:
+def test_validation_is_thread_safe() -> None:
     validate, tool, read_ = Validation(), tool_taking({"type": "integer"}), []
     barrier = threading.Barrier(8)
 

@@ -36,7 +36,7 @@ LEFT = "[8m\n"
         ("half \ud83d", "half "),
     ],
 )
-def test_what_cannot_be_seen_is_left_out(written: str, seen: str) -> None:
+def test_invisible_characters_are_removed(written: str, seen: str) -> None:
     assert remove_invisible(written) == seen
 
 
@@ -54,14 +54,14 @@ def test_what_cannot_be_seen_is_left_out(written: str, seen: str) -> None:
         "",
     ],
 )
-def test_what_people_write_stays(text: str) -> None:
+def test_legitimate_text_is_unchanged(text: str) -> None:
     assert remove_invisible(text) == text
 
 
 @given(
     st.text(st.characters(codec=None) | st.sampled_from("\u200c\u200d\ufe0f\u200b\u202eé🎲a\n"), max_size=60)
 )
-def test_of_any_text_only_what_prints_is_left(text: str) -> None:
+def test_only_printable_characters_remain(text: str) -> None:
     seen = remove_invisible(text)
     assert not any(char in "\u200b\u200e\u200f\u061c\ufeff\xad" for char in seen)
     assert not any("\u202a" <= char <= "\u202e" or "\u2060" <= char <= "\u206f" for char in seen)
@@ -70,7 +70,7 @@ def test_of_any_text_only_what_prints_is_left(text: str) -> None:
     assert remove_invisible(seen) == seen
 
 
-def test_of_a_schema_the_words_are_changed_and_nothing_that_is_sent_back() -> None:
+def test_only_texts_of_a_schema_are_changed() -> None:
     schema: dict[str, Any] = {
         "type": "object",
         "title": f"T{HIDDEN}",
@@ -94,12 +94,12 @@ def test_of_a_schema_the_words_are_changed_and_nothing_that_is_sent_back() -> No
     assert seen["$defs"] == {"enum": {"items": {"description": LEFT}}}
 
 
-def test_a_schema_without_anything_hidden_is_the_same_object() -> None:
+def test_clean_schema_is_returned_unchanged() -> None:
     schema = freeze({"properties": {"größe": {"description": "Mißt.\nIn Metern 📏."}}})
     assert clean_schema(schema) is schema
 
 
-def test_a_schema_that_is_very_deep_ends_the_walk() -> None:
+def test_very_deep_schema_is_handled() -> None:
     schema: dict[str, Any] = {"description": HIDDEN}
     for _ in range(300):
         schema = {"items": schema, "description": HIDDEN}
@@ -114,7 +114,7 @@ def poisoned() -> dict[str, Any]:
     return {"description": f"The weather{HIDDEN} of a city.", "parameters": parameters}
 
 
-def test_a_registry_holds_what_can_be_seen() -> None:
+def test_registry_stores_clean_texts() -> None:
     registry = Registry()
     tool = registry.register(name="weather", toolset="t", schema=poisoned(), handler=lambda args: args)
     assert tool is registry.snapshot()["weather"]
@@ -126,7 +126,7 @@ def test_a_registry_holds_what_can_be_seen() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_no_array_and_no_note_holds_what_cannot_be_seen(opened: Opened, form: DialectName) -> None:
+def test_definitions_and_notes_contain_no_invisible_characters(opened: Opened, form: DialectName) -> None:
     for placement in ("replace", "append", "tail"):
         runtime = opened(
             {
@@ -147,7 +147,7 @@ def test_no_array_and_no_note_holds_what_cannot_be_seen(opened: Opened, form: Di
     assert not {*HIDDEN} & {*json.dumps(runtime.get_tool_definitions(), ensure_ascii=False)} - {*LEFT}
 
 
-async def test_a_call_is_checked_against_what_its_author_wrote(opened: Opened) -> None:
+async def test_arguments_are_validated_against_the_original_schema(opened: Opened) -> None:
     schema = {
         "description": "x",
         "parameters": {"type": "object", "properties": {"a\u200b": {"enum": ["b\u200b"]}}},

@@ -1,4 +1,4 @@
-"""Training pairs: what people say, and the tools that answer it.
+"""Training pairs of messages and the tools that answer them.
 
 Reads folders of `catalog.jsonl[.gz]` and `queries.jsonl[.gz]`, leaves out the sets it is told to
 leave out (with everything written over their tools), and draws batches that are hard on purpose:
@@ -44,7 +44,7 @@ _STOP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool of a catalog, with the set it was written in."""
+    """One tool of a catalog, with its source set."""
 
     name: str
     description: str
@@ -54,13 +54,13 @@ class Tool:
     open: bool = True
 
     def text(self) -> str:
-        """As the product will embed it."""
+        """Return the text that the product embeds."""
         return tool_text(self.name, self.description, self.parameters, self.server)
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A message and the tools it needs; `others` would do as well, `weak` ones teach nothing."""
+    """A message and the tools it needs; `others` are alternatives, `weak` labels are not trained on."""
 
     id: str
     text: str
@@ -83,7 +83,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A message and one tool that answers it."""
+    """A message and one tool that answers it, for training."""
 
     query: str
     tool: int
@@ -93,7 +93,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Texts to embed, and which of them must not count as negatives."""
+    """Texts to embed, and a mask of tools that must not count as negatives."""
 
     queries: list[str]
     tools: list[str]  # the positives, in the queries' order, then extra negatives
@@ -101,7 +101,7 @@ class Batch:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON-lines file, gzipped or not; none if there is no such file."""
+    """Return the rows of a JSON-lines file, gzipped or not; empty if it does not exist."""
     packed = path.with_name(path.name + ".gz")
     if path.exists():
         lines = path.read_text(encoding="utf-8").splitlines()
@@ -113,14 +113,14 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def load_bench(folder: Path) -> Bench:
-    """One set; `origin` is the set a tool was taken from."""
+    """Load one set; `origin` is the source set of its tools."""
     tools = tuple(_parse_tool(row, folder.name) for row in read(folder / "catalog.jsonl"))
     queries = tuple(_parse_query(row) for row in read(folder / "queries.jsonl"))
     return Bench(folder.name, tools, queries)
 
 
 def load(data: Path, only: Collection[str] | None = None) -> list[Bench]:
-    """All sets under a folder, or the named ones of them, or the one set the folder itself is."""
+    """Load all or the named sets of a directory, or the directory itself if it is a set."""
     if list(data.glob("catalog.jsonl*")):
         return [load_bench(data)]
     folders = [folder for folder in sorted(data.iterdir()) if list(folder.glob("catalog.jsonl*"))]
@@ -128,7 +128,7 @@ def load(data: Path, only: Collection[str] | None = None) -> list[Bench]:
 
 
 def split(benches: Iterable[Bench], held_out: Sequence[str]) -> list[Bench]:
-    """What may be trained on: no tool of a held-out set or without an open licence, no message over one."""
+    """Return the training data, without held-out or not openly licensed tools and their messages."""
     kept = []
     for bench in benches:
         if bench.name in held_out or bench.name in NEVER:
@@ -164,7 +164,7 @@ def _parse_query(row: Mapping[str, Any]) -> Query:
 
 
 class Fingerprints:
-    """Hashed tf-idf of tool texts: which tools are neighbours, and which are the same but for a name."""
+    """Hashed tf-idf of tool texts, to find similar tools and near-duplicates."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         counts = np.zeros((len(texts), BUCKETS), np.float32)
@@ -176,7 +176,7 @@ class Fingerprints:
         self.rows = weighed / np.maximum(np.linalg.norm(weighed, axis=1, keepdims=True), 1e-6)
 
     def neighbours(self, places: Sequence[int], among: Sequence[int], count: int) -> dict[int, list[int]]:
-        """For each place the nearest others, near-copies left out."""
+        """Return the nearest neighbours of each tool, without near-duplicates."""
         pool = np.asarray(among)
         near: dict[int, list[int]] = {}
         for start in range(0, len(places), 512):
@@ -190,7 +190,7 @@ class Fingerprints:
 
 
 class Sampler:
-    """Draws batches for ever, the same ones for the same seed."""
+    """Endless source of batches, deterministic for a seed."""
 
     def __init__(self, benches: Sequence[Bench], seed: int, synthetic: float = 0.2) -> None:
         self._random = random.Random(seed)
@@ -206,11 +206,11 @@ class Sampler:
         self._weights = {group: len(pairs) ** 0.5 for group, pairs in self._pairs.items()}
 
     def pairs(self) -> list[Pair]:
-        """Every labelled pair."""
+        """Return all labelled pairs."""
         return [pair for group in self._pairs.values() for pair in group]
 
     def batches(self, size: int, negatives: int) -> Iterator[Batch]:
-        """Batches of `size` pairs, and `negatives` tools that answer none of them."""
+        """Yield batches of `size` pairs with `negatives` unrelated tools."""
         while True:
             pairs: dict[int, Pair] = {}
             while len(pairs) < size:
@@ -243,7 +243,7 @@ class Sampler:
                 self._hard |= self._fingerprints.neighbours(labelled, catalog, 24)
 
     def _draw_cluster(self) -> list[Pair]:
-        """A pair with up to three over similar tools, or a made-up pair from any catalog."""
+        """Draw a pair with up to three pairs of similar tools, or a synthetic pair."""
         if self._random.random() < self._synthetic or not self._pairs:
             return [self._make_synthetic_pair()]
         groups = list(self._weights)
@@ -285,7 +285,7 @@ def _speaker_of(query: Query) -> str:
 
 
 def made_up_query(tool: Tool, chance: random.Random) -> str:
-    """What a hurried person would type for a tool nobody wrote messages for."""
+    """Generate a short message for a tool without labelled messages."""
     name = split_identifier(tool.name).lower()
     first = _SENTENCE.split(clean_text(tool.description[:1200]))[0][:200] or name
     words = [word for word in _WORD.findall(first.lower()) if word not in _STOP and len(word) > 2]
@@ -300,7 +300,7 @@ def made_up_query(tool: Tool, chance: random.Random) -> str:
 
 
 def vary_query(text: str, chance: random.Random) -> str:
-    """Mostly the message itself; now and then hurried, cut short, or with slips of the keyboard."""
+    """Return the message, sometimes shortened, truncated or with typing errors."""
     kind = chance.random()
     if kind < 0.66:
         return text
@@ -315,7 +315,7 @@ def vary_query(text: str, chance: random.Random) -> str:
 
 
 def with_typos(text: str, chance: random.Random) -> str:
-    """One or two words with letters swapped, dropped or doubled."""
+    """Add typing errors to one or two words."""
     words = text.split(" ")
     for _ in range(chance.randint(1, 2)):
         place = chance.randrange(len(words))
@@ -328,7 +328,7 @@ def with_typos(text: str, chance: random.Random) -> str:
 
 
 def vary_tool(tool: Tool, chance: random.Random) -> str:
-    """The tool's text; sometimes without its server, its parameters or most of its description."""
+    """Return the tool's text, sometimes without server, parameters or most of the description."""
     server = tool.server if chance.random() < 0.7 else ""
     parameters = tool.parameters if chance.random() < 0.75 else {}
     name, description, kind = tool.name, tool.description, chance.random()

@@ -1,6 +1,6 @@
-"""Running what was trained: numpy, tokenizers and onnxruntime, nothing else.
+"""Run trained models with numpy, tokenizers and onnxruntime only.
 
-The product has embedders of its own; these are the smallest ones that give the same vectors.
+The product has its own embedders; these are minimal ones that give the same vectors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TransformerEmbedder:
         self._tokenizer = Tokenizer.from_file(str(tokenizer or folder / "tokenizer.json"))
 
     def embed(self, texts: Sequence[str], limit: int = TOOL_TOKENS, chunk: int = 16) -> np.ndarray:
-        """Unit vectors in the order given; texts of like length go through together."""
+        """Return unit vectors in order; texts of similar length are batched together."""
         ids = [_truncate_ids(one.ids, limit) for one in self._tokenizer.encode_batch(list(texts))]
         order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
         vectors = np.empty((len(ids), 384), np.float32)
@@ -53,7 +53,7 @@ def _truncate_ids(ids: list[int], limit: int) -> list[int]:
 
 
 class StaticEmbedder:
-    """The light model: a vector a token, added up. `static.npz` and its `static.tokenizer.json.gz`."""
+    """The light model, a sum of token vectors: `static.npz` and `static.tokenizer.json.gz`."""
 
     name = "static"
 
@@ -64,7 +64,7 @@ class StaticEmbedder:
         self._tokenizer = Tokenizer.from_str(gzip.decompress(packed).decode())
 
     def embed(self, texts: Sequence[str], limit: int = 256) -> np.ndarray:
-        """Unit vectors; a text without a known token gets zeros."""
+        """Return unit vectors; zero for a text without known tokens."""
         vectors = np.zeros((len(texts), self._rows.shape[1]), np.float32)
         for place, one in enumerate(self._tokenizer.encode_batch(list(texts), add_special_tokens=False)):
             ids = one.ids[:limit]

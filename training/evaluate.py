@@ -1,4 +1,4 @@
-"""How well a model finds tools by itself: recall at 1, 5 and 8, a set at a time.
+"""Evaluate an embedding model alone: recall at 1, 5 and 8 per set.
 
     python evaluate.py --data ../../shared/bench --fold a --encoder DIR --static DIR --scores FILE
 
@@ -28,7 +28,7 @@ DEPTHS = (1, 5, 8)
 
 
 def held_out(benches: Sequence[Bench], fold: str | None) -> list[Bench]:
-    """The sets to judge: a fold's own, and what was written over their tools."""
+    """Return the sets to evaluate: those of the fold, and messages written for their tools."""
     away = FOLDS[fold] if fold else ()
     chosen = []
     for bench in benches:
@@ -43,7 +43,7 @@ def held_out(benches: Sequence[Bench], fold: str | None) -> list[Bench]:
 
 
 def at_most(bench: Bench, most: int) -> Bench:
-    """The same messages over fewer tools: all that any message needs, and some of the others."""
+    """Reduce a set to all needed tools and a sample of the others."""
     if len(bench.tools) <= most:
         return bench
     needed = {name for query in bench.queries for name in (*query.gold, *query.others)}
@@ -53,13 +53,13 @@ def at_most(bench: Bench, most: int) -> Bench:
 
 
 def recall(query: Query, ranked: Sequence[str], depth: int) -> float:
-    """The share of needed tools among the first ones; an alternative counts for the tool it stands for."""
+    """Return the share of needed tools, or their alternatives, among the first ones."""
     top = set(ranked[:depth])
     return fmean(bool(top & {gold, *query.alternatives.get(gold, ())}) for gold in query.gold)
 
 
 def rank(tools: np.ndarray, names: Sequence[str], queries: np.ndarray) -> list[list[str]]:
-    """The best eight names a message."""
+    """Return the eight best names per message."""
     ranked = []
     for start in range(0, len(queries), 256):
         likeness = queries[start : start + 256] @ tools.T
@@ -69,7 +69,7 @@ def rank(tools: np.ndarray, names: Sequence[str], queries: np.ndarray) -> list[l
 
 
 def judge(bench: Bench, embedder: Embedder, keep: Path | None, label: str) -> dict[str, object]:
-    """Scores of one embedder on one set, in all and by kind of message."""
+    """Return the scores of an embedder on a set, in total and by kind of message."""
     limit = {"limit": TOOL_TOKENS} if isinstance(embedder, TransformerEmbedder) else {}
     short = {"limit": QUERY_TOKENS} if isinstance(embedder, TransformerEmbedder) else {}
     names = [tool.name for tool in bench.tools]
@@ -126,7 +126,7 @@ def _store_vectors(path: Path, bench: Bench, tools: np.ndarray, queries: np.ndar
 
 
 def record(path: Path, place: Sequence[str], scores: dict[str, object]) -> None:
-    """Puts scores into a JSON file beside the ones already there."""
+    """Merge scores into a JSON file."""
     whole = json.loads(path.read_text()) if path.exists() else {}
     inner = whole
     for key in place:
@@ -143,14 +143,15 @@ def main() -> None:
     options.add_argument("--fold", choices=sorted(FOLDS))
     options.add_argument("--encoder", type=Path)
     options.add_argument("--static", type=Path)
-    options.add_argument(
-        "--label", default="", help="what to call the model in the scores, if not by its kind"
-    )
+    options.add_argument("--label", default="", help="name of the model in the scores; default: its kind")
     options.add_argument("--vectors", type=Path)
     options.add_argument("--scores", type=Path)
-    options.add_argument("--sets", default="", help="only these, by commas")
+    options.add_argument("--sets", default="", help="comma-separated names of data sets")
     options.add_argument(
-        "--most", type=int, default=100_000, help="tools a catalog; larger ones are thinned out"
+        "--most",
+        type=int,
+        default=100_000,
+        help="maximum number of tools per catalog; larger catalogs are sampled",
     )
     options.add_argument("--threads", type=int, default=1)
     chosen = options.parse_args()

@@ -1,4 +1,4 @@
-"""Writes a tuned encoder as one ONNX file that onnxruntime runs without torch.
+"""Write a tuned encoder as an ONNX file that onnxruntime runs without torch.
 
     python export.py --model /tmp/run --out /tmp/run [--bits 8]
 
@@ -33,7 +33,7 @@ EPSILON = 1e-12
 
 
 class Graph:
-    """Nodes and constants in the order they are asked for."""
+    """Nodes and constants of an ONNX graph under construction."""
 
     def __init__(self, style: str) -> None:
         self._style = style
@@ -52,7 +52,7 @@ class Graph:
         return names
 
     def linear(self, x: str, weight: np.ndarray, name: str, bias: str = "") -> str:
-        """x @ weight.T and its bias, if it is told; `weight` is (out, in)."""
+        """Add x @ weight.T and an optional bias; `weight` is (out, in)."""
         if self._style == "dynamic":
             return self._quantized_linear(x, weight, name, bias)
         if bias:
@@ -137,7 +137,7 @@ def _add_embedding(graph: Graph, weights: dict[str, np.ndarray]) -> str:
 
 
 def attended(graph: Graph, weights: dict[str, np.ndarray], x: str, name: str, mask: str = "") -> str:
-    """One transformer layer."""
+    """Add one transformer layer."""
 
     def take(part: str) -> np.ndarray:
         return weights[f"{name}.{part}"]
@@ -183,12 +183,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     options.add_argument(
-        "--model", type=Path, help="folder that train_encoder.py wrote; without it the base model"
+        "--model", type=Path, help="directory that train_encoder.py wrote; default: the base model"
     )
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--style", choices=("float", "dynamic", "block"), default="dynamic")
     options.add_argument(
-        "--share", type=float, default=1.0, help="share of the tuned weights, the rest is the base"
+        "--share", type=float, default=1.0, help="weight of the tuned model when averaged with the base model"
     )
     chosen = options.parse_args()
     model = blend(load_tuned(chosen.model), load_base(), chosen.share) if chosen.model else load_base()

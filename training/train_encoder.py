@@ -1,4 +1,4 @@
-"""Fine-tunes all-MiniLM-L6-v2 to bring messages and the tools that answer them together.
+"""Fine-tune all-MiniLM-L6-v2 so that messages and their tools have similar vectors.
 
     python train_encoder.py --data ../../shared/bench --out /tmp/run [--fold a] [--steps 300]
 
@@ -31,7 +31,7 @@ BACKWARD = 0.3  # share of the tool -> message loss
 
 
 def contrast(queries: Tensor, tools: Tensor, masked: Tensor) -> Tensor:
-    """Cross entropy in both directions; masked tools are neither right nor wrong."""
+    """Return the cross entropy in both directions; masked tools are ignored."""
     likeness = (queries @ tools.T * SCALE).masked_fill(masked, -1e4)
     right = torch.arange(len(queries))
     forward = F.cross_entropy(likeness, right)
@@ -39,28 +39,28 @@ def contrast(queries: Tensor, tools: Tensor, masked: Tensor) -> Tensor:
 
 
 def schedule(step: int, steps: int, warm: int) -> float:
-    """Linear up, half a cosine down."""
+    """Learning rate schedule: linear warm-up, cosine decay."""
     if step < warm:
         return (step + 1) / warm
     return 0.5 * (1 + math.cos(math.pi * (step - warm) / max(1, steps - warm)))
 
 
 def trainable(model: Encoder) -> list[torch.nn.Parameter]:
-    """The upper layers: rare words keep what the base knew of them, and a step costs a quarter less."""
+    """Return the upper layers' parameters; freezing the embeddings keeps rare words and saves time."""
     for part in (model.words, model.places, model.norm, *list(model.blocks)[:FROZEN_LAYERS]):
         part.requires_grad_(False)
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def step_loss(model: Encoder, read: Callable[[list[str], int], list[list[int]]], batch: Batch) -> Tensor:
-    """The loss of one batch."""
+    """Return the loss of one batch."""
     queries = embed_ids(model, read(batch.queries, TRAIN_QUERY_TOKENS))
     tools = embed_ids(model, read(batch.tools, TRAIN_TOOL_TOKENS))
     return contrast(queries, tools, torch.from_numpy(batch.masked))
 
 
 def train(model: Encoder, sampler: Sampler, steps: int, size: int, negatives: int, rate: float) -> Encoder:
-    """The tuned model."""
+    """Train and return the tuned model."""
     tokenizer = load_tokenizer()
     parameters = trainable(model)
     optimizer = torch.optim.AdamW(parameters, lr=rate, weight_decay=0.01)
@@ -90,7 +90,10 @@ def main() -> None:
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--fold", choices=sorted(FOLDS))
     options.add_argument(
-        "--start", type=Path, nargs="*", help="tuned models whose mean to start from, not the base"
+        "--start",
+        type=Path,
+        nargs="*",
+        help="tuned models to average and start from, instead of the base model",
     )
     options.add_argument("--seed", type=int, default=SEED)
     options.add_argument("--steps", type=int, default=300)

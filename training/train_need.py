@@ -1,4 +1,4 @@
-"""Trains the judge of whether a message needs any tool.
+"""Train the classifier of whether a message needs any tool.
 
     python train_need.py --data ../../shared/bench --vectors DIR --folds DIR --out need.npz --scores FILE
 
@@ -64,7 +64,7 @@ _AFTER = (" thanks!", " please", " thx", " asap", " ok?", " cheers", "")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What somebody wrote, and whether a tool is needed for it."""
+    """A message and whether it needs a tool."""
 
     text: str
     needs: bool
@@ -76,7 +76,7 @@ class Message:
 
 
 def messages(data: Path) -> list[Message]:
-    """Everything there is to learn from, each once as it stands."""
+    """Return all training messages, each once."""
     found = []
     for file in sorted(MESSAGES.glob("*.jsonl")):
         needs = "needs" in file.stem
@@ -102,7 +102,7 @@ def _make_message(query: Query, origin: str, count: int) -> Message:
 
 
 def varied(message: Message, chance: random.Random) -> Message:
-    """The same wish as a hurried or a polite person writes it."""
+    """Return a shorter or more polite variant of the message."""
     text, kind = message.text, chance.random()
     if kind < 0.3:
         text = with_typos(text, chance) if " " in text else text.lower()
@@ -115,7 +115,7 @@ def varied(message: Message, chance: random.Random) -> Message:
 
 
 class Second:
-    """The states that the encoder's second layer leaves, a row a token."""
+    """Computes the hidden states of the encoder's second layer, one row per token."""
 
     def __init__(self, folder: Path, threads: int) -> None:
         low = _truncate_graph(onnx.load(str(folder / "encoder.onnx")), STATES)
@@ -127,7 +127,7 @@ class Second:
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     def __call__(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """All rows one after the other, and where each text's begin."""
+        """Return all rows concatenated, and the start of each text."""
         rows = [one.ids for one in self._tokenizer.encode_batch([query_text(text) for text in texts])]
         rows = [row if len(row) <= QUERY_TOKENS else [*row[: QUERY_TOKENS - 1], row[-1]] for row in rows]
         starts = np.r_[0, np.cumsum([len(row) for row in rows])]
@@ -145,7 +145,7 @@ class Second:
 
 
 def _truncate_graph(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
-    """The model without the layers above: they would triple the time."""
+    """Remove the layers above, which would triple the time."""
     nodes = list(model.graph.node)
     last = next(place for place, node in enumerate(nodes) if name in node.output)
     del model.graph.node[last + 1 :]
@@ -156,7 +156,7 @@ def _truncate_graph(model: onnx.ModelProto, name: str) -> onnx.ModelProto:
 
 
 class Net(nn.Module):
-    """Letters and words, one weight a bucket; tokens through one layer, then their mean and their highest."""
+    """Linear model over hashed n-grams, plus one layer over token states with mean and max pooling."""
 
     def __init__(self, deep: bool) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class Net(nn.Module):
 
 
 class Table:
-    """The messages as a net reads them."""
+    """Input tensors of the messages."""
 
     def __init__(self, rows: Sequence[Message], second: Second) -> None:
         self.rows = rows
@@ -218,7 +218,7 @@ class Table:
 
 
 def train(table: Table, among: np.ndarray, *, deep: bool, steps: int, seed: int = 7) -> Net:
-    """A net from these rows, both answers weighing the same."""
+    """Train a net on these rows with balanced classes."""
     torch.manual_seed(seed)
     chance = np.random.default_rng(seed)
     net = Net(deep).train()
@@ -244,7 +244,7 @@ def train(table: Table, among: np.ndarray, *, deep: bool, steps: int, seed: int 
 
 @torch.inference_mode()
 def scores(net: Net, table: Table, places: np.ndarray) -> np.ndarray:
-    """What the first stage says, before any catalog is known."""
+    """Return the scores of the first stage, which knows no catalog."""
     parts = [net(*table.batch(places[first : first + 256], net.deep)) for first in range(0, len(places), 256)]
     return torch.cat(parts).numpy()
 
@@ -252,7 +252,7 @@ def scores(net: Net, table: Table, places: np.ndarray) -> np.ndarray:
 def catalog_rows(
     rows: Sequence[Message], options: argparse.Namespace, label: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How near the held-out set's catalog is to each of its messages: parts of any size, and the whole."""
+    """Return catalog similarity features of the held-out set, for random parts and the whole catalog."""
     chance = np.random.default_rng(11)
     (bench,) = load(options.data, [HELD_OUT])
     tools = [_tool(tool) for tool in bench.tools]
@@ -281,7 +281,7 @@ def catalog_rows(
 def _fold_vectors(
     options: argparse.Namespace, fold: str, label: str, without: dict[str, str]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """A fold's vectors of the tools and of its messages, with a third of those without a tool."""
+    """Return a fold's vectors of tools and messages, with a third of the messages without a tool."""
     with np.load(options.vectors / f"{HELD_OUT}-{fold}.{label}.npz", allow_pickle=False) as stored:
         queries = stored["queries"].astype(np.float32)
         near = {str(each): vector for each, vector in zip(stored["ids"], queries, strict=True)}
@@ -294,14 +294,14 @@ def _fold_vectors(
 
 
 def _sample_tools(count: int, gold: Sequence[int], chance: np.random.Generator) -> np.ndarray:
-    """A part of any size that has the needed ones: catalogs are small and large."""
+    """Draw a random part of the catalog that contains the needed tools."""
     keep = chance.random(count) < np.exp(chance.uniform(np.log(0.03), 0))
     keep[list(gold)] = True
     return keep
 
 
 def weigh(rows: np.ndarray, needs: np.ndarray) -> np.ndarray:
-    """Logistic regression by Newton's steps, both answers weighing the same; the last number is the shift."""
+    """Fit a balanced logistic regression by Newton's method; the last number is the intercept."""
     rows = np.c_[rows, np.ones(len(rows))].astype(np.float64)
     each = np.where(needs, 0.5 / needs.mean(), 0.5 / (1 - needs.mean()))
     found = np.zeros(rows.shape[1])
@@ -319,7 +319,7 @@ def apply(found: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def curve(likely: np.ndarray, needs: np.ndarray) -> list[dict[str, float]]:
-    """For shares of refused messages, the threshold and the plain talk that still selects."""
+    """Return, for several shares of missed needs, the threshold and the accepted small talk."""
     shares = (0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.07, 0.1, 0.15, 0.2)
     bounds = [float(np.quantile(likely[needs], share)) for share in shares]
     return [
@@ -329,7 +329,7 @@ def curve(likely: np.ndarray, needs: np.ndarray) -> list[dict[str, float]]:
 
 
 def reliability(likely: np.ndarray, needs: np.ndarray, bins: int = 10) -> list[dict[str, float]]:
-    """What was said against what was true, both answers made equally frequent."""
+    """Compare predicted and true frequencies with balanced classes."""
     each = np.where(needs, 0.5 / needs.mean(), 0.5 / (1 - needs.mean()))
     place = np.minimum((likely * bins).astype(int), bins - 1)
     told = []
@@ -348,7 +348,7 @@ def reliability(likely: np.ndarray, needs: np.ndarray, bins: int = 10) -> list[d
 
 
 def judged(likely: np.ndarray, rows: Sequence[Message], bound: float) -> dict[str, object]:
-    """Errors at a threshold: by reason, kind and language."""
+    """Return the errors at a threshold by reason, kind and language."""
     needs = np.array([row.needs for row in rows])
     wrong = (likely >= bound) != needs
 
@@ -373,7 +373,7 @@ def judged(likely: np.ndarray, rows: Sequence[Message], bound: float) -> dict[st
 def second_stage(
     head: str, said: np.ndarray, near: tuple[np.ndarray, np.ndarray], rows: Sequence[Message]
 ) -> tuple[dict[str, np.ndarray], dict[str, object]]:
-    """The weights of a head, and how it does on fifths that it was not fitted to."""
+    """Return the weights of a head and its five-fold cross-validated results."""
     needs = np.array([row.needs for row in rows])
     learn, test = (np.c_[said, each[:, : 3 if head == "text" else 5]] for each in near)
     fifth = np.random.default_rng(0).integers(0, 5, len(rows))
@@ -399,7 +399,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--vectors", type=Path, required=True)
     parser.add_argument("--folds", type=Path, required=True)
-    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="folder of the encoder that will run")
+    parser.add_argument("--weights", type=Path, default=WEIGHTS, help="directory of the encoder weights")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scores", type=Path)
     parser.add_argument("--steps", type=int, default=600)

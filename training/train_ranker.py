@@ -1,4 +1,4 @@
-"""Trains the small network that orders what the legs find.
+"""Train the small network that ranks the candidates of the retrieval legs.
 
     python train_ranker.py --data ../../shared/bench --vectors DIR --model encoder --out FILE
 
@@ -44,17 +44,17 @@ MAX_QUERIES_PER_SET = 500
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One message: its candidates' features, and where the right ones stand among them."""
+    """One message: the features of its candidates, and the indexes of the correct ones."""
 
     rows: np.ndarray
     golds: tuple[tuple[int, ...], ...]
-    """For each needed tool, its candidates; empty where no leg found it."""
+    """For each needed tool, its candidates; empty if no leg found it."""
     alone: dict[str, list[int]]
-    """How each leg by itself, and rank fusion, order the candidates."""
+    """Rankings of the candidates by each leg and by rank fusion."""
 
 
 def examples(name: str, data: Path, vectors: Path, near: Near, most: int) -> list[Example]:
-    """The messages of one set, as the ranker will meet them."""
+    """Return the training examples of one set."""
     stored = Stored.read(vectors, name)
     bench = next(each for each in load(data) if each.name == name.rsplit("-", 1)[0] or each.name == name)
     tools = {tool.name: tool for tool in bench.tools}
@@ -72,7 +72,7 @@ def examples(name: str, data: Path, vectors: Path, near: Near, most: int) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Both models' vectors of one set, from models that never saw it."""
+    """Vectors of one set from models that were not trained on it."""
 
     names: list[str]
     ids: list[str]
@@ -96,12 +96,12 @@ Near = Callable[[Stored, int, str], np.ndarray]
 
 
 def light(stored: Stored, place: int, _text: str) -> np.ndarray:
-    """How near the light model finds every tool."""
+    """Return the light model's similarity of every tool."""
     return stored.tools["static"] @ stored.queries["static"][place]
 
 
 def polyglot() -> Near:
-    """How near the default finds every tool: by the encoder, and by both for other languages."""
+    """Return the default model's similarity of every tool: both models for foreign languages."""
     model = MultilingualEmbedder()
 
     def near(stored: Stored, place: int, text: str) -> np.ndarray:
@@ -148,13 +148,13 @@ def _make_example(index: Index, query: Query, near: np.ndarray) -> Example:
 
 
 def recall(example: Example, order: Sequence[int], depth: int = 5) -> float:
-    """The share of the needed tools among the first ones."""
+    """Return the share of needed tools among the first ones."""
     top = set(order[:depth])
     return float(np.mean([bool(top & set(gold)) for gold in example.golds]))
 
 
 def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> Ranker:
-    """A ranker from these sets' examples, every set counting by the root of its size."""
+    """Train a ranker on these sets, each weighted by the square root of its size."""
     rng = np.random.default_rng(seed)
     usable = [[e for e in each if any(e.golds)] for each in sets]
     every = np.concatenate([e.rows for each in usable for e in each[:100]])
@@ -184,7 +184,7 @@ def train(sets: Sequence[Sequence[Example]], seed: int = 7) -> Ranker:
 
 
 def _compute_gradients(weights: dict[str, np.ndarray], batch: Sequence[Example]) -> dict[str, np.ndarray]:
-    """The gradient of the mean log-loss of picking each needed tool before all that is not needed."""
+    """Return the gradient of the mean log-loss of each needed tool against all others."""
     total = {key: np.zeros_like(weights[key]) for key in ("inner", "inner_bias", "outer", "direct")}
     for example in batch:
         scaled = (example.rows - weights["mean"]) / weights["spread"]
@@ -220,7 +220,7 @@ def order(ranker: Ranker, example: Example) -> list[int]:
 
 
 def judged(ranker: Ranker, found: Sequence[Example]) -> dict[str, float]:
-    """Recall at five of each leg, of rank fusion and of the ranker, and how much of it any could reach."""
+    """Return recall@5 of each leg, of rank fusion, of the ranker, and its upper bound."""
     row = {leg: np.mean([recall(each, each.alone[leg]) for each in found]) for leg in found[0].alone}
     row["ranker"] = np.mean([recall(each, order(ranker, each)) for each in found])
     row["reachable"] = np.mean([np.mean([bool(gold) for gold in each.golds]) for each in found])
@@ -234,10 +234,10 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--vectors", type=Path, required=True)
     parser.add_argument("--model", choices=("encoder", "light"), default="encoder")
-    parser.add_argument("--keep", type=Path, help="a folder for the rankers that were trained without a set")
+    parser.add_argument("--keep", type=Path, help="directory for the rankers trained without one set")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--scores", type=Path)
-    parser.add_argument("--final-only", action="store_true", help="train what ships, without judging it")
+    parser.add_argument("--final-only", action="store_true", help="train the final ranker without evaluation")
     options = parser.parse_args()
     names = sorted({file.name.split(".")[0] for file in options.vectors.glob("*.encoder.npz")})
     near = polyglot() if options.model == "encoder" else light

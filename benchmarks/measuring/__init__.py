@@ -1,1 +1,1 @@
-"""The parts of `benchmarks/retrieval.py`: sets, peers, our modes, speed, need of a tool, report."""
+"""Parts of `benchmarks/retrieval.py`: data sets, peers, search modes, speed, need of a tool, report."""

@@ -1,7 +1,7 @@
-"""Arguments that a schema accepts, as few as it asks for: what a model says that reads it rightly.
+"""Generate minimal arguments that a schema accepts, as a model would write them.
 
-Knows the keywords of ordinary tool schemas. Where it does not, dispatch refuses the call, and the figures
-show a call that was not served.
+Knows the keywords of ordinary tool schemas. If a schema uses others, dispatch rejects the call, and the
+result counts it as not served.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PLAIN: dict[str, Any] = {"boolean": True, "null": None}
 
 
 def example(schema: Json, root: Json | None = None) -> Any:
-    """A value that the schema accepts."""
+    """Return a value that the schema accepts."""
     root = schema if root is None else root
     if "$ref" in schema:
         return example(_resolve_reference(root, schema["$ref"]), root)
@@ -54,7 +54,7 @@ def example(schema: Json, root: Json | None = None) -> Any:
 
 
 def _branch_value(schema: Json, branch: Json, root: Json) -> Any:
-    """What one of the alternatives asks for, beside what all of them do."""
+    """Return a value for one alternative, combined with the requirements outside of it."""
     around = {key: value for key, value in schema.items() if key not in ("oneOf", "anyOf")}
     if around.get("type") != "object":
         return example(branch, root)

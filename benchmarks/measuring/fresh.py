@@ -1,4 +1,4 @@
-"""Measures one configuration in a process of its own: cold start, queries, memory, one changed tool.
+"""Measure one configuration in its own process: cold start, queries, memory, one changed tool.
 
     python fresh.py JOB ANSWER
 
@@ -29,7 +29,7 @@ Answer = dict[str, Any]
 
 
 class Clock:
-    """Wall and CPU time since it was made, in milliseconds."""
+    """Wall-clock and CPU time since its creation, in milliseconds."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
@@ -40,7 +40,7 @@ class Clock:
 
 
 def run(job: Answer) -> Answer:
-    """Everything the job asks for, in the order in which a program would meet it."""
+    """Run all measurements of the job, in the order in which a program would run them."""
     answer: Answer = {"imports": {"cpu": round(time.process_time() * 1000, 2)}}
     clock = Clock()
     tools = Snapshot({tool.name: tool for tool in load_catalog(Path(job["catalog"]))}, 0)
@@ -62,17 +62,17 @@ def run(job: Answer) -> Answer:
 
 
 def configured(home: Path, model: str) -> Config:
-    """The default settings, but for the model."""
+    """Return the default settings with this model."""
     overrides = ["plugins.enabled=false", f"tools.rag_embed_model={model}"]
     return load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=overrides)
 
 
 def waiting(done: int, whole: int) -> None:
-    """Who is told how far it is waits for the whole index, as a person at a terminal does."""
+    """Ignore progress. With a progress callback the runtime waits for the whole index."""
 
 
 def ask(retriever: Retriever, tools: Snapshot, message: str) -> None:
-    """A whole search, with the verdict on whether a tool is needed."""
+    """Run a whole search, including the need classifier."""
     retriever.answer(tools, message, mode="hybrid", limit=8)
 
 
@@ -83,7 +83,7 @@ def timed(retriever: Retriever, tools: Snapshot, message: str) -> float:
 
 
 def changed(settings: Config, tools: Snapshot, message: str, model: str) -> dict[str, float]:
-    """The first search after one tool's description has changed, less a search without any change."""
+    """Return the extra time of the first search after one tool's description has changed."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "home")
         shutil.copytree(settings.paths.cache_dir, configured(home, model).paths.cache_dir)
@@ -104,7 +104,7 @@ def measured(retriever: Retriever, tools: Snapshot, message: str) -> dict[str, f
 
 
 def peak_memory() -> float:
-    """The most this process ever held, in megabytes."""
+    """Return the peak memory of this process in megabytes."""
     status = Path("/proc/self/status")
     if status.exists():  # elsewhere the figure may be the parent's, from before this program was loaded
         kilobytes = next(

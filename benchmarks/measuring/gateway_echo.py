@@ -1,4 +1,4 @@
-"""The server behind everything that `benchmarks/gateway.py` compares: it gives back what it is given.
+"""Echo server behind all endpoints of `benchmarks/gateway.py`.
 
     python gateway_echo.py [--port N]
 

@@ -1,6 +1,7 @@
-"""Whether a tool is needed at all: how often chit-chat selects one, and how often a need is refused.
+"""Measure the need classifier: how often small talk selects a tool, and how often a need is missed.
 
-A row that names its own candidates is asked over those only. Judged with weights that never saw the set.
+A row that names its own candidates is searched over those only. Uses weights that were not trained on the
+set.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ NEEDS_A_MESSAGE = 4  # times the limit: one in a hundred has to show
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Asks for the verdict on every message of a set."""
+    """Runs the need classifier on every message of a set."""
 
     quality: Quality
     limit: int
 
     def measure(self, sets: Sets, names: Sequence[str]) -> dict[str, Figures]:
-        """Shares and probabilities, a set at a time."""
+        """Return shares and probabilities per set."""
         told = {}
         for name in names:
             print_progress(f"  need of a tool: {name}")
@@ -78,7 +79,7 @@ def _summarize(verdicts: Sequence[SearchResult]) -> Figures:
 
 
 def curve(chat: Sequence[float], needs: Sequence[float]) -> list[tuple[float, float, float]]:
-    """Every bound, with the share of needs that it refuses and of chit-chat that it lets pass."""
+    """Return each threshold with the shares of missed needs and of accepted small talk."""
     bounds = sorted({*chat, *needs, 0.0, 1.01})
     return [
         (

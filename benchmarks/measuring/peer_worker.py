@@ -1,11 +1,11 @@
-"""Runs one peer over one catalog, in the peers' own interpreter. Standard library only.
+"""Run one peer over one catalog, in the peers' own interpreter. Standard library only.
 
     python peer_worker.py JOB ANSWER
 
-JOB is a JSON file that names the folder of adapters, the adapter, the catalog and the messages; ANSWER
-receives what was found and the CPU time of each search. An adapter has `build(definitions) -> index` and
-`search(index, message, count) -> names`. Stops asking when the CPU time that it was given is spent, and ends
-with TOO_LATE where one step by itself takes far longer than that.
+JOB is a JSON file with the directory of adapters, the adapter, the catalog and the messages. ANSWER
+receives the hits and the CPU time of each search. An adapter has `build(definitions) -> index` and
+`search(index, message, count) -> names`. The worker stops when its CPU time is used up, and exits with
+TOO_LATE if a single step takes far longer than that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GRACE = 30  # CPU seconds for a step that began in time
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    """What the peer finds for each message, for as many as there is time for."""
+    """Return the peer's hits for as many messages as the time limit allows."""
     sys.path.insert(0, job["adapters"])
     threading.Thread(target=watch, args=(job["seconds"] + GRACE,), daemon=True).start()
     adapter = importlib.import_module(job["peer"])
@@ -42,13 +42,13 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 def hopeless(times: list[float], job: dict[str, Any]) -> bool:
-    """Whether the first messages took so long that all of them would take thrice the time there is."""
+    """Return True if the first messages suggest three times the time limit for all."""
     few = 3
     return len(times) == few and sum(times) / few * len(job["messages"]) > 3_000 * job["seconds"]
 
 
 def watch(most: float) -> None:
-    """Ends the process. A limit set by the system would make its clock of CPU time too coarse to use."""
+    """Exit the process. A system limit would make the CPU clock too coarse to use."""
     while time.process_time() < most:
         time.sleep(1)
     os._exit(TOO_LATE)

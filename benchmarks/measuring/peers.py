@@ -1,6 +1,6 @@
-"""Other people's retrievers on the same catalogs: one process a peer and catalog, bounded in CPU time.
+"""Run other retrievers on the same catalogs: one process per peer and catalog, with a CPU time limit.
 
-What a peer finds does not depend on us, so it is kept in a file and measured once.
+A peer's results do not depend on Toolfold, so they are stored in a file and measured once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOO_SLOW = "too slow"
 
 
 class Kept:
-    """Results in a JSON file, written at once: a run that is stopped has lost nothing."""
+    """Results in a JSON file, written immediately, so that an interrupted run loses nothing."""
 
     def __init__(self, file: Path, *, fresh: bool) -> None:
         self._file = file
@@ -54,7 +54,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """The adapters of a folder, and the interpreter that has what they need."""
+    """Adapters of a directory, and the interpreter with their dependencies."""
 
     adapters: Path
     python: Path
@@ -63,12 +63,12 @@ class Peers:
     only: Sequence[str] = ()
 
     def names(self) -> list[str]:
-        """Modules that can build and search."""
+        """Return the names of the adapter modules."""
         found = [file.stem for file in sorted(self.adapters.glob("*.py")) if _is_adapter(file)]
         return [name for name in found if not self.only or name in self.only]
 
     def quality(self, peer: str, task: Task) -> Figures:
-        """How well it finds a set's tools."""
+        """Measure the peer's quality on a set."""
         key = f"{peer}|{task.label}|{len(task.queries)} of {task.tools}"
         if (known := self.kept.get(key)) is not None:
             return known
@@ -82,7 +82,7 @@ class Peers:
         return result
 
     def speed(self, peer: str, catalog: Path, messages: Sequence[Query]) -> Figures:
-        """How long it takes; fewer messages where there is no time for all."""
+        """Measure the peer's time, with fewer messages if the limit is reached."""
         key = f"{peer}|speed|{catalog.name}|{len(messages)}"
         if (known := self.kept.get(key)) is not None:
             return known
@@ -110,7 +110,7 @@ class Peers:
             return answer
 
     def _run_process(self, arguments: Sequence[str], folder: str) -> str:
-        """Why it failed, or nothing."""
+        """Run the worker; return the reason of a failure, or ""."""
         try:
             done = subprocess.run(
                 [str(self.python), *arguments],
@@ -151,5 +151,5 @@ def _last_line(text: str) -> str:
 
 
 def print_progress(text: str) -> None:
-    """Progress, where it does not disturb the tables."""
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)

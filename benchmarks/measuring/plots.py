@@ -1,4 +1,4 @@
-"""The pictures of a result. matplotlib is asked for here and nowhere else."""
+"""Plot a result. The only module that imports matplotlib."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INK = {"default": "#1f5fa8", "light": "#7fb2e5", "keyword": "#b9c4cf", "peer": "
 
 
 def draw(result: Figures, folder: Path) -> list[Path]:
-    """A file for every part of the result that can be drawn."""
+    """Write a plot per part of the result and return the files."""
     import matplotlib
 
     matplotlib.use("svg")

@@ -1,4 +1,4 @@
-"""How well our own modes find tools, with weights that never saw the messages."""
+"""Measure how well Toolfold's modes find tools, with weights that were not trained on the messages."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from toolfold.sources import load_catalog
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """One way to search."""
+    """One search mode."""
 
     name: str
     model: Model
     mode: Mode
     ranked: bool = True
-    """By the learned ranker; else by reciprocal rank fusion."""
+    """True: the learned ranker; False: reciprocal rank fusion."""
 
 
 DEFAULT, LIGHT = "default", "light"
@@ -43,13 +43,13 @@ SYSTEMS = (
 
 @dataclass(slots=True)
 class Quality:
-    """Measures our modes on one task after another."""
+    """Measures Toolfold's modes on one task after another."""
 
     weights: Weights
     encoders: dict[str, Remembering] = field(default_factory=dict)
 
     def measure(self, task: Task) -> dict[str, Figures]:
-        """Figures of every mode on one task."""
+        """Return the metrics of every mode on one task."""
         ranked: dict[str, dict[str, list[str]]] = {system.name: {} for system in SYSTEMS}
         times: dict[str, list[float]] = {system.name: [] for system in SYSTEMS}
         tools = snapshot(task.catalog)
@@ -85,7 +85,7 @@ class Quality:
             self._get_encoder(part.weights).keep()
 
     def retriever(self, part: str, name: str, model: Model, *, ranked: bool = True) -> Retriever:
-        """One with weights that may answer a set's messages; its index is not kept."""
+        """Return a retriever with weights that were not trained on the set; its index is not saved."""
         ranker = partial(self.weights.ranker, name, model) if ranked else None
         return Retriever(self._make_embedder(part, model), ranker, None)
 
@@ -101,5 +101,5 @@ class Quality:
 
 
 def snapshot(catalog: Path) -> Snapshot:
-    """A catalog file's tools, not registered: it may hold names that no runtime would take."""
+    """Return the tools of a catalog file without registering them: their names may be invalid."""
     return Snapshot({tool.name: tool for tool in load_catalog(catalog)}, 0)

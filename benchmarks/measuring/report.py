@@ -1,4 +1,4 @@
-"""The tables, as Markdown. Knows the shape of the results and nothing of how they came to be."""
+"""Format results as Markdown tables. Knows the shape of the results, not how they were measured."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BARS = {  # what the default and the light configuration promise: milliseconds b
 
 
 def sections(result: Figures) -> dict[str, str]:
-    """Every table of a result, by the name of its file."""
+    """Return all tables of a result, by file name."""
     told = {}
     for level, tasks in result.get("quality", {}).items():
         told[f"quality-{level}"] = quality(tasks)
@@ -34,7 +34,7 @@ def sections(result: Figures) -> dict[str, str]:
 
 
 def quality(tasks: Sequence[Figures]) -> str:
-    """R@5 of our modes, and of the best peer."""
+    """Return R@5 of Toolfold's modes and of the best peer."""
     head = ["set", "tools", "messages", *(system.name for system in SYSTEMS), "best peer", "ahead by"]
     rows = []
     for task in tasks:
@@ -49,7 +49,7 @@ def quality(tasks: Sequence[Figures]) -> str:
 
 
 def depths(tasks: Sequence[Figures]) -> str:
-    """The default, the light configuration and the best peer at every depth."""
+    """Compare the default, the light model and the best peer at every depth."""
     keys = ("R@1", "R@5", "R@8", "MRR")
     systems = (DEFAULT, LIGHT, "best peer")
     head = ["set", *(f"{system} {key}" for system in systems for key in keys)]
@@ -62,7 +62,7 @@ def depths(tasks: Sequence[Figures]) -> str:
 
 
 def peers(tasks: Sequence[Figures]) -> str:
-    """R@5 of every peer on every set."""
+    """Return R@5 of every peer on every set."""
     names = sorted({name for task in tasks for name in task["peers"]})
     rows = [
         ["**ours**", *(share(task["ours"][DEFAULT]["R@5"]) for task in tasks)],
@@ -73,7 +73,7 @@ def peers(tasks: Sequence[Figures]) -> str:
 
 
 def kinds(tasks: Sequence[Figures]) -> str:
-    """R@5 by the kind of message."""
+    """Return R@5 by kind of message."""
     shown = ("keyword", "semantic", DEFAULT, LIGHT)
     rows = []
     for task in tasks:
@@ -87,7 +87,7 @@ def kinds(tasks: Sequence[Figures]) -> str:
 
 
 def speed(rows: Sequence[Figures]) -> str:
-    """CPU milliseconds of a whole search, the model's share included."""
+    """Return CPU milliseconds of a whole search, including the model."""
     head = ["tools", "default p50", "p99", "at most", "light p50", "p99", "at most"]
     told = []
     for row in rows:
@@ -100,7 +100,7 @@ def speed(rows: Sequence[Figures]) -> str:
 
 
 def speed_peers(rows: Sequence[Figures]) -> str:
-    """The peers' median CPU milliseconds, and how many times the default's that is."""
+    """Return the peers' median CPU milliseconds, and the ratio to the default's."""
     names = sorted({name for row in rows for name in row["peers"]})
     told = [["**ours**", *(ms(row[DEFAULT]["p50"]) for row in rows)]]
     told += [["**ours, light**", *(ms(row[LIGHT]["p50"]) for row in rows)]]
@@ -109,7 +109,7 @@ def speed_peers(rows: Sequence[Figures]) -> str:
 
 
 def costs(result: Figures) -> str:
-    """What a start, a change and the memory cost."""
+    """Return the costs of a start, of a change and of memory."""
     rows: list[list[Any]] = []
     for row in result["speed"]:
         tools = f"at {row['tools']:,} tools"
@@ -137,7 +137,7 @@ def costs(result: Figures) -> str:
 
 
 def need(sets: Mapping[str, Figures]) -> str:
-    """Shares of wrong verdicts."""
+    """Return the shares of wrong verdicts."""
     head = [
         "set",
         "chit-chat",
@@ -166,14 +166,14 @@ def need(sets: Mapping[str, Figures]) -> str:
 
 
 def best_peer(task: Figures) -> tuple[str, float]:
-    """The peer with the highest R@5, and that; no name where there is none."""
+    """Return the peer with the highest R@5 and its value; "" if there is no peer."""
     found = {name: figures["R@5"] for name, figures in task["peers"].items() if "R@5" in figures}
     name = max(found, key=lambda each: (found[each], each), default="")
     return name, found.get(name, 0.0)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """In Markdown."""
+    """Format a Markdown table."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
@@ -183,7 +183,7 @@ def count(task: Figures) -> str:
 
 
 def share(value: float | None) -> str:
-    """Three digits after the point and none before it."""
+    """Format a share as .123."""
     if value is None:
         return "–"
     return f"{value:.3f}".removeprefix("0")
@@ -194,7 +194,7 @@ def percent(value: float | None) -> str:
 
 
 def ms(value: float | None) -> str:
-    """With as many digits as mean something."""
+    """Format a number with its significant digits."""
     if value is None:
         return "–"
     return f"{value:.2f}" if value < 10 else f"{value:,.0f}"

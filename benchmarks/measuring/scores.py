@@ -1,4 +1,4 @@
-"""From ranked names to figures: recall, reciprocal rank, and the spread of times."""
+"""Compute metrics from ranked names: recall, reciprocal rank, and time percentiles."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Figures = dict[str, Any]
 
 
 def figures(queries: Sequence[Query], ranked: Mapping[str, Sequence[str]]) -> Figures:
-    """Means over all messages, and over each kind of them where there are several."""
+    """Return means over all messages, and per kind if there are several."""
     told = means(queries, ranked)
     kinds = sorted({query.kind for query in queries})
     if len(kinds) > 1:
@@ -25,7 +25,7 @@ def figures(queries: Sequence[Query], ranked: Mapping[str, Sequence[str]]) -> Fi
 
 
 def means(queries: Sequence[Query], ranked: Mapping[str, Sequence[str]]) -> Figures:
-    """R@1, R@5, R@8 and the mean reciprocal rank within the first eight."""
+    """Return R@1, R@5, R@8 and the mean reciprocal rank at 8."""
     pairs = [(query, ranked.get(str(query.id), ())) for query in queries]
     told: Figures = {
         f"R@{depth}": round(fmean(recall(query, names, depth) for query, names in pairs), 4)
@@ -36,7 +36,7 @@ def means(queries: Sequence[Query], ranked: Mapping[str, Sequence[str]]) -> Figu
 
 
 def spread(times: Sequence[float]) -> Figures:
-    """The median and the 99th percentile."""
+    """Return the median and the 99th percentile."""
     ordered = sorted(times)
     if not ordered:
         return {}

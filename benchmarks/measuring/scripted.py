@@ -1,4 +1,4 @@
-"""A model that follows a script, served over HTTP on the loopback in OpenAI's chat form.
+"""Scripted model, served over HTTP on the loopback interface in OpenAI's chat format.
 
 The script says which tools a message takes. The model calls one of them only if the request tells how: in
 the tools array, beside a message, or in the answer of a search. Otherwise it searches with the user's own
@@ -19,7 +19,7 @@ from typing import Any, Literal
 from toolfold.model import BRIDGE_CALL, BRIDGE_DESCRIBE, BRIDGE_NAMES, BRIDGE_SEARCH, Json, read_json
 
 Habit = Literal["calls", "describes"]
-"""Whether a signature is enough for the model, or it asks for the whole schema of what it found."""
+"""Whether the model calls a tool from its signature, or requests the whole schema first."""
 
 MAX_SEARCHES = 2
 MANY_HITS = 20
@@ -31,25 +31,25 @@ _TOLD = re.compile(r"^- ([^\s(]+)\(", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the model would do with every tool at hand."""
+    """Calls that the model makes if all tools are available."""
 
     needs: Mapping[str, Sequence[frozenset[str]]]
-    """By message, for each need the tools that serve it."""
+    """By message: for each need, the tools that satisfy it."""
     arguments: Mapping[str, Json]
 
     def open_needs(self, words: str, called: Sequence[str]) -> list[frozenset[str]]:
-        """What a message takes that was not called yet."""
+        """Return the needs of a message that are not satisfied yet."""
         return [need for need in self.needs.get(words, ()) if not need.intersection(called)]
 
 
 class ScriptedModel:
-    """Answers requests. A name that ends in `describes` asks for schemas first."""
+    """Answers chat requests. A model name that ends in `describes` requests schemas first."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
 
     def __call__(self, request: Json) -> Json:
-        """The reply, as a whole chat completion."""
+        """Return the reply as a chat completion."""
         history = _History(request["messages"])
         words = self._user_words(history.user)
         called = [name for name, _ in history.calls]
@@ -62,13 +62,13 @@ class ScriptedModel:
         return _calls_reply(calls, len(request["messages"])) if calls else _text_reply(GIVEN_UP)
 
     def _user_words(self, text: str) -> str:
-        """The user's own, without what was put behind them."""
+        """Return the user's text without the appended note."""
         return max((words for words in self._script.needs if text.startswith(words)), key=len, default=text)
 
     def _make_calls(
         self, history: _History, words: str, needs: Sequence[frozenset[str]], shown: set[str], habit: Habit
     ) -> list[tuple[str, Json]]:
-        """Every tool that it can call, and a search or a question for the others."""
+        """Call every available tool, and search for or describe the others."""
         known = (shown - BRIDGE_NAMES) | history.told | history.described
         known |= history.found if habit == "calls" else set()
         calls: list[tuple[str, Json]] = []
@@ -83,7 +83,7 @@ class ScriptedModel:
 
 
 def _route_call(name: str, arguments: Json, shown: set[str]) -> tuple[str, Json]:
-    """By its name where it stands in the tools array, else through the bridge, as the model is told to."""
+    """Call by name if the tool is in the tools array, else through the bridge."""
     if name in shown or BRIDGE_CALL not in shown:
         return name, arguments
     return BRIDGE_CALL, {"name": name, "arguments": arguments}
@@ -101,7 +101,7 @@ def _make_searches(
 
 
 class _History:
-    """What the messages of a request say: the user's newest one, calls since, and tools told of."""
+    """State read from a request: the newest user message, the calls since, and the described tools."""
 
     def __init__(self, messages: Sequence[Json]) -> None:
         newest = max(place for place, each in enumerate(messages) if each["role"] == "user")
@@ -132,7 +132,7 @@ def _unwrap_call(call: Json) -> tuple[str, Json]:
 
 
 def _call_results(messages: Sequence[Json]) -> Iterator[tuple[str, Json]]:
-    """The answers of calls, with the names under which they were made."""
+    """Yield the results of calls with the names of the called tools."""
     names = {
         call["id"]: call["function"]["name"] for each in messages for call in each.get("tool_calls") or ()
     }
@@ -165,7 +165,7 @@ def _make_completion(message: Json, reason: str) -> Json:
 
 @contextmanager
 def served(model: Callable[[Json], Json]) -> Iterator[str]:
-    """The address of `/v1/chat/completions` as long as the context lasts."""
+    """Serve the model; yield the URL of `/v1/chat/completions`."""
 
     class EndpointHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -186,7 +186,7 @@ def served(model: Callable[[Json], Json]) -> Iterator[str]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (its name in the library)
-            """Says nothing: standard error is for progress."""
+            """Suppress logging: standard error shows progress."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), EndpointHandler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)

@@ -1,7 +1,7 @@
-"""Tokens of a request's tools by mode, before and after, with the recall of what was selected.
+"""Count the tokens of a request's tools by mode, before and after, with the recall of the selection.
 
-Of the runtime's own (core) tools and of the deferrable ones apart: the bridge stands on the account of the
-tools that are behind it. Before is every definition as its author wrote it; after is what a session sends.
+Core and deferrable tools are counted separately; the bridge counts as part of the deferrable tools.
+"Before" is every definition as its author wrote it, "after" is what a session sends.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SHOWN = ("eager", "search, call", "pre-selection", "both, replace", "both, tail"
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """One request's tokens."""
+    """Token counts of one request."""
 
     core: int
     deferrable: int
-    """The bridge and what stands beside the message included."""
+    """Includes the bridge and the note in the message."""
     recall: float
 
 
 def measure(tools: Sequence[Tool], queries: Sequence[Query], counter: TokenCounter, home: Path) -> list[Json]:
-    """A row a mode, means over the messages."""
+    """Return a row per mode with means over the messages."""
     before: Sent | None = None
     rows = []
     for mode in MODES:
@@ -48,14 +48,14 @@ def measure(tools: Sequence[Tool], queries: Sequence[Query], counter: TokenCount
 
 
 def servers(folder: Path, work: Path) -> list[Tool]:
-    """The tools of `tools/list` answers, each under the name of its server."""
+    """Return the tools of `tools/list` results, prefixed with their server."""
     file = work / "servers.catalog.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in server_tools(folder)), encoding="utf-8")
     return load_catalog(file)
 
 
 def renamed(queries: Sequence[Query], tools: Sequence[Tool]) -> list[Query]:
-    """Messages whose tools are named `server__tool`, for those of them that are here under longer names."""
+    """Map gold names of the form `server__tool` to the names of the loaded tools."""
     names = {tool.name for tool in tools}
     told = []
     for query in queries:

@@ -1,4 +1,4 @@
-"""What is measured: catalogs of tools and labelled messages, whole, with distractors, or of any size.
+"""Benchmark data: catalogs and labelled messages, optionally with distractors or scaled to a size.
 
 Reads folders of `catalog.jsonl[.gz]` and `queries.jsonl[.gz]`; without a folder there is one set, the sample
 catalog. Every catalog that is measured is first written to one file, which all systems then read.
@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Messages that are to be answered out of one catalog."""
+    """Messages and the catalog they are searched in."""
 
     name: str
     distractors: tuple[str, ...]
@@ -32,7 +32,7 @@ class Task:
     tools: int
     queries: tuple[Query, ...]
     origins: Mapping[str, str]
-    """For each tool of a set made from others, the set that it was taken from."""
+    """Source set of each tool, for a set composed of others."""
 
     @property
     def label(self) -> str:
@@ -40,7 +40,7 @@ class Task:
 
 
 class Sets:
-    """The sets under a folder, and the sample catalog."""
+    """Data sets of a directory, and the sample catalog."""
 
     def __init__(self, data: Path | None, work: Path) -> None:
         self._data, self._work = data, work
@@ -48,30 +48,30 @@ class Sets:
         work.mkdir(parents=True, exist_ok=True)
 
     def names(self) -> list[str]:
-        """Those with messages that need a tool; the sample catalog last."""
+        """Return the sets with messages that need a tool; the sample catalog last."""
         found = [folder.name for folder in self._set_directories() if _find_file(folder, "queries.jsonl")]
         return [*(name for name in found if any(query.gold for query in self.queries(name))), SAMPLE]
 
     def catalogs(self) -> list[str]:
-        """All of them, with messages or not."""
+        """Return all sets, with messages or not."""
         return [*(folder.name for folder in self._set_directories()), SAMPLE]
 
     def queries(self, name: str) -> list[Query]:
-        """All messages of a set, those that need no tool too."""
+        """Return all messages of a set, including those that need no tool."""
         if name not in self._queries:
             file = _find_file(self._set_directory(name), "queries.jsonl")
             self._queries[name] = load_queries(file) if file else []
         return self._queries[name]
 
     def rows(self, name: str) -> list[Row]:
-        """The tools of a set, as they stand in its catalog."""
+        """Return the rows of a set's catalog."""
         file = _find_file(self._set_directory(name), "catalog.jsonl")
         if file is None:
             raise SystemExit(f"there is no catalog {name!r} in {self._data}")
         return read_json_lines(file, dict, what="a catalog")
 
     def task(self, name: str, limit: int, distractors: Sequence[str] = ()) -> Task:
-        """A set's messages over its own tools, and those of other catalogs between them."""
+        """Return a set's messages over its own tools mixed with distractors from other catalogs."""
         rows = distinct(row for each in (name, *distractors) for row in self.rows(each))
         queries = [query for query in self.queries(name) if query.gold]
         origins = {tool_name(row): str((row.get("meta") or {}).get("set") or "") for row in rows}
@@ -86,13 +86,13 @@ class Sets:
         )
 
     def write(self, label: str, rows: Iterable[Row]) -> Path:
-        """One catalog file that every system can read."""
+        """Write a catalog file that every system can read."""
         file = self._work / f"{label}.catalog.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         return file
 
     def of_size(self, size: int) -> Path:
-        """As many tools as asked for: real ones, mixed; where there are too few, renamed copies of them."""
+        """Return a catalog of `size` real tools, with renamed copies if there are too few."""
         if size <= len(self.rows(SAMPLE)):
             return self.write(f"{size}-tools", self.rows(SAMPLE)[:size])
         rows = distinct(row for name in self.catalogs() for row in self.rows(name))
@@ -100,7 +100,7 @@ class Sets:
         return self.write(f"{size}-tools", [_make_copy(rows, number) for number in range(size)])
 
     def messages(self, size: int, count: int) -> list[Query]:
-        """Messages to time a catalog of some size with: of all sets, mixed."""
+        """Return mixed messages of all sets for timing."""
         names = [SAMPLE] if size <= len(self.rows(SAMPLE)) else self.names()
         mixed = [query for name in names for query in self.queries(name) if query.gold]
         return sampled([replace(query, id=str(number)) for number, query in enumerate(mixed)], count)
@@ -121,12 +121,12 @@ def tool_name(row: Row) -> str:
 
 
 def distinct(rows: Iterable[Row]) -> list[Row]:
-    """The first tool of every name."""
+    """Return the first row of each tool name."""
     return list({tool_name(row): row for row in reversed(list(rows))}.values())[::-1]
 
 
 def sampled(queries: Sequence[Query], limit: int) -> list[Query]:
-    """All of them, or as many as asked for, always the same ones."""
+    """Return all items or a fixed random sample."""
     return list(queries) if len(queries) <= limit else random.Random(SEED).sample(list(queries), limit)
 
 

@@ -1,4 +1,4 @@
-"""The least an MCP server can be, over stdio: it loads nothing but what reads and writes JSON.
+"""Minimal MCP server over stdio that imports only what reads and writes JSON.
 
     python -I -S small_server.py TOOLS FIRST
 

@@ -1,6 +1,6 @@
-"""How long a search takes, cold and warm, and how much memory, by the size of the catalog.
+"""Measure search time, cold and warm, and memory by catalog size.
 
-CPU time of one thread. Every figure comes from a process of its own, so that none has warmed up another.
+CPU time of one thread. Each figure comes from its own process, so that none warms up another.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ CHANGED_AT = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Measures us and the peers on catalogs of several sizes."""
+    """Measures Toolfold and the peers on catalogs of several sizes."""
 
     sets: Sets
     weights: Weights
     homes: Path
-    """Where indexes are kept between runs, a folder for each model's weights."""
+    """Directory of indexes between runs, with a subdirectory per model."""
     messages: int
 
     def measure(self, sizes: Sequence[int], peers: Peers | None) -> list[Figures]:
-        """A row a size; the smallest first, since larger indexes then take over its vectors."""
+        """Return a row per size; the smallest first, because larger indexes then reuse its vectors."""
         return [self._measure_size(size, peers) for size in sorted(sizes)]
 
     def embedding(self, servers: Path) -> Figures:
-        """How long the tools of real servers take to embed the first time."""
+        """Measure the time to embed the tools of real servers for the first time."""
         catalog = self.sets.write("servers", server_tools(servers))
         told: Figures = {}
         for name, (model, _) in SETTINGS.items():
@@ -88,7 +88,7 @@ class Speed:
 
 
 def _build_index(catalog: Path, home: Path, model: str, messages: Sequence[str]) -> Figures:
-    """What it took to build the index, in the run in which it was built."""
+    """Build the index if necessary and return the measurements of its build."""
     home.mkdir(parents=True, exist_ok=True)
     kept = Kept(home / "built.json", fresh=False)
     key = hashlib.blake2b(catalog.read_bytes(), digest_size=12).hexdigest()
@@ -100,7 +100,7 @@ def _build_index(catalog: Path, home: Path, model: str, messages: Sequence[str])
 
 
 def fresh(catalog: Path, home: Path, model: str, messages: Sequence[str], *, change: bool = False) -> Figures:
-    """What a process of its own measures."""
+    """Run a measurement in its own process."""
     home.mkdir(parents=True, exist_ok=True)
     job = {"catalog": str(catalog), "home": str(home.resolve()), "model": model, "messages": list(messages)}
     with tempfile.TemporaryDirectory() as folder:
@@ -116,7 +116,7 @@ def fresh(catalog: Path, home: Path, model: str, messages: Sequence[str], *, cha
 
 
 def server_tools(folder: Path) -> list[Row]:
-    """The tools of `tools/list` answers, a file a server, as a catalog's rows."""
+    """Return the tools of `tools/list` results, one file per server, as catalog rows."""
     rows: list[Row] = []
     for file in sorted(folder.glob("*.json")):
         listed = json.loads(file.read_text(encoding="utf-8"))

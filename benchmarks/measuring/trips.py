@@ -1,4 +1,4 @@
-"""Conversations with a scripted model through real sessions: what each way of showing tools takes.
+"""Run conversations with a scripted model through real sessions, and count the cost of each mode.
 
 Counts model calls, tokens of o200k and dollars. Knows the modes and how a client drives a session; what the
 model does is the script's, and what it costs is `toolfold.turn.pricing`'s.
@@ -44,7 +44,7 @@ _RESULT = {
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """One way of showing tools, and how the model takes it."""
+    """One configuration of tool disclosure, and the model's behaviour."""
 
     name: str
     selection: str = "eager"
@@ -66,25 +66,25 @@ MODES = (
 
 @dataclass(frozen=True, slots=True)
 class Trip:
-    """What one message took."""
+    """Measurements of one message."""
 
     id: str
     calls: int
     served: bool
-    """Whether every tool that the message needs was called, and ran."""
+    """True if every needed tool was called and ran."""
     searched: bool
 
 
 @dataclass(slots=True)
 class Talk:
-    """One conversation as it was held."""
+    """Record of one conversation."""
 
     trips: list[Trip] = field(default_factory=list)
     requests: list[ModelCall] = field(default_factory=list)
 
 
 def scripted(queries: Sequence[Query], tools: Sequence[Tool]) -> Script:
-    """What labelled messages need, and arguments for every tool."""
+    """Return a script with the needs of labelled messages and arguments for every tool."""
     return Script(
         {query.text: [frozenset(need) for need in query.needs()] for query in queries},
         {tool.name: example(json.loads(json.dumps(tool.parameters))) for tool in tools},
@@ -93,7 +93,7 @@ def scripted(queries: Sequence[Query], tools: Sequence[Tool]) -> Script:
 
 @contextmanager
 def opened(mode: Mode, tools: Sequence[Tool], home: Path | None = None) -> Iterator[Runtime]:
-    """A runtime of this mode with the built-in tools and these, each of which answers."""
+    """Open a runtime in this mode with the built-in tools and these tools."""
     with tempfile.TemporaryDirectory() as folder:
         overrides = {
             "tools.selection": mode.selection,
@@ -109,13 +109,13 @@ def opened(mode: Mode, tools: Sequence[Tool], home: Path | None = None) -> Itera
 
 
 class Client:
-    """Holds conversations: sends what a session shows, and runs what the model calls."""
+    """Runs conversations: sends a session's requests and runs the model's calls."""
 
     def __init__(self, address: str, mode: Mode, script: Script, counter: TokenCounter) -> None:
         self._address, self._mode, self._script, self._counter = address, mode, script, counter
 
     def talk(self, session: Session, queries: Sequence[Query]) -> Talk:
-        """One conversation over these messages."""
+        """Run one conversation over these messages."""
         talk, history, clock = Talk(), [SYSTEM], 0.0
         for turn, query in enumerate(queries):
             history.append({"role": "user", "content": query.text})
@@ -130,7 +130,7 @@ class Client:
     def _run_turn(
         self, session: Session, history: list[Json], talk: Talk, turn: int, clock: float
     ) -> list[str]:
-        """Until the model has no more to call; the names of what ran."""
+        """Run calls until the model makes none; return the names of the called tools."""
         ran: list[str] = []
         for number in range(MAX_MODEL_CALLS):
             written = session.request(history)
@@ -157,7 +157,7 @@ class Client:
         return message
 
     def _render_result(self, result: ToolResult) -> Json:
-        """A result as the model is given it; where the field has no signatures, without them."""
+        """Return a result as sent to the model, without signatures in modes that have none."""
         text = result.text
         if self._mode.habit == "describes" and result.name == BRIDGE_SEARCH:
             text = _without_signatures(text)
@@ -176,7 +176,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A mode's conversations, counted."""
+    """Measurements of a mode's conversations."""
 
     mode: str
     talks: Sequence[Talk]
@@ -186,11 +186,11 @@ class Outcome:
         return [trip for talk in self.talks for trip in talk.trips]
 
     def bills(self, prices: Prices) -> list[Bill]:
-        """Each conversation by itself: nothing is remembered from the one before."""
+        """Return the bills of the conversations, each with an empty prompt cache."""
         return [compute_bill(talk.requests, prices) for talk in self.talks]
 
     def figures(self, eager: Outcome, needing: Collection[str], prices: Sequence[Prices]) -> Json:
-        """What is told of it, beside the mode that shows everything."""
+        """Return the metrics, compared with the eager mode."""
         trips = self.trips
         requests = [request for talk in self.talks for request in talk.requests]
         sent = sum(segment.tokens for request in requests for segment in request.segments)
@@ -208,7 +208,7 @@ class Outcome:
         }
 
     def _success_shares(self, eager: Outcome, among: Collection[str]) -> Json:
-        """Of some messages: how many were served, and with no more calls than where all is shown."""
+        """Return the shares of messages that were served, and with no more calls than eager."""
         trips = [trip for trip in self.trips if trip.id in among]
         least = {trip.id: trip.calls for trip in eager.trips}
         return {
@@ -222,7 +222,7 @@ class Outcome:
 def hold(
     mode: Mode, runtime: Runtime, address: str, script: Script, talks: Sequence[Sequence[Query]]
 ) -> Outcome:
-    """All conversations in one mode, each in a session of its own."""
+    """Run all conversations in one mode, each in its own session."""
     client = Client(address, mode, script, TokenCounter())
     return Outcome(mode.name, [client.talk(runtime.session(), queries) for queries in talks])
 

@@ -1,4 +1,4 @@
-"""Times whole turns of one mode over one catalog, in a process of its own.
+"""Time whole turns of one mode over one catalog, in its own process.
 
     python turn_worker.py JOB ANSWER
 
@@ -26,7 +26,7 @@ WARM_UPS = 3
 
 
 class Stopwatch:
-    """Adds up the CPU time of a function."""
+    """Sums the CPU time of a function."""
 
     def __init__(self, function: Callable[..., SearchResult]) -> None:
         self._function = function
@@ -49,13 +49,13 @@ class Turns:
         runtime.retriever.answer = self._retrieval  # type: ignore[method-assign]
 
     def count_all(self) -> float:
-        """Every tool once, as a client that counts has done after some turns."""
+        """Count every tool once, as a client has done after some turns."""
         before = time.process_time()
         self._counter.definitions(tool.definition() for tool in self._runtime.offered(quiet=True))
         return (time.process_time() - before) * 1000
 
     def turn(self, session: Session, message: str) -> tuple[float, float]:
-        """The whole turn, and the part of it that was retrieval."""
+        """Return the time of the whole turn and of its retrieval."""
         self._retrieval.milliseconds = 0.0
         before = time.process_time()
         definitions = session.definitions(message)
@@ -63,7 +63,7 @@ class Turns:
         return (time.process_time() - before) * 1000, self._retrieval.milliseconds
 
     def search(self, session: Session, message: str) -> float:
-        """A call of `tool_search` through dispatch, as the model makes it."""
+        """Time a `tool_search` call through dispatch."""
         before = time.process_time()
         result = session.call_sync("tool_search", {"query": message[:2_000]})
         if not result.ok:
@@ -72,11 +72,11 @@ class Turns:
 
 
 def waiting(done: int, whole: int) -> None:
-    """Who is told how far it is waits for the whole index, as a person at a terminal does."""
+    """Ignore progress. With a progress callback the runtime waits for the whole index."""
 
 
 def run(job: Answer) -> Answer:
-    """Every message once, in the settings of the job."""
+    """Time every message once, with the settings of the job."""
     home = Path(job["home"])
     overrides = ["plugins.enabled=false", *job["settings"]]
     config = load_config(project=home, env={"TOOLFOLD_HOME": str(home)}, overrides=overrides)

@@ -1,4 +1,4 @@
-"""Which weights may answer which message, so that no figure is on data that they were trained on.
+"""Select weights per message, so that no result is measured on training data.
 
 The shipped weights were trained on every set but the sample catalog. For the sets of a fold there are models
 that never saw the fold, and for every set rankers that never saw the set (`training/README.md` says how to
@@ -33,15 +33,15 @@ SHIPPED = "shipped"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Messages of a task that the same weights may answer."""
+    """Messages of a task that use the same weights."""
 
     weights: str
-    """A fold's name, or `shipped`."""
+    """Name of a fold, or `shipped`."""
     queries: tuple[Query, ...]
 
 
 class Weights:
-    """The shipped weights, and those made without a set where there are such."""
+    """The shipped weights, and weights trained without a set if available."""
 
     def __init__(self, folds: Path | None, vectors: Path) -> None:
         self._folds, self._vectors = folds, vectors
@@ -49,38 +49,38 @@ class Weights:
         self._fold_of = {name: fold for fold, names in sets.items() for name in names}
 
     def parts(self, task: Task) -> list[Part]:
-        """The task's messages by the weights that never saw them."""
+        """Group the task's messages by weights that were not trained on them."""
         groups: dict[str, list[Query]] = defaultdict(list)
         for query in task.queries:
             groups[self._weights_name(task, query)].append(query)
         return [Part(name, tuple(queries)) for name, queries in sorted(groups.items())]
 
     def has_seen(self, task: Task) -> bool:
-        """Whether the weights that answer were trained on the set."""
+        """Return True if the weights used for the set were trained on it."""
         if task.name not in self._fold_of and task.name != MIXED:
             return False
         return self._folds is None or any(self._ranker_file(task.name, model) is None for model in MODELS)
 
     def has_seen_need(self, name: str) -> bool:
-        """Whether the verdict on need, which is the shipped one, was trained on the set."""
+        """Return True if the shipped need classifier was trained on the set."""
         return name in self._fold_of or name == MIXED
 
     def light(self, part: str) -> LightEmbedder:
-        """A light model that never saw the part's messages."""
+        """Return a light model that was not trained on the part's messages."""
         return LightEmbedder(weights=self._weights_directory(part))
 
     def encoder(self, part: str) -> Remembering:
-        """An encoder that never did. Remembers tools' vectors from run to run."""
+        """Return an encoder that was not trained on them; it caches tool vectors between runs."""
         file = self._vectors / f"encoder-{self.fingerprint(part, ENCODER_FILES)}.npz"
         return Remembering(self._weights_directory(part), file)
 
     def ranker(self, name: str, model: Model) -> Ranker:
-        """One that never saw the set, or the shipped one."""
+        """Return a ranker that was not trained on the set, or the shipped one."""
         file = self._ranker_file(name, model)
         return Ranker.load(file) if file else Ranker.shipped(model)
 
     def fingerprint(self, part: str, names: Sequence[str]) -> str:
-        """The same for the same weights."""
+        """Return a value that is equal for equal weights."""
         folder = self._weights_directory(part) or shipped_weights()
         digest = hashlib.blake2b(digest_size=6)
         for name in names:
@@ -108,7 +108,7 @@ class Weights:
 
 
 class Remembering(Encoder):
-    """An encoder whose vectors of tools are kept in a file: distractors are embedded once, not once a set."""
+    """Encoder that caches tool vectors in a file, so that distractors are embedded only once."""
 
     def __init__(self, weights: Path | None, file: Path) -> None:
         super().__init__(weights=weights)
@@ -128,7 +128,7 @@ class Remembering(Encoder):
         return np.stack([self._kept[key] for key in keys])
 
     def keep(self) -> None:
-        """Write what is known to the file."""
+        """Write the cached vectors to the file."""
         if not self._kept:
             return
         self._file.parent.mkdir(parents=True, exist_ok=True)

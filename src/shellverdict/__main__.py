@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -32,11 +33,15 @@ Exit codes:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Judge the command in the arguments, print the verdict and return the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not every terminal can show every character
+            stream.reconfigure(errors="backslashreplace")
     options = _make_parser().parse_args(arguments)
     try:
         rules = _load_all_rules(options.rules)
     except RuleError as error:
-        sys.stderr.write(f"error: {_make_printable(str(error))}\n")
+        hint = f"\n  {error.hint}" if error.hint else ""
+        sys.stderr.write(f"error: {_make_printable(f'{error.file}: {error.problem}')}{hint}\n")
         return USAGE_ERROR
     verdict = judge(_read_command(options.command), cwd=options.cwd, rules=rules)
     lines = [json.dumps(_to_json(verdict), indent=2)] if options.json else _format_verdict(verdict)

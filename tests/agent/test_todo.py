@@ -32,11 +32,11 @@ def ids(answer: dict[str, Any]) -> list[str]:
     return [each["id"] for each in answer["todos"]]
 
 
-def test_a_new_plan_is_empty() -> None:
+def test_new_plan_is_empty() -> None:
     assert TodoList().run({}) == {"todos": [], "summary": {}}
 
 
-def test_a_plan_is_answered_as_it_now_stands() -> None:
+def test_answer_contains_the_current_plan() -> None:
     plan = TodoList()
     answer = plan.run({"todos": [item("b", "in_progress"), item("a"), item("c")]})
     assert answer == {
@@ -46,14 +46,14 @@ def test_a_plan_is_answered_as_it_now_stands() -> None:
     assert plan.run({}) == answer
 
 
-def test_writing_replaces_the_whole_plan() -> None:
+def test_write_replaces_the_whole_plan() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a"), item("b")]})
     assert ids(plan.run({"todos": [item("c")]})) == ["c"]
     assert ids(plan.run({"todos": []})) == []
 
 
-def test_merging_changes_by_id_and_keeps_the_order() -> None:
+def test_merge_updates_by_id_and_keeps_the_order() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a"), item("b")]})
     answer = plan.run({"todos": [item("new"), item("a", "completed")], "merge": True})
@@ -63,7 +63,7 @@ def test_merging_changes_by_id_and_keeps_the_order() -> None:
 
 
 @pytest.mark.parametrize("merge", [True, False])
-def test_two_items_of_one_id_are_refused_and_nothing_is_written(merge: bool) -> None:
+def test_duplicate_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
     plan = TodoList()
     before = plan.run({"todos": [item("a")]})
     with pytest.raises(CallError, match="two items have the id 'b'; nothing was written"):
@@ -71,7 +71,7 @@ def test_two_items_of_one_id_are_refused_and_nothing_is_written(merge: bool) -> 
     assert plan.run({}) == before
 
 
-def test_a_plan_cannot_grow_without_end() -> None:
+def test_plan_size_is_limited() -> None:
     plan = TodoList()
     before = plan.run({"todos": [item(str(number)) for number in range(MAX_ITEMS)]})
     with pytest.raises(CallError, match=f"more than {MAX_ITEMS}; nothing was written"):
@@ -79,13 +79,13 @@ def test_a_plan_cannot_grow_without_end() -> None:
     assert plan.run({}) == before
 
 
-def test_an_answer_is_a_copy_of_the_plan() -> None:
+def test_answer_is_a_copy_of_the_plan() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a")]})["todos"][0]["status"] = "completed"
     assert plan.run({})["todos"] == [item("a")]
 
 
-def test_calls_from_several_threads_lose_nothing(hasty_threads: None) -> None:
+def test_concurrent_calls_lose_no_items(hasty_threads: None) -> None:
     plan = TodoList()
     together = threading.Barrier(8, timeout=60)
 
@@ -99,7 +99,7 @@ def test_calls_from_several_threads_lose_nothing(hasty_threads: None) -> None:
     assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MAX_ITEMS)]
 
 
-def test_a_local_agent_offers_a_plan_and_nothing_else() -> None:
+def test_local_agent_offers_only_todo() -> None:
     agent = LocalAgent()
     assert isinstance(agent, AgentServices)
     assert agent.offers == {"todo"}
@@ -108,23 +108,23 @@ def test_a_local_agent_offers_a_plan_and_nothing_else() -> None:
         agent.run("memory", {"action": "add"})
 
 
-class TestThroughASession:
+class TestTodoInSession:
     def call(self, runtime: Runtime, agent: LocalAgent, *calls: dict[str, Any]) -> Sequence[ToolResult]:
         session = runtime.session(["todo"], agent=agent)
         return [session.call_sync("todo", args) for args in calls]
 
-    def test_the_plan_lasts_as_long_as_the_agent(self, runtime: Runtime) -> None:
+    def test_plan_lasts_as_long_as_the_agent(self, runtime: Runtime) -> None:
         agent = LocalAgent()
         self.call(runtime, agent, {"todos": [item("a")]})
         (read,) = self.call(runtime, agent, {})
         assert read.value["todos"] == [item("a")]
 
-    def test_two_agents_have_two_plans(self, runtime: Runtime) -> None:
+    def test_agents_have_separate_plans(self, runtime: Runtime) -> None:
         self.call(runtime, LocalAgent(), {"todos": [item("a")]})
         (read,) = self.call(runtime, LocalAgent(), {})
         assert read.value["todos"] == []
 
-    def test_a_plan_written_as_text_is_understood(self, runtime: Runtime) -> None:
+    def test_plan_sent_as_json_text_is_parsed(self, runtime: Runtime) -> None:
         (written,) = self.call(
             runtime,
             LocalAgent(),
@@ -144,16 +144,16 @@ class TestThroughASession:
             "tomorrow",
         ],
     )
-    def test_what_does_not_fit_is_refused_and_the_plan_stands(self, todos: Any, runtime: Runtime) -> None:
+    def test_invalid_plan_is_rejected_and_the_old_one_kept(self, todos: Any, runtime: Runtime) -> None:
         agent = LocalAgent()
         _, refused, read = self.call(runtime, agent, {"todos": [item("a")]}, {"todos": todos}, {})
         assert "'todo' was not invoked" in str(refused.error)
         assert read.value["todos"] == [item("a")]
 
-    def test_null_is_nothing_said_and_reads_the_plan(self, runtime: Runtime) -> None:
+    def test_null_todos_reads_the_plan(self, runtime: Runtime) -> None:
         _, read = self.call(runtime, LocalAgent(), {"todos": [item("a")]}, {"todos": None})
         assert read.value["todos"] == [item("a")]
 
-    def test_a_double_id_is_told_to_the_model(self, runtime: Runtime) -> None:
+    def test_duplicate_id_is_reported_to_the_model(self, runtime: Runtime) -> None:
         (refused,) = self.call(runtime, LocalAgent(), {"todos": [item("a"), item("a")]})
         assert refused.error == "two items have the id 'a'; nothing was written."

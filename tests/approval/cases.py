@@ -1,4 +1,4 @@
-"""Calls that have been judged, for tests of what is decided about them."""
+"""Judged calls, for tests of the decisions about them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def verdict_on(command: str, *findings: Finding, shape: str | None = None, unrea
     return Verdict(command, findings, command if shape is None else shape, unread)
 
 
-def subject_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -> CallAnalysis:
-    """The subject as it is read: keys are those that the real reader gives."""
+def analysis_of(verdict: Verdict, tool: Tool = SHELL, args: Json | None = None) -> CallAnalysis:
+    """Return the analysis of a call with this verdict; the real analyzer creates the keys."""
     from toolfold.approval.call_analysis import CallAnalyzer
 
     return CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict).analyze(

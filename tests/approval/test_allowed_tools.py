@@ -1,4 +1,4 @@
-"""Tools whose declared effects the user allows, tried on whole calls of a real MCP server."""
+"""Tools whose declared effects the user allows, tested on whole calls of a real MCP server."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ OpenNotes = Callable[..., Runtime]
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+    directory = tmp_path / "project"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    return directory
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def open_notes(tmp_path: Path, project: Path) -> Iterator[OpenNotes]:
     """Open a runtime with the notes server in the user's own settings, and these entries."""
     opened: list[Runtime] = []
 
-    def open_it(*entries: str, approver: Any = None, **overrides: Any) -> Runtime:
+    def open_with_entries(*entries: str, approver: Any = None, **overrides: Any) -> Runtime:
         file = tmp_path / "home" / "config.yaml"
         server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")]}
         set_value(file, "mcp.servers.notes", server)
@@ -61,7 +61,7 @@ def open_notes(tmp_path: Path, project: Path) -> Iterator[OpenNotes]:
         opened.append(runtime)
         return runtime
 
-    yield open_it
+    yield open_with_entries
     for runtime in opened:
         runtime.close()
 
@@ -79,14 +79,12 @@ class TestEntries:
         client=NAMES | st.just(""),
         project=PATHS.map(lambda path: f"/{path}".rstrip()) | st.just(""),
     )
-    def test_an_entry_is_read_as_it_is_written(
-        self, target: str, name: str, client: str, project: str
-    ) -> None:
+    def test_entry_round_trips_through_text(self, target: str, name: str, client: str, project: str) -> None:
         allowed = AllowedTool(target, name, client=client, project=project)
         assert AllowedTool.parse(str(allowed)) == allowed
 
     @given(st.text(max_size=60))
-    def test_any_other_text_is_rejected_or_reads_as_one_entry(self, text: str) -> None:
+    def test_arbitrary_text_is_rejected_or_parsed_as_one_entry(self, text: str) -> None:
         try:
             allowed = AllowedTool.parse(text)
         except ValueError:
@@ -105,60 +103,58 @@ class TestEntries:
             "tool:a b",
         ],
     )
-    def test_an_unclear_entry_stops_the_start(self, open_notes: OpenNotes, entry: str) -> None:
+    def test_invalid_entry_prevents_startup(self, open_notes: OpenNotes, entry: str) -> None:
         with pytest.raises(ConfigError, match="allowed_tools"):
             open_notes(entry)
 
-    def test_a_project_cannot_allow_tools(self, open_notes: OpenNotes, project: Path) -> None:
+    def test_project_cannot_allow_tools(self, open_notes: OpenNotes, project: Path) -> None:
         (project / "toolfold.yaml").write_text("approval:\n  allowed_tools: ['server:notes']\n")
         runtime = open_notes()
         assert delete(runtime) == REFUSAL
 
 
 class TestCoverage:
-    def test_a_destructive_tool_is_refused_with_the_command_that_allows_it(
-        self, open_notes: OpenNotes
-    ) -> None:
+    def test_refusal_names_the_command_that_allows_the_tool(self, open_notes: OpenNotes) -> None:
         assert delete(open_notes()) == REFUSAL
 
     @pytest.mark.parametrize("entry", [f"tool:{DELETE}", "server:notes", "server:notes:destructive"])
-    def test_an_allowed_tool_runs_and_the_log_says_why(self, open_notes: OpenNotes, entry: str) -> None:
+    def test_allowed_tool_runs_and_is_logged(self, open_notes: OpenNotes, entry: str) -> None:
         runtime = open_notes(entry)
         assert delete(runtime) is None
         (logged,) = build_audit(runtime.config).read_entries()
         assert (logged["allowed"], logged["by"]) == (True, "allowed tool")
 
     @pytest.mark.parametrize("entry", ["tool:mcp_notes_echo", "server:other", "tool:notes", "server:note"])
-    def test_another_entry_does_not_cover_it(self, open_notes: OpenNotes, entry: str) -> None:
+    def test_other_entries_do_not_cover_the_tool(self, open_notes: OpenNotes, entry: str) -> None:
         assert delete(open_notes(entry)) == REFUSAL
 
-    def test_a_deny_rule_still_holds(self, open_notes: OpenNotes) -> None:
+    def test_deny_rule_overrides_an_allowed_tool(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes", **{"approval.deny": [f"tool:{DELETE}"]})
         assert "the configuration forbids it" in (delete(runtime) or "")
 
-    def test_what_else_is_found_in_the_call_is_still_asked_about(self, open_notes: OpenNotes) -> None:
+    def test_other_findings_of_the_call_still_need_approval(self, open_notes: OpenNotes) -> None:
         session = open_notes("server:notes").session()
         error = session.call_sync(DELETE, {"text": "x", "command": "rm -rf src"}).error or ""
         assert "nobody could be asked" in error
         assert "approvals allow" not in error
 
-    def test_the_own_configuration_stays_out_of_reach(self, open_notes: OpenNotes) -> None:
+    def test_runtime_configuration_stays_blocked(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes")
         error = delete(runtime, str(runtime.config.paths.user_file)) or ""
         assert "this is always blocked, even with approval" in error
 
-    def test_a_client_scope_covers_that_client_only(self, open_notes: OpenNotes) -> None:
+    def test_client_scope_covers_only_that_client(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes client=desk")
         assert delete(runtime, client="desk") is None
         assert build_audit(runtime.config).read_entries()[-1]["client"] == "desk"
         assert delete(runtime, client="desk2") == REFUSAL
         assert delete(runtime) == REFUSAL
 
-    def test_a_project_scope_covers_that_project_only(self, open_notes: OpenNotes, project: Path) -> None:
+    def test_project_scope_covers_only_that_project(self, open_notes: OpenNotes, project: Path) -> None:
         assert delete(open_notes(f"server:notes project={project}")) is None
         assert delete(open_notes(f"server:notes project={project.parent}")) == REFUSAL
 
-    def test_a_server_of_a_project_needs_an_entry_for_that_project(
+    def test_server_of_a_project_needs_an_entry_with_that_project(
         self, open_notes: OpenNotes, project: Path, tmp_path: Path
     ) -> None:
         from toolfold.config import trust_project
@@ -173,7 +169,7 @@ class TestCoverage:
 
 
 class TestChanges:
-    def test_an_open_runtime_notices_what_toolfold_adds_and_takes_back(self, open_notes: OpenNotes) -> None:
+    def test_open_runtime_follows_entries_that_toolfold_adds_and_removes(self, open_notes: OpenNotes) -> None:
         runtime = open_notes()
         assert delete(runtime) == REFUSAL
         entry = AllowedTool("server", "notes")
@@ -182,12 +178,12 @@ class TestChanges:
         build_allowed_tools(runtime.config).remove(str(entry))
         assert delete(runtime) == REFUSAL
 
-    def test_what_anybody_else_adds_does_not_count_in_an_open_runtime(self, open_notes: OpenNotes) -> None:
+    def test_entries_added_by_others_have_no_effect_in_an_open_runtime(self, open_notes: OpenNotes) -> None:
         runtime = open_notes()
         set_value(runtime.config.paths.user_file, KEY, ["server:notes"])  # without a record
         assert delete(runtime) == REFUSAL
 
-    def test_a_change_by_toolfold_does_not_bring_in_an_earlier_one_by_somebody_else(
+    def test_change_by_toolfold_does_not_activate_an_earlier_foreign_change(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -198,7 +194,7 @@ class TestChanges:
 
 
 class TestSessionGrants:
-    def test_session_covers_other_arguments_of_the_same_tool(self, open_notes: OpenNotes) -> None:
+    def test_session_grant_covers_other_arguments_of_the_same_tool(self, open_notes: OpenNotes) -> None:
         asked: list[ApprovalRequest] = []
 
         def approve(request: ApprovalRequest) -> Answer:
@@ -211,20 +207,20 @@ class TestSessionGrants:
         assert asked[0].session_covers == f"any call of {DELETE}, with any arguments"
         assert asked[0].kinds == ("call of notes that can destroy data",)
 
-    def test_once_stays_once(self, open_notes: OpenNotes) -> None:
+    def test_single_approval_covers_one_call(self, open_notes: OpenNotes) -> None:
         asked: list[ApprovalRequest] = []
         session = open_notes(approver=lambda request: not asked.append(request)).session()  # type: ignore[func-returns-value]
         assert all(session.call_sync(DELETE, {"text": text}).ok for text in ("one", "two"))
         assert len(asked) == 2
 
-    def test_session_does_not_cover_what_else_is_found(self, open_notes: OpenNotes) -> None:
+    def test_session_grant_does_not_cover_other_findings(self, open_notes: OpenNotes) -> None:
         answers = iter([Answer.SESSION, Answer.DENY])
         session = open_notes(approver=lambda _: next(answers)).session()
         assert session.call_sync(DELETE, {"text": "one"}).ok
         error = session.call_sync(DELETE, {"text": "one", "command": "rm -rf src"}).error or ""
         assert "the request was declined" in error
 
-    async def test_once_covers_only_one_of_two_waiting_calls(self, open_notes: OpenNotes) -> None:
+    async def test_single_approval_covers_one_of_two_waiting_calls(self, open_notes: OpenNotes) -> None:
         asked: list[Any] = []
 
         def approve(request: ApprovalRequest) -> Answer:

@@ -1,4 +1,4 @@
-"""Every decision is kept: whole lines, private, bounded, without secrets, from several processes at once."""
+"""The audit log: complete lines, private, bounded, without secrets, safe for concurrent processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolfold.redaction import Redaction
 SECRET = "Kq7wZx3vT9nB2mLs8Yp4"
 
 
-def test_an_entry_is_one_line_with_a_time(tmp_path: Path) -> None:
+def test_entry_is_one_line_with_a_timestamp(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, clock=lambda: 0.25)
     log.write({"command": "rm a\nrm b", "rules": ("x", "y"), "allowed": True, "answer": None})
     (line,) = log.file.read_text().splitlines()
@@ -39,13 +39,13 @@ def test_an_entry_is_one_line_with_a_time(tmp_path: Path) -> None:
     }
 
 
-def test_only_the_user_can_read_it(tmp_path: Path) -> None:
+def test_file_is_readable_by_the_user_only(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "state")
     log.write({"a": 1})
     assert log.file.stat().st_mode & 0o777 == 0o600
 
 
-def test_it_is_only_added_to(tmp_path: Path) -> None:
+def test_entries_are_appended(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"n": 1})
     before = log.file.read_bytes()
@@ -55,24 +55,24 @@ def test_it_is_only_added_to(tmp_path: Path) -> None:
     assert [entry["n"] for entry in log.read_entries(1)] == [2]
 
 
-def test_secrets_are_not_kept(tmp_path: Path) -> None:
+def test_secrets_are_redacted(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, Redaction([SECRET]))
     log.write({"command": f"curl -H 'X: {SECRET}' x", "rules": [SECRET]})
     assert SECRET not in log.file.read_text()
 
 
-def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
-    other_sites = tmp_path / "elsewhere"
-    other_sites.write_text("untouched")
+def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "elsewhere"
+    target.write_text("untouched")
     log = AuditLog(tmp_path / "state")
     log.file.parent.mkdir()
-    log.file.symlink_to(other_sites)
+    log.file.symlink_to(target)
     with pytest.raises(OSError, match=r"symbolic|ELOOP|Too many"):
         log.write({"a": 1})
-    assert other_sites.read_text() == "untouched"
+    assert target.read_text() == "untouched"
 
 
-def test_it_is_put_aside_when_it_is_large_and_only_the_newest_are_kept(tmp_path: Path) -> None:
+def test_large_file_is_rotated_and_old_files_are_deleted(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, max_file_bytes=2_000)
     for number in range(400):
         log.write({"n": number, "text": "x" * 50})
@@ -83,7 +83,7 @@ def test_it_is_put_aside_when_it_is_large_and_only_the_newest_are_kept(tmp_path:
     assert numbers == list(range(numbers[0], 400))
 
 
-def test_a_line_that_was_torn_off_costs_only_itself(tmp_path: Path) -> None:
+def test_incomplete_line_is_skipped(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"n": 1})
     with log.file.open("ab") as file:
@@ -92,20 +92,20 @@ def test_a_line_that_was_torn_off_costs_only_itself(tmp_path: Path) -> None:
     assert [entry["n"] for entry in log.read_entries()] == [1, 3]
 
 
-def test_an_entry_that_is_far_too_long_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_oversized_entry_is_truncated_and_marked(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"command": "ls", "rules": ["x" * 1_000] * 100})
     (entry,) = log.read_entries()
     assert (entry["command"], entry["cut"]) == ("ls", True)
 
 
-def test_what_no_encoder_takes_is_written_all_the_same(tmp_path: Path) -> None:
+def test_text_that_cannot_be_encoded_is_written(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"command": "echo \ud800\0\x1b"})
     assert len(log.read_entries()) == 1
 
 
-WRITER = """
+WRITER_SCRIPT = """
 import sys
 from pathlib import Path
 from toolfold.approval.audit import AuditLog
@@ -115,24 +115,26 @@ for number in range(200):
 """
 
 
-def test_several_processes_mix_no_lines_and_lose_none(tmp_path: Path) -> None:
-    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), str(n)]) for n in range(3)]
+def test_concurrent_processes_do_not_mix_or_lose_lines(tmp_path: Path) -> None:
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER_SCRIPT, str(tmp_path), str(n)]) for n in range(3)
+    ]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
     entries = AuditLog(tmp_path).read_entries()
     for who in "012":
         assert sorted(entry["n"] for entry in entries if entry["who"] == who) == list(range(200))
 
 
-class TestWhatIsRecorded:
-    async def entry(
+class TestRecordedDecisions:
+    async def record_decision(
         self, tmp_path: Path, verdict: Verdict, approver: Any = None, **options: Any
     ) -> dict[str, Any]:
         loops, log = EventLoops(), AuditLog(tmp_path)
         analyzer = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict)
-        station = Approval(approver, loops, analyzer=analyzer, audit=log, timeout=60, **options)
+        gate = Approval(approver, loops, analyzer=analyzer, audit=log, timeout=60, **options)
         context = CallContext(session_id="session-1", call_id="call-1")
         try:
-            await station.require(SHELL, {"command": verdict.command}, context)
+            await gate.require(SHELL, {"command": verdict.command}, context)
         except Refused:
             pass
         finally:
@@ -140,8 +142,8 @@ class TestWhatIsRecorded:
         found = log.read_entries()
         return found[0] if found else {}
 
-    async def test_a_persons_answer(self, tmp_path: Path) -> None:
-        entry = await self.entry(tmp_path, verdict_on("rm a", finding()), lambda _: Answer.SESSION)
+    async def test_answer_of_a_person_is_recorded(self, tmp_path: Path) -> None:
+        entry = await self.record_decision(tmp_path, verdict_on("rm a", finding()), lambda _: Answer.SESSION)
         del entry["time"]
         assert entry == {
             "session": "session-1",
@@ -158,42 +160,46 @@ class TestWhatIsRecorded:
             "why": "the request was approved",
         }
 
-    async def test_a_no_and_who_said_it(self, tmp_path: Path) -> None:
+    async def test_refusal_is_recorded_with_its_origin(self, tmp_path: Path) -> None:
         flagged = verdict_on("rm a", finding())
         blocked = verdict_on("rm a", finding(severity=Severity.CRITICAL, blocked=True))
         denied = DecisionChain(deny_rules=DenyRules(["tool:terminal"]))
         for number, (by, found) in enumerate(
             {
-                "nobody to ask": await self.entry(tmp_path / "0", flagged),
-                "person": await self.entry(tmp_path / "1", flagged, lambda _: False),
-                "hard floor": await self.entry(tmp_path / "2", blocked, lambda _: True),
-                "deny rule": await self.entry(tmp_path / "3", flagged, lambda _: True, chain=denied),
-                "failed question": await self.entry(tmp_path / "4", flagged, lambda _: 1 / 0),
+                "nobody to ask": await self.record_decision(tmp_path / "0", flagged),
+                "person": await self.record_decision(tmp_path / "1", flagged, lambda _: False),
+                "hard floor": await self.record_decision(tmp_path / "2", blocked, lambda _: True),
+                "deny rule": await self.record_decision(
+                    tmp_path / "3", flagged, lambda _: True, chain=denied
+                ),
+                "failed question": await self.record_decision(tmp_path / "4", flagged, lambda _: 1 / 0),
             }.items()
         ):
             assert (found["allowed"], found["by"]) == (False, by), number
 
-    async def test_what_ran_unasked_because_somebody_had_agreed(self, tmp_path: Path) -> None:
-        entry = await self.entry(tmp_path, verdict_on("rm a", finding()), chain=DecisionChain(mode="off"))
+    async def test_call_allowed_by_mode_off_is_recorded(self, tmp_path: Path) -> None:
+        entry = await self.record_decision(
+            tmp_path, verdict_on("rm a", finding()), chain=DecisionChain(mode="off")
+        )
         assert (entry["allowed"], entry["by"]) == (True, "mode off")
 
-    async def test_nothing_about_calls_in_which_nothing_was_found(self, tmp_path: Path) -> None:
-        assert await self.entry(tmp_path, verdict_on("ls")) == {}
+    async def test_calls_without_findings_are_not_recorded(self, tmp_path: Path) -> None:
+        assert await self.record_decision(tmp_path, verdict_on("ls")) == {}
 
-    async def test_a_yes_that_cannot_be_recorded_is_a_no(
+    async def test_approval_that_cannot_be_recorded_is_a_refusal(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         loops = EventLoops()
-        (tmp_path / "state").write_text("a file where the folder should be")
+        (tmp_path / "state").write_text("a file in place of the directory")
         analyzer = CallAnalyzer(lambda command, *, cwd=None, variables=None: verdict_on(command, finding()))
-        station = Approval(lambda _: True, loops, analyzer=analyzer, audit=AuditLog(tmp_path / "state"))
+        gate = Approval(lambda _: True, loops, analyzer=analyzer, audit=AuditLog(tmp_path / "state"))
         with pytest.raises(Refused, match="could not be recorded"):
-            await station.require(SHELL, {"command": "rm a"}, CallContext(session_id="s"))
+            await gate.require(SHELL, {"command": "rm a"}, CallContext(session_id="s"))
         loops.close()
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_no_spelling_of_a_secret_is_kept_in_the_log(tmp_path: Path, spelling: str) -> None:
+def test_every_spelling_of_a_secret_is_redacted(tmp_path: Path, spelling: str) -> None:
     log = AuditLog(tmp_path)
     log.write(
         {"command": spelling.replace("{s}", "Hunter2xyz"), "reason": "it says Hunter2xyz", "rules": ["a"]}

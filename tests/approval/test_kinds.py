@@ -1,4 +1,4 @@
-"""Agreeing to a kind of command, for a session and for good, tried on whole calls with the real judge."""
+"""Approval of kinds of commands, for a session and permanently, tested on whole calls with the real judge."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from toolfold.approval.chain import DecidedBy, DecisionChain, can_be_allowlisted
 from toolfold.approval.kinds import FindingKinds, describe_kind
 from toolfold.approval.queue import Question
 from toolfold.config import load_config
-from toolfold.gateway.client_approval import build_question as asked_by_gateway
+from toolfold.gateway.client_approval import build_question as build_gateway_form
 from toolfold.gateway.client_approval import parse_answer
 
-from .cases import finding, subject_of, verdict_on
+from .cases import analysis_of, finding, verdict_on
 
-SHIPPED = FindingKinds.shipped()
+BUILTIN_KINDS = FindingKinds.shipped()
 RULES = {rule.name: rule for rule in Rules.shipped().rules}
 FILE = "config.yaml"
 RECURSIVE = (
@@ -35,7 +35,7 @@ RECURSIVE = (
     "find . -name x -exec rm -rf {} +",
     "rm -rf sub/*",
 )
-NOT_COVERED = (  # each of another kind, or of none that can be agreed to
+NOT_COVERED = (  # each of another kind, or of a kind that cannot be approved
     "rm -rf .git",
     "rm -rf /etc/nginx",
     'rm -rf "$UNKNOWN"',
@@ -44,47 +44,47 @@ NOT_COVERED = (  # each of another kind, or of none that can be agreed to
     "rm -rf .toolfold",
     "rm -rf ~/.bashrc.d ~/.ssh",
 )
-FLOOR = ("rm -rf /", "rm -rf ~", "mkfs.ext4 /dev/sda1", "dd if=/dev/zero of=/dev/sda", ":(){ :|:& };:")
+BLOCKED = ("rm -rf /", "rm -rf ~", "mkfs.ext4 /dev/sda1", "dd if=/dev/zero of=/dev/sda", ":(){ :|:& };:")
 
 
 @pytest.fixture(autouse=True)
-def work_in_a_folder_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def change_to_empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-class TestTable:
-    @pytest.mark.parametrize("kind", SHIPPED.names)
-    def test_every_rule_of_a_kind_exists_and_may_be_allowed_for_good(self, kind: str) -> None:
-        for name in SHIPPED.rules_of(kind):
+class TestKindsTable:
+    @pytest.mark.parametrize("kind", BUILTIN_KINDS.names)
+    def test_every_rule_of_a_kind_exists_and_can_be_allowlisted(self, kind: str) -> None:
+        for name in BUILTIN_KINDS.rules_of(kind):
             rule = RULES[name]
             assert not rule.blocked
             assert can_be_allowlisted(rule.name, rule.category, rule.severity), name
 
-    def test_a_rule_belongs_to_one_kind(self) -> None:
-        rules = [rule for kind in SHIPPED.names for rule in SHIPPED.rules_of(kind)]
+    def test_rule_belongs_to_at_most_one_kind(self) -> None:
+        rules = [rule for kind in BUILTIN_KINDS.names for rule in BUILTIN_KINDS.rules_of(kind)]
         assert len(rules) == len(set(rules))
 
-    def test_a_kind_that_is_called_like_a_rule_has_that_rule(self) -> None:
-        for kind in set(SHIPPED.names) & RULES.keys():
-            assert kind in SHIPPED.rules_of(kind)
+    def test_kind_with_the_name_of_a_rule_contains_it(self) -> None:
+        for kind in set(BUILTIN_KINDS.names) & RULES.keys():
+            assert kind in BUILTIN_KINDS.rules_of(kind)
 
-    def test_a_rule_of_no_kind_is_one_of_its_own(self) -> None:
-        assert SHIPPED.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
+    def test_rule_without_a_kind_is_its_own_kind(self) -> None:
+        assert BUILTIN_KINDS.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
             "recursive-delete",
             "backup-delete",
         )
-        assert SHIPPED.allowlist_entries(["delete-tree", "backup-delete"]) == (
+        assert BUILTIN_KINDS.allowlist_entries(["delete-tree", "backup-delete"]) == (
             "kind:recursive-delete",
             "rule:backup-delete",
         )
 
-    def test_a_kind_reads_as_words(self) -> None:
+    def test_kind_is_described_in_words(self) -> None:
         assert describe_kind("recursive-delete") == "recursive delete"
         assert describe_kind("destructive:drop_notes") == "call of drop_notes"
 
 
-class TestForASession:
-    def test_agreeing_to_recursive_delete_covers_later_ones(self, opened: Opened) -> None:
+class TestSessionKinds:
+    def test_approved_kind_covers_later_commands(self, opened: Opened) -> None:
         terminal = Terminal(opened, answer=Answer.KIND)
         terminal.run("rm -rf build")
         assert terminal.asked[0].kinds == ("recursive delete",)
@@ -94,21 +94,21 @@ class TestForASession:
         assert len(terminal.asked) == 1
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_it_covers_nothing_of_another_kind(self, opened: Opened, command: str) -> None:
+    def test_approved_kind_does_not_cover_other_kinds(self, opened: Opened, command: str) -> None:
         terminal = Terminal(opened, answer=Answer.KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
         assert "was declined" in terminal.run(command) or "always blocked" in terminal.run(command)
         assert terminal.ran == ["rm -rf build"]
 
-    @pytest.mark.parametrize("command", FLOOR)
-    def test_it_never_covers_the_hard_floor(self, opened: Opened, command: str) -> None:
+    @pytest.mark.parametrize("command", BLOCKED)
+    def test_approved_kind_does_not_cover_blocked_commands(self, opened: Opened, command: str) -> None:
         terminal = Terminal(opened, answer=Answer.KIND)
         terminal.run("rm -rf build")
         assert "always blocked" in terminal.run(command)
         assert len(terminal.asked) == 1
 
-    def test_it_ends_with_the_session(self, opened: Opened) -> None:
+    def test_approved_kind_ends_with_the_session(self, opened: Opened) -> None:
         terminal = Terminal(opened, answer=Answer.KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
@@ -128,17 +128,15 @@ class TestForASession:
             ("git reset --hard", "git discard changes"),
         ],
     )
-    def test_the_question_names_the_kind_in_words(self, opened: Opened, command: str, kind: str) -> None:
+    def test_request_names_the_kind_in_words(self, opened: Opened, command: str, kind: str) -> None:
         terminal = Terminal(opened)
         terminal.run(command)
         assert terminal.asked[0].kinds == (kind,)
         assert Answer.KIND in terminal.asked[0].answers
 
 
-class TestForGood:
-    def test_an_answer_writes_the_kind_and_later_sessions_run_unasked(
-        self, opened: Opened, home: Path
-    ) -> None:
+class TestPermanentKinds:
+    def test_permanent_kind_is_saved_and_covers_later_sessions(self, opened: Opened, home: Path) -> None:
         Terminal(opened, answer=Answer.ALWAYS_KIND).run("rm -rf build")
         assert (home / FILE).read_text() == "command_allowlist: [kind:recursive-delete]\n"
         later = Terminal(opened)
@@ -147,7 +145,7 @@ class TestForGood:
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_several_kinds_are_all_written(self, opened: Opened, home: Path) -> None:
+    def test_all_kinds_of_a_command_are_saved(self, opened: Opened, home: Path) -> None:
         terminal = Terminal(opened, answer=Answer.ALWAYS_KIND)
         terminal.run("rm -rf build && git worktree remove -f x")
         assert load_config(env={"TOOLFOLD_HOME": str(home)}).command_allowlist == (
@@ -156,21 +154,21 @@ class TestForGood:
         )
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_it_covers_nothing_of_another_kind(self, opened: Opened, home: Path, command: str) -> None:
+    def test_approved_kind_does_not_cover_other_kinds(self, opened: Opened, home: Path, command: str) -> None:
         (home / FILE).write_text("command_allowlist: [kind:recursive-delete]\n")
         terminal = Terminal(opened)
         assert terminal.run(command)
         assert terminal.ran == []
 
-    @pytest.mark.parametrize("command", FLOOR)
-    def test_no_entry_covers_the_hard_floor(self, opened: Opened, home: Path, command: str) -> None:
+    @pytest.mark.parametrize("command", BLOCKED)
+    def test_no_entry_covers_blocked_commands(self, opened: Opened, home: Path, command: str) -> None:
         rules = sorted(name for name, rule in RULES.items() if rule.blocked)
         (home / FILE).write_text(f"command_allowlist: {[f'rule:{name}' for name in rules]}\n")
         terminal = Terminal(opened, answer=True)
         assert "always blocked" in terminal.run(command)
         assert terminal.ran == []
 
-    def test_a_rule_can_be_listed_by_its_name(self, opened: Opened, home: Path) -> None:
+    def test_rule_entry_covers_only_that_rule(self, opened: Opened, home: Path) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-tree']\n")
         terminal = Terminal(opened)
         assert terminal.run("rm -rf build") == ""
@@ -189,7 +187,7 @@ class TestForGood:
             ],
         ],
     )
-    def test_what_guards_or_hides_is_asked_about_each_time(
+    def test_protecting_and_opaque_findings_always_need_approval(
         self, opened: Opened, home: Path, entries: list[str]
     ) -> None:
         (home / FILE).write_text(f"command_allowlist: {entries}\n")
@@ -198,31 +196,31 @@ class TestForGood:
             assert terminal.run(command), command[:40]
         assert terminal.ran == []
 
-    def test_critical_findings_are_not_covered_by_a_pattern(self, opened: Opened, home: Path) -> None:
+    def test_critical_findings_are_not_covered_by_rule_entries(self, opened: Opened, home: Path) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-system-tree', 'rule:exfiltrate']\n")
         terminal = Terminal(opened)
         assert "was declined" in terminal.run("rm -rf /etc/nginx")
         assert Answer.ALWAYS_KIND not in terminal.asked[0].answers
 
-    def test_deny_rules_win(self, opened: Opened, home: Path) -> None:
+    def test_deny_rule_overrides_the_allowlist(self, opened: Opened, home: Path) -> None:
         (home / FILE).write_text(
             "command_allowlist: ['kind:git-force-push']\napproval: {deny: ['rule:git-force-push']}\n"
         )
         assert "forbids" in Terminal(opened, answer=True).run("git push --force")
 
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_a_project_cannot_hold_them(self, opened: Opened, tmp_path: Path, trusted: bool) -> None:
+    def test_project_cannot_allow_kinds(self, opened: Opened, tmp_path: Path, trusted: bool) -> None:
         (tmp_path / "toolfold.yaml").write_text("command_allowlist: ['kind:recursive-delete']\n")
         terminal = Terminal(functools.partial(opened, trusted=trusted))
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_nor_can_an_override(self, opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+    def test_override_cannot_allow_kinds(self, opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
         terminal = Terminal(opened, {"command_allowlist": ["kind:recursive-delete", "git push --force"]})
         assert "was declined" in terminal.run("rm -rf build")
         assert terminal.run("git push --force") == ""
         assert "'kind:recursive-delete' is only effective in" in caplog.text
 
-    def test_taking_it_back_counts_at_once(self, opened: Opened, home: Path) -> None:
+    def test_removed_kind_is_effective_at_once(self, opened: Opened, home: Path) -> None:
         terminal = Terminal(opened, answer=Answer.ALWAYS_KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
@@ -230,12 +228,14 @@ class TestForGood:
         (home / FILE).write_text("log_level: error\n")
         assert "was declined" in terminal.run("rm -rf src")
 
-    def test_an_entry_written_meanwhile_does_not_count(self, opened: Opened, home: Path) -> None:
+    def test_entry_added_to_the_file_has_no_effect_in_an_open_runtime(
+        self, opened: Opened, home: Path
+    ) -> None:
         terminal = Terminal(opened)
         (home / FILE).write_text("command_allowlist: ['kind:recursive-delete']\n")
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_a_destructive_tool_is_listed_by_its_exact_call_only(self, opened: Opened, home: Path) -> None:
+    def test_declared_destructive_tool_cannot_be_allowed_as_a_kind(self, opened: Opened, home: Path) -> None:
         asked: list[ApprovalRequest] = []
 
         def person(request: ApprovalRequest) -> Answer:
@@ -251,7 +251,7 @@ class TestForGood:
         assert not (home / FILE).exists()
 
     @pytest.mark.parametrize("name", ["kind:recursive-delete", "rule:delete-tree", "'kind:recursive-delete'"])
-    def test_a_program_called_like_an_entry_cannot_become_one(
+    def test_program_named_like_an_entry_is_not_added_to_the_allowlist(
         self, opened: Opened, home: Path, name: str
     ) -> None:
         terminal = Terminal(opened, answer=Answer.ALWAYS)
@@ -262,7 +262,7 @@ class TestForGood:
         assert not [entry for entry in listed if entry.startswith(("kind:", "rule:"))]
 
 
-class TestAsking:
+class TestRequests:
     REQUEST = ApprovalRequest(
         build_tool(name="terminal", toolset="t", schema={}, handler=lambda args: args),
         {},
@@ -273,8 +273,8 @@ class TestAsking:
         answers=tuple(Answer),
     )
 
-    def test_the_gateway_offers_the_kind_for_the_session_and_never_for_good(self) -> None:
-        _, form = asked_by_gateway(self.REQUEST)
+    def test_gateway_offers_the_kind_for_the_session_but_not_permanently(self) -> None:
+        _, form = build_gateway_form(self.REQUEST)
         choice = form["properties"]["answer"]
         offered = dict(zip(choice["enum"], choice["enumNames"], strict=True))
         assert offered["kind"] == "every recursive delete, until the client disconnects"
@@ -282,10 +282,10 @@ class TestAsking:
         assert parse_answer("accept", {"answer": "kind"}, self.REQUEST) is Answer.KIND
         assert parse_answer("accept", {"answer": "always-kind"}, self.REQUEST) is Answer.DENY
 
-    def test_a_queue_tells_a_page_the_kind(self) -> None:
-        told = Question("1", self.REQUEST, 0.0).as_json()
-        assert told["kinds"] == ["recursive delete"]
-        assert {"kind", "always-kind"} <= {*told["answers"]}
+    def test_queue_question_contains_the_kind(self) -> None:
+        question = Question("1", self.REQUEST, 0.0).as_json()
+        assert question["kinds"] == ["recursive delete"]
+        assert {"kind", "always-kind"} <= {*question["answers"]}
 
 
 FINDINGS = st.builds(
@@ -304,14 +304,14 @@ FINDINGS = st.builds(
     st.booleans(),
     st.data(),
 )
-def test_no_list_of_patterns_lets_pass_what_must_be_seen(
+def test_patterns_never_cover_findings_that_need_approval(
     findings: list[Finding], rules: list[str], unread: bool, data: st.DataObject
 ) -> None:
-    kinds = data.draw(st.lists(st.sampled_from(SHIPPED.names)))
+    kinds = data.draw(st.lists(st.sampled_from(BUILTIN_KINDS.names)))
     entries = [*(f"rule:{rule}" for rule in rules), *(f"kind:{kind}" for kind in kinds)]
     entries += [f"rule:{each.rule}" for each in findings]
-    chain = DecisionChain(allowlist=AllowList(entries), kinds=SHIPPED)
-    decision = chain.decide(subject_of(Verdict("x", tuple(findings), "x", unread)), "s")
+    chain = DecisionChain(allowlist=AllowList(entries), kinds=BUILTIN_KINDS)
+    decision = chain.decide(analysis_of(Verdict("x", tuple(findings), "x", unread)), "s")
     seen = unread or any(
         each.blocked
         or each.severity is Severity.CRITICAL
@@ -326,14 +326,14 @@ def test_no_list_of_patterns_lets_pass_what_must_be_seen(
         assert decision.decided_by is DecidedBy.ALLOWLIST
 
 
-def test_all_that_was_found_must_be_covered() -> None:
-    chain = DecisionChain(allowlist=AllowList(["rule:a"]), kinds=SHIPPED)
-    assert chain.decide(subject_of(verdict_on("x", finding("a"))), "s") is not None
-    assert chain.decide(subject_of(verdict_on("x", finding("a"), finding("b"))), "s") is None
+def test_all_findings_must_be_covered() -> None:
+    chain = DecisionChain(allowlist=AllowList(["rule:a"]), kinds=BUILTIN_KINDS)
+    assert chain.decide(analysis_of(verdict_on("x", finding("a"))), "s") is not None
+    assert chain.decide(analysis_of(verdict_on("x", finding("a"), finding("b"))), "s") is None
 
 
-def test_always_for_a_kind_is_offered_only_where_it_can_be_kept(tmp_path: Path) -> None:
-    analysis: Any = subject_of(verdict_on("x", finding("a")))
-    assert Answer.ALWAYS_KIND not in DecisionChain(kinds=SHIPPED).offered_answers(analysis)
-    kept = DecisionChain(kinds=SHIPPED, allowlist=AllowList(file=tmp_path / FILE))
-    assert Answer.ALWAYS_KIND in kept.offered_answers(analysis)
+def test_permanent_kind_is_offered_only_if_it_can_be_saved(tmp_path: Path) -> None:
+    analysis: Any = analysis_of(verdict_on("x", finding("a")))
+    assert Answer.ALWAYS_KIND not in DecisionChain(kinds=BUILTIN_KINDS).offered_answers(analysis)
+    chain = DecisionChain(kinds=BUILTIN_KINDS, allowlist=AllowList(file=tmp_path / FILE))
+    assert Answer.ALWAYS_KIND in chain.offered_answers(analysis)

@@ -1,4 +1,4 @@
-"""Commands that would change this runtime, act for its user or leave its sight are always asked about."""
+"""Commands that change this runtime, act for its user or escape its control always need approval."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from toolfold.loops import EventLoops
 
 HOME = "/home/u"
 PACKAGE = Path(toolfold.__file__).parent
-ANALYSER = PACKAGE.parent / "shellverdict"
+ANALYZER_PACKAGE = PACKAGE.parent / "shellverdict"
 
-GUARDED = r"""
+PROTECTED_COMMANDS = r"""
 toolfold config set approval.mode off
 toolfold config unset approval.deny
 toolfold config edit
@@ -192,7 +192,7 @@ export TOOLFOLD_HOME=/tmp/x; toolfold call x
 sed -i s/a/b/ /opt/x/lib/python3.12/site-packages/toolfold/provenance.py
 sed -i s/a/b/ {package}/provenance.py
 rm {package}/approval/chain.py
-rm {analyser}/rules/effects.toml
+rm {analyzer_package}/rules/effects.toml
 sed -i s/a/b/ /opt/x/lib/python3.12/site-packages/shellverdict/judge.py
 rm -rf {package}
 mv {package} /tmp/old
@@ -221,7 +221,7 @@ uv tool uninstall toolfold
 uv pip install -U toolfold
 """.strip().splitlines()
 
-LEAVING = r"""
+ESCAPING_COMMANDS = r"""
 xargs toolfold < args.txt
 mount --bind /tmp/x ~/.config/toolfold
 at now -f x
@@ -241,7 +241,7 @@ systemctl --user start x
 gdb -p 1234 -ex 'call x'
 """.strip().splitlines()
 
-HARMLESS = r"""
+HARMLESS_COMMANDS = r"""
 toolfold config show
 toolfold approvals test 'rm -rf x'
 toolfold call read_file '{}'
@@ -292,59 +292,61 @@ docker build -t app:$(git rev-parse HEAD) .
 """.strip().splitlines()
 
 
-def judged(command: str, tmp_path: Path, mode: str) -> ApprovalPreview:
+def preview(command: str, tmp_path: Path, mode: str) -> ApprovalPreview:
     config = load_config(project=tmp_path, env={"HOME": HOME}, overrides={"approval.mode": mode})
     approval: Approval = build_approval(config, EventLoops())
     return approval.preview(
-        command.replace("\\n", "\n").replace("{package}", str(PACKAGE)).replace("{analyser}", str(ANALYSER))
+        command.replace("\\n", "\n")
+        .replace("{package}", str(PACKAGE))
+        .replace("{analyzer_package}", str(ANALYZER_PACKAGE))
     )
 
 
 @pytest.fixture(autouse=True)
-def at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+def set_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", HOME)
     for name in ("TOOLFOLD_HOME", "TOOLFOLD_CONFIG", "XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("command", GUARDED)
-def test_administration_and_own_files_are_asked_about_in_every_mode(command: str, tmp_path: Path) -> None:
-    preview = judged(command, tmp_path, "off")
-    assert not preview.runs_without_approval
-    assert "self-protection" in {each.category for each in preview.analysis.verdict.findings}
+@pytest.mark.parametrize("command", PROTECTED_COMMANDS)
+def test_administration_and_runtime_files_need_approval_in_every_mode(command: str, tmp_path: Path) -> None:
+    result = preview(command, tmp_path, "off")
+    assert not result.runs_without_approval
+    assert "self-protection" in {each.category for each in result.analysis.verdict.findings}
 
 
-def test_a_mount_beyond_the_limit_is_asked_about(tmp_path: Path) -> None:
+def test_protected_mount_over_the_limit_needs_approval(tmp_path: Path) -> None:
     many = " ".join(f"-v /srv/{number}:/{number}" for number in range(MAX_MOUNTS))
-    assert judged(f"docker run {many} alpine", tmp_path, "manual").runs_without_approval
-    assert not judged(
+    assert preview(f"docker run {many} alpine", tmp_path, "manual").runs_without_approval
+    assert not preview(
         f"docker run {many} -v ~/.config/toolfold:/c alpine", tmp_path, "manual"
     ).runs_without_approval
 
 
-@pytest.mark.parametrize("command", LEAVING)
-def test_commands_that_leave_the_runtimes_sight_are_asked_about(command: str, tmp_path: Path) -> None:
-    assert not judged(command, tmp_path, "manual").runs_without_approval
+@pytest.mark.parametrize("command", ESCAPING_COMMANDS)
+def test_commands_that_escape_the_runtime_need_approval(command: str, tmp_path: Path) -> None:
+    assert not preview(command, tmp_path, "manual").runs_without_approval
 
 
-@pytest.mark.parametrize("command", HARMLESS)
-def test_harmless_neighbours_run_unasked(command: str, tmp_path: Path) -> None:
-    assert judged(command, tmp_path, "manual").runs_without_approval
+@pytest.mark.parametrize("command", HARMLESS_COMMANDS)
+def test_similar_harmless_commands_run_without_approval(command: str, tmp_path: Path) -> None:
+    assert preview(command, tmp_path, "manual").runs_without_approval
 
 
-def test_the_program_is_not_guarded_in_the_checkout_it_runs_from(tmp_path: Path) -> None:
+def test_program_is_not_protected_in_its_own_checkout(tmp_path: Path) -> None:
     package = tmp_path / "src" / "toolfold"
     package.mkdir(parents=True)
     assert runtime_program_paths(tmp_path, package, tmp_path / ".venv") == []
     assert package in runtime_program_paths(tmp_path / "other", package, tmp_path / ".venv")
 
 
-def test_a_folder_named_like_the_checkout_does_not_switch_the_guard_off(tmp_path: Path) -> None:
+def test_directory_named_like_the_checkout_does_not_disable_protection(tmp_path: Path) -> None:
     (tmp_path / "src" / "toolfold").mkdir(parents=True)
-    assert not judged("rm {package}/provenance.py", tmp_path, "off").runs_without_approval
+    assert not preview("rm {package}/provenance.py", tmp_path, "off").runs_without_approval
 
 
-def test_an_environment_made_for_the_program_is_guarded_as_a_whole(tmp_path: Path) -> None:
+def test_environment_made_for_the_program_is_protected(tmp_path: Path) -> None:
     environment = tmp_path / "tools" / "toolfold"
     package = environment / "lib" / "toolfold"
     assert environment in runtime_program_paths(tmp_path / "project", package, environment)

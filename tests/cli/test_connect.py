@@ -138,7 +138,7 @@ def read_all_files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("client", FILES)
-class TestEveryProgram:
+class TestEveryClient:
     def test_connect_and_undo_restore_the_file_exactly(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
@@ -320,25 +320,27 @@ class TestCommand:
         assert "is connected to Toolfold" in run_at_terminal(*command, typed=b"y\n", after=b"mcp.json?")
         assert "toolfold" in read_servers(person, "cursor")
 
-    def test_file_changed_during_confirmation_is_handled(self, person: Path) -> None:
+    def test_change_during_confirmation_is_kept_or_reported_as_a_conflict(self, person: Path) -> None:
         file = person / FILES["claude-code"]
 
-        def busy(_shown: str) -> bytes:
+        def change_unrelated_key(_shown: str) -> bytes:
             file.write_text(file.read_text().replace('"numStartups": 3', '"numStartups": 4'))
             return b"y\n"
 
         assert "is connected to Toolfold" in run_at_terminal(
-            "connect", "claude-code", typed=busy, after=b".claude.json?"
+            "connect", "claude-code", typed=change_unrelated_key, after=b".claude.json?"
         )
         assert json.loads(file.read_text())["numStartups"] == 4
         assert "toolfold" in read_servers(person, "claude-code")
 
-        def meddling(_shown: str) -> bytes:
+        def change_server_entry(_shown: str) -> bytes:
             file.write_text(file.read_text().replace('"uvx"', '"other"'))
             return b"y\n"
 
         words = ("connect", "claude-code", "--uvx")
-        assert "changed meanwhile" in run_at_terminal(*words, typed=meddling, after=b".claude.json?")
+        assert "changed meanwhile" in run_at_terminal(
+            *words, typed=change_server_entry, after=b".claude.json?"
+        )
         assert read_servers(person, "claude-code")["git"]["command"] == "other"
         assert read_servers(person, "claude-code")["toolfold"]["command"] != "uvx"
 
@@ -445,7 +447,7 @@ class TestCommand:
         assert "is already restored" in done.out
         assert read_all_files(person) == before
 
-    def test_missing_backup_is_reported(self, person: Path, toolfold: Toolfold) -> None:
+    def test_changed_backup_is_reported(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--yes")
         backup = person / (FILES["cursor"] + ".before-toolfold")
         backup.write_text("{}")
@@ -658,17 +660,17 @@ class TestStarting:
 
 
 def test_default_file_belongs_to_the_installed_variant(tmp_path: Path) -> None:
-    def usual(client: ClientName) -> Path:
+    def default_file(client: ClientName) -> Path:
         return user_config_file(client, home=tmp_path, platform="linux", environment={})
 
-    assert {client: usual(client) for client in CLIENTS} == {
+    assert {client: default_file(client) for client in CLIENTS} == {
         client: tmp_path / path for client, path in FILES.items()
     }
     insiders = tmp_path / ".config/Code - Insiders/User"
     (insiders / "profiles/a").mkdir(parents=True)
     (insiders / "profiles/a/mcp.json").write_text("{}")
     (insiders / "settings.json").write_text("{}")
-    assert usual("vscode") == insiders / "mcp.json"
+    assert default_file("vscode") == insiders / "mcp.json"
 
 
 CONNECT_AND_DIE = """
@@ -747,21 +749,21 @@ def json_texts(draw: st.DrawFn) -> str:
     def gap() -> str:
         return draw(st.sampled_from(GAPS))
 
-    def written(value: Any) -> str:
+    def render(value: Any) -> str:
         if isinstance(value, dict):
             inside = [
-                f"{gap()}{json.dumps(name)}{gap()}:{gap()}{written(each)}{gap()}"
+                f"{gap()}{json.dumps(name)}{gap()}:{gap()}{render(each)}{gap()}"
                 for name, each in value.items()
             ]
         elif isinstance(value, list):
-            inside = [f"{gap()}{written(each)}{gap()}" for each in value]
+            inside = [f"{gap()}{render(each)}{gap()}" for each in value]
         else:
             return json.dumps(value)
         last = "," + gap() if bool(inside) and draw(st.booleans()) else gap()
         begin, end = "{}" if isinstance(value, dict) else "[]"
         return begin + ",".join(inside) + last + end
 
-    return draw(st.sampled_from(["", "\ufeff"])) + gap() + written(document) + gap()
+    return draw(st.sampled_from(["", "\ufeff"])) + gap() + render(document) + gap()
 
 
 @st.composite
@@ -846,7 +848,7 @@ def make_client_file(client: ClientName, text: str) -> ClientFile:
     return original
 
 
-def is_only_longer(before: bytes, after: bytes) -> bool:
+def is_subsequence(before: bytes, after: bytes) -> bool:
     """Return True if `before` is a subsequence of `after`."""
     matched, position = 0, 0
     for each in before:
@@ -874,7 +876,7 @@ def test_any_file_gets_the_entry_and_keeps_other_content(file: tuple[ClientName,
     assert after.servers == {**original.servers, "toolfold": entry}
     assert build_content(after, "toolfold", entry, {}) == content
     if "toolfold" not in original.servers and client != "goose":
-        assert is_only_longer(original.data or b"", content)
+        assert is_subsequence(original.data or b"", content)
 
 
 @settings(
@@ -940,7 +942,7 @@ def test_difference_lists_removed_and_added_lines(old: list[str], new: list[str]
     ) - len(old)
 
 
-def test_codex_entry_sets_a_longer_startup_timeout(person: Path, toolfold: Toolfold) -> None:
+def test_codex_entry_is_required_and_has_a_longer_startup_timeout(person: Path, toolfold: Toolfold) -> None:
     done = toolfold("connect", "codex", "--yes")
     entry = read_servers(person, "codex")["toolfold"]
     assert entry["required"] is True

@@ -50,14 +50,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config.paths.cache_dir
 
 
-def test_every_example_is_tried() -> None:
+def test_every_example_is_covered() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHOWS)
 
 
 @pytest.mark.parametrize("name", sorted(SHOWS))
-def test_the_example_runs_and_shows_what_it_says(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_example_runs_with_expected_output(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     if name == READS_THE_SAMPLE:
         cache: Path = request.getfixturevalue("cache")
         shutil.copytree(cache, tmp_path / "home" / cache.name)

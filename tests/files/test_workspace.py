@@ -72,16 +72,16 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("path", ["a.txt", "./a.txt", "sub/../a.txt", "a.txt/"])
-def test_a_relative_path_starts_at_the_root(workspace: Workspace, root: Path, path: str) -> None:
+def test_relative_path_is_resolved_against_the_root(workspace: Workspace, root: Path, path: str) -> None:
     (root / "sub").mkdir()
     assert read(workspace, path) == b"alpha\n"
 
 
-def test_an_absolute_path_inside_is_accepted(workspace: Workspace, root: Path) -> None:
+def test_absolute_path_inside_the_root_is_accepted(workspace: Workspace, root: Path) -> None:
     assert read(workspace, str(root / "a.txt")) == b"alpha\n"
 
 
-def test_a_tilde_means_the_home_folder(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilde_expands_to_the_home_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(root))
     assert read(Workspace(root), "~/a.txt") == b"alpha\n"
     monkeypatch.setenv("HOME", "/somewhere/else")
@@ -91,7 +91,7 @@ def test_a_tilde_means_the_home_folder(root: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "../outside/secret.txt", "../../../../etc/passwd", "..", "/"]
 )
-def test_a_path_outside_is_refused_for_reading_and_writing(
+def test_path_outside_is_rejected_for_reading_and_writing(
     workspace: Workspace, outside: Path, path: str
 ) -> None:
     assert "is outside the workspace" in refused(workspace, path)
@@ -99,7 +99,7 @@ def test_a_path_outside_is_refused_for_reading_and_writing(
     assert everything(outside) == {"secret.txt": SECRET}
 
 
-def test_a_sibling_whose_name_starts_like_the_root_is_outside(workspace: Workspace, root: Path) -> None:
+def test_sibling_with_root_as_name_prefix_is_outside(workspace: Workspace, root: Path) -> None:
     twin = root.with_name("work-twin")
     twin.mkdir()
     assert "is outside the workspace" in refused_write(workspace, str(twin / "x"))
@@ -117,7 +117,7 @@ def test_a_sibling_whose_name_starts_like_the_root_is_outside(workspace: Workspa
         ("\ud800", "not valid Unicode"),
     ],
 )
-def test_a_path_that_cannot_be_one_is_refused_briefly(
+def test_invalid_path_is_rejected_with_a_short_message(
     workspace: Workspace, root: Path, path: str, reason: str
 ) -> None:
     before = everything(root)
@@ -129,7 +129,7 @@ def test_a_path_that_cannot_be_one_is_refused_briefly(
 
 @given(st.text(max_size=60))
 @settings(deadline=None)  # a disk under load is slow to sync
-def test_no_path_leaves_the_root_or_raises_anything_but_a_call_error(path: str) -> None:
+def test_any_path_stays_inside_or_raises_call_error(path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
         try:
@@ -140,13 +140,13 @@ def test_no_path_leaves_the_root_or_raises_anything_but_a_call_error(path: str) 
         assert written.path.read_bytes() == b"x"
 
 
-def test_further_roots_are_reached_by_absolute_paths(root: Path, outside: Path) -> None:
+def test_extra_roots_are_reachable_by_absolute_path(root: Path, outside: Path) -> None:
     workspace = Workspace(root, [outside])
     assert read(workspace, str(outside / "secret.txt")) == SECRET
     assert workspace.write_atomically(outside / "new", b"x").created
 
 
-def test_what_a_session_may_also_read_it_may_not_write(workspace: Workspace, outside: Path) -> None:
+def test_readable_directories_of_a_session_are_not_writable(workspace: Workspace, outside: Path) -> None:
     target = outside / "secret.txt"
     assert read(workspace, target, outside) == SECRET
     assert "is outside the workspace" in refused(workspace, target)
@@ -154,7 +154,7 @@ def test_what_a_session_may_also_read_it_may_not_write(workspace: Workspace, out
     assert everything(outside) == {"secret.txt": SECRET}
 
 
-def test_a_shown_path_is_relative_to_the_root_and_absolute_elsewhere(root: Path, outside: Path) -> None:
+def test_shown_path_is_relative_to_the_root_and_absolute_elsewhere(root: Path, outside: Path) -> None:
     workspace = Workspace(root, [outside])
     assert workspace.relative(workspace.resolve("sub/x.py")) == "sub/x.py"
     assert workspace.relative(workspace.resolve(".")) == "."
@@ -164,7 +164,7 @@ def test_a_shown_path_is_relative_to_the_root_and_absolute_elsewhere(root: Path,
 # Reading
 
 
-def test_a_chain_of_links_too_long_to_follow_leads_nowhere(workspace: Workspace, root: Path) -> None:
+def test_too_long_chain_of_links_is_rejected(workspace: Workspace, root: Path) -> None:
     for number in range(1_500):
         (root / f"l{number}").symlink_to(f"l{number + 1}")
     (root / "l1500").write_bytes(b"end")
@@ -175,7 +175,7 @@ def test_a_chain_of_links_too_long_to_follow_leads_nowhere(workspace: Workspace,
     assert (root / "l1500").read_bytes() == b"end"
 
 
-def test_a_missing_file_is_answered_with_near_names(workspace: Workspace, root: Path) -> None:
+def test_missing_file_error_suggests_similar_names(workspace: Workspace, root: Path) -> None:
     (root / "src").mkdir()
     (root / "src" / "config.py").touch()
     assert refused(workspace, "src/confg.py") == "'src/confg.py' does not exist. Did you mean src/config.py?"
@@ -183,7 +183,7 @@ def test_a_missing_file_is_answered_with_near_names(workspace: Workspace, root: 
     assert refused(workspace, "zzzzzzzz") == "'zzzzzzzz' does not exist. Check the path."
 
 
-def test_a_folder_is_named_as_one_and_its_entries_shown(workspace: Workspace, root: Path) -> None:
+def test_directory_error_lists_its_entries(workspace: Workspace, root: Path) -> None:
     assert refused(workspace, ".") == "'.' is a folder, not a file. It holds: a.txt."
     (root / "many").mkdir()
     for number in range(30):
@@ -193,27 +193,27 @@ def test_a_folder_is_named_as_one_and_its_entries_shown(workspace: Workspace, ro
     assert message.endswith("19, ….")
 
 
-def test_a_file_used_as_a_folder_is_named_as_one(workspace: Workspace, root: Path) -> None:
+def test_file_used_as_directory_is_reported(workspace: Workspace, root: Path) -> None:
     assert "a part of the path is a file" in refused(workspace, "a.txt/b")
     assert "a part of the path is a file" in refused_write(workspace, "a.txt/b")
     assert everything(root) == {"a.txt": b"alpha\n"}
 
 
-def test_a_missing_root_is_said_to_be_missing(tmp_path: Path) -> None:
+def test_missing_root_is_reported(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "gone")
     assert "workspace folder" in refused(workspace, "a")
     assert "workspace folder" in refused_write(workspace, "a")
     assert not (tmp_path / "gone").exists()
 
 
-def test_a_named_pipe_is_refused_without_waiting(workspace: Workspace, root: Path) -> None:
+def test_named_pipe_is_rejected_without_blocking(workspace: Workspace, root: Path) -> None:
     os.mkfifo(root / "pipe")
     assert "not a regular file but a named pipe" in refused(workspace, "pipe")
     assert "not a regular file but a named pipe" in refused_write(workspace, "pipe")
     assert stat.S_ISFIFO((root / "pipe").lstat().st_mode)
 
 
-def test_a_pipe_that_takes_the_place_of_a_file_after_the_check_does_not_hang(
+def test_file_swapped_for_a_pipe_does_not_block(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -224,7 +224,7 @@ def test_a_pipe_that_takes_the_place_of_a_file_after_the_check_does_not_hang(
     assert "named pipe" in refused(workspace, "a.txt")
 
 
-def test_a_socket_is_refused(root: Path) -> None:
+def test_socket_is_rejected(root: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         there = Path.cwd()
         os.chdir(root)  # the address of a socket must be short
@@ -236,7 +236,7 @@ def test_a_socket_is_refused(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
-def test_a_device_inside_the_root_is_never_opened(workspace: Workspace, root: Path) -> None:
+def test_device_inside_the_root_is_not_opened(workspace: Workspace, root: Path) -> None:
     try:
         os.mknod(root / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
     except PermissionError:
@@ -244,7 +244,7 @@ def test_a_device_inside_the_root_is_never_opened(workspace: Workspace, root: Pa
     assert "not a regular file but a device" in refused(workspace, "zero")
 
 
-def test_reading_leaves_no_descriptor_behind(workspace: Workspace, root: Path) -> None:
+def test_reading_leaks_no_file_descriptor(workspace: Workspace, root: Path) -> None:
     (root / "link").symlink_to("/etc/passwd")
     before = len(list(Path("/proc/self/fd").iterdir()))
     read(workspace, "a.txt")
@@ -258,7 +258,7 @@ def test_reading_leaves_no_descriptor_behind(workspace: Workspace, root: Path) -
 # Links
 
 
-def test_a_link_that_stays_inside_is_followed(workspace: Workspace, root: Path) -> None:
+def test_symlink_inside_the_root_is_followed(workspace: Workspace, root: Path) -> None:
     (root / "sub").mkdir()
     (root / "sub" / "link").symlink_to("../a.txt")
     (root / "folder").symlink_to("sub")
@@ -266,15 +266,13 @@ def test_a_link_that_stays_inside_is_followed(workspace: Workspace, root: Path) 
     assert read(workspace, "folder/link") == b"alpha\n"
 
 
-def test_a_root_that_is_itself_reached_by_a_link_works(root: Path, tmp_path: Path) -> None:
+def test_root_behind_a_symlink_works(root: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(root)
     workspace = Workspace(tmp_path / "alias")
     assert read(workspace, str(tmp_path / "alias" / "a.txt")) == b"alpha\n"
 
 
-def test_a_link_that_leads_outside_is_refused_and_said_to_be_one(
-    workspace: Workspace, root: Path, outside: Path
-) -> None:
+def test_symlink_to_outside_is_rejected_and_named(workspace: Workspace, root: Path, outside: Path) -> None:
     (root / "file").symlink_to(outside / "secret.txt")
     (root / "folder").symlink_to(outside)
     (root / "zero").symlink_to("/dev/zero")
@@ -286,7 +284,7 @@ def test_a_link_that_leads_outside_is_refused_and_said_to_be_one(
     assert everything(outside) == {"secret.txt": SECRET}
 
 
-def test_dots_after_a_link_are_resolved_as_the_system_does(
+def test_dot_dot_after_a_symlink_is_resolved_like_the_system_does(
     workspace: Workspace, root: Path, outside: Path
 ) -> None:
     (outside / "deep").mkdir()
@@ -294,7 +292,7 @@ def test_dots_after_a_link_are_resolved_as_the_system_does(
     assert "outside the workspace" in refused(workspace, "link/../secret.txt")
 
 
-def test_a_link_that_leads_back_to_itself_is_refused(workspace: Workspace, root: Path) -> None:
+def test_symlink_cycle_is_rejected(workspace: Workspace, root: Path) -> None:
     (root / "one").symlink_to("two")
     (root / "two").symlink_to("one")
     assert "leads back to itself" in refused(workspace, "one")
@@ -303,9 +301,7 @@ def test_a_link_that_leads_back_to_itself_is_refused(workspace: Workspace, root:
     assert (root / "one").is_symlink()
 
 
-def test_writing_through_a_link_replaces_its_target_and_keeps_the_link(
-    workspace: Workspace, root: Path
-) -> None:
+def test_writing_through_a_symlink_replaces_the_target(workspace: Workspace, root: Path) -> None:
     (root / "link").symlink_to("a.txt")
     (root / "dangling").symlink_to("fresh/new.txt")
     written = workspace.write_atomically("link", b"beta")
@@ -332,7 +328,7 @@ def before_opening(monkeypatch: pytest.MonkeyPatch, name: str, swap: object) -> 
     monkeypatch.setattr(os, "open", racing)
 
 
-def test_a_file_swapped_for_a_link_after_the_check_is_not_read(
+def test_file_swapped_for_a_symlink_is_not_read(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -354,14 +350,14 @@ def swapped_folder(root: Path, outside: Path) -> object:
     return swap
 
 
-def test_a_folder_swapped_for_a_link_after_the_check_is_not_read_through(
+def test_directory_swapped_for_a_symlink_is_not_read_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_opening(monkeypatch, "sub", swapped_folder(root, outside))
     assert "was changed just now" in refused(workspace, "sub/secret.txt")
 
 
-def test_a_folder_swapped_for_a_link_after_the_check_is_not_written_through(
+def test_directory_swapped_for_a_symlink_is_not_written_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_opening(monkeypatch, "sub", swapped_folder(root, outside))
@@ -370,7 +366,7 @@ def test_a_folder_swapped_for_a_link_after_the_check_is_not_written_through(
     assert everything(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
 
 
-def test_a_parent_swapped_after_it_was_opened_cannot_redirect_the_write(
+def test_swapped_parent_cannot_redirect_a_write(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap, real_replace = swapped_folder(root, outside), os.replace
@@ -386,7 +382,7 @@ def test_a_parent_swapped_after_it_was_opened_cannot_redirect_the_write(
     assert everything(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"new"}
 
 
-def test_a_root_moved_away_behind_a_link_is_not_used(
+def test_root_replaced_by_a_symlink_is_not_used(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (outside / "work").mkdir()
@@ -404,7 +400,7 @@ def test_a_root_moved_away_behind_a_link_is_not_used(
         root.parent.with_name("elsewhere").rename(root.parent)
 
 
-def test_a_link_flipping_all_the_time_never_lets_a_read_or_write_out(
+def test_constantly_changing_symlink_never_allows_an_escape(
     workspace: Workspace, root: Path, outside: Path
 ) -> None:
     (root / "real").mkdir()
@@ -441,7 +437,7 @@ def home(root: Path) -> Path:
     return folder
 
 
-def test_the_runtimes_own_folder_inside_the_workspace_is_out_of_reach(root: Path, home: Path) -> None:
+def test_runtime_directory_inside_the_workspace_is_inaccessible(root: Path, home: Path) -> None:
     workspace = Workspace(root, private=[home])
     (root / "link").symlink_to("home")
     for path in ("home/secret.txt", "link/secret.txt", "home/new"):
@@ -452,7 +448,7 @@ def test_the_runtimes_own_folder_inside_the_workspace_is_out_of_reach(root: Path
     assert read(workspace, "home/secret.txt", home) == SECRET
 
 
-def test_a_folder_swapped_for_a_link_to_the_runtimes_own_is_not_used(
+def test_directory_swapped_for_a_symlink_to_runtime_files_is_not_used(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(root, private=[home])
@@ -461,7 +457,7 @@ def test_a_folder_swapped_for_a_link_to_the_runtimes_own_is_not_used(
     assert everything(home) == {"secret.txt": SECRET}
 
 
-def test_a_link_that_goes_away_while_it_is_followed_is_a_refusal(
+def test_symlink_removed_while_it_is_followed_is_a_call_error(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (root / "link").symlink_to("a.txt")
@@ -475,7 +471,7 @@ def test_a_link_that_goes_away_while_it_is_followed_is_a_refusal(
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])
-def test_no_swap_lets_a_read_or_write_into_the_runtimes_own_folder(root: Path, home: Path, kind: str) -> None:
+def test_no_swap_allows_access_to_the_runtime_directory(root: Path, home: Path, kind: str) -> None:
     workspace = Workspace(root, private=[home])
     (root / "real").mkdir()
     (root / "real" / "secret.txt").write_bytes(b"mine")
@@ -515,7 +511,7 @@ def test_no_swap_lets_a_read_or_write_into_the_runtimes_own_folder(root: Path, h
 # Writing
 
 
-def test_a_new_file_and_its_folders_are_created_by_the_umask(workspace: Workspace, root: Path) -> None:
+def test_new_file_and_directories_follow_the_umask(workspace: Workspace, root: Path) -> None:
     before = os.umask(0o027)
     try:
         written = workspace.write_atomically("new/deep/b.txt", b"beta")
@@ -528,27 +524,27 @@ def test_a_new_file_and_its_folders_are_created_by_the_umask(workspace: Workspac
     assert stat.S_IMODE(written.path.parent.stat().st_mode) == 0o750
 
 
-def test_parents_are_not_made_unless_wanted(workspace: Workspace, root: Path) -> None:
+def test_parents_are_created_only_on_request(workspace: Workspace, root: Path) -> None:
     with pytest.raises(CallError, match="'new' does not exist"):
         workspace.write_atomically("new/b.txt", b"", make_parents=False)
     assert everything(root) == {"a.txt": b"alpha\n"}
     assert not (root / "new").exists()
 
 
-def test_a_replaced_file_keeps_its_mode(workspace: Workspace, root: Path) -> None:
+def test_replaced_file_keeps_its_mode(workspace: Workspace, root: Path) -> None:
     (root / "a.txt").chmod(0o751)
     assert not workspace.write_atomically("a.txt", b"beta").created
     assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o751
 
 
-def test_a_replaced_file_loses_set_user_id(workspace: Workspace, root: Path) -> None:
+def test_replaced_file_loses_set_user_id(workspace: Workspace, root: Path) -> None:
     (root / "a.txt").chmod(0o4755)
     workspace.write_atomically("a.txt", b"beta")
     assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o755
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_replaced_file_keeps_its_owner(workspace: Workspace, root: Path) -> None:
+def test_replaced_file_keeps_its_owner(workspace: Workspace, root: Path) -> None:
     os.chown(root / "a.txt", 1234, 5678)
     workspace.write_atomically("a.txt", b"beta")
     assert ((root / "a.txt").stat().st_uid, (root / "a.txt").stat().st_gid) == (1234, 5678)
@@ -569,21 +565,21 @@ def as_nobody() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def test_a_read_only_file_is_not_replaced_through_its_writable_folder(as_nobody: Path) -> None:
+def test_read_only_file_in_writable_directory_is_not_replaced(as_nobody: Path) -> None:
     (as_nobody / "locked").write_bytes(b"keep")
     (as_nobody / "locked").chmod(0o444)
     assert "is read-only" in refused_write(Workspace(as_nobody), "locked")
     assert everything(as_nobody) == {"locked": b"keep"}
 
 
-def test_a_file_that_may_not_be_read_is_a_call_error(as_nobody: Path) -> None:
+def test_unreadable_file_is_a_call_error(as_nobody: Path) -> None:
     (as_nobody / "locked").write_bytes(b"keep")
     (as_nobody / "locked").chmod(0)
     assert "Permission denied" in refused(Workspace(as_nobody), "locked")
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_a_failed_write_leaves_the_old_file_and_no_other(
+def test_failed_write_keeps_the_old_file_and_no_temporary_one(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -594,7 +590,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
     assert everything(root) == {"a.txt": b"alpha\n"}
 
 
-def test_an_interrupted_write_leaves_the_old_file_and_no_other(
+def test_interrupted_write_keeps_the_old_file_and_no_temporary_one(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -606,18 +602,18 @@ def test_an_interrupted_write_leaves_the_old_file_and_no_other(
     assert everything(root) == {"a.txt": b"alpha\n"}
 
 
-def test_writing_one_name_of_a_hard_link_leaves_the_other(workspace: Workspace, root: Path) -> None:
+def test_writing_a_hard_link_does_not_change_the_other_name(workspace: Workspace, root: Path) -> None:
     (root / "b.txt").hardlink_to(root / "a.txt")
     workspace.write_atomically("b.txt", b"beta")
     assert everything(root) == {"a.txt": b"alpha\n", "b.txt": b"beta"}
 
 
-def test_a_path_with_a_final_slash_is_not_written(workspace: Workspace, root: Path) -> None:
+def test_path_with_trailing_slash_is_not_written(workspace: Workspace, root: Path) -> None:
     assert "names a folder" in refused_write(workspace, "notes/")
     assert everything(root) == {"a.txt": b"alpha\n"}
 
 
-def test_a_reader_sees_the_old_bytes_or_the_new_ones(workspace: Workspace) -> None:
+def test_concurrent_reader_sees_old_or_new_content(workspace: Workspace) -> None:
     versions = [b"a" * 300_000, b"b" * 300_000]
     workspace.write_atomically("big", versions[0])
     stop = threading.Event()
@@ -655,13 +651,13 @@ def test_a_reader_sees_the_old_bytes_or_the_new_ones(workspace: Workspace) -> No
         "sub/../.git/config",
     ],
 )
-def test_what_the_runtime_and_git_run_is_not_written(workspace: Workspace, root: Path, path: str) -> None:
+def test_runtime_and_git_files_are_not_written(workspace: Workspace, root: Path, path: str) -> None:
     assert "is protected from the file tools" in refused_write(workspace, path)
     assert everything(root) == {"a.txt": b"alpha\n"}
     assert sorted(each.name for each in root.iterdir()) == ["a.txt"]
 
 
-def test_protected_files_are_not_written_through_links_either(workspace: Workspace, root: Path) -> None:
+def test_protected_files_are_not_written_through_symlinks(workspace: Workspace, root: Path) -> None:
     (root / ".git" / "hooks").mkdir(parents=True)
     (root / "toolfold.yaml").write_bytes(b"mine")
     (root / "hooks").symlink_to(".git/hooks")
@@ -674,7 +670,7 @@ def test_protected_files_are_not_written_through_links_either(workspace: Workspa
     assert everything(root) == before
 
 
-def test_names_that_only_resemble_protected_ones_are_written(workspace: Workspace) -> None:
+def test_names_similar_to_protected_ones_are_writable(workspace: Workspace) -> None:
     for path in (".gitignore", ".github/x", "toolfold.yaml.md", "my.toolfold/x"):
         assert workspace.write_atomically(path, b"x").created
 
@@ -682,7 +678,7 @@ def test_names_that_only_resemble_protected_ones_are_written(workspace: Workspac
 GIT = "git runs code that is kept there"
 
 
-def test_a_git_folder_of_any_name_is_not_written(workspace: Workspace, root: Path) -> None:
+def test_git_directory_of_any_name_is_not_written(workspace: Workspace, root: Path) -> None:
     subprocess.run(["git", "init", "-q", "--separate-git-dir", root / "meta", root], check=True)
     before = everything(root)
     for path in ("meta/hooks/pre-commit", "meta/config", "meta/new/x", "meta/HEAD"):
@@ -693,7 +689,7 @@ def test_a_git_folder_of_any_name_is_not_written(workspace: Workspace, root: Pat
     assert not (root / "meta" / "new").exists()
 
 
-def test_a_workspace_that_is_a_git_folder_itself_is_not_written(root: Path) -> None:
+def test_workspace_that_is_a_git_directory_is_not_written(root: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", root], check=True)
     assert GIT in refused_write(Workspace(root), "hooks/pre-commit")
     assert GIT in refused_write(Workspace(root / "hooks"), "pre-commit")
@@ -701,7 +697,7 @@ def test_a_workspace_that_is_a_git_folder_itself_is_not_written(root: Path) -> N
 
 
 @pytest.mark.parametrize("marker", ["file", "link", "link to a file"])
-def test_where_a_git_file_leads_is_not_written(workspace: Workspace, root: Path, marker: str) -> None:
+def test_target_of_a_git_file_is_not_written(workspace: Workspace, root: Path, marker: str) -> None:
     (root / "store").mkdir()
     (root / "named").write_text("gitdir: store\n")
     if marker == "file":
@@ -713,7 +709,7 @@ def test_where_a_git_file_leads_is_not_written(workspace: Workspace, root: Path,
     assert workspace.write_atomically("storehouse/config", b"x").created
 
 
-def test_a_git_file_that_is_none_is_no_obstacle(workspace: Workspace, root: Path) -> None:
+def test_invalid_git_file_does_not_block_writes(workspace: Workspace, root: Path) -> None:
     os.mkfifo(root / ".git")
     (root / "sub").mkdir()
     (root / "sub" / ".git").write_bytes(b"gitdir: \0\xff")
@@ -732,19 +728,21 @@ def test_a_git_file_that_is_none_is_no_obstacle(workspace: Workspace, root: Path
     ],
     ids=lambda paths: paths[-1],
 )
-def test_a_git_folder_is_not_made_from_nothing(workspace: Workspace, root: Path, paths: list[str]) -> None:
+def test_write_that_would_create_a_git_directory_is_rejected(
+    workspace: Workspace, root: Path, paths: list[str]
+) -> None:
     for path in paths[:-1]:
         workspace.write_atomically(f"sub/{path}", b"x")
     assert GIT in refused_write(workspace, f"sub/{paths[-1]}")
     assert not (root / "sub" / paths[-1]).exists()
 
 
-def test_names_that_git_uses_are_written_where_they_make_no_git_folder(workspace: Workspace) -> None:
+def test_git_file_names_are_writable_outside_git_directories(workspace: Workspace) -> None:
     for path in ("HEAD", "config", "objects/x", "docs/refs/x", "docs/hooks/x", "docs/config"):
         assert workspace.write_atomically(path, b"x").created
 
 
-def test_protected_files_may_be_read(workspace: Workspace, root: Path) -> None:
+def test_protected_files_are_readable(workspace: Workspace, root: Path) -> None:
     (root / "toolfold.yaml").write_bytes(b"mine")
     assert read(workspace, "toolfold.yaml") == b"mine"
 
@@ -756,7 +754,9 @@ def walked(workspace: Workspace, *args: object, **kwargs: object) -> list[str]:
     return [workspace.relative(path) for path in workspace.files(*args, **kwargs)]  # type: ignore[arg-type]
 
 
-def test_files_come_in_a_fixed_order_without_the_skipped_folders(workspace: Workspace, root: Path) -> None:
+def test_files_are_listed_in_a_fixed_order_without_skipped_directories(
+    workspace: Workspace, root: Path
+) -> None:
     for path in ("z.txt", "b/2", "b/1", "b/c/3", "node_modules/x", "b/node_modules/y"):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()
@@ -766,7 +766,7 @@ def test_files_come_in_a_fixed_order_without_the_skipped_folders(workspace: Work
     assert walked(workspace, "b/1") == ["b/1"]
 
 
-def test_walking_ends_on_link_cycles_and_names_every_file_once(workspace: Workspace, root: Path) -> None:
+def test_listing_handles_link_cycles_and_names_each_file_once(workspace: Workspace, root: Path) -> None:
     (root / "sub").mkdir()
     (root / "sub" / "f").touch()
     (root / "sub" / "up").symlink_to("..")
@@ -777,7 +777,7 @@ def test_walking_ends_on_link_cycles_and_names_every_file_once(workspace: Worksp
     assert walked(workspace, "sub") == ["sub/f", "a.txt"]
 
 
-def test_walking_never_leaves_the_roots(workspace: Workspace, root: Path, outside: Path) -> None:
+def test_listing_never_leaves_the_roots(workspace: Workspace, root: Path, outside: Path) -> None:
     (root / "out").symlink_to(outside)
     (root / "file").symlink_to(outside / "secret.txt")
     assert walked(workspace) == ["a.txt"]
@@ -786,19 +786,19 @@ def test_walking_never_leaves_the_roots(workspace: Workspace, root: Path, outsid
         walked(workspace, "out")
 
 
-def test_a_folder_swapped_for_a_link_while_walking_is_left_out(
+def test_directory_swapped_for_a_symlink_while_listing_is_skipped(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_opening(monkeypatch, "sub", swapped_folder(root, outside))
     assert walked(workspace) == ["a.txt"]
 
 
-def test_walking_from_a_missing_place_says_so(workspace: Workspace) -> None:
+def test_listing_a_missing_directory_is_an_error(workspace: Workspace) -> None:
     with pytest.raises(CallError, match="'missing' does not exist"):
         walked(workspace, "missing")
 
 
-def test_walking_stops_when_told_to_also_where_there_are_no_files(workspace: Workspace, root: Path) -> None:
+def test_listing_stops_on_request_even_without_files(workspace: Workspace, root: Path) -> None:
     for number in range(50):
         (root / "empty" / f"{number}").mkdir(parents=True)
         (root / f"link{number}").symlink_to("empty")
@@ -812,7 +812,7 @@ def test_walking_stops_when_told_to_also_where_there_are_no_files(workspace: Wor
     assert len(asked) < 30
 
 
-def test_walking_survives_a_very_deep_tree(workspace: Workspace, root: Path) -> None:
+def test_listing_handles_a_very_deep_tree(workspace: Workspace, root: Path) -> None:
     folder = root
     for _ in range(300):
         folder = folder / "d"

@@ -42,7 +42,7 @@ def shown(runtime: Runtime, agent: Recorder | LocalAgent | None) -> set[str]:
     return {each["function"]["name"] for each in definitions} & set(NAMES)
 
 
-def test_their_schemas_are_in_the_registry(runtime: Runtime) -> None:
+def test_agent_tool_schemas_are_registered(runtime: Runtime) -> None:
     found = runtime.registry.get_definitions(NAMES)
     assert [each["function"]["name"] for each in found] == sorted(NAMES)
     for each in found:
@@ -50,21 +50,21 @@ def test_their_schemas_are_in_the_registry(runtime: Runtime) -> None:
         assert each["function"]["parameters"]["additionalProperties"] is False
 
 
-def test_each_can_be_granted_by_itself(runtime: Runtime) -> None:
+def test_each_agent_tool_can_be_granted_separately(runtime: Runtime) -> None:
     toolsets = {"todo": "todo", "memory": "memory", "session_search": "session_search"}
     for name, toolset in {**toolsets, "delegate_task": "delegation"}.items():
         assert runtime.resolve_toolset(toolset) == [name]
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_without_an_agent_a_call_is_a_clear_error(name: str, runtime: Runtime) -> None:
+async def test_call_without_an_agent_is_an_error(name: str, runtime: Runtime) -> None:
     result = await runtime.session().call(name, FITTING[name])
     said = f"{name!r} is run by the agent itself, and this session has no agent that offers it."
     assert json.loads(result.text) == {"error": said}
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_agent_that_does_not_offer_it_is_not_asked(name: str, runtime: Runtime) -> None:
+async def test_agent_is_not_called_for_a_tool_it_does_not_offer(name: str, runtime: Runtime) -> None:
     agent = Recorder(*(set(NAMES) - {name}))
     result = await runtime.session(agent=agent).call(name, FITTING[name])
     assert "no agent that offers it" in str(result.error)
@@ -73,7 +73,7 @@ async def test_an_agent_that_does_not_offer_it_is_not_asked(name: str, runtime: 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("through", ["directly", "tool_call"])
-async def test_an_agent_that_offers_it_runs_it(name: str, through: str, opened: Opened) -> None:
+async def test_agent_runs_an_offered_tool(name: str, through: str, opened: Opened) -> None:
     agent = Recorder(name)
     session = opened({"tools.tool_search.defer": list(NAMES)}).session(agent=agent)
     call = (name, FITTING[name])
@@ -84,7 +84,7 @@ async def test_an_agent_that_offers_it_runs_it(name: str, through: str, opened: 
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_agents_own_tools_are_called_directly(name: str, runtime: Runtime) -> None:
+async def test_agent_tools_are_called_without_the_bridge(name: str, runtime: Runtime) -> None:
     agent = Recorder(name)
     session = runtime.session(agent=agent)
     result = await session.call("tool_call", {"name": name, "arguments": FITTING[name]})
@@ -92,7 +92,7 @@ async def test_an_agents_own_tools_are_called_directly(name: str, runtime: Runti
     assert agent.asked == []
 
 
-async def test_an_agent_may_answer_asynchronously(runtime: Runtime) -> None:
+async def test_agent_may_return_an_awaitable(runtime: Runtime) -> None:
     agent = Recorder("delegate_task", answers_later=True)
     assert (await runtime.session(agent=agent).call("delegate_task", {"goal": "x"})).value == {
         "done": "later"
@@ -111,15 +111,13 @@ async def test_an_agent_may_answer_asynchronously(runtime: Runtime) -> None:
         ("delegate_task", {"goal": "x", "as_root": True}),
     ],
 )
-async def test_arguments_that_do_not_fit_never_reach_the_agent(
-    name: str, args: Json, runtime: Runtime
-) -> None:
+async def test_invalid_arguments_do_not_reach_the_agent(name: str, args: Json, runtime: Runtime) -> None:
     agent = Recorder(*NAMES)
     assert "was not invoked" in str((await runtime.session(agent=agent).call(name, args)).error)
     assert agent.asked == []
 
 
-async def test_a_session_that_was_not_granted_it_never_reaches_its_agent(runtime: Runtime) -> None:
+async def test_ungranted_agent_tool_does_not_reach_the_agent(runtime: Runtime) -> None:
     agent = Recorder(*NAMES)
     session = runtime.session(["file"], agent=agent)
     for name in NAMES:
@@ -127,20 +125,20 @@ async def test_a_session_that_was_not_granted_it_never_reaches_its_agent(runtime
     assert agent.asked == []
 
 
-async def test_a_delegated_session_does_not_inherit_its_parents_agent(runtime: Runtime) -> None:
+async def test_delegated_session_does_not_inherit_the_agent(runtime: Runtime) -> None:
     agent = Recorder(*NAMES)
     child = runtime.session(agent=agent).delegate()
     assert not (await child.call("memory", FITTING["memory"])).ok
     assert agent.asked == []
 
 
-def test_a_model_is_shown_only_what_the_agent_would_run(runtime: Runtime) -> None:
+def test_only_offered_agent_tools_are_shown(runtime: Runtime) -> None:
     assert shown(runtime, None) == set()
     assert shown(runtime, LocalAgent()) == {"todo"}
     assert shown(runtime, Recorder("memory", "todo")) == {"memory", "todo"}
 
 
-def test_an_offer_of_another_tool_grants_nothing(runtime: Runtime) -> None:
+def test_offering_another_tool_grants_nothing(runtime: Runtime) -> None:
     agent = Recorder("write_file", "ghost")
     session = runtime.session(["todo"], agent=agent)
     assert session.definitions() == []

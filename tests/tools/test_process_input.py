@@ -65,7 +65,7 @@ def ended(session: Session, process: str) -> str:
         ("bash\nsh\nx={0}\n", 'rm -rf "$x"\n'),
     ],
 )
-def test_a_shell_runs_nothing_dangerous_that_earlier_writes_prepared(
+def test_shell_input_split_over_writes_is_judged(
     session: Session, marker: Path, prepared: str, fatal: str
 ) -> None:
     process = start(session, "bash")
@@ -75,7 +75,7 @@ def test_a_shell_runs_nothing_dangerous_that_earlier_writes_prepared(
     assert (marker / "file").read_text() == "still here"
 
 
-def test_the_shell_would_have_run_it(opened: Opened, marker: Path) -> None:
+def test_the_same_input_runs_without_approval_checks(opened: Opened, marker: Path) -> None:
     session = opened(approver=lambda _: Answer.ONCE).session(["terminal"])
     process = start(session, "bash")
     write(session, process, f"f(){{ rm -rf {marker}; }}\n")
@@ -84,7 +84,7 @@ def test_the_shell_would_have_run_it(opened: Opened, marker: Path) -> None:
     assert not marker.exists()
 
 
-def test_the_hard_floor_holds_whoever_agrees(opened: Opened) -> None:
+def test_always_blocked_input_is_refused_despite_approval(opened: Opened) -> None:
     session = opened(approver=lambda _: Answer.ONCE).session(["terminal"])
     process = start(session, "bash")
     write(session, process, "f(){ rm -rf --no-preserve-root /; }\n")
@@ -92,7 +92,7 @@ def test_the_hard_floor_holds_whoever_agrees(opened: Opened) -> None:
     ended(session, process)
 
 
-def test_python_runs_nothing_dangerous_that_earlier_writes_prepared(session: Session, marker: Path) -> None:
+def test_python_input_split_over_writes_is_judged(session: Session, marker: Path) -> None:
     process = start(session, "python3 -i")
     write(session, process, "import shutil as s\n")
     assert "was not run" in refused(session, process, f"s.rmtree('{marker}')\n")
@@ -102,7 +102,7 @@ def test_python_runs_nothing_dangerous_that_earlier_writes_prepared(session: Ses
 
 
 @pytest.mark.skipif(not shutil.which("script"), reason="a background process needs `script` for a terminal")
-def test_a_terminal_runs_nothing_that_edited_keys_hide(session: Session, marker: Path) -> None:
+def test_terminal_editing_keys_cannot_hide_input(session: Session, marker: Path) -> None:
     process = start(session, "bash --norc", pty=True)
     assert "was not run" in refused(session, process, f"echo {marker}\x15rm -rf {marker}\r")
     assert "was not run" in refused(session, process, "\x1b[A\r")
@@ -113,7 +113,7 @@ def test_a_terminal_runs_nothing_that_edited_keys_hide(session: Session, marker:
     assert marker.exists()
 
 
-def test_a_refused_write_does_not_count_as_written(opened: Opened, marker: Path) -> None:
+def test_refused_write_is_not_logged_as_input(opened: Opened, marker: Path) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -130,7 +130,7 @@ def test_a_refused_write_does_not_count_as_written(opened: Opened, marker: Path)
     assert marker.exists()
 
 
-def test_an_approved_write_covers_no_other(opened: Opened, marker: Path) -> None:
+def test_approved_write_does_not_cover_another(opened: Opened, marker: Path) -> None:
     asked: list[ApprovalRequest] = []
 
     def approve(request: ApprovalRequest) -> Answer:
@@ -150,7 +150,7 @@ def test_an_approved_write_covers_no_other(opened: Opened, marker: Path) -> None
         ended(session, each)
 
 
-def test_a_process_of_an_earlier_runtime_is_asked_about(opened: Opened) -> None:
+def test_input_to_a_process_of_another_runtime_needs_approval(opened: Opened) -> None:
     with opened() as first:
         process = start(first.session(), "bash")
     session = opened().session()
@@ -158,7 +158,7 @@ def test_a_process_of_an_earlier_runtime_is_asked_about(opened: Opened) -> None:
     answered(session, "process", action="kill", process=process)
 
 
-def test_two_runtimes_that_write_to_one_process_are_asked_about(opened: Opened) -> None:
+def test_input_by_two_runtimes_needs_approval(opened: Opened) -> None:
     first = opened()
     second = opened(approver=lambda _: Answer.ONCE)
     process = start(first.session(), "bash")
@@ -167,7 +167,7 @@ def test_two_runtimes_that_write_to_one_process_are_asked_about(opened: Opened) 
     answered(first.session(), "process", action="kill", process=process)
 
 
-def test_sessions_of_one_runtime_share_what_they_know_of_a_process(runtime: Runtime, marker: Path) -> None:
+def test_sessions_of_one_runtime_share_the_input_log(runtime: Runtime, marker: Path) -> None:
     process = start(runtime.session(), "bash")
     write(runtime.session(), process, f"f() {{ rm -rf {marker}; }}\n")
     assert "was not run" in refused(runtime.session(), process, "f\n")
@@ -175,7 +175,7 @@ def test_sessions_of_one_runtime_share_what_they_know_of_a_process(runtime: Runt
     assert marker.exists()
 
 
-async def test_writes_at_the_same_time_do_not_pass_each_other(runtime: Runtime, marker: Path) -> None:
+async def test_concurrent_writes_are_judged_together(runtime: Runtime, marker: Path) -> None:
     """Each is judged with the other, or refused: of `x=…` and `rm -rf $x` the second never runs unseen."""
     session = runtime.session()
     started = await session.call("terminal", {"command": "bash", "background": True})
@@ -200,7 +200,7 @@ def test_closing_the_input_is_judged(session: Session, marker: Path) -> None:
     assert marker.exists()
 
 
-def test_more_input_than_is_remembered_is_asked_about(session: Session) -> None:
+def test_input_beyond_the_log_limit_needs_approval(session: Session) -> None:
     process = start(session, "cat > /dev/null")
     line = "plain text " * 1_800 + "\n"
     for _ in range(3):
@@ -209,7 +209,7 @@ def test_more_input_than_is_remembered_is_asked_about(session: Session) -> None:
     answered(session, "process", action="kill", process=process)
 
 
-def test_a_write_that_arrived_only_in_part_leaves_the_state_unknown(opened: Opened) -> None:
+def test_partially_delivered_write_makes_the_log_incomplete(opened: Opened) -> None:
     reasons: list[str] = []
 
     def approve(request: ApprovalRequest) -> Answer:
@@ -225,7 +225,7 @@ def test_a_write_that_arrived_only_in_part_leaves_the_state_unknown(opened: Open
     answered(session, "process", action="kill", process=process)
 
 
-def test_an_ordinary_session_is_never_asked_about(session: Session) -> None:
+def test_harmless_input_needs_no_approval(session: Session) -> None:
     process = start(session, "bash")
     for line in ("x=41\n", "add() { echo $(( $1 + 1 )); }\n", "add $x\n", "python3 -c 'print(6 * 7)'\n"):
         write(session, process, line)

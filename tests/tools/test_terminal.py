@@ -44,7 +44,7 @@ def session(runtime: Runtime) -> Session:
     return runtime.session(["terminal", "file"])
 
 
-def test_a_command_answers_with_its_output_and_exit_code(session: Session, tmp_path: Path) -> None:
+def test_command_returns_output_and_exit_code(session: Session, tmp_path: Path) -> None:
     assert answered(session, "terminal", command="echo out; echo err >&2; exit 3") == {
         "output": "out\nerr\n",
         "exit_code": 3,
@@ -52,7 +52,7 @@ def test_a_command_answers_with_its_output_and_exit_code(session: Session, tmp_p
     }
 
 
-def test_commands_of_a_session_go_on_where_they_were(
+def test_session_commands_keep_directory_and_variables(
     session: Session, runtime: Runtime, tmp_path: Path
 ) -> None:
     answered(session, "terminal", command="mkdir sub; cd sub; export HERE=yes")
@@ -62,12 +62,12 @@ def test_commands_of_a_session_go_on_where_they_were(
     assert answered(another, "terminal", command="pwd; echo ${HERE-no}")["output"] == f"{tmp_path}\nno\n"
 
 
-def test_a_relative_workdir_starts_where_the_task_is(session: Session, tmp_path: Path) -> None:
+def test_relative_workdir_is_resolved_against_the_task_directory(session: Session, tmp_path: Path) -> None:
     answered(session, "terminal", command="mkdir -p a/b; cd a")
     assert answered(session, "terminal", command="pwd", workdir="b")["output"] == f"{tmp_path}/a/b\n"
 
 
-def test_a_command_is_judged_where_it_will_run(opened: Opened, tmp_path: Path) -> None:
+def test_command_is_judged_in_its_working_directory(opened: Opened, tmp_path: Path) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -82,7 +82,7 @@ def test_a_command_is_judged_where_it_will_run(opened: Opened, tmp_path: Path) -
     assert Path("/usr/bin").is_dir()
 
 
-def test_a_dangerous_command_waits_for_a_yes(opened: Opened, tmp_path: Path) -> None:
+def test_dangerous_command_needs_approval(opened: Opened, tmp_path: Path) -> None:
     asked: list[str] = []
 
     def approver(request: ApprovalRequest) -> Answer:
@@ -94,7 +94,7 @@ def test_a_dangerous_command_waits_for_a_yes(opened: Opened, tmp_path: Path) -> 
     assert asked == ["git init -q . && git reset --hard"]
 
 
-def test_what_is_written_to_a_process_is_judged_like_a_command(session: Session) -> None:
+def test_process_input_is_judged_like_a_command(session: Session) -> None:
     process = answered(session, "terminal", command="cat", background=True)["process"]
     error = failed(session, "process", action="write", process=process, data="rm -rf /\n")
     assert "always blocked" in error
@@ -103,7 +103,7 @@ def test_what_is_written_to_a_process_is_judged_like_a_command(session: Session)
     assert (ended["exit_code"], ended["output"]) == (0, "y\n")
 
 
-def test_what_is_written_in_pieces_is_judged_as_the_line_it_makes(session: Session) -> None:
+def test_input_in_pieces_is_judged_as_the_complete_line(session: Session) -> None:
     process = answered(session, "terminal", command="cat", background=True)["process"]
     answered(session, "process", action="write", process=process, data="r")
     forged = {"command": "cat", "before": [], "revision": 1, "closes": False}
@@ -115,9 +115,7 @@ def test_what_is_written_in_pieces_is_judged_as_the_line_it_makes(session: Sessi
 
 
 @pytest.mark.parametrize(("piece", "rest"), [("r", "m -rf /\n"), ("rm -rf \\\n", "/\n")])
-def test_pieces_of_a_line_are_put_together_by_another_runtime_too(
-    opened: Opened, piece: str, rest: str
-) -> None:
+def test_input_pieces_are_joined_across_runtimes(opened: Opened, piece: str, rest: str) -> None:
     with opened() as first:
         process = answered(first.session(), "terminal", command="cat", background=True)["process"]
         answered(first.session(), "process", action="write", process=process, data=piece)
@@ -126,7 +124,7 @@ def test_pieces_of_a_line_are_put_together_by_another_runtime_too(
     answered(session, "process", action="kill", process=process)
 
 
-def test_a_command_out_of_time_says_so_and_leaves_nothing(session: Session) -> None:
+def test_timeout_is_reported_and_leaves_no_process(session: Session) -> None:
     command = "echo begun; MARK=slowtoken sleep 86400"
     for seconds in (0.3, 3, 30):  # a busy machine may take its time to start it
         answer = answered(session, "terminal", command=command, timeout=seconds)
@@ -137,7 +135,7 @@ def test_a_command_out_of_time_says_so_and_leaves_nothing(session: Session) -> N
     assert find_traces("slowtoken") == []
 
 
-async def test_a_cancelled_call_ends_its_command(session: Session) -> None:
+async def test_cancelled_call_terminates_its_command(session: Session) -> None:
     call = asyncio.create_task(session.call("terminal", {"command": "MARK=cancelledtoken sleep 86400"}))
     await wait_for_sleep("cancelledtoken")
     call.cancel()
@@ -146,7 +144,7 @@ async def test_a_cancelled_call_ends_its_command(session: Session) -> None:
     await wait_until_gone("cancelledtoken")
 
 
-def test_what_a_command_leaves_running_ends_with_the_runtime(runtime: Runtime) -> None:
+def test_leftover_processes_end_with_the_runtime(runtime: Runtime) -> None:
     answer = answered(runtime.session(), "terminal", command="MARK=lefttoken sleep 86400 & echo started")
     assert answer["output"] == "started\n"
     assert find_traces("lefttoken")
@@ -155,13 +153,13 @@ def test_what_a_command_leaves_running_ends_with_the_runtime(runtime: Runtime) -
     assert "The runtime is closed" in failed(runtime.session(), "terminal", command="true")
 
 
-def test_a_model_gets_no_more_time_than_the_configuration_allows(opened: Opened) -> None:
+def test_requested_timeout_is_limited_by_the_configuration(opened: Opened) -> None:
     session = opened({"terminal.max_timeout_seconds": 1}).session(["terminal"])
     answer = answered(session, "terminal", command="sleep 86400", timeout=3600)
     assert "ended after 1 s" in answer["note"]
 
 
-def test_the_rest_of_a_long_output_can_be_read(session: Session) -> None:
+def test_rest_of_a_long_output_is_readable(session: Session) -> None:
     answer = answered(session, "terminal", command="seq 1 40000")
     assert answer["output"].startswith("1\n2\n")
     assert answer["output"].endswith("39999\n40000\n")
@@ -169,12 +167,12 @@ def test_the_rest_of_a_long_output_can_be_read(session: Session) -> None:
     assert "20000\t20000" in json.dumps(page).replace("\\t", "\t")
 
 
-def test_a_terminal_answers_without_its_control_sequences(session: Session) -> None:
+def test_pty_output_has_no_control_sequences(session: Session) -> None:
     answer = answered(session, "terminal", command="[ -t 1 ] && printf '\\033[31mred\\033[0m\\n'", pty=True)
     assert answer["output"] == "red\n"
 
 
-def test_the_life_of_a_background_process(session: Session) -> None:
+def test_background_process_lifecycle(session: Session) -> None:
     begun = answered(
         session,
         "terminal",
@@ -193,7 +191,7 @@ def test_the_life_of_a_background_process(session: Session) -> None:
     assert (page["output"], page["next_offset"]) == ("Y n", 10)
 
 
-def test_a_session_is_told_once_of_its_own_processes(session: Session, runtime: Runtime) -> None:
+def test_session_gets_each_notice_of_its_processes_once(session: Session, runtime: Runtime) -> None:
     begun = answered(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])
     another, name = runtime.session(["terminal"]), begun["process"]
     told: list[dict[str, Any]] = begun.get("notices", [])
@@ -209,7 +207,7 @@ def test_a_session_is_told_once_of_its_own_processes(session: Session, runtime: 
     assert "notices" not in answered(session, "terminal", command="true")
 
 
-def test_signals_and_kills_reach_a_process(session: Session) -> None:
+def test_signal_and_kill_reach_a_process(session: Session) -> None:
     command = "trap 'exit 7' INT; echo up; while :; do sleep 0.05; done"
     first = answered(session, "terminal", command=command, background=True)["process"]
     second = answered(session, "terminal", command="sleep 86400", background=True)["process"]
@@ -219,7 +217,7 @@ def test_signals_and_kills_reach_a_process(session: Session) -> None:
     assert answered(session, "process", action="kill", process=second)["state"] == "ended"
 
 
-def test_what_makes_no_sense_is_said(session: Session) -> None:
+def test_invalid_process_calls_are_reported(session: Session) -> None:
     assert "needs the name of a process" in failed(session, "process", action="poll")
     assert "there is no background process 'x'" in failed(session, "process", action="kill", process="x")
     name = answered(session, "terminal", command="true", background=True)["process"]
@@ -228,7 +226,7 @@ def test_what_makes_no_sense_is_said(session: Session) -> None:
     assert "write needs data" in failed(session, "process", action="write", process=name)
 
 
-def test_a_background_process_outlives_the_runtime(opened: Opened) -> None:
+def test_background_process_outlives_the_runtime(opened: Opened) -> None:
     first = opened()
     begun = answered(first.session(), "terminal", command="echo up; read x; exit 4", background=True)
     first.close()
@@ -239,7 +237,7 @@ def test_a_background_process_outlives_the_runtime(opened: Opened) -> None:
     assert answered(session, "process", action="wait", process=begun["process"])["exit_code"] == 4
 
 
-def test_commands_get_no_secrets_but_those_that_are_named(opened: Opened, home: Path, tmp_path: Path) -> None:
+def test_commands_get_only_configured_secrets(opened: Opened, home: Path, tmp_path: Path) -> None:
     from toolfold import open_runtime
     from toolfold.config import load_config
 
@@ -251,7 +249,7 @@ def test_commands_get_no_secrets_but_those_that_are_named(opened: Opened, home: 
     assert "efgh5678" not in output
 
 
-def test_a_place_that_cannot_be_used_offers_no_tools(opened: Opened, home: Path, tmp_path: Path) -> None:
+def test_unusable_environment_offers_no_tools(opened: Opened, home: Path, tmp_path: Path) -> None:
     from toolfold import open_runtime
     from toolfold.config import load_config
 

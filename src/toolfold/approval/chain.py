@@ -37,7 +37,7 @@ class DecidedBy(StrEnum):
     """The step that made a decision."""
 
     NOTHING = "nothing found"
-    FLOOR = "hard floor"
+    BLOCKED = "hard floor"
     DENY = "deny rule"
     SESSION = "session grant"
     ALLOWLIST = "allow-list"
@@ -96,7 +96,7 @@ class DecisionChain:
         verdict = analysis.verdict
         if verdict.blocked:
             return Decision(
-                False, DecidedBy.FLOOR, f"this is always blocked, even with approval: {verdict.reason}"
+                False, DecidedBy.BLOCKED, f"this is always blocked, even with approval: {verdict.reason}"
             )
         if entry := self.deny_rules.find(analysis):
             return Decision(False, DecidedBy.DENY, f"the configuration forbids it ({entry})")

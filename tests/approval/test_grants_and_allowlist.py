@@ -1,4 +1,4 @@
-"""What was agreed to: for a session in memory, for good in the user's own file."""
+"""Grants for a session in memory, and permanent entries in the user's own file."""
 
 from __future__ import annotations
 
@@ -30,48 +30,48 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "config.yaml"
 
 
-def touched(file: Path) -> None:
-    """A change must be seen also where the clock of the file system is coarse."""
+def bump_mtime(file: Path) -> None:
+    """Change the modification time, since the clock of the file system may be coarse."""
     found = file.stat()
     os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns + 1_000_000))
 
 
 class TestSessionGrants:
-    def test_a_grant_is_for_one_session_and_one_key(self) -> None:
+    def test_grant_covers_one_session_and_one_key(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         assert grants.covers("a", "rm x")
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
-    def test_nothing_covers_what_has_no_key_or_no_rules(self) -> None:
+    def test_empty_key_or_no_kinds_are_never_covered(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())
         assert not grants.covers("a", "")
         assert not grants.covers_kind("a", ())
 
-    def test_a_kind_covers_only_what_all_rules_were_granted_for(self) -> None:
+    def test_kind_grant_requires_all_kinds(self) -> None:
         grants = SessionGrants()
         grants.allow_kind("a", ("one", "two"))
         assert grants.covers_kind("a", ("one",))
         assert grants.covers_kind("a", ("two", "one"))
         assert not grants.covers_kind("a", ("one", "three"))
 
-    def test_a_session_can_be_forgotten(self) -> None:
+    def test_forget_drops_the_grants_of_a_session(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         grants.forget("a")
         assert not grants.covers("a", "rm x")
 
-    def test_of_very_many_sessions_the_oldest_are_asked_again(self) -> None:
+    def test_oldest_sessions_are_dropped_over_the_limit(self) -> None:
         grants = SessionGrants()
         for number in range(MAX_SESSIONS + 1):
             grants.allow(str(number), "rm x")
         assert not grants.covers("0", "rm x")
         assert grants.covers(str(MAX_SESSIONS), "rm x")
 
-    def test_threads_lose_none_of_each_others_grants(self) -> None:
+    def test_concurrent_grants_are_not_lost(self) -> None:
         grants = SessionGrants()
 
         def grant(name: str) -> None:
@@ -87,26 +87,26 @@ class TestSessionGrants:
 
 
 class TestAllowList:
-    def test_an_entry_covers_exactly_itself(self) -> None:
+    def test_entry_covers_exactly_itself(self) -> None:
         entries = AllowList(["rm -rf build"])
         assert entries.covers("rm -rf build")
         for other in ("", "rm -rf build2", "rm -rf", "rm -rf build; ls", "RM -rf build"):
             assert not entries.covers(other)
 
-    def test_an_entry_is_not_a_pattern(self) -> None:
+    def test_entry_is_not_a_glob(self) -> None:
         assert not AllowList(["rm *", "*"]).covers("rm x")
 
-    def test_an_entry_written_by_hand_is_read_as_a_command(self) -> None:
+    def test_hand_written_entry_is_normalized(self) -> None:
         entries = AllowList(["rm  -rf   build"], normalize=lambda text: (" ".join(text.split()), None))
         assert entries.covers("rm -rf build")
 
-    def test_an_entry_that_cannot_be_read_allows_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_entry_that_cannot_be_parsed_allows_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
         def fail(text: str) -> Any:
             raise ZeroDivisionError(text)
 
         assert not AllowList(["rm x"], normalize=fail).covers("rm x")
 
-    def test_always_is_written_to_the_file_and_the_rest_of_it_stays(self, file: Path) -> None:
+    def test_add_preserves_the_rest_of_the_file(self, file: Path) -> None:
         file.write_text("# mine\ntools:\n  rag_top_k: 5  # few\n")
         entries = AllowList(file=file)
         entries.add("rm -rf build")
@@ -118,70 +118,68 @@ class TestAllowList:
         assert "# few" in file.read_text()
         assert load_config(user_file=file, project=file.parent).command_allowlist == entries.entries
 
-    def test_an_entry_taken_back_counts_at_once(self, file: Path) -> None:
+    def test_removed_entry_is_effective_at_once(self, file: Path) -> None:
         set_value(file, KEY, ["rm a", "rm b"])
         entries = AllowList(["rm a", "rm b"], file=file)
         assert entries.covers("rm a")
         assert AllowList(["rm a", "rm b"], file=file).remove("rm a")
-        touched(file)
+        bump_mtime(file)
         assert not entries.covers("rm a")
         assert entries.covers("rm b")
         assert read_file_value(file, KEY) == ["rm b"]
 
-    def test_taking_the_last_one_back_leaves_no_setting(self, file: Path) -> None:
+    def test_removing_the_last_entry_removes_the_setting(self, file: Path) -> None:
         entries = AllowList(file=file)
         entries.add("rm a")
         assert entries.remove("rm a")
         assert not entries.remove("rm a")
         assert read_file_value(file, KEY) is None
 
-    def test_what_appears_in_the_file_meanwhile_counts_only_from_the_next_start(self, file: Path) -> None:
+    def test_entry_added_to_the_file_is_effective_from_the_next_start(self, file: Path) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         set_value(file, KEY, ["rm a", "rm -rf ~"])
-        touched(file)
+        bump_mtime(file)
         assert not entries.covers("rm -rf ~")
         assert entries.covers("rm a")
 
-    def test_what_was_taken_back_does_not_come_back_by_writing_it_again(self, file: Path) -> None:
+    def test_removed_entry_does_not_return_by_editing_the_file(self, file: Path) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         unset_value(file, KEY)
-        touched(file)
+        bump_mtime(file)
         assert not entries.covers("rm a")
         set_value(file, KEY, ["rm a"])
         assert not entries.covers("rm a")
 
-    def test_a_file_that_cannot_be_read_any_more_allows_nothing(
-        self, file: Path, caplog: pytest.LogCaptureFixture
-    ) -> None:
+    def test_unreadable_file_allows_nothing(self, file: Path, caplog: pytest.LogCaptureFixture) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         file.write_text("command_allowlist: [")
         with caplog.at_level(logging.WARNING):
             assert not entries.covers("rm a")
 
-    def test_a_file_that_is_gone_allows_nothing(self, file: Path) -> None:
+    def test_deleted_file_allows_nothing(self, file: Path) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         file.unlink()
         assert not entries.covers("rm a")
 
-    def test_without_a_file_nothing_can_be_added(self) -> None:
+    def test_add_without_a_file_is_an_error(self) -> None:
         with pytest.raises(ConfigError):
             AllowList().add("rm a")
 
-    def test_nothing_is_not_written(self, file: Path) -> None:
+    def test_empty_entries_cannot_be_added(self, file: Path) -> None:
         with pytest.raises(ConfigError):
             AllowList(file=file).add("")
         assert not file.exists()
 
-    def test_an_entry_does_not_cover_what_other_rules_find_in_the_same_words(self) -> None:
+    def test_entry_does_not_cover_findings_of_new_rules(self) -> None:
         entries = AllowList(["rm x"], normalize=lambda text: (text, frozenset({"delete"})))
         assert entries.covers("rm x", ["delete"])
         assert not entries.covers("rm x", ["delete", "spoof"])
 
-    def test_several_writers_lose_none_of_each_others_entries(self, file: Path, tmp_path: Path) -> None:
+    def test_concurrent_writers_do_not_lose_entries(self, file: Path, tmp_path: Path) -> None:
         def add(name: int) -> None:
             mine = AllowList(file=file, lock_directory_path=tmp_path / "lock")
             for number in range(5):
@@ -196,7 +194,7 @@ class TestAllowList:
         assert set(read_file_value(file, KEY)) == wanted
 
 
-class TestWhoMayLoosen:
+class TestProjectSettings:
     @pytest.mark.parametrize("trusted", [False, True])
     @pytest.mark.parametrize(
         "written",
@@ -209,7 +207,7 @@ class TestWhoMayLoosen:
             "approval: {smart_clears: medium}",
         ],
     )
-    def test_no_project_loosens_anything_however_trusted(
+    def test_project_cannot_weaken_approval_even_if_trusted(
         self, opened: Opened, tmp_path: Path, written: str, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text(written)
@@ -220,7 +218,7 @@ class TestWhoMayLoosen:
         assert (config.approval.smart_model, config.approval.smart_clears) == ("", "low")
         assert "only your own settings file may set it" in config.warnings[0]
 
-    def test_a_project_may_forbid_more_and_never_less(
+    def test_project_can_add_deny_rules_but_not_remove_them(
         self, home: Path, opened: Opened, tmp_path: Path
     ) -> None:
         (home / "config.yaml").write_text("approval: {deny: [git push], mode: off}")
@@ -230,9 +228,9 @@ class TestWhoMayLoosen:
         assert config.approval.mode == "off"
 
 
-class TestEntriesByTheRealJudge:
-    PLACES = PathClassifier(home="/home/ann", cwd="/home/ann/shop", follow_links=False)
-    SUBJECTS = CallAnalyzer(Judge(Rules.shipped(), PLACES), path_classifier=PLACES)
+class TestEntriesWithJudge:
+    CLASSIFIER = PathClassifier(home="/home/ann", cwd="/home/ann/shop", follow_links=False)
+    ANALYZER = CallAnalyzer(Judge(Rules.shipped(), CLASSIFIER), path_classifier=CLASSIFIER)
 
     @pytest.mark.parametrize(
         "command",
@@ -247,16 +245,16 @@ class TestEntriesByTheRealJudge:
             "echo a | tee /etc/hosts",
         ],
     )
-    def test_what_was_allowed_for_good_is_known_again(self, command: str) -> None:
-        analysis = self.SUBJECTS.analyze_command(command)
-        entries = AllowList([analysis.allowlist_entry], normalize=self.SUBJECTS.normalize_entry)
+    def test_entry_covers_the_command_it_was_created_for(self, command: str) -> None:
+        analysis = self.ANALYZER.analyze_command(command)
+        entries = AllowList([analysis.allowlist_entry], normalize=self.ANALYZER.normalize_entry)
         assert entries.covers(analysis.allowlist_entry, analysis.rules)
 
-    def test_it_is_not_the_same_in_another_folder(self) -> None:
-        allowed = self.SUBJECTS.analyze_command("(cd sub; ls); rm -rf y")
-        entries = AllowList([allowed.allowlist_entry], normalize=self.SUBJECTS.normalize_entry)
+    def test_entry_does_not_cover_another_working_directory(self) -> None:
+        allowed = self.ANALYZER.analyze_command("(cd sub; ls); rm -rf y")
+        entries = AllowList([allowed.allowlist_entry], normalize=self.ANALYZER.normalize_entry)
         for command in ("cd sub; ls; rm -rf y", "cd sub; (cd sub; ls); rm -rf y", "ls; rm -rf y"):
-            other = self.SUBJECTS.analyze_command(command)
+            other = self.ANALYZER.analyze_command(command)
             assert other.needs_approval
             assert not entries.covers(other.allowlist_entry, other.rules)
 
@@ -272,16 +270,16 @@ class TestEntriesByTheRealJudge:
             ('tool:wipe ["b"]', "all arguments must follow"),
         ],
     )
-    def test_an_entry_that_can_never_count_is_told_of_once(
+    def test_ineffective_entry_is_reported_once(
         self, caplog: pytest.LogCaptureFixture, entry: str, why: str
     ) -> None:
-        assert why in self.SUBJECTS.explain_ineffective(entry)
+        assert why in self.ANALYZER.explain_ineffective(entry)
         entries = AllowList(
             [entry, "rm a"],
-            normalize=self.SUBJECTS.normalize_entry,
-            explain_ineffective=self.SUBJECTS.explain_ineffective,
+            normalize=self.ANALYZER.normalize_entry,
+            explain_ineffective=self.ANALYZER.explain_ineffective,
         )
-        assert caplog.records == []  # nothing is judged before somebody asks
+        assert caplog.records == []  # entries are judged on first use only
         assert entries.covers("rm a")
         assert entries.remove("rm a")
         assert not entries.covers("rm a")
@@ -292,16 +290,16 @@ class TestEntriesByTheRealJudge:
         "entry",
         ["rm -rf build", "rm *", "cd /srv/x; (in /srv/x) rm -rf y", "ls", 'tool:wipe {"what": "all"}'],
     )
-    def test_other_entries_are_nothing_to_tell_of(self, entry: str) -> None:
-        assert self.SUBJECTS.explain_ineffective(entry) == ""
+    def test_effective_entries_are_not_reported(self, entry: str) -> None:
+        assert self.ANALYZER.explain_ineffective(entry) == ""
 
-    def test_the_arguments_of_a_tool_may_be_spelled_in_any_way(self) -> None:
-        entries = AllowList(['tool:wipe {"b":1,  "a": "ü"}'], normalize=self.SUBJECTS.normalize_entry)
+    def test_tool_entry_is_normalized(self) -> None:
+        entries = AllowList(['tool:wipe {"b":1,  "a": "ü"}'], normalize=self.ANALYZER.normalize_entry)
         wipe = build_tool(name="wipe", toolset="t", schema={}, handler=dict, effects=["destructive"])
-        assert entries.covers(self.SUBJECTS.analyze(wipe, {"a": "ü", "b": 1}).allowlist_entry)
-        assert not entries.covers(self.SUBJECTS.analyze(wipe, {"a": "ü", "b": 2}).allowlist_entry)
+        assert entries.covers(self.ANALYZER.analyze(wipe, {"a": "ü", "b": 1}).allowlist_entry)
+        assert not entries.covers(self.ANALYZER.analyze(wipe, {"a": "ü", "b": 2}).allowlist_entry)
 
-    def test_an_entry_that_is_forbidden_elsewhere_is_told_of_too(
+    def test_entry_that_a_deny_rule_forbids_is_reported(
         self, opened: Opened, caplog: pytest.LogCaptureFixture
     ) -> None:
         configured = {"approval.deny": ["git push --force*"], KEY: ["git push --force origin main"]}
@@ -309,8 +307,8 @@ class TestEntriesByTheRealJudge:
         assert "has no effect: the configuration forbids it (git push --force*)" in caplog.text
 
 
-class TestTheListInTheFile:
-    WRITTEN = (
+class TestFileFormat:
+    FILE_TEXT = (
         "command_allowlist:  # mine\n"
         "  # for the build\n"
         "  - rm -rf build\n"
@@ -321,22 +319,22 @@ class TestTheListInTheFile:
         "log_level: info\n"
     )
 
-    def test_taking_a_line_back_leaves_all_others_as_they_are_written(self, file: Path) -> None:
-        file.write_text(self.WRITTEN)
+    def test_remove_preserves_the_other_lines(self, file: Path) -> None:
+        file.write_text(self.FILE_TEXT)
         assert AllowList(("rm -rf dist",), file=file).remove("rm -rf dist")
-        assert file.read_text() == self.WRITTEN.replace('  - "rm -rf dist"   # and this\n', "")
+        assert file.read_text() == self.FILE_TEXT.replace('  - "rm -rf dist"   # and this\n', "")
 
-    def test_a_new_line_joins_the_others(self, file: Path) -> None:
-        file.write_text(self.WRITTEN)
+    def test_add_appends_to_a_block_list(self, file: Path) -> None:
+        file.write_text(self.FILE_TEXT)
         AllowList(file=file).add("rm -rf 'a b'")
-        assert file.read_text() == self.WRITTEN.replace("  - rm x\n", "  - rm x\n  - \"rm -rf 'a b'\"\n")
+        assert file.read_text() == self.FILE_TEXT.replace("  - rm x\n", "  - rm x\n  - \"rm -rf 'a b'\"\n")
 
-    def test_a_list_in_one_line_stays_in_one_line(self, file: Path) -> None:
+    def test_flow_list_stays_on_one_line(self, file: Path) -> None:
         file.write_text("command_allowlist: [rm a, rm b]  # mine\n")
         AllowList(file=file).remove("rm a")
         assert file.read_text() == 'command_allowlist: ["rm b"]  # mine\n'
 
-    def test_a_list_that_is_also_used_elsewhere_is_not_changed_there(self, file: Path) -> None:
+    def test_aliased_list_is_not_changed_elsewhere(self, file: Path) -> None:
         file.write_text("tools:\n  disabled: &a\n  - x\n  - y\ncommand_allowlist: *a\n")
         AllowList(file=file).remove("x")
         assert read_file_value(file, "tools.disabled") == ["x", "y"]
@@ -349,7 +347,7 @@ class TestTheListInTheFile:
         shared=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h"]), min_size=1),
         data=st.data(),
     )
-    def test_whatever_is_taken_and_added_the_file_says_just_that(
+    def test_file_matches_any_sequence_of_additions_and_removals(
         self,
         tmp_path_factory: pytest.TempPathFactory,
         before: list[str],

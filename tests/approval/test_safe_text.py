@@ -1,4 +1,4 @@
-"""A person sees the command that runs, not the one that somebody wants them to see."""
+"""Displayed commands show every deceptive character."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shellverdict.spoof import INVISIBLE_CHARACTERS
 from toolfold.approval.safe_text import make_visible, shorten_middle
-from toolfold.visible_text import remove_invisible as without_the_unseen
+from toolfold.visible_text import remove_invisible
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,12 @@ from toolfold.visible_text import remove_invisible as without_the_unseen
         "echo naïve ✓ 🎉",
     ],
 )
-def test_honest_text_stays_as_it_is(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert make_visible(text) == text
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "visible"),
     [
         ("ls\rrm -rf ~", "ls‹CR›rm -rf ~"),
         ("ls\x1b[2Krm", "ls‹ESC›[2Krm"),
@@ -48,39 +48,39 @@ def test_honest_text_stays_as_it_is(text: str) -> None:
         ("rm –rf", "rm ‹U+2013›rf"),
         ("a；b∕c", "a‹U+FF1B›b‹U+2215›c"),
         ("cаt", "c‹U+0430›t"),  # a Cyrillic а
-        ("сор", "‹U+0441›‹U+043E›‹U+0440›"),  # all three are
+        ("сор", "‹U+0441›‹U+043E›‹U+0440›"),  # three Cyrillic letters
         ("\ud800", "‹U+D800›"),
         ("a\u2028b", "a‹U+2028›b"),
     ],
 )
-def test_what_deceives_is_spelled_out(text: str, shown: str) -> None:
-    assert make_visible(text) == shown
+def test_deceptive_characters_are_escaped(text: str, visible: str) -> None:
+    assert make_visible(text) == visible
 
 
 @given(st.text())
-def test_nothing_invisible_is_left_and_no_plain_character_is_lost(text: str) -> None:
-    shown = make_visible(text)
-    kinds = {unicodedata.category(each) for each in shown if each != "\n"}
+def test_result_has_no_invisible_and_all_plain_characters(text: str) -> None:
+    visible = make_visible(text)
+    kinds = {unicodedata.category(each) for each in visible if each != "\n"}
     assert not kinds & {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
     plain = [each for each in text if each == "\n" or (each.isascii() and each.isprintable())]
-    remaining = iter(shown)
+    remaining = iter(visible)
     assert all(each in remaining for each in plain)
 
 
-def test_a_long_text_says_how_much_of_it_is_not_shown() -> None:
-    shown = shorten_middle("a" * 3_000 + "b" * 3_000, 1_000)
-    assert shown.startswith("a" * 500)
-    assert shown.endswith("b" * 500)
-    assert "5,000 characters are not shown" in shown
+def test_shortened_text_says_how_much_was_removed() -> None:
+    visible = shorten_middle("a" * 3_000 + "b" * 3_000, 1_000)
+    assert visible.startswith("a" * 500)
+    assert visible.endswith("b" * 500)
+    assert "5,000 characters are not shown" in visible
     assert shorten_middle("short") == "short"
 
 
-def test_what_is_dropped_from_the_words_of_a_tool_or_warned_of_is_spelled_out_in_a_command() -> None:
-    unseen = [
+def test_all_characters_that_are_removed_or_flagged_elsewhere_are_escaped() -> None:
+    invisible = [
         character
         for character in map(chr, (*range(0x10000), *range(0x1BC00, 0x1D200), *range(0xE0000, 0xE1000)))
         if character != "\n"
-        and (INVISIBLE_CHARACTERS.match(character) or without_the_unseen(f"a{character}b") == "ab")
+        and (INVISIBLE_CHARACTERS.match(character) or remove_invisible(f"a{character}b") == "ab")
     ]
-    assert len(unseen) > 8_000
-    assert [character for character in unseen if character in make_visible(character)] == []
+    assert len(invisible) > 8_000
+    assert [character for character in invisible if character in make_visible(character)] == []

@@ -1,0 +1,151 @@
+"""`python -m shellverdict`: verdicts as text and JSON, rule files, standard input, exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RULE = """
+[[rule]]
+name = "{name}"
+category = "publish"
+severity = "low"
+description = "deploys something"
+programs = ["{name}"]
+"""
+BLOCKED_ROOT = """\
+blocked: must not run
+
+  critical: deletes the whole file system, a whole home directory or an essential system directory (/)
+    part: rm -rf /
+    rule: delete-everything (fs-delete)
+"""
+
+
+def run(
+    *arguments: str, stdin: bytes = b"", cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "shellverdict", *arguments],
+        input=stdin,
+        cwd=cwd,
+        env={**os.environ, **variables},
+        capture_output=True,
+        check=False,
+    )
+
+
+def test_harmless_command_exits_with_0() -> None:
+    done = run("ls -la")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"nothing found\n", b"")
+
+
+def test_dangerous_command_exits_with_1_and_shows_each_finding() -> None:
+    done = run("ls && git push --force; git clean -fdx")
+    lines = done.stdout.decode().splitlines()
+    assert done.returncode == 1
+    assert lines[0] == "dangerous: needs approval"
+    assert "    part: git push --force" in lines
+    assert "    part: git clean -fdx" in lines
+    assert any(line.startswith("  high: ") for line in lines)
+
+
+def test_blocked_command_exits_with_2_and_the_worst_finding_is_first() -> None:
+    done = run("rm -rf /")
+    assert done.returncode == 2
+    assert done.stdout.decode().startswith(BLOCKED_ROOT)
+    assert done.stderr == b""
+
+
+def test_json_has_every_finding_with_its_place_in_the_command() -> None:
+    command = "ls; rm -rf /"
+    done = run("--json", command)
+    shown = json.loads(done.stdout)
+    assert done.returncode == 2
+    assert (shown["dangerous"], shown["blocked"], shown["unread"]) == (True, True, False)
+    worst = shown["findings"][0]
+    assert (worst["rule"], worst["severity"], worst["blocked"]) == ("delete-everything", "critical", True)
+    assert worst["part"] == command[slice(*worst["span"])] == "rm -rf /"
+    assert json.loads(run("--json", "ls").stdout)["findings"] == []
+
+
+def test_dash_reads_the_command_from_standard_input() -> None:
+    assert run("-", stdin=b"for d in / ; do\n  rm -rf $d\ndone\n").returncode == 2
+    assert run("-", stdin=b"").returncode == 0
+
+
+def test_standard_input_that_is_too_long_is_dangerous() -> None:
+    done = run("--json", "-", stdin=b"true;" * 400_000)
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["unread"]
+
+
+def test_bytes_that_are_not_text_are_found() -> None:
+    assert run("-", stdin=b"ls \xff\xfe").returncode == 1
+
+
+def test_several_rule_files_add_rules(tmp_path: Path) -> None:
+    files = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    for file in files:
+        file.write_text(RULE.format(name=file.stem))
+    options = [word for file in files for word in ("--rules", str(file))]
+    assert run(*options, "one x; two x").stdout.count(b"deploys something") == 2
+    assert run("one x; two x").returncode == 0
+
+
+def test_invalid_rule_file_exits_with_2_and_an_error(tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(RULE.format(name="one").replace("severity", "sverity"))
+    done = run("--rules", "bad.toml", "ls", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == (
+        "error: bad.toml: rule 'one': `sverity` is not a valid key\n  did you mean severity?\n"
+    )
+
+
+def test_rule_name_in_two_files_is_an_error_that_names_the_second(tmp_path: Path) -> None:
+    for name in ("a.toml", "b.toml"):
+        (tmp_path / name).write_text(RULE.format(name="one"))
+    done = run("--rules", "a.toml", "--rules", "b.toml", "ls", cwd=tmp_path)
+    assert done.returncode == 2
+    assert b"error: b.toml: two rules have the name 'one'" in done.stderr
+
+
+def test_directory_option_decides_what_relative_paths_mean(tmp_path: Path) -> None:
+    assert run("--cwd", "/home/someone", "rm -rf ../..").returncode == 2
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert run("--cwd", str(tmp_path / "a" / "b"), "rm -rf ../..", HOME="/home/someone").returncode == 1
+
+
+@pytest.mark.parametrize("arguments", [(), ("rm", "-rf", "/"), ("--jsn", "ls"), ("--rules",)])
+def test_wrong_usage_exits_with_2_and_an_explanation(arguments: tuple[str, ...]) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"usage: python -m shellverdict" in done.stderr
+
+
+def test_command_without_quotes_is_explained() -> None:
+    assert b"put the whole command into quotes" in run("rm", "-rf", "/").stderr
+
+
+def test_output_shows_control_characters_escaped() -> None:
+    done = run("rm -rf /etc/\x1b[2Jx; echo '\nnothing found\n'; rm -rf /")
+    assert b"\x1b" not in done.stdout
+    assert b"\nnothing found" not in done.stdout
+    assert b"\\x1b" in done.stdout
+
+
+def test_output_works_where_the_terminal_cannot_show_a_character() -> None:
+    done = run("rm -rf /é", PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    assert b"part: rm -rf /\\xe9" in done.stdout
+
+
+def test_findings_beyond_the_limit_are_counted() -> None:
+    command = ";".join(f"rm -rf /srv/{number}" for number in range(30))
+    assert run(command).stdout.decode().splitlines()[-1] == "  and 10 more; --json lists all"
+    assert len(json.loads(run("--json", command).stdout)["findings"]) == 30

@@ -1,0 +1,144 @@
+"""The public names of the package: judging a command, loading rules, errors that name file, rule and key."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shellverdict
+from shellverdict import Finding, Judge, RuleError, Rules, Severity, Verdict, judge, load_rules
+
+DEPLOY = """
+[[rule]]
+name = "deploy"
+category = "publish"
+severity = "medium"
+description = "deploys {words}"
+programs = ["ourtool"]
+words = ["deploy"]
+no_option = ["--dry-run"]
+"""
+
+
+@pytest.fixture
+def rule_file(tmp_path: Path) -> Path:
+    file = tmp_path / "rules.toml"
+    file.write_text(DEPLOY)
+    return file
+
+
+def rule_error(file: Path, content: str) -> RuleError:
+    """Return the error that loading this content raises."""
+    file.write_text(content)
+    with pytest.raises(RuleError) as caught:
+        load_rules(file)
+    return caught.value
+
+
+def test_verdict_names_the_part_the_reason_and_the_severity() -> None:
+    verdict = judge("ls; rm -rf /")
+    assert isinstance(verdict, Verdict)
+    assert verdict.dangerous
+    assert verdict.blocked
+    assert verdict.part == "rm -rf /"
+    assert verdict.severity is Severity.CRITICAL
+    assert all(isinstance(finding, Finding) for finding in verdict.findings)
+
+
+def test_harmless_command_has_no_findings() -> None:
+    assert judge("ls -la | head").findings == ()
+
+
+def test_home_decides_what_a_tilde_means(tmp_path: Path) -> None:
+    assert (
+        judge("rm -rf ~/work", home=tmp_path).reason == judge(f"rm -rf {tmp_path}/work", home=tmp_path).reason
+    )
+    assert judge("rm -rf /srv/someone", home="/srv/someone").blocked
+    assert not judge("rm -rf /srv/someone", home="/srv/another").blocked
+
+
+def test_working_directory_decides_what_a_relative_path_means(tmp_path: Path) -> None:
+    assert judge("rm -rf ../..", cwd="/home/someone").blocked
+    assert not judge("rm -rf ../..", cwd=tmp_path / "a" / "b" / "c").blocked
+
+
+def test_judge_object_gives_the_same_verdicts_as_the_function(tmp_path: Path) -> None:
+    reusable = Judge.for_this_machine(cwd=tmp_path, home=tmp_path)
+    for command in ("rm -rf ~", "git push --force", "ls"):
+        assert reusable(command) == judge(command, cwd=tmp_path, home=tmp_path)
+
+
+def test_rules_of_a_file_are_added_to_the_built_in_ones(rule_file: Path) -> None:
+    rules = load_rules(rule_file)
+    assert isinstance(rules, Rules)
+    verdict = judge("ourtool deploy production", rules=rules)
+    assert [(each.rule, each.severity, each.reason) for each in verdict.findings] == [
+        ("deploy", Severity.MEDIUM, "deploys deploy production")
+    ]
+    assert not judge("ourtool deploy --dry-run", rules=rules).dangerous
+    assert judge("rm -rf /", rules=rules).blocked
+    assert not judge("ourtool deploy production").dangerous
+
+
+def test_rule_file_can_describe_the_options_of_a_program(rule_file: Path) -> None:
+    verdict = judge("ourtool --zone deploy status", rules=load_rules(rule_file))
+    assert verdict.dangerous  # the value of --zone is mistaken for the subcommand
+    rule_file.write_text(DEPLOY + '[[program]]\nnames = ["ourtool"]\nvalued = ["--zone"]\n')
+    assert not judge("ourtool --zone deploy status", rules=load_rules(rule_file)).dangerous
+    assert judge("ourtool --zone eu deploy", rules=load_rules(rule_file)).dangerous
+
+
+def test_error_in_a_rule_names_file_rule_and_key(rule_file: Path) -> None:
+    error = rule_error(rule_file, DEPLOY.replace("severity", "severty"))
+    assert (error.file, error.rule, error.key) == (str(rule_file), "deploy", "severty")
+    assert str(error) == (
+        f"{rule_file}: rule 'deploy': `severty` is not a valid key\n  did you mean severity?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (DEPLOY.replace('"medium"', '"grave"'), "`severity` has the invalid value 'grave'"),
+        (DEPLOY + DEPLOY, "two rules have the name 'deploy'"),
+        (DEPLOY.replace('"deploy"', '"delete-everything"', 1), "two rules have the name 'delete-everything'"),
+        ("[[rules]]\nname = 1\n", "`rules` is not a valid table\n  did you mean rule?"),
+        ("rule = 3\n", "`rule` must be a list of tables\n  write [[rule]]"),
+        ("rule = [3]\n", "rule number 1 must be a table of keys and values"),
+        ('[[program]]\nvalued = ["-x"]\n', "program without names: `names` is missing"),
+        ("[[rule]\n", "the file is not valid TOML: "),
+        ("#" + "x" * 1_000_000, "the file has more than 1,000,000 bytes"),
+    ],
+)
+def test_invalid_rule_file_is_refused_with_the_reason(rule_file: Path, content: str, problem: str) -> None:
+    assert f"{rule_file}: " in str(rule_error(rule_file, content))
+    assert problem in str(rule_error(rule_file, content))
+
+
+def test_unreadable_rule_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+    for path, problem in ((tmp_path / "none.toml", "No such file"), (tmp_path, "Is a directory")):
+        with pytest.raises(RuleError, match=f"the file cannot be read: {problem}"):
+            load_rules(path)
+    (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
+    with pytest.raises(RuleError, match="not valid TOML"):
+        load_rules(tmp_path / "latin.toml")
+
+
+def test_every_public_name_is_importable_and_others_are_not() -> None:
+    assert set(shellverdict.__all__) <= set(dir(shellverdict))
+    assert all(getattr(shellverdict, name) is not None for name in shellverdict.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'judgement'"):
+        _ = shellverdict.judgement
+
+
+def test_importing_the_package_imports_none_of_its_modules_and_nothing_of_toolfold() -> None:
+    code = (
+        "import sys, shellverdict; before = [m for m in sys.modules if m.startswith('shellverdict.')];"
+        "shellverdict.judge('ls');"
+        "print(before, [m for m in sys.modules if m.partition('.')[0] == 'toolfold'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[] []\n"
