@@ -1,14 +1,14 @@
 # Two commands set everything up by themselves:
 #   make demo    what a model would be sent, on embedded defaults
 #   make test    all tests
-# Also: make check (lint, types, layers, public API, wheel), make bench, make clean.
+# Also: make test-all (every contract test for every backend), make check (lint, types, layers, public API, wheel), make bench, make clean.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check bench clean
+.PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/.runtime
 	@$(BIN)/toolfold demo
@@ -16,6 +16,9 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	@sh scripts/prepare_tests.sh
 	@sh scripts/run_tests.sh $(BIN)/pytest
+
+test-all: export TOOLFOLD_TEST_ALL = 1
+test-all: test
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

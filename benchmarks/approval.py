@@ -35,8 +35,7 @@ from shellverdict.rules import Rules
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT / "tests" / "shellverdict" / "corpus"
 WORKER = Path(__file__).with_name("approval_peers.py")
-SIZES = (1, 4, 16, 64)  # thousands of characters
-LONGEST = 65_536
+SIZES = (1, 4, 16, 64, 1024)  # KB; beyond 64 KB a command is not analysed
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +170,7 @@ def growth(repeats: int = 3) -> dict[str, list[float]]:
 
     judge = our_judge()
     return {
-        name: [_time_verdict(judge, write(size * 1024)[:LONGEST], repeats) for size in SIZES]
+        name: [_time_verdict(judge, write(size * 1024)[: size * 1024], repeats) for size in SIZES]
         for name, write in HOSTILE_INPUTS.items()
     }
 
@@ -207,6 +206,7 @@ def draw(grown: dict[str, list[float]], folder: Path) -> Path:
     for times in grown.values():
         axes.plot(SIZES, times, color="#1f5fa8", linewidth=0.8, alpha=0.6)
     axes.axhline(100, color="#d9822b", linewidth=1)
+    axes.set_xscale("log")
     axes.set_xlabel("length of a hostile text, KB")
     axes.set_ylabel("ms of one verdict")
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,15 +1,18 @@
 #!/bin/sh
-# Runs every test, then those that failed once more, one at a time: beside others on a busy machine a real
-# server or container is sometimes too late, while what is broken is broken also alone. The first report stays
-# above, so that a test that needs the second run is seen and can be mended.
+# Runs every test in parallel, then the failed ones once more, one at a time: on a busy machine a real server or
+# container is sometimes too slow. Tests that failed first and passed alone are listed as flaky at the end.
 # $1 the pytest to run
 set -u
 pytest=$1
 some_failed=1
+failures=.pytest_cache/v/cache/lastfailed
 workers=$((2 * $(getconf _NPROCESSORS_ONLN || echo 1))) # most tests wait for another process
 
 "$pytest" -n "$workers"
 code=$?
 [ "$code" -eq "$some_failed" ] || exit "$code"
-echo "Some tests failed. They run once more, alone; the first that fails again ends it."
-exec "$pytest" --last-failed --last-failed-no-failures none --exitfirst --verbose
+flaky=$(sed -n 's/^ *"\(.*\)": true,\{0,1\}$/  \1/p' "$failures")
+echo "Some tests failed. They run once more, alone; the first that fails again ends the run."
+"$pytest" --last-failed --last-failed-no-failures none --exitfirst --verbose || exit
+echo "Flaky tests (failed in the parallel run, passed alone):"
+echo "$flaky"

@@ -1,4 +1,4 @@
-"""What most tests stand on: a home of their own, and runtimes that touch nothing outside of it."""
+"""Shared fixtures: a private home directory, and runtimes that touch nothing outside of it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from toolfold import CallContext, Runtime, Tool, build_tool, open_runtime
 from toolfold.config import load_config
 from toolfold.model import Approver, Json
 
-# How long an example takes says more about the machine than about what is tested. Examples depend on no seed,
-# so that what passed mostly passes again: they still vary with the modules that a worker happens to have
-# imported, whose constants are tried. `--hypothesis-profile=explore` looks for others.
+# No deadline, because the duration of an example depends on the machine. Derandomized, so that most runs are
+# repeatable; examples still vary with constants of the modules that a worker has imported.
+# `--hypothesis-profile=explore` tries random examples.
 for name, same in (("any machine", True), ("explore", False)):
     settings.register_profile(
         name, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=same
@@ -25,15 +25,15 @@ settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def all_tools_are_read() -> Iterator[None]:
-    """A slow machine takes longer to read many tools than a session waits, and would find others."""
+def wait_for_the_whole_index() -> Iterator[None]:
+    """Let searches wait for the whole index: on a slow machine a session would give up and find less."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("toolfold.runtime._INDEX_WAIT_S", 600.0)
         yield
 
 
-class Opened(Protocol):
-    """Opens runtimes that are closed when the test ends."""
+class RuntimeOpener(Protocol):
+    """Opens runtimes that are closed at the end of the test."""
 
     def __call__(
         self,
@@ -46,12 +46,12 @@ class Opened(Protocol):
 
 @pytest.fixture
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A TOOLFOLD_HOME, outside of the workspace."""
+    """A TOOLFOLD_HOME outside the workspace."""
     return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture
-def opened(home: Path, tmp_path: Path) -> Iterator[Opened]:
+def open_test_runtime(home: Path, tmp_path: Path) -> Iterator[RuntimeOpener]:
     with ExitStack() as stack:
 
         def open_here(
@@ -68,12 +68,12 @@ def opened(home: Path, tmp_path: Path) -> Iterator[Opened]:
 
 
 @pytest.fixture
-def runtime(opened: Opened) -> Runtime:
-    return opened()
+def runtime(open_test_runtime: RuntimeOpener) -> Runtime:
+    return open_test_runtime()
 
 
-def recording(name: str, toolset: str, ran: list[str], **options: Any) -> Tool:
-    """A tool without arguments that leaves its name in `ran`."""
+def recording_tool(name: str, toolset: str, ran: list[str], **options: Any) -> Tool:
+    """Return a tool without arguments that appends its name to `ran`."""
 
     def handler(_args: Json, _context: CallContext) -> Json:
         ran.append(name)

@@ -1,7 +1,6 @@
-"""Okapi BM25 over what a tool says of itself: its name in words, its description, its parameters' names.
+"""Okapi BM25 over a tool's name, description and parameter names.
 
-The textbook formula (k1 1.5, b 0.75) with no stemming and no weights: the baseline that everything better is
-measured against.
+The textbook formula (k1 1.5, b 0.75) without stemming or weights: the baseline for all other rankings.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One ranked tool, with enough to tell a person why."""
+    """A ranked tool with its score and matched words."""
 
     name: str
     score: float
     matched: tuple[str, ...] = ()
 
 
-def words(text: str) -> list[str]:
-    """Lower-case words; `snake_case`, `kebab-case` and `camelCase` are split."""
+def split_words(text: str) -> list[str]:
+    """Return lower-case words; `snake_case`, `kebab-case` and `camelCase` are split."""
     return [word.casefold() for word in _WORD.findall(_HUMP.sub(" ", text))]
 
 
 class Bm25:
-    """An inverted index, built once for a set of tools."""
+    """Inverted index over a set of tools."""
 
     def __init__(self, tools: Iterable[Tool]) -> None:
         self._names: list[str] = []
@@ -45,10 +44,10 @@ class Bm25:
         self._weigh(counts)
 
     def rank(self, query: str, limit: int = 5) -> list[Hit]:
-        """The best tools for a message, best first; only those that share a word with it."""
+        """Return the best tools for a message, best first; only those that share a word with it."""
         scores: dict[int, float] = {}
         matched: dict[int, list[str]] = {}
-        for word in dict.fromkeys(words(query)):
+        for word in dict.fromkeys(split_words(query)):
             for place, weight in self._postings.get(word, ()):
                 scores[place] = scores.get(place, 0.0) + weight
                 matched.setdefault(place, []).append(word)
@@ -58,7 +57,7 @@ class Bm25:
     def _read(self, tool: Tool) -> Counter[str]:
         self._names.append(tool.name)
         parameters = " ".join(tool.parameters.get("properties", {}))
-        return Counter(words(f"{tool.original_name or tool.name} {tool.description} {parameters}"))
+        return Counter(split_words(f"{tool.original_name or tool.name} {tool.description} {parameters}"))
 
     def _weigh(self, counts: Sequence[Counter[str]]) -> None:
         lengths = [count.total() for count in counts]

@@ -1,4 +1,4 @@
-"""Every way people describe a tool ends in the same Tool, or in an error that says what to change."""
+"""All ways to define a tool give the same Tool, or an error that says what to change."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ PARAMETERS: Json = {
 }
 
 
-def built(schema: Any = None, handler: Any = len, **options: Any) -> Tool:
+def make_tool(schema: Any = None, handler: Any = len, **options: Any) -> Tool:
     return build_tool(
         **{"name": "search", "toolset": "web", "schema": schema or {}, "handler": handler, **options}
     )
 
 
-def called(made: Tool, args: Json | None = None) -> Any:
+def call_tool(made: Tool, args: Json | None = None) -> Any:
     answer = made.handler(args if args is not None else {"q": "x"}, CONTEXT)
     return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
 
@@ -71,7 +71,7 @@ DIALECTS: dict[str, Json] = {
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_schema_dialect_gives_the_same_tool(dialect: str) -> None:
-    made = built(DIALECTS[dialect])
+    made = make_tool(DIALECTS[dialect])
     assert made.definition() == {
         "type": "function",
         "function": {"name": "search", "description": "Find.", "parameters": PARAMETERS},
@@ -79,7 +79,7 @@ def test_every_schema_dialect_gives_the_same_tool(dialect: str) -> None:
 
 
 def test_bare_json_schema_is_used_as_parameters() -> None:
-    made = built({**PARAMETERS, "description": "Find."})
+    made = make_tool({**PARAMETERS, "description": "Find."})
     assert made.description == "Find."
     assert made.parameters["properties"] == PARAMETERS["properties"]
     assert made.parameters["required"] == ["q"]
@@ -96,7 +96,7 @@ def test_bare_json_schema_is_used_as_parameters() -> None:
     ],
 )
 def test_bare_json_schema_without_properties_is_kept(schema: Json) -> None:
-    assert built(schema).parameters == {"type": "object", "properties": {}, **schema}
+    assert make_tool(schema).parameters == {"type": "object", "properties": {}, **schema}
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_bare_json_schema_without_properties_is_kept(schema: Json) -> None:
     ],
 )
 def test_tool_without_parameters_takes_an_empty_object(schema: Json) -> None:
-    assert built(schema or {"name": "x"}).parameters == {"type": "object", "properties": {}}
+    assert make_tool(schema or {"name": "x"}).parameters == {"type": "object", "properties": {}}
 
 
 def test_other_schema_keys_are_preserved() -> None:
@@ -125,17 +125,17 @@ def test_other_schema_keys_are_preserved() -> None:
         "$defs": {"A": {"oneOf": [{"type": "integer"}, {"const": "x"}]}},
         "additionalProperties": False,
     }
-    assert json.dumps(built({"parameters": schema}).parameters) == json.dumps(schema)
+    assert json.dumps(make_tool({"parameters": schema}).parameters) == json.dumps(schema)
 
 
 def test_explicit_description_overrides_the_schema() -> None:
-    assert built(DIALECTS["mcp"], description="Better.").description == "Better."
-    assert built(DIALECTS["mcp"], description="").description == "Find."
+    assert make_tool(DIALECTS["mcp"], description="Better.").description == "Better."
+    assert make_tool(DIALECTS["mcp"], description="").description == "Find."
 
 
 @pytest.mark.parametrize("description", [None, 5, ["Find."]])
 def test_non_string_description_is_ignored(description: object) -> None:
-    assert built({"description": description, "parameters": PARAMETERS}).description == ""
+    assert make_tool({"description": description, "parameters": PARAMETERS}).description == ""
 
 
 @pytest.mark.parametrize(
@@ -155,14 +155,14 @@ def test_non_string_description_is_ignored(description: object) -> None:
 )
 def test_invalid_schema_is_rejected_with_the_reason(schema: Any, reason: str) -> None:
     with pytest.raises(InvalidTool, match=f"tool 'search': {reason}"):
-        built(schema)
+        make_tool(schema)
 
 
 def test_self_containing_schema_is_rejected() -> None:
     loop: Json = {"type": "object"}
     loop["properties"] = {"again": loop}
     with pytest.raises(InvalidTool, match="nested too deeply"):
-        built({"parameters": loop})
+        make_tool({"parameters": loop})
 
 
 json_values = st.recursive(
@@ -197,20 +197,20 @@ def test_any_schema_gives_a_tool_or_invalid_tool(schema: Any) -> None:
 @pytest.mark.parametrize("name", ["", "  ", None, 5])
 def test_tool_needs_a_name(name: Any) -> None:
     with pytest.raises(InvalidTool, match="a tool needs a name"):
-        built(name=name)
+        make_tool(name=name)
 
 
 @pytest.mark.parametrize("toolset", ["", "  ", None, 5])
 def test_tool_needs_a_toolset(toolset: Any) -> None:
     with pytest.raises(InvalidTool, match="tool 'search' needs a toolset"):
-        built(toolset=toolset)
+        make_tool(toolset=toolset)
 
 
 def test_all_options_are_stored() -> None:
     def check() -> bool:
         return True
 
-    made = built(
+    made = make_tool(
         *(DIALECTS["mcp"],),
         check_fn=check,
         requires_env=["KEY", "OTHER"],
@@ -233,7 +233,7 @@ def test_all_options_are_stored() -> None:
 
 
 def test_options_may_be_none() -> None:
-    made = built(
+    made = make_tool(
         check_fn=None,
         requires_env=None,
         is_async=None,
@@ -251,28 +251,28 @@ def test_options_may_be_none() -> None:
 @pytest.mark.parametrize("words", ["KEY", [1]])
 def test_string_list_options_reject_strings_and_numbers(field: str, words: Any) -> None:
     with pytest.raises(InvalidTool, match=f"{field} must be a list of strings"):
-        built(**{field: words})
+        make_tool(**{field: words})
 
 
 def test_unknown_effect_is_rejected_with_the_allowed_ones() -> None:
     with pytest.raises(InvalidTool, match=r"'destroys' is not an effect \(.*destructive\)"):
-        built(effects=["destroys"])
+        make_tool(effects=["destroys"])
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan")])
 def test_non_positive_timeout_is_rejected(timeout: float) -> None:
     with pytest.raises(InvalidTool, match="its timeout must be more than 0 seconds"):
-        built(timeout=timeout)
+        make_tool(timeout=timeout)
 
 
 def test_uncallable_check_is_rejected() -> None:
     with pytest.raises(InvalidTool, match="its check_fn is not callable"):
-        built(check_fn="ENV_KEY")
+        make_tool(check_fn="ENV_KEY")
 
 
 def test_unknown_option_is_an_error() -> None:
     with pytest.raises(TypeError, match="chek_fn"):
-        built(chek_fn=len)
+        make_tool(chek_fn=len)
 
 
 # Calling conventions
@@ -426,7 +426,7 @@ IDS = {"task_id": "task-1", "user_task": "do it", "session_id": "session-1"}
     ],
 )
 def test_handler_is_called_by_its_own_convention(handler: Callable[..., Any], answer: object) -> None:
-    assert called(built(handler=handler)) == answer
+    assert call_tool(make_tool(handler=handler)) == answer
 
 
 @pytest.mark.parametrize(
@@ -439,12 +439,12 @@ def test_handler_is_called_by_its_own_convention(handler: Callable[..., Any], an
     ],
 )
 def test_async_handler_is_detected(handler: Callable[..., Any], is_async: bool) -> None:
-    assert built(handler=handler).is_async is is_async
+    assert make_tool(handler=handler).is_async is is_async
 
 
 @pytest.mark.parametrize("is_async", [True, False])
 def test_is_async_can_be_declared(is_async: bool) -> None:
-    assert built(handler=lambda args: async_args(args), is_async=is_async).is_async is is_async
+    assert make_tool(handler=lambda args: async_args(args), is_async=is_async).is_async is is_async
 
 
 def no_arguments() -> None: ...
@@ -455,7 +455,7 @@ def only_keywords(**kwargs: Any) -> None: ...
 @pytest.mark.parametrize("handler", [no_arguments, only_named, only_keywords])
 def test_handler_without_parameters_is_rejected(handler: Callable[..., Any]) -> None:
     with pytest.raises(InvalidTool, match="its handler must accept the arguments as one dict"):
-        built(handler=handler)
+        make_tool(handler=handler)
 
 
 def three(args: Json, context: CallContext, third: str) -> None: ...
@@ -468,13 +468,13 @@ def third_in_place(args: Json, context: CallContext, third: str, /) -> None: ...
 )
 def test_handler_with_unfillable_parameter_is_rejected(handler: Callable[..., Any], parameter: str) -> None:
     with pytest.raises(InvalidTool, match=f"nothing fills the parameter '{parameter}'"):
-        built(handler=handler)
+        make_tool(handler=handler)
 
 
 @pytest.mark.parametrize("handler", [None, "module.function", {}])
 def test_uncallable_handler_is_rejected(handler: Any) -> None:
     with pytest.raises(InvalidTool, match="its handler is not callable"):
-        built(handler=handler)
+        make_tool(handler=handler)
 
 
 # Derived from typed functions
@@ -640,7 +640,7 @@ def test_any_docstring_is_accepted(text: str) -> None:
         return a
 
     function.__doc__ = text
-    assert called(tool_from_function(function), {"a": 5}) == 5
+    assert call_tool(tool_from_function(function), {"a": 5}) == 5
 
 
 def typed(  # type: ignore[no-untyped-def]
@@ -695,7 +695,7 @@ def test_only_parameters_without_default_are_required() -> None:
 
 
 def test_function_receives_values_of_its_declared_types() -> None:
-    received = called(
+    received = call_tool(
         tool_from_function(typed),
         {"text": "t", "choice": "b", "maybe": None, "colour": "blue", "when": "2026-01-02", "file": "a/b"},
     )
@@ -726,7 +726,7 @@ def test_nested_models_are_described_and_passed_as_models() -> None:
         },
         "required": ["name"],
     }
-    person, span, points = called(
+    person, span, points = call_tool(
         tool_from_function(nested),
         {"person": {"street": {"name": "A"}}, "span": {"low": 1, "high": 2}, "points": [{"x": 1}]},
     )
@@ -744,7 +744,7 @@ def test_parameter_named_title_is_kept() -> None:
         return title
 
     assert schema_of(post)["properties"] == {"title": {"type": "string"}}
-    assert called(tool_from_function(post), {"title": "x"}) == "x"
+    assert call_tool(tool_from_function(post), {"title": "x"}) == "x"
 
 
 def test_field_description_overrides_the_docstring() -> None:
@@ -768,7 +768,7 @@ def test_field_may_be_the_default_value() -> None:
 
     assert schema_of(old)["required"] == ["b"]
     assert property_of(old, "a") == {"type": "integer", "default": 7, "minimum": 1, "description": "seven"}
-    assert called(tool_from_function(old), {"b": "x"}) == (7, "x", [])
+    assert call_tool(tool_from_function(old), {"b": "x"}) == (7, "x", [])
 
 
 def test_non_json_default_is_used_but_not_shown() -> None:
@@ -778,7 +778,7 @@ def test_non_json_default_is_used_but_not_shown() -> None:
         return a is missing
 
     assert property_of(find, "a") == {}
-    assert called(tool_from_function(find), {}) is True
+    assert call_tool(tool_from_function(find), {}) is True
 
 
 def test_mutable_default_is_fresh_in_each_call() -> None:
@@ -787,7 +787,7 @@ def test_mutable_default_is_fresh_in_each_call() -> None:
         return into
 
     made = tool_from_function(collect)
-    assert [called(made, {"item": 1}), called(made, {"item": 2})] == [[1], [2]]
+    assert [call_tool(made, {"item": 1}), call_tool(made, {"item": 2})] == [[1], [2]]
 
 
 ODD_NAMES = [
@@ -815,8 +815,8 @@ def test_parameter_may_have_any_name(name: str) -> None:
     exec(f"def odd(first: int, {name}: str = 'd') -> tuple:\n    return first, {name}", space)
     made = tool_from_function(space["odd"])
     assert set(made.parameters["properties"]) == {"first", name}
-    assert called(made, {"first": 1, name: "x"}) == (1, "x")
-    assert called(made, {"first": 1}) == (1, "d")
+    assert call_tool(made, {"first": 1, name: "x"}) == (1, "x")
+    assert call_tool(made, {"first": 1}) == (1, "d")
 
 
 def add(a: int, b: int = 1) -> int:
@@ -840,7 +840,7 @@ def test_invalid_arguments_are_rejected_and_nothing_runs(args: Json, problem: st
         ran.append((a, b))
 
     with pytest.raises(InvalidArguments) as caught:
-        called(tool_from_function(add), args)
+        call_tool(tool_from_function(add), args)
     assert str(caught.value).startswith(f"'add' was not invoked: {problem}")
     assert "p1" not in str(caught.value)
     assert ran == []
@@ -848,7 +848,7 @@ def test_invalid_arguments_are_rejected_and_nothing_runs(args: Json, problem: st
 
 def test_rejection_does_not_repeat_the_invalid_value() -> None:
     with pytest.raises(InvalidArguments) as caught:
-        called(tool_from_function(add), {"a": "hunter2"})
+        call_tool(tool_from_function(add), {"a": "hunter2"})
     assert "hunter2" not in str(caught.value)
 
 
@@ -857,7 +857,7 @@ def test_error_of_the_function_is_not_an_argument_error() -> None:
         return Street.model_validate({"number": a})
 
     with pytest.raises(ValueError, match="validation error for Street"):
-        called(tool_from_function(strict), {"a": 1})
+        call_tool(tool_from_function(strict), {"a": 1})
 
 
 async def async_add(a: int, b: int = 1) -> int:
@@ -870,7 +870,7 @@ def test_async_function_is_an_async_tool() -> None:
     made = tool_from_function(async_add)
     assert made.is_async
     assert made.description == "Add, later."
-    assert called(made, {"a": 1, "b": 2}) == 3
+    assert call_tool(made, {"a": 1, "b": 2}) == 3
 
 
 # The context
@@ -898,12 +898,12 @@ def takes_context_annotated(a: int, *, context: Annotated[CallContext, "note"]) 
 def test_context_parameter_is_filled_and_hidden(function: Callable[..., Any]) -> None:
     made = tool_from_function(function)
     assert made.parameters["properties"] == {"a": {"type": "integer"}}
-    assert called(made, {"a": 1}) == (1, "session-1")
+    assert call_tool(made, {"a": 1}) == (1, "session-1")
 
 
 def test_model_cannot_set_the_context() -> None:
     with pytest.raises(InvalidArguments):
-        called(tool_from_function(takes_context), {"a": 1, "context": {"session_id": "other"}})
+        call_tool(tool_from_function(takes_context), {"a": 1, "context": {"session_id": "other"}})
 
 
 # The decorator
@@ -941,7 +941,7 @@ def test_decorated_function_stays_callable() -> None:
 def test_decorated_function_is_a_tool_with_its_name() -> None:
     made = plain.tool
     assert (made.name, made.toolset, made.description) == ("plain", "user", "Twice.")
-    assert called(made, {"a": 4}) == 8
+    assert call_tool(made, {"a": 4}) == 8
 
 
 def test_decorator_accepts_tool_options() -> None:
@@ -959,7 +959,7 @@ def test_function_decorated_twice_gives_two_tools() -> None:
     first = plain.tool
     again = tool(name="again")(plain)
     assert again.tool.name == "again"
-    assert called(again.tool, {"a": 4}) == 8
+    assert call_tool(again.tool, {"a": 4}) == 8
     assert plain.tool is first
 
 
@@ -1009,25 +1009,25 @@ def test_bound_method_tool_acts_on_its_object() -> None:
     made = tool_from_function(counter.plain_method)
     assert (made.name, made.description) == ("plain_method", "Count.")
     assert made.parameters["properties"] == {"by": {"type": "integer"}}
-    assert called(made, {"by": 2}) == counter.total == 2
+    assert call_tool(made, {"by": 2}) == counter.total == 2
 
 
 def test_decorated_method_tool_acts_on_its_object() -> None:
     one, other = Counter(), Counter()
     assert one.count(1) == 1
     assert one.count.tool.parameters["properties"] == {"by": {"type": "integer"}}
-    assert called(one.count.tool, {"by": 2}) == one.total == 3
+    assert call_tool(one.count.tool, {"by": 2}) == one.total == 3
     assert other.total == 0
 
 
 def test_decorated_async_method_keeps_its_options() -> None:
     made = Counter().count_later.tool
     assert (made.name, made.is_async) == ("later", True)
-    assert called(made, {"by": 2}) == 2
+    assert call_tool(made, {"by": 2}) == 2
 
 
 def test_decorated_static_method_is_a_tool() -> None:
-    assert called(Counter.alone.tool, {"a": 1}) == called(Counter().alone.tool, {"a": 1}) == 1
+    assert call_tool(Counter.alone.tool, {"a": 1}) == call_tool(Counter().alone.tool, {"a": 1}) == 1
 
 
 def test_decorated_method_accessed_on_the_class_is_callable() -> None:
@@ -1088,7 +1088,7 @@ def returns_what_only_checkers_know(a: int) -> OnlyForCheckers:
 
 
 def test_return_type_need_not_be_resolvable() -> None:
-    assert called(tool_from_function(returns_what_only_checkers_know), {"a": 3}) == 3
+    assert call_tool(tool_from_function(returns_what_only_checkers_know), {"a": 3}) == 3
 
 
 def test_wrapped_function_is_described_by_the_inner_one() -> None:

@@ -1,4 +1,4 @@
-"""A check decides whether a tool is offered, and no check, however bad, does more than that."""
+"""Checks decide whether a tool is available; no check can do more harm than that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolfold.redaction import Redaction
 
 
 class Clock:
-    """Time that passes when a test says so."""
+    """Clock that tests set."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -31,8 +31,8 @@ class Clock:
         return self.now
 
 
-class Probe:
-    """A check that answers as it is told and counts its runs."""
+class CountingCheck:
+    """Check with a settable answer that counts its runs."""
 
     def __init__(self, answer: object = True) -> None:
         self.answer = answer
@@ -45,8 +45,8 @@ class Probe:
         return self.answer
 
 
-class Hang:
-    """A check that does not end before it is released."""
+class HangingCheck:
+    """Check that blocks until it is released."""
 
     def __init__(self) -> None:
         self.runs = 0
@@ -68,8 +68,8 @@ class Hang:
 
 
 @pytest.fixture
-def hang() -> Iterator[Hang]:
-    check = Hang()
+def hanging_check() -> Iterator[HangingCheck]:
+    check = HangingCheck()
     yield check
     check.release()
 
@@ -88,23 +88,23 @@ def tool(name: str, check: Check | None) -> Tool:
     return build_tool(name=name, toolset="web", schema={}, handler=len, check_fn=check)
 
 
-def status(availability: Availability, check: Check) -> Status:
+def get_status(availability: Availability, check: Check) -> Status:
     return availability.statuses([tool("x", check)])["x"]
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    """Where time is short, a machine that is busy may have none even for a check that is quick."""
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait for the condition: on a busy machine even a quick check may time out at first."""
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it did not come about"
 
 
-def passes(availability: Availability, check: Check) -> None:
-    """The check passes, at the latest when the machine has found the time for it."""
-    eventually(lambda: status(availability, check) == Status(True))
+def wait_until_passes(availability: Availability, check: Check) -> None:
+    """Wait until the check passes, however busy the machine is."""
+    wait_until(lambda: get_status(availability, check) == Status(True))
 
 
-def threads_have_ended() -> None:
+def no_check_threads() -> None:
     for thread in threading.enumerate():
         if thread.name == "toolfold-check":
             thread.join(60)
@@ -121,16 +121,16 @@ def test_tool_without_check_is_available(availability: Availability) -> None:
 
 @pytest.mark.parametrize("answer", [True, 1, "yes", ["x"]])
 def test_passing_check_makes_its_tool_available(availability: Availability, answer: object) -> None:
-    assert status(availability, Probe(answer)) == Status(True)
+    assert get_status(availability, CountingCheck(answer)) == Status(True)
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, "", []])
 def test_failing_check_makes_its_tool_unavailable(availability: Availability, answer: object) -> None:
-    assert status(availability, Probe(answer)) == Status(False, "its check said no")
+    assert get_status(availability, CountingCheck(answer)) == Status(False, "its check said no")
 
 
 def test_only_tools_with_failed_checks_are_unavailable(availability: Availability) -> None:
-    tools = [tool("good", Probe()), tool("bad", Probe(False)), tool("free", None)]
+    tools = [tool("good", CountingCheck()), tool("bad", CountingCheck(False)), tool("free", None)]
     assert availability.unavailable(tools) == {"bad": "its check said no"}
 
 
@@ -138,7 +138,7 @@ class OwnBaseException(BaseException):
     pass
 
 
-class Speechless(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
@@ -152,20 +152,20 @@ class Speechless(Exception):
         (GeneratorExit(), "its check failed: GeneratorExit: "),
         (OwnBaseException("odd"), "its check failed: OwnBaseException: odd"),
         (asyncio.CancelledError(), "its check failed: CancelledError: "),
-        (Speechless(), "its check failed: Speechless: (no message)"),
+        (UnprintableError(), "its check failed: Speechless: (no message)"),
     ],
 )
 def test_raising_check_makes_its_tool_unavailable_with_reason(
     availability: Availability, error: BaseException, reason: str
 ) -> None:
-    assert status(availability, Probe(error)) == Status(False, reason)
+    assert get_status(availability, CountingCheck(error)) == Status(False, reason)
 
 
 def test_long_reason_is_truncated(availability: Availability) -> None:
-    assert len(status(availability, Probe(ValueError("x" * 1_000_000))).reason) < 2_100
+    assert len(get_status(availability, CountingCheck(ValueError("x" * 1_000_000))).reason) < 2_100
 
 
-class NoTruth:
+class NoTruthValue:
     def __bool__(self) -> bool:
         raise ValueError("neither")
 
@@ -173,7 +173,7 @@ class NoTruth:
 def test_check_result_without_truth_value_makes_its_tool_unavailable(
     availability: Availability,
 ) -> None:
-    assert status(availability, NoTruth) == Status(False, "its check failed: ValueError: neither")
+    assert get_status(availability, NoTruthValue) == Status(False, "its check failed: ValueError: neither")
 
 
 def test_check_with_required_arguments_affects_only_its_tool(
@@ -182,7 +182,7 @@ def test_check_with_required_arguments_affects_only_its_tool(
     def wants(key: str) -> bool:
         return bool(key)
 
-    unavailable = availability.unavailable([tool("bad", wants), tool("good", Probe())])  # type: ignore[arg-type]
+    unavailable = availability.unavailable([tool("bad", wants), tool("good", CountingCheck())])  # type: ignore[arg-type]
     assert list(unavailable) == ["bad"]
     assert "TypeError" in unavailable["bad"]
 
@@ -190,34 +190,34 @@ def test_check_with_required_arguments_affects_only_its_tool(
 # Asynchronous checks
 
 
-async def says_yes() -> bool:
+async def return_true() -> bool:
     await asyncio.sleep(0)
     return True
 
 
-async def says_no() -> bool:
+async def return_false() -> bool:
     await asyncio.sleep(0)
     return False
 
 
-async def raises() -> bool:
+async def raise_error() -> bool:
     await asyncio.sleep(0)
     raise ConnectionError("down")
 
 
-class Later:
-    """Awaitable, and true like every object."""
+class AwaitableTrue:
+    """Awaitable that is also truthy like every object."""
 
     def __await__(self) -> Generator[Any, None, bool]:
-        return says_no().__await__()
+        return return_false().__await__()
 
 
 ASYNC_CHECKS: list[tuple[Callable[[], Awaitable[bool]], Status]] = [
-    (says_yes, Status(True)),
-    (says_no, Status(False, "its check said no")),
-    (raises, Status(False, "its check failed: ConnectionError: down")),
-    (lambda: says_no(), Status(False, "its check said no")),
-    (Later, Status(False, "its check said no")),
+    (return_true, Status(True)),
+    (return_false, Status(False, "its check said no")),
+    (raise_error, Status(False, "its check failed: ConnectionError: down")),
+    (lambda: return_false(), Status(False, "its check said no")),
+    (AwaitableTrue, Status(False, "its check said no")),
 ]
 
 
@@ -225,19 +225,19 @@ ASYNC_CHECKS: list[tuple[Callable[[], Awaitable[bool]], Status]] = [
 def test_async_check_is_awaited(
     availability: Availability, check: Callable[[], Awaitable[bool]], expected: Status
 ) -> None:
-    assert status(availability, check) == expected
+    assert get_status(availability, check) == expected
 
 
 async def test_async_check_is_awaited_inside_a_running_loop(availability: Availability) -> None:
-    assert status(availability, says_yes) == Status(True)
-    assert not status(availability, says_no).available
+    assert get_status(availability, return_true) == Status(True)
+    assert not get_status(availability, return_false).available
 
 
 # Sharing
 
 
 def test_shared_check_runs_once_per_build(availability: Availability) -> None:
-    check = Probe()
+    check = CountingCheck()
     tools = [tool(f"t{number}", check) for number in range(50)]
     assert len(availability.statuses(tools)) == 50
     assert check.runs == 1
@@ -246,7 +246,7 @@ def test_shared_check_runs_once_per_build(availability: Availability) -> None:
 
 
 def test_result_of_a_shared_check_applies_to_all_its_tools(availability: Availability) -> None:
-    check = Probe(ValueError("down"))
+    check = CountingCheck(ValueError("down"))
     tools = [tool(f"t{number}", check) for number in range(3)]
     assert availability.unavailable(tools) == dict.fromkeys(
         ("t0", "t1", "t2"), "its check failed: ValueError: down"
@@ -307,7 +307,7 @@ def test_any_callable_can_be_a_shared_check(
     availability: Availability, kind: Callable[[], Unhashable | Slotted]
 ) -> None:
     check = kind()
-    tools = [tool("a", check), tool("b", check), tool("c", Probe(False))]
+    tools = [tool("a", check), tool("b", check), tool("c", CountingCheck(False))]
     assert availability.unavailable(tools) == {"c": "its check said no"}
     assert check.runs == 1
 
@@ -315,24 +315,24 @@ def test_any_callable_can_be_a_shared_check(
 # Hanging
 
 
-def test_hanging_check_makes_only_its_tool_unavailable(hang: Hang, clock: Clock) -> None:
+def test_hanging_check_makes_only_its_tool_unavailable(hanging_check: HangingCheck, clock: Clock) -> None:
     availability = Availability(timeout=0.5, clock=clock)
-    tools = [tool("stuck", hang), tool("good", Probe())]
+    tools = [tool("stuck", hanging_check), tool("good", CountingCheck())]
     only_it = {"stuck": "its check did not end within 0.5 s"}
-    eventually(lambda: availability.unavailable(tools) == only_it)
+    wait_until(lambda: availability.unavailable(tools) == only_it)
 
 
-def test_hanging_check_is_not_started_again(hang: Hang, clock: Clock) -> None:
+def test_hanging_check_is_not_started_again(hanging_check: HangingCheck, clock: Clock) -> None:
     availability = Availability(timeout=0.05, clock=clock)
     for _ in range(5):
-        assert not status(availability, hang).available
-    assert hang.started.wait(60)
-    assert hang.runs == 1
+        assert not get_status(availability, hanging_check).available
+    assert hanging_check.started.wait(60)
+    assert hanging_check.runs == 1
 
 
-def test_later_builds_do_not_wait_for_a_hanging_check(hang: Hang) -> None:
+def test_later_builds_do_not_wait_for_a_hanging_check(hanging_check: HangingCheck) -> None:
     availability = Availability(timeout=0.05)
-    stuck = tool("stuck", hang)
+    stuck = tool("stuck", hanging_check)
     availability.statuses([stuck])
     finished = threading.Event()
 
@@ -342,34 +342,36 @@ def test_later_builds_do_not_wait_for_a_hanging_check(hang: Hang) -> None:
         finished.set()
 
     threading.Thread(target=build_many_times, daemon=True).start()
-    assert finished.wait(60)  # at 0.05 s a build it would take 150
+    assert finished.wait(60)  # it would take 150 s at 0.05 s per build
 
 
-def test_hanging_check_without_weak_reference_is_not_started_again(hang: Hang) -> None:
+def test_hanging_check_without_weak_reference_is_not_started_again(hanging_check: HangingCheck) -> None:
     @dataclass
     class Wrapper:
-        inner: Hang
+        inner: HangingCheck
 
         def __call__(self) -> bool:
             return self.inner()
 
     availability = Availability(timeout=0.05)
-    stuck = tool("stuck", Wrapper(hang))
+    stuck = tool("stuck", Wrapper(hanging_check))
     for _ in range(3):
         assert not availability.statuses([stuck])["stuck"].available
-    assert hang.started.wait(60)
-    assert hang.runs == 1
+    assert hanging_check.started.wait(60)
+    assert hanging_check.runs == 1
 
 
-def test_tool_returns_when_its_hanging_check_ends(hang: Hang) -> None:
+def test_tool_returns_when_its_hanging_check_ends(hanging_check: HangingCheck) -> None:
     availability = Availability(timeout=0.2, grace=0)
-    assert not status(availability, hang).available
-    hang.release()
-    passes(availability, hang)
-    assert hang.runs >= 2
+    assert not get_status(availability, hanging_check).available
+    hanging_check.release()
+    wait_until_passes(availability, hanging_check)
+    assert hanging_check.runs >= 2
 
 
-def test_concurrent_builds_share_one_run_of_a_slow_check(availability: Availability, hang: Hang) -> None:
+def test_concurrent_builds_share_one_run_of_a_slow_check(
+    availability: Availability, hanging_check: HangingCheck
+) -> None:
     answers: list[Status] = []
     others_turn = threading.Event()
 
@@ -385,15 +387,15 @@ def test_concurrent_builds_share_one_run_of_a_slow_check(availability: Availabil
         others_turn.set()
         return True
 
-    first = build(hang)
-    assert hang.started.wait(60)
-    second = build(hang, comes_after_the_slow_one)
+    first = build(hanging_check)
+    assert hanging_check.started.wait(60)
+    second = build(hanging_check, comes_after_the_slow_one)
     assert others_turn.wait(60)
-    hang.released.set()
+    hanging_check.released.set()
     for thread in (first, second):
         thread.join(60)
     assert answers == [Status(True), Status(True)]
-    assert hang.runs == 1
+    assert hanging_check.runs == 1
 
 
 def test_hanging_check_does_not_block_program_exit() -> None:
@@ -433,21 +435,21 @@ print(availability.unavailable([tool]))
 
 
 def test_recently_passed_check_keeps_its_tool_with_a_note(availability: Availability, clock: Clock) -> None:
-    check = Probe()
-    assert status(availability, check) == Status(True)
+    check = CountingCheck()
+    assert get_status(availability, check) == Status(True)
     check.answer = ValueError("flap")
     clock.now += 10
-    assert status(availability, check) == Status(
+    assert get_status(availability, check) == Status(
         True, "its check failed: ValueError: flap; still listed because it passed 10 s ago"
     )
 
 
 def test_grace_period_keeps_a_tool_listed_but_not_usable(availability: Availability, clock: Clock) -> None:
-    check = Probe()
+    check = CountingCheck()
     assert availability.find_failures([tool("x", check)]) == CheckFailures({}, {})
     check.answer = False
     clock.now += 10
-    assert not status(availability, check).usable
+    assert not get_status(availability, check).usable
     reason = "its check said no; still listed because it passed 10 s ago"
     assert availability.find_failures([tool("x", check), tool("y", None)]) == CheckFailures({}, {"x": reason})
     clock.now += 30
@@ -455,66 +457,66 @@ def test_grace_period_keeps_a_tool_listed_but_not_usable(availability: Availabil
 
 
 def test_grace_period_ends_and_is_not_renewed_by_failures(availability: Availability, clock: Clock) -> None:
-    check = Probe()
-    status(availability, check)
+    check = CountingCheck()
+    get_status(availability, check)
     check.answer = False
     offered = []
     for _ in range(4):
         clock.now += 14
-        offered.append(status(availability, check).available)
+        offered.append(get_status(availability, check).available)
     assert offered == [True, True, False, False]
 
 
 def test_check_that_never_passed_has_no_grace_period(availability: Availability) -> None:
-    check = Probe(False)
-    assert not status(availability, check).available
-    assert not status(availability, check).available
+    check = CountingCheck(False)
+    assert not get_status(availability, check).available
+    assert not get_status(availability, check).available
 
 
 def test_zero_grace_period_disables_it(clock: Clock) -> None:
     availability = Availability(timeout=60, grace=0, clock=clock)
-    check = Probe()
-    status(availability, check)
+    check = CountingCheck()
+    get_status(availability, check)
     check.answer = False
-    assert not status(availability, check).available
+    assert not get_status(availability, check).available
 
 
 def test_grace_period_is_per_check(availability: Availability) -> None:
-    passing, failing = Probe(), Probe(False)
-    assert status(availability, passing).available
-    assert not status(availability, failing).available
+    passing, failing = CountingCheck(), CountingCheck(False)
+    assert get_status(availability, passing).available
+    assert not get_status(availability, failing).available
 
 
-def test_hanging_check_has_a_grace_period(hang: Hang, clock: Clock) -> None:
+def test_hanging_check_has_a_grace_period(hanging_check: HangingCheck, clock: Clock) -> None:
     availability = Availability(timeout=0.2, grace=30, clock=clock)
-    hang.released.set()
-    passes(availability, hang)
-    hang.released.clear()
+    hanging_check.released.set()
+    wait_until_passes(availability, hanging_check)
+    hanging_check.released.clear()
     clock.now += 10
-    assert status(availability, hang) == Status(
+    assert get_status(availability, hanging_check) == Status(
         True, "its check did not end within 0.2 s; still listed because it passed 10 s ago"
     )
     clock.now += 30
-    assert not status(availability, hang).available
+    assert not get_status(availability, hanging_check).available
 
 
 def test_recovered_check_starts_a_new_grace_period(availability: Availability, clock: Clock) -> None:
-    check = Probe()
-    status(availability, check)
+    check = CountingCheck()
+    get_status(availability, check)
     check.answer = False
     clock.now += 100
-    assert not status(availability, check).available
+    assert not get_status(availability, check).available
     check.answer = True
-    assert status(availability, check) == Status(True)
+    assert get_status(availability, check) == Status(True)
     check.answer = False
     clock.now += 29
-    assert status(availability, check).available
+    assert get_status(availability, check).available
 
 
 def test_new_version_of_a_tool_keeps_the_grace_period_of_its_check(
     availability: Availability, clock: Clock
 ) -> None:
-    check = Probe()
+    check = CountingCheck()
     availability.statuses([tool("old", check)])
     gc.collect()
     check.answer = False
@@ -523,24 +525,24 @@ def test_new_version_of_a_tool_keeps_the_grace_period_of_its_check(
 
 
 def test_failed_build_is_not_cached(availability: Availability) -> None:
-    check = Probe(ValueError("once"))
-    assert not status(availability, check).available
+    check = CountingCheck(ValueError("once"))
+    assert not get_status(availability, check).available
     check.answer = True
-    assert status(availability, check) == Status(True)
+    assert get_status(availability, check) == Status(True)
 
 
 def test_runtimes_do_not_share_check_results(clock: Clock) -> None:
-    check = Probe()
-    assert status(Availability(timeout=60, clock=clock), check).available
+    check = CountingCheck()
+    assert get_status(Availability(timeout=60, clock=clock), check).available
     check.answer = False
-    assert not status(Availability(timeout=60, clock=clock), check).available
+    assert not get_status(Availability(timeout=60, clock=clock), check).available
 
 
 def test_check_without_tools_is_garbage_collected(availability: Availability) -> None:
-    check = Probe()
+    check = CountingCheck()
     watched = weakref.ref(check)
-    status(availability, check)
-    threads_have_ended()
+    get_status(availability, check)
+    no_check_threads()
     del check
     gc.collect()
     assert watched() is None

@@ -1,4 +1,4 @@
-"""The benchmark of retrieval: runs on a small catalog, beside a peer, and keeps what the peer found."""
+"""The retrieval benchmark runs on a small catalog with a peer, and stores the peer's results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write(file: Path, rows: list[dict[str, Any]]) -> None:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One small set: a few messages, the tools that they need and a few others."""
+    """Small data set: a few messages, the tools they need and a few others."""
     folder = tmp_path_factory.mktemp("data")
     queries = [row for row in sample("queries.jsonl") if len(row["gold"]) == 1][:6]
     wanted = {name for row in queries for name in row["gold"]}
@@ -60,7 +60,7 @@ def peers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def out(data: Path, peers: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a whole run over the small set left its tables."""
+    """Directory with the tables of a complete run over the small data set."""
     folder = tmp_path_factory.mktemp("out")
     run(folder, data, peers)
     return folder

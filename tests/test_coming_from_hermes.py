@@ -1,4 +1,4 @@
-"""The table for people who come from Hermes: our names in it exist, and none of theirs is missing."""
+"""The migration table from Hermes: our names in it exist, and none of theirs is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import click
 import pytest
 from pydantic import BaseModel
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold.cli.app import app
 from toolfold.config.settings import Settings
 from toolfold.model import BRIDGE_NAMES
@@ -36,7 +36,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    """The rows of all tables, without their heads."""
+    """Return the rows of all tables without their headers."""
     found = []
     for line in DOCUMENT.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -46,8 +46,8 @@ def rows() -> list[Row]:
     return found
 
 
-def imported(path: str) -> Any:
-    """The object of a dotted path, whose first parts are a module."""
+def import_object(path: str) -> Any:
+    """Return the object of a dotted path whose first parts are a module."""
     parts = path.split(".")
     for length in range(len(parts), 0, -1):
         try:
@@ -60,8 +60,8 @@ def imported(path: str) -> Any:
     raise AssertionError(f"{path} cannot be imported")
 
 
-def setting(key: str) -> Any:
-    """The field of the configuration behind a dotted key."""
+def find_setting(key: str) -> Any:
+    """Return the field of the configuration for a dotted key."""
     model: Any = Settings
     field: Any = None
     for name in key.split("."):
@@ -71,8 +71,8 @@ def setting(key: str) -> Any:
     return field
 
 
-def command(words: str) -> click.Command:
-    """The command of a command line, without its options."""
+def find_command(words: str) -> click.Command:
+    """Return the CLI command of a command line without its options."""
     found: click.Command = app
     for word in words.split()[1:]:
         assert isinstance(found, click.Group)
@@ -82,7 +82,7 @@ def command(words: str) -> click.Command:
     return found
 
 
-def of(what: str) -> Iterator[str]:
+def rows_of_kind(what: str) -> Iterator[str]:
     return (name for row in rows() if row.what == what for name in row.ours)
 
 
@@ -100,28 +100,28 @@ def test_every_row_names_both_sides_and_a_kind() -> None:
     assert sorted(names) == sorted(set(names)), "a name stands in two rows"
 
 
-@pytest.mark.parametrize("path", sorted(set(of("python"))))
+@pytest.mark.parametrize("path", sorted(set(rows_of_kind("python"))))
 def test_every_python_name_can_be_imported(path: str) -> None:
-    assert imported(path) is not None
+    assert import_object(path) is not None
 
 
-@pytest.mark.parametrize("name", sorted(set(of("parameter"))))
+@pytest.mark.parametrize("name", sorted(set(rows_of_kind("parameter"))))
 def test_every_parameter_exists(name: str) -> None:
     function, _, parameter = name.rstrip(")").partition("(")
-    assert parameter in inspect.signature(imported(function)).parameters
+    assert parameter in inspect.signature(import_object(function)).parameters
 
 
-@pytest.mark.parametrize("key", sorted(set(of("setting"))))
+@pytest.mark.parametrize("key", sorted(set(rows_of_kind("setting"))))
 def test_every_setting_exists(key: str) -> None:
-    assert setting(key) is not None
+    assert find_setting(key) is not None
 
 
-@pytest.mark.parametrize("name", sorted(set(of("value")) - {"limit"}))
-def test_every_value_is_accepted_by_its_setting(name: str, opened: Opened) -> None:
+@pytest.mark.parametrize("name", sorted(set(rows_of_kind("value")) - {"limit"}))
+def test_every_value_is_accepted_by_its_setting(name: str, open_test_runtime: RuntimeOpener) -> None:
     key, _, value = name.partition(": ")
-    setting(key)
-    config = opened({key: value} if not key.startswith("terminal") else {}).config
-    if key.startswith("terminal"):  # to open one of these may need a service
+    find_setting(key)
+    config = open_test_runtime({key: value} if not key.startswith("terminal") else {}).config
+    if key.startswith("terminal"):  # opening one of these may need a service
         config = config.model_copy(update={"terminal": config.terminal.model_validate({"backend": value})})
     found: Any = config
     for part in key.split("."):
@@ -136,43 +136,43 @@ def test_limit_is_an_argument_of_tool_search() -> None:
     assert {"query", "queries", "limit"} <= search.parameters["properties"].keys()
 
 
-@pytest.mark.parametrize("words", sorted(set(of("command"))))
+@pytest.mark.parametrize("words", sorted(set(rows_of_kind("command"))))
 def test_every_command_exists(words: str) -> None:
-    assert command(words).callback is not None
+    assert find_command(words).callback is not None
 
 
-def test_every_tool_toolset_and_hook_exists(opened: Opened) -> None:
-    runtime = opened()
+def test_every_tool_toolset_and_hook_exists(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime()
     registered = {*runtime.registry.snapshot(), *BRIDGE_NAMES}
-    assert set(of("tool")) <= registered
-    for name in of("toolset"):
+    assert set(rows_of_kind("tool")) <= registered
+    for name in rows_of_kind("toolset"):
         runtime.resolve_toolset(name)
-    for name in of("hook"):
+    for name in rows_of_kind("hook"):
         runtime.hooks.add(name, lambda *_: None)
 
 
-def test_names_listed_as_absent_are_absent(opened: Opened) -> None:
-    registered = set(opened().registry.snapshot())
+def test_names_listed_as_absent_are_absent(open_test_runtime: RuntimeOpener) -> None:
+    registered = set(open_test_runtime().registry.snapshot())
     absent = {name for row in rows() if row.what in ABSENT for name in row.theirs}
     assert not registered & absent
     families = tuple(name.rstrip("*") for name in absent if name.endswith("*"))
     assert not [name for name in registered if name.startswith(families)]
 
 
-@pytest.mark.parametrize("path", sorted(set(of("module"))))
+@pytest.mark.parametrize("path", sorted(set(rows_of_kind("module"))))
 def test_every_file_exists(path: str) -> None:
     assert (ROOT / path).is_file()
 
 
-def test_configuration_file_name_is_correct(opened: Opened) -> None:
-    assert opened().config.paths.user_file.name in set(of("file"))
+def test_configuration_file_name_is_correct(open_test_runtime: RuntimeOpener) -> None:
+    assert open_test_runtime().config.paths.user_file.name in set(rows_of_kind("file"))
 
 
-# -- the pages themselves ---------------------------------------------------------------------------------
+# -- the Hermes pages ---------------------------------------------------------------------------------
 
 IDENTIFIER = re.compile(r"(?<![\w./])[A-Za-z_]\w*(?:[./][\w*]+)*(?:\(\))?")
 PARAMETER = re.compile(r"^(\w+)=", re.MULTILINE)
-# Words of the pages that look like names and are prose, or two words that the page's text has run together.
+# Words of the pages that look like names but are prose, or two words joined by the text extraction.
 PROSE = {
     *("Terminal/runtime", "True/False", "enabled/disabled", "importing/discovering", "memory/todo/session"),
     *(
@@ -192,7 +192,7 @@ RUN_TOGETHER = {
 }
 
 
-def page(title: str) -> str:
+def read_page(title: str) -> str:
     if not SEEDS.is_dir():
         pytest.skip("the pages are not beside the project (../shared/seeds)")
     found = [text for text in (file.read_text() for file in sorted(SEEDS.glob("*.txt"))) if title in text]
@@ -200,19 +200,19 @@ def page(title: str) -> str:
     return found[0]
 
 
-def unmapped(names: set[str]) -> set[str]:
+def find_unmapped(names: set[str]) -> set[str]:
     return names - {name for row in rows() for name in row.theirs}
 
 
 def looks_like_a_name(word: str) -> bool:
-    """An underscore, a call, a path, or words joined by capitals."""
+    """Return True for an underscore, a call, a path or camel case."""
     joined = re.fullmatch(r"[A-Z][a-z]+[A-Z]\w+", word)
     dotted = re.fullmatch(r"[a-z]+\.[a-z]+", word)
     return bool("_" in word or word.endswith(("()", ".py")) or "/" in word or joined or dotted)
 
 
 def test_every_name_of_the_tool_search_page_is_mapped() -> None:
-    text = page("title: Tool Search\nsidebar_position")
+    text = read_page("title: Tool Search\nsidebar_position")
     blocks = re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL)
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
     names = set(re.findall(r"`([^`\n]+)`", prose))
@@ -221,15 +221,15 @@ def test_every_name_of_the_tool_search_page_is_mapped() -> None:
     )
     names |= set(re.findall(r"\b([a-z_]+)\(", "\n".join(blocks)))
     assert len(names) > 30
-    assert unmapped(names) == set()
+    assert find_unmapped(names) == set()
 
 
 def test_every_name_of_the_tools_runtime_page_is_mapped() -> None:
-    text = page("Tools Runtime\n\nHermes tools are self-registering")
+    text = read_page("Tools Runtime\n\nHermes tools are self-registering")
     names = {word for word in IDENTIFIER.findall(text) if looks_like_a_name(word)} - PROSE
     names = {RUN_TOGETHER.get(name, name) for name in names}
     names |= set(PARAMETER.findall(text)) | set(re.findall(r"hermes-\w+", text))
     listed = text.split("The terminal system supports multiple backends:")[1].split("It also supports:")[0]
     names |= set(re.findall(r"•\s*(\w+)", listed))
     assert len(names) > 80
-    assert unmapped(names) == set()
+    assert find_unmapped(names) == set()

@@ -1,4 +1,4 @@
-"""The line: its order, what every failure becomes, its limits, and calls side by side."""
+"""The dispatch pipeline: its order, its error results, its limits, and parallel calls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold.approval.gate import Approval
 from toolfold.call_events import CallEvents
 from toolfold.dispatch import Dispatch
@@ -50,8 +50,8 @@ COUNT = {"properties": {"n": {"type": "integer"}}}
 
 
 @dataclass
-class Line:
-    """A real dispatch over a few tools, and a record of what happened."""
+class Pipeline:
+    """Real dispatch over a few tools with a record of its stages."""
 
     folder: Path
     loops: EventLoops = field(default_factory=EventLoops)
@@ -106,7 +106,7 @@ class Line:
         return result
 
     async def error(self, name: str = "probe", arguments: Any = None) -> str:
-        """The error of a call that must fail, checked to be the same for model and caller."""
+        """Return the error of a failing call, which must be the same in text and result."""
         result = await self.call(name, arguments)
         assert not result.ok
         assert json.loads(result.text)["error"] == result.error
@@ -118,21 +118,21 @@ class Line:
 
 
 @pytest.fixture
-async def line(tmp_path: Path) -> AsyncIterator[Line]:
-    made = Line(tmp_path / "results")
+async def pipeline(tmp_path: Path) -> AsyncIterator[Pipeline]:
+    made = Pipeline(tmp_path / "results")
     yield made
     made.loops.close()
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_settle_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
 
 
 # -- the order ------------------------------------------------------------------------------------------
 
 
-def record_everything(line: Line) -> None:
+def record_stages(line: Pipeline) -> None:
     line.recording(schema=COUNT, effects=[Effect.DESTRUCTIVE])
 
     def before(tool: Tool, args: Json, _context: CallContext) -> None:
@@ -150,126 +150,126 @@ def record_everything(line: Line) -> None:
     line.hooks.add(POST, after)
 
 
-async def test_pipeline_stages_run_in_order(line: Line) -> None:
-    record_everything(line)
-    result = await line.call("tool_call", {"name": "probe", "arguments": '{"n": "5"}'})
+async def test_pipeline_stages_run_in_order(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    result = await pipeline.call("tool_call", {"name": "probe", "arguments": '{"n": "5"}'})
     assert result.text == '{"result":"done"}'
-    assert line.events == [
-        ("before probe", {"n": 5}),  # unwrapped, found, read as it would run
-        ("approve", {"n": 5}),  # judges what will run
+    assert pipeline.events == [
+        ("before probe", {"n": 5}),  # unwrapped, found and coerced
+        ("approve", {"n": 5}),  # approves the final arguments
         ("run", {"n": 5}),
         ("after done", {"n": 5}),
     ]
 
 
-async def test_hook_receives_coerced_arguments(line: Line) -> None:
-    line.recording(schema={"properties": {"force": {"type": "boolean"}, "argv": {"type": "array"}}})
+async def test_hook_receives_coerced_arguments(pipeline: Pipeline) -> None:
+    pipeline.recording(schema={"properties": {"force": {"type": "boolean"}, "argv": {"type": "array"}}})
 
     def guard(_tool: Tool, args: Json, _context: CallContext) -> None:
         if args.get("force") is True or "--evil" in args.get("argv", []):
             raise Refused("no")
 
-    line.hooks.add(PRE, guard)
+    pipeline.hooks.add(PRE, guard)
     for spelled in ({"force": True}, {"force": "true"}, {"argv": '["--\\u0065vil"]'}):
-        assert await line.error(arguments=spelled) == "no"
-    assert line.events == []
+        assert await pipeline.error(arguments=spelled) == "no"
+    assert pipeline.events == []
 
 
-async def test_hook_receives_arguments_of_the_previous_hook(line: Line) -> None:
-    line.recording(schema={"properties": {"force": {"type": "boolean"}}})
+async def test_hook_receives_arguments_of_the_previous_hook(pipeline: Pipeline) -> None:
+    pipeline.recording(schema={"properties": {"force": {"type": "boolean"}}})
     seen: list[Json] = []
-    line.hooks.add(PRE, lambda _tool, _args, _context: {"force": "true"})
-    line.hooks.add(PRE, lambda _tool, args, _context: seen.append(args))
-    await line.call()
+    pipeline.hooks.add(PRE, lambda _tool, _args, _context: {"force": "true"})
+    pipeline.hooks.add(PRE, lambda _tool, args, _context: seen.append(args))
+    await pipeline.call()
     assert seen == [{"force": True}]
 
 
-async def test_out_of_scope_call_runs_no_hook(line: Line) -> None:
-    record_everything(line)
-    line.granted = frozenset()
+async def test_out_of_scope_call_runs_no_hook(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    pipeline.granted = frozenset()
     for name, arguments in (("probe", {"n": 1}), ("tool_call", {"name": "probe", "arguments": {"n": 1}})):
-        assert "is not available in this session" in await line.error(name, arguments)
-    assert line.events == []
+        assert "is not available in this session" in await pipeline.error(name, arguments)
+    assert pipeline.events == []
 
 
-async def test_invalid_arguments_are_rejected_before_approval(line: Line) -> None:
-    record_everything(line)
-    assert "'probe' was not invoked" in await line.error(arguments={"n": "five"})
-    assert line.events == [("before probe", {"n": "five"})]
+async def test_invalid_arguments_are_rejected_before_approval(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    assert "'probe' was not invoked" in await pipeline.error(arguments={"n": "five"})
+    assert pipeline.events == [("before probe", {"n": "five"})]
 
 
-async def test_non_json_arguments_are_rejected_before_hooks(line: Line) -> None:
-    record_everything(line)
-    assert "not valid JSON" in await line.error(arguments="{")
-    assert line.events == []
+async def test_non_json_arguments_are_rejected_before_hooks(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    assert "not valid JSON" in await pipeline.error(arguments="{")
+    assert pipeline.events == []
 
 
-async def test_denied_call_does_not_run(line: Line) -> None:
-    record_everything(line)
-    line.approver = lambda _: False
-    assert "the request was declined" in await line.error(arguments={"n": 5})
-    assert line.events == [("before probe", {"n": 5})]
+async def test_denied_call_does_not_run(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    pipeline.approver = lambda _: False
+    assert "the request was declined" in await pipeline.error(arguments={"n": 5})
+    assert pipeline.events == [("before probe", {"n": 5})]
 
 
-async def test_missing_approver_means_denied(line: Line) -> None:
-    line.recording(effects=["destructive"])
-    assert "nobody could be asked" in await line.error()
-    assert line.events == []
+async def test_missing_approver_means_denied(pipeline: Pipeline) -> None:
+    pipeline.recording(effects=["destructive"])
+    assert "nobody could be asked" in await pipeline.error()
+    assert pipeline.events == []
 
 
-async def test_truthy_approver_result_means_denied(line: Line) -> None:
-    line.recording(effects=["destructive"])
+async def test_truthy_approver_result_means_denied(pipeline: Pipeline) -> None:
+    pipeline.recording(effects=["destructive"])
     answer: Any = "yes"
-    line.approver = lambda _: answer
-    assert "the request was declined" in await line.error()
-    assert line.events == []
+    pipeline.approver = lambda _: answer
+    assert "the request was declined" in await pipeline.error()
+    assert pipeline.events == []
 
 
-async def test_failing_approver_means_denied(line: Line) -> None:
+async def test_failing_approver_means_denied(pipeline: Pipeline) -> None:
     def fail(_: ApprovalRequest) -> bool:
         raise SystemExit
 
-    line.recording(effects=["destructive"])
-    line.approver = fail
-    assert "the approval request failed" in await line.error()
-    assert line.events == []
+    pipeline.recording(effects=["destructive"])
+    pipeline.approver = fail
+    assert "the approval request failed" in await pipeline.error()
+    assert pipeline.events == []
 
 
-async def test_invalid_bridge_call_runs_nothing(line: Line) -> None:
-    record_everything(line)
-    assert "call it directly" in await line.error("tool_call", {"name": "tool_call", "arguments": {}})
-    assert "put n inside" in await line.error("tool_call", {"name": "probe", "n": 1})
-    assert line.events == []
+async def test_invalid_bridge_call_runs_nothing(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    assert "call it directly" in await pipeline.error("tool_call", {"name": "tool_call", "arguments": {}})
+    assert "put n inside" in await pipeline.error("tool_call", {"name": "probe", "n": 1})
+    assert pipeline.events == []
 
 
-async def test_bridge_call_equals_direct_call(line: Line) -> None:
-    record_everything(line)
-    direct = await line.call("probe", {"n": 5})
-    events = list(line.events)
-    line.events.clear()
-    bridged = await line.call("tool_call", {"name": "probe", "arguments": {"n": 5}})
+async def test_bridge_call_equals_direct_call(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    direct = await pipeline.call("probe", {"n": 5})
+    events = list(pipeline.events)
+    pipeline.events.clear()
+    bridged = await pipeline.call("tool_call", {"name": "probe", "arguments": {"n": 5}})
     assert (bridged.text, bridged.name) == (direct.text, direct.name)
-    assert line.events == events
+    assert pipeline.events == events
 
 
-# -- hooks in the line ----------------------------------------------------------------------------------
+# -- hooks in the pipeline ----------------------------------------------------------------------------------
 
 
-def failing(*_: object) -> NoReturn:
+def failing_hooks(*_: object) -> NoReturn:
     raise ValueError("broken")
 
 
-async def test_failing_pre_hook_refuses_the_call(line: Line) -> None:
-    record_everything(line)
-    line.hooks.add(PRE, failing)
-    assert await line.error(arguments={"n": 1}) == (
+async def test_failing_pre_hook_refuses_the_call(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    pipeline.hooks.add(PRE, failing_hooks)
+    assert await pipeline.error(arguments={"n": 1}) == (
         "'probe' was refused: the check 'failing' failed: ValueError. It was not invoked."
     )
-    assert [event for event, _ in line.events] == ["before probe"]
+    assert [event for event, _ in pipeline.events] == ["before probe"]
 
 
 async def test_hanging_pre_hook_refuses_the_call(tmp_path: Path) -> None:
-    line = Line(tmp_path, hook_timeout=0.02)
+    line = Pipeline(tmp_path, hook_timeout=0.02)
     line.recording()
     go_on = threading.Event()
     line.hooks.add(PRE, lambda *_: go_on.wait(60))
@@ -278,32 +278,32 @@ async def test_hanging_pre_hook_refuses_the_call(tmp_path: Path) -> None:
     assert line.events == []
 
 
-async def test_refusal_of_a_hook_is_reported_with_details(line: Line) -> None:
+async def test_refusal_of_a_hook_is_reported_with_details(pipeline: Pipeline) -> None:
     def refuse(*_: object) -> NoReturn:
         raise Refused("only on weekdays", next_day="Monday")
 
-    line.recording()
-    line.hooks.add(PRE, refuse)
-    result = await line.call()
+    pipeline.recording()
+    pipeline.hooks.add(PRE, refuse)
+    result = await pipeline.call()
     assert json.loads(result.text) == {"error": "only on weekdays", "next_day": "Monday"}
-    assert line.events == []
+    assert pipeline.events == []
 
 
-async def test_rewritten_arguments_are_coerced_and_approved(line: Line) -> None:
-    record_everything(line)
-    line.hooks.add(PRE, lambda *_: {"n": "7"})
-    await line.call(arguments={"n": 1})
-    assert line.events[1:3] == [("approve", {"n": 7}), ("run", {"n": 7})]
+async def test_rewritten_arguments_are_coerced_and_approved(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    pipeline.hooks.add(PRE, lambda *_: {"n": "7"})
+    await pipeline.call(arguments={"n": 1})
+    assert pipeline.events[1:3] == [("approve", {"n": 7}), ("run", {"n": 7})]
 
 
-async def test_invalid_rewritten_arguments_are_rejected(line: Line) -> None:
-    record_everything(line)
-    line.hooks.add(PRE, lambda *_: {"n": "seven"})
-    assert "'probe' was not invoked" in await line.error(arguments={"n": 1})
-    assert [event for event, _ in line.events] == ["before probe"]
+async def test_invalid_rewritten_arguments_are_rejected(pipeline: Pipeline) -> None:
+    record_stages(pipeline)
+    pipeline.hooks.add(PRE, lambda *_: {"n": "seven"})
+    assert "'probe' was not invoked" in await pipeline.error(arguments={"n": 1})
+    assert [event for event, _ in pipeline.events] == ["before probe"]
 
 
-async def test_mutating_received_arguments_has_no_effect(line: Line) -> None:
+async def test_mutating_received_arguments_has_no_effect(pipeline: Pipeline) -> None:
     given: list[Json] = []
 
     def before(_tool: Tool, args: Json, _context: CallContext) -> Json:
@@ -318,77 +318,79 @@ async def test_mutating_received_arguments_has_no_effect(line: Line) -> None:
         return True
 
     def handler(args: Json, _context: CallContext) -> str:
-        line.events.append(("run", list(args["paths"])))
+        pipeline.events.append(("run", list(args["paths"])))
         args["paths"].append("evil, running")
         return "done"
 
-    line.add(handler, effects=["destructive"], schema={"properties": {"paths": {"type": "array"}}})
-    line.hooks.add(PRE, before)
-    line.approver = approve
-    line.hooks.add(POST, lambda _tool, args, _result, _context: line.events.append(("after", args)))
+    pipeline.add(handler, effects=["destructive"], schema={"properties": {"paths": {"type": "array"}}})
+    pipeline.hooks.add(PRE, before)
+    pipeline.approver = approve
+    pipeline.hooks.add(POST, lambda _tool, args, _result, _context: pipeline.events.append(("after", args)))
     mine = {"paths": ["a"]}
-    await line.call(arguments=mine)
-    assert line.events == [("run", ["a", "b"]), ("after", {"paths": ["a", "b"]})]
+    await pipeline.call(arguments=mine)
+    assert pipeline.events == [("run", ["a", "b"]), ("after", {"paths": ["a", "b"]})]
     assert mine == {"paths": ["a"]}
 
 
-async def test_post_hook_can_replace_the_result(line: Line) -> None:
-    line.recording(answer={"n": 1})
-    line.hooks.add(POST, lambda _tool, _args, result, _context: {"n": result.value["n"] + 1})
-    line.hooks.add(POST, lambda _tool, _args, result, _context: [json.loads(result.text)["n"]])
-    result = await line.call()
+async def test_post_hook_can_replace_the_result(pipeline: Pipeline) -> None:
+    pipeline.recording(answer={"n": 1})
+    pipeline.hooks.add(POST, lambda _tool, _args, result, _context: {"n": result.value["n"] + 1})
+    pipeline.hooks.add(POST, lambda _tool, _args, result, _context: [json.loads(result.text)["n"]])
+    result = await pipeline.call()
     assert (result.text, result.value, result.ok) == ('{"result":[2]}', [2], True)
 
 
-async def test_failing_post_hook_keeps_the_result(line: Line) -> None:
-    line.recording(answer={"n": 1})
-    line.hooks.add(POST, failing)
-    assert (await line.call()).text == '{"n":1}'
+async def test_failing_post_hook_keeps_the_result(pipeline: Pipeline) -> None:
+    pipeline.recording(answer={"n": 1})
+    pipeline.hooks.add(POST, failing_hooks)
+    assert (await pipeline.call()).text == '{"n":1}'
 
 
-async def test_post_hook_may_return_a_tool_result(line: Line) -> None:
-    line.recording()
-    line.hooks.add(
+async def test_post_hook_may_return_a_tool_result(pipeline: Pipeline) -> None:
+    pipeline.recording()
+    pipeline.hooks.add(
         POST, lambda *_: ToolResult(call_id="someone else's", name="other", text="not { json", error="no")
     )
-    result = await line.call()
+    result = await pipeline.call()
     assert (result.name, result.error) == ("probe", "no")
     assert json.loads(result.text) == {"result": "not { json"}
 
 
-async def test_post_hook_returning_the_same_result_changes_nothing(line: Line) -> None:
-    line.recording(answer={"n": 1})
-    before = await line.call()
-    line.hooks.add(POST, lambda _tool, _args, result, _context: result)
-    assert replace(await line.call(), milliseconds=0) == replace(before, milliseconds=0)
+async def test_post_hook_returning_the_same_result_changes_nothing(pipeline: Pipeline) -> None:
+    pipeline.recording(answer={"n": 1})
+    before = await pipeline.call()
+    pipeline.hooks.add(POST, lambda _tool, _args, result, _context: result)
+    assert replace(await pipeline.call(), milliseconds=0) == replace(before, milliseconds=0)
 
 
-async def test_large_result_of_a_hook_is_truncated(line: Line) -> None:
-    line.recording()
-    line.max_chars = 1_000
-    line.hooks.add(POST, lambda *_: "x" * 5_000)
-    result = await line.call()
+async def test_large_result_of_a_hook_is_truncated(pipeline: Pipeline) -> None:
+    pipeline.recording()
+    pipeline.max_chars = 1_000
+    pipeline.hooks.add(POST, lambda *_: "x" * 5_000)
+    result = await pipeline.call()
     assert len(result.text) <= 1_000
     assert result.stored is not None
 
 
-async def test_post_hooks_see_failed_calls(line: Line) -> None:
-    line.add(failing)
-    line.hooks.add(POST, lambda _tool, _args, result, _context: line.events.append(("after", result.error)))
-    await line.call()
-    assert line.events == [("after", "Tool execution failed: ValueError: broken")]
+async def test_post_hooks_see_failed_calls(pipeline: Pipeline) -> None:
+    pipeline.add(failing_hooks)
+    pipeline.hooks.add(
+        POST, lambda _tool, _args, result, _context: pipeline.events.append(("after", result.error))
+    )
+    await pipeline.call()
+    assert pipeline.events == [("after", "Tool execution failed: ValueError: broken")]
 
 
-# -- what failures become -------------------------------------------------------------------------------
+# -- error results -------------------------------------------------------------------------------
 
 
-class Silent(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
-class SilentRefusal(CallError):
-    def __init__(self) -> None:  # and it forgets to call its parent's
+class UnprintableRefusal(CallError):
+    def __init__(self) -> None:  # without calling its parent's
         pass
 
     def __str__(self) -> str:
@@ -411,10 +413,10 @@ EXCEPTIONS: list[tuple[BaseException, str]] = [
         BaseExceptionGroup("g", [SystemExit()]),
         "Tool execution failed: BaseExceptionGroup: g (1 sub-exception)",
     ),
-    (Silent(), "Tool execution failed: Silent: (no message)"),
+    (UnprintableError(), "Tool execution failed: Silent: (no message)"),
     (CallError("no such file"), "no such file"),
     (InvalidArguments("not like this"), "not like this"),
-    (SilentRefusal(), "(no message)"),
+    (UnprintableRefusal(), "(no message)"),
     (ValueError("half \ud800 a pair"), "Tool execution failed: ValueError: half \ufffd a pair"),
 ]
 
@@ -422,7 +424,7 @@ EXCEPTIONS: list[tuple[BaseException, str]] = [
 @pytest.mark.parametrize(("raised", "said"), EXCEPTIONS, ids=lambda each: type(each).__name__)
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_any_exception_of_a_handler_becomes_an_error_result(
-    line: Line, raised: BaseException, said: str, is_async: bool
+    pipeline: Pipeline, raised: BaseException, said: str, is_async: bool
 ) -> None:
     def fail(_: Json) -> NoReturn:
         raise raised
@@ -430,61 +432,61 @@ async def test_any_exception_of_a_handler_becomes_an_error_result(
     async def fail_later(_: Json) -> NoReturn:
         raise raised
 
-    line.add(fail_later if is_async else fail)
-    assert await line.error() == said
+    pipeline.add(fail_later if is_async else fail)
+    assert await pipeline.error() == said
 
 
 async def test_keyboard_interrupt_in_sync_handler_stops_only_the_call(
-    line: Line,
+    pipeline: Pipeline,
 ) -> None:
     def fail(_: Json) -> NoReturn:
         raise KeyboardInterrupt
 
-    line.add(fail)
-    assert await line.error() == "Tool execution failed: KeyboardInterrupt: "
+    pipeline.add(fail)
+    assert await pipeline.error() == "Tool execution failed: KeyboardInterrupt: "
 
 
-async def test_error_result_is_exact_json(line: Line) -> None:
-    line.add(failing)
-    assert (await line.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
+async def test_error_result_is_exact_json(pipeline: Pipeline) -> None:
+    pipeline.add(failing_hooks)
+    assert (await pipeline.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
 
 
 async def test_failure_outside_the_handler_is_distinguished(
-    line: Line, caplog: pytest.LogCaptureFixture
+    pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
-    line.recording()
+    pipeline.recording()
 
     class Broken(Validation):
         def check(self, tool: Tool, args: Json) -> Json:
             raise RuntimeError("validator broke")
 
-    dispatch = replace(line.dispatch, validate=Broken())
-    result = await dispatch(line.turn, ToolCall("probe", {}, "id"), CallContext(session_id="s"))
+    dispatch = replace(pipeline.dispatch, validate=Broken())
+    result = await dispatch(pipeline.turn, ToolCall("probe", {}, "id"), CallContext(session_id="s"))
     assert result.text == '{"error":"Error executing probe: validator broke"}'
-    assert line.events == []
+    assert pipeline.events == []
     assert "dispatching 'probe' failed" in caplog.text
 
 
-async def test_huge_error_message_is_truncated(line: Line) -> None:
+async def test_huge_error_message_is_truncated(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise ValueError("x" * 10_000_000)
 
-    line.add(fail)
-    said = await line.error()
+    pipeline.add(fail)
+    said = await pipeline.error()
     assert said.startswith("Tool execution failed: ValueError: xxx")
     assert len(said) < 2_100
 
 
-async def test_huge_tool_name_is_truncated(line: Line) -> None:
-    assert len(await line.error("n" * 1_000_000)) < 2_100
+async def test_huge_tool_name_is_truncated(pipeline: Pipeline) -> None:
+    assert len(await pipeline.error("n" * 1_000_000)) < 2_100
 
 
-async def test_secrets_in_messages_are_redacted(line: Line) -> None:
+async def test_secrets_in_messages_are_redacted(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise ValueError(f"GET https://api/?key={SECRET} with token=hunter2222 failed")
 
-    line.add(fail)
-    result = await line.call()
+    pipeline.add(fail)
+    result = await pipeline.call()
     assert SECRET not in result.text
     assert "hunter2222" not in result.text
     assert result.error == (
@@ -492,92 +494,94 @@ async def test_secrets_in_messages_are_redacted(line: Line) -> None:
     )
 
 
-async def test_secrets_in_rejected_arguments_are_redacted(line: Line) -> None:
-    line.recording(schema=COUNT)
-    assert SECRET not in (await line.call(arguments={"n": SECRET})).text
+async def test_secrets_in_rejected_arguments_are_redacted(pipeline: Pipeline) -> None:
+    pipeline.recording(schema=COUNT)
+    assert SECRET not in (await pipeline.call(arguments={"n": SECRET})).text
 
 
-async def test_oversized_error_details_are_omitted(line: Line) -> None:
+async def test_oversized_error_details_are_omitted(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("too much", listing=list(range(100_000)))
 
-    line.add(fail)
-    assert json.loads((await line.call()).text) == {"error": "too much"}
+    pipeline.add(fail)
+    assert json.loads((await pipeline.call()).text) == {"error": "too much"}
 
 
-async def test_error_details_with_a_secret_are_omitted(line: Line) -> None:
+async def test_error_details_with_a_secret_are_omitted(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("it failed", output=["ran", f"curl -H {SECRET}"])
 
-    line.add(fail)
-    assert json.loads((await line.call()).text) == {"error": "it failed"}
+    pipeline.add(fail)
+    assert json.loads((await pipeline.call()).text) == {"error": "it failed"}
 
 
-async def test_long_error_details_are_kept(line: Line) -> None:
+async def test_long_error_details_are_kept(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("it failed", output="line\n" * 1_000)
 
-    line.add(fail)
-    assert json.loads((await line.call()).text)["output"] == "line\n" * 1_000
+    pipeline.add(fail)
+    assert json.loads((await pipeline.call()).text)["output"] == "line\n" * 1_000
 
 
-async def test_error_details_cannot_replace_the_message(line: Line) -> None:
+async def test_error_details_cannot_replace_the_message(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("the message", error=SECRET, hint="try again")
 
-    line.add(fail)
-    assert json.loads((await line.call()).text) == {"error": "the message", "hint": "try again"}
+    pipeline.add(fail)
+    assert json.loads((await pipeline.call()).text) == {"error": "the message", "hint": "try again"}
 
 
-async def test_rejected_arguments_include_the_schema(line: Line) -> None:
-    line.recording(schema={"properties": {"n": {"type": "integer"}}, "required": ["n"]})
-    answer = json.loads((await line.call()).text)
+async def test_rejected_arguments_include_the_schema(pipeline: Pipeline) -> None:
+    pipeline.recording(schema={"properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    answer = json.loads((await pipeline.call()).text)
     assert answer["parameters"]["required"] == ["n"]
     assert "was not invoked" in answer["error"]
 
 
 @pytest.mark.parametrize("name", [None, 5, ["probe"], {}])
-async def test_non_string_tool_name_is_an_error(line: Line, name: Any) -> None:
-    line.recording()
-    assert "a call needs the name of a tool" in await line.error(name)
-    assert line.events == []
+async def test_non_string_tool_name_is_an_error(pipeline: Pipeline, name: Any) -> None:
+    pipeline.recording()
+    assert "a call needs the name of a tool" in await pipeline.error(name)
+    assert pipeline.events == []
 
 
 @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-async def test_agent_tool_without_an_agent_is_an_error(line: Line, name: str) -> None:
+async def test_agent_tool_without_an_agent_is_an_error(pipeline: Pipeline, name: str) -> None:
     services: Any = None
-    line.registry.add_all(agent_tools(services))
+    pipeline.registry.add_all(agent_tools(services))
     needed = {"memory": {"action": "add"}, "session_search": {"query": "q"}, "delegate_task": {"goal": "g"}}
-    assert await line.error(name, needed.get(name)) == (
+    assert await pipeline.error(name, needed.get(name)) == (
         f"'{name}' is run by the agent itself, and this session has no agent that offers it."
     )
 
 
-async def test_all_kinds_of_handlers_work(line: Line) -> None:
+async def test_all_kinds_of_handlers_work(pipeline: Pipeline) -> None:
     async def later(args: Json) -> Json:
         await asyncio.sleep(0)
         return {"via": "async"}
 
-    line.add(later, "async_one")
-    line.add(lambda args: later(args), "returns_awaitable")
-    line.add(lambda args: later(args), "declared_async", is_async=True)
-    line.add(lambda args: {"via": "async"}, "only_says_it_is_async", is_async=True)
-    line.add(later, "only_says_it_is_not", is_async=False)
-    for name in line.registry.snapshot():
-        assert (await line.call(name)).text == '{"via":"async"}', name
+    pipeline.add(later, "async_one")
+    pipeline.add(lambda args: later(args), "returns_awaitable")
+    pipeline.add(lambda args: later(args), "declared_async", is_async=True)
+    pipeline.add(lambda args: {"via": "async"}, "only_says_it_is_async", is_async=True)
+    pipeline.add(later, "only_says_it_is_not", is_async=False)
+    for name in pipeline.registry.snapshot():
+        assert (await pipeline.call(name)).text == '{"via":"async"}', name
 
 
-async def test_unserializable_result_is_still_json(line: Line) -> None:
-    line.recording(answer={"bad": object, "worse": Silent(), "number": float("nan"), "half": "\ud800"})
-    answer = json.loads((await line.call()).text)
+async def test_unserializable_result_is_still_json(pipeline: Pipeline) -> None:
+    pipeline.recording(
+        answer={"bad": object, "worse": UnprintableError(), "number": float("nan"), "half": "\ud800"}
+    )
+    answer = json.loads((await pipeline.call()).text)
     assert answer["number"] is None
     assert answer["half"] == "\ufffd"
 
 
-async def test_handler_receives_the_call_context(line: Line) -> None:
+async def test_handler_receives_the_call_context(pipeline: Pipeline) -> None:
     told: list[CallContext] = []
-    line.add(lambda args, context: told.append(context))
-    await line.call(task_id="task-1", user_task="tidy up")
+    pipeline.add(lambda args, context: told.append(context))
+    await pipeline.call(task_id="task-1", user_task="tidy up")
     assert (told[0].session_id, told[0].call_id) == ("session-1", "call-1")
     assert (told[0].task_id, told[0].user_task) == ("task-1", "tidy up")
 
@@ -585,40 +589,40 @@ async def test_handler_receives_the_call_context(line: Line) -> None:
 # -- time -----------------------------------------------------------------------------------------------
 
 
-async def test_timed_out_async_handler_is_cancelled_and_cleans_up(line: Line) -> None:
+async def test_timed_out_async_handler_is_cancelled_and_cleans_up(pipeline: Pipeline) -> None:
     async def endless(_args: Json, context: CallContext) -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            line.events.append(("cleaned up", context.session_id))
+            pipeline.events.append(("cleaned up", context.session_id))
 
-    line.add(endless, timeout=0.02)
-    assert await line.error() == "Tool execution failed: Timeout: 'probe' did not end within 0.02 s."
-    assert line.events == [("cleaned up", "session-1")]
+    pipeline.add(endless, timeout=0.02)
+    assert await pipeline.error() == "Tool execution failed: Timeout: 'probe' did not end within 0.02 s."
+    assert pipeline.events == [("cleaned up", "session-1")]
 
 
-async def test_timed_out_sync_handler_is_notified_and_abandoned(line: Line) -> None:
+async def test_timed_out_sync_handler_is_notified_and_abandoned(pipeline: Pipeline) -> None:
     noticed = threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
         if context.cancelled.wait(60):
             noticed.set()
 
-    line.add(endless, timeout=0.02)
-    assert await line.error() == "Tool execution failed: Timeout: 'probe' did not end within 0.02 s."
+    pipeline.add(endless, timeout=0.02)
+    assert await pipeline.error() == "Tool execution failed: Timeout: 'probe' did not end within 0.02 s."
     assert await asyncio.to_thread(noticed.wait, 60)
 
 
-async def test_unresponsive_sync_handler_does_not_block_other_calls(line: Line) -> None:
+async def test_unresponsive_sync_handler_does_not_block_other_calls(pipeline: Pipeline) -> None:
     go_on = threading.Event()
-    line.add(lambda args: go_on.wait(180), timeout=0.02)
+    pipeline.add(lambda args: go_on.wait(180), timeout=0.02)
     async with asyncio.timeout(60):
-        assert "did not end within" in await line.error()
+        assert "did not end within" in await pipeline.error()
     go_on.set()
 
 
-@pytest.mark.usefixtures("impatient")
-async def test_uncancellable_handler_does_not_block_other_calls(line: Line) -> None:
+@pytest.mark.usefixtures("short_settle_timeout")
+async def test_uncancellable_handler_does_not_block_other_calls(pipeline: Pipeline) -> None:
     async def endless(_: Json) -> None:
         while True:
             try:
@@ -626,14 +630,14 @@ async def test_uncancellable_handler_does_not_block_other_calls(line: Line) -> N
             except asyncio.CancelledError:
                 continue
 
-    line.add(endless, timeout=0.02)
+    pipeline.add(endless, timeout=0.02)
     before = asyncio.all_tasks()
     async with asyncio.timeout(60):
-        assert "did not end within 0.02 s" in await line.error()
+        assert "did not end within 0.02 s" in await pipeline.error()
     assert asyncio.all_tasks() == before
 
 
-async def test_late_answer_is_dropped(line: Line) -> None:
+async def test_late_answer_is_dropped(pipeline: Pipeline) -> None:
     async def late(_: Json) -> str:
         try:
             await asyncio.Event().wait()
@@ -641,30 +645,30 @@ async def test_late_answer_is_dropped(line: Line) -> None:
             return "too late"
         return "never"
 
-    line.add(late, timeout=0.02)
-    assert "did not end within" in await line.error()
+    pipeline.add(late, timeout=0.02)
+    assert "did not end within" in await pipeline.error()
 
 
-async def test_tool_without_timeout_uses_the_configured_one(line: Line) -> None:
-    line.timeout = 0.02
-    line.add(lambda args, context: context.cancelled.wait(60))
-    assert "did not end within 0.02 s" in await line.error()
+async def test_tool_without_timeout_uses_the_configured_one(pipeline: Pipeline) -> None:
+    pipeline.timeout = 0.02
+    pipeline.add(lambda args, context: context.cancelled.wait(60))
+    assert "did not end within 0.02 s" in await pipeline.error()
 
 
-async def test_tool_timeout_may_exceed_the_configured_one(line: Line) -> None:
+async def test_tool_timeout_may_exceed_the_configured_one(pipeline: Pipeline) -> None:
     async def waits(_: Json) -> str:
         await asyncio.sleep(0.05)
         return "in time"
 
-    line.timeout = 0.01
-    line.add(waits, timeout=60)
-    assert (await line.call()).text == '{"result":"in time"}'
+    pipeline.timeout = 0.01
+    pipeline.add(waits, timeout=60)
+    assert (await pipeline.call()).text == '{"result":"in time"}'
 
 
 # -- cancellation ---------------------------------------------------------------------------------------
 
 
-async def test_cancelling_a_call_cancels_an_async_handler(line: Line) -> None:
+async def test_cancelling_a_call_cancels_an_async_handler(pipeline: Pipeline) -> None:
     inside = asyncio.Event()
 
     async def endless(_args: Json, context: CallContext) -> None:
@@ -672,19 +676,19 @@ async def test_cancelling_a_call_cancels_an_async_handler(line: Line) -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            line.events.append(("cleaned up", None))
+            pipeline.events.append(("cleaned up", None))
 
-    line.add(endless)
-    line.hooks.add(POST, lambda *_: line.events.append(("after", None)))
-    task = asyncio.create_task(line.call())
+    pipeline.add(endless)
+    pipeline.hooks.add(POST, lambda *_: pipeline.events.append(("after", None)))
+    task = asyncio.create_task(pipeline.call())
     await asyncio.wait_for(inside.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert line.events == [("cleaned up", None)]
+    assert pipeline.events == [("cleaned up", None)]
 
 
-async def test_cancelling_a_call_notifies_a_sync_handler(line: Line) -> None:
+async def test_cancelling_a_call_notifies_a_sync_handler(pipeline: Pipeline) -> None:
     inside, noticed = threading.Event(), threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
@@ -692,8 +696,8 @@ async def test_cancelling_a_call_notifies_a_sync_handler(line: Line) -> None:
         if context.cancelled.wait(60):
             noticed.set()
 
-    line.add(endless)
-    task = asyncio.create_task(line.call())
+    pipeline.add(endless)
+    task = asyncio.create_task(pipeline.call())
     assert await asyncio.to_thread(inside.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -701,7 +705,7 @@ async def test_cancelling_a_call_notifies_a_sync_handler(line: Line) -> None:
     assert await asyncio.to_thread(noticed.wait, 60)
 
 
-async def test_cancelling_while_somebody_is_asked_runs_nothing(line: Line) -> None:
+async def test_cancelling_during_approval_runs_nothing(pipeline: Pipeline) -> None:
     inside = asyncio.Event()
 
     async def think(_: ApprovalRequest) -> bool:
@@ -709,17 +713,17 @@ async def test_cancelling_while_somebody_is_asked_runs_nothing(line: Line) -> No
         await asyncio.Event().wait()
         return True
 
-    line.recording(effects=["destructive"])
-    line.approver = think
-    task = asyncio.create_task(line.call())
+    pipeline.recording(effects=["destructive"])
+    pipeline.approver = think
+    task = asyncio.create_task(pipeline.call())
     await asyncio.wait_for(inside.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert line.events == []
+    assert pipeline.events == []
 
 
-async def test_cancelling_a_reply_cancels_all_of_its_calls(line: Line) -> None:
+async def test_cancelling_a_reply_cancels_all_its_calls(pipeline: Pipeline) -> None:
     running: list[str] = []
     both = asyncio.Event()
 
@@ -730,55 +734,55 @@ async def test_cancelling_a_reply_cancels_all_of_its_calls(line: Line) -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            line.events.append(("cleaned up", None))
+            pipeline.events.append(("cleaned up", None))
 
-    line.add(endless, parallel=True)
-    line.recording("later")
-    task = asyncio.create_task(line.all(ToolCall("probe"), ToolCall("probe"), ToolCall("later")))
+    pipeline.add(endless, parallel=True)
+    pipeline.recording("later")
+    task = asyncio.create_task(pipeline.all(ToolCall("probe"), ToolCall("probe"), ToolCall("later")))
     await asyncio.wait_for(both.wait(), 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert line.events == [("cleaned up", None)] * 2  # and `later` never ran
+    assert pipeline.events == [("cleaned up", None)] * 2  # `later` never ran
 
 
 # -- size -----------------------------------------------------------------------------------------------
 
 
-async def test_a_result_too_large_is_stored_and_shown_in_part(line: Line) -> None:
+async def test_large_result_is_stored_and_truncated(pipeline: Pipeline) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 20_001))
-    line.recording(answer=lines)
-    line.recording("read_file")
-    result = await line.call()
+    pipeline.recording(answer=lines)
+    pipeline.recording("read_file")
+    result = await pipeline.call()
     answer = json.loads(result.text)
     assert result.ok
-    assert len(result.text) <= line.max_chars
+    assert len(result.text) <= pipeline.max_chars
     assert "line 1\n" in answer["head"]
     assert "line 20000" in answer["tail"]
     assert "read_file(path, offset, limit)" in answer["note"]
     assert result.stored == Path(answer["stored"])
     assert "line 10000" in result.stored.read_text()
-    assert result.stored.parent == line.folder / "session-1"
+    assert result.stored.parent == pipeline.folder / "session-1"
     assert stat.S_IMODE(result.stored.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(result.stored.stat().st_mode) == 0o600
     assert result.value == lines
 
 
-async def test_a_session_that_was_not_granted_the_reader_is_not_sent_to_it(line: Line) -> None:
-    line.recording(answer="x" * 100_000)
-    line.recording("read_file")
-    line.granted = frozenset({"probe"})
-    assert "read_file" not in json.loads((await line.call()).text)["note"]
+async def test_truncated_result_mentions_the_reader_only_if_granted(pipeline: Pipeline) -> None:
+    pipeline.recording(answer="x" * 100_000)
+    pipeline.recording("read_file")
+    pipeline.granted = frozenset({"probe"})
+    assert "read_file" not in json.loads((await pipeline.call()).text)["note"]
 
 
-async def test_a_result_that_fits_writes_nothing(line: Line) -> None:
-    line.recording(answer="x" * 1_000)
-    result = await line.call()
+async def test_small_result_writes_no_file(pipeline: Pipeline) -> None:
+    pipeline.recording(answer="x" * 1_000)
+    result = await pipeline.call()
     assert result.stored is None
-    assert not line.folder.exists()
+    assert not pipeline.folder.exists()
 
 
-# -- results that are more than one value ---------------------------------------------------------------
+# -- results with media ---------------------------------------------------------------
 
 IMAGE = Media(kind="image", mime_type="image/png", data=b"png", label="image 1")
 SOUND = Media(kind="audio", mime_type="audio/mpeg", data=b"mp3", label="audio 1")
@@ -786,19 +790,19 @@ SOURCE = SourceResponse()
 PAPER = Media(kind="file", mime_type="application/pdf", data=b"%PDF", label="file 1")
 
 
-async def test_images_stand_beside_the_text_and_the_answer_of_the_source_is_kept(line: Line) -> None:
+async def test_images_and_raw_answer_are_kept_besides_the_text(pipeline: Pipeline) -> None:
     source = SourceResponse()
-    line.recording(answer=Content(value="see image 1", blocks=(IMAGE,), raw=source))
-    result = await line.call()
+    pipeline.recording(answer=Content(value="see image 1", blocks=(IMAGE,), raw=source))
+    result = await pipeline.call()
     assert json.loads(result.text) == {"result": "see image 1"}
     assert (result.ok, result.value, result.media) == (True, "see image 1", (IMAGE,))
     assert result.raw is source
-    assert not line.folder.exists()
+    assert not pipeline.folder.exists()
 
 
-async def test_files_and_sounds_are_kept_where_the_session_can_read_them(line: Line) -> None:
-    line.recording(answer=Content(value={"pages": 2}, blocks=(PAPER, IMAGE, SOUND)))
-    result = await line.call()
+async def test_files_and_audio_are_stored_for_the_session(pipeline: Pipeline) -> None:
+    pipeline.recording(answer=Content(value={"pages": 2}, blocks=(PAPER, IMAGE, SOUND)))
+    result = await pipeline.call()
     told = json.loads(result.text)
     assert told["result"] == {"pages": 2}
     assert [(each["file"], each["type"]) for each in told["files"]] == [
@@ -807,41 +811,41 @@ async def test_files_and_sounds_are_kept_where_the_session_can_read_them(line: L
     ]
     paper, sound = (Path(each["stored"]) for each in told["files"])
     assert (paper.read_bytes(), sound.read_bytes()) == (b"%PDF", b"mp3")
-    assert (paper.suffix, sound.suffix, paper.parent) == (".pdf", ".mp3", line.folder / "session-1")
+    assert (paper.suffix, sound.suffix, paper.parent) == (".pdf", ".mp3", pipeline.folder / "session-1")
     assert stat.S_IMODE(paper.stat().st_mode) == 0o600
     assert result.media == (IMAGE, SOUND)
 
 
-async def test_a_file_that_cannot_be_kept_is_told_of(line: Line) -> None:
-    line.folder.write_text("no folder")
-    line.recording(answer=Content(value="done", blocks=(PAPER,)))
-    told = json.loads((await line.call()).text)
+async def test_file_that_cannot_be_stored_is_reported(pipeline: Pipeline) -> None:
+    pipeline.folder.write_text("no folder")
+    pipeline.recording(answer=Content(value="done", blocks=(PAPER,)))
+    told = json.loads((await pipeline.call()).text)
     assert told["result"] == "done"
-    assert told["files"] == [{"file": "file 1", "type": "application/pdf", "note": "it could not be kept"}]
+    assert told["files"] == [{"file": "file 1", "type": "application/pdf", "note": "it could not be stored"}]
 
 
-async def test_a_tool_that_says_it_failed_has_failed(line: Line) -> None:
-    line.recording(answer=Content(value="no such page", blocks=(IMAGE,), is_error=True))
-    assert await line.error() == "no such page"
-    assert (await line.call()).media == (IMAGE,)
+async def test_error_content_is_an_error_result(pipeline: Pipeline) -> None:
+    pipeline.recording(answer=Content(value="no such page", blocks=(IMAGE,), is_error=True))
+    assert await pipeline.error() == "no such page"
+    assert (await pipeline.call()).media == (IMAGE,)
 
 
-async def test_a_failure_told_as_a_value_reaches_the_model_as_it_is(line: Line) -> None:
-    line.recording(answer=Content(value={"code": 404}, is_error=True))
-    result = await line.call()
+async def test_error_value_reaches_the_model_unchanged(pipeline: Pipeline) -> None:
+    pipeline.recording(answer=Content(value={"code": 404}, is_error=True))
+    result = await pipeline.call()
     assert json.loads(result.text) == {"error": {"code": 404}}
     assert result.error == '{"code":404}'
 
 
-async def test_a_secret_in_what_a_failing_tool_says_is_hidden(line: Line) -> None:
-    line.recording(answer=Content(value=f"login with {SECRET} failed", is_error=True))
-    assert await line.error() == f"login with {HIDDEN} failed"
+async def test_secret_in_an_error_value_is_redacted(pipeline: Pipeline) -> None:
+    pipeline.recording(answer=Content(value=f"login with {SECRET} failed", is_error=True))
+    assert await pipeline.error() == f"login with {HIDDEN} failed"
 
 
-async def test_a_failure_too_large_for_the_model_is_still_told_as_one(line: Line) -> None:
-    line.max_chars = 5_000
-    line.recording(answer=Content(value="far too much. " * 1_000, is_error=True))
-    result = await line.call()
+async def test_large_error_value_is_still_an_error(pipeline: Pipeline) -> None:
+    pipeline.max_chars = 5_000
+    pipeline.recording(answer=Content(value="far too much. " * 1_000, is_error=True))
+    result = await pipeline.call()
     told = json.loads(result.text)
     assert told["error"] == result.error
     assert result.stored is not None
@@ -849,47 +853,47 @@ async def test_a_failure_too_large_for_the_model_is_still_told_as_one(line: Line
     assert len(result.text) < 5_000
 
 
-async def test_a_hook_that_changes_a_result_takes_the_answer_of_the_source_with_it(line: Line) -> None:
-    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
+async def test_changed_result_loses_the_raw_answer(pipeline: Pipeline) -> None:
+    pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
 
     def quieter(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
         return replace(result, text='{"result": "***"}')
 
-    line.hooks.add(POST, quieter)
-    result = await line.call()
+    pipeline.hooks.add(POST, quieter)
+    result = await pipeline.call()
     assert json.loads(result.text) == {"result": "***"}
     assert (result.media, result.raw) == ((IMAGE,), None)
 
 
-async def test_a_hook_that_takes_an_image_away_has_taken_it(line: Line) -> None:
-    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
+async def test_hook_can_remove_an_image(pipeline: Pipeline) -> None:
+    pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
 
     def blind(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
         return replace(result, media=())
 
-    line.hooks.add(POST, blind)
-    result = await line.call()
+    pipeline.hooks.add(POST, blind)
+    result = await pipeline.call()
     assert (result.media, result.raw) == ((), None)
 
 
-async def test_a_hook_may_answer_with_content(line: Line) -> None:
-    line.recording()
-    line.hooks.add(POST, lambda *_: Content(value="not today", is_error=True))
-    assert await line.error() == "not today"
+async def test_hook_may_return_content(pipeline: Pipeline) -> None:
+    pipeline.recording()
+    pipeline.hooks.add(POST, lambda *_: Content(value="not today", is_error=True))
+    assert await pipeline.error() == "not today"
 
 
-async def test_a_hook_that_looks_and_changes_nothing_leaves_media_and_source(line: Line) -> None:
-    line.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
-    line.hooks.add(POST, lambda _tool, _args, result, _context: result)
-    result = await line.call()
+async def test_observing_hook_keeps_media_and_raw_answer(pipeline: Pipeline) -> None:
+    pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
+    pipeline.hooks.add(POST, lambda _tool, _args, result, _context: result)
+    result = await pipeline.call()
     assert (result.media, result.raw) == ((IMAGE,), SOURCE)
 
 
-# -- side by side ---------------------------------------------------------------------------------------
+# -- parallel calls ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_parallel_tools_run_side_by_side(line: Line, is_async: bool) -> None:
+async def test_parallel_tools_run_concurrently(pipeline: Pipeline, is_async: bool) -> None:
     together = threading.Barrier(3)
     met = asyncio.Barrier(3)
 
@@ -901,14 +905,14 @@ async def test_parallel_tools_run_side_by_side(line: Line, is_async: bool) -> No
         await asyncio.wait_for(met.wait(), 60)
         return "met"
 
-    line.add(meet_async if is_async else meet, parallel=True)
-    results = await line.all(*[ToolCall("probe") for _ in range(3)])
+    pipeline.add(meet_async if is_async else meet, parallel=True)
+    results = await pipeline.all(*[ToolCall("probe") for _ in range(3)])
     assert [result.text for result in results] == ['{"result":"met"}'] * 3
 
 
 @dataclass
-class Crowd:
-    """A handler that notes how many calls of it run at the same moment."""
+class ConcurrencyCounter:
+    """Handler that records how many of its calls run at the same time."""
 
     now: int = 0
     seen: list[int] = field(default_factory=list)
@@ -916,47 +920,47 @@ class Crowd:
     async def __call__(self, _: Json) -> None:
         self.now += 1
         self.seen.append(self.now)
-        for _turn in range(20):  # whoever may run beside us gets the chance
+        for _turn in range(20):  # let parallel calls run
             await asyncio.sleep(0)
         self.now -= 1
 
 
-async def test_exclusive_tool_runs_alone(line: Line) -> None:
-    crowd = Crowd()
-    line.add(crowd, "shared", parallel=True)
-    line.add(crowd, "alone")
+async def test_exclusive_tool_runs_alone(pipeline: Pipeline) -> None:
+    crowd = ConcurrencyCounter()
+    pipeline.add(crowd, "shared", parallel=True)
+    pipeline.add(crowd, "alone")
     names = ["shared", "alone", "alone", "shared", "shared", "alone"]
-    results = await line.all(*[ToolCall(name) for name in names])
+    results = await pipeline.all(*[ToolCall(name) for name in names])
     assert [result.name for result in results] == names
-    assert crowd.seen == [1, 1, 1, 1, 2, 1]  # only the two neighbours that share met each other
+    assert crowd.seen == [1, 1, 1, 1, 2, 1]  # only the two parallel neighbours overlapped
 
 
-async def test_exclusive_calls_run_in_order(line: Line) -> None:
-    line.recording(schema={"properties": {"n": {"type": "integer"}}})
-    await line.all(*[ToolCall("probe", {"n": number}) for number in range(20)])
-    assert line.events == [("run", {"n": number}) for number in range(20)]
+async def test_exclusive_calls_run_in_order(pipeline: Pipeline) -> None:
+    pipeline.recording(schema={"properties": {"n": {"type": "integer"}}})
+    await pipeline.all(*[ToolCall("probe", {"n": number}) for number in range(20)])
+    assert pipeline.events == [("run", {"n": number}) for number in range(20)]
 
 
-async def test_call_after_an_exclusive_one_waits(line: Line) -> None:
+async def test_call_after_an_exclusive_one_waits(pipeline: Pipeline) -> None:
     async def slow(_: Json) -> None:
         for _turn in range(20):
             await asyncio.sleep(0)
-        line.events.append(("slow ended", None))
+        pipeline.events.append(("slow ended", None))
 
-    line.add(slow, "slow")
-    line.recording("shared", parallel=True)
-    await line.all(ToolCall("slow"), ToolCall("shared"))
-    assert [event for event, _ in line.events] == ["slow ended", "run"]
+    pipeline.add(slow, "slow")
+    pipeline.recording("shared", parallel=True)
+    await pipeline.all(ToolCall("slow"), ToolCall("shared"))
+    assert [event for event, _ in pipeline.events] == ["slow ended", "run"]
 
 
-async def test_exclusive_tool_is_exclusive_through_the_bridge(line: Line) -> None:
-    crowd = Crowd()
-    line.add(crowd, "alone")
-    await line.all(*[ToolCall("tool_call", {"name": "alone", "arguments": {}}) for _ in range(4)])
+async def test_exclusive_tool_is_exclusive_through_the_bridge(pipeline: Pipeline) -> None:
+    crowd = ConcurrencyCounter()
+    pipeline.add(crowd, "alone")
+    await pipeline.all(*[ToolCall("tool_call", {"name": "alone", "arguments": {}}) for _ in range(4)])
     assert crowd.seen == [1, 1, 1, 1]
 
 
-async def test_results_are_in_the_order_of_the_calls(line: Line) -> None:
+async def test_results_are_in_the_order_of_the_calls(pipeline: Pipeline) -> None:
     ended: list[int] = []
     gates = [asyncio.Event() for _ in range(4)]
     gates[3].set()
@@ -967,8 +971,8 @@ async def test_results_are_in_the_order_of_the_calls(line: Line) -> None:
         gates[args["n"] - 1].set()
         return int(args["n"])
 
-    line.add(backwards, parallel=True, schema=COUNT)
-    results = await line.all(*[ToolCall("probe", {"n": number}, f"id-{number}") for number in range(4)])
+    pipeline.add(backwards, parallel=True, schema=COUNT)
+    results = await pipeline.all(*[ToolCall("probe", {"n": number}, f"id-{number}") for number in range(4)])
     assert ended == [3, 2, 1, 0]
     assert [(result.call_id, result.value) for result in results] == [
         ("id-0", 0),
@@ -978,8 +982,8 @@ async def test_results_are_in_the_order_of_the_calls(line: Line) -> None:
     ]
 
 
-async def test_parallel_calls_are_limited(line: Line) -> None:
-    line.max_parallel = 3
+async def test_parallel_calls_are_limited(pipeline: Pipeline) -> None:
+    pipeline.max_parallel = 3
     inside, peak = 0, 0
     full = asyncio.Event()
 
@@ -994,13 +998,13 @@ async def test_parallel_calls_are_limited(line: Line) -> None:
             await asyncio.sleep(0)
         inside -= 1
 
-    line.add(count, parallel=True)
-    results = await line.all(*[ToolCall("probe") for _ in range(12)])
+    pipeline.add(count, parallel=True)
+    results = await pipeline.all(*[ToolCall("probe") for _ in range(12)])
     assert all(result.ok for result in results)
     assert peak == 3
 
 
-async def test_failing_call_does_not_affect_others(line: Line) -> None:
+async def test_failing_call_does_not_affect_others(pipeline: Pipeline) -> None:
     async def cancels_itself(_: Json) -> None:
         raise asyncio.CancelledError
 
@@ -1008,28 +1012,28 @@ async def test_failing_call_does_not_affect_others(line: Line) -> None:
         raise SystemExit(1)
 
     nothing: Any = None
-    line.recording("good", parallel=True)
-    line.add(failing, "fails", parallel=True)
-    line.add(cancels_itself, "cancels", parallel=True)
-    line.add(exits, "exits", parallel=True)
-    line.add(lambda args, context: context.cancelled.wait(60), "hangs", parallel=True, timeout=0.02)
+    pipeline.recording("good", parallel=True)
+    pipeline.add(failing_hooks, "fails", parallel=True)
+    pipeline.add(cancels_itself, "cancels", parallel=True)
+    pipeline.add(exits, "exits", parallel=True)
+    pipeline.add(lambda args, context: context.cancelled.wait(60), "hangs", parallel=True, timeout=0.02)
     names = ["good", "fails", "good", "cancels", "exits", "hangs", "missing", nothing, "good"]
-    results = await line.all(*[ToolCall(name) for name in names])
+    results = await pipeline.all(*[ToolCall(name) for name in names])
     assert [result.ok for result in results] == [name == "good" for name in names]
 
 
-async def test_self_cancelling_hook_does_not_affect_other_calls(line: Line) -> None:
+async def test_self_cancelling_hook_does_not_affect_other_calls(pipeline: Pipeline) -> None:
     async def moody(_tool: Tool, args: Json, _context: CallContext) -> None:
         if args["n"] == 1:
             raise asyncio.CancelledError
 
-    line.recording(schema=COUNT, parallel=True)
-    line.hooks.add(PRE, moody)
-    results = await line.all(*[ToolCall("probe", {"n": number}) for number in range(3)])
+    pipeline.recording(schema=COUNT, parallel=True)
+    pipeline.hooks.add(PRE, moody)
+    results = await pipeline.all(*[ToolCall("probe", {"n": number}) for number in range(3)])
     assert [result.ok for result in results] == [True, False, True]
 
 
-async def test_timed_out_call_does_not_cancel_others(line: Line) -> None:
+async def test_timed_out_call_does_not_cancel_others(pipeline: Pipeline) -> None:
     seen: list[bool] = []
     over = threading.Event()
 
@@ -1041,28 +1045,28 @@ async def test_timed_out_call_does_not_cancel_others(line: Line) -> None:
         context.cancelled.wait(60)
         over.set()
 
-    line.add(patient, "patient", parallel=True)
-    line.add(endless, "endless", parallel=True, timeout=0.02)
-    results = await line.all(ToolCall("patient"), ToolCall("endless"))
+    pipeline.add(patient, "patient", parallel=True)
+    pipeline.add(endless, "endless", parallel=True, timeout=0.02)
+    results = await pipeline.all(ToolCall("patient"), ToolCall("endless"))
     assert [result.ok for result in results] == [True, False]
     assert seen == [False]
 
 
-async def test_reply_without_calls_has_no_results(line: Line) -> None:
-    assert await line.all() == []
+async def test_reply_without_calls_has_no_results(pipeline: Pipeline) -> None:
+    assert await pipeline.all() == []
 
 
-# -- from the outside -----------------------------------------------------------------------------------
+# -- sync callers -----------------------------------------------------------------------------------
 
 
-def test_async_client_survives_between_sync_calls(opened: Opened) -> None:
-    runtime = opened()
+def test_async_client_survives_between_sync_calls(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime()
     cached: dict[str, asyncio.Event] = {}
 
     async def use(_: Json) -> str:
         client = cached.setdefault("client", asyncio.Event())
         asyncio.get_running_loop().call_soon(client.set)
-        await asyncio.wait_for(client.wait(), 60)  # an event of another loop would raise here
+        await asyncio.wait_for(client.wait(), 60)  # an event of another loop would raise
         client.clear()
         return "used"
 
@@ -1071,14 +1075,14 @@ def test_async_client_survives_between_sync_calls(opened: Opened) -> None:
     assert [session.call_sync("client").text for _ in range(3)] == ['{"result":"used"}'] * 3
 
 
-async def test_sync_call_inside_a_running_loop_works(opened: Opened) -> None:
-    runtime = opened()
+async def test_sync_call_inside_a_running_loop_works(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime()
     runtime.registry.register(name="probe", toolset="t", schema={}, handler=lambda args: "done")
     assert runtime.session(["t"]).call_sync("probe").text == '{"result":"done"}'
 
 
-def test_sync_calls_from_many_threads_work(opened: Opened) -> None:
-    runtime = opened()
+def test_sync_calls_from_many_threads_work(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime()
 
     async def double(args: Json) -> int:
         await asyncio.sleep(0)
@@ -1151,8 +1155,8 @@ def test_ctrl_c_stops_a_running_tool_and_leaves_nothing(tmp_path: Path) -> None:
     assert out == "async cleaned up\ntold True\nthreads 1\n"
 
 
-async def test_result_contains_the_duration(line: Line) -> None:
-    line.recording()
+async def test_result_contains_the_duration(pipeline: Pipeline) -> None:
+    pipeline.recording()
     begun = time.perf_counter()
-    told = (await line.call()).milliseconds
+    told = (await pipeline.call()).milliseconds
     assert 0 < told <= (time.perf_counter() - begun) * 1_000

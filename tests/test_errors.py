@@ -1,4 +1,4 @@
-"""Every error has one place in the tree and a sentence for whoever has to act on it."""
+"""Every error has its place in the class tree and a message with advice."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from toolfold.errors import (
 )
 
 
-def drawn_tree() -> dict[str, str]:
-    """Class → parent, as the module docstring draws it."""
+def parse_tree() -> dict[str, str]:
+    """Return the parent of each class, as drawn in the module docstring."""
     parents: dict[str, str] = {}
     path: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -41,7 +41,7 @@ def test_class_tree_in_the_docstring_is_correct() -> None:
         for name, kind in vars(errors).items()
         if inspect.isclass(kind) and issubclass(kind, Exception)
     }
-    assert drawn_tree() == classes
+    assert parse_tree() == classes
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_only_long_text_is_shortened() -> None:
     assert shorten("abcd", 3) == "abc…"
 
 
-class Speechless(Exception):
+class UnprintableError(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
 
 def test_error_without_readable_message_is_still_reported() -> None:
-    assert error_message(Speechless()) == "(no message)"
+    assert error_message(UnprintableError()) == "(no message)"
     assert error_message(ValueError("words")) == "words"

@@ -1,4 +1,4 @@
-"""A hook before a call may stop or change it; a hook after it may change only what came of it."""
+"""Pre-hooks may stop or change a call; post-hooks may change only its result."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def hooks(loops: EventLoops) -> Hooks:
 
 
 @pytest.fixture
-def hasty(loops: EventLoops, monkeypatch: pytest.MonkeyPatch) -> Hooks:
-    """Hooks whose time is short."""
+def short_timeout_hooks(loops: EventLoops, monkeypatch: pytest.MonkeyPatch) -> Hooks:
+    """Hooks with a short timeout."""
     monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
     return Hooks(loops, timeout=0.05)
 
 
-async def refusal(hooks: Hooks, args: Json | None = None) -> str:
+async def run_refused(hooks: Hooks, args: Json | None = None) -> str:
     with pytest.raises(Refused) as caught:
         await hooks.run_before(TOOL, args or {}, CONTEXT)
     return str(caught.value)
 
 
-async def after(hooks: Hooks, args: Json | None = None, result: ToolResult = RESULT) -> ToolResult:
+async def run_post_hooks(hooks: Hooks, args: Json | None = None, result: ToolResult = RESULT) -> ToolResult:
     def reshape(so_far: ToolResult, wanted: Any) -> ToolResult:
         return replace(so_far, value=wanted)
 
@@ -86,7 +86,7 @@ async def test_refusal_stops_later_hooks(hooks: Hooks) -> None:
 
     hooks.add(PRE, refuse)
     hooks.add(PRE, lambda *_: asked.append("later"))
-    assert await refusal(hooks) == "not on a Sunday"
+    assert await run_refused(hooks) == "not on a Sunday"
     assert asked == []
 
 
@@ -109,7 +109,7 @@ async def test_any_failure_of_a_pre_hook_refuses_the_call(
     hooks.add(PRE, fail_later if is_async else fail)
     hooks.add(PRE, lambda *_: asked.append("later"))
     name = "fail_later" if is_async else "fail"
-    assert await refusal(hooks) == (
+    assert await run_refused(hooks) == (
         f"'probe' was refused: the check '{name}' failed: {type(raised).__name__}. It was not invoked."
     )
     assert asked == []
@@ -122,14 +122,14 @@ async def test_hook_failure_is_logged_but_not_shown_to_the_model(
         raise ValueError("internal address 10.0.0.1")
 
     hooks.add(PRE, fail)
-    assert "10.0.0.1" not in await refusal(hooks)
+    assert "10.0.0.1" not in await run_refused(hooks)
     assert "10.0.0.1" in caplog.text
 
 
 @pytest.mark.parametrize("answer", [True, False, 0, "go on", ["a"], ("a", 1), object()])
 async def test_invalid_hook_result_refuses_the_call(hooks: Hooks, answer: object) -> None:
     hooks.add(PRE, lambda *_: answer)
-    assert f"answered with {type(answer).__name__} instead of arguments" in await refusal(hooks)
+    assert f"answered with {type(answer).__name__} instead of arguments" in await run_refused(hooks)
 
 
 async def test_empty_dict_is_a_valid_hook_result(hooks: Hooks) -> None:
@@ -137,20 +137,20 @@ async def test_empty_dict_is_a_valid_hook_result(hooks: Hooks) -> None:
     assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {}
 
 
-async def test_hanging_sync_hook_refuses_the_call(hasty: Hooks) -> None:
+async def test_hanging_sync_hook_refuses_the_call(short_timeout_hooks: Hooks) -> None:
     go_on = threading.Event()
 
     def hang(*_: object) -> None:
         go_on.wait(60)
 
-    hasty.add(PRE, hang)
-    assert await refusal(hasty) == (
+    short_timeout_hooks.add(PRE, hang)
+    assert await run_refused(short_timeout_hooks) == (
         "'probe' was refused: the check 'hang' did not answer within 0.05 s. It was not invoked."
     )
     go_on.set()
 
 
-async def test_uncancellable_async_hook_refuses_the_call(hasty: Hooks) -> None:
+async def test_uncancellable_async_hook_refuses_the_call(short_timeout_hooks: Hooks) -> None:
     async def hang(*_: object) -> None:
         while True:
             try:
@@ -158,9 +158,9 @@ async def test_uncancellable_async_hook_refuses_the_call(hasty: Hooks) -> None:
             except asyncio.CancelledError:
                 continue
 
-    hasty.add(PRE, hang)
+    short_timeout_hooks.add(PRE, hang)
     async with asyncio.timeout(60):
-        assert "did not answer" in await refusal(hasty)
+        assert "did not answer" in await run_refused(short_timeout_hooks)
 
 
 async def test_mutating_hook_arguments_has_no_effect(hooks: Hooks) -> None:
@@ -194,19 +194,19 @@ async def test_cancelling_the_caller_is_not_a_refusal(hooks: Hooks) -> None:
 
 async def test_post_hook_may_replace_the_result(hooks: Hooks) -> None:
     hooks.add(POST, lambda _tool, _args, result, _context: {"n": result.value["n"] + 1})
-    assert (await after(hooks)).value == {"n": 2}
+    assert (await run_post_hooks(hooks)).value == {"n": 2}
 
 
 async def test_post_hook_receives_the_previous_result(hooks: Hooks) -> None:
     hooks.add(POST, lambda *_: "without the secret")
     hooks.add(POST, lambda _tool, _args, result, _context: f"{result.value}, signed")
-    assert (await after(hooks)).value == "without the secret, signed"
+    assert (await run_post_hooks(hooks)).value == "without the secret, signed"
 
 
 async def test_post_hook_returning_none_keeps_the_result(hooks: Hooks) -> None:
     told: list[object] = []
     hooks.add(POST, lambda tool, args, result, context: told.extend([tool, args, result, context]))
-    assert await after(hooks, {"a": 1}) is RESULT
+    assert await run_post_hooks(hooks, {"a": 1}) is RESULT
     assert told == [TOOL, {"a": 1}, RESULT, CONTEXT]
 
 
@@ -224,14 +224,14 @@ async def test_failing_post_hook_is_logged_and_the_result_kept(
     hooks.add(POST, lambda *_: "made before")
     hooks.add(POST, fail_later if is_async else fail)
     hooks.add(POST, lambda _tool, _args, result, _context: f"{result.value}, and after")
-    assert (await after(hooks)).value == "made before, and after"
+    assert (await run_post_hooks(hooks)).value == "made before, and after"
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-async def test_hanging_post_hook_is_abandoned_and_the_result_kept(hasty: Hooks) -> None:
+async def test_hanging_post_hook_is_abandoned_and_the_result_kept(short_timeout_hooks: Hooks) -> None:
     go_on = threading.Event()
-    hasty.add(POST, lambda *_: go_on.wait(60))
-    assert await after(hasty) is RESULT
+    short_timeout_hooks.add(POST, lambda *_: go_on.wait(60))
+    assert await run_post_hooks(short_timeout_hooks) is RESULT
     go_on.set()
 
 
@@ -242,7 +242,7 @@ async def test_post_hook_gets_a_copy_of_the_arguments(hooks: Hooks) -> None:
     seen: list[Json] = []
     hooks.add(POST, meddle)
     hooks.add(POST, lambda _tool, args, _result, _context: seen.append(args))
-    await after(hooks, {"nested": {"a": 1}})
+    await run_post_hooks(hooks, {"nested": {"a": 1}})
     assert seen == [{"nested": {"a": 1}}]
 
 

@@ -1,4 +1,4 @@
-"""What `import toolfold` costs and gives. Each look at an import needs an interpreter of its own."""
+"""Cost and content of `import toolfold`, each tested in a new interpreter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import toolfold
 
-OBSERVED = """
+OBSERVER_SCRIPT = """
 import json, os, sys
 
 seen = []
@@ -33,10 +33,10 @@ print(json.dumps({"seen": seen, "modules": sorted(set(sys.modules) - modules)}))
 """
 
 
-def observe(code: str) -> dict[str, Any]:
-    """What happened while the code ran in a fresh interpreter that writes no bytecode."""
+def run_observed(code: str) -> dict[str, Any]:
+    """Return what happened while the code ran in a new interpreter that writes no bytecode."""
     done = subprocess.run(
-        [sys.executable, "-I", "-B", "-c", OBSERVED, code],
+        [sys.executable, "-I", "-B", "-c", OBSERVER_SCRIPT, code],
         capture_output=True,
         text=True,
         timeout=60,
@@ -49,7 +49,7 @@ def observe(code: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def imported() -> dict[str, Any]:
-    return observe("import toolfold")
+    return run_observed("import toolfold")
 
 
 def test_import_writes_no_file_and_opens_no_connection(imported: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def test_import_writes_no_file_and_opens_no_connection(imported: dict[str, Any])
 
 
 def test_observer_detects_file_writes_and_connections() -> None:
-    found = observe("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
+    found = run_observed("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
     assert found["seen"] == ["socket.__new__", "open /dev/null"]
 
 
@@ -71,7 +71,7 @@ def test_import_loads_no_heavy_package(imported: dict[str, Any]) -> None:
 
 
 def test_defining_a_tool_loads_no_heavy_package() -> None:
-    found = observe("from toolfold import tool\n@tool\ndef f(x: int) -> int:\n    return x")
+    found = run_observed("from toolfold import tool\n@tool\ndef f(x: int) -> int:\n    return x")
     assert "toolfold.authoring" in found["modules"]
     assert {"pydantic", "rich", "click"}.isdisjoint(found["modules"])
 

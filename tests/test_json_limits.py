@@ -1,4 +1,4 @@
-"""The check of a document's structure agrees with the parser, whatever the bytes are."""
+"""The structure check of JSON documents agrees with the parser for any bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VALUES = st.recursive(
 
 
 def count_items(value: Any) -> int:
-    """Values and keys."""
+    """Return the number of values and keys."""
     if isinstance(value, dict):
         return 1 + len(value) + sum(map(count_items, value.values()))
     return 1 + sum(map(count_items, value)) if isinstance(value, list) else 1
@@ -39,7 +39,7 @@ def measure_depth(value: Any) -> int:
 
 
 def count_empty(value: Any) -> int:
-    """Lists and objects without anything in them, which count twice."""
+    """Return the number of empty lists and objects, which count twice."""
     if not isinstance(value, (dict, list)):
         return 0
     inner = value.values() if isinstance(value, dict) else value

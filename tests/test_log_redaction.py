@@ -16,7 +16,7 @@ from toolfold.redaction.logs import RedactingFormatter
 def _format(record: logging.LogRecord, secrets: tuple[str, ...] = ()) -> str:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(RedactingFormatter("%(name)s: %(message)s", Redaction(secrets, longest=20_000)))
+    handler.setFormatter(RedactingFormatter("%(name)s: %(message)s", Redaction(secrets, max_chars=20_000)))
     handler.emit(record)
     return stream.getvalue()
 

@@ -1,4 +1,4 @@
-"""Callers and code of both kinds meet, from any thread, and nothing is left running behind them."""
+"""Synchronous and asynchronous callers and code work together, from any thread, without leaks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def loops() -> Iterator[EventLoops]:
     made.close()
 
 
-async def here() -> asyncio.AbstractEventLoop:
+async def current_loop_and_thread() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
@@ -58,11 +58,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it did not come about in a minute")
 
 
-# -- callers from no loop -------------------------------------------------------------------------------
+# -- callers without a loop -------------------------------------------------------------------------------
 
 
 def test_thread_reuses_one_loop(loops: EventLoops) -> None:
-    assert loops.run(here()) is loops.run(here())
+    assert loops.run(current_loop_and_thread()) is loops.run(current_loop_and_thread())
 
 
 class _Echo(socketserver.StreamRequestHandler):
@@ -73,7 +73,7 @@ class _Echo(socketserver.StreamRequestHandler):
 
 @pytest.fixture
 def echo() -> Iterator[int]:
-    """The port of a real server that shouts back."""
+    """Port of a server that echoes in upper case."""
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Echo) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -118,10 +118,10 @@ def test_exception_reaches_the_caller_and_the_loop_stays_usable(loops: EventLoop
     async def fail() -> None:
         raise KeyError("x")
 
-    first = loops.run(here())
+    first = loops.run(current_loop_and_thread())
     with pytest.raises(KeyError):
         loops.run(fail())
-    assert loops.run(here()) is first
+    assert loops.run(current_loop_and_thread()) is first
 
 
 def test_subprocess_can_be_awaited_on_the_reused_loop(loops: EventLoops) -> None:
@@ -139,7 +139,7 @@ def test_subprocess_can_be_awaited_on_the_reused_loop(loops: EventLoops) -> None
 
 async def test_caller_inside_a_running_loop_gets_the_result(loops: EventLoops) -> None:
     assert loops.run(answer(5)) == 5
-    assert loops.run(here()) is not asyncio.get_running_loop()
+    assert loops.run(current_loop_and_thread()) is not asyncio.get_running_loop()
 
 
 async def test_caller_inside_a_running_loop_gets_the_exception(loops: EventLoops) -> None:
@@ -158,7 +158,7 @@ async def test_nested_calls_return_their_results(loops: EventLoops) -> None:
 
 
 async def test_call_from_a_running_loop_leaks_no_thread_or_loop(loops: EventLoops) -> None:
-    used = loops.run(here())
+    used = loops.run(current_loop_and_thread())
     assert used.is_closed()
     assert "toolfold-bridge" not in [thread.name for thread in threading.enumerate()]
 
@@ -181,7 +181,7 @@ def test_each_thread_has_its_own_loop(loops: EventLoops) -> None:
 
     def work() -> tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop]:
         together.wait(60)
-        return loops.run(here()), loops.run(here())
+        return loops.run(current_loop_and_thread()), loops.run(current_loop_and_thread())
 
     with ThreadPoolExecutor(4) as pool:
         pairs = [future.result(60) for future in [pool.submit(work) for _ in range(4)]]
@@ -192,7 +192,7 @@ def test_each_thread_has_its_own_loop(loops: EventLoops) -> None:
 def test_loop_is_closed_when_its_thread_ends(loops: EventLoops) -> None:
     used: list[asyncio.AbstractEventLoop] = []
     for _ in range(3):
-        thread = threading.Thread(target=lambda: used.append(loops.run(here())))
+        thread = threading.Thread(target=lambda: used.append(loops.run(current_loop_and_thread())))
         thread.start()
         thread.join(60)
     wait_until(lambda: all(loop.is_closed() for loop in used))
@@ -233,13 +233,16 @@ def test_many_threads_leak_no_file_descriptors(loops: EventLoops) -> None:
     wait_until(lambda: open_files() <= before)
 
 
-# -- the end --------------------------------------------------------------------------------------------
+# -- closing --------------------------------------------------------------------------------------------
 
 
 def test_close_closes_loops_of_live_threads() -> None:
     loops = EventLoops()
     with ThreadPoolExecutor(1) as pool:
-        theirs, mine = pool.submit(loops.run, here()).result(60), loops.run(here())
+        theirs, mine = (
+            pool.submit(loops.run, current_loop_and_thread()).result(60),
+            loops.run(current_loop_and_thread()),
+        )
         loops.close()
         assert theirs.is_closed()
         assert mine.is_closed()
@@ -273,7 +276,7 @@ def test_close_during_a_call_waits_for_the_call() -> None:
 
 def test_loops_can_be_closed_inside_a_running_loop() -> None:
     loops = EventLoops()
-    used = loops.run(here())
+    used = loops.run(current_loop_and_thread())
 
     async def close() -> None:
         loops.close()
@@ -284,7 +287,7 @@ def test_loops_can_be_closed_inside_a_running_loop() -> None:
 
 def test_unreferenced_loops_are_closed() -> None:
     loops = EventLoops()
-    used = loops.run(here())
+    used = loops.run(current_loop_and_thread())
     del loops
     gc.collect()
     assert used.is_closed()
@@ -296,19 +299,19 @@ def test_garbage_collected_loop_causes_no_warning(
     complaints: list[object] = []
     monkeypatch.setattr("sys.unraisablehook", complaints.append)
     loops = EventLoops()
-    loops.run(here()).close()
+    loops.run(current_loop_and_thread()).close()
     del loops
     gc.collect()
     assert complaints == []
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that the tests need not wait as long for the unwilling as people would want to."""
+def short_settle_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the time that tasks get to clean up."""
     monkeypatch.setattr("toolfold.loops.SETTLE_TIMEOUT_S", 0.05)
 
 
-async def stubborn() -> None:
+async def ignore_cancellation() -> None:
     while True:
         try:
             await asyncio.Event().wait()
@@ -316,13 +319,13 @@ async def stubborn() -> None:
             continue
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_settle_timeout")
 def test_uncancellable_task_does_not_block_close() -> None:
     loops = EventLoops()
     kept: list[asyncio.Task[None]] = []
 
     async def start() -> asyncio.AbstractEventLoop:
-        kept.append(asyncio.create_task(stubborn()))
+        kept.append(asyncio.create_task(ignore_cancellation()))
         await asyncio.sleep(0)
         return asyncio.get_running_loop()
 
@@ -334,10 +337,10 @@ def test_uncancellable_task_does_not_block_close() -> None:
     assert used.is_closed()
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_settle_timeout")
 async def test_uncancellable_task_does_not_block_the_caller(loops: EventLoops) -> None:
     async def start() -> str:
-        kept.append(asyncio.create_task(stubborn()))
+        kept.append(asyncio.create_task(ignore_cancellation()))
         await asyncio.sleep(0)
         return "done"
 
@@ -373,14 +376,14 @@ def test_open_async_generator_is_finished_on_close() -> None:
     assert finished.is_set()
 
 
-# -- code of both kinds ---------------------------------------------------------------------------------
+# -- sync and async code ---------------------------------------------------------------------------------
 
 
 async def test_sync_code_does_not_block_the_loop(loops: EventLoops) -> None:
     go_on = threading.Event()
     blocked = asyncio.create_task(loops.call(go_on.wait, 60))
     await asyncio.sleep(0)
-    go_on.set()  # reached only because the loop was free
+    go_on.set()  # reached only if the loop was not blocked
     assert await blocked is True
 
 
@@ -461,14 +464,14 @@ async def test_result_after_loop_close_is_dropped_silently(loops: EventLoops) ->
     thread = threading.Thread(target=run)
     thread.start()
     assert ended.wait(60)
-    wait_until(lambda: bool(worker))  # it may begin only after nobody waits for it any more
+    wait_until(lambda: bool(worker))  # it may start after the caller has given up
     go_on.set()
     thread.join(60)
     worker[0].join(60)
     assert not worker[0].is_alive()
 
 
-# -- code with an end -----------------------------------------------------------------------------------
+# -- timeouts -----------------------------------------------------------------------------------
 
 
 async def test_call_within_timeout_returns_its_result(loops: EventLoops) -> None:
@@ -497,12 +500,12 @@ async def test_timed_out_sync_code_is_abandoned(loops: EventLoops) -> None:
     go_on.set()
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_settle_timeout")
 async def test_uncancellable_async_code_is_closed(loops: EventLoops) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(60):
         with pytest.raises(CallTimeout):
-            await loops.call_with_timeout(0.01, stubborn)
+            await loops.call_with_timeout(0.01, ignore_cancellation)
     assert asyncio.all_tasks() == before
 
 
@@ -552,7 +555,7 @@ async def test_system_exit_in_async_code_is_contained(loops: EventLoops, raised:
     assert caught.value.original is raised
 
 
-# -- a person at the terminal ---------------------------------------------------------------------------
+# -- Ctrl-C ---------------------------------------------------------------------------
 
 PREAMBLE = """
 import asyncio, gc, os, sys, threading, time
@@ -578,8 +581,8 @@ def left_behind():
 """
 
 
-def interrupted(script: str) -> tuple[int, str, str]:
-    """Run a program, press Ctrl-C once it is ready, and see how it ends."""
+def run_and_interrupt(script: str) -> tuple[int, str, str]:
+    """Run a program, press Ctrl-C once it is ready, and return how it ended."""
     process = subprocess.Popen(
         [sys.executable, "-W", "error", "-c", PREAMBLE + textwrap.dedent(script)],
         stdout=subprocess.PIPE,
@@ -597,7 +600,7 @@ def interrupted(script: str) -> tuple[int, str, str]:
 
 
 def test_ctrl_c_cleans_up_an_async_call_and_exits() -> None:
-    code, out, err = interrupted("loops.run(endless())")
+    code, out, err = run_and_interrupt("loops.run(endless())")
     assert code == -signal.SIGINT
     assert out == "cleaned up\n"
     assert err.rstrip().endswith("KeyboardInterrupt")
@@ -606,7 +609,7 @@ def test_ctrl_c_cleans_up_an_async_call_and_exits() -> None:
 
 
 def test_ctrl_c_leaks_no_thread_or_loop() -> None:
-    code, out, err = interrupted(
+    code, out, err = run_and_interrupt(
         """
         try:
             loops.run(endless())
@@ -622,7 +625,7 @@ def test_ctrl_c_leaks_no_thread_or_loop() -> None:
 
 
 def test_ctrl_c_interrupts_a_call_from_a_running_loop() -> None:
-    code, out, err = interrupted(
+    code, out, err = run_and_interrupt(
         """
         async def main():
             loops.run(endless())
@@ -640,7 +643,7 @@ def test_ctrl_c_interrupts_a_call_from_a_running_loop() -> None:
 
 
 def test_ctrl_c_does_not_wait_for_hanging_sync_code() -> None:
-    code, _, err = interrupted(
+    code, _, err = run_and_interrupt(
         """
         def hang():
             print("ready", flush=True)

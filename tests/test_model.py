@@ -1,4 +1,4 @@
-"""The nouns are pure data: frozen, independent of what they were made from, and plain to serialise."""
+"""The core data types are immutable, independent of their sources, and serializable."""
 
 from __future__ import annotations
 
@@ -67,21 +67,21 @@ LIST_CHANGES: dict[str, Callable[[Any], object]] = {
 }
 
 
-def containers(value: Any) -> Iterator[Any]:
-    """The value and every dict and list inside it."""
+def iterate_containers(value: Any) -> Iterator[Any]:
+    """Yield the value and every dict and list inside it."""
     if isinstance(value, dict):
         yield value
         for each in value.values():
-            yield from containers(each)
+            yield from iterate_containers(each)
     elif isinstance(value, list):
         yield value
         for each in value:
-            yield from containers(each)
+            yield from iterate_containers(each)
 
 
-def scribble(value: Any) -> None:
+def change_all(value: Any) -> None:
     """Change every dict and list inside a value."""
-    for each in list(containers(value)):
+    for each in list(iterate_containers(value)):
         if isinstance(each, dict):
             each["scribbled"] = True
         else:
@@ -99,7 +99,7 @@ def search_tool(parameters: Json | None = None) -> Tool:
 @given(json_values)
 def test_changing_a_frozen_value_raises(value: Any) -> None:
     frozen = freeze(value)
-    for each in containers(frozen):
+    for each in iterate_containers(frozen):
         for change in (DICT_CHANGES if isinstance(each, dict) else LIST_CHANGES).values():
             with pytest.raises(TypeError, match="read-only"):
                 change(each)
@@ -129,7 +129,7 @@ def test_all_mutating_methods_are_blocked(kind: type) -> None:
 def test_frozen_copy_is_independent_of_the_original(value: Json) -> None:
     before = copy.deepcopy(value)
     frozen = freeze(value)
-    scribble(value)
+    change_all(value)
     assert frozen == before
 
 
@@ -145,8 +145,8 @@ def test_deep_copy_is_plain_and_mutable(value: Json) -> None:
     frozen = freeze(value)
     mine = copy.deepcopy(frozen)
     assert mine == frozen
-    assert all(type(each) in (dict, list) for each in containers(mine))
-    scribble(mine)
+    assert all(type(each) in (dict, list) for each in iterate_containers(mine))
+    change_all(mine)
     assert frozen == value
 
 
@@ -156,7 +156,7 @@ def test_pickled_and_shallow_copies_are_frozen(value: Json) -> None:
     frozen = freeze(value)
     for copied in (pickle.loads(pickle.dumps(frozen)), copy.copy(frozen)):
         assert copied == value
-        assert all(isinstance(each, FrozenDict | FrozenList) for each in containers(copied))
+        assert all(isinstance(each, FrozenDict | FrozenList) for each in iterate_containers(copied))
 
 
 def test_other_mappings_and_tuples_become_plain_json() -> None:
@@ -209,7 +209,7 @@ def test_tool_schema_is_independent_of_the_original(properties: Json) -> None:
     schema: Json = {"type": "object", "properties": properties}
     before = copy.deepcopy(schema)
     tool = search_tool(schema)
-    scribble(schema)
+    change_all(schema)
     assert tool.parameters == before
 
 

@@ -1,4 +1,4 @@
-"""Every name reaches the model in a form that providers accept, and finds its way back."""
+"""Every tool gets a name that providers accept, and is found by it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from toolfold.model import BRIDGE_NAMES, Tool
 from toolfold.naming import is_accepted, is_reserved, short_names
 from toolfold.registry import Registry
 
-PROVIDERS_TAKE = re.compile(r"\A[A-Za-z0-9_-]{1,64}\Z")
+ACCEPTED_BY_PROVIDERS = re.compile(r"\A[A-Za-z0-9_-]{1,64}\Z")
 
-# Every code point, lone surrogates too: they arrive from servers that escape them in JSON.
+# Every code point, also lone surrogates, which servers may escape in JSON.
 any_text = st.text(st.characters(exclude_categories=()), max_size=120)
-accepted_names = st.from_regex(PROVIDERS_TAKE, fullmatch=True)
+accepted_names = st.from_regex(ACCEPTED_BY_PROVIDERS, fullmatch=True)
 modest = settings(max_examples=100, deadline=None)
 
 
@@ -32,7 +32,7 @@ def tool(name: str, toolset: str = "test") -> Tool:
     return build_tool(name=name, toolset=toolset, schema={}, handler=lambda args: name)
 
 
-def first_form(name: str) -> str:
+def first_short_name(name: str) -> str:
     return next(short_names(name))
 
 
@@ -45,7 +45,7 @@ def first_form(name: str) -> str:
 @example("ﷺ" * 200)
 def test_any_text_has_an_accepted_short_name(name: str) -> None:
     forms = list(short_names(name))
-    assert all(PROVIDERS_TAKE.match(form) and is_accepted(form) for form in forms)
+    assert all(ACCEPTED_BY_PROVIDERS.match(form) and is_accepted(form) for form in forms)
     assert len(set(forms)) == len(forms) > 1
 
 
@@ -60,7 +60,7 @@ def test_any_text_has_an_accepted_short_name(name: str) -> None:
 @example("ToolA.x", "toola.x")
 def test_different_names_have_different_short_names(one: str, other: str) -> None:
     assume(one != other)
-    assert first_form(one) != first_form(other)
+    assert first_short_name(one) != first_short_name(other)
 
 
 def test_short_name_is_the_same_in_every_process() -> None:
@@ -77,23 +77,23 @@ def test_short_name_is_the_same_in_every_process() -> None:
             check=True,
             timeout=60,
         )
-        assert json.loads(told.stdout) == [first_form(name) for name in names]
+        assert json.loads(told.stdout) == [first_short_name(name) for name in names]
 
 
 def test_short_name_is_the_same_in_every_release() -> None:
-    assert first_form("a.b") == "a_b_fzztnxeo"
-    assert first_form("mcp.example.server/" + "x" * 80 + "/delete_everything") == (
+    assert first_short_name("a.b") == "a_b_fzztnxeo"
+    assert first_short_name("mcp.example.server/" + "x" * 80 + "/delete_everything") == (
         "mcp_example_server_xxxxxxxxxxxxxxxxxx_delete_everything_744y7d7o"
     )
 
 
 def test_short_name_is_readable() -> None:
-    assert first_form("mcp.github/create-issue").startswith("mcp_github_create-issue_")
-    assert first_form("Café.ouvrir").startswith("Cafe_ouvrir_")
+    assert first_short_name("mcp.github/create-issue").startswith("mcp_github_create-issue_")
+    assert first_short_name("Café.ouvrir").startswith("Cafe_ouvrir_")
 
 
 def test_long_name_keeps_its_start_and_end() -> None:
-    form = first_form("mcp_payments_" + "very_" * 30 + "refund_order")
+    form = first_short_name("mcp_payments_" + "very_" * 30 + "refund_order")
     assert form.startswith("mcp_payments_")
     assert "refund_order_" in form
     assert len(form) == 64
@@ -130,12 +130,12 @@ def test_every_registered_name_finds_its_tool(names: list[str]) -> None:
         assert found is not None
         assert (found.original_name or found.name) == name
         assert snapshot.find(found.name) is found
-        assert PROVIDERS_TAKE.match(found.name)
+        assert ACCEPTED_BY_PROVIDERS.match(found.name)
 
 
 def test_colliding_short_names_are_both_found() -> None:
     registry = Registry()
-    squatter = registry.add(tool(first_form("a.b")))
+    squatter = registry.add(tool(first_short_name("a.b")))
     late = registry.add(tool("a.b"))
     assert late.name != squatter.name
     assert is_accepted(late.name)
@@ -177,7 +177,7 @@ def test_reserved_name_is_rejected_in_any_form(bridge: str, disguise: str) -> No
 
 @st.composite
 def look_alikes(draw: st.DrawFn) -> str:
-    """A bridge tool's name in other letters that read the same, with other separators or none."""
+    """Draw a bridge tool's name with look-alike letters and other separators."""
     separator = st.sampled_from(["", "_", "-", ".", " ", "__", "/", "\u200b", "\u00ad", "\t", "‐", "·"])
     letters = []
     for letter in draw(st.sampled_from(sorted(BRIDGE_NAMES))).replace("_", ""):

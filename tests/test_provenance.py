@@ -1,6 +1,6 @@
-"""Processes that a tool call has started are recognised, whatever they do, and cannot act as the user.
+"""Processes started by a tool call are detected, whatever they do, and cannot act as the user.
 
-With real shells, terminals and daemons, started through a session as a model starts them.
+Uses real shells, terminals and daemons, started through a session.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import ApprovalRequest, Runtime
 from toolfold.provenance import Beacon, find_tool_call
 
@@ -33,8 +33,8 @@ def allow(_request: ApprovalRequest) -> bool:
 
 
 @pytest.fixture
-def runtime(opened: Opened) -> Runtime:
-    return opened(approver=allow)
+def runtime(open_test_runtime: RuntimeOpener) -> Runtime:
+    return open_test_runtime(approver=allow)
 
 
 def run_command(runtime: Runtime, command: str, **args: Any) -> str:
@@ -52,7 +52,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
 
 
 def write_probe(folder: Path) -> tuple[Path, Path]:
-    """A script that writes how it knows that a tool call has started it, and the file that it writes."""
+    """Write a script that stores how it detects a tool call; return it and its output file."""
     answer, probe = folder / "answer.txt", folder / "probe.py"
     probe.write_text(
         f"""import os, sys
@@ -126,7 +126,7 @@ def test_mark_survives_every_launcher(runtime: Runtime, tmp_path: Path, launcher
 
 
 def test_mark_survives_outside_the_process_tree(runtime: Runtime, tmp_path: Path) -> None:
-    """Orphaned, in a session of its own, without an environment: only the process limit is left."""
+    """Orphaned, in its own session, without environment: only the resource limit is left."""
     script, answer = write_probe(tmp_path)
     run_command(runtime, f"{PYTHON} -c {shlex.quote(DETACH)} {PYTHON} {shlex.quote(str(script))}")
     wait_for(answer.exists)
@@ -166,7 +166,7 @@ def test_unrelated_process_is_not_marked(tmp_path: Path) -> None:
 
 
 def test_process_of_a_plugin_tool_is_detected_by_its_ancestor(tmp_path: Path) -> None:
-    """Tools that start processes themselves set no mark; the runtime is among the ancestors."""
+    """Tools that start processes themselves set no mark, but the runtime is an ancestor."""
     script, answer = write_probe(tmp_path)
     beacon = Beacon()
     try:
@@ -232,7 +232,7 @@ def toolfold_in(home: Path) -> str:
 
 
 def settings_of(home: Path) -> dict[str, bytes]:
-    """The files that a policy is made of."""
+    """Return the content of the policy files."""
     return {
         str(each.relative_to(home)): each.read_bytes()
         for each in sorted(home.rglob("*"))
@@ -323,7 +323,7 @@ def read_log(home: Path) -> list[dict[str, Any]]:
 def test_tool_call_cannot_answer_its_own_question(
     runtime: Runtime, home: Path, tmp_path: Path, answer: str
 ) -> None:
-    """The command opens a terminal of its own and types the answer into it."""
+    """The command opens a terminal and types the answer into it."""
     if not shutil.which("script"):
         pytest.skip("script is not installed")
     target = tmp_path / "nested-target"
@@ -342,7 +342,7 @@ def test_tool_call_cannot_answer_its_own_question(
 
 
 def test_approver_in_a_tool_call_is_never_asked(runtime: Runtime, home: Path, tmp_path: Path) -> None:
-    """Code that a tool call runs opens a runtime and approves everything, for good."""
+    """Code in a tool call opens a runtime and approves everything permanently."""
     target = tmp_path / "nested-target"
     target.mkdir()
     code = (
@@ -379,7 +379,7 @@ def test_tool_call_cannot_weaken_approval_of_a_nested_call(
 
 
 def test_user_can_administrate_while_a_runtime_is_open(runtime: Runtime, home: Path, tmp_path: Path) -> None:
-    """In a process that is no descendant of the runtime."""
+    """Runs in a process that is no descendant of the runtime."""
     run_command(runtime, "true")
     answer = tmp_path / "answer.txt"
     code = (

@@ -1,4 +1,4 @@
-"""The registry takes tools from anyone, settles collisions aloud, and hands out what never changes."""
+"""Registration, collisions with warnings, and immutable snapshots."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.timing import growth
+from tests.timing import cost_ratio
 from toolfold.authoring import build_tool
 from toolfold.authoring import tool as make_tool
 from toolfold.errors import InvalidTool, NameTaken, RegistryError, ReservedName
@@ -36,8 +36,8 @@ def names(registry: Registry) -> set[str]:
     return set(registry.snapshot())
 
 
-def in_threads(*works: Callable[[], object]) -> None:
-    """Run them at the same time and raise what any of them raised."""
+def run_concurrently(*works: Callable[[], object]) -> None:
+    """Run the functions in threads and raise what any of them raised."""
     problems: list[BaseException] = []
     start = threading.Barrier(len(works))
 
@@ -273,7 +273,7 @@ def test_slow_iterator_does_not_lock_the_registry(registry: Registry) -> None:
         registry.add(tool("c"))
         other_is_done.set()
 
-    in_threads(lambda: registry.add_all(source()), other)
+    run_concurrently(lambda: registry.add_all(source()), other)
     assert names(registry) == {"a", "b", "c"}
 
 
@@ -437,7 +437,7 @@ def test_snapshot_lists_toolsets_and_agent_level_tools(registry: Registry) -> No
 # Size
 
 
-def filled(size: int) -> Registry:
+def fill_registry(size: int) -> Registry:
     registry = Registry()
     for number in range(size):
         registry.register(
@@ -451,12 +451,12 @@ def filled(size: int) -> Registry:
 
 @pytest.fixture(scope="module")
 def small() -> Registry:
-    return filled(100)
+    return fill_registry(100)
 
 
 @pytest.fixture(scope="module")
 def large() -> Registry:
-    return filled(10_000)
+    return fill_registry(10_000)
 
 
 def test_ten_thousand_tools_are_registered(large: Registry) -> None:
@@ -464,8 +464,8 @@ def test_ten_thousand_tools_are_registered(large: Registry) -> None:
 
 
 def test_registration_time_is_linear() -> None:
-    grown = growth(lambda: filled(500), lambda: filled(4_000))
-    assert grown < 24  # 8 in proportion, 64 where each registration looks at all others
+    grown = cost_ratio(lambda: fill_registry(500), lambda: fill_registry(4_000))
+    assert grown < 24  # 8 if linear, 64 if quadratic
 
 
 @pytest.mark.parametrize(
@@ -488,11 +488,11 @@ def test_look_up_time_is_constant(
             for _ in range(500):
                 look_up(registry)
 
-        work()  # what a snapshot computes once
+        work()  # cached by the snapshot
         return work
 
-    grown = growth(many(small), many(large))
-    assert grown < 10  # 1 where it is independent of the size, 100 where it is in proportion
+    grown = cost_ratio(many(small), many(large))
+    assert grown < 10  # 1 if constant, 100 if linear
 
 
 def test_repeated_snapshots_are_the_same_object(large: Registry) -> None:
@@ -503,15 +503,15 @@ def test_repeated_snapshots_are_the_same_object(large: Registry) -> None:
 
 
 @pytest.fixture
-def restless() -> Iterator[None]:
-    """Threads that take turns as often as they can, so that what can interleave does."""
+def fast_thread_switching() -> Iterator[None]:
+    """Switch threads as often as possible, so that race conditions show."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
     sys.setswitchinterval(before)
 
 
-def test_concurrent_registrations_lose_nothing(registry: Registry, restless: None) -> None:
+def test_concurrent_registrations_lose_nothing(registry: Registry, fast_thread_switching: None) -> None:
     seen: list[Snapshot] = []
     threads, each = 8, 150
 
@@ -526,9 +526,9 @@ def test_concurrent_registrations_lose_nothing(registry: Registry, restless: Non
         while not seen or len(seen[-1]) < threads * each:
             seen.append(registry.snapshot())
 
-    in_threads(read, *(register(worker) for worker in range(threads)))
+    run_concurrently(read, *(register(worker) for worker in range(threads)))
     assert names(registry) == {f"t{worker}_{number}" for worker in range(threads) for number in range(each)}
-    # One tool a generation: a snapshot that mixed two moments would have the wrong number.
+    # One tool per generation: an inconsistent snapshot would have the wrong number.
     assert all(len(snapshot) == snapshot.generation for snapshot in seen)
     generations = [snapshot.generation for snapshot in seen]
     assert generations == sorted(generations)
@@ -556,12 +556,14 @@ def test_snapshot_never_shows_a_partial_batch(registry: Registry) -> None:
             last = done.is_set()
             sizes.update(len(members) for members in registry.snapshot().toolsets.values())
 
-    in_threads(read, add, exchange)
+    run_concurrently(read, add, exchange)
     assert sizes == {20}
     assert len(names(registry)) == 1_200
 
 
-def test_concurrent_claims_of_one_name_have_one_winner(registry: Registry, restless: None) -> None:
+def test_concurrent_claims_of_one_name_have_one_winner(
+    registry: Registry, fast_thread_switching: None
+) -> None:
     winners: list[tuple[str, str]] = []
     wanted = [f"tool_{number}" for number in range(300)]
 
@@ -574,6 +576,6 @@ def test_concurrent_claims_of_one_name_have_one_winner(registry: Registry, restl
 
         return work
 
-    in_threads(*(want(f"set{number}") for number in range(6)))
+    run_concurrently(*(want(f"set{number}") for number in range(6)))
     assert sorted(winners) == sorted((each.name, each.toolset) for each in registry.snapshot().values())
     assert registry.snapshot().generation == len(wanted)

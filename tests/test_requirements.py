@@ -1,4 +1,4 @@
-"""The manifest of promises, held against the tests that exist, both ways."""
+"""The requirements manifest matches the existing tests, in both directions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 TESTS = Path(__file__).parent
 
 
-def promises() -> dict[str, list[str]]:
-    """Each promise with the patterns of its tests."""
+def read_requirements() -> dict[str, list[str]]:
+    """Return each requirement with the patterns of its tests."""
     sections = tomllib.loads((TESTS / "requirements.toml").read_text(encoding="utf-8"))
     return {
         f"{section}: {promise}": patterns
@@ -20,8 +20,8 @@ def promises() -> dict[str, list[str]]:
     }
 
 
-def existing_tests() -> list[str]:
-    """Every test there is, as `path::name`."""
+def find_tests() -> list[str]:
+    """Return every test as `path::name`."""
     return [
         f"{file.relative_to(TESTS).as_posix()}::{node.name}"
         for file in sorted(TESTS.rglob("test_*.py"))
@@ -31,20 +31,18 @@ def existing_tests() -> list[str]:
 
 
 def test_every_requirement_names_existing_tests() -> None:
-    existing = existing_tests()
+    existing = find_tests()
     empty = [
         f"{promise}: {pattern}"
-        for promise, patterns in promises().items()
+        for promise, patterns in read_requirements().items()
         for pattern in patterns
         if not any(fnmatchcase(test, pattern) for test in existing)
     ]
     assert empty == []
-    assert all(promises().values())
+    assert all(read_requirements().values())
 
 
 def test_every_test_belongs_to_a_requirement() -> None:
-    patterns = [pattern for each in promises().values() for pattern in each]
-    unclaimed = [
-        test for test in existing_tests() if not any(fnmatchcase(test, pattern) for pattern in patterns)
-    ]
+    patterns = [pattern for each in read_requirements().values() for pattern in each]
+    unclaimed = [test for test in find_tests() if not any(fnmatchcase(test, pattern) for pattern in patterns)]
     assert unclaimed == []

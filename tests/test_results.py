@@ -1,4 +1,4 @@
-"""A model always receives well-formed JSON, and never more of it than it can take."""
+"""Results are always valid JSON and never longer than allowed."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.timing import in_time
+from tests.timing import run_with_limit
 from toolfold import results as results_module
 from toolfold.results import RETENTION_S, ResultStore, render
 
 SESSION = "session-1"
 
 
-def refuse(constant: str) -> NoReturn:
+def reject_constant(constant: str) -> NoReturn:
     raise AssertionError(f"{constant} is not JSON")
 
 
-def loaded(value: object) -> Any:
-    """The value after a strict reader has read what was rendered of it."""
+def render_and_load(value: object) -> Any:
+    """Return the value after rendering it and parsing it strictly."""
     text = render(value)
-    text.encode("utf-8")  # half a surrogate pair would fail here
-    answer = json.loads(text, parse_constant=refuse)
+    text.encode("utf-8")  # a lone surrogate would fail here
+    answer = json.loads(text, parse_constant=reject_constant)
     assert isinstance(answer, (dict, list))
-    json.dumps(answer, ensure_ascii=False).encode("utf-8")  # and so would one hidden in an escape
+    json.dumps(answer, ensure_ascii=False).encode("utf-8")  # also an escaped one
     return answer
 
 
@@ -66,7 +66,7 @@ class Model(pydantic.BaseModel):
     ratio: float = 0.5
 
 
-class Unspeakable:
+class Unprintable:
     def __str__(self) -> str:
         raise RuntimeError("no words")
 
@@ -76,8 +76,8 @@ class Unspeakable:
         return 7
 
 
-class Impostor:
-    """As a proxy behaves whose real object is not there."""
+class DanglingProxy:
+    """Proxy whose real object is missing."""
 
     def __getattribute__(self, name: str) -> NoReturn:
         raise RuntimeError("nothing behind this proxy")
@@ -93,13 +93,13 @@ class Recursing:
         return Recursing()
 
 
-def looped() -> list[object]:
+def make_cycle() -> list[object]:
     inner: list[object] = []
     inner += [inner, inner, {"again": inner}]
     return inner
 
 
-def deep(levels: int) -> object:
+def make_nested(levels: int) -> object:
     value: object = "bottom"
     for _ in range(levels):
         value = [value]
@@ -117,8 +117,8 @@ ODDITIES: tuple[Callable[[], object], ...] = (
     lambda: Model,
     lambda: Model(ratio=float("nan")),
     lambda: Point,
-    Unspeakable,
-    Impostor,
+    Unprintable,
+    DanglingProxy,
     lambda: BrokenMapping(a=1),
     Recursing,
     object,
@@ -140,10 +140,10 @@ ODDITIES: tuple[Callable[[], object], ...] = (
     lambda: "[" * 5000,
     lambda: '{"a":',
     lambda: "\ufeff{}",
-    looped,
-    lambda: deep(3000),
-    lambda: deep(80),
-    lambda: Point(Unspeakable(), looped()),
+    make_cycle,
+    lambda: make_nested(3000),
+    lambda: make_nested(80),
+    lambda: Point(Unprintable(), make_cycle()),
 )
 KEYS = st.one_of(st.text(max_size=3), st.integers(), st.none(), st.binary(max_size=2))
 ANYTHING = st.recursive(
@@ -168,13 +168,13 @@ ANYTHING = st.recursive(
 @pytest.mark.parametrize("made", ODDITIES)
 def test_unusual_value_renders_as_strict_json(made: Callable[[], object]) -> None:
     for value in (made(), [made(), made()], {"a": made()}, Point(made())):
-        loaded(value)
+        render_and_load(value)
 
 
 @settings(max_examples=200, deadline=None)
 @given(ANYTHING)
 def test_any_value_renders_as_strict_json(value: object) -> None:
-    loaded(value)
+    render_and_load(value)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_any_value_renders_as_strict_json(value: object) -> None:
     ],
 )
 def test_common_values_render_as_expected(value: object, meant: object) -> None:
-    assert loaded(value) == meant
+    assert render_and_load(value) == meant
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', " [1, 2] ", "{}", '{"a": {"b": "\\u00e9"}}'])
@@ -213,22 +213,22 @@ def test_json_text_is_unchanged(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["5", '"quoted"', "true", "null", "{'a': 1}", '{"a": NaN}', "{"])
 def test_other_text_is_wrapped_unchanged(text: str) -> None:
-    assert loaded(text) == {"result": text}
+    assert render_and_load(text) == {"result": text}
 
 
 def test_cycle_is_cut_where_it_repeats() -> None:
     value: dict[str, object] = {"name": "a"}
     value["self"] = value
-    assert loaded(value) == {"name": "a", "self": "… (contains itself)"}
+    assert render_and_load(value) == {"name": "a", "self": "… (contains itself)"}
 
 
 def test_shared_value_is_shown_each_time() -> None:
     shared = [1]
-    assert loaded({"a": shared, "b": shared, "n": float("inf")}) == {"a": [1], "b": [1], "n": None}
+    assert render_and_load({"a": shared, "b": shared, "n": float("inf")}) == {"a": [1], "b": [1], "n": None}
 
 
 def test_unserializable_part_does_not_affect_the_rest() -> None:
-    answer = loaded({"good": 1, "bad": Unspeakable()})
+    answer = render_and_load({"good": 1, "bad": Unprintable()})
     assert answer == {"good": 1, "bad": "… (Unspeakable cannot be shown: RuntimeError)"}
 
 
@@ -236,10 +236,10 @@ def test_densely_linked_objects_are_limited() -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:
         point.x = list(web)
-    in_time(lambda: render(web))
+    run_with_limit(lambda: render(web))
 
 
-# -- results too large ----------------------------------------------------------------------------------
+# -- large results ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -252,7 +252,9 @@ def results(folder: Path) -> ResultStore:
     return ResultStore(folder, max_chars=1_000)
 
 
-def bounded(results: ResultStore, value: object, reader: str | None = "read_file") -> tuple[Any, Path | None]:
+def truncate_value(
+    results: ResultStore, value: object, reader: str | None = "read_file"
+) -> tuple[Any, Path | None]:
     text, stored = results.truncate(render(value), name="probe", session_id=SESSION, reader=reader)
     return json.loads(text), stored
 
@@ -265,7 +267,7 @@ def test_small_result_is_unchanged(results: ResultStore, folder: Path) -> None:
 
 def test_large_result_shows_head_tail_and_path(results: ResultStore) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 1001))
-    answer, stored = bounded(results, lines)
+    answer, stored = truncate_value(results, lines)
     assert answer["truncated"] is True
     assert answer["characters"] == len(render(lines))
     assert "line 1\nline 2\n" in answer["head"]
@@ -275,13 +277,13 @@ def test_large_result_shows_head_tail_and_path(results: ResultStore) -> None:
 
 
 def test_session_without_reader_is_informed(results: ResultStore) -> None:
-    answer, _ = bounded(results, "a" * 5000, reader=None)
+    answer, _ = truncate_value(results, "a" * 5000, reader=None)
     assert "a file reader, which this session was not given" in answer["note"]
 
 
 def test_large_result_is_stored_completely_in_lines(results: ResultStore) -> None:
     lines = [f"line {number}" for number in range(1, 1001)]
-    answer, stored = bounded(results, "\n".join(lines))
+    answer, stored = truncate_value(results, "\n".join(lines))
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
     assert all(line in kept.splitlines() for line in lines[1:-1])
@@ -289,7 +291,7 @@ def test_large_result_is_stored_completely_in_lines(results: ResultStore) -> Non
 
 
 def test_stored_lines_are_limited_in_length(results: ResultStore) -> None:
-    _, stored = bounded(results, {"blob": "x" * 50_000, "list": list(range(5000))})
+    _, stored = truncate_value(results, {"blob": "x" * 50_000, "list": list(range(5000))})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
     assert max(map(len, kept.split("\n"))) <= 1_500
@@ -297,7 +299,7 @@ def test_stored_lines_are_limited_in_length(results: ResultStore) -> None:
 
 
 def test_shallow_result_is_stored_with_one_line_per_value(results: ResultStore) -> None:
-    _, stored = bounded(results, {"rows": [{"id": number} for number in range(300)]})
+    _, stored = truncate_value(results, {"rows": [{"id": number} for number in range(300)]})
     assert stored is not None
     assert '   "id": 299' in stored.read_text().splitlines()
 
@@ -332,15 +334,15 @@ def test_result_with_very_many_lines_is_stored_in_lines(results: ResultStore, li
     assert kept.replace("\n", "").count(line.replace("\\", "\\\\")) >= 2_000
 
 
-def lay_out(text: str) -> str:
-    """What `_readable` does, escape by escape and line by line."""
+def format_reference(text: str) -> str:
+    """Format like `_format_lines`, but escape by escape and line by line."""
     plain = {"\\n": "\n", "\\r\\n": "\n", "\\t": "\t"}
     text = re.sub(r"\\r\\n|\\.", lambda escape: plain.get(escape[0], escape[0]), text)
     lines = text.split("\n")
-    return "\n".join("\n".join(cut_line(line)) for line in lines)
+    return "\n".join("\n".join(wrap_line(line)) for line in lines)
 
 
-def cut_line(line: str) -> list[str]:
+def wrap_line(line: str) -> list[str]:
     return [line[start : start + 1_500] for start in range(0, max(1, len(line)), 1_500)]
 
 
@@ -355,11 +357,11 @@ def test_formatting_in_slices_equals_formatting_the_whole(parts: list[str]) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results_module, "_SLICE_CHARS", 1_500)
         patch.setattr(results_module, "_indent_json", lambda given: given)
-        assert results_module._format_lines(text) == lay_out(text)
+        assert results_module._format_lines(text) == format_reference(text)
 
 
 def test_escaped_backslash_before_n_is_no_newline(results: ResultStore) -> None:
-    _, stored = bounded(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
+    _, stored = truncate_value(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
     assert r'"C:\\new\\table"' in kept
@@ -372,7 +374,7 @@ def test_escaped_backslash_before_n_is_no_newline(results: ResultStore) -> None:
     st.sampled_from([1_000, 1_500, 10_000]),
 )
 def test_truncated_result_never_exceeds_the_limit(piece: str, most: int) -> None:
-    folder = Path("/dev/null/nowhere")  # cannot be made: the bound holds with and without a file
+    folder = Path("/dev/null/nowhere")  # cannot be created: the limit holds with and without a file
     text, stored = ResultStore(folder, max_chars=most).truncate(
         render(piece * (most // len(piece) + 1)), name="probe", session_id=SESSION, reader="read_file"
     )
@@ -413,7 +415,7 @@ def test_lone_surrogate_is_stored_as_replacement_character(results: ResultStore)
 def test_stored_results_are_private_to_the_user(results: ResultStore, folder: Path) -> None:
     before = os.umask(0)
     try:
-        _, stored = bounded(results, "a" * 5000)
+        _, stored = truncate_value(results, "a" * 5000)
     finally:
         os.umask(before)
     assert stored is not None
@@ -426,7 +428,7 @@ def test_results_directory_is_private_to_the_user(tmp_path: Path) -> None:
     base = tmp_path / "state" / "results"
     ResultStore(base, max_chars=2_000).truncate("x" * 9_000, name="t", session_id=SESSION, reader=None)
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
-    base.chmod(0o755)  # as an earlier version made it
+    base.chmod(0o755)  # as created by an earlier version
     ResultStore(base, max_chars=2_000).prune()
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
 
@@ -461,7 +463,7 @@ def test_file_of_a_result_is_stored_unchanged(
 
 
 def test_results_of_one_tool_do_not_overwrite_each_other(results: ResultStore) -> None:
-    first, second = bounded(results, "a" * 5000)[1], bounded(results, "b" * 5000)[1]
+    first, second = truncate_value(results, "a" * 5000)[1], truncate_value(results, "b" * 5000)[1]
     assert first is not None
     assert second is not None
     assert "a" * 100 in first.read_text()
@@ -471,11 +473,11 @@ def test_results_of_one_tool_do_not_overwrite_each_other(results: ResultStore) -
 def test_model_gets_head_and_tail_if_storing_fails(results: ResultStore, folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("a file where the folder should be")
-    answer, stored = bounded(results, "a" * 5000)
+    answer, stored = truncate_value(results, "a" * 5000)
     assert stored is None
     assert answer["head"]
     assert answer["tail"]
-    assert "could not be kept" in answer["note"]
+    assert "could not be stored" in answer["note"]
 
 
 def test_failed_write_leaves_no_partial_file(folder: Path, tmp_path: Path) -> None:
@@ -493,7 +495,7 @@ print(Results(Path({str(folder)!r}), max_chars=1000).bounded(text, name="p", ses
     assert list((folder / "s").iterdir()) == []
 
 
-# -- what is forgotten ----------------------------------------------------------------------------------
+# -- pruning ----------------------------------------------------------------------------------
 
 
 def test_prune_deletes_only_old_results(results: ResultStore, folder: Path) -> None:

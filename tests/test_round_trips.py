@@ -1,4 +1,4 @@
-"""Round trips with a scripted model over HTTP: how often a model is called in each way of showing tools."""
+"""Number of model requests in each mode, measured with a scripted model over HTTP."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LETTER, ROOM, CHAT = (
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Outcome]]:
-    """One conversation of three messages, in every mode."""
+    """Outcome of one conversation of three messages in every mode."""
     sys.path.insert(0, str(BENCHMARKS))
     try:
         from measuring.scripted import ScriptedModel, served
@@ -56,7 +56,7 @@ def _few_tools() -> list[Any]:
     return [tool for tool in tools if tool.name in wanted] + others
 
 
-def calls(outcome: Outcome) -> list[int]:
+def model_calls(outcome: Outcome) -> list[int]:
     return [trip.calls for trip in outcome.trips]
 
 
@@ -67,19 +67,19 @@ def test_needed_tools_run_in_every_mode(outcomes: dict[str, Outcome]) -> None:
 
 
 def test_model_with_all_tools_needs_two_requests(outcomes: dict[str, Outcome]) -> None:
-    assert calls(outcomes["eager"]) == [2, 2, 1]
+    assert model_calls(outcomes["eager"]) == [2, 2, 1]
     assert not any(trip.searched for trip in outcomes["eager"].trips)
 
 
 def test_search_with_signatures_saves_the_describe_call(outcomes: dict[str, Outcome]) -> None:
-    assert calls(outcomes["search, call"])[0] == 3
-    assert calls(outcomes["search, describe, call"])[0] == 4
+    assert model_calls(outcomes["search, call"])[0] == 3
+    assert model_calls(outcomes["search, describe, call"])[0] == 4
 
 
 @pytest.mark.parametrize("placement", ["replace", "append", "tail"])
 def test_selected_tools_need_no_search_in_any_placement(outcomes: dict[str, Outcome], placement: str) -> None:
     both = outcomes[f"both, {placement}"]
-    assert calls(both) == calls(outcomes["eager"])
+    assert model_calls(both) == model_calls(outcomes["eager"])
     assert not any(trip.searched for trip in both.trips)
 
 
@@ -94,7 +94,7 @@ def test_deferred_modes_send_fewer_tokens(outcomes: dict[str, Outcome]) -> None:
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A model whose script has one message."""
+    """Address of a model whose script has one message."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     from measuring.scripted import Script, ScriptedModel, served
 
@@ -102,7 +102,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield url
 
 
-def ask(address: str, *names: str, told: str = "") -> dict[str, Any]:
+def ask_model(address: str, *names: str, told: str = "") -> dict[str, Any]:
     body = {
         "messages": [{"role": "user", "content": f"go{told}"}],
         "tools": [{"type": "function", "function": {"name": name}} for name in names],
@@ -113,7 +113,7 @@ def ask(address: str, *names: str, told: str = "") -> dict[str, Any]:
     return message
 
 
-def called(message: dict[str, Any]) -> list[tuple[str, Any]]:
+def called_tools(message: dict[str, Any]) -> list[tuple[str, Any]]:
     return [
         (call["function"]["name"], json.loads(call["function"]["arguments"]))
         for call in message["tool_calls"]
@@ -121,19 +121,19 @@ def called(message: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def test_scripted_model_calls_a_shown_tool_by_name(address: str) -> None:
-    assert called(ask(address, "row", "sail")) == [("sail", {"knots": 5})]
+    assert called_tools(ask_model(address, "row", "sail")) == [("sail", {"knots": 5})]
 
 
 def test_scripted_model_searches_for_a_hidden_tool(address: str) -> None:
-    assert called(ask(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
+    assert called_tools(ask_model(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
 
 
 def test_scripted_model_reads_text_beside_the_message(address: str) -> None:
-    message = ask(
+    message = ask_model(
         address, "tool_search", "tool_call", told="\n\n<tools>\n- sail(knots: integer): Go.\n</tools>"
     )
-    assert called(message) == [("tool_call", {"name": "sail", "arguments": {"knots": 5}})]
+    assert called_tools(message) == [("tool_call", {"name": "sail", "arguments": {"knots": 5}})]
 
 
 def test_scripted_model_gives_up_without_tools_and_search(address: str) -> None:
-    assert not ask(address, "row").get("tool_calls")
+    assert not ask_model(address, "row").get("tool_calls")

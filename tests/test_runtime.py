@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened, recording
+from tests.conftest import RuntimeOpener, recording_tool
 from toolfold import (
     CallContext,
     ConfigError,
@@ -33,77 +33,84 @@ def ran() -> list[str]:
 
 
 @pytest.fixture
-def two(runtime: Runtime, ran: list[str]) -> Runtime:
-    runtime.registry.add(recording("alpha_go", "alpha", ran))
-    runtime.registry.add(recording("beta_go", "beta", ran))
+def two_tools(runtime: Runtime, ran: list[str]) -> Runtime:
+    runtime.registry.add(recording_tool("alpha_go", "alpha", ran))
+    runtime.registry.add(recording_tool("beta_go", "beta", ran))
     return runtime
 
 
-def names(definitions: list[Definition]) -> set[str]:
+def definition_names(definitions: list[Definition]) -> set[str]:
     return {each["function"]["name"] for each in definitions}
 
 
 class TestToolDefinitions:
-    def test_enabled_toolsets_restrict_the_tools(self, two: Runtime) -> None:
-        assert names(two.get_tool_definitions(enabled_toolsets=["alpha", "beta"])) == {"alpha_go", "beta_go"}
-        assert two.get_tool_definitions(enabled_toolsets=[]) == []
+    def test_enabled_toolsets_restrict_the_tools(self, two_tools: Runtime) -> None:
+        assert definition_names(two_tools.get_tool_definitions(enabled_toolsets=["alpha", "beta"])) == {
+            "alpha_go",
+            "beta_go",
+        }
+        assert two_tools.get_tool_definitions(enabled_toolsets=[]) == []
 
-    def test_disabled_toolsets_are_excluded(self, two: Runtime) -> None:
-        left = names(two.get_tool_definitions(disabled_toolsets=["alpha", "file"]))
-        assert left == set(two.registry.snapshot()) - {"alpha_go", *two.resolve_toolset("file")}
+    def test_disabled_toolsets_are_excluded(self, two_tools: Runtime) -> None:
+        left = definition_names(two_tools.get_tool_definitions(disabled_toolsets=["alpha", "file"]))
+        assert left == set(two_tools.registry.snapshot()) - {"alpha_go", *two_tools.resolve_toolset("file")}
         assert "beta_go" in left
 
-    def test_all_tools_by_default(self, two: Runtime) -> None:
-        assert names(two.get_tool_definitions()) == set(two.registry.snapshot())
+    def test_all_tools_by_default(self, two_tools: Runtime) -> None:
+        assert definition_names(two_tools.get_tool_definitions()) == set(two_tools.registry.snapshot())
 
-    def test_enabled_and_disabled_are_combined(self, two: Runtime) -> None:
-        both = two.get_tool_definitions(enabled_toolsets=["alpha", "beta"], disabled_toolsets=["beta"])
-        assert names(both) == {"alpha_go"}
+    def test_enabled_and_disabled_are_combined(self, two_tools: Runtime) -> None:
+        both = two_tools.get_tool_definitions(enabled_toolsets=["alpha", "beta"], disabled_toolsets=["beta"])
+        assert definition_names(both) == {"alpha_go"}
 
-    def test_legacy_toolset_names_are_resolved(self, two: Runtime) -> None:
-        assert two.get_tool_definitions(["file_tools"]) == two.get_tool_definitions(["file"]) != []
-        assert "read_file" not in names(two.get_tool_definitions(disabled_toolsets=["file_tools"]))
+    def test_legacy_toolset_names_are_resolved(self, two_tools: Runtime) -> None:
+        assert (
+            two_tools.get_tool_definitions(["file_tools"]) == two_tools.get_tool_definitions(["file"]) != []
+        )
+        assert "read_file" not in definition_names(
+            two_tools.get_tool_definitions(disabled_toolsets=["file_tools"])
+        )
 
     @pytest.mark.parametrize("argument", ["enabled_toolsets", "disabled_toolsets"])
-    def test_unknown_toolset_error_suggests_a_name(self, argument: str, two: Runtime) -> None:
+    def test_unknown_toolset_error_suggests_a_name(self, argument: str, two_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'betta'\. Did you mean beta\?"):
-            two.get_tool_definitions(**{argument: ["betta"]})  # type: ignore[arg-type]
+            two_tools.get_tool_definitions(**{argument: ["betta"]})  # type: ignore[arg-type]
 
-    def test_definitions_have_openai_format_and_stable_order(self, two: Runtime) -> None:
-        found = two.get_tool_definitions()
+    def test_definitions_have_openai_format_and_stable_order(self, two_tools: Runtime) -> None:
+        found = two_tools.get_tool_definitions()
         assert json.loads(json.dumps(found)) == found
-        assert [each["function"]["name"] for each in found] == sorted(names(found))
+        assert [each["function"]["name"] for each in found] == sorted(definition_names(found))
         for each in found:
             assert each["type"] == "function"
             assert each["function"]["parameters"]["type"] == "object"
 
-    def test_unavailable_tools_are_omitted(self, two: Runtime) -> None:
-        two.registry.add(recording("broken", "alpha", [], check_fn=lambda: False))
-        assert names(two.get_tool_definitions(["alpha"])) == {"alpha_go"}
+    def test_unavailable_tools_are_omitted(self, two_tools: Runtime) -> None:
+        two_tools.registry.add(recording_tool("broken", "alpha", [], check_fn=lambda: False))
+        assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_quiet_mode_logs_nothing(self, two: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    def test_quiet_mode_logs_nothing(self, two_tools: Runtime, caplog: pytest.LogCaptureFixture) -> None:
         with caplog.at_level(logging.DEBUG, logger="toolfold"):
-            two.get_tool_definitions(["alpha"], quiet_mode=True)
+            two_tools.get_tool_definitions(["alpha"], quiet_mode=True)
             assert caplog.records == []
-            two.get_tool_definitions(["alpha"])
+            two_tools.get_tool_definitions(["alpha"])
         assert "1 tools are offered" in caplog.text
 
-    def test_changing_returned_definitions_has_no_effect(self, two: Runtime) -> None:
-        (mine,) = two.get_tool_definitions(["alpha"])
+    def test_changing_returned_definitions_has_no_effect(self, two_tools: Runtime) -> None:
+        (mine,) = two_tools.get_tool_definitions(["alpha"])
         mine["function"]["name"] = "changed"
         with pytest.raises(TypeError, match="read-only"):
             mine["function"]["parameters"]["properties"]["x"] = {}
-        assert names(two.get_tool_definitions(["alpha"])) == {"alpha_go"}
+        assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_adapted_schema_mentions_only_remaining_tools(self, two: Runtime) -> None:
+    def test_adapted_schema_mentions_only_remaining_tools(self, two_tools: Runtime) -> None:
         def adapt(definition: Definition, present: frozenset[str]) -> Definition:
             mentioned = " ".join(sorted(present))
             return {**definition, "function": {**definition["function"], "description": mentioned}}
 
-        two.registry.add(recording("mentions", "alpha", [], adapt=adapt))
+        two_tools.registry.add(recording_tool("mentions", "alpha", [], adapt=adapt))
 
         def said(**toolsets: list[str]) -> str:
-            found = two.get_tool_definitions(**toolsets)  # type: ignore[arg-type]
+            found = two_tools.get_tool_definitions(**toolsets)  # type: ignore[arg-type]
             return next(
                 str(e["function"]["description"]) for e in found if e["function"]["name"] == "mentions"
             )
@@ -111,15 +118,15 @@ class TestToolDefinitions:
         assert said(enabled_toolsets=["alpha", "beta"]) == "alpha_go beta_go mentions"
         assert said(enabled_toolsets=["alpha"]) == "alpha_go mentions"
         assert "beta_go" not in said(disabled_toolsets=["beta"])
-        (by_name,) = two.registry.get_definitions(["mentions"])
+        (by_name,) = two_tools.registry.get_definitions(["mentions"])
         assert by_name["function"]["description"] == "mentions"
 
 
 class TestFunctionCalls:
-    def test_call_returns_json_text(self, two: Runtime) -> None:
-        assert two.handle_function_call("alpha_go", {}) == '{"ran":"alpha_go"}'
-        assert two.handle_function_call("alpha_go", "{}") == '{"ran":"alpha_go"}'
-        assert two.handle_function_call("alpha_go") == '{"ran":"alpha_go"}'
+    def test_call_returns_json_text(self, two_tools: Runtime) -> None:
+        assert two_tools.handle_function_call("alpha_go", {}) == '{"ran":"alpha_go"}'
+        assert two_tools.handle_function_call("alpha_go", "{}") == '{"ran":"alpha_go"}'
+        assert two_tools.handle_function_call("alpha_go") == '{"ran":"alpha_go"}'
 
     def test_handler_receives_the_task(self, runtime: Runtime) -> None:
         def look(_: Json, context: CallContext) -> Json:
@@ -135,16 +142,16 @@ class TestFunctionCalls:
     )
     @pytest.mark.parametrize("through", ["beta_go", "tool_call"])
     def test_call_outside_the_toolsets_is_rejected(
-        self, scope: dict[str, list[str]], through: str, two: Runtime, ran: list[str]
+        self, scope: dict[str, list[str]], through: str, two_tools: Runtime, ran: list[str]
     ) -> None:
         args = {"name": "beta_go"} if through == "tool_call" else {}
-        for call in (two.handle_function_call, two.registry.dispatch):
+        for call in (two_tools.handle_function_call, two_tools.registry.dispatch):
             answer = json.loads(call(through, args, **scope))  # type: ignore[arg-type]
             assert answer["error"].startswith("'beta_go' is not available in this session.")
         assert ran == []
 
-    def test_unknown_toolset_is_an_error_result(self, two: Runtime, ran: list[str]) -> None:
-        text = two.handle_function_call("alpha_go", {}, disabled_toolsets=["betta"])
+    def test_unknown_toolset_is_an_error_result(self, two_tools: Runtime, ran: list[str]) -> None:
+        text = two_tools.handle_function_call("alpha_go", {}, disabled_toolsets=["betta"])
         error = json.loads(text)["error"]
         assert error.startswith("Error executing alpha_go: there is no toolset 'betta'. Did you mean beta?")
         assert ran == []
@@ -160,14 +167,16 @@ class TestFunctionCalls:
         assert runtime.registry.dispatch("double", {"n": "21"}) == '{"answer":42}'
         assert "was not invoked" in json.loads(runtime.registry.dispatch("double", {}))["error"]
 
-    def test_destructive_tool_without_approver_is_refused(self, two: Runtime, ran: list[str]) -> None:
-        two.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
-        assert "nobody could be asked" in json.loads(two.handle_function_call("wipe", {}))["error"]
+    def test_destructive_tool_without_approver_is_refused(self, two_tools: Runtime, ran: list[str]) -> None:
+        two_tools.registry.add(recording_tool("wipe", "alpha", ran, effects=["destructive"]))
+        assert "nobody could be asked" in json.loads(two_tools.handle_function_call("wipe", {}))["error"]
         assert ran == []
 
-    def test_destructive_tool_runs_after_approval(self, opened: Opened, ran: list[str]) -> None:
-        runtime = opened(approver=lambda request: request.tool.name == "wipe")
-        runtime.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
+    def test_destructive_tool_runs_after_approval(
+        self, open_test_runtime: RuntimeOpener, ran: list[str]
+    ) -> None:
+        runtime = open_test_runtime(approver=lambda request: request.tool.name == "wipe")
+        runtime.registry.add(recording_tool("wipe", "alpha", ran, effects=["destructive"]))
         assert json.loads(runtime.handle_function_call("wipe", {})) == {"ran": "wipe"}
 
     @pytest.mark.parametrize(
@@ -187,9 +196,9 @@ class TestFunctionCalls:
         ids=lambda value: repr(value)[:20],
     )
     def test_any_invalid_call_gives_a_short_json_error(
-        self, name: Any, args: Any, two: Runtime, ran: list[str]
+        self, name: Any, args: Any, two_tools: Runtime, ran: list[str]
     ) -> None:
-        text = two.handle_function_call(name, args)
+        text = two_tools.handle_function_call(name, args)
         text.encode()
         assert json.loads(text)["error"]
         assert len(text) < 3_000
@@ -205,9 +214,9 @@ class TestFunctionCalls:
         }
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_unavailable_tool_does_not_run(self, through: str, two: Runtime, ran: list[str]) -> None:
-        two.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
-        text = two.handle_function_call(through, {"name": "broken"} if through == "tool_call" else {})
+    def test_unavailable_tool_does_not_run(self, through: str, two_tools: Runtime, ran: list[str]) -> None:
+        two_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
+        text = two_tools.handle_function_call(through, {"name": "broken"} if through == "tool_call" else {})
         assert json.loads(text) == {"error": "'broken' cannot be used right now: its check said no."}
         assert ran == []
 
@@ -220,8 +229,8 @@ class TestFunctionCalls:
             "error": f"{name!r} is run by the agent itself, and this session has no agent that offers it."
         }
 
-    def test_calls_of_one_task_share_stored_results(self, opened: Opened) -> None:
-        runtime = opened({"tools.result_max_chars": 1000})
+    def test_calls_of_one_task_share_stored_results(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime({"tools.result_max_chars": 1000})
         runtime.registry.register(name="long", toolset="t", schema={}, handler=lambda _: "word " * 1000)
         path = json.loads(runtime.handle_function_call("long", {}, task_id="None"))["stored"]
         assert "error" not in json.loads(
@@ -233,23 +242,23 @@ class TestFunctionCalls:
 
 
 class TestToolsets:
-    def test_resolve_toolset_follows_includes_and_legacy_names(self, two: Runtime) -> None:
-        assert two.resolve_toolset("file") == ["patch", "read_file", "search_files", "write_file"]
-        assert two.resolve_toolset("file_tools") == two.resolve_toolset("file")
-        assert {"read_file", "todo"} <= set(two.resolve_toolset("toolfold-cli"))
-        assert two.resolve_toolset("all") == sorted(two.registry.snapshot())
-        assert two.resolve_toolset("mcp-not-here-yet") == []
+    def test_resolve_toolset_follows_includes_and_legacy_names(self, two_tools: Runtime) -> None:
+        assert two_tools.resolve_toolset("file") == ["patch", "read_file", "search_files", "write_file"]
+        assert two_tools.resolve_toolset("file_tools") == two_tools.resolve_toolset("file")
+        assert {"read_file", "todo"} <= set(two_tools.resolve_toolset("toolfold-cli"))
+        assert two_tools.resolve_toolset("all") == sorted(two_tools.registry.snapshot())
+        assert two_tools.resolve_toolset("mcp-not-here-yet") == []
 
-    def test_unknown_toolset_cannot_be_resolved(self, two: Runtime) -> None:
+    def test_unknown_toolset_cannot_be_resolved(self, two_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match="Did you mean alpha"):
-            two.resolve_toolset("alpa")
+            two_tools.resolve_toolset("alpa")
 
     def test_toolset_with_one_available_tool_is_available(self, runtime: Runtime) -> None:
         works = threading.Event()
         works.set()
-        runtime.registry.add(recording("one", "probe", [], check_fn=lambda: False))
+        runtime.registry.add(recording_tool("one", "probe", [], check_fn=lambda: False))
         assert not runtime.is_toolset_available("probe")
-        runtime.registry.add(recording("two", "probe", [], check_fn=works.is_set))
+        runtime.registry.add(recording_tool("two", "probe", [], check_fn=works.is_set))
         assert runtime.is_toolset_available("probe")
         assert runtime.is_toolset_available("file")
 
@@ -262,93 +271,105 @@ class TestToolsets:
         def explode() -> bool:
             raise OSError("no docker socket")
 
-        runtime.registry.add(recording("down", "probe", [], check_fn=explode))
+        runtime.registry.add(recording_tool("down", "probe", [], check_fn=explode))
         status = runtime.statuses(["down", "read_file", "no_such_tool"])
         assert status.keys() == {"down", "read_file"}
         assert (status["down"].available, status["read_file"].available) == (False, True)
         assert "no docker socket" in status["down"].reason
         assert runtime.statuses().keys() == runtime.registry.snapshot().keys()
 
-    def test_configured_bundle_can_be_granted(self, opened: Opened) -> None:
-        runtime = opened({"toolsets.mine": {"tools": ["read_file"], "includes": ["todo"]}})
+    def test_configured_bundle_can_be_granted(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime({"toolsets.mine": {"tools": ["read_file"], "includes": ["todo"]}})
         assert runtime.session(["mine"]).granted() == {"read_file", "todo"}
 
     @pytest.mark.parametrize(
         "name", ["all", "file", "toolfold-gateway", "web_tools", "mcp-github", "brought"]
     )
-    def test_configured_bundle_cannot_redefine_a_name(self, name: str, opened: Opened, home: Path) -> None:
+    def test_configured_bundle_cannot_redefine_a_name(
+        self, name: str, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         (home / "plugins").mkdir()
         (home / "plugins" / "p.py").write_text(
             "def register(plugin): plugin.toolset('brought', tools=['read_file'])"
         )
         (home / "config.yaml").write_text(f"toolsets:\n  {name}:\n    tools: [write_file]\n")
         with pytest.raises(ConfigError) as refused:
-            opened()
+            open_test_runtime()
         assert f"toolsets.{name}: this name has a meaning already" in str(refused.value)
         assert f"{home / 'config.yaml'}:2" in str(refused.value)
 
 
 class TestConfiguredScope:
-    async def test_disabled_tool_is_hidden_from_all_sessions(self, opened: Opened) -> None:
-        runtime = opened({"tools.disabled": ["write_file", "todo"]})
+    async def test_disabled_tool_is_hidden_from_all_sessions(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime({"tools.disabled": ["write_file", "todo"]})
         assert runtime.switched_off() == {"write_file", "todo"}
         session = runtime.session(["all", "file", "todo"], agent=LocalAgent())
-        assert {"write_file", "todo"}.isdisjoint(names(session.definitions()))
+        assert {"write_file", "todo"}.isdisjoint(definition_names(session.definitions()))
         for each in (session, session.delegate(["file"])):
             assert not (await each.call("write_file", {"path": "x", "content": "y"})).ok
             assert not (await each.call("tool_call", {"name": "todo", "arguments": {}})).ok
-        assert names(runtime.get_tool_definitions(["file"])) == {"read_file", "patch", "search_files"}
+        assert definition_names(runtime.get_tool_definitions(["file"])) == {
+            "read_file",
+            "patch",
+            "search_files",
+        }
 
-    def test_disabled_tool_does_not_run(self, opened: Opened, tmp_path: Path) -> None:
-        runtime = opened({"tools.disabled": ["write_file"]})
+    def test_disabled_tool_does_not_run(self, open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+        runtime = open_test_runtime({"tools.disabled": ["write_file"]})
         text = runtime.handle_function_call("write_file", {"path": "x.txt", "content": "y"})
         assert "not available" in json.loads(text)["error"]
         assert list(tmp_path.iterdir()) == []
 
-    def test_future_tool_can_be_disabled(self, opened: Opened, ran: list[str]) -> None:
-        runtime = opened({"tools.disabled": ["late", "odd name"], "tools.disabled_toolsets": ["mcp-x"]})
-        runtime.registry.add(recording("late", "alpha", ran))
-        runtime.registry.add(recording("odd name", "alpha", ran))
-        runtime.registry.add(recording("x_go", "mcp-x", ran))
+    def test_future_tool_can_be_disabled(self, open_test_runtime: RuntimeOpener, ran: list[str]) -> None:
+        runtime = open_test_runtime(
+            {"tools.disabled": ["late", "odd name"], "tools.disabled_toolsets": ["mcp-x"]}
+        )
+        runtime.registry.add(recording_tool("late", "alpha", ran))
+        runtime.registry.add(recording_tool("odd name", "alpha", ran))
+        runtime.registry.add(recording_tool("x_go", "mcp-x", ran))
         assert runtime.session(["alpha", "mcp-x"]).granted() == set()
         for name in ("late", "odd name", "x_go"):
             assert "not available" in runtime.handle_function_call(name, {})
         assert ran == []
 
-    def test_configured_toolsets_limit_every_session(self, opened: Opened) -> None:
-        runtime = opened({"tools.enabled_toolsets": ["todo"]})
+    def test_configured_toolsets_limit_every_session(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime({"tools.enabled_toolsets": ["todo"]})
         assert runtime.session().granted() == {"todo"}
         assert runtime.session(["file", "todo"]).granted() == {"todo"}
-        assert names(runtime.get_tool_definitions(["all"])) == {"todo"}
+        assert definition_names(runtime.get_tool_definitions(["all"])) == {"todo"}
         assert "not available" in runtime.handle_function_call("read_file", {"path": "x"})
 
     @pytest.mark.parametrize("key", ["tools.enabled_toolsets", "tools.disabled_toolsets"])
-    def test_unknown_configured_toolset_is_a_config_error(self, key: str, opened: Opened, home: Path) -> None:
+    def test_unknown_configured_toolset_is_a_config_error(
+        self, key: str, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         block, name = key.split(".")
         (home / "config.yaml").write_text(f"{block}:\n  {name}: [fiel]\n")
         with pytest.raises(ConfigError) as refused:
-            opened()
+            open_test_runtime()
         assert f"{key}: there is no toolset 'fiel'. Did you mean file?" in str(refused.value)
         assert f"{home / 'config.yaml'}:2" in str(refused.value)
         assert refused.value.key == key
 
-    def test_unknown_toolset_in_a_bundle_is_a_config_error(self, opened: Opened) -> None:
+    def test_unknown_toolset_in_a_bundle_is_a_config_error(self, open_test_runtime: RuntimeOpener) -> None:
         with pytest.raises(ConfigError, match=r"toolsets\.risky: there is no toolset 'fiel'"):
-            opened({"toolsets.risky": {"includes": ["fiel"]}, "tools.disabled_toolsets": ["risky"]})
+            open_test_runtime(
+                {"toolsets.risky": {"includes": ["fiel"]}, "tools.disabled_toolsets": ["risky"]}
+            )
 
     def test_toolset_of_a_failed_plugin_is_only_a_warning(
-        self, opened: Opened, home: Path, caplog: pytest.LogCaptureFixture
+        self, open_test_runtime: RuntimeOpener, home: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (home / "plugins").mkdir()
         (home / "plugins" / "weather.py").write_text("import no_such_package_anywhere")
-        runtime = opened({"tools.enabled_toolsets": ["weather", "file"]})
+        runtime = open_test_runtime({"tools.enabled_toolsets": ["weather", "file"]})
         assert runtime.session().granted() == set(runtime.resolve_toolset("file"))
         assert "tools.enabled_toolsets: there is no toolset 'weather'" in caplog.text
 
     def test_misspelled_disabled_tool_is_warned_about(
-        self, opened: Opened, caplog: pytest.LogCaptureFixture
+        self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
-        opened({"tools.disabled": ["write_flie", "mcp_github_delete_everything"]})
+        open_test_runtime({"tools.disabled": ["write_flie", "mcp_github_delete_everything"]})
         assert (
             "tools.disabled: there is no tool or toolset 'write_flie'. Did you mean write_file" in caplog.text
         )
@@ -356,14 +377,14 @@ class TestConfiguredScope:
 
 
 class TestRuntimeRegistry:
-    def test_get_definitions_returns_usable_named_tools(self, opened: Opened) -> None:
-        runtime = opened({"tools.disabled": ["patch"]})
-        runtime.registry.add(recording("broken", "t", [], check_fn=lambda: False))
-        runtime.registry.add(recording("odd name", "t", []))
+    def test_get_definitions_returns_usable_named_tools(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime({"tools.disabled": ["patch"]})
+        runtime.registry.add(recording_tool("broken", "t", [], check_fn=lambda: False))
+        runtime.registry.add(recording_tool("odd name", "t", []))
         found = runtime.registry.get_definitions(["read_file", "patch", "broken", "odd name", "ghost"])
         odd = runtime.registry.snapshot().find("odd name")
         assert odd is not None
-        assert names(found) == {"read_file", odd.name}
+        assert definition_names(found) == {"read_file", odd.name}
         assert runtime.registry.get_definitions() == runtime.get_tool_definitions()
 
     def test_all_registration_methods_work(self, runtime: Runtime) -> None:
@@ -374,7 +395,7 @@ class TestRuntimeRegistry:
 
         runtime.registry.add(greet)
         runtime.registry.register(name="by_parts", toolset="mine", schema={}, handler=lambda _: "parts")
-        runtime.registry.add_all([recording("by_value", "mine", [])])
+        runtime.registry.add_all([recording_tool("by_value", "mine", [])])
         assert runtime.resolve_toolset("mine") == ["by_parts", "by_value", "greet"]
         assert runtime.handle_function_call("greet", {"name": "Ada"}) == '{"result":"hello Ada"}'
         assert runtime.registry.remove("greet")
@@ -387,48 +408,54 @@ class TestRuntimeRegistry:
         with pytest.raises(ReservedName):
             runtime.registry.register(name=name, toolset="t", schema={}, handler=print)
         with pytest.raises(ReservedName):
-            runtime.registry.add_all([recording("innocent", "t", []), recording(name, "t", [])])
+            runtime.registry.add_all([recording_tool("innocent", "t", []), recording_tool(name, "t", [])])
         assert runtime.registry.snapshot().keys() == before.keys()
 
-    def test_override_false_rejects_a_taken_name(self, two: Runtime) -> None:
+    def test_override_false_rejects_a_taken_name(self, two_tools: Runtime) -> None:
         with pytest.raises(NameTaken):
-            two.registry.add(recording("alpha_go", "beta", []), override=False)
-        assert two.resolve_toolset("alpha") == ["alpha_go"]
+            two_tools.registry.add(recording_tool("alpha_go", "beta", []), override=False)
+        assert two_tools.resolve_toolset("alpha") == ["alpha_go"]
 
 
 class TestTwoRuntimes:
-    def test_runtimes_share_nothing(self, opened: Opened, ran: list[str], home: Path) -> None:
-        first = opened()
-        second = opened({"tools.disabled": ["patch"]})
-        first.registry.add(recording("only_first", "mine", ran))
+    def test_runtimes_share_nothing(
+        self, open_test_runtime: RuntimeOpener, ran: list[str], home: Path
+    ) -> None:
+        first = open_test_runtime()
+        second = open_test_runtime({"tools.disabled": ["patch"]})
+        first.registry.add(recording_tool("only_first", "mine", ran))
         first.hooks.add("post_tool_call", lambda *_: {"hooked": True})
         assert "only_first" not in second.registry.snapshot()
         assert "not available" in second.handle_function_call("only_first", {})
         assert first.handle_function_call("only_first", {}) == '{"hooked":true}'
-        second.registry.add(recording("only_first", "mine", ran))
+        second.registry.add(recording_tool("only_first", "mine", ran))
         assert second.handle_function_call("only_first", {}) == '{"ran":"only_first"}'
         assert "patch" in first.session().granted()
         assert "patch" not in second.session().granted()
 
-    def test_same_task_id_in_two_runtimes_has_separate_results(self, opened: Opened) -> None:
-        first, second = opened({"tools.result_max_chars": 1000}), opened()
+    def test_same_task_id_in_two_runtimes_has_separate_results(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
+        first, second = open_test_runtime({"tools.result_max_chars": 1000}), open_test_runtime()
         first.registry.register(name="long", toolset="t", schema={}, handler=lambda _: "word " * 1000)
         path = json.loads(first.handle_function_call("long", {}, task_id="same"))["stored"]
         text = second.handle_function_call("read_file", {"path": path}, task_id="same")
         assert "outside the workspace" in json.loads(text)["error"]
 
-    def test_closing_one_runtime_does_not_affect_another(self, opened: Opened, ran: list[str]) -> None:
-        first, second = opened(), opened()
-        second.registry.add(recording("go", "t", ran))
+    def test_closing_one_runtime_does_not_affect_another(
+        self, open_test_runtime: RuntimeOpener, ran: list[str]
+    ) -> None:
+        first, second = open_test_runtime(), open_test_runtime()
+        second.registry.add(recording_tool("go", "t", ran))
         assert second.session().call_sync("go").ok
         first.close()
         assert second.session().call_sync("go").ok
 
     def test_opening_and_using_a_runtime_writes_no_files(
-        self, home: Path, tmp_path: Path, two: Runtime
+        self, home: Path, tmp_path: Path, two_tools: Runtime
     ) -> None:
-        two.handle_function_call("alpha_go", {})
-        two.session().definitions()
+        two_tools.handle_function_call("alpha_go", {})
+        two_tools.session().definitions()
         assert list(home.iterdir()) == []
         assert list(tmp_path.iterdir()) == []
 
@@ -436,7 +463,7 @@ class TestTwoRuntimes:
 class TestSyncAndAsync:
     @pytest.fixture
     def where(self, runtime: Runtime) -> Runtime:
-        """Two tools, one of each kind, that say in which loop and thread they run."""
+        """Register a sync and an async tool that return their loop and thread."""
 
         async def in_loop(_args: Json, _context: CallContext) -> Json:
             return {"loop": id(asyncio.get_running_loop()), "thread": threading.get_ident()}
@@ -499,11 +526,11 @@ class TestSyncAndAsync:
         assert session.call_sync("outer_sync").value is True
 
     def test_runtime_used_synchronously_can_be_closed_inside_a_loop(
-        self, opened: Opened, ran: list[str]
+        self, open_test_runtime: RuntimeOpener, ran: list[str]
     ) -> None:
-        plain, asynchronous = opened(), opened()
+        plain, asynchronous = open_test_runtime(), open_test_runtime()
         for runtime in (plain, asynchronous):
-            runtime.registry.add(recording("go", "t", ran))
+            runtime.registry.add(recording_tool("go", "t", ran))
             assert runtime.session().call_sync("go").ok
 
         async def leave() -> None:
@@ -518,16 +545,16 @@ class TestSyncAndAsync:
     def test_concurrent_registration_assembly_and_calls_work(self, runtime: Runtime, ran: list[str]) -> None:
         def work(place: int) -> bool:
             own = f"own_{place}"
-            runtime.registry.add(recording(own, f"mcp-{place}", ran))
+            runtime.registry.add(recording_tool(own, f"mcp-{place}", ran))
             session = runtime.session([f"mcp-{place}"])
-            seen = names(session.definitions())
+            seen = definition_names(session.definitions())
             return seen == {own} and session.call_sync(own).ok and own in runtime.toolsets().snapshot
 
         with ThreadPoolExecutor(8) as pool:
             assert all(pool.map(work, range(40), timeout=60))
         assert sorted(ran) == sorted(f"own_{place}" for place in range(40))
 
-    def test_runtime_leaks_no_thread(self, opened: Opened, where: Runtime) -> None:
+    def test_runtime_leaks_no_thread(self, open_test_runtime: RuntimeOpener, where: Runtime) -> None:
         before = set(threading.enumerate())
         session = where.session(["where"])
         for _ in range(5):
@@ -558,7 +585,7 @@ def test_file_tools_use_the_project_directory(runtime: Runtime, tmp_path: Path, 
     assert "outside the workspace" in call("read_file", {"path": str(home / "outside.txt")})
 
 
-def test_secret_in_a_check_reason_is_redacted(opened: Opened, home: Path) -> None:
+def test_secret_in_a_check_reason_is_redacted(open_test_runtime: RuntimeOpener, home: Path) -> None:
     secret = "pr0d/Zx81~Qw77-Lm20.Kd93+Rt55"
 
     def check() -> bool:
@@ -566,7 +593,7 @@ def test_secret_in_a_check_reason_is_redacted(opened: Opened, home: Path) -> Non
 
     config = load_config(project=home, env={"TOOLFOLD_HOME": str(home / "h"), "SERVICE_API_KEY": secret})
     with open_runtime(config) as runtime:
-        runtime.registry.add(recording("probed", "alpha", [], check_fn=check))
+        runtime.registry.add(recording_tool("probed", "alpha", [], check_fn=check))
         told = runtime.statuses(["probed"])["probed"].reason + runtime.handle_function_call("probed")
         session = runtime.session()
         told += session.assemble().unavailable["probed"]
@@ -575,34 +602,34 @@ def test_secret_in_a_check_reason_is_redacted(opened: Opened, home: Path) -> Non
     assert "GET https://api.example/" in told
 
 
-def test_calls_without_task_do_not_share_results(opened: Opened) -> None:
-    runtime = opened({"tools": {"result_max_chars": 1000}})
-    runtime.registry.add(recording("big", "hr", []))
+def test_calls_without_task_do_not_share_results(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime({"tools": {"result_max_chars": 1000}})
+    runtime.registry.add(recording_tool("big", "hr", []))
     runtime.hooks.add("post_tool_call", lambda *_: "salary " * 1000)
     stored = [json.loads(runtime.handle_function_call("big"))["stored"] for _ in range(2)]
     assert Path(stored[0]).parent != Path(stored[1]).parent
 
 
 def test_registering_under_a_preset_name_does_not_join_it(runtime: Runtime) -> None:
-    runtime.registry.add(recording("stranger", "toolfold-gateway", []))
+    runtime.registry.add(recording_tool("stranger", "toolfold-gateway", []))
     assert "stranger" not in runtime.session(["toolfold-gateway"]).granted()
 
 
 class TestRuntimeFiles:
-    """With the runtime's settings and state inside the workspace, as with a workspace at home."""
+    """The runtime's settings and state are inside the workspace, as with the home directory as workspace."""
 
     @pytest.fixture
     def home(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """In a folder of this test alone: what others leave behind beside theirs may be much."""
+        """A directory of this test only: those of other tests may contain many files."""
         home = tmp_path_factory.mktemp("around") / "home"
         home.mkdir()
         return home
 
     @pytest.fixture
-    def around(self, opened: Opened, home: Path) -> Runtime:
+    def around(self, open_test_runtime: RuntimeOpener, home: Path) -> Runtime:
         (home / "config.yaml").write_text("log_level: error\n")
         (home / "notes.txt").write_text("of the person")
-        return opened({"files": {"extra_roots": [str(home.parent)]}})
+        return open_test_runtime({"files": {"extra_roots": [str(home.parent)]}})
 
     @pytest.mark.parametrize(
         "inside", ["config.yaml", "plugins/evil.py", "state/trust.json", "cache/x", "state/results/a/b.txt"]
@@ -614,7 +641,7 @@ class TestRuntimeFiles:
         answer = around.handle_function_call("write_file", {"path": str(home / inside), "content": "x"})
         assert "runtime's own" in json.loads(answer)["error"]
         after = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
-        assert after.pop(home / "state" / "approvals.jsonl")  # only the refusal was recorded
+        assert after.pop(home / "state" / "approvals.jsonl")  # only the rejection was recorded
         assert after == before
 
     def test_runtime_settings_and_state_cannot_be_read_or_searched(self, around: Runtime, home: Path) -> None:

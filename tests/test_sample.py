@@ -1,4 +1,4 @@
-"""The sample catalog and its messages: large enough, well formed, frozen, and hard enough."""
+"""The sample catalog and its messages are large, valid, unchanged and hard enough."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.plain_bm25 import Bm25
 from toolfold import sample_catalog
 from toolfold.naming import is_accepted
 
-# Frozen before any ranking was tuned. Figures on these messages mean something only while they stay so.
+# Fixed before any ranking was tuned, because results on changed messages are not comparable.
 CATALOG_SHA256 = "d6d53d4a57eabf434fca5d0a4d9a231dc53b8893d0927622a800f900c71b123a"
 QUERIES_SHA256 = "170dd5ac98228a32e93dbe17525161d51445bd2e00758ae95b272d0cefa8475b"
 

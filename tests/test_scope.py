@@ -1,4 +1,4 @@
-"""A session sees what it was granted; composites end, and nothing later grants more."""
+"""Sessions see what they were granted; composites are resolved, and nothing later extends a grant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from toolfold.authoring import build_tool
 from toolfold.errors import UnknownToolset
 from toolfold.model import Tool
 from toolfold.registry import Registry, Snapshot
-from toolfold.scope import ALL, LEGACY_NAMES, PRESETS, Scope, Toolset, Toolsets
+from toolfold.scope import ALL, Scope, Toolsets
+from toolfold.toolset_names import LEGACY_NAMES, PRESETS, Toolset
 
 modest = settings(max_examples=60, deadline=None)
 
@@ -25,7 +26,7 @@ def tool(name: str, toolset: str) -> Tool:
 
 
 def snapshot(**members: Iterable[str]) -> Snapshot:
-    """Toolset → the names of its tools; `mcp_x` stands for the toolset `mcp-x`."""
+    """Return a snapshot of toolsets with their tool names; `mcp_x` stands for the toolset `mcp-x`."""
     registry = Registry()
     for toolset, names in members.items():
         name = toolset.replace("mcp_", "mcp-")
@@ -57,7 +58,7 @@ homes = st.lists(st.sampled_from([*NAMES, "web"]), min_size=len(TOOLS), max_size
 Graph = Mapping[str, tuple[list[str], list[str]]]
 
 
-def world(graph: Graph, home: list[str]) -> Toolsets:
+def make_toolsets(graph: Graph, home: list[str]) -> Toolsets:
     registry = Registry()
     registry.add_all(tool(name, toolset) for name, toolset in zip(TOOLS, home, strict=True))
     declared = [Toolset(name, "", tuple(own), tuple(more)) for name, (own, more) in graph.items()]
@@ -65,7 +66,7 @@ def world(graph: Graph, home: list[str]) -> Toolsets:
 
 
 def naive_closure(graph: Graph, home: list[str], start: str) -> set[str]:
-    """Every tool of every toolset that can be reached, found by walking until nothing is added."""
+    """Return every tool of every reachable toolset, found by iterating until nothing is added."""
     reached = {start}
     while True:
         more = {
@@ -83,7 +84,7 @@ def naive_closure(graph: Graph, home: list[str], start: str) -> set[str]:
 @modest
 @given(graphs, homes)
 def test_composite_contains_everything_reachable(graph: Graph, home: list[str]) -> None:
-    toolsets = world(graph, home)
+    toolsets = make_toolsets(graph, home)
     for name in NAMES:
         assert toolsets.resolve(name) == naive_closure(graph, home, name)
 
@@ -100,7 +101,7 @@ def test_cyclic_toolsets_have_the_same_tools() -> None:
 
 
 def test_diamond_includes_are_resolved_in_linear_time() -> None:
-    # 2^200 ways lead from the top to the bottom.
+    # There are 2^200 paths from top to bottom.
     rungs = [Toolset(f"{side}{n}", includes=(f"a{n + 1}", f"b{n + 1}")) for n in range(200) for side in "ab"]
     toolsets = Toolsets(snapshot(a200=["left"], b200=["right"]), rungs)
     found: list[frozenset[str]] = []
@@ -312,7 +313,7 @@ def test_narrowing_never_extends_the_grant(
     home: list[str],
     chain: list[tuple[list[str] | None, list[str], list[str]]],
 ) -> None:
-    toolsets = world(graph, home)
+    toolsets = make_toolsets(graph, home)
     scope = Scope()
     for enabled, disabled, without in chain:
         child = scope.narrow(enabled, disabled, without)
@@ -326,7 +327,7 @@ def test_narrowing_never_extends_the_grant(
 def test_enabled_and_disabled_behave_like_sets(
     graph: Graph, home: list[str], enabled: list[str], disabled: list[str]
 ) -> None:
-    toolsets = world(graph, home)
+    toolsets = make_toolsets(graph, home)
     granted = {name for each in enabled for name in toolsets.resolve(each)}
     removed = {name for each in disabled for name in toolsets.resolve(each)}
     everything = set(toolsets.snapshot)
@@ -337,44 +338,44 @@ def test_enabled_and_disabled_behave_like_sets(
     assert Scope(tuple(disabled), tuple(enabled)).granted(toolsets) == removed - granted
 
 
-def test_a_delegated_session_that_asks_for_everything_gets_what_its_parent_has(toolsets: Toolsets) -> None:
+def test_delegating_everything_gives_the_parent_grant(toolsets: Toolsets) -> None:
     parent = Scope(enabled=("web",), disabled=(), without=("fetch",))
     for child in (parent.narrow(), parent.narrow([ALL]), parent.narrow(["web", "terminal"])):
         assert child.granted(toolsets) == {"search"}
 
 
-def test_a_delegated_session_cannot_win_back_what_was_taken_from_its_parent(toolsets: Toolsets) -> None:
+def test_delegated_scope_cannot_regain_disabled_toolsets(toolsets: Toolsets) -> None:
     child = Scope(disabled=("terminal",)).narrow(["terminal", "web"], disabled=[])
     assert child.granted(toolsets) == {"search", "fetch"}
 
 
-def test_a_delegated_session_keeps_to_its_parent_when_tools_arrive_later() -> None:
+def test_delegated_scope_stays_within_its_parent_for_new_tools() -> None:
     child = Scope(enabled=("web",)).narrow(["web", "mcp-late"])
     later = Toolsets(snapshot(web=["search"], mcp_late=["commit"]))
     assert child.granted(later) == {"search"}
 
 
-def test_a_thousand_delegations_deep_the_first_grant_still_holds(toolsets: Toolsets) -> None:
+def test_thousand_nested_delegations_keep_the_first_limit(toolsets: Toolsets) -> None:
     scope = Scope(enabled=("web",))
     for _ in range(5_000):
         scope = scope.narrow([ALL])
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_one_string_is_not_a_list_of_toolsets() -> None:
+def test_single_string_is_not_a_list_of_toolsets() -> None:
     for names in ({"enabled": "web"}, {"disabled": "web"}, {"without": "web"}):
         with pytest.raises(TypeError, match="not the string 'web'"):
             Scope().narrow(**names)
 
 
-def test_a_list_that_its_owner_changes_later_does_not_change_the_grant(toolsets: Toolsets) -> None:
+def test_scope_copies_the_given_list(toolsets: Toolsets) -> None:
     wanted = ["web"]
     scope = Scope().narrow(wanted)
     wanted.append("terminal")
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_a_bundle_does_not_pass_to_a_newcomer_of_the_same_original_name() -> None:
+def test_bundle_ignores_a_new_tool_with_the_same_original_name() -> None:
     registry = Registry()
     registry.add(replace(tool("mine_read", "mcp-mine"), original_name="files/read"))
     bundle = Toolset("review", "", ("files/read",))

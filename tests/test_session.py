@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Opened, recording
+from tests.conftest import RuntimeOpener, recording_tool
 from toolfold import (
     ApprovalRequest,
     Content,
@@ -30,7 +30,7 @@ from toolfold import (
 from toolfold.config import load_config
 from toolfold.model import Definition
 
-ODD = "hidden.tool/with odd:name"
+UNACCEPTED_NAME = "hidden.tool/with odd:name"
 
 
 @pytest.fixture
@@ -39,37 +39,37 @@ def ran() -> list[str]:
 
 
 @pytest.fixture
-def three(runtime: Runtime, ran: list[str]) -> Runtime:
-    """Three toolsets of one tool each; the last one's name is not what providers accept."""
-    runtime.registry.add(recording("alpha_go", "alpha", ran))
-    runtime.registry.add(recording("beta_go", "beta", ran))
-    runtime.registry.add(recording(ODD, "gamma", ran))
+def three_tools(runtime: Runtime, ran: list[str]) -> Runtime:
+    """Register three toolsets of one tool each; the last has a name that providers do not accept."""
+    runtime.registry.add(recording_tool("alpha_go", "alpha", ran))
+    runtime.registry.add(recording_tool("beta_go", "beta", ran))
+    runtime.registry.add(recording_tool(UNACCEPTED_NAME, "gamma", ran))
     return runtime
 
 
-def shown(definitions: list[Definition]) -> list[str]:
+def shown_names(definitions: list[Definition]) -> list[str]:
     return [each["function"]["name"] for each in definitions]
 
 
-def well_formed(result: ToolResult) -> Any:
+def parse_error(result: ToolResult) -> Any:
     return json.loads(result.text)
 
 
 class TestScopeCheck:
-    def test_session_sees_only_granted_tools(self, three: Runtime) -> None:
-        assert shown(three.session(["alpha"]).definitions()) == ["alpha_go"]
+    def test_session_sees_only_granted_tools(self, three_tools: Runtime) -> None:
+        assert shown_names(three_tools.session(["alpha"]).definitions()) == ["alpha_go"]
 
-    async def test_session_can_call_granted_tools(self, three: Runtime, ran: list[str]) -> None:
-        result = await three.session(["alpha"]).call("alpha_go")
-        assert well_formed(result) == {"ran": "alpha_go"}
+    async def test_session_can_call_granted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+        result = await three_tools.session(["alpha"]).call("alpha_go")
+        assert parse_error(result) == {"ran": "alpha_go"}
         assert ran == ["alpha_go"]
 
-    async def test_session_cannot_call_ungranted_tools(self, three: Runtime, ran: list[str]) -> None:
-        result = await three.session(["alpha"]).call("beta_go", {})
+    async def test_session_cannot_call_ungranted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+        result = await three_tools.session(["alpha"]).call("beta_go", {})
         assert result.error == (
             "'beta_go' is not available in this session. Call one of the tools you were given."
         )
-        assert well_formed(result) == {"error": result.error}
+        assert parse_error(result) == {"error": result.error}
         assert ran == []
 
     @pytest.mark.parametrize(
@@ -84,88 +84,102 @@ class TestScopeCheck:
         ],
     )
     async def test_bridge_cannot_bypass_the_scope(
-        self, arguments: Any, three: Runtime, ran: list[str]
+        self, arguments: Any, three_tools: Runtime, ran: list[str]
     ) -> None:
-        result = await three.session(["alpha"]).call("tool_call", arguments)
+        result = await three_tools.session(["alpha"]).call("tool_call", arguments)
         assert result.error is not None
         assert ran == []
 
-    async def test_bridge_reaches_granted_tools(self, three: Runtime, ran: list[str]) -> None:
-        result = await three.session(["alpha"]).call("tool_call", {"name": "alpha_go", "arguments": {}})
+    async def test_bridge_reaches_granted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+        result = await three_tools.session(["alpha"]).call("tool_call", {"name": "alpha_go", "arguments": {}})
         assert (result.ok, result.name) == (True, "alpha_go")
         assert ran == ["alpha_go"]
 
-    async def test_original_name_cannot_bypass_the_scope(self, three: Runtime, ran: list[str]) -> None:
-        session = three.session(["alpha"])
-        for name in (ODD, three.resolve_toolset("gamma")[0]):
+    async def test_original_name_cannot_bypass_the_scope(self, three_tools: Runtime, ran: list[str]) -> None:
+        session = three_tools.session(["alpha"])
+        for name in (UNACCEPTED_NAME, three_tools.resolve_toolset("gamma")[0]):
             assert not (await session.call(name)).ok
             assert not (await session.call("tool_call", {"name": name})).ok
         assert ran == []
 
-    async def test_original_name_works_for_granted_tools(self, three: Runtime, ran: list[str]) -> None:
-        assert (await three.session(["gamma"]).call(ODD)).ok
-        assert ran == [ODD]
+    async def test_original_name_works_for_granted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+        assert (await three_tools.session(["gamma"]).call(UNACCEPTED_NAME)).ok
+        assert ran == [UNACCEPTED_NAME]
 
     @pytest.mark.parametrize("name", ["BETA_GO", "beta_go\n", "beta_go\u200b", "", " ", "*", "all", "beta"])
     async def test_similar_names_cannot_bypass_the_scope(
-        self, name: str, three: Runtime, ran: list[str]
+        self, name: str, three_tools: Runtime, ran: list[str]
     ) -> None:
-        assert not (await three.session(["alpha"]).call(name)).ok
+        assert not (await three_tools.session(["alpha"]).call(name)).ok
         assert ran == []
 
-    async def test_hint_names_only_granted_tools(self, three: Runtime) -> None:
-        three.registry.add(recording("beta_gone", "alpha", []))
-        session = three.session(["alpha"])
+    async def test_hint_names_only_granted_tools(self, three_tools: Runtime) -> None:
+        three_tools.registry.add(recording_tool("beta_gone", "alpha", []))
+        session = three_tools.session(["alpha"])
         assert "Did you mean beta_gone?" in str((await session.call("beta_go")).error)
         assert "beta_go" not in str((await session.call("beta_g0ne")).error).replace("beta_gone", "")
 
-    async def test_scope_is_checked_for_each_call_of_a_reply(self, three: Runtime, ran: list[str]) -> None:
-        session = three.session(["alpha"])
+    async def test_scope_is_checked_for_each_call_of_a_reply(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        session = three_tools.session(["alpha"])
         calls = [ToolCall("beta_go"), ToolCall("alpha_go"), ToolCall("tool_call", {"name": "beta_go"})]
         results = await session.call_all(calls)
         assert [result.ok for result in results] == [False, True, False]
         assert [result.call_id for result in results] == [call.id for call in calls]
         assert ran == ["alpha_go"]
 
-    async def test_session_without_grant_sees_and_calls_nothing(self, three: Runtime, ran: list[str]) -> None:
-        session = three.session([])
+    async def test_session_without_grant_sees_and_calls_nothing(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        session = three_tools.session([])
         assert session.definitions() == []
         assert not (await session.call("alpha_go")).ok
         assert ran == []
 
-    async def test_disabled_toolsets_are_excluded(self, three: Runtime, ran: list[str]) -> None:
-        session = three.session(["alpha", "beta"], disabled_toolsets=["beta"])
+    async def test_disabled_toolsets_are_excluded(self, three_tools: Runtime, ran: list[str]) -> None:
+        session = three_tools.session(["alpha", "beta"], disabled_toolsets=["beta"])
         assert session.granted() == {"alpha_go"}
         assert not (await session.call("beta_go")).ok
         assert ran == []
 
-    def test_scope_cannot_be_replaced(self, three: Runtime) -> None:
-        session = three.session(["alpha"])
+    def test_scope_cannot_be_replaced(self, three_tools: Runtime) -> None:
+        session = three_tools.session(["alpha"])
         with pytest.raises(AttributeError):
-            session.scope = three.session().scope  # type: ignore[misc]
+            session.scope = three_tools.session().scope  # type: ignore[misc]
 
     @pytest.mark.parametrize("where", ["enabled", "disabled"])
-    def test_unknown_toolset_error_suggests_a_name(self, where: str, three: Runtime) -> None:
+    def test_unknown_toolset_error_suggests_a_name(self, where: str, three_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'alpah'\. Did you mean alpha\?"):
-            _ = three.session(["alpah"]) if where == "enabled" else three.session(disabled_toolsets=["alpah"])
+            _ = (
+                three_tools.session(["alpah"])
+                if where == "enabled"
+                else three_tools.session(disabled_toolsets=["alpah"])
+            )
 
-    async def test_transient_failure_does_not_block_the_session(self, three: Runtime, ran: list[str]) -> None:
-        session = three.session(["alpha"])
+    async def test_transient_failure_does_not_block_the_session(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        session = three_tools.session(["alpha"])
         assert not (await session.call("beta_go")).ok
         assert not (await session.call("tool_call", "not json")).ok
         assert (await session.call("alpha_go")).ok
 
 
 class TestDelegation:
-    async def test_delegated_session_has_a_part_of_the_grant(self, three: Runtime, ran: list[str]) -> None:
-        child = three.session(["alpha", "beta"]).delegate(["beta"])
-        assert shown(child.definitions()) == ["beta_go"]
+    async def test_delegated_session_has_a_part_of_the_grant(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        child = three_tools.session(["alpha", "beta"]).delegate(["beta"])
+        assert shown_names(child.definitions()) == ["beta_go"]
         assert not (await child.call("alpha_go")).ok
         assert (await child.call("beta_go")).ok
         assert ran == ["beta_go"]
 
-    async def test_delegated_session_cannot_exceed_its_parent(self, three: Runtime, ran: list[str]) -> None:
-        parent = three.session(["alpha"])
+    async def test_delegated_session_cannot_exceed_its_parent(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        parent = three_tools.session(["alpha"])
         for child in (
             parent.delegate(["beta"]),
             parent.delegate(["all"]),
@@ -175,42 +189,44 @@ class TestDelegation:
             assert child.granted() <= {"alpha_go"}
             assert not (await child.call("beta_go")).ok
             assert not (await child.call("tool_call", {"name": "beta_go"})).ok
-            assert not (await child.call(ODD)).ok
+            assert not (await child.call(UNACCEPTED_NAME)).ok
         assert ran == []
 
-    def test_delegated_session_has_the_parent_grant_by_default(self, three: Runtime) -> None:
-        parent = three.session(["alpha", "beta"])
+    def test_delegated_session_has_the_parent_grant_by_default(self, three_tools: Runtime) -> None:
+        parent = three_tools.session(["alpha", "beta"])
         assert parent.delegate().granted() == parent.granted() == {"alpha_go", "beta_go"}
 
-    def test_toolsets_disabled_for_the_parent_stay_disabled(self, three: Runtime) -> None:
-        parent = three.session(disabled_toolsets=["beta"])
+    def test_toolsets_disabled_for_the_parent_stay_disabled(self, three_tools: Runtime) -> None:
+        parent = three_tools.session(disabled_toolsets=["beta"])
         assert "beta_go" not in parent.delegate(["beta", "alpha"]).granted()
         assert "alpha_go" not in parent.delegate(disabled_toolsets=["alpha"]).delegate(["alpha"]).granted()
 
-    def test_delegated_session_has_its_own_id(self, three: Runtime) -> None:
-        parent = three.session(agent=LocalAgent())
+    def test_delegated_session_has_its_own_id(self, three_tools: Runtime) -> None:
+        parent = three_tools.session(agent=LocalAgent())
         child = parent.delegate()
         assert child.id != parent.id
         assert child.agent is None
 
-    async def test_delegated_session_uses_the_same_approver(self, three: Runtime, ran: list[str]) -> None:
+    async def test_delegated_session_uses_the_same_approver(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         asked: list[ApprovalRequest] = []
 
         def refuse(request: ApprovalRequest) -> bool:
             asked.append(request)
             return False
 
-        three.registry.add(recording("wipe", "alpha", ran, effects=["destructive"]))
-        child = three.session(["alpha"], approver=refuse).delegate()
+        three_tools.registry.add(recording_tool("wipe", "alpha", ran, effects=["destructive"]))
+        child = three_tools.session(["alpha"], approver=refuse).delegate()
         result = await child.call("wipe")
         assert result.error is not None
         assert "the request was declined" in result.error
         assert [request.session_id for request in asked] == [child.id]
         assert ran == []
 
-    def test_unknown_toolset_cannot_be_delegated(self, three: Runtime) -> None:
+    def test_unknown_toolset_cannot_be_delegated(self, three_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match="Did you mean beta"):
-            three.session().delegate(disabled_toolsets=["bta"])
+            three_tools.session().delegate(disabled_toolsets=["bta"])
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +234,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     home = tmp_path_factory.mktemp("home")
     with open_runtime(load_config(project=home, env={"TOOLFOLD_HOME": str(home)})) as runtime:
         for place in range(6):
-            runtime.registry.add(recording(f"tool_{place}", f"set_{place % 4}", []))
+            runtime.registry.add(recording_tool(f"tool_{place}", f"set_{place % 4}", []))
         yield runtime
 
 
@@ -238,36 +254,38 @@ def test_chain_of_delegations_never_extends_the_grant(
     for enabled, disabled in chain[1:]:
         child = session.delegate(enabled, disabled or ())
         assert child.granted() <= session.granted()
-        assert set(shown(child.definitions())) <= session.granted()
+        assert set(shown_names(child.definitions())) <= session.granted()
         session = child
 
 
 class TestTurn:
-    def test_new_tool_appears_in_the_next_turn(self, three: Runtime, ran: list[str]) -> None:
-        waiting, other = three.session(["mcp-late"]), three.session(["alpha"])
-        assert shown(waiting.definitions()) == []
-        three.registry.add(recording("late_go", "mcp-late", ran))
-        assert shown(waiting.definitions()) == ["late_go"]
-        assert shown(other.definitions()) == ["alpha_go"]
+    def test_new_tool_appears_in_the_next_turn(self, three_tools: Runtime, ran: list[str]) -> None:
+        waiting, other = three_tools.session(["mcp-late"]), three_tools.session(["alpha"])
+        assert shown_names(waiting.definitions()) == []
+        three_tools.registry.add(recording_tool("late_go", "mcp-late", ran))
+        assert shown_names(waiting.definitions()) == ["late_go"]
+        assert shown_names(other.definitions()) == ["alpha_go"]
         assert not other.call_sync("late_go").ok
         assert ran == []
 
-    async def test_new_tool_does_not_appear_in_the_current_turn(self, three: Runtime, ran: list[str]) -> None:
-        session = three.session(["alpha"])
+    async def test_new_tool_does_not_appear_in_the_current_turn(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        session = three_tools.session(["alpha"])
         session.assemble()
-        three.registry.add(recording("alpha_late", "alpha", ran))
+        three_tools.registry.add(recording_tool("alpha_late", "alpha", ran))
         assert not (await session.call("alpha_late")).ok
         assert ran == []
         session.assemble()
         assert (await session.call("alpha_late")).ok
 
-    async def test_turn_keeps_its_initial_tools(self, three: Runtime, ran: list[str]) -> None:
-        session = three.session(["alpha"])
+    async def test_turn_keeps_its_initial_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+        session = three_tools.session(["alpha"])
         turn = session.assemble()
-        three.registry.remove("alpha_go")
+        three_tools.registry.remove("alpha_go")
         changed: list[str] = []
-        three.registry.add(recording("alpha_go", "alpha", changed))
-        three.registry.remove("beta_go")
+        three_tools.registry.add(recording_tool("alpha_go", "alpha", changed))
+        three_tools.registry.remove("beta_go")
         assert (await session.call("alpha_go")).ok
         assert (ran, changed) == (["alpha_go"], [])
         assert [each.name for each in turn.tools] == ["alpha_go"]
@@ -276,50 +294,58 @@ class TestTurn:
         assert (ran, changed) == (["alpha_go"], ["alpha_go"])
 
     async def test_tool_moved_to_ungranted_toolset_is_gone_in_the_next_turn(
-        self, three: Runtime, ran: list[str]
+        self, three_tools: Runtime, ran: list[str]
     ) -> None:
-        session = three.session(["alpha"])
+        session = three_tools.session(["alpha"])
         session.assemble()
         stolen: list[str] = []
-        three.registry.add(recording("alpha_go", "beta", stolen))
+        three_tools.registry.add(recording_tool("alpha_go", "beta", stolen))
         assert (await session.call("alpha_go")).ok
         session.assemble()
         assert not (await session.call("alpha_go")).ok
         assert (ran, stolen) == (["alpha_go"], [])
 
-    async def test_call_outside_a_turn_uses_current_tools(self, three: Runtime, ran: list[str]) -> None:
-        session = three.session(["alpha"])
+    async def test_call_outside_a_turn_uses_current_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+        session = three_tools.session(["alpha"])
         assert (await session.call("alpha_go")).ok
-        three.registry.add(recording("alpha_late", "alpha", ran))
+        three_tools.registry.add(recording_tool("alpha_late", "alpha", ran))
         assert (await session.call("alpha_late")).ok
         assert ran == ["alpha_go", "alpha_late"]
 
-    async def test_unavailable_tool_is_neither_shown_nor_run(self, three: Runtime, ran: list[str]) -> None:
-        three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
-        session = three.session(["alpha"])
-        assert shown(session.definitions()) == ["alpha_go"]
+    async def test_unavailable_tool_is_neither_shown_nor_run(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
+        session = three_tools.session(["alpha"])
+        assert shown_names(session.definitions()) == ["alpha_go"]
         assert (await session.call("broken")).error == "'broken' cannot be used right now: its check said no."
         assert not (await session.call("tool_call", {"name": "broken"})).ok
         assert ran == []
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_direct_call_checks_availability(self, through: str, three: Runtime, ran: list[str]) -> None:
-        three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
-        session = three.session(["alpha"])
+    def test_direct_call_checks_availability(
+        self, through: str, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
+        session = three_tools.session(["alpha"])
         result = session.call_sync(through, {"name": "broken"} if through == "tool_call" else {})
         assert result.error == "'broken' cannot be used right now: its check said no."
         assert ran == []
 
-    def test_direct_call_checks_only_its_tool(self, three: Runtime, ran: list[str]) -> None:
+    def test_direct_call_checks_only_its_tool(self, three_tools: Runtime, ran: list[str]) -> None:
         checked: list[str] = []
-        three.registry.add(recording("probed", "alpha", ran, check_fn=lambda: checked.append("probed")))
-        session = three.session(["alpha"])
+        three_tools.registry.add(
+            recording_tool("probed", "alpha", ran, check_fn=lambda: checked.append("probed"))
+        )
+        session = three_tools.session(["alpha"])
         assert session.call_sync("alpha_go").ok
         assert checked == []
 
-    def test_direct_call_gives_no_access_to_unchecked_tools(self, three: Runtime, ran: list[str]) -> None:
-        three.registry.add(recording("broken", "alpha", ran, check_fn=lambda: False))
-        session = three.session(["alpha"])
+    def test_direct_call_gives_no_access_to_unchecked_tools(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
+        three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
+        session = three_tools.session(["alpha"])
         assert session.call_sync("alpha_go").ok
         assert "cannot be used right now" in (session.call_sync("broken").error or "")
         assert ran == ["alpha_go"]
@@ -333,29 +359,33 @@ class TestTurn:
             there = sorted(present & {"web_search", "read_file", "execute"})
             return {**definition, "function": {**definition["function"], "description": " ".join(there)}}
 
-        runtime.registry.add(recording("execute", "code", [], adapt=adapt))
-        runtime.registry.add(recording("web_search", "web", [], check_fn=lambda: False))
+        runtime.registry.add(recording_tool("execute", "code", [], adapt=adapt))
+        runtime.registry.add(recording_tool("web_search", "web", [], check_fn=lambda: False))
         assert describe(runtime.session(["code", "file", "web"])) == "execute read_file"
         assert describe(runtime.session(["code"])) == "execute"
 
-    def test_builtin_description_mentions_only_available_tools(self, opened: Opened) -> None:
+    def test_builtin_description_mentions_only_available_tools(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         def description(runtime: Runtime) -> str:
             found = {each["function"]["name"]: each["function"] for each in runtime.session().definitions()}
             return str(found["write_file"]["description"])
 
-        assert "use patch" in description(opened())
-        assert "patch" not in description(opened({"tools.disabled": ["patch"]}))
+        assert "use patch" in description(open_test_runtime())
+        assert "patch" not in description(open_test_runtime({"tools.disabled": ["patch"]}))
 
-    async def test_prepare_equals_assemble(self, three: Runtime) -> None:
-        session = three.session(["alpha", "beta"])
+    async def test_prepare_equals_assemble(self, three_tools: Runtime) -> None:
+        session = three_tools.session(["alpha", "beta"])
         assert (await session.prepare()).definitions() == session.definitions()
 
-    async def test_prepare_request_equals_request_without_blocking(self, opened: Opened) -> None:
+    async def test_prepare_request_equals_request_without_blocking(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         loop_went_on = threading.Event()
         patient = {"availability.timeout_seconds": 60}
-        runtime = opened({"tools.selection": "keyword", "tools.rag_placement": "tail", **patient})
+        runtime = open_test_runtime({"tools.selection": "keyword", "tools.rag_placement": "tail", **patient})
         check = partial(loop_went_on.wait, 50)
-        runtime.registry.add(recording("book_flight", "office", [], check_fn=check))
+        runtime.registry.add(recording_tool("book_flight", "office", [], check_fn=check))
         history = [{"role": "user", "content": "book a flight"}]
         asyncio.get_running_loop().call_soon(loop_went_on.set)
         prepared = await runtime.session(["office"]).prepare_request(history, form="anthropic", cache=True)
@@ -366,23 +396,23 @@ class TestTurn:
 
 
 class TestGrace:
-    """A tool whose check begins to fail stays listed for a while, and is not run meanwhile."""
+    """A tool whose check starts to fail stays listed for a while, but does not run."""
 
     @pytest.fixture
     def check(self) -> dict[str, Any]:
         return {"works": True, "runs": 0}
 
     @pytest.fixture
-    def flaky(self, opened: Opened, check: dict[str, Any], ran: list[str]) -> Runtime:
+    def flaky(self, open_test_runtime: RuntimeOpener, check: dict[str, Any], ran: list[str]) -> Runtime:
         def probe() -> bool:
             check["runs"] += 1
             if not check["works"]:
                 raise ConnectionError("port 5432 refused")
             return True
 
-        runtime = opened({"availability.timeout_seconds": 60})
-        runtime.registry.add(recording("ask_base", "base", ran, check_fn=probe))
-        runtime.registry.add(recording("beside", "base", ran))
+        runtime = open_test_runtime({"availability.timeout_seconds": 60})
+        runtime.registry.add(recording_tool("ask_base", "base", ran, check_fn=probe))
+        runtime.registry.add(recording_tool("beside", "base", ran))
         return runtime
 
     def refused(self, result: ToolResult) -> bool:
@@ -397,7 +427,7 @@ class TestGrace:
         session = flaky.session(["base"])
         session.assemble()
         check["works"] = False
-        assert shown(session.definitions()) == ["ask_base", "beside"]
+        assert shown_names(session.definitions()) == ["ask_base", "beside"]
         assert self.refused(session.call_sync("ask_base"))
         assert self.refused(session.call_sync("tool_call", {"name": "ask_base", "arguments": {}}))
         calls = [ToolCall("ask_base"), ToolCall("beside")]
@@ -443,14 +473,16 @@ class TestGrace:
         session.assemble()
         check["works"] = False
         session.assemble()
-        assert well_formed(session.call_sync("tool_describe", {"name": "ask_base"}))["name"] == "ask_base"
-        matches = well_formed(session.call_sync("tool_search", {"query": "ask_base"}))["matches"]
+        assert parse_error(session.call_sync("tool_describe", {"name": "ask_base"}))["name"] == "ask_base"
+        matches = parse_error(session.call_sync("tool_search", {"query": "ask_base"}))["matches"]
         assert matches[0]["name"] == "ask_base"
 
-    def test_toolset_listed_only_by_grace_is_unavailable(self, opened: Opened, check: dict[str, Any]) -> None:
-        runtime = opened({"availability.timeout_seconds": 60})
+    def test_toolset_listed_only_by_grace_is_unavailable(
+        self, open_test_runtime: RuntimeOpener, check: dict[str, Any]
+    ) -> None:
+        runtime = open_test_runtime({"availability.timeout_seconds": 60})
         probe = lambda: check["works"]  # noqa: E731
-        runtime.registry.add(recording("ask_base", "base", [], check_fn=probe))
+        runtime.registry.add(recording_tool("ask_base", "base", [], check_fn=probe))
         assert runtime.is_toolset_available("base")
         check["works"] = False
         assert runtime.statuses(["ask_base"])["ask_base"].available
@@ -459,38 +491,38 @@ class TestGrace:
 
 class TestSelection:
     @pytest.fixture
-    def selective(self, opened: Opened, ran: list[str]) -> Runtime:
-        runtime = opened(
+    def selective(self, open_test_runtime: RuntimeOpener, ran: list[str]) -> Runtime:
+        runtime = open_test_runtime(
             {"tools.selection": "keyword", "tools.rag_top_k": 1, "tools.pinned": ["send_invoice"]}
         )
         for name in ("send_invoice", "book_flight", "water_plants"):
-            runtime.registry.add(recording(name, "office", ran))
+            runtime.registry.add(recording_tool(name, "office", ran))
         return runtime
 
     def test_message_selects_tools_besides_pinned_ones(self, selective: Runtime) -> None:
         session = selective.session(["office"])
-        assert shown(session.definitions("please book a flight")) == ["book_flight", "send_invoice"]
-        assert shown(session.definitions("water the plants")) == ["send_invoice", "water_plants"]
+        assert shown_names(session.definitions("please book a flight")) == ["book_flight", "send_invoice"]
+        assert shown_names(session.definitions("water the plants")) == ["send_invoice", "water_plants"]
 
     async def test_hidden_tool_is_callable(self, selective: Runtime, ran: list[str]) -> None:
         session = selective.session(["office"])
-        assert "water_plants" not in shown(session.definitions("book a flight"))
+        assert "water_plants" not in shown_names(session.definitions("book a flight"))
         assert (await session.call("water_plants")).ok
         assert ran == ["water_plants"]
 
     async def test_pinned_tool_needs_a_grant(self, selective: Runtime, ran: list[str]) -> None:
-        selective.registry.add(recording("book_hotel", "travel", ran))
+        selective.registry.add(recording_tool("book_hotel", "travel", ran))
         session = selective.session(["travel"])
-        assert shown(session.definitions("send_invoice for the hotel")) == ["book_hotel"]
+        assert shown_names(session.definitions("send_invoice for the hotel")) == ["book_hotel"]
         assert not (await session.call("send_invoice")).ok
         assert ran == []
 
     def test_without_message_all_granted_tools_are_shown(self, selective: Runtime) -> None:
-        names = shown(selective.session(["office"]).definitions())
+        names = shown_names(selective.session(["office"]).definitions())
         assert names == ["book_flight", "send_invoice", "water_plants"]
 
-    def test_change_during_a_request_appears_in_the_next(self, opened: Opened) -> None:
-        runtime = opened(
+    def test_change_during_a_request_appears_in_the_next(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime(
             {"tools.selection": "keyword", "tools.pinned": ["send_invoice"], "tools.rag_placement": "tail"}
         )
 
@@ -498,18 +530,20 @@ class TestSelection:
             runtime.registry.remove("send_invoice")
             return True
 
-        runtime.registry.add(recording("send_invoice", "office", []))
-        runtime.registry.add(recording("book_flight", "office", [], check_fn=leaves))
+        runtime.registry.add(recording_tool("send_invoice", "office", []))
+        runtime.registry.add(recording_tool("book_flight", "office", [], check_fn=leaves))
         session = runtime.session(["office"])
         history = [{"role": "user", "content": "book a flight"}]
         first, second = session.request(history), session.request(history)
         assert "send_invoice" in first.turn.granted
-        assert "send_invoice" in shown(first.tools)
-        assert "send_invoice" not in shown(second.tools)
+        assert "send_invoice" in shown_names(first.tools)
+        assert "send_invoice" not in shown_names(second.tools)
 
     @pytest.mark.parametrize("placement", ["replace", "append"])
-    def test_tool_no_longer_offered_by_the_agent_is_not_shown(self, opened: Opened, placement: str) -> None:
-        runtime = opened(
+    def test_tool_no_longer_offered_by_the_agent_is_not_shown(
+        self, open_test_runtime: RuntimeOpener, placement: str
+    ) -> None:
+        runtime = open_test_runtime(
             {
                 "tools.selection": "keyword",
                 "tools.rag_need": "off",
@@ -519,15 +553,15 @@ class TestSelection:
         )
         session = runtime.session(agent=LocalAgent())
         history = [{"role": "user", "content": "write a todo list"}]
-        assert "todo" in shown(session.request(history).tools)
+        assert "todo" in shown_names(session.request(history).tools)
         session.agent = None
-        assert "todo" not in shown(session.request(history).tools)
+        assert "todo" not in shown_names(session.request(history).tools)
 
 
 class TestLargeResults:
     @pytest.fixture
-    def large(self, opened: Opened) -> Runtime:
-        runtime = opened({"tools.result_max_chars": 1000})
+    def large(self, open_test_runtime: RuntimeOpener) -> Runtime:
+        runtime = open_test_runtime({"tools.result_max_chars": 1000})
         runtime.registry.register(
             name="long_list", toolset="long", schema={}, handler=lambda _: [f"row {n}" for n in range(2000)]
         )
@@ -535,18 +569,20 @@ class TestLargeResults:
 
     def test_session_can_read_its_large_results(self, large: Runtime) -> None:
         session = large.session(["long", "file"])
-        answer = well_formed(session.call_sync("long_list"))
+        answer = parse_error(session.call_sync("long_list"))
         assert answer["truncated"] is True
         assert "read_file" in answer["note"]
         read = session.call_sync("read_file", {"path": answer["stored"], "offset": 1500, "limit": 5})
         assert read.ok
         assert "row 149" in read.text
 
-    def test_other_sessions_cannot_read_large_results(self, large: Runtime, opened: Opened) -> None:
+    def test_other_sessions_cannot_read_large_results(
+        self, large: Runtime, open_test_runtime: RuntimeOpener
+    ) -> None:
         session = large.session(["long", "file"])
-        path = well_formed(session.call_sync("long_list"))["stored"]
+        path = parse_error(session.call_sync("long_list"))["stored"]
         assert Path(path).is_file()
-        for other in (large.session(), session.delegate(), opened().session()):
+        for other in (large.session(), session.delegate(), open_test_runtime().session()):
             refused = other.call_sync("read_file", {"path": path})
             assert "is outside the workspace" in str(refused.error)
             assert "row" not in refused.text
@@ -555,7 +591,7 @@ class TestLargeResults:
 
     def test_stored_results_are_not_writable(self, large: Runtime) -> None:
         session = large.session(["long", "file"])
-        path = Path(well_formed(session.call_sync("long_list"))["stored"])
+        path = Path(parse_error(session.call_sync("long_list"))["stored"])
         before = path.read_bytes()
         assert not (session.call_sync("write_file", {"path": str(path), "content": "x"})).ok
         assert not (session.call_sync("write_file", {"path": f"{path}.new", "content": "x"})).ok
@@ -563,7 +599,7 @@ class TestLargeResults:
         assert list(path.parent.iterdir()) == [path]
 
     def test_session_without_reader_is_not_told_to_use_it(self, large: Runtime) -> None:
-        answer = well_formed(large.session(["long"]).call_sync("long_list"))
+        answer = parse_error(large.session(["long"]).call_sync("long_list"))
         assert "read_file" not in answer["note"]
 
 
@@ -577,7 +613,7 @@ def test_tool_can_return_text_and_an_image(runtime: Runtime) -> None:
 
     runtime.registry.add(plot)
     result = runtime.session().call_sync("plot", {"series": [1, 2]})
-    assert (well_formed(result), result.media) == ({"result": "2 points in image 1"}, (image,))
+    assert (parse_error(result), result.media) == ({"result": "2 points in image 1"}, (image,))
 
 
 def test_unknown_form_is_rejected(runtime: Runtime) -> None:

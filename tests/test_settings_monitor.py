@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import Answer, ApprovalRequest, ConfigError, Runtime, build_tool
 from toolfold.cli.app import run
 from toolfold.config import atomic, fingerprints, load_config, set_value
@@ -67,8 +67,8 @@ def config_file(home: Path) -> Path:
 
 
 @pytest.fixture
-def runtime(config_file: Path, opened: Opened) -> Runtime:
-    return opened(approver=allow)
+def runtime(config_file: Path, open_test_runtime: RuntimeOpener) -> Runtime:
+    return open_test_runtime(approver=allow)
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 def test_change_during_a_call_is_reported_and_has_no_effect(
-    runtime: Runtime, opened: Opened, home: Path, config_file: Path, way: str
+    runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, config_file: Path, way: str
 ) -> None:
     command = WAYS[way].format(file=config_file, folder=home, python=PYTHON)
     told = json.loads(run_command(runtime, command))
@@ -104,27 +104,33 @@ def test_change_during_a_call_is_reported_and_has_no_effect(
     assert [each["command"] for each in found] == [str(config_file)]
     assert list(pending(home)) == [config_file]
     with pytest.raises(ConfigError, match="was changed while terminal") as stopped:
-        opened()
+        open_test_runtime()
     assert "toolfold config accept" in str(stopped.value)
 
 
 @pytest.mark.parametrize(
     "file", ["toolfold.lock", "state/trust.json", "state/gateway/tokens.json", "plugins/evil.py"]
 )
-def test_every_settings_file_is_watched(runtime: Runtime, opened: Opened, home: Path, file: str) -> None:
+def test_every_settings_file_is_watched(
+    runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, file: str
+) -> None:
     target = home / file
     run_command(runtime, f"mkdir -p {target.parent}; echo '{{}}' > {target}")
     assert len(pending(home)) == 1
     with pytest.raises(ConfigError, match="toolfold config accept"):
-        opened()
+        open_test_runtime()
 
 
 def test_change_of_the_project_file_is_reported_but_does_not_prevent_a_start(
-    runtime: Runtime, opened: Opened, home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    runtime: Runtime,
+    open_test_runtime: RuntimeOpener,
+    home: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     text = run_command(runtime, "echo 'tools: {rag_top_k: 3}' > toolfold.yaml")
     assert "settings of Toolfold were changed" in text
-    opened()
+    open_test_runtime()
     assert "toolfold.yaml was changed while terminal" in caplog.text
 
 
@@ -134,20 +140,20 @@ def test_harmless_call_reports_nothing(runtime: Runtime, home: Path) -> None:
 
 
 def test_allowlist_entry_from_the_users_answer_is_not_reported(
-    config_file: Path, opened: Opened, home: Path, tmp_path: Path
+    config_file: Path, open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "old").mkdir()
-    runtime = opened(approver=lambda _request: Answer.ALWAYS)
+    runtime = open_test_runtime(approver=lambda _request: Answer.ALWAYS)
     run_command(runtime, "rm -rf old")
     assert "rm -rf old" in config_file.read_text()
     assert pending(home) == {}
-    opened()
+    open_test_runtime()
 
 
 def test_change_by_the_users_own_command_during_a_call_is_not_reported(
-    opened: Opened, home: Path, config_file: Path, toolfold: Callable[..., int]
+    open_test_runtime: RuntimeOpener, home: Path, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
-    runtime = opened(approver=allow)
+    runtime = open_test_runtime(approver=allow)
 
     def meanwhile(_args: Any, _context: Any) -> str:
         return str(toolfold("config", "set", "tools.rag_top_k", "9"))
@@ -195,7 +201,7 @@ def test_late_change_by_a_process_that_a_call_left_running_is_reported(
 
 
 def test_change_during_a_call_that_kills_its_runtime_is_reported_at_the_next_start(
-    opened: Opened, home: Path, config_file: Path, tmp_path: Path
+    open_test_runtime: RuntimeOpener, home: Path, config_file: Path, tmp_path: Path
 ) -> None:
     code = (
         "import os, toolfold\n"
@@ -209,7 +215,7 @@ def test_change_during_a_call_that_kills_its_runtime_is_reported_at_the_next_sta
     assert done.returncode == -signal.SIGKILL
     assert "8" in config_file.read_text()
     with pytest.raises(ConfigError, match="toolfold config accept"):
-        opened()
+        open_test_runtime()
 
 
 def test_change_while_only_servers_run_is_logged_but_does_not_prevent_a_start(
@@ -231,7 +237,7 @@ def test_change_while_only_servers_run_is_logged_but_does_not_prevent_a_start(
 
 def test_accepted_change_takes_effect(
     runtime: Runtime,
-    opened: Opened,
+    open_test_runtime: RuntimeOpener,
     home: Path,
     config_file: Path,
     toolfold: Callable[..., int],
@@ -245,26 +251,26 @@ def test_accepted_change_takes_effect(
     shown = capfd.readouterr().out
     assert "-tools: {rag_top_k: 7}" in shown
     assert "+tools: {rag_top_k: 8}" in shown
-    assert opened().config.tools.rag_top_k == 8
+    assert open_test_runtime().config.tools.rag_top_k == 8
 
 
 def test_restore_brings_back_the_previous_content(
-    runtime: Runtime, opened: Opened, config_file: Path, toolfold: Callable[..., int]
+    runtime: Runtime, open_test_runtime: RuntimeOpener, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
     before = config_file.read_bytes()
     run_command(runtime, f'echo "{LOOSE.strip()}" > {config_file}')
     assert toolfold("config", "restore", "--yes") == 0
     assert config_file.read_bytes() == before
-    assert opened().config.approval.mode == "manual"
+    assert open_test_runtime().config.approval.mode == "manual"
 
 
 def test_change_undone_by_hand_needs_no_acceptance(
-    runtime: Runtime, opened: Opened, config_file: Path
+    runtime: Runtime, open_test_runtime: RuntimeOpener, config_file: Path
 ) -> None:
     before = config_file.read_bytes()
     run_command(runtime, f"rm {config_file}")
     config_file.write_bytes(before)
-    opened()
+    open_test_runtime()
 
 
 def test_settings_cannot_be_changed_while_a_change_is_pending(
@@ -315,12 +321,12 @@ def test_lock_file_changed_by_another_program_is_refused(home: Path) -> None:
         lock.pins("other")
 
 
-def test_damaged_record_prevents_a_start(home: Path, opened: Opened) -> None:
+def test_damaged_record_prevents_a_start(home: Path, open_test_runtime: RuntimeOpener) -> None:
     folder = home / "state" / "settings"
     folder.mkdir(parents=True)
     (folder / "record.json").write_text("[1, 2")
     with pytest.raises(ConfigError, match="record of changed settings cannot be read"):
-        opened()
+        open_test_runtime()
     assert load_config(env={"TOOLFOLD_HOME": str(home)}).approval.mode == "manual"
 
 
@@ -489,10 +495,10 @@ def test_lock_held_by_another_process_is_an_error_after_the_timeout(
 
 
 async def test_settings_are_compared_without_blocking_the_event_loop(
-    opened: Opened, home: Path, config_file: Path
+    open_test_runtime: RuntimeOpener, home: Path, config_file: Path
 ) -> None:
     threads: list[int] = []
-    runtime = opened(approver=allow)
+    runtime = open_test_runtime(approver=allow)
     monitor = runtime._dispatch.monitor
     assert monitor is not None
     monitor._report = lambda _path, _during: threads.append(threading.get_ident())

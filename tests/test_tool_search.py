@@ -1,4 +1,4 @@
-"""Tool search through real sessions: what works, what never leaks, and what becomes of nonsense."""
+"""Tool search in real sessions: function, isolation and invalid input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import CallContext, LocalAgent, Refused, Runtime, Session, ToolCall, ToolResult, open_runtime
 from toolfold.config import load_config
 from toolfold.model import BRIDGE_NAMES, ApprovalRequest, Json, Tool
@@ -45,9 +45,9 @@ def ran() -> list[Any]:
 
 
 @pytest.fixture
-def desk(opened: Opened, ran: list[Any]) -> Runtime:
-    """Two servers of two tools each, behind the search, and the runtime's own tools before it."""
-    runtime = opened(SETTINGS)
+def desk(open_test_runtime: RuntimeOpener, ran: list[Any]) -> Runtime:
+    """Runtime with two deferred servers of two tools each, and its own core tools."""
+    runtime = open_test_runtime(SETTINGS)
     add(runtime, "hub_list_folder", "mcp-hub", ran, description="List the files of a folder.")
     add(runtime, "hub_wipe", "mcp-hub", ran, description="Erase a folder.", effects=["destructive"])
     add(runtime, "vault_open", "mcp-vault", ran, description="Open the vault's folder.")
@@ -55,18 +55,18 @@ def desk(opened: Opened, ran: list[Any]) -> Runtime:
     return runtime
 
 
-def shown(session: Session, message: str = "") -> list[str]:
+def shown_names(session: Session, message: str = "") -> list[str]:
     return [each["function"]["name"] for each in session.definitions(message)]
 
 
-def answer(result: ToolResult) -> Any:
+def parse_answer(result: ToolResult) -> Any:
     return json.loads(result.text)
 
 
-def found(session: Session, query: str, **args: Any) -> list[str]:
+def found_names(session: Session, query: str, **args: Any) -> list[str]:
     result = session.call_sync("tool_search", {"query": query, **args})
     assert result.ok, result.text
-    return [match["name"] for match in answer(result)["matches"]]
+    return [match["name"] for match in parse_answer(result)["matches"]]
 
 
 # -- a conversation -------------------------------------------------------------------------------------
@@ -74,11 +74,15 @@ def found(session: Session, query: str, **args: Any) -> list[str]:
 
 def test_model_searches_and_calls(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session(["mcp-hub", "file"])
-    assert shown(session) == ["patch", "read_file", "search_files", "write_file", *BRIDGE]
-    (match, *_) = answer(session.call_sync("tool_search", {"query": "list a folder"}))["matches"]
+    assert shown_names(session) == ["patch", "read_file", "search_files", "write_file", *BRIDGE]
+    (match, *_) = parse_answer(session.call_sync("tool_search", {"query": "list a folder"}))["matches"]
     assert match["signature"] == "hub_list_folder(path: string, depth?: integer)"
     result = session.call_sync("tool_call", {"name": match["name"], "arguments": {"path": "/a"}})
-    assert (result.ok, result.name, answer(result)) == (True, "hub_list_folder", {"ran": "hub_list_folder"})
+    assert (result.ok, result.name, parse_answer(result)) == (
+        True,
+        "hub_list_folder",
+        {"ran": "hub_list_folder"},
+    )
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
@@ -87,22 +91,20 @@ def test_invalid_arguments_error_has_location_and_schema(desk: Runtime, ran: lis
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/a", "depth": 0}}
     result = session.call_sync("tool_call", arguments)
     assert result.error == ("'hub_list_folder' was not invoked: at /depth: 0 is less than the minimum of 1.")
-    assert answer(result)["parameters"] == PATH
+    assert parse_answer(result)["parameters"] == PATH
     assert result.name == "hub_list_folder"
     assert ran == []
 
 
 def test_deferred_tool_can_be_called_by_name(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session()
-    assert "hub_list_folder" not in shown(session)
+    assert "hub_list_folder" not in shown_names(session)
     assert session.call_sync("hub_list_folder", {"path": "/a"}).ok
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "{}", {}])
-def test_empty_arguments_are_accepted_in_any_form(
-    arguments: Any, desk: Runtime, ran: list[Any]
-) -> None:
+def test_empty_arguments_are_accepted_in_any_form(arguments: Any, desk: Runtime, ran: list[Any]) -> None:
     add(desk, "hub_ping", "mcp-hub", ran, parameters={})
     assert desk.session().call_sync("tool_call", {"name": "hub_ping", "arguments": arguments}).ok
     assert ran == [("hub_ping", {})]
@@ -110,8 +112,8 @@ def test_empty_arguments_are_accepted_in_any_form(
 
 def test_search_and_describe_work_outside_a_turn(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
-    assert found(session, "list a folder")[0] == "hub_list_folder"
-    assert answer(session.call_sync("tool_describe", {"name": "hub_wipe"}))["parameters"] == PATH
+    assert found_names(session, "list a folder")[0] == "hub_list_folder"
+    assert parse_answer(session.call_sync("tool_describe", {"name": "hub_wipe"}))["parameters"] == PATH
     assert json.loads(desk.handle_function_call("tool_search", {"query": "hub_wipe"}))["matches"]
 
 
@@ -128,11 +130,11 @@ def test_bridge_calls_of_one_reply_are_answered_in_order(desk: Runtime, ran: lis
     assert [name for name, _ in ran] == ["hub_list_folder"]
 
 
-# -- core tools are never behind the bridge ---------------------------------------------------------------
+# -- core tools ---------------------------------------------------------------
 
 
 def search(session: Session, query: str, **args: Any) -> Json:
-    return dict(answer(session.call_sync("tool_search", {"query": query, **args})))
+    return dict(parse_answer(session.call_sync("tool_search", {"query": query, **args})))
 
 
 @pytest.mark.parametrize("assembled", [True, False])
@@ -142,7 +144,7 @@ def test_core_tools_are_not_search_results(desk: Runtime, assembled: bool) -> No
         session.assemble()
     answered = search(session, "read_file write a file patch search files list folder", limit=20)
     assert {match["name"] for match in answered["matches"]} <= {"hub_list_folder", "hub_wipe"}
-    assert found(session, "read_file") != ["read_file"]
+    assert found_names(session, "read_file") != ["read_file"]
 
 
 @pytest.mark.parametrize("assembled", [True, False])
@@ -157,9 +159,7 @@ def test_search_for_a_core_tool_says_to_call_it_directly(desk: Runtime, assemble
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_tool_call_rejects_a_core_tool_with_advice(
-    desk: Runtime, assembled: bool, ran: list[Any]
-) -> None:
+def test_tool_call_rejects_a_core_tool_with_advice(desk: Runtime, assembled: bool, ran: list[Any]) -> None:
     add(desk, "own_list", "own", ran, core=True)
     session = desk.session(["mcp-hub", "own"])
     if assembled:
@@ -175,36 +175,40 @@ def test_tool_call_rejects_a_core_tool_with_advice(
     assert session.call_sync("own_list", {"path": "/"}).ok
 
 
-def test_always_loaded_tool_is_called_directly(opened: Opened, ran: list[Any]) -> None:
-    runtime = opened(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
+def test_always_loaded_tool_is_called_directly(open_test_runtime: RuntimeOpener, ran: list[Any]) -> None:
+    runtime = open_test_runtime(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
     add(runtime, "hub_go", "mcp-hub", ran)
     add(runtime, "hub_stop", "mcp-hub", ran)
     session = runtime.session(["mcp-hub"])
-    assert shown(session) == ["hub_go", *BRIDGE]
-    assert found(session, "hub_go") == ["hub_stop"]
+    assert shown_names(session) == ["hub_go", *BRIDGE]
+    assert found_names(session, "hub_go") == ["hub_stop"]
     assert "call it directly" in str(session.call_sync("tool_call", {"name": "hub_go"}).error)
 
 
-def test_deferred_core_tool_works_through_the_bridge(opened: Opened, ran: list[Any]) -> None:
-    runtime = opened(SETTINGS | {"tools.tool_search.defer": ["own_list"]})
+def test_deferred_core_tool_works_through_the_bridge(
+    open_test_runtime: RuntimeOpener, ran: list[Any]
+) -> None:
+    runtime = open_test_runtime(SETTINGS | {"tools.tool_search.defer": ["own_list"]})
     add(runtime, "own_list", "own", ran, core=True)
     session = runtime.session(["own"])
-    assert shown(session) == BRIDGE
-    assert found(session, "own_list") == ["own_list"]
+    assert shown_names(session) == BRIDGE
+    assert found_names(session, "own_list") == ["own_list"]
     assert session.call_sync("tool_call", {"name": "own_list", "arguments": {"path": "/"}}).ok
 
 
-def test_core_tool_hidden_by_selection_stays_reachable(opened: Opened, ran: list[Any]) -> None:
-    """Where the model was not shown a core tool, calling it directly is no advice to give."""
-    runtime = opened(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
+def test_core_tool_hidden_by_selection_stays_reachable(
+    open_test_runtime: RuntimeOpener, ran: list[Any]
+) -> None:
+    """The advice to call it directly would be wrong for a core tool that is not shown."""
+    runtime = open_test_runtime(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
     add(runtime, "own_list", "own", ran, core=True)
     add(runtime, "hub_go", "mcp-hub", ran)
     session = runtime.session(["own", "mcp-hub", "file"])
-    assert "own_list" not in shown(session, "hub go")
-    assert "own_list" in found(session, "own list")
+    assert "own_list" not in shown_names(session, "hub go")
+    assert "own_list" in found_names(session, "own list")
     assert session.call_sync("tool_call", {"name": "own_list", "arguments": {"path": "/"}}).ok
-    assert "read_file" in shown(session, "hub go")
-    assert "read_file" not in found(session, "read a file", limit=20)
+    assert "read_file" in shown_names(session, "hub go")
+    assert "read_file" not in found_names(session, "read a file", limit=20)
 
 
 def test_search_result_contains_the_number_of_tools(desk: Runtime) -> None:
@@ -217,7 +221,7 @@ def test_search_result_contains_the_number_of_tools(desk: Runtime) -> None:
     assert search(desk.session([]), "folder")["total_available"] == 0
 
 
-# -- what hooks, approval and logs see ------------------------------------------------------------------
+# -- hooks, approval and logs ------------------------------------------------------------------
 
 
 def test_hooks_see_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
@@ -268,8 +272,8 @@ def test_log_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFixture
     assert "tool_call" not in caplog.text
 
 
-def test_search_has_a_timeout(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = opened(SETTINGS | {"tools.timeout_seconds": 0.2})
+def test_search_has_a_timeout(open_test_runtime: RuntimeOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = open_test_runtime(SETTINGS | {"tools.timeout_seconds": 0.2})
     add(runtime, "hub_go", "mcp-hub", [])
     hanging = threading.Event()
     monkeypatch.setattr(runtime.retriever, "find", lambda *_, **__: hanging.wait(60))
@@ -280,28 +284,28 @@ def test_search_has_a_timeout(opened: Opened, monkeypatch: pytest.MonkeyPatch) -
     assert "'tool_search' did not end within 0.2 s" in str(result.error)
 
 
-# -- the session's own model ----------------------------------------------------------------------------
+# -- context window ----------------------------------------------------------------------------
 
 
-def test_deferral_depends_on_the_sessions_context_window(opened: Opened) -> None:
-    runtime = opened(SETTINGS | {"tools.tool_search.enabled": "auto"})
+def test_deferral_depends_on_the_sessions_context_window(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(SETTINGS | {"tools.tool_search.enabled": "auto"})
     for number in range(5):
         add(runtime, f"hub_{number}", "mcp-hub", [])
     small, large, unknown = (
         runtime.session(["mcp-hub"], context_tokens=window) for window in (2_000, 500_000, None)
     )
-    for _ in range(2):  # and none of them changes what the others get
-        assert shown(small) == BRIDGE
-        assert shown(large) == shown(unknown) == [f"hub_{number}" for number in range(5)]
+    for _ in range(2):  # they do not affect each other
+        assert shown_names(small) == BRIDGE
+        assert shown_names(large) == shown_names(unknown) == [f"hub_{number}" for number in range(5)]
 
 
-def test_delegated_session_inherits_the_context_window(opened: Opened) -> None:
-    runtime = opened(SETTINGS | {"tools.tool_search.enabled": "auto"})
+def test_delegated_session_inherits_the_context_window(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(SETTINGS | {"tools.tool_search.enabled": "auto"})
     for number in range(5):
         add(runtime, f"hub_{number}", "mcp-hub", [])
     parent = runtime.session(["mcp-hub"], context_tokens=2_000)
-    assert shown(parent.delegate()) == BRIDGE
-    assert len(shown(parent.delegate(context_tokens=500_000))) == 5
+    assert shown_names(parent.delegate()) == BRIDGE
+    assert len(shown_names(parent.delegate(context_tokens=500_000))) == 5
 
 
 @pytest.mark.parametrize("window", [0, -5])
@@ -314,36 +318,36 @@ def test_context_window_must_be_positive(window: int, desk: Runtime) -> None:
 
 def test_tool_changes_take_effect_in_the_next_turn(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session(["mcp-hub", "mcp-late"])
-    assert shown(session) == BRIDGE
+    assert shown_names(session) == BRIDGE
     add(desk, "late_flower", "mcp-late", ran, description="Water the flowers.")
-    assert "late_flower" not in found(session, "late_flower")
+    assert "late_flower" not in found_names(session, "late_flower")
     session.assemble()
-    assert found(session, "water flowers")[0] == "late_flower"
+    assert found_names(session, "water flowers")[0] == "late_flower"
     desk.registry.remove("late_flower")
-    assert found(session, "water flowers")[0] == "late_flower"  # pinned until the turn ends
+    assert found_names(session, "water flowers")[0] == "late_flower"  # fixed until the turn ends
     session.assemble()
-    assert "late_flower" not in found(session, "water flowers")
+    assert "late_flower" not in found_names(session, "water flowers")
     for name in ("hub_wipe", "hub_list_folder"):
         desk.registry.remove(name)
-    assert shown(session) == []
+    assert shown_names(session) == []
 
 
-def test_selection_shows_likely_tools_and_the_bridge_the_rest(opened: Opened) -> None:
-    runtime = opened(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
+def test_selection_shows_likely_tools_and_the_bridge_the_rest(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
     for name in ("water_plants", "book_flight", "send_invoice"):
         add(runtime, name, "mcp-hub", [])
     session = runtime.session()
     pinned = ["read_file", "search_files", "terminal"]
-    assert shown(session, "book a flight") == [*pinned, *BRIDGE, "book_flight"]
-    assert shown(session, "water the plants") == [*pinned, *BRIDGE, "water_plants"]
-    assert found(session, "send an invoice")[0] == "send_invoice"
+    assert shown_names(session, "book a flight") == [*pinned, *BRIDGE, "book_flight"]
+    assert shown_names(session, "water the plants") == [*pinned, *BRIDGE, "water_plants"]
+    assert found_names(session, "send an invoice")[0] == "send_invoice"
 
 
 # -- scope ----------------------------------------------------------------------------------------------
 
 
-def routes(session: Session, name: str) -> Iterator[ToolResult]:
-    """Every way in which a model may try to reach a tool."""
+def call_by_all_routes(session: Session, name: str) -> Iterator[ToolResult]:
+    """Return the results of every way in which a model may try to reach a tool."""
     yield session.call_sync(name, {"path": "/"})
     yield session.call_sync("tool_call", {"name": name, "arguments": {"path": "/"}})
     yield session.call_sync("tool_call", {"tool": name, "arguments": '{"path": "/"}'})
@@ -360,10 +364,10 @@ def test_ungranted_tool_gives_the_same_error_by_every_route(
     for session in (scoped, scoped.delegate(), scoped.delegate(["mcp-vault"]), scoped.delegate(["all"])):
         if assembled:
             session.assemble()
-        for result in routes(session, name):
+        for result in call_by_all_routes(session, name):
             assert str(result.error).startswith(f"{name!r} is not available in this session.")
             assert "vault_list" not in result.text
-        assert name not in found(session, name)
+        assert name not in found_names(session, name)
     assert ran == []
 
 
@@ -375,59 +379,57 @@ def test_search_never_reveals_ungranted_tools(desk: Runtime) -> None:
         assert '"vault"' not in text
 
 
-def test_bridge_offers_nothing_without_a_grant(
-    desk: Runtime, ran: list[Any]
-) -> None:
+def test_bridge_offers_nothing_without_a_grant(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session([])
-    assert shown(session) == []
-    assert found(session, "list a folder") == []
-    assert not any(result.ok for result in routes(session, "hub_list_folder"))
+    assert shown_names(session) == []
+    assert found_names(session, "list a folder") == []
+    assert not any(result.ok for result in call_by_all_routes(session, "hub_list_folder"))
     assert ran == []
 
 
-def test_disabled_tools_are_not_behind_the_bridge(opened: Opened, ran: list[Any]) -> None:
-    runtime = opened(SETTINGS | {"tools.disabled": ["hub_wipe", "mcp-vault"]})
+def test_disabled_tools_are_not_behind_the_bridge(open_test_runtime: RuntimeOpener, ran: list[Any]) -> None:
+    runtime = open_test_runtime(SETTINGS | {"tools.disabled": ["hub_wipe", "mcp-vault"]})
     for name, toolset in (("hub_wipe", "mcp-hub"), ("vault_open", "mcp-vault"), ("hub_go", "mcp-hub")):
         add(runtime, name, toolset, ran)
     session = runtime.session()
-    assert found(session, "hub_wipe vault_open hub_go", limit=1) == ["hub_go"]
-    assert not {"hub_wipe", "vault_open"} & {*found(session, "hub_wipe vault_open", limit=20)}
+    assert found_names(session, "hub_wipe vault_open hub_go", limit=1) == ["hub_go"]
+    assert not {"hub_wipe", "vault_open"} & {*found_names(session, "hub_wipe vault_open", limit=20)}
     for name in ("hub_wipe", "vault_open"):
-        assert not any(result.ok for result in routes(session, name))
+        assert not any(result.ok for result in call_by_all_routes(session, name))
     assert ran == []
 
 
-def test_pinning_or_deferring_grants_nothing(opened: Opened, ran: list[Any]) -> None:
+def test_pinning_or_deferring_grants_nothing(open_test_runtime: RuntimeOpener, ran: list[Any]) -> None:
     lists = {"tools.tool_search.always_load": ["vault_open"], "tools.tool_search.defer": ["vault_list"]}
-    runtime = opened(SETTINGS | lists)
+    runtime = open_test_runtime(SETTINGS | lists)
     for name in ("vault_open", "vault_list"):
         add(runtime, name, "mcp-vault", ran)
     add(runtime, "hub_go", "mcp-hub", ran)
     session = runtime.session(["mcp-hub"])
-    assert shown(session) == BRIDGE
+    assert shown_names(session) == BRIDGE
     for name in ("vault_open", "vault_list"):
-        assert not any(result.ok for result in routes(session, name))
+        assert not any(result.ok for result in call_by_all_routes(session, name))
     assert ran == []
 
 
 def test_sessions_do_not_affect_each_other(desk: Runtime, ran: list[Any]) -> None:
     narrow, wide = desk.session(["mcp-hub"]), desk.session(["mcp-hub", "mcp-vault"])
     before = narrow.assemble()
-    assert "vault_open" in found(wide, "open the vault")
+    assert "vault_open" in found_names(wide, "open the vault")
     wide.call_sync("tool_call", {"name": "vault_open", "arguments": {"path": "/"}})
     wide.delegate(["mcp-vault"]).assemble()
     assert narrow.assemble().granted == before.granted == {"hub_list_folder", "hub_wipe"}
-    assert "vault_open" not in found(narrow, "open the vault")
+    assert "vault_open" not in found_names(narrow, "open the vault")
     assert not narrow.call_sync("tool_call", {"name": "vault_open", "arguments": {"path": "/"}}).ok
     assert [name for name, _ in ran] == ["vault_open"]
 
 
 def test_sessions_share_grant_cache_except_for_agents(desk: Runtime) -> None:
     plain, agent = desk.session(), desk.session(agent=LocalAgent())
-    assert "todo" not in shown(plain)
-    assert "todo" in shown(agent)
-    assert "todo" not in shown(plain)
-    assert "todo" not in found(plain, "todo")
+    assert "todo" not in shown_names(plain)
+    assert "todo" in shown_names(agent)
+    assert "todo" not in shown_names(plain)
+    assert "todo" not in found_names(plain, "todo")
 
 
 def test_error_while_a_turn_begins_is_not_cached(
@@ -442,13 +444,13 @@ def test_error_while_a_turn_begins_is_not_cached(
         patch.setattr(type(session.scope), "granted", fails)
         with pytest.raises(OSError, match="just now"):
             session.assemble()
-    assert shown(session) == BRIDGE
+    assert shown_names(session) == BRIDGE
     assert session.call_sync("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/"}}).ok
     assert not session.call_sync("tool_call", {"name": "vault_open", "arguments": {"path": "/"}}).ok
 
 
-def together(work: list[Callable[[], None]]) -> None:
-    """Threads that begin at the same moment; what one raises is raised."""
+def run_concurrently(work: list[Callable[[], None]]) -> None:
+    """Run threads that start at the same moment, and raise what one of them raised."""
     gate, problems = threading.Barrier(len(work)), list[BaseException]()
 
     def one(each: Callable[[], None]) -> None:
@@ -467,9 +469,9 @@ def together(work: list[Callable[[], None]]) -> None:
         raise problems[0]
 
 
-def test_sessions_in_threads_find_only_their_tools(opened: Opened) -> None:
+def test_sessions_in_threads_find_only_their_tools(open_test_runtime: RuntimeOpener) -> None:
     ran: list[tuple[str, str]] = []
-    runtime = opened(SETTINGS)
+    runtime = open_test_runtime(SETTINGS)
 
     def handler(_args: Json, context: CallContext, name: str) -> str:
         ran.append((context.session_id, name))
@@ -490,7 +492,7 @@ def test_sessions_in_threads_find_only_their_tools(opened: Opened) -> None:
         others = sorted(sessions.keys() - {owner})
         for number in range(4):
             session.assemble("a note")
-            names = found(session, "note", limit=20)
+            names = found_names(session, "note", limit=20)
             assert sorted(names) == [f"{owner}_note_{each}" for each in range(4)]
             assert session.call_sync("tool_call", {"name": names[number], "arguments": {}}).ok
             for other in others:
@@ -504,13 +506,13 @@ def test_sessions_in_threads_find_only_their_tools(opened: Opened) -> None:
             )
             runtime.registry.remove(f"passing_{number}")
 
-    together([churn, *(lambda o=o, s=s: work(o, s) for o, s in sessions.items())])
+    run_concurrently([churn, *(lambda o=o, s=s: work(o, s) for o, s in sessions.items())])
     by_id = {session.id: owner for owner, session in sessions.items()}
     assert len(ran) == 12
     assert all(name.startswith(by_id[session_id]) for session_id, name in ran)
 
 
-# -- bad input ------------------------------------------------------------------------------------------
+# -- invalid input ------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -526,14 +528,14 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session, lis
         yield session, ran
 
 
-def refused(bad: tuple[Session, list[Any]], name: Any, arguments: Any) -> str:
-    """The error of a call that must run nothing, well formed, short, and without a traceback's words."""
+def call_error(bad: tuple[Session, list[Any]], name: Any, arguments: Any) -> str:
+    """Return the error of a call that must not run; valid JSON, short, and without traceback."""
     session, ran = bad
     ran.clear()
     result = session.call_sync(name, arguments)
     assert ran == []
     result.text.encode()
-    assert answer(result)["error"] == result.error
+    assert parse_answer(result)["error"] == result.error
     assert result.error
     assert len(result.text) < 12_000
     assert "Error executing" not in result.error
@@ -542,7 +544,7 @@ def refused(bad: tuple[Session, list[Any]], name: Any, arguments: Any) -> str:
     return result.error
 
 
-def deep(levels: int) -> Any:
+def make_nested(levels: int) -> Any:
     value: Any = "bottom"
     for _ in range(levels):
         value = {"path": value}
@@ -582,7 +584,7 @@ WRONG: dict[str, tuple[str, Any]] = {
         "tool_call",
         {"name": "hub_list_folder", "arguments": '{"path": "/a", "path": "/b"}'},
     ),
-    "deep arguments": ("tool_call", {"name": "hub_list_folder", "arguments": deep(90)}),
+    "deep arguments": ("tool_call", {"name": "hub_list_folder", "arguments": make_nested(90)}),
     "very deep json": ("tool_call", '{"name":' * 100_000),
     "deep json arguments": ("tool_call", {"name": "hub_list_folder", "arguments": '{"path":' * 50_000}),
     "half a surrogate pair": ("tool_call", {"name": "hub_list_folder", "arguments": {"path": "\ud800"}}),
@@ -618,16 +620,14 @@ WRONG: dict[str, tuple[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", sorted(WRONG))
-def test_malformed_bridge_call_is_an_error(
-    kind: str, bad: tuple[Session, list[Any]]
-) -> None:
-    refused(bad, *WRONG[kind])
+def test_malformed_bridge_call_is_an_error(kind: str, bad: tuple[Session, list[Any]]) -> None:
+    call_error(bad, *WRONG[kind])
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "hub_list_fоlder",  # a Cyrillic о
+        "hub_list_fоlder",  # with a Cyrillic о
         "hub_list_folder\u200b",
         "hub＿list＿folder",
         "HUB_LIST_FOLDER",
@@ -637,19 +637,15 @@ def test_malformed_bridge_call_is_an_error(
         "\u202ehub_list_folder",
     ],
 )
-def test_look_alike_tool_name_reaches_no_tool(
-    name: str, bad: tuple[Session, list[Any]]
-) -> None:
-    error = refused(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
+def test_look_alike_tool_name_reaches_no_tool(name: str, bad: tuple[Session, list[Any]]) -> None:
+    error = call_error(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
     assert "is not available in this session" in error
 
 
 @pytest.mark.parametrize("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
-def test_look_alike_bridge_name_is_rejected(
-    name: str, bad: tuple[Session, list[Any]]
-) -> None:
+def test_look_alike_bridge_name_is_rejected(name: str, bad: tuple[Session, list[Any]]) -> None:
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/"}}
-    assert "is not available in this session" in refused(bad, name, arguments)
+    assert "is not available in this session" in call_error(bad, name, arguments)
 
 
 NAMES = st.sampled_from(["hub_list_folder", "vault_open", *BRIDGE, "hub_list_folder ", "no_such"])
@@ -688,23 +684,21 @@ def test_any_call_is_answered_with_json_and_only_valid_ones_run(
     ran.clear()
     result = session.call_sync(bridge, arguments)
     result.text.encode()
-    assert ("error" in answer(result)) is (result.error is not None)
+    assert ("error" in parse_answer(result)) is (result.error is not None)
     assert "Error executing" not in str(result.error)
     assert "Tool execution failed" not in str(result.error)
     if bridge != "tool_call" or result.error is not None:
         assert ran == []
-    for name, args in ran:  # what ran was granted, and its arguments fit
+    for name, args in ran:  # it was granted, with valid arguments
         assert name == "hub_list_folder"
         assert isinstance(args["path"], str)
         assert args.keys() <= PATH["properties"].keys()  # type: ignore[attr-defined]
     if bridge == "tool_search" and result.ok:
-        assert {match["name"] for match in answer(result)["matches"]} <= {"hub_list_folder"}
+        assert {match["name"] for match in parse_answer(result)["matches"]} <= {"hub_list_folder"}
     assert result.name in {*BRIDGE_NAMES} or result.name == "hub_list_folder" or not result.ok
 
 
-def test_secret_in_a_check_reason_is_not_described(
-    home: Path, ran: list[Any]
-) -> None:
+def test_secret_in_a_check_reason_is_not_described(home: Path, ran: list[Any]) -> None:
     secret = "hunter2-super-secret-value"
 
     def check() -> bool:
@@ -721,24 +715,20 @@ def test_secret_in_a_check_reason_is_not_described(
             assert secret not in text
 
 
-def test_ungranted_agent_tools_are_neither_described_nor_suggested(
-    desk: Runtime, ran: list[Any]
-) -> None:
+def test_ungranted_agent_tools_are_neither_described_nor_suggested(desk: Runtime, ran: list[Any]) -> None:
     add(desk, "hub_plan", "mcp-hub", ran, agent_level=True)
     session = desk.session(["mcp-hub"])
-    for _ in range(2):  # outside of a turn, and inside of one
+    for _ in range(2):  # outside and inside a turn
         described = session.call_sync("tool_describe", {"name": "hub_plan"})
         missing = session.call_sync("tool_describe", {"name": "hub_pl@n"})
         assert described.error == (missing.error or "").replace("hub_pl@n", "hub_plan")
         among = session.call_sync("tool_describe", {"names": ["hub_plan", "hub_list_folder"]})
-        assert list(answer(among)["errors"]) == ["hub_plan"]
+        assert list(parse_answer(among)["errors"]) == ["hub_plan"]
         assert "hub_plan" not in (session.call_sync("hub_plam", {}).error or "")
         session.assemble()
 
 
-def test_unavailable_tool_does_not_run_by_a_shared_original_name(
-    desk: Runtime, ran: list[Any]
-) -> None:
+def test_unavailable_tool_does_not_run_by_a_shared_original_name(desk: Runtime, ran: list[Any]) -> None:
     for name, toolset, works in (("hub_read", "mcp-hub", False), ("vault_read", "mcp-vault", True)):
         made = add(desk, name, toolset, ran, parameters={}, check_fn=lambda works=works: works)
         desk.registry.add(replace(made, original_name="files/read"))
@@ -749,6 +739,8 @@ def test_unavailable_tool_does_not_run_by_a_shared_original_name(
 
 def test_search_before_any_turn_returns_signatures(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
-    (match, *_) = answer(session.call_sync("tool_search", {"query": "list the files of a folder"}))["matches"]
+    (match, *_) = parse_answer(session.call_sync("tool_search", {"query": "list the files of a folder"}))[
+        "matches"
+    ]
     assert match["signature"].startswith("hub_list_folder(path: string")
     assert "note" not in match

@@ -1,4 +1,4 @@
-"""Nothing leaves this machine and nothing is written outside of our own folders, unless it is configured."""
+"""By default, nothing uses the network and nothing is written outside Toolfold's directories."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from tests.gateway.harness import fault_server, result_text
-from tests.tracing import Trace, read_trace, traced, why_not_traceable
+from tests.tracing import Trace, read_trace, trace_argv, untraceable_reason
 
 TELEMETRY_DELAY_S = 15
 """How long programs stay after the model was loaded: telemetry of a library begins some ten seconds later."""
-LIMIT_S = 300
+RUN_TIMEOUT_S = 300
 LINGERING = f"""
 import sys, time
 from toolfold.cli.app import run
@@ -33,13 +33,13 @@ HARMLESS_DEVICES = {Path("/dev/null"), Path("/dev/tty")}
 
 @pytest.fixture(scope="module", autouse=True)
 def tracing() -> None:
-    if reason := why_not_traceable():
+    if reason := untraceable_reason():
         pytest.skip(reason)
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """An account that has never used Toolfold, and an address to ask for names."""
+    """Environment of a new user account, with a name server address."""
     for name in ("home", "toolfold", "tmp", "work"):
         (tmp_path / name).mkdir()
     settings = {"mcp": {"servers": {"a": fault_server("--tools", "40")}, "wait_seconds": 60}}
@@ -55,9 +55,9 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 
 async def run_traced(argv: Sequence[str], env: Mapping[str, str], record: Path) -> Trace:
-    """Run a program to its end."""
+    """Run a program to its end and return its trace."""
     process = await asyncio.create_subprocess_exec(
-        *traced(argv, record),
+        *trace_argv(argv, record),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -65,7 +65,7 @@ async def run_traced(argv: Sequence[str], env: Mapping[str, str], record: Path) 
         cwd=record.parent / "work",
     )
     try:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(RUN_TIMEOUT_S):
             output, _ = await process.communicate()
     finally:
         if process.returncode is None:
@@ -76,9 +76,9 @@ async def run_traced(argv: Sequence[str], env: Mapping[str, str], record: Path) 
 
 async def use_gateway(env: Mapping[str, str], record: Path) -> Trace:
     """List, search and call tools through `toolfold mcp serve`, and stay connected for a while."""
-    command, *arguments = traced([sys.executable, "-m", "toolfold", "mcp", "serve"], record)
+    command, *arguments = trace_argv([sys.executable, "-m", "toolfold", "mcp", "serve"], record)
     server = StdioServerParameters(command=command, args=arguments, env=dict(env), cwd=record.parent / "work")
-    async with asyncio.timeout(LIMIT_S), Client(server) as client:
+    async with asyncio.timeout(RUN_TIMEOUT_S), Client(server) as client:
         listed = {tool.name for tool in (await client.list_tools()).tools}
         assert "tool_search" in listed
         found = result_text(await client.call_tool("tool_search", {"query": "repeat what I say"}))
@@ -89,8 +89,8 @@ async def use_gateway(env: Mapping[str, str], record: Path) -> Trace:
     return read_trace(record)
 
 
-def written_outside(trace: Trace, tmp_path: Path) -> list[Path]:
-    """Return what was written neither to our own folder nor as a temporary file of Python's or ours."""
+def find_foreign_writes(trace: Trace, tmp_path: Path) -> list[Path]:
+    """Return files written neither to Toolfold's directory nor as temporary files."""
     return [
         path
         for path in trace.written
@@ -103,7 +103,7 @@ def written_outside(trace: Trace, tmp_path: Path) -> list[Path]:
 
 
 def _is_temporary(path: Path, folder: Path) -> bool:
-    """Whether Python's tempfile gave it its name: the folder may have other files that stay."""
+    """Return True if Python's tempfile chose the name; other files in the directory are permanent."""
     inside = path.relative_to(folder).parts[:1] if path.is_relative_to(folder) else ()
     return bool(inside) and re.fullmatch(r"(?:tmp|toolfold-(?:[a-z]+-)?)?[a-z0-9_]{8}", inside[0]) is not None
 
@@ -119,7 +119,7 @@ async def test_demo_search_and_gateway_use_no_network_and_write_only_own_files(
     )
     assert all(trace.written for trace in traces), "nothing was recorded"
     assert [contact for trace in traces for contact in trace.contacts] == []
-    assert [path for trace in traces for path in written_outside(trace, tmp_path)] == []
+    assert [path for trace in traces for path in find_foreign_writes(trace, tmp_path)] == []
     assert list((tmp_path / "home").iterdir()) == []
 
 
@@ -158,16 +158,14 @@ async def test_tracer_detects_foreign_writes(
 ) -> None:
     text = f"import os\nhome = os.environ['HOME']\n{program}"
     trace = await run_traced([sys.executable, "-c", text], environment, tmp_path / "trace")
-    assert tmp_path / "home" / "deviceid" in written_outside(trace, tmp_path)
+    assert tmp_path / "home" / "deviceid" in find_foreign_writes(trace, tmp_path)
 
 
-async def test_tracer_ignores_reads_and_local_sockets(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+async def test_tracer_ignores_reads_and_local_sockets(environment: dict[str, str], tmp_path: Path) -> None:
     text = (
         "import asyncio, socket\nopen('/etc/passwd').read()\na, b = socket.socketpair()\na.send(b'x')\n"
         "asyncio.run(asyncio.sleep(0))"
     )
     trace = await run_traced([sys.executable, "-c", text], environment, tmp_path / "trace")
     assert trace.contacts == ()
-    assert written_outside(trace, tmp_path) == []
+    assert find_foreign_writes(trace, tmp_path) == []

@@ -1,4 +1,4 @@
-"""Whatever a model writes becomes arguments that fit the schema, or a refusal it can act on."""
+"""Any model output becomes arguments that match the schema, or an error with advice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.timing import in_time
+from tests.timing import run_with_limit
 from toolfold.authoring import build_tool
 from toolfold.complexity import MAX_DEPTH, VisitCounter
 from toolfold.errors import InvalidArguments
@@ -29,18 +29,18 @@ from toolfold.validation import MAX_TEXT_CHARS, Validation, parse_arguments
 modest = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def tool_taking(schema: object, **more: object) -> Tool:
-    """A tool with one argument, `x`, that this schema describes."""
+def tool_with_schema(schema: object, **more: object) -> Tool:
+    """Return a tool with one argument, `x`, of this schema."""
     parameters = {"type": "object", "properties": {"x": schema}, **more}
     return build_tool(name="probe", toolset="t", schema={"parameters": parameters}, handler=lambda args: args)
 
 
-def read(schema: object, value: object, **more: object) -> Any:
-    """What becomes of `x` on its way to the handler."""
-    return Validation()(tool_taking(schema, **more), {"x": value})["x"]
+def coerce(schema: object, value: object, **more: object) -> Any:
+    """Return `x` as the handler receives it."""
+    return Validation()(tool_with_schema(schema, **more), {"x": value})["x"]
 
 
-def refused(tool: Tool, arguments: Any) -> str:
+def validation_error(tool: Tool, arguments: Any) -> str:
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, arguments)
     return str(caught.value)
@@ -97,7 +97,7 @@ SCHEMAS = st.recursive(
 )
 
 
-def compiled(tool: Tool) -> Any | None:
+def compile_schema(tool: Tool) -> Any | None:
     def refuse(uri: str) -> Any:
         raise ValueError(uri)
 
@@ -108,70 +108,66 @@ def compiled(tool: Tool) -> Any | None:
         return None
 
 
-def unchanged(before: Any, after: Any) -> bool:
-    """The same JSON, where 5.0 and 5 are one number."""
+def is_same_json(before: Any, after: Any) -> bool:
+    """Return True for the same JSON, where 5.0 equals 5."""
     if isinstance(before, dict):
         return (
             isinstance(after, dict)
             and before.keys() == after.keys()
-            and all(unchanged(before[key], after[key]) for key in before)
+            and all(is_same_json(before[key], after[key]) for key in before)
         )
     if isinstance(before, list):
-        return isinstance(after, list) and len(before) == len(after) and all(map(unchanged, before, after))
+        return isinstance(after, list) and len(before) == len(after) and all(map(is_same_json, before, after))
     if isinstance(before, float):
         return type(after) in (int, float) and after == before
     return type(before) is type(after) and bool(before == after)
 
 
-def leaves(value: Any) -> Iterator[Any]:
+def iterate_leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, (dict, list)):
         for each in value.values() if isinstance(value, dict) else value:
-            yield from leaves(each)
+            yield from iterate_leaves(each)
     else:
         yield value
 
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_any_json_gives_valid_arguments_or_an_error(
-    schema: object, other: object, value: object
-) -> None:
-    tool = tool_taking(schema, **{"$defs": {"d": other}})
+def test_any_json_gives_valid_arguments_or_an_error(schema: object, other: object, value: object) -> None:
+    tool = tool_with_schema(schema, **{"$defs": {"d": other}})
     validate = Validation()
     try:
         args = validate(tool, {"x": value})
     except InvalidArguments:
         return
-    validator = compiled(tool)
+    validator = compile_schema(tool)
     assert validator is None or validator.is_valid(args)
 
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
 def test_valid_value_is_unchanged(schema: object, other: object, value: object) -> None:
-    tool = tool_taking(schema, **{"$defs": {"d": other}})
-    validator = compiled(tool)
+    tool = tool_with_schema(schema, **{"$defs": {"d": other}})
+    validator = compile_schema(tool)
     try:
         checkable = VisitCounter(tool.parameters).is_bounded
         fits = checkable and validator is not None and validator.is_valid({"x": value})
-    except ValueError:  # half a surrogate pair
+    except ValueError:  # lone surrogate
         return
-    if fits and not any(isinstance(leaf, str) and not encodes(leaf) for leaf in leaves(value)):
-        assert unchanged({"x": value}, Validation()(tool, {"x": value}))
+    if fits and not any(isinstance(leaf, str) and not is_encodable(leaf) for leaf in iterate_leaves(value)):
+        assert is_same_json({"x": value}, Validation()(tool, {"x": value}))
 
 
-def encodes(text: str) -> bool:
+def is_encodable(text: str) -> bool:
     return not any("\ud800" <= char <= "\udfff" for char in text)
 
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_coercion_is_idempotent(
-    schema: object, other: object, value: object
-) -> None:
-    tool, validate = tool_taking(schema, **{"$defs": {"d": other}}), Validation()
-    if compiled(tool) is None:
-        return  # nothing says what fits, so every text may be read once more
+def test_coercion_is_idempotent(schema: object, other: object, value: object) -> None:
+    tool, validate = tool_with_schema(schema, **{"$defs": {"d": other}}), Validation()
+    if compile_schema(tool) is None:
+        return  # without a type, text may be parsed again
     try:
         once = validate(tool, {"x": value})
     except InvalidArguments:
@@ -184,16 +180,16 @@ def test_coercion_is_idempotent(
 @given(SCHEMAS, st.recursive(st.one_of(st.floats(), TEXTS), lambda inner: st.lists(inner, max_size=3)))
 def test_infinity_and_nan_are_rejected(schema: object, value: object) -> None:
     try:
-        args = Validation()(tool_taking(schema), {"x": value})
+        args = Validation()(tool_with_schema(schema), {"x": value})
     except InvalidArguments:
         return
-    assert all(math.isfinite(leaf) for leaf in leaves(args) if isinstance(leaf, float))
+    assert all(math.isfinite(leaf) for leaf in iterate_leaves(args) if isinstance(leaf, float))
 
 
 @modest
 @given(SCHEMAS, VALUES)
 def test_json_text_and_its_value_are_coerced_alike(schema: object, value: object) -> None:
-    tool, validate = tool_taking(schema), Validation()
+    tool, validate = tool_with_schema(schema), Validation()
     try:
         expected = validate(tool, {"x": value})
     except InvalidArguments:
@@ -259,8 +255,8 @@ def test_text_is_coerced_to_the_schema_type(schema: Json, written: object, meant
             },
         },
     }
-    args = read(schema, written, **{"$defs": definitions})
-    assert unchanged(meant, args), args
+    args = coerce(schema, written, **{"$defs": definitions})
+    assert is_same_json(meant, args), args
 
 
 def test_object_is_coerced_by_the_matching_alternative() -> None:
@@ -273,7 +269,7 @@ def test_object_is_coerced_by_the_matching_alternative() -> None:
         }
         for kind, name in (("circle", "radius"), ("square", "side"))
     ]
-    assert read({"anyOf": alternatives}, {"kind": "square", "side": "5"}) == {"kind": "square", "side": 5}
+    assert coerce({"anyOf": alternatives}, {"kind": "square", "side": "5"}) == {"kind": "square", "side": 5}
 
 
 @pytest.mark.parametrize(
@@ -293,7 +289,7 @@ def test_object_is_coerced_by_the_matching_alternative() -> None:
     ],
 )
 def test_text_is_kept_if_the_schema_accepts_text(schema: Json, written: str) -> None:
-    assert read(schema, written) == written
+    assert coerce(schema, written) == written
 
 
 def test_matching_alternative_prevents_coercion_by_another() -> None:
@@ -301,22 +297,22 @@ def test_matching_alternative_prevents_coercion_by_another() -> None:
         {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]}
         for name in ("radius", "side")
     ]
-    assert read({"anyOf": alternatives}, {"side": 5, "radius": "5"}) == {"side": 5, "radius": "5"}
+    assert coerce({"anyOf": alternatives}, {"side": 5, "radius": "5"}) == {"side": 5, "radius": "5"}
 
 
 @pytest.mark.parametrize("written", ["five", "1.5", "1e999", "nan", "inf", "0x10", "1_000", "٥", ""])
 def test_non_integer_text_is_rejected(written: str) -> None:
-    assert "was not invoked" in refused(tool_taking({"type": "integer"}), {"x": written})
+    assert "was not invoked" in validation_error(tool_with_schema({"type": "integer"}), {"x": written})
 
 
 @pytest.mark.parametrize("written", ["1e999", "-1e999", "nan", "Infinity", "inf"])
 def test_too_large_number_is_rejected(written: str) -> None:
-    assert "was not invoked" in refused(tool_taking({"type": "number"}), {"x": written})
+    assert "was not invoked" in validation_error(tool_with_schema({"type": "number"}), {"x": written})
 
 
 @pytest.mark.parametrize("written", ["yes", "1", "on", "T"])
 def test_only_true_and_false_are_booleans(written: str) -> None:
-    assert "was not invoked" in refused(tool_taking({"type": "boolean"}), {"x": written})
+    assert "was not invoked" in validation_error(tool_with_schema({"type": "boolean"}), {"x": written})
 
 
 def test_invalid_argument_does_not_affect_others() -> None:
@@ -331,25 +327,25 @@ def test_invalid_argument_does_not_affect_others() -> None:
 
 def test_null_omits_an_optional_property() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}}
-    tool = tool_taking(schema)
+    tool = tool_with_schema(schema)
     assert Validation()(tool, {"x": {"a": None, "b": None}}) == {"x": {"b": None}}
     assert Validation()(tool, {"x": {"other": None}}) == {"x": {"other": None}}
 
 
 def test_null_for_a_required_property_is_rejected() -> None:
-    tool = tool_taking({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
+    tool = tool_with_schema({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
     with pytest.raises(InvalidArguments, match="null"):
         Validation()(tool, {"x": {"a": None}})
 
 
 def test_arguments_are_deep_copies() -> None:
     given = {"x": {"list": [1]}}
-    args = Validation()(tool_taking({"type": "object"}), given)
+    args = Validation()(tool_with_schema({"type": "object"}), given)
     given["x"]["list"].append(2)
     assert args == {"x": {"list": [1]}}
 
 
-# -- what providers send --------------------------------------------------------------------------------
+# -- input formats --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "null", "{}", '"{}"', '""'])
@@ -379,7 +375,7 @@ def test_text_with_too_many_values_is_rejected() -> None:
 
 def test_text_with_too_many_values_is_not_coerced_to_a_list() -> None:
     text = "[" + "[]," * 20_000 + "[]]"
-    tool = tool_taking({"type": "array"})
+    tool = tool_with_schema({"type": "array"})
     (name,) = tool.parameters["properties"]
     assert Validation().read(tool, {name: text}) == {name: text}
 
@@ -387,7 +383,7 @@ def test_text_with_too_many_values_is_not_coerced_to_a_list() -> None:
 def test_number_with_too_many_digits_is_rejected() -> None:
     with pytest.raises(InvalidArguments, match="not valid JSON"):
         parse_arguments("probe", '{"x": ' + "9" * 5000 + "}")
-    assert "was not invoked" in refused(tool_taking({"type": "integer"}), {"x": "9" * 5000})
+    assert "was not invoked" in validation_error(tool_with_schema({"type": "integer"}), {"x": "9" * 5000})
 
 
 def test_too_long_text_is_rejected_before_parsing() -> None:
@@ -398,48 +394,48 @@ def test_too_long_text_is_rejected_before_parsing() -> None:
 def test_other_mapping_types_are_accepted() -> None:
     arguments: Any = UserDict({"x": UserDict({"y": "5"})})
     inner = {"type": "object", "properties": {"y": {"type": "integer"}}}
-    assert Validation()(tool_taking(inner), arguments) == {"x": {"y": 5}}
+    assert Validation()(tool_with_schema(inner), arguments) == {"x": {"y": 5}}
 
 
 @pytest.mark.parametrize(
     "value", [b"bytes", {1, 2}, object(), Path("a"), float("nan"), [float("inf")], "\ud800", {"\udfff": 1}]
 )
 def test_non_json_value_is_rejected_with_its_path(value: object) -> None:
-    message = refused(tool_taking({}), {"x": value})
+    message = validation_error(tool_with_schema({}), {"x": value})
     assert "at /x" in message
     assert "is not JSON" in message
 
 
 def test_json_text_inside_an_argument_must_be_valid() -> None:
-    assert "is not JSON" in refused(tool_taking({"type": "array"}), {"x": '["\\ud800"]'})
-    assert "is not JSON" in refused(tool_taking({"type": "array"}), {"x": "[1e999]"})
+    assert "is not JSON" in validation_error(tool_with_schema({"type": "array"}), {"x": '["\\ud800"]'})
+    assert "is not JSON" in validation_error(tool_with_schema({"type": "array"}), {"x": "[1e999]"})
 
 
 def test_deeply_nested_arguments_are_rejected() -> None:
     nested: Any = {}
     for _ in range(MAX_DEPTH + 1):
         nested = {"a": nested}
-    assert f"more than {MAX_DEPTH} levels deep" in refused(tool_taking({}), {"x": nested})
-    assert f"more than {MAX_DEPTH} levels deep" in refused(
-        tool_taking({"type": "object"}), {"x": json.dumps(nested)}
+    assert f"more than {MAX_DEPTH} levels deep" in validation_error(tool_with_schema({}), {"x": nested})
+    assert f"more than {MAX_DEPTH} levels deep" in validation_error(
+        tool_with_schema({"type": "object"}), {"x": json.dumps(nested)}
     )
 
 
 def test_long_path_is_not_copied_per_element() -> None:
-    in_time(lambda: Validation()(tool_taking({}), {"k" * 10_000_000: [1] * 100_000}))
+    run_with_limit(lambda: Validation()(tool_with_schema({}), {"k" * 10_000_000: [1] * 100_000}))
 
 
 def test_self_containing_value_is_rejected() -> None:
     looped: Any = []
     looped.append(looped)
-    assert "levels deep" in refused(tool_taking({}), {"x": looped})
+    assert "levels deep" in validation_error(tool_with_schema({}), {"x": looped})
 
 
-# -- what the model is told -----------------------------------------------------------------------------
+# -- error messages -----------------------------------------------------------------------------
 
 
 def test_missing_argument_error_names_it_and_shows_the_schema() -> None:
-    tool = tool_taking({"type": "string"}, required=["x"])
+    tool = tool_with_schema({"type": "string"}, required=["x"])
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, {})
     assert str(caught.value) == "'probe' was not invoked: at /: \"x\" is a required property."
@@ -447,25 +443,27 @@ def test_missing_argument_error_names_it_and_shows_the_schema() -> None:
 
 
 def test_enum_error_names_the_choices() -> None:
-    assert '"fast" is not one of "slow" or "steady"' in refused(
-        tool_taking({"enum": ["slow", "steady"]}), {"x": "fast"}
+    assert '"fast" is not one of "slow" or "steady"' in validation_error(
+        tool_with_schema({"enum": ["slow", "steady"]}), {"x": "fast"}
     )
 
 
 def test_error_names_the_location() -> None:
     inner = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
-    assert "at /x/1/n:" in refused(tool_taking(inner), {"x": [{"n": 1}, {"n": "one"}]})
+    assert "at /x/1/n:" in validation_error(tool_with_schema(inner), {"x": [{"n": 1}, {"n": "one"}]})
 
 
 def test_long_schema_is_omitted_from_the_error() -> None:
-    tool = tool_taking({"type": "string", "description": "a" * 10_000}, required=["x"])
+    tool = tool_with_schema({"type": "string", "description": "a" * 10_000}, required=["x"])
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, {})
     assert caught.value.details == {}
 
 
 def test_many_errors_give_a_short_message() -> None:
-    message = refused(tool_taking({"type": "array", "items": {"type": "integer"}}), {"x": ["a" * 5000] * 500})
+    message = validation_error(
+        tool_with_schema({"type": "array", "items": {"type": "integer"}}), {"x": ["a" * 5000] * 500}
+    )
     assert len(message) < 1_000
 
 
@@ -485,7 +483,7 @@ class _Counting(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def web() -> Iterator[tuple[str, list[str]]]:
-    """The address of a real server, and what it was asked for."""
+    """Address of a real server, and the list of its requests."""
     asked: list[str] = []
     handler = type("Handler", (_Counting,), {"asked": asked})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -498,14 +496,14 @@ def web() -> Iterator[tuple[str, list[str]]]:
 
 def test_remote_reference_is_never_fetched(web: tuple[str, list[str]]) -> None:
     address, asked = web
-    assert read({"$ref": f"{address}/schema.json"}, "text") == "text"
+    assert coerce({"$ref": f"{address}/schema.json"}, "text") == "text"
     assert asked == []
 
 
 def test_file_reference_is_not_opened(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"type": "integer"}')
-    assert read({"$ref": file.as_uri()}, "text") == "text"
+    assert coerce({"$ref": file.as_uri()}, "text") == "text"
 
 
 @pytest.mark.parametrize(
@@ -523,26 +521,26 @@ def test_file_reference_is_not_opened(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_schema_leaves_its_tool_usable(schema: Json) -> None:
-    assert read(schema, {"a": "5"}) == {"a": "5"}
+    assert coerce(schema, {"a": "5"}) == {"a": "5"}
 
 
 def test_self_referencing_schema_accepts_any_object() -> None:
-    assert read({"$ref": "#"}, {"x": {"a": "5"}}) == {"x": {"a": "5"}}
-    assert read({"$ref": "#/properties/x"}, {"a": "5"}) == {"a": "5"}
+    assert coerce({"$ref": "#"}, {"x": {"a": "5"}}) == {"x": {"a": "5"}}
+    assert coerce({"$ref": "#/properties/x"}, {"a": "5"}) == {"a": "5"}
 
 
 def test_cyclic_alternatives_are_too_complex() -> None:
     names = [f"d{number}" for number in range(40)]
     everyone = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
-    tool = tool_taking(
+    tool = tool_with_schema(
         {"type": "array", "items": everyone}, **{"$defs": dict.fromkeys(names, everyone), "required": ["x"]}
     )
-    in_time(lambda: refused(tool, {"x": [{"a": ["5"] * 50}] * 50}))
-    assert refused(tool, {"x": []}) == "'probe' was not invoked: its schema is too complex to check."
+    run_with_limit(lambda: validation_error(tool, {"x": [{"a": ["5"] * 50}] * 50}))
+    assert validation_error(tool, {"x": []}) == "'probe' was not invoked: its schema is too complex to check."
 
 
-def doubling(keyword: str, levels: int, reference: str = "$ref", target: str = "#/$defs/d{}") -> Json:
-    """A schema of a few lines that looks 2^levels times at one value."""
+def doubling_schema(keyword: str, levels: int, reference: str = "$ref", target: str = "#/$defs/d{}") -> Json:
+    """Return a short schema that visits one value 2^levels times."""
     chain: Json = {
         f"d{level}": {keyword: [{reference: target.format(level + 1)}] * 2, "$anchor": f"d{level}"}
         for level in range(levels)
@@ -562,33 +560,31 @@ def doubling(keyword: str, levels: int, reference: str = "$ref", target: str = "
         ("$dynamicRef", "#d{}"),
     ],
 )
-def test_exponential_references_are_rejected_unchecked(
-    keyword: str, reference: str, target: str
-) -> None:
-    schema = doubling(keyword, 40, reference, target)
+def test_exponential_references_are_rejected_unchecked(keyword: str, reference: str, target: str) -> None:
+    schema = doubling_schema(keyword, 40, reference, target)
     tool = build_tool(name="probe", toolset="t", schema={"parameters": schema}, handler=lambda args: args)
-    in_time(lambda: refused(tool, {}))
-    assert refused(tool, {}) == "'probe' was not invoked: its schema is too complex to check."
+    run_with_limit(lambda: validation_error(tool, {}))
+    assert validation_error(tool, {}) == "'probe' was not invoked: its schema is too complex to check."
 
 
 def test_list_indices_in_references_match_the_validator() -> None:
     listed = [{"allOf": [{"$ref": f"#/listed/+{place + 1}"}] * 2} for place in range(40)]
-    tool = tool_taking({"$ref": "#/listed/0"}, listed=[*listed, {"type": "object"}])
-    in_time(lambda: refused(tool, {"x": {}}))
+    tool = tool_with_schema({"$ref": "#/listed/0"}, listed=[*listed, {"type": "object"}])
+    run_with_limit(lambda: validation_error(tool, {"x": {}}))
 
 
 def test_many_simultaneous_errors_are_not_collected() -> None:
-    tool = tool_taking({"$ref": "#/$defs/d0"}, **{"$defs": doubling("anyOf", 18)["$defs"]})
-    in_time(lambda: refused(tool, {"x": {}}))
-    assert "do not fit its schema" in refused(tool, {"x": {}})
+    tool = tool_with_schema({"$ref": "#/$defs/d0"}, **{"$defs": doubling_schema("anyOf", 18)["$defs"]})
+    run_with_limit(lambda: validation_error(tool, {"x": {}}))
+    assert "do not fit its schema" in validation_error(tool, {"x": {}})
 
 
 def test_array_of_invalid_values_is_rejected_quickly() -> None:
-    tool = tool_taking({"type": "array", "items": {"anyOf": [{"type": "integer"}] * 50}})
-    in_time(lambda: refused(tool, {"x": ["a"] * 100_000}))
+    tool = tool_with_schema({"type": "array", "items": {"anyOf": [{"type": "integer"}] * 50}})
+    run_with_limit(lambda: validation_error(tool, {"x": ["a"] * 100_000}))
 
 
-def nested_in_x(levels: int) -> Json:
+def nest_value(levels: int) -> Json:
     value: Json = {}
     for _ in range(levels):
         value = {"x": value}
@@ -603,10 +599,12 @@ def test_branching_alternatives_are_checked_only_for_shallow_arguments() -> None
         ]
         + [{"type": "object", "maxProperties": 0}]
     }
-    tool = tool_taking({"$ref": "#/$defs/node"}, **{"$defs": {"node": node}})
-    assert Validation()(tool, nested_in_x(10)) == nested_in_x(10)
-    in_time(lambda: refused(tool, nested_in_x(45)))
-    assert "too complex to check arguments so large or so deeply nested" in refused(tool, nested_in_x(45))
+    tool = tool_with_schema({"$ref": "#/$defs/node"}, **{"$defs": {"node": node}})
+    assert Validation()(tool, nest_value(10)) == nest_value(10)
+    run_with_limit(lambda: validation_error(tool, nest_value(45)))
+    assert "too complex to check arguments so large or so deeply nested" in validation_error(
+        tool, nest_value(45)
+    )
 
 
 def test_recursive_schemas_are_checked_at_any_depth() -> None:
@@ -625,37 +623,37 @@ def test_recursive_schemas_are_checked_at_any_depth() -> None:
     grown: Json = {}
     for _ in range(30):
         grown = {"children": [grown, {}]}
-    assert read({"$ref": "#/$defs/tree"}, grown, **definitions) == grown
+    assert coerce({"$ref": "#/$defs/tree"}, grown, **definitions) == grown
     shaped = {"a": [{"b": [1, "two", {"c": [None, [True]]}]}] * 20}
-    assert read({"$ref": "#/$defs/anything"}, shaped, **definitions) == shaped
+    assert coerce({"$ref": "#/$defs/anything"}, shaped, **definitions) == shaped
 
 
 def test_schema_with_too_many_parts_is_rejected() -> None:
-    tool = tool_taking({"allOf": [{"type": "object"} for _ in range(30_000)]})
-    assert "too complex" in refused(tool, {"x": {}})
+    tool = tool_with_schema({"allOf": [{"type": "object"} for _ in range(30_000)]})
+    assert "too complex" in validation_error(tool, {"x": {}})
 
 
 def test_long_chain_of_references_does_not_overflow_the_stack() -> None:
     chain: Json = {f"d{number}": {"$ref": f"#/$defs/d{number + 1}"} for number in range(3000)}
     chain["d3000"] = {"type": "integer"}
-    message = refused(tool_taking({"$ref": "#/$defs/d0"}, **{"$defs": chain}), {"x": "five"})
+    message = validation_error(tool_with_schema({"$ref": "#/$defs/d0"}, **{"$defs": chain}), {"x": "five"})
     assert "was not invoked" in message
 
 
 def test_catastrophic_pattern_does_not_hang() -> None:
-    tool = tool_taking({"type": "string", "pattern": "^(a+)+$"})
-    in_time(lambda: refused(tool, {"x": "a" * 60 + "!"}))
+    tool = tool_with_schema({"type": "string", "pattern": "^(a+)+$"})
+    run_with_limit(lambda: validation_error(tool, {"x": "a" * 60 + "!"}))
 
 
 def test_schema_is_compiled_once(caplog: pytest.LogCaptureFixture) -> None:
-    validate, tool = Validation(), tool_taking({"type": "nonsense"})
+    validate, tool = Validation(), tool_with_schema({"type": "nonsense"})
     validate(tool, {"x": 1})
     validate(tool, {"x": 1})
     assert sum("cannot be checked" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_compiled_schema_does_not_keep_its_tool_alive() -> None:
-    validate, tool = Validation(), tool_taking({"type": "integer"})
+    validate, tool = Validation(), tool_with_schema({"type": "integer"})
     validate(tool, {"x": 1})
     gone = weakref.ref(tool)
     del tool
@@ -664,7 +662,7 @@ def test_compiled_schema_does_not_keep_its_tool_alive() -> None:
 
 
 def test_validation_is_thread_safe() -> None:
-    validate, tool, read_ = Validation(), tool_taking({"type": "integer"}), []
+    validate, tool, read_ = Validation(), tool_with_schema({"type": "integer"}), []
     barrier = threading.Barrier(8)
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""What a model reads of a tool is what a person sees who looks at it."""
+"""Invisible characters are removed from the texts of tools."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold.authoring import build_tool
 from toolfold.model import freeze
 from toolfold.providers import DIALECTS, DialectName
 from toolfold.registry import Registry
 from toolfold.visible_text import clean_schema, remove_invisible
 
-HIDDEN = "\u200b\u202e\u2066\U000e0041\U000e0042\x1b[8m\x00\ufeff\u2063\U000e0101\u3164\x85"
-LEFT = "[8m\n"
-"""What may be seen of it."""
+HIDDEN_TEXT = "\u200b\u202e\u2066\U000e0041\U000e0042\x1b[8m\x00\ufeff\u2063\U000e0101\u3164\x85"
+CLEANED_TEXT = "[8m\n"
+"""HIDDEN_TEXT after cleaning."""
 
 
 @pytest.mark.parametrize(
@@ -73,25 +73,31 @@ def test_only_printable_characters_remain(text: str) -> None:
 def test_only_texts_of_a_schema_are_changed() -> None:
     schema: dict[str, Any] = {
         "type": "object",
-        "title": f"T{HIDDEN}",
+        "title": f"T{HIDDEN_TEXT}",
         "properties": {
-            f"a{HIDDEN}": {"description": f"d{HIDDEN}", "enum": [f"x{HIDDEN}"], "default": f"x{HIDDEN}"},
-            "default": {"anyOf": [{"description": f"inner{HIDDEN}"}, {"const": {"description": HIDDEN}}]},
+            f"a{HIDDEN_TEXT}": {
+                "description": f"d{HIDDEN_TEXT}",
+                "enum": [f"x{HIDDEN_TEXT}"],
+                "default": f"x{HIDDEN_TEXT}",
+            },
+            "default": {
+                "anyOf": [{"description": f"inner{HIDDEN_TEXT}"}, {"const": {"description": HIDDEN_TEXT}}]
+            },
         },
-        "required": [f"a{HIDDEN}"],
-        "$defs": {"enum": {"items": {"description": HIDDEN}}},
+        "required": [f"a{HIDDEN_TEXT}"],
+        "$defs": {"enum": {"items": {"description": HIDDEN_TEXT}}},
     }
     seen = json.loads(json.dumps(clean_schema(freeze(schema))))
-    kept = json.loads(json.dumps(freeze(schema)))  # a half of a pair is no text anywhere
-    name = f"a{HIDDEN}"
-    assert seen["title"] == "T" + LEFT
-    assert seen["properties"][name] == kept["properties"][name] | {"description": "d" + LEFT}
+    kept = json.loads(json.dumps(freeze(schema)))  # lone surrogates are not valid text
+    name = f"a{HIDDEN_TEXT}"
+    assert seen["title"] == "T" + CLEANED_TEXT
+    assert seen["properties"][name] == kept["properties"][name] | {"description": "d" + CLEANED_TEXT}
     assert seen["properties"]["default"]["anyOf"] == [
-        {"description": "inner" + LEFT},
-        {"const": {"description": HIDDEN}},
+        {"description": "inner" + CLEANED_TEXT},
+        {"const": {"description": HIDDEN_TEXT}},
     ]
     assert seen["required"] == [name]
-    assert seen["$defs"] == {"enum": {"items": {"description": LEFT}}}
+    assert seen["$defs"] == {"enum": {"items": {"description": CLEANED_TEXT}}}
 
 
 def test_clean_schema_is_returned_unchanged() -> None:
@@ -100,25 +106,27 @@ def test_clean_schema_is_returned_unchanged() -> None:
 
 
 def test_very_deep_schema_is_handled() -> None:
-    schema: dict[str, Any] = {"description": HIDDEN}
+    schema: dict[str, Any] = {"description": HIDDEN_TEXT}
     for _ in range(300):
-        schema = {"items": schema, "description": HIDDEN}
-    assert clean_schema(freeze(schema))["description"] == LEFT
+        schema = {"items": schema, "description": HIDDEN_TEXT}
+    assert clean_schema(freeze(schema))["description"] == CLEANED_TEXT
 
 
-def poisoned() -> dict[str, Any]:
+def make_poisoned_tool() -> dict[str, Any]:
     parameters = {
         "type": "object",
-        "properties": {"city": {"type": "string", "description": f"Where{HIDDEN}."}},
+        "properties": {"city": {"type": "string", "description": f"Where{HIDDEN_TEXT}."}},
     }
-    return {"description": f"The weather{HIDDEN} of a city.", "parameters": parameters}
+    return {"description": f"The weather{HIDDEN_TEXT} of a city.", "parameters": parameters}
 
 
 def test_registry_stores_clean_texts() -> None:
     registry = Registry()
-    tool = registry.register(name="weather", toolset="t", schema=poisoned(), handler=lambda args: args)
+    tool = registry.register(
+        name="weather", toolset="t", schema=make_poisoned_tool(), handler=lambda args: args
+    )
     assert tool is registry.snapshot()["weather"]
-    assert tool.description == f"The weather{LEFT} of a city."
+    assert tool.description == f"The weather{CLEANED_TEXT} of a city."
     clean = build_tool(
         name="clean", toolset="t", schema={"description": "Größe 🎲"}, handler=lambda args: args
     )
@@ -126,9 +134,11 @@ def test_registry_stores_clean_texts() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_definitions_and_notes_contain_no_invisible_characters(opened: Opened, form: DialectName) -> None:
+def test_definitions_and_notes_contain_no_invisible_characters(
+    open_test_runtime: RuntimeOpener, form: DialectName
+) -> None:
     for placement in ("replace", "append", "tail"):
-        runtime = opened(
+        runtime = open_test_runtime(
             {
                 "tools.selection": "keyword",
                 "tools.rag_need": "off",
@@ -136,23 +146,27 @@ def test_definitions_and_notes_contain_no_invisible_characters(opened: Opened, f
                 "tools.tool_search.enabled": "on",
             }
         )
-        runtime.registry.register(name="weather", toolset="t", schema=poisoned(), handler=lambda args: args)
+        runtime.registry.register(
+            name="weather", toolset="t", schema=make_poisoned_tool(), handler=lambda args: args
+        )
         session = runtime.session()
         request = session.request([{"role": "user", "content": "weather of the city"}], form=form)
         written = json.dumps(
             [request.tools, request.messages, session.definitions("weather")], ensure_ascii=False
         )
         assert "The weather" in written
-        assert not {*HIDDEN} & {*written} - {*LEFT}
-    assert not {*HIDDEN} & {*json.dumps(runtime.get_tool_definitions(), ensure_ascii=False)} - {*LEFT}
+        assert not {*HIDDEN_TEXT} & {*written} - {*CLEANED_TEXT}
+    assert not {*HIDDEN_TEXT} & {*json.dumps(runtime.get_tool_definitions(), ensure_ascii=False)} - {
+        *CLEANED_TEXT
+    }
 
 
-async def test_arguments_are_validated_against_the_original_schema(opened: Opened) -> None:
+async def test_arguments_are_validated_against_the_original_schema(open_test_runtime: RuntimeOpener) -> None:
     schema = {
         "description": "x",
         "parameters": {"type": "object", "properties": {"a\u200b": {"enum": ["b\u200b"]}}},
     }
-    runtime = opened()
+    runtime = open_test_runtime()
     runtime.registry.register(name="odd", toolset="t", schema=schema, handler=lambda args: args)
     assert (await runtime.session().call("odd", {"a\u200b": "b\u200b"})).ok
     assert not (await runtime.session().call("odd", {"a\u200b": "b"})).ok

@@ -1,6 +1,6 @@
-"""Run a program without a network, and see which addresses it would have reached and which files it wrote.
+"""Runs a program without network, and records the addresses it contacts and the files it writes.
 
-`strace` records its system calls, and those of all that it starts, in an empty network namespace.
+`strace` records the system calls of the program and its children in an empty network namespace.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 CALLS = "%network,%file"
 PROBE_TIMEOUT_S = 30
-# Arguments are written when a call begins, so that a line need not be complete.
+# strace prints arguments when a call starts, so a line may be incomplete.
 _CALL = re.compile(r"^\d+ +(?P<name>\w+)\((?P<rest>.*)$")
 _TEXT = re.compile(r'"((?:[^"\\]|\\.)*)"')
-_FOLDER = re.compile(r"^(?:AT_FDCWD|\d+)<([^>]*)>, $")
+_DIRECTORY = re.compile(r"^(?:AT_FDCWD|\d+)<([^>]*)>, $")
 _CHANGES = frozenset(
     (
         *("mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat", "rmdir", "creat"),
@@ -31,7 +31,7 @@ _NAME_SERVICE = ("/etc/resolv.conf", "/etc/hosts")
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What was seen of a program."""
+    """Recorded behaviour of a program."""
 
     contacts: tuple[str, ...]
     """System calls that looked up a name, or addressed anything but a pipe between its own processes."""
@@ -39,24 +39,24 @@ class Trace:
     """Files that it created, changed, removed or opened for writing."""
 
 
-def why_not_traceable() -> str:
-    """Return why programs cannot be traced here, or nothing if they can."""
+def untraceable_reason() -> str:
+    """Return why programs cannot be traced here; empty if they can."""
     for program in ("strace", "unshare"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
-    probe = traced(["true"], Path("/dev/null"))
+    probe = trace_argv(["true"], Path("/dev/null"))
     done = subprocess.run(probe, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False)
     return f"no namespaces or no tracing here: {done.stderr.strip()}" if done.returncode else ""
 
 
-def traced(argv: Sequence[str], record: Path) -> list[str]:
-    """Return the command that runs a program without a network and records what it does."""
+def trace_argv(argv: Sequence[str], record: Path) -> list[str]:
+    """Return the command that runs a program without network and records its system calls."""
     strace = ("strace", "-f", "-y", "-q", "--seccomp-bpf", "-s", "4096", "-o", str(record))
     return ["unshare", "--map-root-user", "--net", *strace, "-e", f"trace={CALLS}", *argv]
 
 
 def read_trace(record: Path) -> Trace:
-    """Return what a record says."""
+    """Parse a record."""
     contacts: list[str] = []
     written: dict[Path, None] = {}
     for line in record.read_text(errors="replace").splitlines():
@@ -67,7 +67,7 @@ def read_trace(record: Path) -> Trace:
         if _is_contact(name, rest):
             contacts.append(f"{name}({rest}")
         if name in _CHANGES or (name.startswith("open") and _WRITES.search(_TEXT.sub("", rest))):
-            written |= dict.fromkeys(_paths(rest))
+            written |= dict.fromkeys(_absolute_paths(rest))
     return Trace(tuple(contacts), tuple(written))
 
 
@@ -77,10 +77,10 @@ def _is_contact(name: str, rest: str) -> bool:
     return name in ("connect", "sendto", "sendmsg", "sendmmsg", "bind", "listen") and "sa_family=" in rest
 
 
-def _paths(rest: str) -> Iterator[Path]:
-    """Yield the paths among the arguments of a call, made absolute by the folders that strace adds."""
+def _absolute_paths(rest: str) -> Iterator[Path]:
+    """Yield the paths among the arguments of a call, made absolute by the directories that strace adds."""
     end = 0
     for text in _TEXT.finditer(rest):
-        folder = _FOLDER.search(rest[end : text.start()].lstrip(", "))
+        folder = _DIRECTORY.search(rest[end : text.start()].lstrip(", "))
         yield Path(folder[1] if folder else "/") / text[1]
         end = text.end()

@@ -22,13 +22,13 @@ from shellverdict.interactive.replay import analyze_input
 from shellverdict.names import split_names
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules, builtin_rules
+from shellverdict.shell.budget import Budget
 from shellverdict.shell.embedded import (
     detect_language,
     find_embedded_commands,
     has_indirect_call,
     possible_code_words,
 )
-from shellverdict.shell.grammar import Budget
 from shellverdict.shell.inner import can_run_commands
 from shellverdict.shell.reader import CommandReading, read_command
 from shellverdict.shell.runs import CURRENT_DIRECTORY, ProgramRun

@@ -248,7 +248,7 @@ class Dispatch:
         error = make_encodable(self.redact(message))
         if result.stored:  # start and end alone would not show the failure
             return replace(result, text=render({"error": error, "stored": str(result.stored)}), error=error)
-        text = render({"error": error}) if self.redact.finds_any(result.text) else result.text
+        text = render({"error": error}) if self.redact.contains_secret(result.text) else result.text
         return replace(result, text=text, error=error)
 
     def _result_from_error(self, call: ToolCall, error: CallError) -> ToolResult:
@@ -256,7 +256,7 @@ class Dispatch:
         result = self._result_from_message(call, error_message(error))
         message = {"error": result.error}
         text = render(message | getattr(error, "details", {}) | message)
-        if len(text) > MAX_FAILURE_CHARS or self.redact.finds_any(text):
+        if len(text) > MAX_FAILURE_CHARS or self.redact.contains_secret(text):
             return result  # details are optional: omit them if they are long or contain a secret
         return replace(result, text=text)
 

@@ -45,7 +45,7 @@ from toolfold.retrieval.ranking import Ranker
 from toolfold.retrieval.reranking import Reranker
 from toolfold.retrieval.search import Retriever
 from toolfold.retrieval.synonyms import Synonyms
-from toolfold.scope import Scope, Toolset, Toolsets
+from toolfold.scope import Scope, Toolsets
 from toolfold.session import Session, SessionDeps
 from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_plugins
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
@@ -54,6 +54,7 @@ from toolfold.sources.source_report import LOADED
 from toolfold.tools import Services
 from toolfold.tools.terminal import SOURCE as TERMINAL
 from toolfold.tools.terminal import inject_workdir
+from toolfold.toolset_names import Toolset
 from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, render_definitions
 from toolfold.turn.deferral import Deferral
 from toolfold.turn.request_builder import RequestPolicy

@@ -9,78 +9,20 @@ search or prompts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from toolfold.errors import UnknownToolset, closest_names, did_you_mean
 from toolfold.model import MCP_PREFIX, Tool
 from toolfold.registry import Snapshot
+from toolfold.toolset_names import LEGACY_NAMES, PRESETS, Toolset
 
 log = logging.getLogger(__name__)
 
 ALL = "all"
 
 
-@dataclass(frozen=True, slots=True)
-class Toolset:
-    """Named bundle of tools and other toolsets."""
-
-    name: str
-    description: str = ""
-    tools: tuple[str, ...] = ()
-    includes: tuple[str, ...] = ()
-
-
-_COMMON_TOOLSETS = (
-    "file",
-    "terminal",
-    "web",
-    "browser",
-    "todo",
-    "memory",
-    "session_search",
-    "clarify",
-    "vision",
-)
-
-PRESETS = (
-    Toolset(
-        "toolfold-cli",
-        "Everything a person expects at a terminal.",
-        includes=(*_COMMON_TOOLSETS, "code_execution", "delegation", "skills", "image_gen", "tts", "cronjob"),
-    ),
-    Toolset(
-        "toolfold-gateway",
-        "For clients that bring their own files and shell: no local file or terminal tools.",
-        includes=("web", "browser", "todo", "memory", "session_search", "vision"),
-    ),
-    Toolset(
-        "toolfold-messaging",
-        "For chat platforms: the everyday tools and sending messages.",
-        includes=(*_COMMON_TOOLSETS, "messaging", "cronjob", "tts"),
-    ),
-    Toolset(
-        "toolfold-editor",
-        "For code editors: files, shell and code, nothing that talks to people.",
-        includes=("file", "terminal", "code_execution", "web", "todo", "delegation", "memory"),
-    ),
-)
-
 _PRESET_NAMES = frozenset(preset.name for preset in PRESETS)
-
-LEGACY_NAMES: Mapping[str, str] = {
-    "web_tools": "web",
-    "terminal_tools": "terminal",
-    "file_tools": "file",
-    "vision_tools": "vision",
-    "moa_tools": "moa",
-    "image_tools": "image_gen",
-    "skills_tools": "skills",
-    "browser_tools": "browser",
-    "cronjob_tools": "cronjob",
-    "rl_tools": "rl",
-    "tts_tools": "tts",
-}
 
 
 class Toolsets:

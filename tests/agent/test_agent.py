@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened, recording
+from tests.conftest import RuntimeOpener, recording_tool
 from toolfold import Runtime, ToolCall, build_tool
 from toolfold.agent import Agent, AgentLimits
 from toolfold.agent.compression import SUMMARY_OPENING
@@ -66,7 +66,7 @@ def is_valid(agent: Agent) -> bool:
 
 async def test_tool_calls_run_until_the_model_answers(runtime: Runtime, store: SqliteSessionStore) -> None:
     ran: list[str] = []
-    runtime.registry.add(recording("count_boats", "harbour", ran))
+    runtime.registry.add(recording_tool("count_boats", "harbour", ran))
     agent = agent_with(runtime, store, call("count_boats"), "Three boats.")
     result = await agent.run("How many boats?")
     assert (result.text, result.reason, ran) == ("Three boats.", "completed", ["count_boats"])
@@ -85,11 +85,11 @@ def test_run_sync_works_without_an_event_loop(runtime: Runtime, store: SqliteSes
 
 
 async def test_stream_reports_real_tools_and_ends_with_the_turn(
-    opened: Opened, store: SqliteSessionStore
+    open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
-    runtime = opened({"tools": {"tool_search": {"enabled": "on"}}})
+    runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
     ran: list[str] = []
-    runtime.registry.add(recording("count_boats", "harbour", ran))
+    runtime.registry.add(recording_tool("count_boats", "harbour", ran))
     wrapped = call("tool_call", name="count_boats", arguments={})
     agent = agent_with(runtime, store, call("tool_search", query="boats"), wrapped, "Three.")
     events = [event async for event in agent.stream("How many boats?")]
@@ -162,7 +162,7 @@ async def test_interrupting_a_tool_leaves_a_valid_history(
     schema = {"description": "wait"}
     runtime.registry.add(build_tool(name="wait", toolset="t", schema=schema, handler=wait, parallel=True))
     ran: list[str] = []
-    runtime.registry.add(recording("quick", "t", ran, parallel=True))
+    runtime.registry.add(recording_tool("quick", "t", ran, parallel=True))
     both = ScriptedReply("Working", calls=[ToolCall("wait", {}), ToolCall("quick", {})])
     agent = agent_with(runtime, store, both, "Next answer")
     work = asyncio.create_task(agent.run("Go"))
@@ -211,15 +211,15 @@ async def test_provider_error_ends_the_turn_with_its_reason(
 
 class TestResuming:
     async def test_prompt_prefix_is_identical_after_a_restart(
-        self, opened: Opened, store: SqliteSessionStore
+        self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         settings = {"tools": {"selection": "keyword", "rag_placement": "tail"}}
         requests: list[ModelRequest] = []
         session_id = None
         for number in range(3):
-            runtime = opened(settings)
+            runtime = open_test_runtime(settings)
             for name in ("count_boats", "paint_boat", "sell_house"):
-                runtime.registry.add(recording(name, "harbour", []))
+                runtime.registry.add(recording_tool(name, "harbour", []))
             provider = ScriptedProvider(
                 [call("todo", todos=[{"id": "1", "content": "x", "status": "pending"}]), "Ok."]
             )
@@ -336,8 +336,8 @@ class TestDelegation:
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         ran: list[str] = []
-        runtime.registry.add(recording("count_boats", "harbour", ran))
-        runtime.registry.add(recording("sell_house", "estate", ran))
+        runtime.registry.add(recording_tool("count_boats", "harbour", ran))
+        runtime.registry.add(recording_tool("sell_house", "estate", ran))
         agent = agent_with(
             runtime,
             store,
@@ -354,8 +354,10 @@ class TestDelegation:
         assert report["report"] == "There are three boats."
         assert store.load_session(report["session"]).parent == agent.session_id
 
-    async def test_depth_of_delegation_is_limited(self, opened: Opened, store: SqliteSessionStore) -> None:
-        runtime = opened({"agent": {"max_delegation_depth": 1}})
+    async def test_depth_of_delegation_is_limited(
+        self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
+    ) -> None:
+        runtime = open_test_runtime({"agent": {"max_delegation_depth": 1}})
         agent = agent_with(
             runtime,
             store,

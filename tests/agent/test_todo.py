@@ -16,8 +16,8 @@ from toolfold.model import AgentServices
 
 
 @pytest.fixture
-def hasty_threads() -> Iterator[None]:
-    """Threads that take turns so often that a missing lock shows."""
+def fast_thread_switching() -> Iterator[None]:
+    """Switch threads so often that a missing lock is noticed."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -85,7 +85,7 @@ def test_answer_is_a_copy_of_the_plan() -> None:
     assert plan.run({})["todos"] == [item("a")]
 
 
-def test_concurrent_calls_lose_no_items(hasty_threads: None) -> None:
+def test_concurrent_calls_lose_no_items(fast_thread_switching: None) -> None:
     plan = TodoList()
     together = threading.Barrier(8, timeout=60)
 

@@ -198,10 +198,12 @@ class TestRecordedDecisions:
         loops.close()
 
 
-@pytest.mark.parametrize("spelling", SPELLINGS)
-def test_every_spelling_of_a_secret_is_redacted(tmp_path: Path, spelling: str) -> None:
-    log = AuditLog(tmp_path)
-    log.write(
-        {"command": spelling.replace("{s}", "Hunter2xyz"), "reason": "it says Hunter2xyz", "rules": ["a"]}
-    )
-    assert "Hunter2xyz" not in log.file.read_text()
+def test_every_spelling_of_a_secret_is_redacted(tmp_path: Path) -> None:
+    leaked = []
+    for number, spelling in enumerate(SPELLINGS):
+        log = AuditLog(tmp_path / str(number))
+        command = spelling.replace("{s}", "Hunter2xyz")
+        log.write({"command": command, "reason": "it says Hunter2xyz", "rules": ["a"]})
+        if "Hunter2xyz" in log.file.read_text():
+            leaked.append(spelling)
+    assert leaked == []

@@ -14,7 +14,7 @@ from shellverdict.paths import PathClassifier
 from shellverdict.shell.words import MAX_TEXT_CHARS
 from shellverdict.verdict import Verdict
 from tests.approval.cases import finding, verdict_on
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold.approval.annotations import effects_of_annotations
 from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
 from toolfold.approval.chain import DecidedBy, DecisionChain
@@ -285,7 +285,7 @@ class TestRuntime:
     """Real file tools, a real configuration, and an approver."""
 
     def write_file(
-        self, opened: Opened, path: str, answer: Any = False, **settings: Any
+        self, opened: RuntimeOpener, path: str, answer: Any = False, **settings: Any
     ) -> tuple[str, list[str]]:
         asked: list[str] = []
 
@@ -297,25 +297,29 @@ class TestRuntime:
         text = runtime.session().call_sync("write_file", {"path": path, "content": "x"}).text
         return str(json.loads(text).get("error", "")), asked
 
-    def test_project_file_is_written_without_approval(self, opened: Opened, tmp_path: Path) -> None:
-        assert self.write_file(opened, "a.txt") == ("", [])
+    def test_project_file_is_written_without_approval(
+        self, open_test_runtime: RuntimeOpener, tmp_path: Path
+    ) -> None:
+        assert self.write_file(open_test_runtime, "a.txt") == ("", [])
         assert (tmp_path / "a.txt").read_text() == "x"
 
-    def test_startup_file_is_written_after_approval(self, opened: Opened, tmp_path: Path) -> None:
-        error, asked = self.write_file(opened, ".envrc")
+    def test_startup_file_is_written_after_approval(
+        self, open_test_runtime: RuntimeOpener, tmp_path: Path
+    ) -> None:
+        error, asked = self.write_file(open_test_runtime, ".envrc")
         assert "the request was declined" in error
         assert asked == [".envrc is executed later by another program"]
         assert not (tmp_path / ".envrc").exists()
-        assert self.write_file(opened, ".envrc", True)[0] == ""
+        assert self.write_file(open_test_runtime, ".envrc", True)[0] == ""
         assert (tmp_path / ".envrc").exists()
 
     @pytest.mark.parametrize("mode", ["manual", "off"])
     def test_runtime_settings_cannot_be_written_even_with_approval(
-        self, opened: Opened, tmp_path: Path, home: Path, mode: str
+        self, open_test_runtime: RuntimeOpener, tmp_path: Path, home: Path, mode: str
     ) -> None:
         (tmp_path / "link.yaml").symlink_to(home / "config.yaml")
         for path in ("toolfold.yaml", ".toolfold/plugins/x.py", str(home / "config.yaml"), "link.yaml"):
-            error, asked = self.write_file(opened, path, True, **{"approval.mode": mode})
+            error, asked = self.write_file(open_test_runtime, path, True, **{"approval.mode": mode})
             assert "always blocked, even with approval" in error
             assert asked == []
         assert not (home / "config.yaml").exists()

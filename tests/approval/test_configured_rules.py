@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold.errors import ConfigError
 
 FILE_TEXT = """\
@@ -23,39 +23,45 @@ approval:
 
 
 class TestErrorLocation:
-    def open_with_error(self, opened: Opened, **settings: Any) -> ConfigError:
+    def open_with_error(self, opened: RuntimeOpener, **settings: Any) -> ConfigError:
         with pytest.raises(ConfigError) as caught:
             opened(settings)
         return caught.value
 
-    def test_invalid_value_is_reported_with_file_and_line(self, opened: Opened, home: Path) -> None:
+    def test_invalid_value_is_reported_with_file_and_line(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT % "lowish")
-        error, file = self.open_with_error(opened), str(home / "config.yaml")
+        error, file = self.open_with_error(open_test_runtime), str(home / "config.yaml")
         assert (error.file, error.line) == (file, 6)
         assert f"rule 'two': `severity` has the invalid value 'lowish' ({file}, line 6)\n  did you" in str(
             error
         )
 
-    def test_missing_key_is_reported_at_the_line_of_the_rule(self, opened: Opened, home: Path) -> None:
+    def test_missing_key_is_reported_at_the_line_of_the_rule(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT.replace("      severity: %s\n", ""))
-        assert self.open_with_error(opened).line == 4
+        assert self.open_with_error(open_test_runtime).line == 4
 
     def test_rule_of_a_project_is_reported_with_the_project_file(
-        self, opened: Opened, home: Path, tmp_path: Path
+        self, open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
     ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT % "low")
         (tmp_path / "toolfold.yaml").write_text("approval:\n  rules:\n    - {name: three}\n")
-        error = self.open_with_error(opened)
+        error = self.open_with_error(open_test_runtime)
         assert (error.file, error.line) == (str(tmp_path / "toolfold.yaml"), 3)
 
-    def test_rule_without_a_file_is_reported_with_its_origin(self, opened: Opened) -> None:
-        assert self.open_with_error(opened, **{"approval.rules": [{"name": "x"}]}).file == "argument"
+    def test_rule_without_a_file_is_reported_with_its_origin(self, open_test_runtime: RuntimeOpener) -> None:
+        assert (
+            self.open_with_error(open_test_runtime, **{"approval.rules": [{"name": "x"}]}).file == "argument"
+        )
 
     def test_duplicate_names_and_unknown_deny_entries_have_a_location(
-        self, opened: Opened, home: Path
+        self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         file = home / "config.yaml"
         file.write_text((FILE_TEXT % "low").replace("two", "git-force-push"))
-        assert self.open_with_error(opened).file == f"user file {file}:2"
+        assert self.open_with_error(open_test_runtime).file == f"user file {file}:2"
         file.write_text("approval:\n  deny: ['rule:nothing']\n")
-        assert self.open_with_error(opened).file == f"user file {file}:2"
+        assert self.open_with_error(open_test_runtime).file == f"user file {file}:2"

@@ -20,7 +20,7 @@ from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity
 from tests.approval.cases import SHELL, verdict_on
 from tests.approval.cases import finding as found
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.call_analysis import CallAnalysis, CallAnalyzer
 from toolfold.approval.chain import DecidedBy, DecisionChain
@@ -267,8 +267,10 @@ class TestPathsOnOtherSites:
         assert analyze("rm -rf ./*", REMOTE).rules == ("delete-whole-directory",)
         assert analyze("rm -rf /srv/app/build", REMOTE).rules == ("delete-tree",)
 
-    def test_tool_of_another_source_is_judged_for_this_machine(self, opened: Opened) -> None:
-        config = opened().config
+    def test_tool_of_another_source_is_judged_for_this_machine(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
+        config = open_test_runtime().config
         terminal = replace(SHELL, source=Source("builtin", "terminal"))
         approval = build_approval(config, EventLoops(), sites={(terminal.source, "terminal"): UNSHARED})
         command = f"rm -rf {config.paths.config_dir}"
@@ -319,9 +321,9 @@ class TestRuntime:
         await runtime.approval.require(tool, {"command": command}, CallContext(session_id="s"))
 
     async def test_confined_call_is_recorded_and_logged(
-        self, opened: Opened, caplog: pytest.LogCaptureFixture
+        self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
-        runtime = opened(SETTINGS)
+        runtime = open_test_runtime(SETTINGS)
         with caplog.at_level(logging.INFO):
             await self.require_approval(runtime, "rm -rf /etc/nginx")
         (entry,) = build_audit(runtime.config).read_entries()
@@ -330,34 +332,34 @@ class TestRuntime:
         assert entry["rules"] == ["delete-system-tree"]
         assert "terminal runs without approval (delete-system-tree): it only affects sandbox" in caplog.text
 
-    async def test_input_of_a_running_process_is_not_confined(self, opened: Opened) -> None:
-        runtime = opened(SETTINGS)
+    async def test_input_of_a_running_process_is_not_confined(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime(SETTINGS)
         args = {"action": "write", "process": "p1", "data": "rm -rf /etc/nginx\n"}
         with pytest.raises(Refused):  # it may be a shell on another machine
             await runtime.approval.require(
                 runtime.registry.snapshot()["process"], args, CallContext(session_id="s")
             )
 
-    async def test_deleting_in_the_project_needs_approval(self, opened: Opened) -> None:
-        runtime = opened(SETTINGS)
+    async def test_deleting_in_the_project_needs_approval(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime(SETTINGS)
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf build")
 
-    async def test_confinement_is_disabled_by_default(self, opened: Opened) -> None:
-        runtime = opened({"terminal.backend": "sandbox"})
+    async def test_confinement_is_disabled_by_default(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime({"terminal.backend": "sandbox"})
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
-    async def test_setting_has_no_effect_on_the_local_backend(self, opened: Opened) -> None:
-        runtime = opened({**SETTINGS, "terminal.backend": "local"})
+    async def test_setting_has_no_effect_on_the_local_backend(self, open_test_runtime: RuntimeOpener) -> None:
+        runtime = open_test_runtime({**SETTINGS, "terminal.backend": "local"})
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
     @pytest.mark.parametrize("trusted", [False, True])
     def test_project_cannot_enable_it_even_if_trusted(
-        self, opened: Opened, tmp_path: Path, trusted: bool
+        self, open_test_runtime: RuntimeOpener, tmp_path: Path, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text("approval: {isolated: [fs-delete]}")
-        config = opened(trusted=trusted).config
+        config = open_test_runtime(trusted=trusted).config
         assert config.approval.isolated == ()
         assert "only your own settings file may set it" in config.warnings[0]

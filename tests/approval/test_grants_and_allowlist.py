@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold.approval.allowlist import KEY, AllowList
 from toolfold.approval.call_analysis import CallAnalyzer
 from toolfold.approval.session_grants import MAX_SESSIONS, SessionGrants
@@ -208,10 +208,10 @@ class TestProjectSettings:
         ],
     )
     def test_project_cannot_weaken_approval_even_if_trusted(
-        self, opened: Opened, tmp_path: Path, written: str, trusted: bool
+        self, open_test_runtime: RuntimeOpener, tmp_path: Path, written: str, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text(written)
-        config = opened(trusted=trusted).config
+        config = open_test_runtime(trusted=trusted).config
         assert config.command_allowlist == ()
         assert config.approval.mode == "manual"
         assert config.approval.trusted_servers == ()
@@ -219,11 +219,11 @@ class TestProjectSettings:
         assert "only your own settings file may set it" in config.warnings[0]
 
     def test_project_can_add_deny_rules_but_not_remove_them(
-        self, home: Path, opened: Opened, tmp_path: Path
+        self, home: Path, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (home / "config.yaml").write_text("approval: {deny: [git push], mode: off}")
         (tmp_path / "toolfold.yaml").write_text("approval: {deny: ['tool:wipe']}")
-        config = opened().config
+        config = open_test_runtime().config
         assert config.approval.deny == ("git push", "tool:wipe")
         assert config.approval.mode == "off"
 
@@ -300,10 +300,10 @@ class TestEntriesWithJudge:
         assert not entries.covers(self.ANALYZER.analyze(wipe, {"a": "ü", "b": 2}).allowlist_entry)
 
     def test_entry_that_a_deny_rule_forbids_is_reported(
-        self, opened: Opened, caplog: pytest.LogCaptureFixture
+        self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         configured = {"approval.deny": ["git push --force*"], KEY: ["git push --force origin main"]}
-        assert opened(configured).approval.preview("rm -rf /srv/x").outcome == "asked about"
+        assert open_test_runtime(configured).approval.preview("rm -rf /srv/x").outcome == "asked about"
         assert "has no effect: the configuration forbids it (git push --force*)" in caplog.text
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shellverdict.rules import Rules
 from shellverdict.verdict import Finding, Severity, Verdict
 from tests.approval.test_faults import Terminal
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import Answer, ApprovalRequest, build_tool
 from toolfold.approval.allowlist import AllowList
 from toolfold.approval.chain import DecidedBy, DecisionChain, can_be_allowlisted
@@ -84,8 +84,8 @@ class TestKindsTable:
 
 
 class TestSessionKinds:
-    def test_approved_kind_covers_later_commands(self, opened: Opened) -> None:
-        terminal = Terminal(opened, answer=Answer.KIND)
+    def test_approved_kind_covers_later_commands(self, open_test_runtime: RuntimeOpener) -> None:
+        terminal = Terminal(open_test_runtime, answer=Answer.KIND)
         terminal.run("rm -rf build")
         assert terminal.asked[0].kinds == ("recursive delete",)
         terminal.answer = False
@@ -94,22 +94,26 @@ class TestSessionKinds:
         assert len(terminal.asked) == 1
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_approved_kind_does_not_cover_other_kinds(self, opened: Opened, command: str) -> None:
-        terminal = Terminal(opened, answer=Answer.KIND)
+    def test_approved_kind_does_not_cover_other_kinds(
+        self, open_test_runtime: RuntimeOpener, command: str
+    ) -> None:
+        terminal = Terminal(open_test_runtime, answer=Answer.KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
         assert "was declined" in terminal.run(command) or "always blocked" in terminal.run(command)
         assert terminal.ran == ["rm -rf build"]
 
     @pytest.mark.parametrize("command", BLOCKED)
-    def test_approved_kind_does_not_cover_blocked_commands(self, opened: Opened, command: str) -> None:
-        terminal = Terminal(opened, answer=Answer.KIND)
+    def test_approved_kind_does_not_cover_blocked_commands(
+        self, open_test_runtime: RuntimeOpener, command: str
+    ) -> None:
+        terminal = Terminal(open_test_runtime, answer=Answer.KIND)
         terminal.run("rm -rf build")
         assert "always blocked" in terminal.run(command)
         assert len(terminal.asked) == 1
 
-    def test_approved_kind_ends_with_the_session(self, opened: Opened) -> None:
-        terminal = Terminal(opened, answer=Answer.KIND)
+    def test_approved_kind_ends_with_the_session(self, open_test_runtime: RuntimeOpener) -> None:
+        terminal = Terminal(open_test_runtime, answer=Answer.KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
         terminal.session = terminal.runtime.session()
@@ -128,25 +132,29 @@ class TestSessionKinds:
             ("git reset --hard", "git discard changes"),
         ],
     )
-    def test_request_names_the_kind_in_words(self, opened: Opened, command: str, kind: str) -> None:
-        terminal = Terminal(opened)
+    def test_request_names_the_kind_in_words(
+        self, open_test_runtime: RuntimeOpener, command: str, kind: str
+    ) -> None:
+        terminal = Terminal(open_test_runtime)
         terminal.run(command)
         assert terminal.asked[0].kinds == (kind,)
         assert Answer.KIND in terminal.asked[0].answers
 
 
 class TestPermanentKinds:
-    def test_permanent_kind_is_saved_and_covers_later_sessions(self, opened: Opened, home: Path) -> None:
-        Terminal(opened, answer=Answer.ALWAYS_KIND).run("rm -rf build")
+    def test_permanent_kind_is_saved_and_covers_later_sessions(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
+        Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND).run("rm -rf build")
         assert (home / FILE).read_text() == "command_allowlist: [kind:recursive-delete]\n"
-        later = Terminal(opened)
+        later = Terminal(open_test_runtime)
         for command in RECURSIVE:
             assert later.run(command) == "", command
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_all_kinds_of_a_command_are_saved(self, opened: Opened, home: Path) -> None:
-        terminal = Terminal(opened, answer=Answer.ALWAYS_KIND)
+    def test_all_kinds_of_a_command_are_saved(self, open_test_runtime: RuntimeOpener, home: Path) -> None:
+        terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
         terminal.run("rm -rf build && git worktree remove -f x")
         assert load_config(env={"TOOLFOLD_HOME": str(home)}).command_allowlist == (
             "kind:recursive-delete",
@@ -154,23 +162,27 @@ class TestPermanentKinds:
         )
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_approved_kind_does_not_cover_other_kinds(self, opened: Opened, home: Path, command: str) -> None:
+    def test_approved_kind_does_not_cover_other_kinds(
+        self, open_test_runtime: RuntimeOpener, home: Path, command: str
+    ) -> None:
         (home / FILE).write_text("command_allowlist: [kind:recursive-delete]\n")
-        terminal = Terminal(opened)
+        terminal = Terminal(open_test_runtime)
         assert terminal.run(command)
         assert terminal.ran == []
 
     @pytest.mark.parametrize("command", BLOCKED)
-    def test_no_entry_covers_blocked_commands(self, opened: Opened, home: Path, command: str) -> None:
+    def test_no_entry_covers_blocked_commands(
+        self, open_test_runtime: RuntimeOpener, home: Path, command: str
+    ) -> None:
         rules = sorted(name for name, rule in RULES.items() if rule.blocked)
         (home / FILE).write_text(f"command_allowlist: {[f'rule:{name}' for name in rules]}\n")
-        terminal = Terminal(opened, answer=True)
+        terminal = Terminal(open_test_runtime, answer=True)
         assert "always blocked" in terminal.run(command)
         assert terminal.ran == []
 
-    def test_rule_entry_covers_only_that_rule(self, opened: Opened, home: Path) -> None:
+    def test_rule_entry_covers_only_that_rule(self, open_test_runtime: RuntimeOpener, home: Path) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-tree']\n")
-        terminal = Terminal(opened)
+        terminal = Terminal(open_test_runtime)
         assert terminal.run("rm -rf build") == ""
         assert "was declined" in terminal.run("rm -rf src")
 
@@ -188,40 +200,48 @@ class TestPermanentKinds:
         ],
     )
     def test_protecting_and_opaque_findings_always_need_approval(
-        self, opened: Opened, home: Path, entries: list[str]
+        self, open_test_runtime: RuntimeOpener, home: Path, entries: list[str]
     ) -> None:
         (home / FILE).write_text(f"command_allowlist: {entries}\n")
-        terminal = Terminal(opened)
+        terminal = Terminal(open_test_runtime)
         for command in ("rm -rf .toolfold", "echo x >> ~/.bashrc", 'eval "$X"', "x" * 70_000, "ls \u202e"):
             assert terminal.run(command), command[:40]
         assert terminal.ran == []
 
-    def test_critical_findings_are_not_covered_by_rule_entries(self, opened: Opened, home: Path) -> None:
+    def test_critical_findings_are_not_covered_by_rule_entries(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-system-tree', 'rule:exfiltrate']\n")
-        terminal = Terminal(opened)
+        terminal = Terminal(open_test_runtime)
         assert "was declined" in terminal.run("rm -rf /etc/nginx")
         assert Answer.ALWAYS_KIND not in terminal.asked[0].answers
 
-    def test_deny_rule_overrides_the_allowlist(self, opened: Opened, home: Path) -> None:
+    def test_deny_rule_overrides_the_allowlist(self, open_test_runtime: RuntimeOpener, home: Path) -> None:
         (home / FILE).write_text(
             "command_allowlist: ['kind:git-force-push']\napproval: {deny: ['rule:git-force-push']}\n"
         )
-        assert "forbids" in Terminal(opened, answer=True).run("git push --force")
+        assert "forbids" in Terminal(open_test_runtime, answer=True).run("git push --force")
 
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_project_cannot_allow_kinds(self, opened: Opened, tmp_path: Path, trusted: bool) -> None:
+    def test_project_cannot_allow_kinds(
+        self, open_test_runtime: RuntimeOpener, tmp_path: Path, trusted: bool
+    ) -> None:
         (tmp_path / "toolfold.yaml").write_text("command_allowlist: ['kind:recursive-delete']\n")
-        terminal = Terminal(functools.partial(opened, trusted=trusted))
+        terminal = Terminal(functools.partial(open_test_runtime, trusted=trusted))
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_override_cannot_allow_kinds(self, opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
-        terminal = Terminal(opened, {"command_allowlist": ["kind:recursive-delete", "git push --force"]})
+    def test_override_cannot_allow_kinds(
+        self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        terminal = Terminal(
+            open_test_runtime, {"command_allowlist": ["kind:recursive-delete", "git push --force"]}
+        )
         assert "was declined" in terminal.run("rm -rf build")
         assert terminal.run("git push --force") == ""
         assert "'kind:recursive-delete' is only effective in" in caplog.text
 
-    def test_removed_kind_is_effective_at_once(self, opened: Opened, home: Path) -> None:
-        terminal = Terminal(opened, answer=Answer.ALWAYS_KIND)
+    def test_removed_kind_is_effective_at_once(self, open_test_runtime: RuntimeOpener, home: Path) -> None:
+        terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
         assert terminal.run("rm -rf src") == ""
@@ -229,20 +249,22 @@ class TestPermanentKinds:
         assert "was declined" in terminal.run("rm -rf src")
 
     def test_entry_added_to_the_file_has_no_effect_in_an_open_runtime(
-        self, opened: Opened, home: Path
+        self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
-        terminal = Terminal(opened)
+        terminal = Terminal(open_test_runtime)
         (home / FILE).write_text("command_allowlist: ['kind:recursive-delete']\n")
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_declared_destructive_tool_cannot_be_allowed_as_a_kind(self, opened: Opened, home: Path) -> None:
+    def test_declared_destructive_tool_cannot_be_allowed_as_a_kind(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         asked: list[ApprovalRequest] = []
 
         def person(request: ApprovalRequest) -> Answer:
             asked.append(request)
             return Answer.ALWAYS_KIND
 
-        runtime = opened(approver=person)
+        runtime = open_test_runtime(approver=person)
         runtime.registry.add(
             build_tool(name="wipe", toolset="t", schema={}, handler=lambda _: 1, effects=["destructive"])
         )
@@ -252,9 +274,9 @@ class TestPermanentKinds:
 
     @pytest.mark.parametrize("name", ["kind:recursive-delete", "rule:delete-tree", "'kind:recursive-delete'"])
     def test_program_named_like_an_entry_is_not_added_to_the_allowlist(
-        self, opened: Opened, home: Path, name: str
+        self, open_test_runtime: RuntimeOpener, home: Path, name: str
     ) -> None:
-        terminal = Terminal(opened, answer=Answer.ALWAYS)
+        terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)
         terminal.run(f"{name} --purge --force; git push --force")
         terminal.run(f"{name} --purge")
         terminal.run(name)

@@ -14,7 +14,7 @@ import pytest
 
 from shellverdict.verdict import Finding, Severity
 from tests.approval.cases import SHELL, analysis_of, finding, verdict_on
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.retrieval.endpoint import (
     MAX_HEADERS,
     EmbeddingRequest,
@@ -269,7 +269,7 @@ class TestApprovalWithModel:
         assert await self.run_call(loops, tmp_path, finding(blocked=True)) == []
 
 
-def test_configured_model_is_asked_during_a_call(opened: Opened, server: Server) -> None:
+def test_configured_model_is_asked_during_a_call(open_test_runtime: RuntimeOpener, server: Server) -> None:
     server.handler = answer_with("SAFE")
     settings = {
         "approval.mode": "smart",
@@ -277,7 +277,7 @@ def test_configured_model_is_asked_during_a_call(opened: Opened, server: Server)
         "approval.smart_clears": "medium",
         "approval.smart_endpoint": server.url.replace("embeddings", "chat/completions"),
     }
-    runtime = opened(settings)
+    runtime = open_test_runtime(settings)
     runtime.registry.register(
         name="wipe", toolset="t", schema={}, handler=lambda args: "wiped", effects=["destructive"]
     )
@@ -285,7 +285,7 @@ def test_configured_model_is_asked_during_a_call(opened: Opened, server: Server)
     assert len(server.requests) == 1
 
 
-def test_custom_model_can_be_passed(opened: Opened, home: Path, tmp_path: Path) -> None:
+def test_custom_model_can_be_passed(open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path) -> None:
     from toolfold import load_config, open_runtime
 
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
@@ -298,8 +298,10 @@ def test_custom_model_can_be_passed(opened: Opened, home: Path, tmp_path: Path) 
         assert runtime.session().call_sync("wipe", {}).ok
 
 
-def test_smart_without_a_model_asks_a_person(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
-    runtime = opened({"approval.mode": "smart"})
+def test_smart_without_a_model_asks_a_person(
+    open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
+) -> None:
+    runtime = open_test_runtime({"approval.mode": "smart"})
     runtime.registry.register(
         name="wipe", toolset="t", schema={}, handler=lambda args: "x", effects=["destructive"]
     )

@@ -101,7 +101,7 @@ def test_cost_accepts_catalog_and_sample_together(toolfold: Toolfold, catalog: s
     assert both["tools"] == sample["tools"] + IN_CATALOG
     assert both["tokens"] > sample["tokens"]
     assert "the sample messages" in both["origin"]
-    assert "own words" in cost("--catalog", catalog)["origin"]
+    assert "own descriptions" in cost("--catalog", catalog)["origin"]
 
 
 def test_cost_adds_catalog_tools_to_configured_tools(toolfold: Toolfold, catalog: str) -> None:

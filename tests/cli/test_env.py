@@ -1,4 +1,4 @@
-"""Where commands can run, as a person at the terminal sees it: the list, the trial, and a shell there."""
+"""`toolfold env`: list and test backends, and open a shell in one."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from toolfold.cli.interactive_terminal import _TerminalModes
 from toolfold.environments import TerminalSize
 from toolfold.environments.local_process import LocalProcess
 
-PATIENCE = 60.0
+TIMEOUT_S = 60.0
 TOOLFOLD = str(Path(sys.executable).with_name("toolfold"))
 
 
-def install_programs(folder: Path, **texts: str) -> str:
-    """A folder of install_programs, to stand before the others on PATH."""
-    folder.mkdir()
+def install_programs(directory: Path, **texts: str) -> str:
+    """Write executable scripts into a directory; returns a PATH that begins with it."""
+    directory.mkdir()
     for name, text in texts.items():
-        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
-        (folder / name).chmod(0o755)
-    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+        (directory / name).write_text(f"#!/bin/sh\n{text}\n")
+        (directory / name).chmod(0o755)
+    return f"{directory}{os.pathsep}{os.environ['PATH']}"
 
 
 class TestList:
@@ -52,11 +52,11 @@ class TestList:
         monkeypatch.setenv("PATH", path)
         done = toolfold("--set", "terminal.backend=sandbox", "env", "list")
         assert done.code == 0
-        told = toolfold("--set", "terminal.backend=sandbox", "env", "list", "--json").json
-        sandbox = next(each for each in told if each["name"] == "sandbox")
+        backends = toolfold("--set", "terminal.backend=sandbox", "env", "list", "--json").json
+        sandbox = next(each for each in backends if each["name"] == "sandbox")
         assert "namespaces are forbidden here" in sandbox["reason"]
         assert "Use docker or local." in sandbox["advice"]
-        assert "sandbox is configured and cannot be used" in done.err
+        assert "the configured backend sandbox cannot be used" in done.err
         assert "local" in done.err
 
     def test_list_breaks_no_word_at_80_columns(
@@ -64,10 +64,10 @@ class TestList:
     ) -> None:
         monkeypatch.setenv("COLUMNS", "80")
         done = toolfold("--set", "terminal.backend=ssh", "env", "list")
-        assert "terminal.ssh.host: say which machine ssh goes to" in done.out
+        assert "terminal.ssh.host is not set" in done.out
         assert "toolfold config set terminal.ssh.host NAME" in done.out
         assert "configured" in done.out
-        table = done.out.rpartition("`toolfold env test")[0]
+        table = done.out.rpartition("test one with `toolfold env test")[0]
         assert max(map(len, table.splitlines())) <= 80
 
 
@@ -114,7 +114,7 @@ class TestTest:
 
 
 class Screen:
-    """A person at a terminal: types, and waits until something is seen."""
+    """User at a terminal, who types and waits for output."""
 
     def __init__(self, client: LocalProcess) -> None:
         self.client = client
@@ -124,36 +124,38 @@ class Screen:
         await self.client.write(text.encode())
 
     async def until(self, pattern: str) -> re.Match[str]:
-        """Wait for something new. What came before it is forgotten."""
-        async with asyncio.timeout(PATIENCE):
+        """Wait for output that matches the pattern, and discard everything up to its end."""
+        async with asyncio.timeout(TIMEOUT_S):
             while not (found := re.search(pattern, self.seen)):
                 data = await self.client.read()
-                assert data, f"it ended with {self.seen!r}"
+                assert data, f"the process ended after {self.seen!r}"
                 self.seen += data.decode(errors="replace")
         self.seen = self.seen[found.end() :]
         return found
 
 
 async def wait_for_process(token: str) -> None:
-    """Wait until what has the token about it runs."""
-    async with asyncio.timeout(PATIENCE):
+    """Wait until a process with the token in its environment is running."""
+    async with asyncio.timeout(TIMEOUT_S):
         while not any(": sleep" in trace for trace in find_traces(token)):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
 async def wait_for_process_end(token: str) -> None:
-    """Wait until nothing has the token about it: what was killed takes a moment to end."""
-    async with asyncio.timeout(PATIENCE):
+    """Wait until no process has the token in its environment; killed processes end with a delay."""
+    async with asyncio.timeout(TIMEOUT_S):
         while find_traces(token):  # noqa: ASYNC110
             await asyncio.sleep(0.05)
 
 
-AROUND = "stty -g; sh -c 'echo pid=$$; exec \"$0\" env shell {backend}' {toolfold}; echo code=$?; stty -g"
+WRAPPER_SCRIPT = (
+    "stty -g; sh -c 'echo pid=$$; exec \"$0\" env shell {backend}' {toolfold}; echo code=$?; stty -g"
+)
 
 
 @pytest.fixture
 async def screen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Screen]:
-    """A shell, in `local` unless a test says otherwise, started from one that looks at the terminal then."""
+    """`env shell` in a terminal, started by a shell that prints the terminal modes before and after."""
     backend = getattr(request, "param", "")
     if backend == "sandbox" and shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed: `apt-get install bubblewrap`")
@@ -165,7 +167,7 @@ async def screen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         "TOOLFOLD_HOME": str(tmp_path / "home"),
     }
     client = LocalProcess.start(
-        ["sh", "-c", AROUND.format(toolfold=TOOLFOLD, backend=backend)],
+        ["sh", "-c", WRAPPER_SCRIPT.format(toolfold=TOOLFOLD, backend=backend)],
         env=environment,
         pty=TerminalSize(30, 90),
         cwd=str(tmp_path / "project"),
@@ -175,22 +177,22 @@ async def screen(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 
 class OpenShell:
-    """The shell on a screen, ready to be typed into."""
+    """A shell that is ready for input."""
 
     def __init__(self, screen: Screen, before: str, pid: int) -> None:
         self.screen, self._before, self.pid = screen, before, pid
 
     @classmethod
-    async def on(cls, screen: Screen) -> OpenShell:
+    async def open_on(cls, screen: Screen) -> OpenShell:
         before = (await screen.until(r"([0-9a-f]+(?::[0-9a-f]+)+)\r\n"))[1]
         pid = int((await screen.until(r"pid=(\d+)"))[1])
-        await screen.until("Ctrl-D leaves")
+        await screen.until("Leave with `exit` or Ctrl-D")
         await screen.type("echo re''ady\n")
         await screen.until("ready")
         return cls(screen, before, pid)
 
-    async def left(self, code: int) -> None:
-        """It is over, with this code, and the terminal is as it was."""
+    async def expect_exit(self, code: int) -> None:
+        """Check that the shell exits with this code and the terminal modes are restored."""
         assert int((await self.screen.until(r"code=(\d+)"))[1]) == code
         assert (await self.screen.until(r"([0-9a-f]+(?::[0-9a-f]+)+)\r\n"))[1] == self._before
 
@@ -199,26 +201,26 @@ class TestShell:
     async def test_shell_starts_in_the_working_directory_and_returns_its_exit_code(
         self, screen: Screen
     ) -> None:
-        opened = await OpenShell.on(screen)
+        opened = await OpenShell.open_on(screen)
         await screen.type("echo $((6 * 7)) $PWD $(test -t 0 && echo terminal)\n")
         await screen.until(r"42 \S+/project terminal")
         await screen.type("exit 3\n")
-        await opened.left(3)
+        await opened.expect_exit(3)
 
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
     async def test_shell_follows_the_terminal_size(self, screen: Screen) -> None:
-        opened = await OpenShell.on(screen)
+        opened = await OpenShell.open_on(screen)
         await screen.type("stty size\n")
         await screen.until("30 90")
         screen.client.resize(TerminalSize(41, 123))
         await screen.type("until [ \"$(stty size)\" = '41 123' ]; do sleep 0.1; done; echo fol''lowed\n")
         await screen.until("followed")
         await screen.type("exit\n")
-        await opened.left(0)
+        await opened.expect_exit(0)
 
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
     async def test_ctrl_c_reaches_the_command_in_the_shell(self, screen: Screen) -> None:
-        opened = await OpenShell.on(screen)
+        opened = await OpenShell.open_on(screen)
         token = f"token{secrets.token_hex(8)}"
         await screen.type(f"MARK={token} sleep 86400\n")
         await wait_for_process(token)
@@ -227,40 +229,40 @@ class TestShell:
         await screen.type("echo status $?\n")
         await screen.until("status 130")
         await screen.type("exit 0\n")
-        await opened.left(0)
+        await opened.expect_exit(0)
 
     async def test_end_of_input_ends_the_shell(self, screen: Screen) -> None:
-        opened = await OpenShell.on(screen)
+        opened = await OpenShell.open_on(screen)
         await screen.type("\x04")
-        await opened.left(0)
+        await opened.expect_exit(0)
 
     async def test_unresponsive_shell_can_be_detached_and_is_killed(self, screen: Screen) -> None:
-        opened, token = await OpenShell.on(screen), f"token{secrets.token_hex(8)}"
+        opened, token = await OpenShell.open_on(screen), f"token{secrets.token_hex(8)}"
         await screen.type(f"trap '' INT TERM HUP; MARK={token} sleep 86400\n")
         await wait_for_process(token)
         await screen.type("\x03\x03")
         await screen.type("\x1d\x1d\x1d")
-        await screen.until("left: the shell, and what it started, was ended")
-        await opened.left(0)
+        await screen.until("detached: the shell and its processes were ended")
+        await opened.expect_exit(0)
         await wait_for_process_end(token)
 
     async def test_termination_signal_ends_the_shell_and_restores_the_terminal(self, screen: Screen) -> None:
-        opened, token = await OpenShell.on(screen), f"token{secrets.token_hex(8)}"
+        opened, token = await OpenShell.open_on(screen), f"token{secrets.token_hex(8)}"
         await screen.type(f"MARK={token} sleep 86400\n")
         await wait_for_process(token)
         os.kill(opened.pid, signal.SIGTERM)
-        await opened.left(143)
+        await opened.expect_exit(143)
         await wait_for_process_end(token)
 
     async def test_terminal_modes_left_enabled_are_reset(self, screen: Screen) -> None:
-        opened = await OpenShell.on(screen)
+        opened = await OpenShell.open_on(screen)
         await screen.type(r"printf '\033[?1049h\033[?25l\033[?1000;1006h'; kill -9 $$" + "\n")
         after = (await screen.until(r"((?:\x1b\[\?\d+[hl])+)(?:[^\x1b]*)code="))[1]
         assert {"\x1b[?1049l", "\x1b[?25h", "\x1b[?1000l", "\x1b[?1006l"} <= set(
             re.findall(r"\x1b\[\?\d+[hl]", after)
         )
         screen.seen = "code=" + screen.seen
-        await opened.left(137)
+        await opened.expect_exit(137)
 
     def test_shell_without_a_terminal_is_an_error_with_advice(self, tmp_path: Path) -> None:
         done = subprocess.run(
@@ -268,12 +270,12 @@ class TestShell:
             input="echo no\n",
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_S,
             check=False,
             env={**os.environ, "TOOLFOLD_HOME": str(tmp_path)},
         )
         assert (done.returncode, done.stdout) == (1, "")
-        assert "a shell needs a terminal" in done.stderr
+        assert "an interactive shell needs a terminal" in done.stderr
         assert "toolfold call terminal" in done.stderr
 
 

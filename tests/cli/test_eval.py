@@ -157,10 +157,11 @@ def test_inconsistent_inputs_are_warned_about_on_stderr(
     done = run_eval("--json")
     assert done.code == 0
     assert [row["id"] for row in parse_lines(done)] == ["a", "a", "b"]
-    tools, ids, strange = done.err.strip().splitlines()
-    assert tools == f"warning: {catalog}: more than one tool is called get_weather; the last one counts"
-    assert ids == f"warning: {queries}: more than one message has the id a"
-    assert strange == f"warning: {queries}: not in catalog.jsonl, so never found: gone, gone_too"
+    tools, ids, missing = done.err.strip().splitlines()
+    assert tools == f"warning: {catalog}: duplicate tool names: get_weather; the last definition is used"
+    assert ids == f"warning: {queries}: duplicate message ids: a"
+    problem = "tools that are missing from catalog.jsonl cannot be found: gone, gone_too"
+    assert missing == f"warning: {queries}: {problem}"
 
 
 def test_catalog_may_contain_a_built_in_name(run_eval: RunEval, catalog: Path, queries: Path) -> None:
@@ -192,14 +193,14 @@ def test_empty_queries_file_is_an_error(run_eval: RunEval, queries: Path, option
     queries.write_text("\n")
     done = run_eval(*options)
     assert (done.code, done.out) == (1, "")
-    assert "queries.jsonl holds no messages: there is nothing to measure" in " ".join(done.err.split())
+    assert "queries.jsonl contains no messages" in " ".join(done.err.split())
 
 
 def test_empty_catalog_is_an_error(run_eval: RunEval, catalog: Path) -> None:
     catalog.write_text("\n")
     done = run_eval("--json")
     assert (done.code, done.out) == (1, "")
-    assert "catalog.jsonl holds no tools" in done.err
+    assert "catalog.jsonl contains no tools" in done.err
 
 
 def test_output_of_a_plugin_is_kept_out_of_json_lines(
@@ -207,9 +208,9 @@ def test_output_of_a_plugin_is_kept_out_of_json_lines(
 ) -> None:
     from toolfold.config import load_config
 
-    folder = load_config().plugins_folder
-    folder.mkdir(parents=True)
-    (folder / "noisy.py").write_text("print('hello from a plugin')\n\ndef register(plugin):\n    pass\n")
+    directory = load_config().plugins_folder
+    directory.mkdir(parents=True)
+    (directory / "noisy.py").write_text("print('hello from a plugin')\n\ndef register(plugin):\n    pass\n")
     files = ("--catalog", str(catalog), "--queries", str(queries))
     done = toolfold(*LIGHT, "eval", *files, "--mode", "keyword", "--json")
     assert len(parse_lines(done)) == len(QUERIES)
@@ -240,11 +241,11 @@ def test_eval_process_writes_lines_with_any_encoding(home: Path, catalog: Path, 
     assert rows[2]["ranked"][0] == "größe_ändern"
 
 
-# for people
+# The printed report
 
 
 def report_lines(done: Done) -> list[str]:
-    """What a person reads, without the white space that makes it a table."""
+    """Return the lines of the printed report with whitespace collapsed."""
     assert done.code == 0, done.err
     return [" ".join(line.split()) for line in done.out.splitlines() if line.strip()]
 
@@ -271,25 +272,28 @@ def test_eval_reports_selection_errors_tokens_and_time(
     queries.write_text(lines([*QUERIES, alone]), "utf-8")
     rows = report_lines(run_eval("--mode", "keyword"))
     every = count_tokens(tool.definition() for tool in load_catalog(catalog))
-    assert any(re.fullmatch(r"a tool needed, none selected \S+% \(\d of 4\)", row) for row in rows)
+    assert any(re.fullmatch(r"tool needed, none selected \S+% \(\d of 4\)", row) for row in rows)
     assert any(re.fullmatch(r"no tool needed, some selected \S+% \(\d of 1\)", row) for row in rows)
-    assert any(re.fullmatch(r"no own candidate fits, some selected \S+% \(\d of 1\)", row) for row in rows)
     assert any(
-        re.match(rf"tokens sent a message \d+ of {every} \(\S+%\), 8 tools at most", row) for row in rows
+        re.fullmatch(r"no tool needed among own candidates, some selected \S+% \(\d of 1\)", row)
+        for row in rows
     )
-    assert any(re.fullmatch(r"CPU time a message \S+ ms p50, \S+ ms p99", row) for row in rows)
+    assert any(
+        re.match(rf"tokens sent per message \d+ of {every} \(\S+%\), at most 8 tools", row) for row in rows
+    )
+    assert any(re.fullmatch(r"CPU time per message \S+ ms p50, \S+ ms p99", row) for row in rows)
 
 
 def test_messages_without_gold_are_reported_without_recall(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
     rows = report_lines(run_eval())
-    assert any("there is no recall to measure" in row for row in rows)
+    assert any("recall cannot be measured" in row for row in rows)
     assert any(row.startswith("no tool needed, some selected") for row in rows)
     assert not any("R@1" in row for row in rows)
 
 
 def test_eval_reports_a_perfect_result(run_eval: RunEval) -> None:
-    assert report_lines(run_eval())[-1] == "Every message finds what it needs in the first place."
+    assert report_lines(run_eval())[-1] == "For every message, the needed tools are ranked first."
 
 
 def test_wanted_tool_missing_from_the_catalog_is_listed_last(run_eval: RunEval, queries: Path) -> None:
@@ -315,18 +319,18 @@ def test_worst_results_name_the_tool_ranked_before_and_the_reason(run_eval: RunE
     both = " ".join((rank, wanted, *why))
     assert message in both
     assert "→ delete_branch" in both
-    assert "behind get_weather" in both
-    assert re.search(r"similarity -?\d\.\d\d, lower than the first's \d\.\d\d", both)
+    assert "ranked after get_weather" in both
+    assert re.search(r"similarity -?\d\.\d\d, lower than that of the first tool \(\d\.\d\d\)", both)
 
 
 def test_search_method_that_was_not_used_is_not_mentioned(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "m", "query": "weather forecast", "gold": ["delete_branch"]}]))
     keyword, semantic = (" ".join(report_lines(run_eval("--mode", mode))) for mode in ("keyword", "semantic"))
-    assert "none weather forecast behind get_weather" in keyword
-    assert "no shared words; the first has weather, forecast" in keyword
+    assert "none weather forecast ranked after get_weather" in keyword
+    assert "no matching words; the first tool matches weather, forecast" in keyword
     assert "similarity" not in keyword
-    assert "lower than the first's" in semantic
-    assert "shared words" not in semantic
+    assert "lower than that of the first tool" in semantic
+    assert "matching words" not in semantic
 
 
 def test_tool_below_the_maximum_rank_is_reported_with_that_rank(
@@ -335,7 +339,9 @@ def test_tool_below_the_maximum_rank_is_reported_with_that_rank(
     many = [definition(f"weather_{number}", "Weather forecast.") for number in range(60)]
     catalog.write_text(lines([*many, definition("send_email", "Send an email.")]))
     queries.write_text(lines([{"id": "m", "query": "weather forecast", "gold": ["send_email"]}]))
-    assert ">50 weather forecast behind weather_" in " ".join(report_lines(run_eval("--mode", "semantic")))
+    assert ">50 weather forecast ranked after weather_" in " ".join(
+        report_lines(run_eval("--mode", "semantic"))
+    )
 
 
 def test_message_that_names_another_tool_is_reported(run_eval: RunEval, queries: Path) -> None:
@@ -355,7 +361,7 @@ def test_report_escapes_control_characters(run_eval: RunEval, queries: Path) -> 
     assert "\x1b" not in done.out + done.err
 
 
-# plots
+# Plots
 
 
 @pytest.mark.parametrize(("name", "start"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.PDF", b"%PDF")])
@@ -412,11 +418,11 @@ def test_plot_without_gold_tools_is_an_error(run_eval: RunEval, queries: Path) -
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
     done = run_eval("--plot", "o.png")
     assert done.code == 1
-    assert "no recall to draw" in done.err
+    assert "recall cannot be plotted" in done.err
     assert not Path("o.png").exists()
 
 
-# progress
+# Progress
 
 
 def test_progress_bar_is_never_mixed_with_json_lines(home: Path, catalog: Path, queries: Path) -> None:
@@ -435,10 +441,10 @@ def test_progress_bar_is_never_mixed_with_json_lines(home: Path, catalog: Path, 
     os.close(screen)
     assert done.returncode == 0, drawn
     assert [json.loads(line)["id"] for line in done.stdout.splitlines()] == [each["id"] for each in QUERIES]
-    assert "asking, keyword" in drawn
+    assert "running queries (keyword)" in drawn
 
 
-# what cannot be read
+# Invalid input
 
 
 @pytest.mark.parametrize(

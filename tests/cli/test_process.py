@@ -104,7 +104,7 @@ def test_ctrl_c_stops_the_gateway_without_an_error(environment: dict[str, str], 
     )
     assert process.stderr is not None
     shown = [process.stderr.readline(), process.stderr.readline()]
-    assert shown[1] == "Ctrl-C ends it.\n", shown
+    assert shown[1] == "Press Ctrl-C to stop.\n", shown
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=240)
     assert (process.returncode, errors.strip()) == (0, "")
@@ -125,15 +125,15 @@ def test_gateway_with_an_unknown_toolset_does_not_start(
         check=False,
     )
     assert done.returncode == 4
-    assert "there is no toolset 'nope'" in done.stderr
+    assert "There is no toolset 'nope'" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("host", "advice"),
     [
-        ("nobody.invalid", "No machine is found by that name."),
-        ("no..name", "No machine is found by that name."),
-        ("192.0.2.7", "It is no address of this machine."),
+        ("nobody.invalid", "The host name was not found."),
+        ("no..name", "The host name was not found."),
+        ("192.0.2.7", "It is not an address of this machine."),
         ("127.0.0.1", "Choose another port with --port."),
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -21,6 +22,28 @@ from toolfold.environments import Backend, Environment, apptainer, daytona, dock
 HERE = Path(__file__).parent
 TEST_TIMEOUT_S = 300
 PROBE_TIMEOUT_S = 60.0
+RUN_ALL_VARIABLE = "TOOLFOLD_TEST_ALL"
+"""Set by `make test-all`: every test for every backend."""
+FULL_CONTRACT = ("local", "sandbox", "docker")
+REPRESENTATIVE = frozenset(
+    {
+        "test_exit_code_is_returned",
+        "test_command_reads_its_stdin",
+        "test_long_output_is_truncated_and_stored_on_disk",
+        "test_timeout_leaves_no_process",
+        "test_cancelled_command_leaves_no_process",
+        "test_killed_client_leaves_no_process",
+        "test_directory_and_exported_variables_persist",
+        "test_runtime_secrets_are_not_passed_to_commands",
+        "test_pty_is_a_terminal_with_a_size",
+        "test_binary_content_round_trips",
+        "test_end_of_process_is_reported",
+        "test_kill_leaves_no_process",
+        "test_process_survives_a_killed_client_and_is_found_again",
+        "test_check_reports_an_available_backend",
+    }
+)
+"""Contract tests that run for the other backends too: one for each part of the contract."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +57,26 @@ class BackendSite:
         return self.kind.make(self.options)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Apply a timeout to every async test, so that a hanging test fails with a traceback."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Select the contract tests to run, and limit the time of every async test."""
+    if not os.environ.get(RUN_ALL_VARIABLE):
+        left_out = [item for item in items if _is_left_out(item)]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item not in set(left_out)]
     for item in items:
         if item.path.parent == HERE and isinstance(item, pytest.Function):
             item.obj = _with_timeout(item.obj)
+
+
+def _is_left_out(item: pytest.Item) -> bool:
+    """Return True for contract tests that `make test` runs only for the backends in FULL_CONTRACT."""
+    if item.path != HERE / "test_contract.py" or not isinstance(item, pytest.Function):
+        return False
+    kind = item.callspec.params.get("site") if hasattr(item, "callspec") else None
+    if not isinstance(kind, Kind):
+        return False
+    return kind.name not in FULL_CONTRACT and item.originalname not in REPRESENTATIVE
 
 
 def _with_timeout(test: Callable[..., Any]) -> Callable[..., Any]:

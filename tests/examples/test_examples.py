@@ -1,4 +1,4 @@
-"""Every example runs as it stands and shows what it says."""
+"""Every example runs and prints the expected output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolfold import load_config, open_runtime, sample_catalog
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
-SHOWS = {
+EXPECTED_OUTPUT = {
     "approval_queue.py": (
         "rm -rf build: deletes a directory",
         "(low) -> session",
@@ -36,12 +36,12 @@ SHOWS = {
 }
 
 
-READS_THE_SAMPLE = "fewer_tools.py"
+USES_SAMPLE = "fewer_tools.py"
 
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With an index of the sample: a slow machine takes longer to read it than an example waits."""
+    """Cache with an index of the sample, because building it may take longer than an example waits."""
     home = tmp_path_factory.mktemp("home")
     config = load_config(project=home, env={"TOOLFOLD_HOME": str(home), "HOME": str(home)})
     with open_runtime(config, progress=lambda done, whole: None) as runtime:
@@ -51,12 +51,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_example_is_covered() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHOWS)
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED_OUTPUT)
 
 
-@pytest.mark.parametrize("name", sorted(SHOWS))
+@pytest.mark.parametrize("name", sorted(EXPECTED_OUTPUT))
 def test_example_runs_with_expected_output(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if name == READS_THE_SAMPLE:
+    if name == USES_SAMPLE:
         cache: Path = request.getfixturevalue("cache")
         shutil.copytree(cache, tmp_path / "home" / cache.name)
     done = subprocess.run(
@@ -70,5 +70,5 @@ def test_example_runs_with_expected_output(name: str, tmp_path: Path, request: p
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    for text in SHOWS[name]:
+    for text in EXPECTED_OUTPUT[name]:
         assert text in done.stdout

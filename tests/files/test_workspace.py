@@ -1,4 +1,4 @@
-"""The workspace lets nothing out, and what it refuses it leaves as it was."""
+"""The workspace never gives access outside its roots, and rejected operations change nothing."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ def read(workspace: Workspace, path: str | Path, *also: Path) -> bytes:
         return file.read()
 
 
-def refused(workspace: Workspace, path: str | Path) -> str:
+def read_error(workspace: Workspace, path: str | Path) -> str:
     with pytest.raises(CallError) as caught:
         read(workspace, path)
     return str(caught.value)
 
 
-def refused_write(workspace: Workspace, path: str | Path) -> str:
+def write_error(workspace: Workspace, path: str | Path) -> str:
     with pytest.raises(CallError) as caught:
         workspace.write_atomically(path, b"evil")
     return str(caught.value)
 
 
-def everything(folder: Path) -> dict[str, bytes]:
+def snapshot_tree(folder: Path) -> dict[str, bytes]:
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))
@@ -85,7 +85,7 @@ def test_tilde_expands_to_the_home_directory(root: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("HOME", str(root))
     assert read(Workspace(root), "~/a.txt") == b"alpha\n"
     monkeypatch.setenv("HOME", "/somewhere/else")
-    assert "outside the workspace" in refused(Workspace(root), "~/a.txt")
+    assert "outside the workspace" in read_error(Workspace(root), "~/a.txt")
 
 
 @pytest.mark.parametrize(
@@ -94,16 +94,16 @@ def test_tilde_expands_to_the_home_directory(root: Path, monkeypatch: pytest.Mon
 def test_path_outside_is_rejected_for_reading_and_writing(
     workspace: Workspace, outside: Path, path: str
 ) -> None:
-    assert "is outside the workspace" in refused(workspace, path)
-    assert "is outside the workspace" in refused_write(workspace, path)
-    assert everything(outside) == {"secret.txt": SECRET}
+    assert "is outside the workspace" in read_error(workspace, path)
+    assert "is outside the workspace" in write_error(workspace, path)
+    assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
 def test_sibling_with_root_as_name_prefix_is_outside(workspace: Workspace, root: Path) -> None:
     twin = root.with_name("work-twin")
     twin.mkdir()
-    assert "is outside the workspace" in refused_write(workspace, str(twin / "x"))
-    assert everything(twin) == {}
+    assert "is outside the workspace" in write_error(workspace, str(twin / "x"))
+    assert snapshot_tree(twin) == {}
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,15 @@ def test_sibling_with_root_as_name_prefix_is_outside(workspace: Workspace, root:
 def test_invalid_path_is_rejected_with_a_short_message(
     workspace: Workspace, root: Path, path: str, reason: str
 ) -> None:
-    before = everything(root)
-    for message in (refused(workspace, path), refused_write(workspace, path)):
+    before = snapshot_tree(root)
+    for message in (read_error(workspace, path), write_error(workspace, path)):
         assert reason in message
         assert len(message) < 500
-    assert everything(root) == before
+    assert snapshot_tree(root) == before
 
 
 @given(st.text(max_size=60))
-@settings(deadline=None)  # a disk under load is slow to sync
+@settings(deadline=None)  # a busy disk is slow to sync
 def test_any_path_stays_inside_or_raises_call_error(path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
@@ -149,9 +149,9 @@ def test_extra_roots_are_reachable_by_absolute_path(root: Path, outside: Path) -
 def test_readable_directories_of_a_session_are_not_writable(workspace: Workspace, outside: Path) -> None:
     target = outside / "secret.txt"
     assert read(workspace, target, outside) == SECRET
-    assert "is outside the workspace" in refused(workspace, target)
-    assert "is outside the workspace" in refused_write(workspace, target)
-    assert everything(outside) == {"secret.txt": SECRET}
+    assert "is outside the workspace" in read_error(workspace, target)
+    assert "is outside the workspace" in write_error(workspace, target)
+    assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
 def test_shown_path_is_relative_to_the_root_and_absolute_elsewhere(root: Path, outside: Path) -> None:
@@ -168,48 +168,50 @@ def test_too_long_chain_of_links_is_rejected(workspace: Workspace, root: Path) -
     for number in range(1_500):
         (root / f"l{number}").symlink_to(f"l{number + 1}")
     (root / "l1500").write_bytes(b"end")
-    assert "symbolic link" in refused(workspace, "l0")
-    assert "symbolic link" in refused(workspace, "l0/x")
-    assert "symbolic link" in refused_write(workspace, "l0")
-    assert walked(workspace) == ["a.txt", "l1500"]
+    assert "symbolic link" in read_error(workspace, "l0")
+    assert "symbolic link" in read_error(workspace, "l0/x")
+    assert "symbolic link" in write_error(workspace, "l0")
+    assert list_files(workspace) == ["a.txt", "l1500"]
     assert (root / "l1500").read_bytes() == b"end"
 
 
 def test_missing_file_error_suggests_similar_names(workspace: Workspace, root: Path) -> None:
     (root / "src").mkdir()
     (root / "src" / "config.py").touch()
-    assert refused(workspace, "src/confg.py") == "'src/confg.py' does not exist. Did you mean src/config.py?"
-    assert refused(workspace, "srcc/config.py") == "'srcc' does not exist. Did you mean src?"
-    assert refused(workspace, "zzzzzzzz") == "'zzzzzzzz' does not exist. Check the path."
+    assert (
+        read_error(workspace, "src/confg.py") == "'src/confg.py' does not exist. Did you mean src/config.py?"
+    )
+    assert read_error(workspace, "srcc/config.py") == "'srcc' does not exist. Did you mean src?"
+    assert read_error(workspace, "zzzzzzzz") == "'zzzzzzzz' does not exist. Check the path."
 
 
 def test_directory_error_lists_its_entries(workspace: Workspace, root: Path) -> None:
-    assert refused(workspace, ".") == "'.' is a folder, not a file. It holds: a.txt."
+    assert read_error(workspace, ".") == "'.' is a folder, not a file. It holds: a.txt."
     (root / "many").mkdir()
     for number in range(30):
         (root / "many" / f"{number:02}").touch()
-    message = refused_write(workspace, "many")
+    message = write_error(workspace, "many")
     assert "'many' is a folder, not a file. It holds: 00, 01," in message
     assert message.endswith("19, ….")
 
 
 def test_file_used_as_directory_is_reported(workspace: Workspace, root: Path) -> None:
-    assert "a part of the path is a file" in refused(workspace, "a.txt/b")
-    assert "a part of the path is a file" in refused_write(workspace, "a.txt/b")
-    assert everything(root) == {"a.txt": b"alpha\n"}
+    assert "a part of the path is a file" in read_error(workspace, "a.txt/b")
+    assert "a part of the path is a file" in write_error(workspace, "a.txt/b")
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
 def test_missing_root_is_reported(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "gone")
-    assert "workspace folder" in refused(workspace, "a")
-    assert "workspace folder" in refused_write(workspace, "a")
+    assert "workspace folder" in read_error(workspace, "a")
+    assert "workspace folder" in write_error(workspace, "a")
     assert not (tmp_path / "gone").exists()
 
 
 def test_named_pipe_is_rejected_without_blocking(workspace: Workspace, root: Path) -> None:
     os.mkfifo(root / "pipe")
-    assert "not a regular file but a named pipe" in refused(workspace, "pipe")
-    assert "not a regular file but a named pipe" in refused_write(workspace, "pipe")
+    assert "not a regular file but a named pipe" in read_error(workspace, "pipe")
+    assert "not a regular file but a named pipe" in write_error(workspace, "pipe")
     assert stat.S_ISFIFO((root / "pipe").lstat().st_mode)
 
 
@@ -220,19 +222,19 @@ def test_file_swapped_for_a_pipe_does_not_block(
         (root / "a.txt").unlink()
         os.mkfifo(root / "a.txt")
 
-    before_opening(monkeypatch, "a.txt", swap)
-    assert "named pipe" in refused(workspace, "a.txt")
+    swap_before_open(monkeypatch, "a.txt", swap)
+    assert "named pipe" in read_error(workspace, "a.txt")
 
 
 def test_socket_is_rejected(root: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         there = Path.cwd()
-        os.chdir(root)  # the address of a socket must be short
+        os.chdir(root)  # socket paths must be short
         try:
             server.bind("s")
         finally:
             os.chdir(there)
-        assert "not a regular file but a socket" in refused(Workspace(root), "s")
+        assert "not a regular file but a socket" in read_error(Workspace(root), "s")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
@@ -241,7 +243,7 @@ def test_device_inside_the_root_is_not_opened(workspace: Workspace, root: Path) 
         os.mknod(root / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
     except PermissionError:
         pytest.skip("this container makes no devices")
-    assert "not a regular file but a device" in refused(workspace, "zero")
+    assert "not a regular file but a device" in read_error(workspace, "zero")
 
 
 def test_reading_leaks_no_file_descriptor(workspace: Workspace, root: Path) -> None:
@@ -251,7 +253,7 @@ def test_reading_leaks_no_file_descriptor(workspace: Workspace, root: Path) -> N
     workspace.write_atomically("deep/er/b", b"x")
     list(workspace.files())
     for path in ("link", "missing", ".", "a.txt/x"):
-        refused(workspace, path)
+        read_error(workspace, path)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -279,9 +281,9 @@ def test_symlink_to_outside_is_rejected_and_named(workspace: Workspace, root: Pa
     (root / "chain").symlink_to("file")
     (root / "dangling").symlink_to(outside / "new")
     for path in ("file", "folder/secret.txt", "zero", "chain", "dangling", "folder/new"):
-        assert "leads outside the workspace through a symbolic link" in refused(workspace, path)
-        assert "leads outside the workspace through a symbolic link" in refused_write(workspace, path)
-    assert everything(outside) == {"secret.txt": SECRET}
+        assert "leads outside the workspace through a symbolic link" in read_error(workspace, path)
+        assert "leads outside the workspace through a symbolic link" in write_error(workspace, path)
+    assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
 def test_dot_dot_after_a_symlink_is_resolved_like_the_system_does(
@@ -289,15 +291,15 @@ def test_dot_dot_after_a_symlink_is_resolved_like_the_system_does(
 ) -> None:
     (outside / "deep").mkdir()
     (root / "link").symlink_to(outside / "deep")
-    assert "outside the workspace" in refused(workspace, "link/../secret.txt")
+    assert "outside the workspace" in read_error(workspace, "link/../secret.txt")
 
 
 def test_symlink_cycle_is_rejected(workspace: Workspace, root: Path) -> None:
     (root / "one").symlink_to("two")
     (root / "two").symlink_to("one")
-    assert "leads back to itself" in refused(workspace, "one")
-    assert "leads back to itself" in refused(workspace, "one/x")
-    assert "leads back to itself" in refused_write(workspace, "one")
+    assert "leads back to itself" in read_error(workspace, "one")
+    assert "leads back to itself" in read_error(workspace, "one/x")
+    assert "leads back to itself" in write_error(workspace, "one")
     assert (root / "one").is_symlink()
 
 
@@ -308,14 +310,14 @@ def test_writing_through_a_symlink_replaces_the_target(workspace: Workspace, roo
     assert (written.path, written.created) == (root / "a.txt", False)
     assert workspace.write_atomically("dangling", b"new").created
     assert (root / "link").is_symlink()
-    assert everything(root) == {"a.txt": b"beta", "fresh/new.txt": b"new"}
+    assert snapshot_tree(root) == {"a.txt": b"beta", "fresh/new.txt": b"new"}
 
 
-# Races: something is swapped between the check and the use
+# Races: a file is swapped between check and use
 
 
-def before_opening(monkeypatch: pytest.MonkeyPatch, name: str, swap: object) -> None:
-    """Run `swap` once, at the last moment before `name` is opened."""
+def swap_before_open(monkeypatch: pytest.MonkeyPatch, name: str, swap: object) -> None:
+    """Run `swap` once, immediately before `name` is opened."""
     real_open, done = os.open, list[str]()
 
     def racing(path: str | Path, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
@@ -335,11 +337,11 @@ def test_file_swapped_for_a_symlink_is_not_read(
         (root / "a.txt").unlink()
         (root / "a.txt").symlink_to(outside / "secret.txt")
 
-    before_opening(monkeypatch, "a.txt", swap)
-    assert "was changed just now" in refused(workspace, "a.txt")
+    swap_before_open(monkeypatch, "a.txt", swap)
+    assert "was changed just now" in read_error(workspace, "a.txt")
 
 
-def swapped_folder(root: Path, outside: Path) -> object:
+def swapped_directory(root: Path, outside: Path) -> object:
     (root / "sub").mkdir()
     (root / "sub" / "secret.txt").write_bytes(b"mine")
 
@@ -353,23 +355,23 @@ def swapped_folder(root: Path, outside: Path) -> object:
 def test_directory_swapped_for_a_symlink_is_not_read_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_opening(monkeypatch, "sub", swapped_folder(root, outside))
-    assert "was changed just now" in refused(workspace, "sub/secret.txt")
+    swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
+    assert "was changed just now" in read_error(workspace, "sub/secret.txt")
 
 
 def test_directory_swapped_for_a_symlink_is_not_written_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_opening(monkeypatch, "sub", swapped_folder(root, outside))
-    assert "was changed just now" in refused_write(workspace, "sub/secret.txt")
-    assert everything(outside) == {"secret.txt": SECRET}
-    assert everything(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
+    swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
+    assert "was changed just now" in write_error(workspace, "sub/secret.txt")
+    assert snapshot_tree(outside) == {"secret.txt": SECRET}
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
 
 
 def test_swapped_parent_cannot_redirect_a_write(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    swap, real_replace = swapped_folder(root, outside), os.replace
+    swap, real_replace = swapped_directory(root, outside), os.replace
 
     def racing(src: str, dst: str, *, src_dir_fd: int, dst_dir_fd: int) -> None:
         assert callable(swap)
@@ -378,8 +380,8 @@ def test_swapped_parent_cannot_redirect_a_write(
 
     monkeypatch.setattr(os, "replace", racing)
     workspace.write_atomically("sub/secret.txt", b"new")
-    assert everything(outside) == {"secret.txt": SECRET}
-    assert everything(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"new"}
+    assert snapshot_tree(outside) == {"secret.txt": SECRET}
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"new"}
 
 
 def test_root_replaced_by_a_symlink_is_not_used(
@@ -392,9 +394,9 @@ def test_root_replaced_by_a_symlink_is_not_used(
         root.parent.rename(root.parent.with_name("elsewhere"))
         root.parent.symlink_to(root.parent.with_name("elsewhere") / "outside")
 
-    before_opening(monkeypatch, str(root), swap)
+    swap_before_open(monkeypatch, str(root), swap)
     try:
-        assert "was changed just now" in refused(workspace, "a.txt")
+        assert "was changed just now" in read_error(workspace, "a.txt")
     finally:
         root.parent.unlink()
         root.parent.with_name("elsewhere").rename(root.parent)
@@ -426,7 +428,7 @@ def test_constantly_changing_symlink_never_allows_an_escape(
     finally:
         stop.set()
         thread.join()
-    assert everything(outside) == {"secret.txt": SECRET}
+    assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
 @pytest.fixture
@@ -441,10 +443,10 @@ def test_runtime_directory_inside_the_workspace_is_inaccessible(root: Path, home
     workspace = Workspace(root, private=[home])
     (root / "link").symlink_to("home")
     for path in ("home/secret.txt", "link/secret.txt", "home/new"):
-        assert "the runtime's own settings and state" in refused(workspace, path)
-        assert "the runtime's own settings and state" in refused_write(workspace, path)
-    assert walked(workspace) == ["a.txt"]
-    assert everything(home) == {"secret.txt": SECRET}
+        assert "the runtime's own settings and state" in read_error(workspace, path)
+        assert "the runtime's own settings and state" in write_error(workspace, path)
+    assert list_files(workspace) == ["a.txt"]
+    assert snapshot_tree(home) == {"secret.txt": SECRET}
     assert read(workspace, "home/secret.txt", home) == SECRET
 
 
@@ -452,9 +454,9 @@ def test_directory_swapped_for_a_symlink_to_runtime_files_is_not_used(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(root, private=[home])
-    before_opening(monkeypatch, "sub", swapped_folder(root, home))
-    assert "was changed just now" in refused_write(workspace, "sub/secret.txt")
-    assert everything(home) == {"secret.txt": SECRET}
+    swap_before_open(monkeypatch, "sub", swapped_directory(root, home))
+    assert "was changed just now" in write_error(workspace, "sub/secret.txt")
+    assert snapshot_tree(home) == {"secret.txt": SECRET}
 
 
 def test_symlink_removed_while_it_is_followed_is_a_call_error(
@@ -467,7 +469,7 @@ def test_symlink_removed_while_it_is_followed_is_a_call_error(
 
     workspace = Workspace(root)
     monkeypatch.setattr("os.readlink", gone)
-    assert "symbolic link" in refused(workspace, "link")
+    assert "symbolic link" in read_error(workspace, "link")
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])
@@ -505,7 +507,7 @@ def test_no_swap_allows_access_to_the_runtime_directory(root: Path, home: Path, 
     finally:
         stop.set()
         thread.join()
-    assert everything(home) == {"secret.txt": SECRET}
+    assert snapshot_tree(home) == {"secret.txt": SECRET}
 
 
 # Writing
@@ -527,7 +529,7 @@ def test_new_file_and_directories_follow_the_umask(workspace: Workspace, root: P
 def test_parents_are_created_only_on_request(workspace: Workspace, root: Path) -> None:
     with pytest.raises(CallError, match="'new' does not exist"):
         workspace.write_atomically("new/b.txt", b"", make_parents=False)
-    assert everything(root) == {"a.txt": b"alpha\n"}
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
     assert not (root / "new").exists()
 
 
@@ -551,8 +553,8 @@ def test_replaced_file_keeps_its_owner(workspace: Workspace, root: Path) -> None
 
 
 @pytest.fixture
-def as_nobody() -> Iterator[Path]:
-    """A folder in which this process has no more rights than its mode bits say."""
+def unprivileged_directory() -> Iterator[Path]:
+    """Directory in which this process has only the rights of the mode bits."""
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     folder.chmod(0o777)
     was = os.geteuid()
@@ -565,17 +567,17 @@ def as_nobody() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def test_read_only_file_in_writable_directory_is_not_replaced(as_nobody: Path) -> None:
-    (as_nobody / "locked").write_bytes(b"keep")
-    (as_nobody / "locked").chmod(0o444)
-    assert "is read-only" in refused_write(Workspace(as_nobody), "locked")
-    assert everything(as_nobody) == {"locked": b"keep"}
+def test_read_only_file_in_writable_directory_is_not_replaced(unprivileged_directory: Path) -> None:
+    (unprivileged_directory / "locked").write_bytes(b"keep")
+    (unprivileged_directory / "locked").chmod(0o444)
+    assert "is read-only" in write_error(Workspace(unprivileged_directory), "locked")
+    assert snapshot_tree(unprivileged_directory) == {"locked": b"keep"}
 
 
-def test_unreadable_file_is_a_call_error(as_nobody: Path) -> None:
-    (as_nobody / "locked").write_bytes(b"keep")
-    (as_nobody / "locked").chmod(0)
-    assert "Permission denied" in refused(Workspace(as_nobody), "locked")
+def test_unreadable_file_is_a_call_error(unprivileged_directory: Path) -> None:
+    (unprivileged_directory / "locked").write_bytes(b"keep")
+    (unprivileged_directory / "locked").chmod(0)
+    assert "Permission denied" in read_error(Workspace(unprivileged_directory), "locked")
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
@@ -586,8 +588,8 @@ def test_failed_write_keeps_the_old_file_and_no_temporary_one(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, failing, fail)
-    assert "No space left on device. Nothing was changed." in refused_write(workspace, "a.txt")
-    assert everything(root) == {"a.txt": b"alpha\n"}
+    assert "No space left on device. Nothing was changed." in write_error(workspace, "a.txt")
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
 def test_interrupted_write_keeps_the_old_file_and_no_temporary_one(
@@ -599,18 +601,18 @@ def test_interrupted_write_keeps_the_old_file_and_no_temporary_one(
     monkeypatch.setattr(os, "fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         workspace.write_atomically("a.txt", b"beta")
-    assert everything(root) == {"a.txt": b"alpha\n"}
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
 def test_writing_a_hard_link_does_not_change_the_other_name(workspace: Workspace, root: Path) -> None:
     (root / "b.txt").hardlink_to(root / "a.txt")
     workspace.write_atomically("b.txt", b"beta")
-    assert everything(root) == {"a.txt": b"alpha\n", "b.txt": b"beta"}
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n", "b.txt": b"beta"}
 
 
 def test_path_with_trailing_slash_is_not_written(workspace: Workspace, root: Path) -> None:
-    assert "names a folder" in refused_write(workspace, "notes/")
-    assert everything(root) == {"a.txt": b"alpha\n"}
+    assert "names a folder" in write_error(workspace, "notes/")
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
 def test_concurrent_reader_sees_old_or_new_content(workspace: Workspace) -> None:
@@ -633,7 +635,7 @@ def test_concurrent_reader_sees_old_or_new_content(workspace: Workspace) -> None
         thread.join()
 
 
-# The runtime's own state
+# Protected files
 
 
 @pytest.mark.parametrize(
@@ -652,8 +654,8 @@ def test_concurrent_reader_sees_old_or_new_content(workspace: Workspace) -> None
     ],
 )
 def test_runtime_and_git_files_are_not_written(workspace: Workspace, root: Path, path: str) -> None:
-    assert "is protected from the file tools" in refused_write(workspace, path)
-    assert everything(root) == {"a.txt": b"alpha\n"}
+    assert "is protected from the file tools" in write_error(workspace, path)
+    assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
     assert sorted(each.name for each in root.iterdir()) == ["a.txt"]
 
 
@@ -664,10 +666,10 @@ def test_protected_files_are_not_written_through_symlinks(workspace: Workspace, 
     (root / "settings").symlink_to("toolfold.yaml")
     (root / "store").mkdir()
     (root / ".toolfold").symlink_to("store")
-    before = everything(root)
+    before = snapshot_tree(root)
     for path in ("hooks/pre-commit", "settings", ".toolfold/x"):
-        assert "is protected from the file tools" in refused_write(workspace, path)
-    assert everything(root) == before
+        assert "is protected from the file tools" in write_error(workspace, path)
+    assert snapshot_tree(root) == before
 
 
 def test_names_similar_to_protected_ones_are_writable(workspace: Workspace) -> None:
@@ -680,19 +682,19 @@ GIT = "git runs code that is kept there"
 
 def test_git_directory_of_any_name_is_not_written(workspace: Workspace, root: Path) -> None:
     subprocess.run(["git", "init", "-q", "--separate-git-dir", root / "meta", root], check=True)
-    before = everything(root)
+    before = snapshot_tree(root)
     for path in ("meta/hooks/pre-commit", "meta/config", "meta/new/x", "meta/HEAD"):
-        assert GIT in refused_write(workspace, path)
+        assert GIT in write_error(workspace, path)
     with pytest.raises(CallError, match=GIT):
         workspace.write_atomically("meta/config", b"evil", make_parents=False)
-    assert everything(root) == before
+    assert snapshot_tree(root) == before
     assert not (root / "meta" / "new").exists()
 
 
 def test_workspace_that_is_a_git_directory_is_not_written(root: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", root], check=True)
-    assert GIT in refused_write(Workspace(root), "hooks/pre-commit")
-    assert GIT in refused_write(Workspace(root / "hooks"), "pre-commit")
+    assert GIT in write_error(Workspace(root), "hooks/pre-commit")
+    assert GIT in write_error(Workspace(root / "hooks"), "pre-commit")
     assert not (root / "hooks" / "pre-commit").exists()
 
 
@@ -704,8 +706,8 @@ def test_target_of_a_git_file_is_not_written(workspace: Workspace, root: Path, m
         (root / "named").rename(root / ".git")
     else:
         (root / ".git").symlink_to("store" if marker == "link" else "named")
-    assert GIT in refused_write(workspace, "store/config")
-    assert everything(root / "store") == {}
+    assert GIT in write_error(workspace, "store/config")
+    assert snapshot_tree(root / "store") == {}
     assert workspace.write_atomically("storehouse/config", b"x").created
 
 
@@ -733,7 +735,7 @@ def test_write_that_would_create_a_git_directory_is_rejected(
 ) -> None:
     for path in paths[:-1]:
         workspace.write_atomically(f"sub/{path}", b"x")
-    assert GIT in refused_write(workspace, f"sub/{paths[-1]}")
+    assert GIT in write_error(workspace, f"sub/{paths[-1]}")
     assert not (root / "sub" / paths[-1]).exists()
 
 
@@ -750,7 +752,7 @@ def test_protected_files_are_readable(workspace: Workspace, root: Path) -> None:
 # Walking
 
 
-def walked(workspace: Workspace, *args: object, **kwargs: object) -> list[str]:
+def list_files(workspace: Workspace, *args: object, **kwargs: object) -> list[str]:
     return [workspace.relative(path) for path in workspace.files(*args, **kwargs)]  # type: ignore[arg-type]
 
 
@@ -761,9 +763,9 @@ def test_files_are_listed_in_a_fixed_order_without_skipped_directories(
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).touch()
     os.mkfifo(root / "pipe")
-    assert walked(workspace, skip={"node_modules"}) == ["a.txt", "z.txt", "b/1", "b/2", "b/c/3"]
-    assert walked(workspace, "node_modules", skip={"node_modules"}) == ["node_modules/x"]
-    assert walked(workspace, "b/1") == ["b/1"]
+    assert list_files(workspace, skip={"node_modules"}) == ["a.txt", "z.txt", "b/1", "b/2", "b/c/3"]
+    assert list_files(workspace, "node_modules", skip={"node_modules"}) == ["node_modules/x"]
+    assert list_files(workspace, "b/1") == ["b/1"]
 
 
 def test_listing_handles_link_cycles_and_names_each_file_once(workspace: Workspace, root: Path) -> None:
@@ -773,29 +775,29 @@ def test_listing_handles_link_cycles_and_names_each_file_once(workspace: Workspa
     (root / "sub" / "self").symlink_to("self")
     (root / "again").symlink_to("sub")
     (root / "also_f").symlink_to("sub/f")
-    assert walked(workspace) == ["a.txt", "sub/f"]
-    assert walked(workspace, "sub") == ["sub/f", "a.txt"]
+    assert list_files(workspace) == ["a.txt", "sub/f"]
+    assert list_files(workspace, "sub") == ["sub/f", "a.txt"]
 
 
 def test_listing_never_leaves_the_roots(workspace: Workspace, root: Path, outside: Path) -> None:
     (root / "out").symlink_to(outside)
     (root / "file").symlink_to(outside / "secret.txt")
-    assert walked(workspace) == ["a.txt"]
-    assert walked(Workspace(root, [outside])) == ["a.txt", str(outside / "secret.txt")]
+    assert list_files(workspace) == ["a.txt"]
+    assert list_files(Workspace(root, [outside])) == ["a.txt", str(outside / "secret.txt")]
     with pytest.raises(CallError, match="through a symbolic link"):
-        walked(workspace, "out")
+        list_files(workspace, "out")
 
 
 def test_directory_swapped_for_a_symlink_while_listing_is_skipped(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before_opening(monkeypatch, "sub", swapped_folder(root, outside))
-    assert walked(workspace) == ["a.txt"]
+    swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
+    assert list_files(workspace) == ["a.txt"]
 
 
 def test_listing_a_missing_directory_is_an_error(workspace: Workspace) -> None:
     with pytest.raises(CallError, match="'missing' does not exist"):
-        walked(workspace, "missing")
+        list_files(workspace, "missing")
 
 
 def test_listing_stops_on_request_even_without_files(workspace: Workspace, root: Path) -> None:
@@ -808,7 +810,7 @@ def test_listing_stops_on_request_even_without_files(workspace: Workspace, root:
         asked.append(1)
         return len(asked) > 20
 
-    assert walked(workspace, "empty", stop=stop) == []
+    assert list_files(workspace, "empty", stop=stop) == []
     assert len(asked) < 30
 
 
@@ -818,4 +820,4 @@ def test_listing_handles_a_very_deep_tree(workspace: Workspace, root: Path) -> N
         folder = folder / "d"
         folder.mkdir()
     (folder / "f").touch()
-    assert len(walked(workspace)) == 2
+    assert len(list_files(workspace)) == 2

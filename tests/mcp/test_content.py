@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.mcp.servers import PATIENCE, stdio_command
 from toolfold.model import Content, Json, Media
 from toolfold.providers import DIALECTS
@@ -368,9 +368,9 @@ def test_sdk_model_and_plain_mapping_give_the_same_content() -> None:
 
 
 @pytest.fixture
-def session(opened: Opened, tmp_path: Path) -> Session:
+def session(open_test_runtime: RuntimeOpener, tmp_path: Path) -> Session:
     command = stdio_command("everything", tmp_path)
-    runtime = opened({"mcp": {"servers": {"everything": command.entry}}})
+    runtime = open_test_runtime({"mcp": {"servers": {"everything": command.entry}}})
     runtime.mcp.settle(PATIENCE)
     return runtime.session()
 

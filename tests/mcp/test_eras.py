@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import Runtime
 from toolfold.model import Json
 from toolfold.sources.mcp.oauth.login_store import Login, LoginStore
@@ -38,10 +38,12 @@ for line in sys.stdin:
 """
 
 
-def test_result_without_result_type_counts_as_complete(opened: Opened, tmp_path: Path) -> None:
+def test_result_without_result_type_counts_as_complete(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     program = tmp_path / "terse.py"
     program.write_text(TERSE)
-    runtime = open_with_server(opened, {"command": sys.executable, "args": [str(program)]})
+    runtime = open_with_server(open_test_runtime, {"command": sys.executable, "args": [str(program)]})
     assert call_tool(runtime, "say")["result"] == "said"
     assert runtime.mcp.states()[0].protocol == "2026-07-28"
 
@@ -58,9 +60,9 @@ def token_server() -> Iterator[type[TokenServer]]:
 
 
 async def test_call_that_needs_a_login_fails_without_affecting_others(
-    opened: Opened, token_server: type[TokenServer]
+    open_test_runtime: RuntimeOpener, token_server: type[TokenServer]
 ) -> None:
-    runtime = open_with_server(opened, {"url": f"{token_server.url}/mcp"})
+    runtime = open_with_server(open_test_runtime, {"url": f"{token_server.url}/mcp"})
     session = runtime.session(["mcp-it"])
     slow, refused = await asyncio.gather(session.call("mcp_it_slow"), session.call("mcp_it_secret"))
     assert json.loads(slow.text)["result"] == "slow"
@@ -71,23 +73,23 @@ async def test_call_that_needs_a_login_fails_without_affecting_others(
 
 @pytest.mark.parametrize(("way", "path"), [("http", "/mcp"), ("sse", "/sse")])
 def test_login_is_renewed_between_two_calls(
-    opened: Opened, token_server: type[TokenServer], way: str, path: str
+    open_test_runtime: RuntimeOpener, token_server: type[TokenServer], way: str, path: str
 ) -> None:
     url = token_server.url + path
-    store_login(opened, url, f"{token_server.url}/token")
-    runtime = open_with_server(opened, {"url": url, "transport": way})
+    store_login(open_test_runtime, url, f"{token_server.url}/token")
+    runtime = open_with_server(open_test_runtime, {"url": url, "transport": way})
     assert call_tool(runtime, "quick")["result"] == "quick"
     token_server.good = {"new"}
     assert call_tool(runtime, "quick")["result"] == "quick"
 
 
-def open_with_server(opened: Opened, server: Json) -> Runtime:
+def open_with_server(opened: RuntimeOpener, server: Json) -> Runtime:
     return opened(
         {"mcp": {"wait_seconds": 30, "servers": {"it": server}}, "approval": {"mode": "off"}},
     )
 
 
-def store_login(opened: Opened, url: str, token_endpoint: str) -> None:
+def store_login(opened: RuntimeOpener, url: str, token_endpoint: str) -> None:
     """Store a login, as if the user had logged in before."""
     folder = opened().config.paths.state_dir / "oauth"
     LoginStore(folder).save(

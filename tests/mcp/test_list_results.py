@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp_types.methods import parse_server_result
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.mcp.faults import open_supervisor
 from tests.mcp.test_pool import wait_until
 from toolfold.config.servers import McpServerSettings, parse_server_settings
@@ -243,12 +243,14 @@ async def test_server_has_resources_and_prompts_only_if_it_lists_some(
     assert [each.name for each in listing.tools] == ["good"]
 
 
-def test_resource_tools_appear_when_resources_exist_and_rank_last(opened: Opened, tmp_path: Path) -> None:
+def test_resource_tools_appear_when_resources_exist_and_rank_last(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     tools = [{"name": "get_time", "description": "Tell the time.", "inputSchema": {}}]
     tools += [{"name": "read_clock", "description": "Read the clock.", "inputSchema": {}}]
     settings = listing_settings(tmp_path, tools=tools)
     entry = {"command": settings.command, "args": list(settings.args)}
-    runtime = opened({"mcp.servers": {"time": entry}, "mcp.wait_seconds": 60.0})
+    runtime = open_test_runtime({"mcp.servers": {"time": entry}, "mcp.wait_seconds": 60.0})
 
     def listed_tool_names() -> set[str]:
         names = runtime.session(["all"]).assemble().offered_names

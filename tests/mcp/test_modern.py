@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.mcp import servers
 
 SERVER = Path(__file__).with_name("modern_server.py")
@@ -67,9 +67,9 @@ def wait_until(condition: Callable[[], object]) -> None:
 
 
 def test_newest_revision_is_used_and_its_subscription_reports_new_tools(
-    opened: Opened, entry: dict[str, Any]
+    open_test_runtime: RuntimeOpener, entry: dict[str, Any]
 ) -> None:
-    runtime = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S})
+    runtime = open_test_runtime({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S})
     session = runtime.session(["all"])
     assert [state.protocol for state in runtime.mcp.states()] == [NEWEST]
     assert json.loads(session.call_sync("mcp_it_echo", {"text": "hello"}).text) == {"result": "hello"}
@@ -80,15 +80,19 @@ def test_newest_revision_is_used_and_its_subscription_reports_new_tools(
     assert json.loads(session.call_sync("mcp_it_arrived_late", {}).text) == {"result": "here"}
 
 
-def test_change_between_first_listing_and_subscription_is_not_missed(opened: Opened, tmp_path: Path) -> None:
+def test_change_between_first_listing_and_subscription_is_not_missed(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     program = tmp_path / "changing.py"
     program.write_text(CHANGING_SERVER)
     entry = {"command": sys.executable, "args": [str(program)], "trust": "off"}
-    session = opened({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S}).session(["all"])
+    session = open_test_runtime({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S}).session(
+        ["all"]
+    )
     wait_until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
 
 
-def test_interrupted_subscription_is_reopened(opened: Opened, tmp_path: Path) -> None:
+def test_interrupted_subscription_is_reopened(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))
     port = 0
 
@@ -99,7 +103,7 @@ def test_interrupted_subscription_is_reopened(opened: Opened, tmp_path: Path) ->
 
     with servers.run_http_server(words, at, "/mcp", tmp_path / "log") as server:
         settings = {"mcp.servers": {"it": {"url": server.url, "trust": "off"}}, "mcp.wait_seconds": TIMEOUT_S}
-        session = opened(settings).session(["all"])
+        session = open_test_runtime(settings).session(["all"])
         assert "mcp_it_echo" in session.assemble().offered_names
     again = (sys.executable, str(SERVER), str(port))
     with servers.run_at_port(port, again, tmp_path / "log"):

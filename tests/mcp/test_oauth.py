@@ -27,7 +27,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.auth import OAuthClientInformationFull
 from starlette.responses import PlainTextResponse
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.mcp.issuers import (
     OAuthSetup,
     initialize,
@@ -138,8 +138,10 @@ async def test_tools_can_be_called_after_one_login(notes: NotesServer) -> None:
     assert len(notes.browser.visited) == 1
 
 
-def test_runtime_reports_missing_login_and_refreshes_expired_token(there: OAuthSetup, opened: Opened) -> None:
-    runtime = opened({"mcp": {"servers": {"notes": {"url": there.url}}}})
+def test_runtime_reports_missing_login_and_refreshes_expired_token(
+    there: OAuthSetup, open_test_runtime: RuntimeOpener
+) -> None:
+    runtime = open_test_runtime({"mcp": {"servers": {"notes": {"url": there.url}}}})
     (state,) = runtime.mcp.states()
     assert (state.state, "toolfold mcp login notes" in state.error) == ("login", True)
     folder = runtime.config.paths.state_dir / "oauth"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.mcp.fault_http import serve_in_thread
 from tests.mcp.faults import server_entry
 from toolfold import Runtime
@@ -46,72 +46,78 @@ def diary_lines(diary: Path) -> Counter[str]:
     return Counter(diary.read_text().split()) if diary.exists() else Counter()
 
 
-def test_server_tools_are_called_through_a_session(opened: Opened) -> None:
-    runtime = opened(mcp_config(files=server_entry("", "--tools", "3")))
+def test_server_tools_are_called_through_a_session(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(mcp_config(files=server_entry("", "--tools", "3")))
     assert callable_tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2", "mcp_files_tool_3"}
     session = runtime.session(["mcp-files"])
     assert json.loads(session.call_sync("mcp_files_echo", {"text": "hello"}).text) == {"result": "hello"}
     assert json.loads(session.call_sync("mcp__files__echo", {"text": "hello"}).text) == {"result": "hello"}
 
 
-def test_session_without_grant_cannot_call_a_server(opened: Opened, tmp_path: Path) -> None:
+def test_session_without_grant_cannot_call_a_server(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(mcp_config(one=server_entry("", "--diary", str(diary)), other=server_entry()))
+    runtime = open_test_runtime(mcp_config(one=server_entry("", "--diary", str(diary)), other=server_entry()))
     result = runtime.session(["mcp-other"]).call_sync("mcp_one_echo", {"text": "hello"})
     assert result.error
     assert diary_lines(diary)["call"] == 0
 
 
-def test_cached_tools_are_available_before_the_server_starts(opened: Opened, tmp_path: Path) -> None:
+def test_cached_tools_are_available_before_the_server_starts(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     diary = tmp_path / "diary"
     settings = mcp_config(files=server_entry("", "--diary", str(diary), "--tools", "2"))
-    opened(settings).close()
-    runtime = opened(settings)
+    open_test_runtime(settings).close()
+    runtime = open_test_runtime(settings)
     assert callable_tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2"}
     assert (server_states(runtime), diary_lines(diary)["start"]) == ({"files": "idle"}, 1)
     assert not runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "hello"}).error
     assert (server_states(runtime), diary_lines(diary)["start"]) == ({"files": "up"}, 2)
 
 
-def test_tool_changed_while_the_server_was_down_is_never_called(opened: Opened, tmp_path: Path) -> None:
+def test_tool_changed_while_the_server_was_down_is_never_called(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     """The first call starts the server; the change is not known before that."""
     diary, unchanged = tmp_path / "diary", tmp_path / "unchanged"
     settings = mcp_config(files=server_entry("reworded", "--unless", str(unchanged), "--diary", str(diary)))
     unchanged.touch()
-    opened(settings).close()
+    open_test_runtime(settings).close()
     unchanged.unlink()
-    session = opened(settings).session(["all"])
+    session = open_test_runtime(settings).session(["all"])
     assert "mcp_files_echo" in session.assemble().offered_names
     result = session.call_sync("mcp_files_echo", {"text": "hello"})
     assert "must be reviewed first" in (result.error or "")
     assert (diary_lines(diary)["start"], diary_lines(diary)["call"]) == (2, 0)
 
 
-def test_server_with_other_arguments_has_its_own_cache(opened: Opened, tmp_path: Path) -> None:
-    opened(mcp_config(files=server_entry("", "--tools", "2"))).close()
+def test_server_with_other_arguments_has_its_own_cache(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
+    open_test_runtime(mcp_config(files=server_entry("", "--tools", "2"))).close()
     awake = tmp_path / "awake"
     other = server_entry("slow-at-start", "--until", str(awake))
-    runtime = opened({**mcp_config(files=other), "mcp.wait_seconds": 0})
+    runtime = open_test_runtime({**mcp_config(files=other), "mcp.wait_seconds": 0})
     assert callable_tools(runtime) == set()
     awake.touch()
     wait_until(lambda: callable_tools(runtime) == {"mcp_files_echo"})
 
 
-def test_broken_cached_listing_is_ignored(opened: Opened, home: Path) -> None:
-    opened(mcp_config(files=server_entry())).close()
+def test_broken_cached_listing_is_ignored(open_test_runtime: RuntimeOpener, home: Path) -> None:
+    open_test_runtime(mcp_config(files=server_entry())).close()
     kept = list(home.rglob("mcp/files-*.json"))
     assert kept
     for number, file in enumerate(kept):
         file.write_text('{"format": 1, "tools": [' if number % 2 else '{"format": 1, "tools": {"a": []}}')
-    assert callable_tools(opened(mcp_config(files=server_entry()))) == {"mcp_files_echo"}
+    assert callable_tools(open_test_runtime(mcp_config(files=server_entry()))) == {"mcp_files_echo"}
 
 
-def test_dead_and_hung_servers_do_not_delay_others(opened: Opened) -> None:
+def test_dead_and_hung_servers_do_not_delay_others(open_test_runtime: RuntimeOpener) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
     settings = mcp_config(
         dead=server_entry("crash-at-start"), hung=hung, gone=server_entry("missing"), well=server_entry()
     )
-    runtime = opened({**settings, "mcp.wait_seconds": 0})
+    runtime = open_test_runtime({**settings, "mcp.wait_seconds": 0})
     wait_until(lambda: callable_tools(runtime) == {"mcp_well_echo"})
     session = runtime.session(["all"])
     assert not session.call_sync("mcp_well_echo", {"text": "hello"}).error
@@ -120,10 +126,10 @@ def test_dead_and_hung_servers_do_not_delay_others(opened: Opened) -> None:
     assert "no database" in next(each.error for each in runtime.mcp.states() if each.name == "dead")
 
 
-def test_hanging_call_does_not_delay_another_server(opened: Opened, tmp_path: Path) -> None:
+def test_hanging_call_does_not_delay_another_server(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     hung = {**server_entry("hang-wholly", "--diary", str(diary)), "call_timeout_seconds": 600}
-    runtime = opened(mcp_config(hung=hung, well=server_entry()))
+    runtime = open_test_runtime(mcp_config(hung=hung, well=server_entry()))
     session = runtime.session(["all"])
 
     async def both() -> Any:
@@ -138,19 +144,21 @@ def test_hanging_call_does_not_delay_another_server(opened: Opened, tmp_path: Pa
     assert [each.error for each in asyncio.run(both())] == [None] * 5
 
 
-def test_opening_waits_at_most_the_limit_and_only_once_for_a_slow_server(opened: Opened) -> None:
+def test_opening_waits_at_most_the_limit_and_only_once_for_a_slow_server(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
     settings = {**mcp_config(hung=hung), "mcp.wait_seconds": 0.2}
-    opened(settings).close()
+    open_test_runtime(settings).close()
     started = time.monotonic()
-    opened({**settings, "mcp.wait_seconds": 60}).close()
+    open_test_runtime({**settings, "mcp.wait_seconds": 60}).close()
     assert time.monotonic() - started < 60  # it was not waited for again
 
 
-def test_late_server_appears_in_the_next_turn(opened: Opened, tmp_path: Path) -> None:
+def test_late_server_appears_in_the_next_turn(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     awake = tmp_path / "awake"
     late = server_entry("slow-at-start", "--until", str(awake))
-    runtime = opened({**mcp_config(files=late), "mcp.wait_seconds": 0})
+    runtime = open_test_runtime({**mcp_config(files=late), "mcp.wait_seconds": 0})
     session = runtime.session(["all"])
     before = session.assemble()
     assert "mcp_files_echo" not in before.offered_names
@@ -159,8 +167,8 @@ def test_late_server_appears_in_the_next_turn(opened: Opened, tmp_path: Path) ->
     assert "mcp_files_echo" not in before.offered_names
 
 
-def test_changed_tool_list_applies_from_the_next_turn(opened: Opened) -> None:
-    runtime = opened(mcp_config(files={**server_entry("changing-list"), "trust": "off"}))
+def test_changed_tool_list_applies_from_the_next_turn(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(mcp_config(files={**server_entry("changing-list"), "trust": "off"}))
     session = runtime.session(["all"])
     before = session.assemble()
     assert not session.call_sync("mcp_files_echo", {"text": "now"}).error
@@ -168,8 +176,8 @@ def test_changed_tool_list_applies_from_the_next_turn(opened: Opened) -> None:
     assert "mcp_files_arrived_late" not in before.offered_names
 
 
-def test_tool_added_later_is_held_until_accepted(opened: Opened) -> None:
-    runtime = opened(mcp_config(files=server_entry("changing-list")))
+def test_tool_added_later_is_held_until_accepted(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(mcp_config(files=server_entry("changing-list")))
     session = runtime.session(["all"])
     session.call_sync("mcp_files_echo", {"text": "now"})
     wait_until(lambda: runtime.mcp.held_tools("files"))
@@ -180,8 +188,8 @@ def test_tool_added_later_is_held_until_accepted(opened: Opened) -> None:
     assert not session.call_sync("mcp_files_arrived_late", {"text": "hello"}).error
 
 
-def test_suspicious_tool_is_held_and_neither_listed_nor_callable(opened: Opened) -> None:
-    runtime = opened(mcp_config(files=server_entry("poisoned-tool")))
+def test_suspicious_tool_is_held_and_neither_listed_nor_callable(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(mcp_config(files=server_entry("poisoned-tool")))
     assert [held.reason for held in runtime.mcp.held_tools("files")] == ["flagged"]
     assert callable_tools(runtime) == {"mcp_files_echo"}
     assert runtime.session(["all"]).call_sync("mcp_files_helper", {"text": "hello"}).error
@@ -189,10 +197,10 @@ def test_suspicious_tool_is_held_and_neither_listed_nor_callable(opened: Opened)
 
 
 def test_calls_are_refused_after_another_program_changed_the_lock_file(
-    opened: Opened, home: Path, tmp_path: Path
+    open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(mcp_config(files=server_entry("", "--diary", str(diary))))
+    runtime = open_test_runtime(mcp_config(files=server_entry("", "--diary", str(diary))))
     session = runtime.session(["all"])
     [lock] = home.rglob(LOCK_FILE)
     content = json.loads(lock.read_text())
@@ -205,20 +213,24 @@ def test_calls_are_refused_after_another_program_changed_the_lock_file(
 
 
 @pytest.mark.parametrize("content", ["", "{", "<<<<<<< HEAD", '{"version": 99, "servers": {}}'])
-def test_no_tool_is_used_while_the_lock_file_is_unreadable(opened: Opened, home: Path, content: str) -> None:
+def test_no_tool_is_used_while_the_lock_file_is_unreadable(
+    open_test_runtime: RuntimeOpener, home: Path, content: str
+) -> None:
     settings = mcp_config(files=server_entry())
-    opened(settings).close()
+    open_test_runtime(settings).close()
     [lock] = home.rglob(LOCK_FILE)
     lock.write_text(content)
-    runtime = opened(settings)
+    runtime = open_test_runtime(settings)
     assert callable_tools(runtime) == set()
     assert runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "hello"}).error
     assert lock.read_text() == content  # a file that needs repair is not overwritten
 
 
-def test_lock_file_that_breaks_later_stops_the_next_call(opened: Opened, home: Path, tmp_path: Path) -> None:
+def test_lock_file_that_breaks_later_stops_the_next_call(
+    open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
+) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(mcp_config(files=server_entry("", "--diary", str(diary))))
+    runtime = open_test_runtime(mcp_config(files=server_entry("", "--diary", str(diary))))
     [lock] = home.rglob(LOCK_FILE)
     lock.write_text("{")
     assert runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "hello"}).error
@@ -226,10 +238,12 @@ def test_lock_file_that_breaks_later_stops_the_next_call(opened: Opened, home: P
 
 
 def test_server_environment_has_only_harmless_and_named_variables(
-    opened: Opened, home: Path, monkeypatch: pytest.MonkeyPatch
+    open_test_runtime: RuntimeOpener, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-ours")
-    runtime = opened(mcp_config(files={**server_entry("tell-environment"), "env": {"NAMED": "yes"}}))
+    runtime = open_test_runtime(
+        mcp_config(files={**server_entry("tell-environment"), "env": {"NAMED": "yes"}})
+    )
     answer = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     known = json.loads(answer.text)
     known = (
@@ -251,26 +265,26 @@ def test_server_environment_has_only_harmless_and_named_variables(
     }
 
 
-def test_server_errors_contain_no_secrets(opened: Opened) -> None:
+def test_server_errors_contain_no_secrets(open_test_runtime: RuntimeOpener) -> None:
     secret = {"SERVICE_API_KEY": "open-sesame-42"}
-    runtime = opened(mcp_config(files={**server_entry("tell-secret"), "env": secret}))
+    runtime = open_test_runtime(mcp_config(files={**server_entry("tell-secret"), "env": secret}))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "is not valid" in (result.error or "")
     assert "open-sesame-42" not in result.text + (result.error or "")
 
 
-def test_server_error_reaches_the_model_with_advice(opened: Opened) -> None:
-    runtime = opened(mcp_config(files=server_entry("crash")))
+def test_server_error_reaches_the_model_with_advice(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(mcp_config(files=server_entry("crash")))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "out of cheese" in (result.error or "")
     assert "may or may not have taken effect" in (result.error or "")
     assert json.loads(result.text)["error"]
 
 
-def test_servers_of_all_transports_work_together(opened: Opened) -> None:
+def test_servers_of_all_transports_work_together(open_test_runtime: RuntimeOpener) -> None:
     with serve_in_thread() as http:
         found = {"web": {"url": http.url()}, "old": {"url": http.url("sse"), "transport": "sse"}}
-        runtime = opened(mcp_config(**found, local=server_entry()))
+        runtime = open_test_runtime(mcp_config(**found, local=server_entry()))
         session = runtime.session(["all"])
         for name in ("web", "old", "local"):
             result = session.call_sync(f"mcp_{name}_echo", {"text": name})
@@ -278,22 +292,27 @@ def test_servers_of_all_transports_work_together(opened: Opened) -> None:
         runtime.close()
 
 
-def test_include_and_exclude_are_applied(opened: Opened) -> None:
+def test_include_and_exclude_are_applied(open_test_runtime: RuntimeOpener) -> None:
     wanted = {**server_entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
-    assert callable_tools(opened(mcp_config(files=wanted))) == {"mcp_files_tool_2", "mcp_files_tool_4"}
+    assert callable_tools(open_test_runtime(mcp_config(files=wanted))) == {
+        "mcp_files_tool_2",
+        "mcp_files_tool_4",
+    }
 
 
-def test_disabled_server_is_not_started(opened: Opened, tmp_path: Path) -> None:
+def test_disabled_server_is_not_started(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
-    runtime = opened(mcp_config(files={**server_entry("", "--diary", str(diary)), "enabled": False}))
+    runtime = open_test_runtime(
+        mcp_config(files={**server_entry("", "--diary", str(diary)), "enabled": False})
+    )
     assert (server_states(runtime), diary_lines(diary)) == ({}, Counter())
 
 
-def test_close_terminates_every_server_in_any_state(opened: Opened, tmp_path: Path) -> None:
+def test_close_terminates_every_server_in_any_state(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     diary = tmp_path / "diary"
     names = ("", "deaf-to-closing", "silent-at-start", "grandchild")
     found = {f"s{number}": server_entry(fault, "--diary", str(diary)) for number, fault in enumerate(names)}
-    runtime = opened({**mcp_config(**found), "mcp.wait_seconds": 0})
+    runtime = open_test_runtime({**mcp_config(**found), "mcp.wait_seconds": 0})
     wait_until(lambda: diary_lines(diary)["start"] == len(names))
     runtime.close()
     runtime.close()
@@ -313,21 +332,21 @@ def find_processes(word: str) -> list[str]:
     return found
 
 
-def test_call_after_close_is_refused(opened: Opened) -> None:
-    runtime = opened(mcp_config(files=server_entry()))
+def test_call_after_close_is_refused(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(mcp_config(files=server_entry()))
     session = runtime.session(["all"])
     runtime.close()
     assert session.call_sync("mcp_files_echo", {"text": "hello"}).error
 
 
-def test_runtime_without_servers_starts_no_thread(opened: Opened) -> None:
-    opened()
+def test_runtime_without_servers_starts_no_thread(open_test_runtime: RuntimeOpener) -> None:
+    open_test_runtime()
     assert "toolfold-mcp" not in {each.name for each in threading.enumerate()}
 
 
-def test_restart_registers_the_current_tools(opened: Opened, tmp_path: Path) -> None:
+def test_restart_registers_the_current_tools(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
-    runtime = opened(mcp_config(files=server_entry("crash-at-start", "--unless", str(mended))))
+    runtime = open_test_runtime(mcp_config(files=server_entry("crash-at-start", "--unless", str(mended))))
     assert callable_tools(runtime) == set()
     mended.touch()
     runtime.mcp.restart("files")

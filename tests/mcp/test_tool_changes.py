@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolfold.approval import call_analysis
+from toolfold.approval import parameter_names
 from toolfold.errors import ConfigError
 from toolfold.sources.mcp import tools
 from toolfold.sources.mcp.lock import LOCK_FILE, LockFile
@@ -162,10 +162,10 @@ def test_title_that_downplays_a_tool_is_reported(title: str) -> None:
 
 def test_every_name_that_approval_reads_is_sensitive() -> None:
     names = (
-        call_analysis._COMMAND_NAMES
-        | call_analysis._PATH_NAMES
-        | call_analysis._INPUT_NAMES
-        | call_analysis._WORKDIR_NAMES
+        parameter_names.COMMAND_NAMES
+        | parameter_names.PATH_NAMES
+        | parameter_names.INPUT_NAMES
+        | parameter_names.DIRECTORY_NAMES
         | tools._CODE_PARAMETERS
     )
     for name in names:

@@ -12,10 +12,8 @@ import pytest
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
-from toolfold.approval.call_analysis import _COMMAND_NAMES as COMMANDS
-from toolfold.approval.call_analysis import _PATH_NAMES as PATHS
-from toolfold.approval.call_analysis import _WORKDIR_NAMES as FOLDERS
 from toolfold.approval.call_analysis import CallAnalyzer
+from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, PATH_NAMES
 from toolfold.config.servers import McpServerSettings, parse_server_settings
 from toolfold.model import CallContext, Content, Effect, Json, Meaning, Source, Tool
 from toolfold.registry import Registry
@@ -134,15 +132,15 @@ def test_shell_script_argument_is_judged_as_a_command() -> None:
 
 
 def test_default_argument_names_still_apply_beside_a_declared_script() -> None:
-    usual = {*COMMANDS, *FOLDERS, *PATHS}
+    usual = {*COMMAND_NAMES, *DIRECTORY_NAMES, *PATH_NAMES}
     hints = {"readOnlyHint": False, "destructiveHint": False}
     (tool,) = build(tool_with_parameters("script", *usual, description="Run it in bash.", annotations=hints))
     assert {name for name, meaning in tool.judged_as.items() if meaning is Meaning.COMMAND} == {
         "script",
-        *COMMANDS,
+        *COMMAND_NAMES,
     }
-    assert {name for name, meaning in tool.judged_as.items() if meaning is Meaning.FOLDER} == FOLDERS
-    assert {name for name, meaning in tool.judged_as.items() if meaning is Meaning.PATH} == PATHS
+    assert {name for name, meaning in tool.judged_as.items() if meaning is Meaning.FOLDER} == DIRECTORY_NAMES
+    assert {name for name, meaning in tool.judged_as.items() if meaning is Meaning.PATH} == PATH_NAMES
 
 
 @pytest.mark.parametrize(

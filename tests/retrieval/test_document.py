@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.timing import in_time
+from tests.timing import run_with_limit
 from toolfold.retrieval.document import (
     MAX_DESCRIPTION_CHARS,
     MAX_ENUM_VALUES,
@@ -131,8 +131,8 @@ def test_chinese_description_length_is_measured_in_bytes() -> None:
 @pytest.mark.parametrize("part", ["](", "<a", "`", "https://", "<a ](", " ", "\x00", "é"])
 def test_megabyte_of_hostile_text_is_processed_quickly(part: str) -> None:
     hostile = part * (1_000_000 // len(part))
-    in_time(lambda: tool_text("x", hostile, {"properties": {"p": {"description": hostile}}}))
-    in_time(lambda: query_text(hostile))
+    run_with_limit(lambda: tool_text("x", hostile, {"properties": {"p": {"description": hostile}}}))
+    run_with_limit(lambda: query_text(hostile))
 
 
 def test_short_message_becomes_one_complete_line() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.retrieval.catalog import CATALOG, make_tool
-from tests.timing import growth, in_time
+from tests.timing import cost_ratio, run_with_limit
 from toolfold.model import Tool
 from toolfold.retrieval.exact import MAX_INCREMENTAL_CHANGES, MAX_NAMESAKES_PER_TOOLSET, NameIndex
 
@@ -208,7 +208,7 @@ def test_repeated_word_is_matched_once(word: str) -> None:
     message = word * (20_000 // len(word))
     assert few.find_named(message)
     assert all_of_them.find_named(message)
-    grown = growth(lambda: few.find_named(message), lambda: all_of_them.find_named(message))
+    grown = cost_ratio(lambda: few.find_named(message), lambda: all_of_them.find_named(message))
     assert grown < 20  # 1 where a word's namesakes are looked at once, 100 where each time
 
 
@@ -220,7 +220,7 @@ def test_empty_positions_and_empty_messages_match_nothing() -> None:
 
 @pytest.mark.parametrize("part", ["a ", "`", "browser_navigate", "a.:/-", "を", "use the process "])
 def test_megabyte_message_is_searched_quickly(part: str) -> None:
-    in_time(lambda: find_names(part * (1_000_000 // len(part))))
+    run_with_limit(lambda: find_names(part * (1_000_000 // len(part))))
 
 
 @pytest.mark.parametrize("count", [1, 3, MAX_INCREMENTAL_CHANGES + 1])

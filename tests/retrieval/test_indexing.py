@@ -278,7 +278,7 @@ class SlowModel(CountingModel):
         return super()._count(texts)
 
 indexer = Indexer(SlowModel().embedder, Path(sys.argv[1]), max_wait_s=0.0)
-assert indexer.index(MANY).vectors is None
+assert indexer.index(MANY_TOOLS).vectors is None
 assert begun.wait(60)
 """
 

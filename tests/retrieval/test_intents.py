@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG, make_tool
-from tests.timing import growth
+from tests.timing import cost_ratio
 from toolfold.retrieval.embedding import LightEmbedder
 from toolfold.retrieval.indexing import Indexer
 from toolfold.retrieval.intents import MAX_PARTS, merge_rankings, split_intents
@@ -73,7 +73,7 @@ def test_many_blanks_do_not_slow_down_splitting(blanks: str) -> None:
         for _ in range(20):
             assert len(split_intents(message, WORDS)) > 1
 
-    assert growth(lambda: split_blanks(180), lambda: split_blanks(1_800)) < 30  # 100 where each tries all
+    assert cost_ratio(lambda: split_blanks(180), lambda: split_blanks(1_800)) < 30  # 100 where each tries all
 
 
 def test_best_hit_of_each_intent_precedes_the_rest() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import make_tool
-from tests.timing import growth
+from tests.timing import cost_ratio
 from toolfold.model import Source, Tool, freeze
 from toolfold.retrieval.lexical import KeywordIndex, field_texts
 from toolfold.retrieval.text import WordTokenizer
@@ -168,7 +168,9 @@ def test_identical_tools_get_equal_scores_quickly() -> None:
     def score(count: int) -> None:
         build(*[tool] * count).scores("the same thing")
 
-    assert growth(lambda: score(300), lambda: score(3_000)) < 40  # 10 in proportion, 100 where it is squared
+    assert (
+        cost_ratio(lambda: score(300), lambda: score(3_000)) < 40
+    )  # 10 in proportion, 100 where it is squared
     found, _ = build(*[tool] * 10_000).scores("the same thing")
     assert found.shape == (10_000,)
     assert float(found.min()) == float(found.max()) > 0

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CountingModel, make_tool
 from tests.retrieval.endpoint import (
     EmbeddingRequest,
@@ -486,9 +486,11 @@ def settings(server: Server, enabled: bool) -> dict[str, object]:
     }
 
 
-def test_runtime_uses_configured_service_and_caches_vectors(server: Server, opened: Opened) -> None:
+def test_runtime_uses_configured_service_and_caches_vectors(
+    server: Server, open_test_runtime: RuntimeOpener
+) -> None:
     for _ in range(2):
-        runtime = opened(settings(server, enabled=True))
+        runtime = open_test_runtime(settings(server, enabled=True))
         runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
     message, *tools, again = server.received_texts
     assert message == again == ["search_query: read a file"]
@@ -498,7 +500,7 @@ def test_runtime_uses_configured_service_and_caches_vectors(server: Server, open
     assert list((runtime.config.paths.cache_dir / "vectors").glob("*.npz"))
 
 
-def test_disabled_service_is_never_contacted(server: Server, opened: Opened) -> None:
-    runtime = opened(settings(server, enabled=False))
+def test_disabled_service_is_never_contacted(server: Server, open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(settings(server, enabled=False))
     assert runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
     assert server.received_texts == []

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
-from tests.timing import in_time
+from tests.timing import run_with_limit
 from toolfold.model import Tool
 from toolfold.registry import Registry
 from toolfold.retrieval.embedding import Embedder, FunctionEmbedder, LightEmbedder
@@ -333,7 +333,7 @@ def test_keyword_stuffed_description_does_not_outrank_an_exact_name() -> None:
     ids=["megabyte", "one word", "chinese", "control", "mixed", "markup"],
 )
 def test_unusual_messages_are_answered_quickly(mode: Mode, message: str) -> None:
-    names = in_time(lambda: search_names(message, mode=mode))
+    names = run_with_limit(lambda: search_names(message, mode=mode))
     assert set(names) <= set(NAMES)
     if "weather" in message:
         assert names[0] == "weather_forecast"

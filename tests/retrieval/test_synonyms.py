@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.retrieval.catalog import CATALOG, CountingModel, make_tool
 from toolfold.registry import Registry
 from toolfold.retrieval.search import Mode, Retriever
@@ -133,16 +133,20 @@ def test_registry_tools_are_not_modified(registry: Registry) -> None:
 # From the settings
 
 
-def test_runtime_uses_configured_synonyms(opened: Opened) -> None:
-    runtime = opened({"tools.rag_embed_model": "light", "tools.synonyms": {"read_file": ["gizmo"]}})
+def test_runtime_uses_configured_synonyms(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(
+        {"tools.rag_embed_model": "light", "tools.synonyms": {"read_file": ["gizmo"]}}
+    )
     snapshot = runtime.registry.snapshot()
     assert runtime.retriever.find(snapshot, "a gizmo please", mode="keyword", limit=1)[0].name == "read_file"
     assert "gizmo" not in snapshot["read_file"].synonyms
 
 
-def test_misspelt_synonym_key_is_reported(opened: Opened, caplog: pytest.LogCaptureFixture) -> None:
+def test_misspelt_synonym_key_is_reported(
+    open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
+) -> None:
     names = ["write_flie", "mcp_github_delete_everything", "read_file", "file"]
-    opened({"tools.synonyms": {name: ["x"] for name in names}})
+    open_test_runtime({"tools.synonyms": {name: ["x"] for name in names}})
     (said,) = [record.getMessage() for record in caplog.records if "synonyms" in record.getMessage()]
     assert said.startswith(
         "tools.synonyms: there is no tool, toolset or server 'write_flie'. Did you mean write_file"
@@ -150,18 +154,20 @@ def test_misspelt_synonym_key_is_reported(opened: Opened, caplog: pytest.LogCapt
 
 
 def test_synonyms_for_a_bundle_are_reported_as_unused(
-    opened: Opened, caplog: pytest.LogCaptureFixture
+    open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
-    opened({"tools.synonyms": {"toolfold-cli": ["x"], "mine": ["y"]}, "toolsets": {"mine": {"tools": []}}})
+    open_test_runtime(
+        {"tools.synonyms": {"toolfold-cli": ["x"], "mine": ["y"]}, "toolsets": {"mine": {"tools": []}}}
+    )
     assert "'toolfold-cli' is a bundle; use the names of its tools" in caplog.text
     assert "'mine' is a bundle" in caplog.text
 
 
 def test_misspelt_key_is_reported_when_its_tool_arrives(
-    opened: Opened, caplog: pytest.LogCaptureFixture
+    open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ("mcp_jira_creat_issue", "mcp_jira_create_issue", "zzz")
-    runtime = opened({"tools.synonyms": {name: ["x"] for name in names}})
+    runtime = open_test_runtime({"tools.synonyms": {name: ["x"] for name in names}})
     assert "tools.synonyms" not in caplog.text
     for tool in (JIRA, CATALOG[0], CATALOG[1]):
         runtime.registry.add(tool)

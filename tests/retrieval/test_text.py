@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.timing import in_time
+from tests.timing import run_with_limit
 from toolfold.retrieval.text import (
     ABBREVIATIONS,
     COMMON_WORDS,
@@ -145,7 +145,7 @@ def test_control_characters_separate_words() -> None:
     "text", ["word " * 220_000, "a" * 1_100_000, "天" * 1_100_000, "é" * 1_100_000, "aB" * 550_000]
 )
 def test_megabyte_of_text_is_truncated_quickly(tokenizer: WordTokenizer, text: str) -> None:
-    tokens = in_time(lambda: tokenizer.tokens(text))
+    tokens = run_with_limit(lambda: tokenizer.tokens(text))
     assert 0 < len(tokens) <= MAX_TEXT_CHARS
     assert max(map(len, tokens)) <= MAX_WORD_CHARS
 

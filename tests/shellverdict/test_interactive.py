@@ -18,7 +18,7 @@ from shellverdict.interactive.process_input import ProcessInput
 from shellverdict.judging import FAILED, Judge
 from shellverdict.paths import PathClassifier
 from shellverdict.rules import Rules
-from shellverdict.shell.grammar import BudgetExceeded
+from shellverdict.shell.budget import BudgetExceeded
 from shellverdict.verdict import Verdict
 from tests.shellverdict.input_sequences import DANGEROUS, HARMLESS, Sequence
 

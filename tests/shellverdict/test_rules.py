@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import shellverdict.rules
 from shellverdict.errors import RuleError
 from shellverdict.judging import Judge
 from shellverdict.paths import PathClassifier
@@ -20,6 +23,8 @@ from shellverdict.shell.words import ANY, GAP, STAR, Word
 from shellverdict.verdict import CommandEffect, EffectKind, Finding, Severity
 
 BUILTIN_RULES = Rules.shipped()
+RULE_FILES = Path(shellverdict.rules.__file__).parent
+RULE_FILE_NAMES = sorted(file.name for file in RULE_FILES.glob("*.toml"))
 JUDGE = Judge(BUILTIN_RULES, PathClassifier(home="/home/ada", cwd="/home/ada/project", follow_links=False))
 CATEGORIES = {
     *(
@@ -77,12 +82,20 @@ def matching_rules(rules: Rules, command: str, **more: Any) -> set[str]:
     return rule_names(rules.match_run(run_of(command, **more)))
 
 
-def examples(which: str) -> list[Any]:
-    return [
-        pytest.param(rule, command, id=f"{rule.name}-{number}")
-        for rule in BUILTIN_RULES.rules
-        for number, command in enumerate(getattr(rule, which))
-    ]
+def rules_of_file(file: str) -> list[Rule]:
+    """Return the built-in rules that one rule file defines."""
+    tables = tomllib.loads((RULE_FILES / file).read_text(encoding="utf-8"))
+    names = {table["name"] for table in tables.get("rule", ())}
+    return [rule for rule in BUILTIN_RULES.rules if rule.name in names]
+
+
+def is_found(rule: Rule, command: str) -> bool:
+    """Return True if the rule, or for a rule about an effect its category, is in the verdict."""
+    findings = JUDGE(command).findings
+    if rule.matches_runs:
+        return rule.name in rule_names(findings)
+    # A rule for the program may match instead of the rule for the effect.
+    return rule.category in {finding.category for finding in findings}
 
 
 def custom_rules(**changed: Any) -> Rules:
@@ -92,18 +105,31 @@ def custom_rules(**changed: Any) -> Rules:
 # --- built-in rules
 
 
-@pytest.mark.parametrize(("rule", "command"), examples("matches"))
-def test_rule_matches_its_examples(rule: Rule, command: str) -> None:
-    findings = JUDGE(command).findings
-    if rule.matches_runs:
-        assert rule.name in rule_names(findings)
-    else:  # a rule for the program may match instead of the rule for the effect
-        assert rule.category in {finding.category for finding in findings}
+@pytest.mark.parametrize("file", RULE_FILE_NAMES)
+def test_rules_match_their_examples(file: str) -> None:
+    missed = [
+        f"{rule.name}: {command}"
+        for rule in rules_of_file(file)
+        for command in rule.matches
+        if not is_found(rule, command)
+    ]
+    assert missed == []
 
 
-@pytest.mark.parametrize(("rule", "command"), examples("must_not_match"))
-def test_rule_does_not_match_its_counterexamples(rule: Rule, command: str) -> None:
-    assert rule.name not in rule_names(JUDGE(command).findings)
+@pytest.mark.parametrize("file", RULE_FILE_NAMES)
+def test_rules_do_not_match_their_counterexamples(file: str) -> None:
+    matched = [
+        f"{rule.name}: {command}"
+        for rule in rules_of_file(file)
+        for command in rule.must_not_match
+        if rule.name in rule_names(JUDGE(command).findings)
+    ]
+    assert matched == []
+
+
+def test_every_builtin_rule_belongs_to_a_rule_file() -> None:
+    in_files = [rule.name for file in RULE_FILE_NAMES for rule in rules_of_file(file)]
+    assert sorted(in_files) == sorted(rule.name for rule in BUILTIN_RULES.rules)
 
 
 def test_every_builtin_rule_has_examples_and_counterexamples() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import Runtime, build_tool, tool
 from toolfold.config import locate_paths, trust_project
 from toolfold.errors import SourceError
@@ -70,9 +70,9 @@ def install(site: Path, name: str, target: str, files: dict[str, str]) -> None:
     )
 
 
-def test_entry_point_of_an_installed_package_is_loaded(site: Path, opened: Opened) -> None:
+def test_entry_point_of_an_installed_package_is_loaded(site: Path, open_test_runtime: RuntimeOpener) -> None:
     install(site, "tf_weather", "tf_weather_code", {"tf_weather_code.py": source("forecast", "sunny")})
-    runtime = opened()
+    runtime = open_test_runtime()
     assert reports(runtime)["tf_weather"] == SourceReport(
         kind="entry point",
         name="tf_weather",
@@ -84,24 +84,27 @@ def test_entry_point_of_an_installed_package_is_loaded(site: Path, opened: Opene
     assert runtime.resolve_toolset("tf_weather") == ["forecast"]
 
 
-def test_entry_point_may_name_the_register_function(site: Path, opened: Opened) -> None:
+def test_entry_point_may_name_the_register_function(site: Path, open_test_runtime: RuntimeOpener) -> None:
     code = source("forecast").replace("def register", "def bring")
     install(site, "tf_direct", "tf_direct_code:bring", {"tf_direct_code.py": code})
-    assert reports(opened())["tf_direct"].tools == ("forecast",)
+    assert reports(open_test_runtime())["tf_direct"].tools == ("forecast",)
 
 
 def test_second_copy_of_a_package_on_the_path_is_not_loaded(
-    site: Path, opened: Opened, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    site: Path,
+    open_test_runtime: RuntimeOpener,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     install(site, "tf_twice", "tf_twice_code", {"tf_twice_code.py": source("twice")})
     install(tmp_path_factory.mktemp("older"), "tf_twice", "tf_twice_code", {})
     monkeypatch.setattr(sys, "path", [*sys.path, str(next(site.parent.glob("older*")))])
-    found = [report for report in opened().sources if report.name == "tf_twice"]
+    found = [report for report in open_test_runtime().sources if report.name == "tf_twice"]
     assert [report.state for report in found] == ["loaded"]
 
 
 def test_package_with_broken_metadata_does_not_affect_other_plugins(
-    site: Path, opened: Opened, caplog: pytest.LogCaptureFixture
+    site: Path, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = site / "tf_garbled-1.0.dist-info"
     broken.mkdir()
@@ -109,22 +112,24 @@ def test_package_with_broken_metadata_does_not_affect_other_plugins(
     install(site, "tf_half", "tf_half_code", {"tf_half_code.py": source("half")})
     (site / "tf_half-1.0.dist-info" / "METADATA").unlink()
     install(site, "tf_whole", "tf_whole_code", {"tf_whole_code.py": source("whole")})
-    runtime = opened()
+    runtime = open_test_runtime()
     assert "skipped a package whose entry points cannot be read: UnicodeDecodeError" in caplog.text
     assert reports(runtime)["tf_half"].state == "loaded"
     assert reports(runtime)["tf_whole"].state == "loaded"
     assert {"half", "whole"} <= runtime.registry.snapshot().keys()
 
 
-def test_broken_entry_point_is_reported(site: Path, opened: Opened) -> None:
+def test_broken_entry_point_is_reported(site: Path, open_test_runtime: RuntimeOpener) -> None:
     install(site, "tf_gone", "tf_gone_code:missing", {"tf_gone_code.py": ""})
-    assert reports(opened())["tf_gone"].error.startswith("AttributeError")
+    assert reports(open_test_runtime())["tf_gone"].error.startswith("AttributeError")
 
 
-def test_files_and_packages_in_the_user_directory_are_loaded(user: Path, opened: Opened) -> None:
+def test_files_and_packages_in_the_user_directory_are_loaded(
+    user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(user, {"single.py": source("one"), "pack/__init__.py": "from .inner import register"})
     write(user, {"pack/inner.py": source("two")})
-    runtime = opened()
+    runtime = open_test_runtime()
     assert {name: (each.kind, each.state, each.tools) for name, each in reports(runtime).items()} == {
         "single": ("user folder", "loaded", ("one",)),
         "pack": ("user folder", "loaded", ("two",)),
@@ -133,35 +138,43 @@ def test_files_and_packages_in_the_user_directory_are_loaded(user: Path, opened:
 
 
 def test_entry_points_user_and_project_plugins_load_in_order(
-    site: Path, user: Path, project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
+    site: Path,
+    user: Path,
+    project: Path,
+    open_test_runtime: RuntimeOpener,
+    trust_tmp_project: Callable[[], None],
 ) -> None:
     install(site, "tf_z_installed", "tf_z_code", {"tf_z_code.py": source("z")})
     write(user, {"b.py": source("b"), "c.py": source("c")})
     write(project, {"a.py": source("a")})
     trust_tmp_project()
-    assert list(reports(opened())) == ["tf_z_installed", "b", "c", "a"]
+    assert list(reports(open_test_runtime())) == ["tf_z_installed", "b", "c", "a"]
 
 
-def test_hidden_and_underscore_files_are_not_loaded(user: Path, opened: Opened) -> None:
+def test_hidden_and_underscore_files_are_not_loaded(user: Path, open_test_runtime: RuntimeOpener) -> None:
     write(
         user,
         dict.fromkeys(("_private.py", ".hidden.py", "notes.txt", "folder/code.py"), "raise RuntimeError"),
     )
-    assert reports(opened()) == {}
+    assert reports(open_test_runtime()) == {}
 
 
-def test_unreadable_plugin_directory_is_reported_and_the_runtime_starts(opened: Opened) -> None:
-    runtime = opened({"plugins.folder": "/" + "x" * 300})
+def test_unreadable_plugin_directory_is_reported_and_the_runtime_starts(
+    open_test_runtime: RuntimeOpener,
+) -> None:
+    runtime = open_test_runtime({"plugins.folder": "/" + "x" * 300})
     (report,) = reports(runtime).values()
     assert (report.kind, report.state) == ("user folder", "failed")
     assert "File name too long" in report.error
     assert "read_file" in runtime.registry.snapshot()
 
 
-def test_plugins_of_an_untrusted_project_are_not_run(project: Path, tmp_path: Path, opened: Opened) -> None:
+def test_plugins_of_an_untrusted_project_are_not_run(
+    project: Path, tmp_path: Path, open_test_runtime: RuntimeOpener
+) -> None:
     marker = tmp_path / "ran"
     write(project, {"evil.py": f"open({str(marker)!r}, 'w')\n" + source("evil")})
-    runtime = opened()
+    runtime = open_test_runtime()
     report = reports(runtime)["evil"]
     assert report.state == "untrusted"
     assert report.error == "not trusted; review it, then run `toolfold plugins trust`"
@@ -171,11 +184,11 @@ def test_plugins_of_an_untrusted_project_are_not_run(project: Path, tmp_path: Pa
 
 
 def test_plugins_of_a_trusted_project_are_loaded(
-    project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
+    project: Path, open_test_runtime: RuntimeOpener, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
     trust_tmp_project()
-    runtime = opened()
+    runtime = open_test_runtime()
     assert reports(runtime)["local"].kind == "project folder"
     assert reports(runtime)["local"].state == "loaded"
     assert runtime.handle_function_call("local", {}) == '{"result":"ok"}'
@@ -183,7 +196,11 @@ def test_plugins_of_a_trusted_project_are_loaded(
 
 @pytest.mark.parametrize("change", ["edited", "added", "removed"])
 def test_plugins_of_a_project_changed_since_trust_are_not_run(
-    change: str, project: Path, tmp_path: Path, opened: Opened, trust_tmp_project: Callable[[], None]
+    change: str,
+    project: Path,
+    tmp_path: Path,
+    open_test_runtime: RuntimeOpener,
+    trust_tmp_project: Callable[[], None],
 ) -> None:
     marker = tmp_path / "ran"
     write(project, {"local.py": source("local"), "other.py": source("other")})
@@ -193,7 +210,7 @@ def test_plugins_of_a_project_changed_since_trust_are_not_run(
         (project / "other.py").unlink()
     else:
         write(project, {"local.py" if change == "edited" else "new.py": noted})
-    runtime = opened()
+    runtime = open_test_runtime()
     assert {report.state for report in reports(runtime).values()} == {"untrusted"}
     assert reports(runtime)["local"].error.startswith("changed since you trusted it; review it")
     assert "local" not in runtime.registry.snapshot()
@@ -201,17 +218,20 @@ def test_plugins_of_a_project_changed_since_trust_are_not_run(
 
 
 def test_caller_can_exclude_a_trusted_project(
-    project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
+    project: Path, open_test_runtime: RuntimeOpener, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
     trust_tmp_project()
-    runtime = opened(trusted=False)
+    runtime = open_test_runtime(trusted=False)
     assert reports(runtime)["local"].error == "the current configuration was loaded without trusting it"
     assert "local" not in runtime.registry.snapshot()
 
 
 def test_using_a_trusted_plugin_does_not_invalidate_the_trust(
-    project: Path, opened: Opened, trust_tmp_project: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    project: Path,
+    open_test_runtime: RuntimeOpener,
+    trust_tmp_project: Callable[[], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     write(
@@ -233,9 +253,9 @@ def register(plugin):
     )
     trust_tmp_project()
     before = sorted(project.rglob("*"))
-    assert opened().handle_function_call("late", {}) == '{"result":"imported in the call"}'
+    assert open_test_runtime().handle_function_call("late", {}) == '{"result":"imported in the call"}'
     assert sorted(project.rglob("*")) == before
-    assert reports(opened())["pack"].state == "loaded"
+    assert reports(open_test_runtime())["pack"].state == "loaded"
 
 
 @pytest.mark.parametrize(
@@ -267,7 +287,11 @@ def register(plugin):
     ],
 )
 def test_failing_plugin_registers_nothing(
-    ending: str, expected_error: str, user: Path, opened: Opened, caplog: pytest.LogCaptureFixture
+    ending: str,
+    expected_error: str,
+    user: Path,
+    open_test_runtime: RuntimeOpener,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     bad = f"""
 def refuse(tool, args, context):
@@ -280,7 +304,7 @@ def register(plugin):
     {ending}
 """
     write(user, {"bad.py": bad, "good.py": source("good")})
-    runtime = opened()
+    runtime = open_test_runtime()
     report = reports(runtime)["bad"]
     assert report.state == "failed"
     assert report.error.startswith(expected_error)
@@ -304,19 +328,21 @@ def register(plugin):
     ],
 )
 def test_invalid_plugin_file_is_reported_with_the_reason(
-    code: str, expected_error: str, user: Path, opened: Opened
+    code: str, expected_error: str, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"bad.py": code, "good.py": source("good")})
-    runtime = opened()
+    runtime = open_test_runtime()
     assert reports(runtime)["bad"].state == "failed"
     assert reports(runtime)["bad"].error.startswith(expected_error)
     assert reports(runtime)["good"].state == "loaded"
 
 
-def test_failed_import_removes_the_plugin_and_its_submodules(user: Path, opened: Opened) -> None:
+def test_failed_import_removes_the_plugin_and_its_submodules(
+    user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(user, {"pack/__init__.py": "from . import inner\nraise ValueError", "pack/inner.py": "x = 1"})
     before = set(sys.modules)
-    assert reports(opened())["pack"].state == "failed"
+    assert reports(open_test_runtime())["pack"].state == "failed"
     assert {each for each in set(sys.modules) - before if "toolfold_plugin" in each} == set()
 
 
@@ -327,7 +353,7 @@ def stale_bytecode(file: Path, code: str) -> bytes:
 
 
 @pytest.mark.parametrize("shipped", ["plain.py", "pack/__init__.py", "pack/inner.py"])
-def test_bytecode_caches_are_not_run(shipped: str, user: Path, opened: Opened) -> None:
+def test_bytecode_caches_are_not_run(shipped: str, user: Path, open_test_runtime: RuntimeOpener) -> None:
     write(
         user,
         {
@@ -339,18 +365,18 @@ def test_bytecode_caches_are_not_run(shipped: str, user: Path, opened: Opened) -
     cached = Path(importlib.util.cache_from_source(str(user / shipped)))
     cached.parent.mkdir()
     cached.write_bytes(stale_bytecode(user / shipped, source("evil")))
-    assert {"plain", "packed"} <= set(opened().registry.snapshot())
-    assert "evil" not in opened().registry.snapshot()
+    assert {"plain", "packed"} <= set(open_test_runtime().registry.snapshot())
+    assert "evil" not in open_test_runtime().registry.snapshot()
 
 
 @pytest.mark.parametrize("name", ["inner.pyc", "inner/__init__.pyc", f"inner{EXTENSION_SUFFIXES[0]}"])
-def test_compiled_submodule_is_not_loaded(name: str, user: Path, opened: Opened) -> None:
+def test_compiled_submodule_is_not_loaded(name: str, user: Path, open_test_runtime: RuntimeOpener) -> None:
     write(user, {"pack/__init__.py": "from .inner import register", "pack/inner.py": source("packed")})
     (user / "pack" / name).parent.mkdir(exist_ok=True)
     (user / "pack" / name).write_bytes(stale_bytecode(user / "pack" / name, source("evil")))
-    assert reports(opened())["pack"].tools == ("packed",)
+    assert reports(open_test_runtime())["pack"].tools == ("packed",)
     (user / "pack" / "inner.py").unlink()
-    report = reports(opened())["pack"]
+    report = reports(open_test_runtime())["pack"]
     assert (report.state, report.tools) == ("failed", ())
     assert report.error.startswith(
         ("ModuleNotFoundError: No module named", "ImportError: cannot import name")
@@ -358,39 +384,45 @@ def test_compiled_submodule_is_not_loaded(name: str, user: Path, opened: Opened)
 
 
 def test_installed_package_with_a_plugin_like_name_can_be_imported(
-    site: Path, user: Path, opened: Opened
+    site: Path, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"own.py": source("own")})
-    opened()
+    open_test_runtime()
     name = "toolfold_plugin_x"
     inner = {f"{name}/__init__.py": "from .inner import register", f"{name}/inner.py": source("installed")}
     install(site, name, name, inner)
-    assert reports(opened())[name].tools == ("installed",)
+    assert reports(open_test_runtime())[name].tools == ("installed",)
 
 
-def test_keyboard_interrupt_in_a_plugin_stops_the_start(user: Path, opened: Opened) -> None:
+def test_keyboard_interrupt_in_a_plugin_stops_the_start(user: Path, open_test_runtime: RuntimeOpener) -> None:
     write(user, {"slow.py": "raise KeyboardInterrupt"})
     with pytest.raises(KeyboardInterrupt):
-        opened()
+        open_test_runtime()
 
 
-def test_disabled_plugin_is_listed_but_not_imported(user: Path, tmp_path: Path, opened: Opened) -> None:
+def test_disabled_plugin_is_listed_but_not_imported(
+    user: Path, tmp_path: Path, open_test_runtime: RuntimeOpener
+) -> None:
     marker = tmp_path / "ran"
     write(user, {"noisy.py": f"open({str(marker)!r}, 'w')\n" + source("noisy")})
-    runtime = opened({"plugins.disabled": ["noisy"]})
+    runtime = open_test_runtime({"plugins.disabled": ["noisy"]})
     assert reports(runtime)["noisy"].state == "disabled"
     assert "noisy" not in runtime.registry.snapshot()
     assert not marker.exists()
 
 
-def test_no_plugin_is_imported_if_plugins_are_disabled(user: Path, tmp_path: Path, opened: Opened) -> None:
+def test_no_plugin_is_imported_if_plugins_are_disabled(
+    user: Path, tmp_path: Path, open_test_runtime: RuntimeOpener
+) -> None:
     marker = tmp_path / "ran"
     write(user, {"noisy.py": f"open({str(marker)!r}, 'w')\n" + source("noisy")})
-    assert reports(opened({"plugins.enabled": False})) == {}
+    assert reports(open_test_runtime({"plugins.enabled": False})) == {}
     assert not marker.exists()
 
 
-def test_plugin_hooks_can_refuse_and_change_calls_and_results(user: Path, opened: Opened) -> None:
+def test_plugin_hooks_can_refuse_and_change_calls_and_results(
+    user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(
         user,
         {
@@ -416,13 +448,13 @@ def register(plugin):
 """
         },
     )
-    runtime = opened()
+    runtime = open_test_runtime()
     assert reports(runtime)["guard"].hooks == ("pre_tool_call", "post_tool_call")
     assert runtime.handle_function_call("shout", {"text": "hi"}) == '{"expected_error":"HI!"}'
     assert runtime.handle_function_call("shout", {"text": "secret"}) == '{"error":"not that word"}'
 
 
-def test_plugin_toolset_can_be_granted(user: Path, opened: Opened) -> None:
+def test_plugin_toolset_can_be_granted(user: Path, open_test_runtime: RuntimeOpener) -> None:
     write(
         user,
         {
@@ -434,28 +466,30 @@ def register(plugin):
 """
         },
     )
-    runtime = opened()
+    runtime = open_test_runtime()
     assert reports(runtime)["bundle"].toolsets == ("reading",)
     assert runtime.session(["reading"]).granted() == {"inside", "read_file", "todo"}
     assert runtime.toolsets().listing()["reading"].description == "To read."
 
 
 @pytest.mark.parametrize("name", ["toolfold-gateway", "all", "web_tools", "mcp-github", "file", "earlier"])
-def test_plugin_cannot_redefine_an_existing_toolset(name: str, user: Path, opened: Opened) -> None:
+def test_plugin_cannot_redefine_an_existing_toolset(
+    name: str, user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(user, {"a.py": "def register(plugin): plugin.toolset('earlier', tools=['read_file'])"})
     write(user, {"b.py": f"def register(plugin): plugin.toolset({name!r}, includes=['terminal', 'file'])"})
-    runtime = opened()
+    runtime = open_test_runtime()
     assert "that name is already in use" in reports(runtime)["b"].error
     assert runtime.session(["toolfold-gateway"]).granted().isdisjoint({"read_file", "write_file"})
     assert runtime.session(["earlier"]).granted() == {"read_file"}
 
 
 def test_plugin_that_replaces_a_tool_is_logged(
-    user: Path, opened: Opened, caplog: pytest.LogCaptureFixture
+    user: Path, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(user, {"mine.py": source("read_file", "mine")})
     with caplog.at_level(logging.WARNING):
-        runtime = opened()
+        runtime = open_test_runtime()
     assert (
         "tool 'read_file' of toolset 'mine' (plugin mine) replaces the tool of the same name of toolset 'file'"
         in caplog.text
@@ -464,7 +498,7 @@ def test_plugin_that_replaces_a_tool_is_logged(
     assert "read_file" not in runtime.session(["file"]).granted()
 
 
-def test_plugin_tool_cannot_claim_to_be_built_in(user: Path, opened: Opened) -> None:
+def test_plugin_tool_cannot_claim_to_be_built_in(user: Path, open_test_runtime: RuntimeOpener) -> None:
     write(
         user,
         {
@@ -476,13 +510,13 @@ def register(plugin):
 """
         },
     )
-    found = opened().registry.snapshot()["posing"]
+    found = open_test_runtime().registry.snapshot()["posing"]
     assert str(found.source) == "plugin posing"
     assert not found.core
 
 
 def test_plugins_of_the_same_name_keep_their_own_submodules(
-    user: Path, project: Path, opened: Opened, trust_tmp_project: Callable[[], None]
+    user: Path, project: Path, open_test_runtime: RuntimeOpener, trust_tmp_project: Callable[[], None]
 ) -> None:
     code = """
 def answer(args):
@@ -495,17 +529,19 @@ def register(plugin):
     write(user, {"pack/__init__.py": code.format(name="users"), "pack/inner.py": "ANSWER = 'user'"})
     write(project, {"pack/__init__.py": code.format(name="projects"), "pack/inner.py": "ANSWER = 'project'"})
     trust_tmp_project()
-    runtime = opened()
+    runtime = open_test_runtime()
     assert runtime.handle_function_call("projects", {}) == '{"result":"project"}'
     assert runtime.handle_function_call("users", {}) == '{"result":"user"}'
 
 
-def test_changed_plugin_takes_effect_in_the_next_runtime_only(user: Path, opened: Opened) -> None:
+def test_changed_plugin_takes_effect_in_the_next_runtime_only(
+    user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     pack = {"pack/__init__.py": "from .inner import register"}
     write(user, {**pack, "pack/inner.py": source("which", "old")})
-    first = opened()
+    first = open_test_runtime()
     write(user, {**pack, "pack/inner.py": source("which", "newer")})
-    second = opened()
+    second = open_test_runtime()
     assert first.handle_function_call("which", {}) == '{"result":"old"}'
     assert second.handle_function_call("which", {}) == '{"result":"newer"}'
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import LocalAgent, Runtime
 from toolfold.model import Json
 
@@ -19,7 +19,7 @@ FITTING: dict[str, Json] = {
 
 
 class Recorder:
-    """An agent that offers what it is told to, and remembers what it was asked."""
+    """Agent that offers given tools and records its calls."""
 
     def __init__(self, *offers: str, answers_later: bool = False) -> None:
         self._offers, self._answers_later = frozenset(offers), answers_later
@@ -37,7 +37,7 @@ class Recorder:
         return {"done": "later"}
 
 
-def shown(runtime: Runtime, agent: Recorder | LocalAgent | None) -> set[str]:
+def shown_names(runtime: Runtime, agent: Recorder | LocalAgent | None) -> set[str]:
     definitions = runtime.session(agent=agent).definitions()
     return {each["function"]["name"] for each in definitions} & set(NAMES)
 
@@ -73,9 +73,9 @@ async def test_agent_is_not_called_for_a_tool_it_does_not_offer(name: str, runti
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("through", ["directly", "tool_call"])
-async def test_agent_runs_an_offered_tool(name: str, through: str, opened: Opened) -> None:
+async def test_agent_runs_an_offered_tool(name: str, through: str, open_test_runtime: RuntimeOpener) -> None:
     agent = Recorder(name)
-    session = opened({"tools.tool_search.defer": list(NAMES)}).session(agent=agent)
+    session = open_test_runtime({"tools.tool_search.defer": list(NAMES)}).session(agent=agent)
     call = (name, FITTING[name])
     if through == "tool_call":
         call = ("tool_call", {"name": name, "arguments": FITTING[name]})
@@ -133,9 +133,9 @@ async def test_delegated_session_does_not_inherit_the_agent(runtime: Runtime) ->
 
 
 def test_only_offered_agent_tools_are_shown(runtime: Runtime) -> None:
-    assert shown(runtime, None) == set()
-    assert shown(runtime, LocalAgent()) == {"todo"}
-    assert shown(runtime, Recorder("memory", "todo")) == {"memory", "todo"}
+    assert shown_names(runtime, None) == set()
+    assert shown_names(runtime, LocalAgent()) == {"todo"}
+    assert shown_names(runtime, Recorder("memory", "todo")) == {"memory", "todo"}
 
 
 def test_offering_another_tool_grants_nothing(runtime: Runtime) -> None:

@@ -1,4 +1,4 @@
-"""The file tools on real files: what they answer, and what they leave as it was."""
+"""The file tools on real files: their answers, and that errors leave files unchanged."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from toolfold.model import CallContext, Effect, Json, Tool
 from toolfold.tools import Services, file
 
 Call = Callable[..., Any]
-PATIENCE = 60.0
+TIME_LIMIT_S = 60.0
 
 
-def calls(root: Path, **context: Any) -> Call:
+def make_call(root: Path, **context: Any) -> Call:
     tools = {tool.name: tool for tool in file.tools(Services(workspace=Workspace(root)))}
     made = CallContext(session_id="test", **context)
 
     def call(name: str, **args: Any) -> Any:
         answer = tools[name].handler(args, made)
-        json.dumps(answer, ensure_ascii=False).encode()  # well-formed for every model
+        json.dumps(answer, ensure_ascii=False).encode()  # valid JSON for every model
         return answer
 
     return call
@@ -43,29 +43,29 @@ def calls(root: Path, **context: Any) -> Call:
 
 @pytest.fixture
 def call(tmp_path: Path) -> Call:
-    return calls(tmp_path)
+    return make_call(tmp_path)
 
 
 @contextmanager
-def fresh() -> Iterator[tuple[Path, Call]]:
+def make_context() -> Iterator[tuple[Path, Call]]:
     with tempfile.TemporaryDirectory() as folder:
-        yield Path(folder), calls(Path(folder))
+        yield Path(folder), make_call(Path(folder))
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
-    """Of work, here and in children that have ended: how long others keep us waiting says nothing."""
-    start = _worked()
+def cpu_time_below(seconds: float) -> Iterator[None]:
+    """Assert a limit on the CPU time of this process and its ended children."""
+    start = _cpu_seconds()
     yield
-    assert _worked() - start < seconds
+    assert _cpu_seconds() - start < seconds
 
 
-def _worked() -> float:
+def _cpu_seconds() -> float:
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def plain(numbered: str) -> list[str]:
+def strip_numbers(numbered: str) -> list[str]:
     return [line.split("\t", 1)[1] for line in numbered.split("\n")]
 
 
@@ -77,15 +77,15 @@ def lines(count: int, width: int = 0) -> str:
     return "".join(f"line {number}{'x' * width}\n" for number in range(1, count + 1))
 
 
-def patient(**more: Any) -> settings:
-    """A disk under load is slow to sync; that is no failure."""
+def without_deadline(**more: Any) -> settings:
+    """Disable hypothesis deadlines, because a busy disk is slow to sync."""
     return settings(deadline=None, **more)
 
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r\ufeff"), max_size=200)
 
 
-# The tools as they are offered
+# Tool definitions
 
 
 def offered(tmp_path: Path) -> dict[str, Tool]:
@@ -138,15 +138,15 @@ def test_page_tells_how_to_continue(tmp_path: Path, call: Call) -> None:
 
 
 @given(text, st.integers(1, 5))
-@patient()
+@without_deadline()
 def test_pages_together_are_the_file(content: str, limit: int) -> None:
     assume(content)
-    with fresh() as (root, call):
+    with make_context() as (root, call):
         (root / "f").write_bytes(content.encode())
         pages = [call("read_file", path="f", limit=limit)]
         while "more" in pages[-1]:
             pages.append(call("read_file", path="f", offset=pages[-1]["last_line"] + 1, limit=limit))
-    joined = "\n".join(line for page in pages for line in plain(page["lines"]))
+    joined = "\n".join(line for page in pages for line in strip_numbers(page["lines"]))
     unended = "no newline at the end of the file" in pages[-1].get("notes", [])
     assert joined + ("" if unended else "\n") == content
     assert pages[0]["total_lines"] == pages[-1]["last_line"]
@@ -176,7 +176,7 @@ def test_long_line_is_truncated_with_a_marker(tmp_path: Path, call: Call, size: 
     (tmp_path / "long").write_text("z" * size + end)
     page = call("read_file", path="long")
     cut = "… [cut]" if size > 2_000 else ""
-    assert plain(page["lines"]) == ["z" * 2_000 + cut] + (["next"] if end == "\nnext" else [])
+    assert strip_numbers(page["lines"]) == ["z" * 2_000 + cut] + (["next"] if end == "\nnext" else [])
     assert ("no newline at the end of the file" in page.get("notes", [])) == (end != "\n")
     assert page["total_lines"] == page["last_line"] == (2 if end == "\nnext" else 1)
 
@@ -196,7 +196,7 @@ def test_empty_file_is_reported_as_empty(tmp_path: Path, call: Call) -> None:
 @pytest.mark.parametrize("content", ["a\nb\n", "a\nb"])
 def test_offset_past_the_end_error_states_the_length(tmp_path: Path, call: Call, content: str) -> None:
     (tmp_path / "f").write_text(content)
-    assert plain(call("read_file", path="f", offset=2)["lines"]) == ["b"]
+    assert strip_numbers(call("read_file", path="f", offset=2)["lines"]) == ["b"]
     for offset in (3, 4, 10**12):
         with pytest.raises(CallError, match=f"offset {offset} is past the end: the file has 2 lines"):
             call("read_file", path="f", offset=offset)
@@ -205,7 +205,7 @@ def test_offset_past_the_end_error_states_the_length(tmp_path: Path, call: Call,
 def test_crlf_bom_and_invalid_utf8_are_cleaned_and_noted(tmp_path: Path, call: Call) -> None:
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbfone\r\ncaf\xe9\r\n")
     page = call("read_file", path="f")
-    assert plain(page["lines"]) == ["one", "caf\ufffd"]
+    assert strip_numbers(page["lines"]) == ["one", "caf\ufffd"]
     assert set(page["notes"]) == {
         "starts with a byte order mark",
         "CRLF line endings",
@@ -239,7 +239,7 @@ def test_huge_file_is_paged_quickly_without_counting_lines(tmp_path: Path, call:
         block = b"0123456789abcde\n" * 65_536
         for _ in range(300):
             huge.write(block)
-    with within(10):
+    with cpu_time_below(10):
         first = call("read_file", path="huge", limit=2)
         late = call("read_file", path="huge", offset=300 * 65_536, limit=2)
     assert first["total_lines"] is None
@@ -252,7 +252,7 @@ def test_cancelled_read_of_a_huge_file_stops(tmp_path: Path) -> None:
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(CallError, match="cancelled"):
-        calls(tmp_path, cancelled=cancelled)("read_file", path="f", offset=500)
+        make_call(tmp_path, cancelled=cancelled)("read_file", path="f", offset=500)
 
 
 def test_missing_directory_and_outside_paths_are_explained(tmp_path: Path, call: Call) -> None:
@@ -270,7 +270,7 @@ def test_stored_results_of_the_session_are_readable_and_searchable(tmp_path: Pat
     (tmp_path / "work").mkdir()
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "r.txt").write_text("needle\n")
-    call = calls(tmp_path / "work", readable=(tmp_path / "results",))
+    call = make_call(tmp_path / "work", readable=(tmp_path / "results",))
     path = str(tmp_path / "results" / "r.txt")
     assert call("read_file", path=path)["path"] == path
     assert (
@@ -294,15 +294,15 @@ def test_file_is_created_and_then_replaced(tmp_path: Path, call: Call) -> None:
 
 
 @given(text)
-@patient()
+@without_deadline()
 def test_written_content_is_read_back_unchanged(content: str) -> None:
-    with fresh() as (root, call):
+    with make_context() as (root, call):
         written = call("write_file", path="f", content=content)
         assert (root / "f").read_bytes() == content.encode()
         page = call("read_file", path="f")
     assert written["lines"] == page["total_lines"]
     if content:
-        assert "\n".join(plain(page["lines"])) == content.removesuffix("\n")
+        assert "\n".join(strip_numbers(page["lines"])) == content.removesuffix("\n")
 
 
 @pytest.mark.parametrize(
@@ -322,23 +322,23 @@ def test_invalid_content_is_rejected_and_the_file_kept(
 # patch
 
 
-def patched(tmp_path: Path, before: str | bytes, old: str, new: str, **args: Any) -> tuple[str, Json]:
+def patch_file(tmp_path: Path, before: str | bytes, old: str, new: str, **args: Any) -> tuple[str, Json]:
     path = tmp_path / "f.py"
     path.write_bytes(before.encode() if isinstance(before, str) else before)
-    answer = calls(tmp_path)("patch", path="f.py", old=old, new=new, **args)
+    answer = make_call(tmp_path)("patch", path="f.py", old=old, new=new, **args)
     return path.read_bytes().decode("utf-8", "surrogateescape"), answer
 
 
-def unpatched(tmp_path: Path, before: str, old: str, new: str = "NEW", **args: Any) -> str:
+def patch_error(tmp_path: Path, before: str, old: str, new: str = "NEW", **args: Any) -> str:
     with pytest.raises(CallError) as caught:
-        patched(tmp_path, before, old, new, **args)
+        patch_file(tmp_path, before, old, new, **args)
     assert (tmp_path / "f.py").read_bytes() == before.encode()
     assert names(tmp_path) == ["f.py"]
     return str(caught.value)
 
 
 def test_exact_match_is_replaced_and_shown_as_diff(tmp_path: Path) -> None:
-    after, answer = patched(tmp_path, lines(9), "line 5", "line five")
+    after, answer = patch_file(tmp_path, lines(9), "line 5", "line five")
     assert after == lines(9).replace("line 5", "line five")
     assert (answer["matched"], answer["replacements"]) == ("exact", 1)
     assert answer["diff"] == (
@@ -348,12 +348,12 @@ def test_exact_match_is_replaced_and_shown_as_diff(tmp_path: Path) -> None:
 
 
 @given(text, text, text, text)
-@patient()
+@without_deadline()
 def test_unique_exact_match_is_replaced_like_str_replace(head: str, old: str, tail: str, new: str) -> None:
     before = head + old + tail
     assume(old and old != new and before.count(old) == 1)
-    with fresh() as (root, _):
-        after, answer = patched(root, before, old, new)
+    with make_context() as (root, _):
+        after, answer = patch_file(root, before, old, new)
     assert after == before.replace(old, new)
     assert answer["matched"] == "exact"
 
@@ -362,11 +362,11 @@ few = st.text(st.sampled_from("ab \n\t"), max_size=30)
 
 
 @given(few, few.filter(bool), few)
-@patient(max_examples=300)
+@without_deadline(max_examples=300)
 def test_any_patch_is_applied_correctly_or_not_at_all(before: str, old: str, new: str) -> None:
-    with fresh() as (root, _):
+    with make_context() as (root, _):
         try:
-            after, answer = patched(root, before, old, new, replace_all=True)
+            after, answer = patch_file(root, before, old, new, replace_all=True)
         except CallError:
             assert (root / "f.py").read_bytes() == before.encode()
             return
@@ -379,28 +379,28 @@ def test_any_patch_is_applied_correctly_or_not_at_all(before: str, old: str, new
 
 def test_multiple_matches_are_rejected_unless_replace_all(tmp_path: Path) -> None:
     before = "x = 1\ny = 2\nx = 1\n"
-    message = unpatched(tmp_path, before, "x = 1")
+    message = patch_error(tmp_path, before, "x = 1")
     assert "matches 2 places in 'f.py' (exact), at lines 1, 3." in message
-    after, answer = patched(tmp_path, before, "x = 1", "x = 3", replace_all=True)
+    after, answer = patch_file(tmp_path, before, "x = 1", "x = 3", replace_all=True)
     assert after == "x = 3\ny = 2\nx = 3\n"
     assert answer["replacements"] == 2
 
 
 def test_distant_edits_are_separate_hunks_with_correct_numbers(tmp_path: Path) -> None:
     before = lines(40).replace("line 5\n", "mark\n").replace("line 30\n", "mark\n")
-    _, answer = patched(tmp_path, before, "mark\n", "one\ntwo\n", replace_all=True)
+    _, answer = patch_file(tmp_path, before, "mark\n", "one\ntwo\n", replace_all=True)
     assert "@@ -2,7 +2,8 @@" in answer["diff"]
     assert "@@ -27,7 +28,8 @@" in answer["diff"]
     assert answer["diff"].count("-mark\n+one\n+two\n") == 2
 
 
 @given(st.lists(st.sampled_from(["x", "a", "b", ""]), max_size=60), st.sampled_from(["y", "y\nz", ""]))
-@patient()
+@without_deadline()
 def test_every_hunk_matches_both_versions_at_its_line_numbers(content: list[str], new: str) -> None:
     before = "\n".join(content)
     assume("x" in before)
-    with fresh() as (root, _):
-        after, answer = patched(root, before, "x", new, replace_all=True)
+    with make_context() as (root, _):
+        after, answer = patch_file(root, before, "x", new, replace_all=True)
     hunks = re.split(r"^@@ -(\d+),(\d+) \+(\d+),(\d+) @@\n", answer["diff"], flags=re.MULTILINE)[1:]
     for at in range(0, len(hunks), 5):
         start, count, new_start, new_count = map(int, hunks[at : at + 4])
@@ -414,15 +414,15 @@ def test_every_hunk_matches_both_versions_at_its_line_numbers(content: list[str]
 
 def test_adjacent_edits_share_a_hunk_without_repeated_lines(tmp_path: Path) -> None:
     before = lines(12).replace("line 3\n", "mark\n").replace("line 9\n", "mark\n")
-    _, answer = patched(tmp_path, before, "mark", "made", replace_all=True)
+    _, answer = patch_file(tmp_path, before, "mark", "made", replace_all=True)
     assert answer["diff"].count(" line 6\n") == 1
 
 
 def test_patch_without_change_is_rejected(tmp_path: Path) -> None:
-    assert "`old` is empty" in unpatched(tmp_path, "a\n", "")
-    assert "are the same" in unpatched(tmp_path, "a\n", "a", "a")
-    assert "would change nothing" in unpatched(tmp_path, "a\nb\n", "a  \nb", "a\nb")
-    assert "half of a surrogate pair" in unpatched(tmp_path, "a\n", "a", "\ud800")
+    assert "`old` is empty" in patch_error(tmp_path, "a\n", "")
+    assert "are the same" in patch_error(tmp_path, "a\n", "a", "a")
+    assert "would change nothing" in patch_error(tmp_path, "a\nb\n", "a  \nb", "a\nb")
+    assert "half of a surrogate pair" in patch_error(tmp_path, "a\n", "a", "\ud800")
 
 
 def test_patch_does_not_create_a_missing_file(tmp_path: Path, call: Call) -> None:
@@ -432,13 +432,13 @@ def test_patch_does_not_create_a_missing_file(tmp_path: Path, call: Call) -> Non
 
 
 def test_typographic_quotes_and_dashes_still_match(tmp_path: Path) -> None:
-    after, answer = patched(tmp_path, "say(“hi” – now)  # it’s\n", 'say("hi" - now)', 'say("ho")')
+    after, answer = patch_file(tmp_path, "say(“hi” – now)  # it’s\n", 'say("hi" - now)', 'say("ho")')
     assert after == 'say("ho")  # it’s\n'
     assert answer["matched"] == "ignoring typographic punctuation"
 
 
 def test_trailing_whitespace_still_matches(tmp_path: Path) -> None:
-    after, answer = patched(tmp_path, "a = 1   \nb = 2\t\nc = 3\n", "a = 1\nb = 2\n", "a = 5\n")
+    after, answer = patch_file(tmp_path, "a = 1   \nb = 2\t\nc = 3\n", "a = 1\nb = 2\n", "a = 5\n")
     assert after == "a = 5\nc = 3\n"
     assert answer["matched"] == "ignoring trailing whitespace"
 
@@ -447,7 +447,7 @@ def test_other_indentation_matches_and_new_text_is_reindented(tmp_path: Path) ->
     before = "class A:\n    def f(self):\n        return 1\n\n    x = 2\n"
     old = "def f(self):\n    return 1\n"
     new = "def f(self):\n    if self:\n        return 2\n\n    return 1\n"
-    after, answer = patched(tmp_path, before, old, new)
+    after, answer = patch_file(tmp_path, before, old, new)
     assert after == (
         "class A:\n    def f(self):\n        if self:\n            return 2\n\n"
         "        return 1\n\n    x = 2\n"
@@ -458,12 +458,12 @@ def test_other_indentation_matches_and_new_text_is_reindented(tmp_path: Path) ->
 def test_tabs_of_the_file_replace_spaces_of_the_model(tmp_path: Path) -> None:
     before = "func f() {\n\tif x {\n\t\treturn\n\t}\n}\n"
     old = "    if x {\n        return\n    }"
-    after, _ = patched(tmp_path, before, old, "    if y {\n        stop()\n    }\n    go()")
+    after, _ = patch_file(tmp_path, before, old, "    if y {\n        stop()\n    }\n    go()")
     assert after == "func f() {\n\tif y {\n\t\tstop()\n\t}\n\tgo()\n}\n"
 
 
 def test_less_indented_new_text_is_dedented_accordingly(tmp_path: Path) -> None:
-    after, _ = patched(
+    after, _ = patch_file(
         tmp_path, "if a:\n        b()\n        c()\n", "    b()\n    c()", "    b()\nelse:\n    c()"
     )
     assert after == "if a:\n        b()\n    else:\n        c()\n"
@@ -472,7 +472,7 @@ def test_less_indented_new_text_is_dedented_accordingly(tmp_path: Path) -> None:
 def test_only_similar_block_is_replaced(tmp_path: Path) -> None:
     block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
     before = f"import os\n\n{block}\n\ndef other(x):\n    return x\n"
-    after, answer = patched(
+    after, answer = patch_file(
         tmp_path, before, block.replace("round(result, 2)", "round(results, 2)"), "pass\n"
     )
     assert after == "import os\n\npass\n\n\ndef other(x):\n    return x\n"
@@ -481,53 +481,55 @@ def test_only_similar_block_is_replaced(tmp_path: Path) -> None:
 
 def test_two_similar_blocks_are_not_changed(tmp_path: Path) -> None:
     block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
-    message = unpatched(tmp_path, block + "\n" + block, block.replace("result, 2", "results, 2"))
+    message = patch_error(tmp_path, block + "\n" + block, block.replace("result, 2", "results, 2"))
     assert "The nearest text is from line 1" in message
 
 
 def test_single_similar_line_is_shown_but_not_replaced(tmp_path: Path) -> None:
-    message = unpatched(tmp_path, "retries = 3\ntimeout_seconds = 30\n", "timeout_seconds = 10")
+    message = patch_error(tmp_path, "retries = 3\ntimeout_seconds = 30\n", "timeout_seconds = 10")
     assert "The nearest text is from line 2:\n2\ttimeout_seconds = 30\n" in message
     assert "Nothing was changed" in message
 
 
 def test_no_similar_text_is_reported(tmp_path: Path) -> None:
-    assert "and nothing near was found" in unpatched(tmp_path, "a b c\n", "completely different")
-    assert "and nothing near was found" in unpatched(tmp_path, "", "anything")
+    assert "and nothing near was found" in patch_error(tmp_path, "a b c\n", "completely different")
+    assert "and nothing near was found" in patch_error(tmp_path, "", "anything")
 
 
 @pytest.mark.parametrize("old", ["one\ntwo\n", "one\r\ntwo\r\n"])
 def test_crlf_and_byte_order_mark_are_preserved(tmp_path: Path, old: str) -> None:
-    after, answer = patched(tmp_path, b"\xef\xbb\xbfzero\r\none\r\ntwo\r\n", old, old.replace("two", "2\n3"))
+    after, answer = patch_file(
+        tmp_path, b"\xef\xbb\xbfzero\r\none\r\ntwo\r\n", old, old.replace("two", "2\n3")
+    )
     assert after == "\ufeffzero\r\none\r\n2\r\n3\r\n"
     assert answer["matched"] == "exact"
 
 
 def test_lf_is_preserved_if_the_model_sends_crlf(tmp_path: Path) -> None:
-    assert patched(tmp_path, "a\nb\nc\n", "a\r\nb", "x\r\ny")[0] == "x\ny\nc\n"
+    assert patch_file(tmp_path, "a\nb\nc\n", "a\r\nb", "x\r\ny")[0] == "x\ny\nc\n"
 
 
 def test_mixed_line_ends_around_the_change_are_preserved(tmp_path: Path) -> None:
-    assert patched(tmp_path, "a\r\nb\r\nc\nd\r\n", "a\nb", "x\ny")[0] == "x\r\ny\r\nc\nd\r\n"
+    assert patch_file(tmp_path, "a\r\nb\r\nc\nd\r\n", "a\nb", "x\ny")[0] == "x\r\ny\r\nc\nd\r\n"
 
 
 def test_missing_final_newline_is_preserved(tmp_path: Path) -> None:
-    assert patched(tmp_path, "a\nlast", "last\n", "end\n")[0] == "a\nend"
-    assert patched(tmp_path, "a\nlast", "last", "end")[0] == "a\nend"
+    assert patch_file(tmp_path, "a\nlast", "last\n", "end\n")[0] == "a\nend"
+    assert patch_file(tmp_path, "a\nlast", "last", "end")[0] == "a\nend"
 
 
 def test_invalid_utf8_elsewhere_survives_a_patch(tmp_path: Path) -> None:
-    after, answer = patched(tmp_path, b"caf\xe9\nold\n", "old", "new")
+    after, answer = patch_file(tmp_path, b"caf\xe9\nold\n", "old", "new")
     assert after.encode("utf-8", "surrogateescape") == b"caf\xe9\nnew\n"
     assert "\ufffd" in answer["diff"]
 
 
 def test_deleting_loosely_matched_lines_leaves_no_empty_line(tmp_path: Path) -> None:
-    assert patched(tmp_path, "a\nb  \nc\n", "b\n", "")[0] == "a\nc\n"
+    assert patch_file(tmp_path, "a\nb  \nc\n", "b\n", "")[0] == "a\nc\n"
 
 
 def test_diff_size_is_limited(tmp_path: Path) -> None:
-    _, answer = patched(tmp_path, lines(2_000), lines(2_000), lines(1_900, width=3))
+    _, answer = patch_file(tmp_path, lines(2_000), lines(2_000), lines(1_900, width=3))
     assert len(answer["diff"]) < 4_200
     assert answer["diff"].endswith("[the diff is cut here]")
 
@@ -546,12 +548,12 @@ def test_diff_size_is_limited(tmp_path: Path) -> None:
 def test_hostile_text_is_rejected_in_bounded_time(
     tmp_path: Path, before: str, old: str, replace_all: bool
 ) -> None:
-    with within(15):
-        unpatched(tmp_path, before, old, replace_all=replace_all)
+    with cpu_time_below(15):
+        patch_error(tmp_path, before, old, replace_all=replace_all)
 
 
 def test_oversized_result_is_rejected_before_it_is_built(tmp_path: Path) -> None:
-    message = unpatched(tmp_path, "a\n" * 9_000, "a", "b" * 1_000_000, replace_all=True)
+    message = patch_error(tmp_path, "a\n" * 9_000, "a", "b" * 1_000_000, replace_all=True)
     assert "the limit is 10,000,000" in message
 
 
@@ -559,12 +561,12 @@ def test_indentation_is_inferred_in_bounded_time(tmp_path: Path) -> None:
     spaces = ["".join(each) for each in itertools.islice(itertools.product(" \t", repeat=15), 20_000)]
     before = "".join(f"l{number}\n" for number in range(20_000))
     old = "".join(f"{space}l{number}\n" for number, space in enumerate(spaces))
-    with within(10):
-        after, answer = patched(tmp_path, before, old, old.replace("l", "L"))
+    with cpu_time_below(10):
+        after, answer = patch_file(tmp_path, before, old, old.replace("l", "L"))
     assert after == before.replace("l", "L")
     assert answer["matched"] == "ignoring indentation"
-    with within(10):
-        patched(tmp_path, before, old, "\v\n".join(f"\v{number}" for number in range(20_000)))
+    with cpu_time_below(10):
+        patch_file(tmp_path, before, old, "\v\n".join(f"\v{number}" for number in range(20_000)))
 
 
 @pytest.mark.parametrize(
@@ -575,8 +577,8 @@ def test_indentation_is_inferred_in_bounded_time(tmp_path: Path) -> None:
 def test_many_candidates_for_a_long_text_are_compared_in_bounded_time(
     tmp_path: Path, old: str, new: str
 ) -> None:
-    with within(10):
-        unpatched(tmp_path, "a\n" * 9_000, old, new)
+    with cpu_time_below(10):
+        patch_error(tmp_path, "a\n" * 9_000, old, new)
 
 
 @pytest.mark.parametrize("old", ["line 5", " line 5\n line 6", "not there at all"])
@@ -585,13 +587,13 @@ def test_cancelled_patch_stops_and_writes_nothing(tmp_path: Path, old: str) -> N
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(CallError, match=r"cancelled\. Nothing was changed"):
-        calls(tmp_path, cancelled=cancelled)("patch", path="f", old=old, new="x")
+        make_call(tmp_path, cancelled=cancelled)("patch", path="f", old=old, new="x")
     assert (tmp_path / "f").read_text() == lines(9)
 
 
 def test_many_edits_are_applied_and_shown_in_bounded_time(tmp_path: Path) -> None:
-    with within(10):
-        after, answer = patched(tmp_path, "a b\n" * 9_999, "a", "c", replace_all=True)
+    with cpu_time_below(10):
+        after, answer = patch_file(tmp_path, "a b\n" * 9_999, "a", "c", replace_all=True)
     assert after == "c b\n" * 9_999
     assert answer["replacements"] == 9_999
 
@@ -627,33 +629,33 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def found(answer: Json) -> list[tuple[str, int]]:
+def matched_lines(answer: Json) -> list[tuple[str, int]]:
     return [(match["file"], match["line"]) for match in answer["matches"]]
 
 
 def test_matches_have_file_line_and_text_in_a_fixed_order(tree: Path, call: Call) -> None:
     answer = call("search_files", pattern="needle")
-    assert found(answer) == [("a.txt", 1), ("a.txt", 3), ("src/d.ts", 1), ("src/deep/c.py", 1)]
+    assert matched_lines(answer) == [("a.txt", 1), ("a.txt", 3), ("src/d.ts", 1), ("src/deep/c.py", 1)]
     assert answer["matches"][0]["text"] == "needle one"
     assert answer["files_searched"] == 4
     assert "partial" not in answer
 
 
 def test_search_can_be_limited_by_path_glob_and_case(tree: Path, call: Call) -> None:
-    assert found(call("search_files", pattern="needle", path="src")) == [
+    assert matched_lines(call("search_files", pattern="needle", path="src")) == [
         ("src/d.ts", 1),
         ("src/deep/c.py", 1),
     ]
-    assert found(call("search_files", pattern="needle", path="src/d.ts")) == [("src/d.ts", 1)]
-    assert found(call("search_files", pattern="needle", glob="*.py")) == [("src/deep/c.py", 1)]
-    assert found(call("search_files", pattern="needle", glob="src/**/*.ts")) == [("src/d.ts", 1)]
-    assert ("b.py", 2) in found(call("search_files", pattern="NEEDLE", ignore_case=True))
+    assert matched_lines(call("search_files", pattern="needle", path="src/d.ts")) == [("src/d.ts", 1)]
+    assert matched_lines(call("search_files", pattern="needle", glob="*.py")) == [("src/deep/c.py", 1)]
+    assert matched_lines(call("search_files", pattern="needle", glob="src/**/*.ts")) == [("src/d.ts", 1)]
+    assert ("b.py", 2) in matched_lines(call("search_files", pattern="NEEDLE", ignore_case=True))
 
 
 def test_pattern_is_plain_text_unless_regex_is_set(tree: Path, call: Call) -> None:
-    assert found(call("search_files", pattern="(two)")) == [("a.txt", 3)]
-    assert found(call("search_files", pattern="e.o", glob="*.txt")) == []
-    assert found(call("search_files", pattern=r"^needle\s+\w+$", regex=True)) == [("a.txt", 1)]
+    assert matched_lines(call("search_files", pattern="(two)")) == [("a.txt", 3)]
+    assert matched_lines(call("search_files", pattern="e.o", glob="*.txt")) == []
+    assert matched_lines(call("search_files", pattern=r"^needle\s+\w+$", regex=True)) == [("a.txt", 1)]
 
 
 def test_invalid_regex_is_rejected(tree: Path, call: Call) -> None:
@@ -672,13 +674,13 @@ def test_endless_regex_is_stopped_and_reported(
 ) -> None:
     (tmp_path / "a").write_text("aab\n")
     (tmp_path / "b").write_text("a" * 60 + "!\n")
-    for seconds in (1, 5, 25):  # a busy machine may take its time to come to the second file
+    for seconds in (1, 5, 25):  # a busy machine may take long to reach the second file
         monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", seconds)
         with suppress(CallError):
             answer = call("search_files", pattern="^(a+)+b?$|aab", regex=True)
-            if found(answer):
+            if matched_lines(answer):
                 break
-    assert found(answer) == [("a", 1)]
+    assert matched_lines(answer) == [("a", 1)]
     assert answer["partial"].startswith(f"stopped while searching 'b': {seconds} seconds were not enough")
 
 
@@ -686,12 +688,12 @@ def test_endless_regex_is_stopped_and_reported(
 def test_memory_hungry_regex_is_stopped_and_reported(
     tmp_path: Path, call: Call, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", 300)  # it must not run out of time before
+    monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", 300)  # it must not time out before
     (tmp_path / "a").write_text("abc\n")
     (tmp_path / "b").write_text("ab" * 2_400_000)
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     answer = call("search_files", pattern=pattern, regex=True)
-    assert found(answer) == [("a", 1)]
+    assert matched_lines(answer) == [("a", 1)]
     assert answer["partial"].startswith("stopped while searching 'b': ")
     assert "512 MB of memory" in answer["partial"]
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 600_000)
@@ -703,23 +705,23 @@ def test_cancelled_search_stops_a_running_regex(tmp_path: Path, monkeypatch: pyt
     cancelled, others = threading.Event(), children()
 
     def cancel() -> None:
-        end = time.monotonic() + PATIENCE
-        while not any(at_work(child) for child in children() - others) and time.monotonic() < end:
+        end = time.monotonic() + TIME_LIMIT_S
+        while not any(is_busy(child) for child in children() - others) and time.monotonic() < end:
             time.sleep(0.02)
         cancelled.set()
 
     cancelling = threading.Thread(target=cancel)
     cancelling.start()
-    answer = calls(tmp_path, cancelled=cancelled)("search_files", pattern="^(a+)+$", regex=True)
+    answer = make_call(tmp_path, cancelled=cancelled)("search_files", pattern="^(a+)+$", regex=True)
     cancelling.join()
     assert answer["partial"] == "stopped while searching 'b': cancelled"
 
 
-def at_work(child: int) -> bool:
-    """Whether a process has done more than it takes to start one."""
+def is_busy(child: int) -> bool:
+    """Return True if a process has used more CPU time than its start takes."""
     try:
         user = int(Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[11])
-    except OSError:  # it has ended
+    except OSError:  # the process has ended
         return False
     return user / os.sysconf("SC_CLK_TCK") > 0.5
 
@@ -746,7 +748,7 @@ def test_skipped_files_are_counted(tmp_path: Path, call: Call) -> None:
     (tmp_path / "big").write_bytes(b"needle\n" * 1_000_000)
     (tmp_path / "ok").write_text("needle")
     answer = call("search_files", pattern="needle")
-    assert found(answer) == [("ok", 1)]
+    assert matched_lines(answer) == [("ok", 1)]
     assert answer["files_skipped"] == {"binary": 1, "larger than 5 MB": 1}
 
 
@@ -770,13 +772,13 @@ def test_files_are_found_by_glob_or_part_of_the_name(tree: Path, call: Call) -> 
 
 def test_hostile_glob_is_harmless(tmp_path: Path, call: Call) -> None:
     (tmp_path / ("a" * 200)).touch()
-    with within(5):
+    with cpu_time_below(5):
         assert call("search_files", pattern="*a" * 400 + "b", kind="name")["matches"] == []
 
 
 def test_names_that_are_not_utf8_are_cleaned_and_searched(tmp_path: Path, call: Call) -> None:
     (Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.txt"))).write_text("needle")
-    assert found(call("search_files", pattern="needle")) == [("caf\ufffd.txt", 1)]
+    assert matched_lines(call("search_files", pattern="needle")) == [("caf\ufffd.txt", 1)]
 
 
 def test_search_never_shows_files_outside(tmp_path: Path) -> None:
@@ -784,7 +786,7 @@ def test_search_never_shows_files_outside(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("needle")
     (tmp_path / "work" / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "work" / "up").symlink_to(tmp_path)
-    call = calls(tmp_path / "work")
+    call = make_call(tmp_path / "work")
     assert call("search_files", pattern="needle")["matches"] == []
     assert call("search_files", pattern="secret", kind="name")["matches"] == []
     for path in ("..", "up", "/etc"):
@@ -804,7 +806,7 @@ def test_tree_without_files_respects_the_timeout(
 ) -> None:
     for number in range(50):
         (tmp_path / f"{number % 5}" / f"{number}").mkdir(parents=True)
-    over = itertools.chain([False] * 3, itertools.repeat(True, 5))  # whoever goes on runs out of answers
+    over = itertools.chain([False] * 3, itertools.repeat(True, 5))  # continuing would exhaust the answers
     assert list(Workspace(tmp_path).files(stop=lambda: next(over))) == []
     monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", -1)
     assert "-1 seconds were not enough" in call("search_files", pattern="x", kind="name")["partial"]
@@ -814,6 +816,6 @@ def test_large_tree_is_searched_quickly(tmp_path: Path, call: Call) -> None:
     for number in range(3_000):
         (tmp_path / f"{number % 50}").mkdir(exist_ok=True)
         (tmp_path / f"{number % 50}" / f"{number}.txt").write_text("hay\n" * 20 + f"needle {number}\n")
-    with within(10):
+    with cpu_time_below(10):
         answer = call("search_files", pattern="needle 2999")
-    assert found(answer) == [("49/2999.txt", 21)]
+    assert matched_lines(answer) == [("49/2999.txt", 21)]

@@ -1,4 +1,4 @@
-"""The terminal and process tools, called as a model calls them: through a session, judged on the way."""
+"""The terminal and process tools, called through a session with approval, as a model does."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from tests.environments.backend_kinds import find_traces
 from tests.environments.test_contract import wait_for_sleep, wait_until_gone
 from toolfold import Answer, ApprovalRequest, Runtime, Session
 
-PATIENCE = 60.0
+WAIT_TIMEOUT_S = 60.0
 
 
-def answered(session: Session, name: str, **args: Any) -> Any:
+def call_tool(session: Session, name: str, **args: Any) -> Any:
     result = session.call_sync(name, args)
     assert result.ok, result.error
     return json.loads(result.text)
 
 
-def failed(session: Session, name: str, **args: Any) -> str:
+def call_error(session: Session, name: str, **args: Any) -> str:
     result = session.call_sync(name, args)
     assert result.error is not None, result.text
     return result.error
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + PATIENCE
+def wait_until(condition: Callable[[], Any]) -> Any:
+    end = time.monotonic() + WAIT_TIMEOUT_S
     while not (found := condition()):
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
@@ -45,7 +45,7 @@ def session(runtime: Runtime) -> Session:
 
 
 def test_command_returns_output_and_exit_code(session: Session, tmp_path: Path) -> None:
-    assert answered(session, "terminal", command="echo out; echo err >&2; exit 3") == {
+    assert call_tool(session, "terminal", command="echo out; echo err >&2; exit 3") == {
         "output": "out\nerr\n",
         "exit_code": 3,
         "workdir": str(tmp_path),
@@ -55,79 +55,81 @@ def test_command_returns_output_and_exit_code(session: Session, tmp_path: Path) 
 def test_session_commands_keep_directory_and_variables(
     session: Session, runtime: Runtime, tmp_path: Path
 ) -> None:
-    answered(session, "terminal", command="mkdir sub; cd sub; export HERE=yes")
-    assert answered(session, "terminal", command="pwd; echo $HERE")["output"] == f"{tmp_path}/sub\nyes\n"
-    assert answered(session, "terminal", command="pwd", task="other")["output"] == f"{tmp_path}\n"
+    call_tool(session, "terminal", command="mkdir sub; cd sub; export HERE=yes")
+    assert call_tool(session, "terminal", command="pwd; echo $HERE")["output"] == f"{tmp_path}/sub\nyes\n"
+    assert call_tool(session, "terminal", command="pwd", task="other")["output"] == f"{tmp_path}\n"
     another = runtime.session(["terminal"])
-    assert answered(another, "terminal", command="pwd; echo ${HERE-no}")["output"] == f"{tmp_path}\nno\n"
+    assert call_tool(another, "terminal", command="pwd; echo ${HERE-no}")["output"] == f"{tmp_path}\nno\n"
 
 
 def test_relative_workdir_is_resolved_against_the_task_directory(session: Session, tmp_path: Path) -> None:
-    answered(session, "terminal", command="mkdir -p a/b; cd a")
-    assert answered(session, "terminal", command="pwd", workdir="b")["output"] == f"{tmp_path}/a/b\n"
+    call_tool(session, "terminal", command="mkdir -p a/b; cd a")
+    assert call_tool(session, "terminal", command="pwd", workdir="b")["output"] == f"{tmp_path}/a/b\n"
 
 
-def test_command_is_judged_in_its_working_directory(opened: Opened, tmp_path: Path) -> None:
+def test_command_is_judged_in_its_working_directory(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> bool:
         asked.append(request)
         return False
 
-    session = opened(approver=refuse).session(["terminal"])
+    session = open_test_runtime(approver=refuse).session(["terminal"])
     (tmp_path / "build").mkdir()
-    answered(session, "terminal", command="cd /usr")
-    assert "always blocked" in failed(session, "terminal", command="rm -rf *")
-    assert "always blocked" in failed(session, "terminal", command="rm -rf *", workdir="lib")
+    call_tool(session, "terminal", command="cd /usr")
+    assert "always blocked" in call_error(session, "terminal", command="rm -rf *")
+    assert "always blocked" in call_error(session, "terminal", command="rm -rf *", workdir="lib")
     assert Path("/usr/bin").is_dir()
 
 
-def test_dangerous_command_needs_approval(opened: Opened, tmp_path: Path) -> None:
+def test_dangerous_command_needs_approval(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     asked: list[str] = []
 
     def approver(request: ApprovalRequest) -> Answer:
         asked.append(request.command)
         return Answer.ONCE
 
-    session = opened(approver=approver).session(["terminal"])
-    answered(session, "terminal", command="git init -q . && git reset --hard")
+    session = open_test_runtime(approver=approver).session(["terminal"])
+    call_tool(session, "terminal", command="git init -q . && git reset --hard")
     assert asked == ["git init -q . && git reset --hard"]
 
 
 def test_process_input_is_judged_like_a_command(session: Session) -> None:
-    process = answered(session, "terminal", command="cat", background=True)["process"]
-    error = failed(session, "process", action="write", process=process, data="rm -rf /\n")
+    process = call_tool(session, "terminal", command="cat", background=True)["process"]
+    error = call_error(session, "process", action="write", process=process, data="rm -rf /\n")
     assert "always blocked" in error
-    answered(session, "process", action="write", process=process, data="y\n", close=True)
-    ended = answered(session, "process", action="wait", process=process, timeout=PATIENCE)
+    call_tool(session, "process", action="write", process=process, data="y\n", close=True)
+    ended = call_tool(session, "process", action="wait", process=process, timeout=WAIT_TIMEOUT_S)
     assert (ended["exit_code"], ended["output"]) == (0, "y\n")
 
 
 def test_input_in_pieces_is_judged_as_the_complete_line(session: Session) -> None:
-    process = answered(session, "terminal", command="cat", background=True)["process"]
-    answered(session, "process", action="write", process=process, data="r")
+    process = call_tool(session, "terminal", command="cat", background=True)["process"]
+    call_tool(session, "process", action="write", process=process, data="r")
     forged = {"command": "cat", "before": [], "revision": 1, "closes": False}
-    error = failed(session, "process", action="write", process=process, data="m -rf /\n", context=forged)
+    error = call_error(session, "process", action="write", process=process, data="m -rf /\n", context=forged)
     assert "always blocked" in error
-    answered(session, "process", action="write", process=process, data="est\nnext\n", close=True)
-    ended = answered(session, "process", action="wait", process=process, timeout=PATIENCE)
+    call_tool(session, "process", action="write", process=process, data="est\nnext\n", close=True)
+    ended = call_tool(session, "process", action="wait", process=process, timeout=WAIT_TIMEOUT_S)
     assert ended["output"] == "rest\nnext\n"
 
 
 @pytest.mark.parametrize(("piece", "rest"), [("r", "m -rf /\n"), ("rm -rf \\\n", "/\n")])
-def test_input_pieces_are_joined_across_runtimes(opened: Opened, piece: str, rest: str) -> None:
-    with opened() as first:
-        process = answered(first.session(), "terminal", command="cat", background=True)["process"]
-        answered(first.session(), "process", action="write", process=process, data=piece)
-    session = opened(approver=lambda _: Answer.ONCE).session()
-    assert "always blocked" in failed(session, "process", action="write", process=process, data=rest)
-    answered(session, "process", action="kill", process=process)
+def test_input_pieces_are_joined_across_runtimes(
+    open_test_runtime: RuntimeOpener, piece: str, rest: str
+) -> None:
+    with open_test_runtime() as first:
+        process = call_tool(first.session(), "terminal", command="cat", background=True)["process"]
+        call_tool(first.session(), "process", action="write", process=process, data=piece)
+    session = open_test_runtime(approver=lambda _: Answer.ONCE).session()
+    assert "always blocked" in call_error(session, "process", action="write", process=process, data=rest)
+    call_tool(session, "process", action="kill", process=process)
 
 
 def test_timeout_is_reported_and_leaves_no_process(session: Session) -> None:
     command = "echo begun; MARK=slowtoken sleep 86400"
-    for seconds in (0.3, 3, 30):  # a busy machine may take its time to start it
-        answer = answered(session, "terminal", command=command, timeout=seconds)
+    for seconds in (0.3, 3, 30):  # a busy machine may start it slowly
+        answer = call_tool(session, "terminal", command=command, timeout=seconds)
         if answer["output"]:
             break
     assert (answer["output"], answer["exit_code"]) == ("begun\n", None)
@@ -145,35 +147,35 @@ async def test_cancelled_call_terminates_its_command(session: Session) -> None:
 
 
 def test_leftover_processes_end_with_the_runtime(runtime: Runtime) -> None:
-    answer = answered(runtime.session(), "terminal", command="MARK=lefttoken sleep 86400 & echo started")
+    answer = call_tool(runtime.session(), "terminal", command="MARK=lefttoken sleep 86400 & echo started")
     assert answer["output"] == "started\n"
     assert find_traces("lefttoken")
     runtime.close()
     assert find_traces("lefttoken") == []
-    assert "The runtime is closed" in failed(runtime.session(), "terminal", command="true")
+    assert "The runtime is closed" in call_error(runtime.session(), "terminal", command="true")
 
 
-def test_requested_timeout_is_limited_by_the_configuration(opened: Opened) -> None:
-    session = opened({"terminal.max_timeout_seconds": 1}).session(["terminal"])
-    answer = answered(session, "terminal", command="sleep 86400", timeout=3600)
+def test_requested_timeout_is_limited_by_the_configuration(open_test_runtime: RuntimeOpener) -> None:
+    session = open_test_runtime({"terminal.max_timeout_seconds": 1}).session(["terminal"])
+    answer = call_tool(session, "terminal", command="sleep 86400", timeout=3600)
     assert "ended after 1 s" in answer["note"]
 
 
 def test_rest_of_a_long_output_is_readable(session: Session) -> None:
-    answer = answered(session, "terminal", command="seq 1 40000")
+    answer = call_tool(session, "terminal", command="seq 1 40000")
     assert answer["output"].startswith("1\n2\n")
     assert answer["output"].endswith("39999\n40000\n")
-    page = answered(session, "read_file", path=answer["stored"], offset=20_000, limit=1)
+    page = call_tool(session, "read_file", path=answer["stored"], offset=20_000, limit=1)
     assert "20000\t20000" in json.dumps(page).replace("\\t", "\t")
 
 
 def test_pty_output_has_no_control_sequences(session: Session) -> None:
-    answer = answered(session, "terminal", command="[ -t 1 ] && printf '\\033[31mred\\033[0m\\n'", pty=True)
+    answer = call_tool(session, "terminal", command="[ -t 1 ] && printf '\\033[31mred\\033[0m\\n'", pty=True)
     assert answer["output"] == "red\n"
 
 
 def test_background_process_lifecycle(session: Session) -> None:
-    begun = answered(
+    begun = call_tool(
         session,
         "terminal",
         command="echo up; read x; echo READY $x; exit 5",
@@ -182,74 +184,78 @@ def test_background_process_lifecycle(session: Session) -> None:
     )
     name = begun["process"]
     assert begun["state"] == "running"
-    until(lambda: answered(session, "process", action="poll", process=name)["output"] == "up\n")
-    assert [each["process"] for each in answered(session, "process", action="list")["processes"]] == [name]
-    answered(session, "process", action="write", process=name, data="now\n")
-    ended = answered(session, "process", action="wait", process=name, timeout=PATIENCE)
+    wait_until(lambda: call_tool(session, "process", action="poll", process=name)["output"] == "up\n")
+    assert [each["process"] for each in call_tool(session, "process", action="list")["processes"]] == [name]
+    call_tool(session, "process", action="write", process=name, data="now\n")
+    ended = call_tool(session, "process", action="wait", process=name, timeout=WAIT_TIMEOUT_S)
     assert (ended["state"], ended["exit_code"], ended["output"]) == ("ended", 5, "up\nREADY now\n")
-    page = answered(session, "process", action="log", process=name, offset=-6, limit=3)
+    page = call_tool(session, "process", action="log", process=name, offset=-6, limit=3)
     assert (page["output"], page["next_offset"]) == ("Y n", 10)
 
 
 def test_session_gets_each_notice_of_its_processes_once(session: Session, runtime: Runtime) -> None:
-    begun = answered(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])
+    begun = call_tool(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])
     another, name = runtime.session(["terminal"]), begun["process"]
     told: list[dict[str, Any]] = begun.get("notices", [])
 
     def both() -> bool:
-        told.extend(answered(session, "terminal", command="true").get("notices", ()))
-        assert "notices" not in answered(another, "terminal", command="true")
+        told.extend(call_tool(session, "terminal", command="true").get("notices", ()))
+        assert "notices" not in call_tool(another, "terminal", command="true")
         return len(told) == 2
 
-    until(both)
+    wait_until(both)
     assert told[0] == {"process": name, "lines": ["GO"]}
     assert (told[1]["process"], told[1]["state"], told[1]["exit_code"]) == (name, "ended", 2)
-    assert "notices" not in answered(session, "terminal", command="true")
+    assert "notices" not in call_tool(session, "terminal", command="true")
 
 
 def test_signal_and_kill_reach_a_process(session: Session) -> None:
     command = "trap 'exit 7' INT; echo up; while :; do sleep 0.05; done"
-    first = answered(session, "terminal", command=command, background=True)["process"]
-    second = answered(session, "terminal", command="sleep 86400", background=True)["process"]
-    until(lambda: answered(session, "process", action="poll", process=first)["output"])
-    assert answered(session, "process", action="signal", process=first)["sent"] == "INT"
-    assert answered(session, "process", action="wait", process=first)["exit_code"] == 7
-    assert answered(session, "process", action="kill", process=second)["state"] == "ended"
+    first = call_tool(session, "terminal", command=command, background=True)["process"]
+    second = call_tool(session, "terminal", command="sleep 86400", background=True)["process"]
+    wait_until(lambda: call_tool(session, "process", action="poll", process=first)["output"])
+    assert call_tool(session, "process", action="signal", process=first)["sent"] == "INT"
+    assert call_tool(session, "process", action="wait", process=first)["exit_code"] == 7
+    assert call_tool(session, "process", action="kill", process=second)["state"] == "ended"
 
 
 def test_invalid_process_calls_are_reported(session: Session) -> None:
-    assert "needs the name of a process" in failed(session, "process", action="poll")
-    assert "there is no background process 'x'" in failed(session, "process", action="kill", process="x")
-    name = answered(session, "terminal", command="true", background=True)["process"]
-    answered(session, "process", action="wait", process=name)
-    assert "has ended already" in failed(session, "process", action="write", process=name, data="x")
-    assert "write needs data" in failed(session, "process", action="write", process=name)
+    assert "needs the name of a process" in call_error(session, "process", action="poll")
+    assert "there is no background process 'x'" in call_error(session, "process", action="kill", process="x")
+    name = call_tool(session, "terminal", command="true", background=True)["process"]
+    call_tool(session, "process", action="wait", process=name)
+    assert "has ended already" in call_error(session, "process", action="write", process=name, data="x")
+    assert "write needs data" in call_error(session, "process", action="write", process=name)
 
 
-def test_background_process_outlives_the_runtime(opened: Opened) -> None:
-    first = opened()
-    begun = answered(first.session(), "terminal", command="echo up; read x; exit 4", background=True)
+def test_background_process_outlives_the_runtime(open_test_runtime: RuntimeOpener) -> None:
+    first = open_test_runtime()
+    begun = call_tool(first.session(), "terminal", command="echo up; read x; exit 4", background=True)
     first.close()
-    session = opened(approver=lambda _: Answer.ONCE).session()
-    (found,) = answered(session, "process", action="list")["processes"]
+    session = open_test_runtime(approver=lambda _: Answer.ONCE).session()
+    (found,) = call_tool(session, "process", action="list")["processes"]
     assert (found["process"], found["state"]) == (begun["process"], "running")
-    answered(session, "process", action="write", process=begun["process"], data="\n")
-    assert answered(session, "process", action="wait", process=begun["process"])["exit_code"] == 4
+    call_tool(session, "process", action="write", process=begun["process"], data="\n")
+    assert call_tool(session, "process", action="wait", process=begun["process"])["exit_code"] == 4
 
 
-def test_commands_get_only_configured_secrets(opened: Opened, home: Path, tmp_path: Path) -> None:
+def test_commands_get_only_configured_secrets(
+    open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
+) -> None:
     from toolfold import open_runtime
     from toolfold.config import load_config
 
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "API_TOKEN": "abcd1234", "OTHER_TOKEN": "efgh5678"}
     config = load_config(project=tmp_path, env=env, overrides={"terminal.environment": ["API_TOKEN"]})
     with open_runtime(config) as runtime:
-        output = answered(runtime.session(), "terminal", command="env")["output"]
+        output = call_tool(runtime.session(), "terminal", command="env")["output"]
     assert "abcd1234" in output
     assert "efgh5678" not in output
 
 
-def test_unusable_environment_offers_no_tools(opened: Opened, home: Path, tmp_path: Path) -> None:
+def test_unusable_environment_offers_no_tools(
+    open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
+) -> None:
     from toolfold import open_runtime
     from toolfold.config import load_config
 

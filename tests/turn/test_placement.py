@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import sample_catalog
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
@@ -719,7 +719,7 @@ SELECTION_SETTINGS = {
 }
 
 
-def open_session(opened: Opened, **more: object) -> Session:
+def open_session(opened: RuntimeOpener, **more: object) -> Session:
     runtime = opened(SELECTION_SETTINGS | {f"tools.{key}": value for key, value in more.items()})
     about = {
         "invoice_create": "Create an invoice.",
@@ -742,28 +742,32 @@ def run_conversation(session: Session, form: DialectName, **options: Any) -> lis
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_session_requests_share_the_previous_prefix(opened: Opened, form: DialectName, native: bool) -> None:
-    requests = run_conversation(open_session(opened, rag_placement="tail", rag_native=native), form)
+def test_session_requests_share_the_previous_prefix(
+    open_test_runtime: RuntimeOpener, form: DialectName, native: bool
+) -> None:
+    requests = run_conversation(
+        open_session(open_test_runtime, rag_placement="tail", rag_native=native), form
+    )
     for earlier, later in itertools.pairwise(requests):
         assert encode(earlier.tools) == encode(later.tools)
         assert is_prefix(later.messages, earlier.messages)
     assert "weather_today" in json.dumps(requests[2].messages[-2:])
 
 
-def test_session_array_grows(opened: Opened) -> None:
-    requests = run_conversation(open_session(opened, rag_placement="append"), "openai")
+def test_session_array_grows(open_test_runtime: RuntimeOpener) -> None:
+    requests = run_conversation(open_session(open_test_runtime, rag_placement="append"), "openai")
     assert is_prefix(requests[2].tools, requests[0].tools)
     assert {"invoice_create", "weather_today"} <= set(names(requests[2].tools))
 
 
-def test_session_placement_depends_on_the_model(opened: Opened) -> None:
-    session = open_session(opened)
+def test_session_placement_depends_on_the_model(open_test_runtime: RuntimeOpener) -> None:
+    session = open_session(open_test_runtime)
     assert session.request([user("create an invoice")], model="claude-sonnet-4-6").placement == "tail"
     assert session.request([user("create an invoice")], model="llama-4-maverick").placement == "replace"
 
 
-async def test_tail_tools_are_callable_by_name_or_bridge(opened: Opened) -> None:
-    session = open_session(opened, rag_placement="tail")
+async def test_tail_tools_are_callable_by_name_or_bridge(open_test_runtime: RuntimeOpener) -> None:
+    session = open_session(open_test_runtime, rag_placement="tail")
     request = session.request([user("create an invoice")])
     assert "- invoice_create(" in request.tail
     direct = await session.call("invoice_create", {"city": "Ulm"})
@@ -771,8 +775,8 @@ async def test_tail_tools_are_callable_by_name_or_bridge(opened: Opened) -> None
     assert direct.value == bridged.value == {"city": "Ulm"}
 
 
-async def test_session_search_result_has_the_provider_format(opened: Opened) -> None:
-    session = open_session(opened, rag_placement="tail")
+async def test_session_search_result_has_the_provider_format(open_test_runtime: RuntimeOpener) -> None:
+    session = open_session(open_test_runtime, rag_placement="tail")
     request = session.request([user("create an invoice")], form="anthropic", native=True)
     result = await session.call("tool_search", {"query": "weather"}, call_id="toolu_1")
     (message,) = request.answer(result)
@@ -782,10 +786,10 @@ async def test_session_search_result_has_the_provider_format(opened: Opened) -> 
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_chat_falls_back_to_plain_results(opened: Opened, placement: Placement) -> None:
+def test_chat_falls_back_to_plain_results(open_test_runtime: RuntimeOpener, placement: Placement) -> None:
     settings = {"rag_placement": placement, "tool_search.enabled": "off"}
-    plain = run_conversation(open_session(opened, **settings), "openai", native=False)
-    native = run_conversation(open_session(opened, **settings, rag_native=True), "openai")
+    plain = run_conversation(open_session(open_test_runtime, **settings), "openai", native=False)
+    native = run_conversation(open_session(open_test_runtime, **settings, rag_native=True), "openai")
     assert [encode(each.tools) for each in native] == [encode(each.tools) for each in plain]
     assert [encode(each.messages) for each in native] == [encode(each.messages) for each in plain]
     assert {each.placement for each in native} == {placement}
@@ -816,38 +820,44 @@ WITH_NATIVE_FORM: list[tuple[DialectName, str]] = [
 
 
 @pytest.mark.parametrize(("form", "model"), WITHOUT_NATIVE_FORM)
-def test_unsupported_native_placement_is_an_error(opened: Opened, form: DialectName, model: str) -> None:
+def test_unsupported_native_placement_is_an_error(
+    open_test_runtime: RuntimeOpener, form: DialectName, model: str
+) -> None:
     with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools on demand)"):
-        open_session(opened).request([user("create an invoice")], form=form, model=model, native=True)
+        open_session(open_test_runtime).request(
+            [user("create an invoice")], form=form, model=model, native=True
+        )
 
 
 @pytest.mark.parametrize(
     ("form", "model"), [*WITHOUT_NATIVE_FORM, ("anthropic", "kimi-k2"), ("responses", "deepseek-v3")]
 )
 def test_configured_native_placement_falls_back_with_one_warning(
-    opened: Opened, caplog: pytest.LogCaptureFixture, form: DialectName, model: str
+    open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture, form: DialectName, model: str
 ) -> None:
-    session = open_session(opened, rag_native=True)
+    session = open_session(open_test_runtime, rag_native=True)
     requests = [session.request([user("create an invoice")], form=form, model=model) for _ in range(2)]
     assert {each.deferred for each in requests} == {None}
     assert len([each for each in caplog.records if "tools.rag_native" in each.getMessage()]) == 1
 
 
 @pytest.mark.parametrize(("form", "model"), WITH_NATIVE_FORM)
-def test_native_placement_is_used_if_supported(opened: Opened, form: DialectName, model: str) -> None:
-    session = open_session(opened, rag_native=True)
+def test_native_placement_is_used_if_supported(
+    open_test_runtime: RuntimeOpener, form: DialectName, model: str
+) -> None:
+    session = open_session(open_test_runtime, rag_native=True)
     assert session.request([user("create an invoice")], form=form, model=model).deferred is not None
 
 
-def test_unknown_model_uses_the_requested_placement(opened: Opened) -> None:
-    request = open_session(opened).request(
+def test_unknown_model_uses_the_requested_placement(open_test_runtime: RuntimeOpener) -> None:
+    request = open_session(open_test_runtime).request(
         [user("create an invoice")], form="anthropic", model="kimi-k2", native=True
     )
     assert request.deferred is not None
 
 
-def test_without_selection_nothing_is_placed(opened: Opened) -> None:
-    request = open_session(opened, selection="eager", rag_placement="tail").request(
+def test_without_selection_nothing_is_placed(open_test_runtime: RuntimeOpener) -> None:
+    request = open_session(open_test_runtime, selection="eager", rag_placement="tail").request(
         [user("create an invoice")]
     )
     assert (request.placement, request.tail) == ("replace", "")
@@ -855,23 +865,25 @@ def test_without_selection_nothing_is_placed(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_tool_array_is_never_empty_if_a_tool_is_callable(opened: Opened, placement: Placement) -> None:
-    session = open_session(opened, rag_placement=placement, rag_need=1.0)
+def test_tool_array_is_never_empty_if_a_tool_is_callable(
+    open_test_runtime: RuntimeOpener, placement: Placement
+) -> None:
+    session = open_session(open_test_runtime, rag_placement=placement, rag_need=1.0)
     assert session.request([user("xyzzy")]).tools
     assert session.request([]).tools
 
 
-def test_delegated_session_has_its_own_notes(opened: Opened) -> None:
-    session = open_session(opened, rag_placement="tail")
+def test_delegated_session_has_its_own_notes(open_test_runtime: RuntimeOpener) -> None:
+    session = open_session(open_test_runtime, rag_placement="tail")
     history = [user("create an invoice")]
     session.request(history)
     request = session.delegate().request([*history, assistant("Done."), user("weather of the city")])
     assert request.messages[0] == history[0]
 
 
-def test_cheapest_placement_adds_no_bridge_if_tool_search_is_off(opened: Opened) -> None:
+def test_cheapest_placement_adds_no_bridge_if_tool_search_is_off(open_test_runtime: RuntimeOpener) -> None:
     settings = {**SELECTION_SETTINGS, "tools.tool_search.enabled": "off", "tools.pinned": ["read_file"]}
-    runtime = opened(settings)
+    runtime = open_test_runtime(settings)
     runtime.registry.add_all(list(sample_catalog())[:20])
     request = runtime.session().request(
         [{"role": "user", "content": "create an invoice"}], model="claude-sonnet-4-6", form="anthropic"

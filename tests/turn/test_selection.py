@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.conftest import Opened
+from tests.conftest import RuntimeOpener
 from toolfold import Runtime, Session
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability
@@ -437,7 +437,7 @@ class TestSessions:
     """End to end, with the shipped models and tools."""
 
     @pytest.fixture
-    def open_session(self, opened: Opened) -> Callable[..., Session]:
+    def open_session(self, open_test_runtime: RuntimeOpener) -> Callable[..., Session]:
         def session(**settings: Any) -> Session:
             given = {
                 "tools.selection": "hybrid",
@@ -445,7 +445,7 @@ class TestSessions:
                 "tools.tool_search.enabled": "off",
                 **settings,
             }
-            runtime: Runtime = opened(given)
+            runtime: Runtime = open_test_runtime(given)
             runtime.registry.add_all(sample_catalog())
             return runtime.session()
 
@@ -488,10 +488,10 @@ class TestSessions:
         assert len(turn.selection.names) == 8
 
     def test_damaged_index_on_disk_does_not_fail_selection(
-        self, opened: Opened, caplog: pytest.LogCaptureFixture
+        self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):
-            runtime = opened({"tools.selection": "hybrid", "tools.rag_embed_model": "light"})
+            runtime = open_test_runtime({"tools.selection": "hybrid", "tools.rag_embed_model": "light"})
             runtime.registry.add_all(TOOLS)
             turn = runtime.session().assemble("create an invoice for the customer")
             assert turn.selection is not None

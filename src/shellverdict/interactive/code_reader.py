@@ -18,7 +18,7 @@ from enum import Enum, auto
 from shellverdict.embedded_code import CodeAnalysis, analyze_code
 from shellverdict.embedded_code.dispatch import MAX_CODE_CHARS
 from shellverdict.interactive.programs import UNSUPPORTED
-from shellverdict.shell.grammar import BudgetExceeded
+from shellverdict.shell.budget import BudgetExceeded
 from shellverdict.shell.words import Word
 from shellverdict.verdict import CommandEffect, EffectKind
 

@@ -24,11 +24,13 @@ from shellverdict.interactive.terminal_keys import (
     redefines_keys,
     repeats_commands,
 )
-from shellverdict.shell.grammar import Budget, BudgetExceeded, ShellSyntaxError, parse_partial_input
+from shellverdict.shell.budget import Budget, BudgetExceeded
+from shellverdict.shell.grammar import parse_partial_input
 from shellverdict.shell.reading import BranchPolicy, CommandReading, ExecutionContext
 from shellverdict.shell.runs import ProgramRun, TextStream
 from shellverdict.shell.state import ShellState
 from shellverdict.shell.tree import Script
+from shellverdict.shell.word_grammar import ShellSyntaxError
 from shellverdict.shell.words import MAX_TEXT_CHARS, Word, unknown_word
 from shellverdict.verdict import EffectKind
 

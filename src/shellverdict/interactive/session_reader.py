@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from shellverdict.interactive.programs import interactive_language
-from shellverdict.shell.grammar import Budget
+from shellverdict.shell.budget import Budget
 from shellverdict.shell.reader import ShellReader
 from shellverdict.shell.reading import BranchPolicy, CommandReading, ExecutionContext
 from shellverdict.shell.runs import ProgramRun, TextStream

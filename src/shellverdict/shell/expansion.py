@@ -13,7 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from shellverdict.shell.grammar import Budget
+from shellverdict.shell.budget import Budget
 from shellverdict.shell.runs import TextStream
 from shellverdict.shell.state import UNSET, ShellState, Value
 from shellverdict.shell.tree import (

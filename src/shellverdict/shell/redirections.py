@@ -3,16 +3,74 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from shellverdict.shell.runs import Redirect, TextStream
+from shellverdict.shell.expansion import Expansion
+from shellverdict.shell.run_checks import NETWORK_PATHS
+from shellverdict.shell.runs import ProgramRun, Redirect, TextStream
 from shellverdict.shell.state import ShellState
-from shellverdict.shell.streams import EMPTY_STREAM, concatenate_streams
-from shellverdict.shell.words import Word
+from shellverdict.shell.streams import EMPTY_STREAM, UNKNOWN_STREAM, concatenate_streams
+from shellverdict.shell.tree import Redirection
+from shellverdict.shell.words import Taint, Word
 
-__all__ = ["allocate_descriptor", "apply_output_redirects", "descriptor_number", "keep_redirects_open"]
+__all__ = [
+    "apply_output_redirects",
+    "descriptor_number",
+    "evaluate_redirects",
+    "keep_redirects_open",
+    "open_input",
+]
 
+CAT = Word("cat")
 DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/(\d+)")
+
+
+def evaluate_redirects(
+    redirections: Iterable[Redirection],
+    stdin: TextStream | None,
+    expansion: Expansion,
+    state: ShellState,
+    is_confidential: Callable[[ProgramRun], bool],
+) -> tuple[tuple[Redirect, ...], TextStream | None]:
+    """Return the redirections with their targets expanded, and the standard input after them."""
+    found: list[Redirect] = []
+    for redirection in redirections:
+        sign = redirection.operator
+        text = expansion.expand_text(redirection.target, tilde=sign not in ("<<", "<<-"))
+        if sign in ("<<<", "<<", "<<-"):
+            text = text.literal
+            fed = TextStream(Word(text + "\n") if sign == "<<<" else text, text.taints)
+            if redirection.descriptor in ("", "0"):
+                stdin = fed
+            else:
+                state.input_descriptors[_allocate_descriptor(redirection.descriptor, state)] = fed
+            continue
+        if sign in ("<", "<>") and redirection.descriptor in ("", "0"):
+            stdin = open_input(text, state, is_confidential)
+        elif sign in ("<", "<>") and redirection.descriptor.isdigit():
+            state.input_descriptors[redirection.descriptor] = open_input(text, state, is_confidential)
+        elif sign == "<&" and text in state.input_descriptors:
+            stdin = state.input_descriptors[text]
+        if redirection.descriptor.isdigit() and text.startswith(NETWORK_PATHS):
+            state.input_descriptors[redirection.descriptor] = TextStream(None, frozenset({Taint.NETWORK}))
+        found.append(Redirect(sign, state.follow_symlinks(text), redirection.descriptor))
+    return tuple(found), stdin
+
+
+def open_input(path: Word, state: ShellState, is_confidential: Callable[[ProgramRun], bool]) -> TextStream:
+    """Return the content of a file that is opened for reading."""
+    if path.startswith(NETWORK_PATHS):
+        return TextStream(None, frozenset({Taint.NETWORK}))
+    if path == "/dev/null":
+        return EMPTY_STREAM
+    if number := descriptor_number(path):
+        return state.written_files.get(
+            state.resolve_path(path), state.input_descriptors.get(number, UNKNOWN_STREAM)
+        )
+    opened = state.written_files.get(state.resolve_path(path))
+    if opened is None and is_confidential(ProgramRun(argv=(CAT, path), path=CAT, cwd=state.cwd)):
+        return TextStream(None, frozenset({Taint.UNREAD, Taint.CONFIDENTIAL}))
+    return opened or TextStream(None, frozenset({Taint.UNREAD}))
 
 
 def apply_output_redirects(
@@ -55,7 +113,7 @@ def descriptor_number(path: str) -> str:
     return found.group(1) if found else ""
 
 
-def allocate_descriptor(descriptor: str, state: ShellState) -> str:
+def _allocate_descriptor(descriptor: str, state: ShellState) -> str:
     """Return the descriptor; for `{name}<file`, choose a free number and assign it to the variable."""
     if not descriptor.startswith("{"):
         return descriptor

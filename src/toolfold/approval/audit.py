@@ -42,7 +42,7 @@ class AuditLog:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._directory, self._max_file_bytes, self._clock = directory, max_file_bytes, clock
-        self._redact = redact or Redaction(longest=MAX_TEXT_CHARS)
+        self._redact = redact or Redaction(max_chars=MAX_TEXT_CHARS)
 
     @property
     def file(self) -> Path:
@@ -50,7 +50,9 @@ class AuditLog:
 
     def write(self, entry: Json) -> None:
         """Append one entry. Raises OSError."""
-        redact = self._redact.knowing(str(entry.get("command", "")))  # reasons quote words of the command
+        redact = self._redact.with_secrets_from(
+            str(entry.get("command", ""))
+        )  # reasons quote words of the command
         plain = {key: _to_json_value(value, redact) for key, value in entry.items()}
         stamped = {"time": _format_time(self._clock()), **plain}
         line = json.dumps(stamped, ensure_ascii=True, separators=(",", ":"))

@@ -22,6 +22,7 @@ from shellverdict.paths import PathClassifier, PathInfo, PathKind
 from shellverdict.shell.words import MAX_TEXT_CHARS, NO_VARIABLES, Word
 from shellverdict.verdict import Finding, Severity, Verdict
 from toolfold.approval.kinds import DESTRUCTIVE_PREFIX, PATTERN_PREFIXES
+from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, INPUT_NAMES, PATH_NAMES
 from toolfold.errors import shorten
 from toolfold.model import MCP_PREFIX, MCP_SOURCE, Effect, FrozenDict, Json, Meaning, Source, Tool
 
@@ -37,15 +38,6 @@ MAX_ENTRY_CHARS = 1_000
 MAX_VALUES = 2_000
 
 # Usual argument names, for tools that do not declare what their arguments are.
-_COMMAND_NAMES = frozenset(
-    {"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"}
-)
-_PATH_NAMES = frozenset(
-    {"path", "paths", "file", "files", "file_path", "filepath", "filename", "destination", "dest", "target"}
-    | {"target_path", "output", "output_path", "output_file", "new_path", "to", "to_path", "target_file"}
-)
-_INPUT_NAMES = frozenset({"stdin", "keystrokes", "send_keys", "stdin_data"})
-_WORKDIR_NAMES = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
 _UNKNOWN_INPUT = "< ..."  # marks unknown input in a command shape
 # Marks the working directory of one command in a shape; the directory is shell-quoted.
 _WORKDIR_PREFIX = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
@@ -251,13 +243,13 @@ class CallAnalyzer:
         guessed: dict[str, Meaning] = {}
         for name, value in args.items():
             plain = name.casefold()
-            if plain in _COMMAND_NAMES and self._may_execute(tool):
+            if plain in COMMAND_NAMES and self._may_execute(tool):
                 guessed[name] = Meaning.COMMAND
-            elif plain in _INPUT_NAMES and self._may_execute(tool):
+            elif plain in INPUT_NAMES and self._may_execute(tool):
                 guessed[name] = Meaning.INPUT
-            elif plain in _WORKDIR_NAMES and isinstance(value, str):
+            elif plain in DIRECTORY_NAMES and isinstance(value, str):
                 guessed[name] = Meaning.FOLDER
-            elif plain in _PATH_NAMES and Effect.WRITE in tool.effects:
+            elif plain in PATH_NAMES and Effect.WRITE in tool.effects:
                 guessed[name] = Meaning.PATH
         return guessed
 
@@ -367,7 +359,7 @@ def _nested_commands(args: Json) -> Iterator[str]:
     """Yield commands in nested values by their usual names, for tools without a declaration."""
     for mapping in _iterate_mappings([each for each in args.values() if isinstance(each, (dict, list))]):
         for name, value in mapping.items():
-            if name.casefold() in _COMMAND_NAMES and isinstance(value, (str, list)):
+            if name.casefold() in COMMAND_NAMES and isinstance(value, (str, list)):
                 yield from _command_lines(name, value)
 
 
@@ -489,7 +481,7 @@ def _find_paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Itera
     """Yield the paths in an argument: all of a path argument, in others text that starts like a path."""
     if meanings.get(name) in _NEVER_PATHS:
         return
-    is_path_argument = meanings.get(name) is Meaning.PATH or name.casefold() in _PATH_NAMES
+    is_path_argument = meanings.get(name) is Meaning.PATH or name.casefold() in PATH_NAMES
     for text in _iterate_texts(value):
         path = text.removeprefix("file://")
         if (

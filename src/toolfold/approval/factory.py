@@ -124,7 +124,7 @@ def ineffective_entries(config: Config) -> dict[str, str]:
 
 
 def build_audit(config: Config) -> AuditLog:
-    return AuditLog(config.paths.state_dir, Redaction(config.secret_values(), longest=_MAX_REDACTED_CHARS))
+    return AuditLog(config.paths.state_dir, Redaction(config.secret_values(), max_chars=_MAX_REDACTED_CHARS))
 
 
 def runtime_paths(config: Config) -> tuple[Path, ...]:
@@ -273,7 +273,7 @@ def _build_smart_approval(
     if reviewer is None:
         log.warning("approval.mode is smart, but approval.smart_model is not set: a person is asked instead")
         return None
-    redact = Redaction(config.secret_values(), longest=_MAX_REDACTED_CHARS)
+    redact = Redaction(config.secret_values(), max_chars=_MAX_REDACTED_CHARS)
     return SmartApproval(reviewer, loops, timeout=settings.smart_timeout_seconds, redact=redact)
 
 

@@ -64,7 +64,7 @@ class SmartApproval:
         name: str = "",
     ) -> None:
         self._reviewer, self._loops, self._timeout = reviewer, loops, timeout
-        self._redact = redact or Redaction(longest=2 * MAX_COMMAND_CHARS)
+        self._redact = redact or Redaction(max_chars=2 * MAX_COMMAND_CHARS)
         self.name = name or str(getattr(reviewer, "name", type(reviewer).__name__))
 
     async def is_cleared(self, analysis: CallAnalysis) -> bool:

@@ -143,7 +143,7 @@ def _start_logging(config: Config) -> Redaction:
     from toolfold.redaction import Redaction
     from toolfold.redaction.logs import MAX_RECORD_CHARS, RedactingFormatter, redact_uncaught_exceptions
 
-    redact = Redaction(config.secret_values(), longest=MAX_RECORD_CHARS)
+    redact = Redaction(config.secret_values(), max_chars=MAX_RECORD_CHARS)
     by = " %(name)s" if config.log_level in ("debug", "info") else ""  # the logger's name helps debugging
     handler = _StderrHandler()
     handler.setFormatter(RedactingFormatter(f"%(levelname)s{by}: %(message)s", redact))
@@ -225,7 +225,7 @@ def run(arguments: Sequence[str], early: EarlyAnswers | None = None) -> int:
 def _print_error(problem: str, code: int) -> int:
     from toolfold.redaction import Redaction
 
-    print_note(f"[red]error:[/red] {escape_text(Redaction(longest=_MAX_ERROR_CHARS)(problem))}")
+    print_note(f"[red]error:[/red] {escape_text(Redaction(max_chars=_MAX_ERROR_CHARS)(problem))}")
     return code
 
 

@@ -223,7 +223,7 @@ def _redact_value(key: str, value: Any) -> Any:
     """Return the value with plain-text secrets redacted."""
     from toolfold.redaction import Redaction
 
-    return Redaction(longest=_MAX_TEXT_CHARS).setting(
+    return Redaction(max_chars=_MAX_TEXT_CHARS).redact_setting(
         key.rpartition(".")[2], _without_server_secrets(key, value)
     )
 

@@ -73,7 +73,7 @@ def _print_change(change: PendingChange) -> str:
     """Print the change with secrets redacted. Returns the fingerprint of the content that was shown."""
     print_line(f"[bold]{escape_text(make_visible(str(change)))}[/bold]")
     fingerprint, lines = _diff_lines(change)
-    redact = Redaction(longest=MAX_LINE_CHARS)
+    redact = Redaction(max_chars=MAX_LINE_CHARS)
     for line in lines[:MAX_DIFF_LINES]:
         colour = _COLOURS.get(line[:1], "")
         text = escape_text(make_visible(line[:1] + redact(line[1:].rstrip("\n"))))

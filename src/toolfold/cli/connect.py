@@ -487,7 +487,7 @@ def _print_difference(
     if any(len(line) > _MAX_LINE_CHARS for line in lines):
         lines = list(unified_diff(_indent_json(before), _indent_json(after), titles=titles))
     secrets = {word for text in (before, after) for word in _find_secrets(original, text)}
-    redact = Redaction([*config.secret_values(), *secrets], longest=10 * _MAX_LINE_CHARS)
+    redact = Redaction([*config.secret_values(), *secrets], max_chars=10 * _MAX_LINE_CHARS)
     for line in lines:
         shown = escape_text(make_visible(shorten_middle(redact(line.expandtabs(2)), _MAX_LINE_CHARS)))
         colour = _COLOURS.get(line[:1])

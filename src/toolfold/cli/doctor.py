@@ -409,7 +409,7 @@ def _build_redaction(config: Config, *, in_advice: bool = False) -> Redaction:
     secrets = [*config.secret_values(), *known]
     if in_advice:
         secrets = [each for each in secrets if not _PLAIN_WORD.fullmatch(each)]
-    return Redaction(secrets, longest=_MAX_TEXT_CHARS)
+    return Redaction(secrets, max_chars=_MAX_TEXT_CHARS)
 
 
 def _print_report(

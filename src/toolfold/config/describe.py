@@ -99,9 +99,9 @@ def unknown_setting_error(
     key = ".".join(path)
     near = closest_names(path[-1], known, count=1)
     elsewhere = [each.key for each in describe_settings() if each.key.rpartition(".")[2] == path[-1]]
-    meant = near or elsewhere or closest_names(key, (each.key for each in describe_settings()), count=1)
-    if meant:
-        hint = f"did you mean {' or '.join(meant)}?"
+    candidates = near or elsewhere or closest_names(key, (each.key for each in describe_settings()), count=1)
+    if candidates:
+        hint = f"did you mean {' or '.join(candidates)}?"
     else:
         hint = f"known here: {', '.join(known)}" if known else "it has no settings below it"
     return ConfigError(f"{shorten(key)} is not a setting", key=key, file=file, line=line, hint=hint)

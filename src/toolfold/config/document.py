@@ -34,7 +34,7 @@ _ALLOWED_TAGS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Where a value was written: `source` is the kind of source, `name` the file or the variable."""
+    """Location of a value: `source` is the kind of source, `name` the file or the variable."""
 
     source: str = ""
     name: str = ""

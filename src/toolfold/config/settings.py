@@ -384,7 +384,7 @@ class AvailabilitySettings(Section):
 
 
 class ApprovalSettings(Section):
-    """Which calls need approval, and how it is requested."""
+    """Approval of calls: which need it, and how it is requested."""
 
     mode: ApprovalMode = Field(
         default="manual",
@@ -506,7 +506,7 @@ class SandboxSettings(Section):
 
 
 class TerminalSettings(Section):
-    """Where commands run, and their limits."""
+    """Commands: where they run, and their limits."""
 
     backend: BackendName = Field(
         default="local",
@@ -609,7 +609,7 @@ class Settings(Section):
     )
     providers: Annotated[dict[Text, ProviderSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
-        description="Model providers by name, beside the built-in ones.",
+        description="Model providers by name, in addition to the built-in ones.",
         json_schema_extra=USER_ONLY,
     )
     command_allowlist: tuple[Text, ...] = Field(

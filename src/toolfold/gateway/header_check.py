@@ -1,6 +1,6 @@
 """Detect tools that want arguments repeated in HTTP headers, which the SDK then compares in every call.
 
-For that comparison the SDK lists the caller's tools anew with each call. Hardly any tool declares a header:
+For that comparison the SDK lists the caller's tools again for each call. Hardly any tool declares a header:
 while none does, there is nothing to compare and the listing is skipped.
 """
 

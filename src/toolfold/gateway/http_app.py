@@ -65,7 +65,7 @@ class AccessPolicy:
     allow_anonymous: bool = False
     """Accept requests without a token although tokens exist."""
     hosts: frozenset[str] = frozenset()
-    """Accepted values of `Host` beside loopback, without a port."""
+    """Accepted values of `Host` in addition to loopback, without a port."""
     origins: frozenset[str] = frozenset()
 
     def find_refusal(self, headers: MutableMapping[str, str]) -> tuple[int, str] | None:

@@ -35,7 +35,7 @@ from toolfold.gateway.client_sessions import ClientSession
 from toolfold.gateway.header_check import HeaderCheck
 from toolfold.gateway.peers import PeerProcesses
 from toolfold.gateway.server_prefixes import ServerPrefixes
-from toolfold.gateway.subscriptions import ResourceSubscriptions
+from toolfold.gateway.subscriptions import ClientSubscriptions
 from toolfold.gateway.tokens import ANONYMOUS, GatewayClient
 from toolfold.model import MCP_SOURCE, Approver, Caller, Json, ToolResult
 from toolfold.sources.mcp.call_relay import CallRelay
@@ -117,7 +117,7 @@ class Gateway:
         """Notifications of servers that were not forwarded yet: server, kind and resource URI."""
         self._notifications_lock = threading.Lock()
         self._active_calls: Counter[str] = Counter()
-        self._subscriptions = ResourceSubscriptions(self._sessions, self._request_resource)
+        self._subscriptions = ClientSubscriptions(self._sessions, self._request_resource)
         runtime.mcp.events.subscribe(self._receive_notification)
 
     def make_server(self) -> Server[Any]:

@@ -33,7 +33,7 @@ RequestServer = Callable[[ClientSession, str, str, str], Awaitable[object]]
 """Sends a request: the client session, the server, the method, the server's own URI of the resource."""
 
 
-class ResourceSubscriptions:
+class ClientSubscriptions:
     """Subscriptions of all client sessions of a gateway."""
 
     def __init__(self, sessions: Mapping[str, ClientSession], request_server: RequestServer) -> None:

@@ -152,8 +152,8 @@ class Tokens:
         ):
             return _TokensSnapshot(signature, fingerprint, last_step, clients)
         log.error("%s was changed by another program: tokens that it added are not accepted", self._file)
-        kept = {each: client for each, client in clients.items() if before.clients.get(each) == client}
-        return replace(before, signature=signature, clients=kept)
+        unchanged = {each: client for each, client in clients.items() if before.clients.get(each) == client}
+        return replace(before, signature=signature, clients=unchanged)
 
     def _load_entries(self) -> dict[str, Json]:
         return self._parse_entries(self._read_content())

@@ -1,8 +1,8 @@
-"""Replace secrets in text before a person, a model, a log or a file gets it.
+"""Replace secrets in text before it reaches a person, a model, a log or a file.
 
-`Redaction` is the only function for it. It knows the values that the environment calls secret, the shapes of
-well-known tokens (`shapes`), and how command lines carry passwords (`commands`). Text comes from anywhere, so
-every step takes time linear in the part that is read, and nothing raises.
+`Redaction` is the only entry point. It knows the values that the environment marks as secret, the
+patterns of well-known tokens (`secret_patterns`), and how command lines contain passwords (`commands`).
+Text may come from anywhere, so every step takes linear time and nothing raises.
 """
 
 from __future__ import annotations
@@ -14,111 +14,118 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from toolfold.redaction.commands import find_command_secrets
-from toolfold.redaction.names import is_secret_name
-from toolfold.redaction.shapes import find_shapes
+from toolfold.redaction.secret_names import is_secret_name
+from toolfold.redaction.secret_patterns import find_pattern_secrets
 from toolfold.redaction.spans import Span, literal_parts, merge_spans
 
 __all__ = ["HIDDEN", "Redaction"]
 
 HIDDEN = "[redacted]"
-_FILLER = "\0"
-_CUT = "… (cut)"
+_PADDING = "\0"
+_TRUNCATED = "… (cut)"
 _MAX_PASSES = 4
 _MIN_KNOWN_CHARS = 6
 _SEPARATORS = re.compile(r"[\s:=;,/.&?\"'\\]+")
 
 
 class Redaction:
-    """Replaces secrets in text, and bounds its length.
+    """Replaces secrets in text and limits its length.
 
-    Idempotent: text that went through comes out of a second pass unchanged.
+    Idempotent: redacted text is unchanged by a second pass.
     """
 
-    def __init__(self, secrets: Iterable[str] = (), *, longest: int = 2_000) -> None:
-        self._given = frozenset(secrets)
-        spellings = {spelling for secret in self._given if secret for spelling in _spellings(secret)}
-        self._secrets = sorted(spellings, key=lambda each: (-len(each), each))
-        self._longest = longest
-        self._window = longest + max(longest, *map(len, self._secrets), 0)
+    def __init__(self, secrets: Iterable[str] = (), *, max_chars: int = 2_000) -> None:
+        self._known_secrets = frozenset(secrets)
+        spellings = {
+            spelling for secret in self._known_secrets if secret for spelling in _encoded_spellings(secret)
+        }
+        self._secret_spellings = sorted(spellings, key=lambda each: (-len(each), each))
+        self._max_chars = max_chars
+        self._window = max_chars + max(max_chars, *map(len, self._secret_spellings), 0)
 
     def __call__(self, text: str) -> str:
-        # Only the part that is shown is read, and enough beyond it to recognise a secret by its end.
-        text = text.replace(_FILLER, "")
-        if text.endswith(_CUT) and len(text) <= self._longest + len(_CUT):
-            return self._cover(text[: -len(_CUT)]).replace(_FILLER, "")[: self._longest] + _CUT
-        covered = self._cover(text[: self._window])
-        shown = _without_partial_marker(covered[: self._longest], covered).replace(_FILLER, "")
-        return shown if len(text) <= self._window and len(covered) <= self._longest else shown + _CUT
+        # Only the shown part is searched, and enough text after it to recognize a secret at its end.
+        text = text.replace(_PADDING, "")
+        if text.endswith(_TRUNCATED) and len(text) <= self._max_chars + len(_TRUNCATED):
+            return (
+                self._redact_fully(text[: -len(_TRUNCATED)]).replace(_PADDING, "")[: self._max_chars]
+                + _TRUNCATED
+            )
+        redacted = self._redact_fully(text[: self._window])
+        shown = _drop_partial_marker(redacted[: self._max_chars], redacted).replace(_PADDING, "")
+        return shown if len(text) <= self._window and len(redacted) <= self._max_chars else shown + _TRUNCATED
 
-    def finds_any(self, text: str) -> bool:
-        """Whether there is a secret in a text, which must not be long."""
-        plain = text.replace(_FILLER, "")
-        return self._cover_once(plain) != plain
+    def contains_secret(self, text: str) -> bool:
+        """Return True if a short text contains a secret."""
+        plain = text.replace(_PADDING, "")
+        return self._redact_once(plain) != plain
 
-    def knowing(self, text: str) -> Redaction:
-        """The same, which also hides what is secret in this text wherever else it is quoted."""
-        plain = text.replace(_FILLER, "")[: self._window]
-        found = {plain[start:end].strip("\"' ") for start, end in merge_spans(self._find(plain))}
-        pieces = {piece for each in found for piece in _SEPARATORS.split(each) if not piece.islower()}
-        known = {each for each in found | pieces if len(each) >= _MIN_KNOWN_CHARS and each != HIDDEN}
-        return Redaction(self._given | known, longest=self._longest) if known else self
+    def with_secrets_from(self, text: str) -> Redaction:
+        """Return a redaction that also hides the secrets of this text wherever they are quoted."""
+        plain = text.replace(_PADDING, "")[: self._window]
+        secrets_found = {
+            plain[start:end].strip("\"' ") for start, end in merge_spans(self._find_secrets(plain))
+        }
+        pieces = {piece for each in secrets_found for piece in _SEPARATORS.split(each) if not piece.islower()}
+        known = {each for each in secrets_found | pieces if len(each) >= _MIN_KNOWN_CHARS and each != HIDDEN}
+        return Redaction(self._known_secrets | known, max_chars=self._max_chars) if known else self
 
-    def setting(self, name: str, value: Any) -> Any:
-        """A setting as anybody may see it. The name may say of a text that it is secret."""
+    def redact_setting(self, name: str, value: Any) -> Any:
+        """Return a setting without secrets. A text is hidden if the name marks it as secret."""
         if isinstance(value, Mapping):
-            return {key: self.setting(str(key), each) for key, each in value.items()}
+            return {key: self.redact_setting(str(key), each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self.setting("", each) for each in value]
+            return [self.redact_setting("", each) for each in value]
         if not isinstance(value, str):
             return value
         if is_secret_name(name) and any(literal_parts(value, 0, len(value))):
             return HIDDEN
         return self(value)
 
-    def _cover(self, text: str) -> str:
+    def _redact_fully(self, text: str) -> str:
         """Cover until nothing more is found: a replaced value can change how what follows it is read."""
         for _ in range(_MAX_PASSES):
-            covered = self._cover_once(text)
-            if covered == text:
-                return covered
-            text = covered
-        return text if self._cover_once(text) == text else HIDDEN
+            redacted = self._redact_once(text)
+            if redacted == text:
+                return redacted
+            text = redacted
+        return text if self._redact_once(text) == text else HIDDEN
 
-    def _cover_once(self, text: str) -> str:
+    def _redact_once(self, text: str) -> str:
         pieces, done = [], 0
-        for start, end in merge_spans(self._find(text)):
-            pieces += [text[done:start], _marker(text[start:end])]
+        for start, end in merge_spans(self._find_secrets(text)):
+            pieces += [text[done:start], _padded_marker(text[start:end])]
             done = end
         return "".join((*pieces, text[done:]))
 
-    def _find(self, text: str) -> Iterator[Span]:
-        for secret in self._secrets:
-            yield from _occurrences(secret, text)
-        yield from find_shapes(text)
+    def _find_secrets(self, text: str) -> Iterator[Span]:
+        for secret in self._secret_spellings:
+            yield from _find_occurrences(secret, text)
+        yield from find_pattern_secrets(text)
         yield from find_command_secrets(text)
 
 
-def _occurrences(secret: str, text: str) -> Iterator[Span]:
+def _find_occurrences(secret: str, text: str) -> Iterator[Span]:
     start = text.find(secret)
     while start >= 0:
         yield start, start + len(secret)
         start = text.find(secret, start + 1)
 
 
-def _marker(secret: str) -> str:
-    """The marker, as long as the secret, so that no later secret moves into what is shown."""
-    return HIDDEN.ljust(len(secret), _FILLER) if secret.strip(_FILLER) != HIDDEN else secret
+def _padded_marker(secret: str) -> str:
+    """Return the marker padded to the length of the secret, so that no later secret becomes visible."""
+    return HIDDEN.ljust(len(secret), _PADDING) if secret.strip(_PADDING) != HIDDEN else secret
 
 
-def _without_partial_marker(shown: str, covered: str) -> str:
-    """Cut before a marker instead of inside it: a part of one would be read as something else."""
+def _drop_partial_marker(shown: str, redacted: str) -> str:
+    """Remove a marker that would be truncated: part of one could be read as something else."""
     start = shown.rfind(HIDDEN[0])
-    if start >= 0 and len(shown) - start < len(HIDDEN) and covered.startswith(HIDDEN, start):
+    if start >= 0 and len(shown) - start < len(HIDDEN) and redacted.startswith(HIDDEN, start):
         return shown[:start]
     return shown
 
 
-def _spellings(secret: str) -> tuple[str, ...]:
-    """The secret as it stands in plain text, in JSON, in a Python literal and in an address."""
+def _encoded_spellings(secret: str) -> tuple[str, ...]:
+    """Return the secret as written in plain text, JSON, a Python literal and a URL."""
     addressed = quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace")
     return secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *addressed

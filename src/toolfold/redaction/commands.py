@@ -1,4 +1,4 @@
-"""Secrets on command lines: behind options, in assignments, in what is piped to a program that wants one."""
+"""Find secrets on command lines: option values, assignments, and text piped to a program that reads one."""
 
 from __future__ import annotations
 
@@ -6,75 +6,77 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from toolfold.redaction.code import find_run_values, is_expression
-from toolfold.redaction.lines import CommandLine, TextWord, split_commands
-from toolfold.redaction.names import is_secret_name
-from toolfold.redaction.programs import BY_PROGRAM, Carrier
+from toolfold.redaction.command_lines import CommandLine, TextWord, split_commands
+from toolfold.redaction.executed_values import find_executed_values, is_expression
+from toolfold.redaction.program_secrets import BY_PROGRAM, SecretArguments
+from toolfold.redaction.secret_names import is_secret_name
 from toolfold.redaction.spans import Span, literal_parts
 
 _ASSIGNMENT = re.compile(r"-{0,2}[A-Za-z_$][A-Za-z0-9_.:/-]{0,200}=")
 _OPTION = re.compile(r"--?[A-Za-z][A-Za-z0-9_-]{1,60}")
 _CLUSTER = re.compile(r"-[A-Za-z0-9]{2,12}")
 _NOT_A_VALUE = re.compile(r"-{1,2}[A-Za-z]")
-_MOUNT = re.compile(r"\bid=|\bsrc=|\btype=")  # docker build --secret id=npm,src=.npmrc
+_BUILD_SECRET = re.compile(r"\bid=|\bsrc=|\btype=")  # docker build --secret id=npm,src=.npmrc
 _KEY_FILE = re.compile(r"[~./]\S*|\S+\.(?:pem|key|json|pub|p12|txt|ya?ml)")
 _MAX_ARGUMENTS = 120
-_WRITERS = frozenset(("echo", "printf", "print", "yes", "write-output"))
+_PRINTING_PROGRAMS = frozenset(("echo", "printf", "print", "yes", "write-output"))
 _SHELLS = frozenset(("sh", "bash", "zsh", "dash", "ksh", "fish", "python", "python3", "perl", "ruby", "node"))
 _SUDO_VALUED = re.compile(r"-[A-Za-z]{0,4}[ugphCTUrtDR]|--(?:user|group|prompt|host|chdir|chroot)")
-_RUNS_TEXT = re.compile(r"-[a-z]{0,4}[ce]")
-_FORMAT = re.compile(r"(?:%[-0-9.]*[sbqd]|\\[nrt0])+")
+_INLINE_CODE_OPTION = re.compile(r"-[a-z]{0,4}[ce]")
+_PRINTF_FORMAT = re.compile(r"(?:%[-0-9.]*[sbqd]|\\[nrt0])+")
 
 
 def find_command_secrets(text: str) -> Iterator[Span]:
-    """The secrets in the commands that a text holds, or is."""
-    run = find_run_values(text)
+    """Yield the secrets in all commands of a text."""
+    executed = find_executed_values(text)
     for pipeline in split_commands(text):
         for line in pipeline:
-            for start, end in _in_line(line, run):
+            for start, end in _find_in_line(line, executed):
                 yield from literal_parts(text, start, end)
         readers = [number for number, line in enumerate(pipeline) if _reads_secret(line)]
-        for start, end in _given(pipeline[: readers[-1] + 1]) if readers else ():
+        for start, end in _find_piped_text(pipeline[: readers[-1] + 1]) if readers else ():
             yield from literal_parts(text, start, end)
 
 
-def _in_line(line: CommandLine, run: frozenset[int]) -> Iterator[Span]:
+def _find_in_line(line: CommandLine, executed: frozenset[int]) -> Iterator[Span]:
     words = line.words
     for number, word in enumerate(words):
         following = words[number + 1] if number + 1 < len(words) else None
-        yield from (span for span in _in_word(word, following) if span[0] not in run)
-    for carriers, own in _calls(words):
-        for carrier in carriers:
-            after = _after_sub(carrier.sub, own)
-            if after is not None:
-                yield from _carried(carrier, after)
+        yield from (span for span in _find_in_word(word, following) if span[0] not in executed)
+    for argument_specs, own_words in _find_known_programs(words):
+        for arguments in argument_specs:
+            remaining = _words_after_subcommand(arguments.subcommand, own_words)
+            if remaining is not None:
+                yield from _find_in_arguments(arguments, remaining)
 
 
-def _calls(words: Sequence[TextWord]) -> Iterator[tuple[tuple[Carrier, ...], Sequence[TextWord]]]:
-    """The known programs among the words, each with the words up to where it is named again."""
-    found = [(number, name) for number, word in enumerate(words) if (name := _program(word)) in BY_PROGRAM]
+def _find_known_programs(
+    words: Sequence[TextWord],
+) -> Iterator[tuple[tuple[SecretArguments, ...], Sequence[TextWord]]]:
+    """Yield the known programs among the words, each with its words up to its next occurrence."""
+    located = [
+        (number, name) for number, word in enumerate(words) if (name := _program_name(word)) in BY_PROGRAM
+    ]
     ends: dict[str, int] = {}
-    for number, name in reversed(found):
+    for number, name in reversed(located):
         end = min(ends.get(name, len(words)), number + 1 + _MAX_ARGUMENTS)
         ends[name] = number
         yield BY_PROGRAM[name], words[number + 1 : end]
 
 
-def _program(word: TextWord) -> str:
-    return word.plain.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe")
+def _program_name(word: TextWord) -> str:
+    return word.text.replace("\\", "/").rpartition("/")[2].lower().removesuffix(".exe")
 
 
-def _in_word(word: TextWord, following: TextWord | None) -> Iterator[Span]:
-    """What a word says by itself: `NAME=X`, `--password=X`, `--password X`."""
-    assigned = _ASSIGNMENT.match(word.plain)
+def _find_in_word(word: TextWord, following: TextWord | None) -> Iterator[Span]:
+    """Yield the secret that a word itself marks: `NAME=X`, `--password=X`, `--password X`."""
+    assigned = _ASSIGNMENT.match(word.text)
     if assigned:
-        name, value = assigned[0].rstrip("="), word.plain[assigned.end() :]
-        if is_secret_name(name) and not _MOUNT.search(word.plain) and not is_expression(name, value):
-            yield from _rest(word, assigned.end())
-    elif (
-        following is not None and _OPTION.fullmatch(word.plain) and _takes_secret(word.plain, following.plain)
-    ):
-        yield from _rest(following, 0)
+        name, value = assigned[0].rstrip("="), word.text[assigned.end() :]
+        if is_secret_name(name) and not _BUILD_SECRET.search(word.text) and not is_expression(name, value):
+            yield from _remaining_span(word, assigned.end())
+    elif following is not None and _OPTION.fullmatch(word.text) and _takes_secret(word.text, following.text):
+        yield from _remaining_span(following, 0)
 
 
 def _takes_secret(option: str, value: str) -> bool:
@@ -83,79 +85,83 @@ def _takes_secret(option: str, value: str) -> bool:
         return False
     if name.endswith(("key", "credentials", "credential")) and _KEY_FILE.fullmatch(value):
         return False
-    return not _NOT_A_VALUE.match(value) and not _MOUNT.search(value)
+    return not _NOT_A_VALUE.match(value) and not _BUILD_SECRET.search(value)
 
 
-def _after_sub(sub: tuple[str, ...], words: Sequence[TextWord]) -> Sequence[TextWord] | None:
+def _words_after_subcommand(sub: tuple[str, ...], words: Sequence[TextWord]) -> Sequence[TextWord] | None:
     if not sub:
         return words
     for number in range(len(words) - len(sub) + 1):
-        if all(words[number + k].plain == part for k, part in enumerate(sub)):
+        if all(words[number + k].text == part for k, part in enumerate(sub)):
             return words[number + len(sub) :]
     return None
 
 
-def _carried(carrier: Carrier, words: Sequence[TextWord]) -> Iterator[Span]:
+def _find_in_arguments(arguments: SecretArguments, words: Sequence[TextWord]) -> Iterator[Span]:
     for number, word in enumerate(words):
         following = words[number + 1] if number + 1 < len(words) else None
-        yield from _behind_option(carrier, word, following)
-        for prefix in carrier.prefix:
-            if word.plain.startswith(prefix):
-                yield from _rest(word, len(prefix))
-    yield from _among_operands(carrier, words)
+        yield from _find_option_value(arguments, word, following)
+        for prefix in arguments.prefixes:
+            if word.text.startswith(prefix):
+                yield from _remaining_span(word, len(prefix))
+    yield from _find_in_operands(arguments, words)
 
 
-def _behind_option(carrier: Carrier, word: TextWord, following: TextWord | None) -> Iterator[Span]:
-    plain = word.plain
-    if plain in carrier.exact and following is not None:
-        yield from _rest(following, 0)
-    if not plain.startswith("-"):
+def _find_option_value(
+    arguments: SecretArguments, word: TextWord, following: TextWord | None
+) -> Iterator[Span]:
+    word_text = word.text
+    if word_text in arguments.next_word_options and following is not None:
+        yield from _remaining_span(following, 0)
+    if not word_text.startswith("-"):
         return
-    for option in carrier.attached:
-        if plain.startswith(option) and not plain.startswith("--"):
-            yield from _rest(word, len(option))
-    for options in (carrier.value, carrier.login):
+    for option in arguments.attached_options:
+        if word_text.startswith(option) and not word_text.startswith("--"):
+            yield from _remaining_span(word, len(option))
+    for options in (arguments.value_options, arguments.login_options):
         for option in options:
-            found = _value_of(option, word, following)
-            if found is not None:
-                sign = carrier.login.get(option, "") if options is carrier.login else ""
-                yield from _rest(found[0], found[1], sign)
+            located = _locate_option_value(option, word, following)
+            if located is not None:
+                sign = arguments.login_options.get(option, "") if options is arguments.login_options else ""
+                yield from _remaining_span(located[0], located[1], sign)
 
 
-def _value_of(option: str, word: TextWord, following: TextWord | None) -> tuple[TextWord, int] | None:
-    """The word that holds an option's value, and where in the word it begins."""
-    plain, is_short = word.plain, len(option) == 2
-    if plain == option:
-        return None if following is None or _NOT_A_VALUE.match(following.plain) else (following, 0)
-    if plain.startswith(f"{option}="):
+def _locate_option_value(
+    option: str, word: TextWord, following: TextWord | None
+) -> tuple[TextWord, int] | None:
+    """Return the word that contains an option's value and the offset of the value in it."""
+    word_text, is_short = word.text, len(option) == 2
+    if word_text == option:
+        return None if following is None or _NOT_A_VALUE.match(following.text) else (following, 0)
+    if word_text.startswith(f"{option}="):
         return word, len(option) + 1
-    if not is_short or plain.startswith("--"):
+    if not is_short or word_text.startswith("--"):
         return None
-    if plain.startswith(option):
+    if word_text.startswith(option):
         return word, 2
-    if following is not None and _CLUSTER.fullmatch(plain) and plain.endswith(option[1]):
+    if following is not None and _CLUSTER.fullmatch(word_text) and word_text.endswith(option[1]):
         return following, 0
     return None
 
 
-def _among_operands(carrier: Carrier, words: Sequence[TextWord]) -> Iterator[Span]:
-    operands = [word for word in words if not word.plain.startswith("-") or word.plain == "-"]
-    if carrier.flag and not any(_has_flag(carrier.flag, word.plain) for word in words):
+def _find_in_operands(arguments: SecretArguments, words: Sequence[TextWord]) -> Iterator[Span]:
+    operands = [word for word in words if not word.text.startswith("-") or word.text == "-"]
+    if arguments.required_flag and not any(_has_flag(arguments.required_flag, word.text) for word in words):
         return
-    for index in carrier.operands if len(operands) >= carrier.least else ():
+    for index in arguments.operands if len(operands) >= arguments.min_operands else ():
         if -len(operands) <= index < len(operands):
-            yield from _rest(operands[index], 0)
-    if carrier.pairs:
+            yield from _remaining_span(operands[index], 0)
+    if arguments.are_pairs:
         for word in operands:
-            if "=" in word.plain:
-                yield from _rest(word, word.plain.index("=") + 1)
-    if carrier.split:
+            if "=" in word.text:
+                yield from _remaining_span(word, word.text.index("=") + 1)
+    if arguments.login_separator:
         for word in operands:
-            yield from _split(word, carrier.split)
-    if carrier.named:
+            yield from _find_in_login(word, arguments.login_separator)
+    if arguments.are_named_values:
         for name, value in pairwise(operands):
-            if _names_secret(name.plain):
-                yield from _rest(value, 0)
+            if _names_secret(name.text):
+                yield from _remaining_span(value, 0)
 
 
 def _has_flag(letter: str, word: str) -> bool:
@@ -168,68 +174,74 @@ def _names_secret(name: str) -> bool:
     )
 
 
-def _split(word: TextWord, sign: str) -> Iterator[Span]:
-    """`user/secret@host`: from behind the sign to the last `@`."""
-    before, found, rest = (
-        word.plain.rpartition("@")[0].rpartition(sign) if "@" in word.plain else ("", "", "")
+def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:
+    """Yield the secret in `user/secret@host`: from after the separator to the last `@`."""
+    before, located, rest = (
+        word.text.rpartition("@")[0].rpartition(sign) if "@" in word.text else ("", "", "")
     )
-    if found and before and rest:
-        start = len(before) + len(found)
-        yield word.at[start], word.at[start + len(rest) - 1] + 1
+    if located and before and rest:
+        start = len(before) + len(located)
+        yield word.positions[start], word.positions[start + len(rest) - 1] + 1
 
 
-def _rest(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
-    """What follows in a word, or follows the sign in it. Nothing if that is empty."""
+def _remaining_span(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
+    """Yield the rest of a word from an offset, or from after the sign. Nothing if it is empty."""
     if sign:
-        found = word.plain.find(sign, offset)
-        if found < 0:
+        located = word.text.find(sign, offset)
+        if located < 0:
             return
-        offset = found + len(sign)
-    if offset < len(word.plain):
+        offset = located + len(sign)
+    if offset < len(word.text):
         yield word.span(offset)
 
 
 def _reads_secret(line: CommandLine) -> bool:
-    for carriers, own in _calls(line.words):
-        for carrier in carriers:
-            after = _after_sub(carrier.sub, own) if carrier.stdin else None
-            if after is not None and _says_input(carrier, after) and not _starts_shell(after):
+    for argument_specs, own_words in _find_known_programs(line.words):
+        for arguments in argument_specs:
+            remaining = (
+                _words_after_subcommand(arguments.subcommand, own_words) if arguments.stdin_options else None
+            )
+            if remaining is not None and _reads_stdin(arguments, remaining) and not _starts_shell(remaining):
                 return True
     return False
 
 
 def _starts_shell(words: Sequence[TextWord]) -> bool:
-    """Whether what is read is run: a shell that is given neither a script nor a command (`sudo -S sh`)."""
+    """Return True if the input is executed: a shell without a script or a command (`sudo -S sh`)."""
     at = 0
-    while at < len(words) and words[at].plain.startswith("-"):
-        at += 2 if _SUDO_VALUED.fullmatch(words[at].plain) else 1
-    if at >= len(words) or _program(words[at]) not in _SHELLS:
+    while at < len(words) and words[at].text.startswith("-"):
+        at += 2 if _SUDO_VALUED.fullmatch(words[at].text) else 1
+    if at >= len(words) or _program_name(words[at]) not in _SHELLS:
         return False
-    return all(word.plain.startswith("-") and not _RUNS_TEXT.match(word.plain) for word in words[at + 1 :])
+    return all(
+        word.text.startswith("-") and not _INLINE_CODE_OPTION.match(word.text) for word in words[at + 1 :]
+    )
 
 
-def _says_input(carrier: Carrier, words: Sequence[TextWord]) -> bool:
-    if "*" in carrier.stdin:
+def _reads_stdin(arguments: SecretArguments, words: Sequence[TextWord]) -> bool:
+    if "*" in arguments.stdin_options:
         return True
-    short = [option[1] for option in carrier.stdin if len(option) == 2]
+    short = [option[1] for option in arguments.stdin_options if len(option) == 2]
     for word in words:
-        plain = word.plain
-        if plain in carrier.stdin or any(plain.startswith(f"{option}=") for option in carrier.stdin):
+        word_text = word.text
+        if word_text in arguments.stdin_options or any(
+            word_text.startswith(f"{option}=") for option in arguments.stdin_options
+        ):
             return True
-        if short and _CLUSTER.fullmatch(plain) and any(letter in plain for letter in short):
+        if short and _CLUSTER.fullmatch(word_text) and any(letter in word_text for letter in short):
             return True
-        if not plain.startswith("-") and short:  # what follows is the command that sudo runs
+        if not word_text.startswith("-") and short:  # the rest is the command that sudo runs
             return False
     return False
 
 
-def _given(lines: Sequence[CommandLine]) -> Iterator[Span]:
-    """What the last command of these reads: here-documents, and what is written into the pipe to it."""
+def _find_piped_text(lines: Sequence[CommandLine]) -> Iterator[Span]:
+    """Yield the input of the last command: here-documents, and text printed into its pipe."""
     for line in lines:
-        yield from line.here
+        yield from line.input_spans
     for line in lines[:-1]:
         words = line.words
-        writer = next((n for n, word in enumerate(words) if _program(word) in _WRITERS), None)
+        writer = next((n for n, word in enumerate(words) if _program_name(word) in _PRINTING_PROGRAMS), None)
         for word in words[writer + 1 :] if writer is not None else ():
-            if word.plain and not _NOT_A_VALUE.match(word.plain) and not _FORMAT.fullmatch(word.plain):
+            if word.text and not _NOT_A_VALUE.match(word.text) and not _PRINTF_FORMAT.fullmatch(word.text):
                 yield word.span()

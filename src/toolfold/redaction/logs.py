@@ -1,4 +1,4 @@
-"""Log lines and tracebacks without secrets, whichever library writes them."""
+"""Remove secrets from log records and tracebacks of all libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_RECORD_CHARS = 20_000
 
 
 class RedactingFormatter(logging.Formatter):
-    """A formatter that redacts the whole record: its message, its traceback and its stack."""
+    """A formatter that redacts the whole record: message, traceback and stack."""
 
     def __init__(self, format_: str, redact: Callable[[str], str]) -> None:
         super().__init__(format_)
@@ -26,7 +26,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 def redact_uncaught_exceptions(redact: Callable[[str], str]) -> None:
-    """Print tracebacks of uncaught exceptions, of the main thread and of all others, without secrets."""
+    """Print tracebacks of uncaught exceptions in all threads without secrets."""
 
     def report(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
         print(redact("".join(traceback.format_exception(kind, error, where))), file=sys.stderr)  # noqa: T201

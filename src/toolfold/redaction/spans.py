@@ -1,4 +1,4 @@
-"""Parts of a text, and which of them are literal values rather than references to one."""
+"""Spans of text, and which parts of them are literal values rather than references."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 Span: TypeAlias = tuple[int, int]
 
-# A reference names a secret without giving it away, and what a substitution runs must stay readable.
+# A reference does not reveal the secret, and the command in a substitution must stay readable.
 _REFERENCE = re.compile(
     r"\$(?:[A-Z_][A-Z0-9_]{0,63}|\{[A-Za-z_][A-Za-z0-9_:.-]{0,63}\})|\$\{\{[^{}]{1,80}\}\}"
     r"|env:[A-Za-z_][A-Za-z0-9_]{0,63}|file:[./~]\S{0,255}|fd:\d{1,3}"
@@ -16,13 +16,13 @@ _REFERENCE = re.compile(
 _SUBSTITUTION = re.compile(r"\$\(|`")
 
 
-def words(text: str) -> frozenset[str]:
-    """The words of a text, for tables that are easier to read without quotes."""
+def split_words(text: str) -> frozenset[str]:
+    """Return the words of a text, for tables that are easier to read without quotes."""
     return frozenset(text.split())
 
 
 def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
-    """The same parts in order, without overlaps."""
+    """Yield the spans in order and without overlaps."""
     current: Span | None = None
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if current is None:
@@ -37,7 +37,7 @@ def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def literal_parts(text: str, start: int, end: int) -> Iterator[Span]:
-    """What of a value is written out: all of it, or what stands before and after a command substitution."""
+    """Yield the literal parts of a value: all of it, or the text around a command substitution."""
     value = text[start:end]
     if _REFERENCE.fullmatch(value.strip("\"'\\")):
         return
@@ -46,7 +46,7 @@ def literal_parts(text: str, start: int, end: int) -> Iterator[Span]:
         yield start, end
         return
     closing = max(value.rfind(")"), value.rfind("`", substitution.end()))
-    if closing < substitution.end():  # it ends in a later word
+    if closing < substitution.end():  # the substitution ends in a later word
         closing = len(value)
     for part_start, part_end in ((0, substitution.start()), (closing + 1, len(value))):
         if value[part_start:part_end].strip("\"'\\"):

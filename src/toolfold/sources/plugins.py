@@ -24,7 +24,7 @@ from toolfold.errors import SourceError
 from toolfold.hooks import POST, PRE, Hooks
 from toolfold.model import Source, Tool
 from toolfold.registry import Registry
-from toolfold.scope import Toolset, Toolsets
+from toolfold.scope import Toolsets
 from toolfold.sources.source_import import import_file
 from toolfold.sources.source_report import (
     DISABLED,
@@ -34,6 +34,7 @@ from toolfold.sources.source_report import (
     SourceReport,
     describe_exception,
 )
+from toolfold.toolset_names import Toolset
 
 log = logging.getLogger(__name__)
 

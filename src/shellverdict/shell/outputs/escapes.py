@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from shellverdict.shell.grammar import ANSI_C_ESCAPES
 from shellverdict.shell.outputs.text_conversion import rejoin_bytes
+from shellverdict.shell.word_grammar import ANSI_C_ESCAPES
 from shellverdict.shell.words import GAP, MAX_TEXT_CHARS
 
 __all__ = ["expand_echo_escapes", "format_printf", "has_numeric_escapes"]

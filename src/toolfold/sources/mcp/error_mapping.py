@@ -99,7 +99,7 @@ def _describe_first_violation(error: Any) -> str:
 def _drop_if_secret(data: Any, redact: Redaction) -> Any:
     """Return the data of an error, or None if it is too large or contains a secret."""
     text = "" if data is None else json.dumps(data, default=str)
-    return None if len(text) > MAX_ERROR_DATA_CHARS or redact.finds_any(text) else data
+    return None if len(text) > MAX_ERROR_DATA_CHARS or redact.contains_secret(text) else data
 
 
 def redact_error_result(result: Any, redact: Redaction) -> Any:
@@ -108,7 +108,7 @@ def redact_error_result(result: Any, redact: Redaction) -> Any:
         return result
     content = [
         block.model_copy(update={"text": redact(block.text)})
-        if block.type == "text" and (len(block.text) > MAX_ERROR_CHARS or redact.finds_any(block.text))
+        if block.type == "text" and (len(block.text) > MAX_ERROR_CHARS or redact.contains_secret(block.text))
         else block
         for block in result.content
     ]

@@ -199,4 +199,4 @@ def _iter_resolved(text: str, environment: Mapping[str, str], keyring: Keyring) 
 
 def _is_secret(name: str, values: Mapping[str, str]) -> bool:
     """Return True if the name or the value suggests a secret."""
-    return name.lower() in _SECRET_HEADERS or Redaction().finds_any(f"{name}={values[name][:500]}")
+    return name.lower() in _SECRET_HEADERS or Redaction().contains_secret(f"{name}={values[name][:500]}")

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from toolfold.approval.annotations import effects_of_annotations
+from toolfold.approval.parameter_names import COMMAND_NAMES, DIRECTORY_NAMES, PATH_NAMES
 from toolfold.authoring import build_tool
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import InvalidTool
@@ -56,15 +57,6 @@ DISPATCH_GRACE_S = 5.0
 _CODE_PARAMETERS = frozenset(
     {"code", "script", "javascript", "js_code", "python", "python_code", "source_code", "shell", "bash"}
     | {"shell_code", "shell_script", "bash_script", "bash_code"}
-)
-# Default names of approval, which a declaration would otherwise replace.
-_COMMAND_PARAMETERS = frozenset(
-    {"command", "cmd", "commands", "shell_command", "command_line", "commandline", "bash"}
-)
-_DIRECTORY_PARAMETERS = frozenset({"cwd", "workdir", "working_directory", "working_dir"})
-_PATH_PARAMETERS = frozenset(
-    {"path", "paths", "file", "files", "file_path", "filepath", "filename", "destination", "dest", "target"}
-    | {"target_path", "output", "output_path", "output_file", "new_path", "to", "to_path", "target_file"}
 )
 _SHELL_WORDS = re.compile(r"\b(?:bash|zsh|sh|shell)\b", re.IGNORECASE)
 _OTHER_LANGUAGE_WORDS = re.compile(
@@ -173,11 +165,11 @@ def _argument_meanings(tool: ListedTool, effects: Collection[Effect]) -> dict[st
 
 
 def _default_meaning(name: str, effects: Collection[Effect]) -> Meaning | None:
-    if name in _COMMAND_PARAMETERS:
+    if name in COMMAND_NAMES:
         return Meaning.COMMAND
-    if name in _DIRECTORY_PARAMETERS:
+    if name in DIRECTORY_NAMES:
         return Meaning.FOLDER
-    return Meaning.PATH if name in _PATH_PARAMETERS and Effect.WRITE in effects else None
+    return Meaning.PATH if name in PATH_NAMES and Effect.WRITE in effects else None
 
 
 def _is_shell_script(name: str, schema: Any, tool: ListedTool) -> bool:

@@ -87,4 +87,4 @@ def _is_literal_secret(name: str, value: str) -> bool:
 
 def _looks_secret(text: str) -> bool:
     """Return True if the text contains a secret besides references."""
-    return Redaction().finds_any(_REFERENCE.sub("", text)[:_MAX_CHARS])
+    return Redaction().contains_secret(_REFERENCE.sub("", text)[:_MAX_CHARS])

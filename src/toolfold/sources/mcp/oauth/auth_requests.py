@@ -39,7 +39,7 @@ class AuthHttpClient:
 
     def __init__(self, server_url: str, secrets: Collection[str] = ()) -> None:
         self._server_url = server_url
-        self._redact = Redaction(secrets, longest=500)
+        self._redact = Redaction(secrets, max_chars=500)
         self._client = httpx2.AsyncClient(timeout=REQUEST_TIMEOUT_S, follow_redirects=False)
         self._sent = 0
 

@@ -103,7 +103,7 @@ class _SignInFlow:
         except ValidationError:
             raise AuthError("its authorization metadata cannot be read") from None
         except (OAuthFlowError, ValueError) as error:
-            raise AuthError(Redaction(self._secrets, longest=400)(str(error))) from None
+            raise AuthError(Redaction(self._secrets, max_chars=400)(str(error))) from None
         return self._build_login()
 
     async def _drive_flow(self, challenge: httpx2.Response, http: AuthHttpClient) -> None:

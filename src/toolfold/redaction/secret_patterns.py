@@ -1,6 +1,6 @@
-"""Secrets in any text: tokens of well-known shapes, and values behind names that announce them.
+"""Find secrets in any text: tokens of well-known formats, and values after names that mark a secret.
 
-Every pattern is bounded, and begins where few texts match, so that the search stays linear.
+Every pattern is bounded and starts with characters that few texts match, so that the search is linear.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from toolfold.redaction.code import find_run_values, is_expression
-from toolfold.redaction.names import is_secret_name, is_secret_parameter
-from toolfold.redaction.spans import Span, literal_parts, words
+from toolfold.redaction.executed_values import find_executed_values, is_expression
+from toolfold.redaction.secret_names import is_secret_name, is_secret_parameter
+from toolfold.redaction.spans import Span, literal_parts, split_words
 
 _TOKENS = re.compile(
     r"""
@@ -35,7 +35,7 @@ _TOKENS = re.compile(
     """,
     re.VERBOSE,
 )
-_NAMED = re.compile(
+_NAME_AND_SIGN = re.compile(
     r"""(?<![A-Za-z0-9_.-])(?P<name>[A-Za-z_-][A-Za-z0-9_.-]{1,80})\\{0,3}["']?\]?"""
     r"""\s{0,4}(?P<sign>:=|=>|={2,3}|[:=])(?:(?<==)[ \t]{0,4}|(?<=[:>])\s{0,4})"""
 )
@@ -86,33 +86,33 @@ _LIST_ITEM = re.compile(
     r"""(?x)["']--?(?P<name>[A-Za-z][A-Za-z0-9_-]{1,60})["']\s{0,4},
     \s{0,4}(?P<q>["'])(?P<value>[^"'\n]{1,2048})(?P=q)"""
 )
-_TYPED = re.compile(
+_EXPECT_SEND = re.compile(
     r"\bsend(?:\s{1,4}--)?\s{1,4}\\{0,3}[\"'](?P<value>[^\"'\n\\]{1,256})\\{1,3}[rn]\\{0,3}[\"']"
 )
-_PROMPT = re.compile(r"(?i)assword|assphrase|assw\?")
+_PASSWORD_PROMPT = re.compile(r"(?i)assword|assphrase|assw\?")
 _NETRC = re.compile(r"\blogin\s{1,4}\S{1,128}\s{1,4}password\s{1,4}(?P<value>\S{1,512})")
 
 _VALUES = (_AUTHORIZATION, _COOKIE, _USERINFO, _TOKEN_AS_USER, _HOST_LOGIN, _DSN, _LOGIN_PAIR, _NETRC)
-_FOLDER = re.compile(r"[a-z_.]{1,20}/")
-_PLAIN_WORDS = words(
+_RELATIVE_DIRECTORY = re.compile(r"[a-z_.]{1,20}/")
+_PLAIN_WORDS = split_words(
     "true false null none undefined required missing empty unset invalid expired yes no not "
     "set bad was has the prompt prompts handling validation reset rotation support"
 )
 
 
-def find_shapes(text: str) -> Iterator[Span]:
-    """The secrets in a text that are known by their own shape or by what stands around them."""
+def find_pattern_secrets(text: str) -> Iterator[Span]:
+    """Yield the secrets that are recognized by their format or by the surrounding text."""
     yield from (match.span() for match in _TOKENS.finditer(text))
-    yield from _assigned(text)
+    yield from _find_assigned(text)
     for pattern in _VALUES:
         for match in pattern.finditer(text):
             yield from literal_parts(text, *match.span("value"))
-    if _PROMPT.search(text):  # what an expect script answers to a prompt
-        yield from (match.span("value") for match in _TYPED.finditer(text))
-    run = find_run_values(text)
+    if _PASSWORD_PROMPT.search(text):  # an expect script sends it to a prompt
+        yield from (match.span("value") for match in _EXPECT_SEND.finditer(text))
+    executed = find_executed_values(text)
     for pattern in (_SCHEME, _SQL):
         for match in pattern.finditer(text):
-            if match.start(match.lastgroup or 0) not in run:
+            if match.start(match.lastgroup or 0) not in executed:
                 yield from literal_parts(text, *match.span(match.lastgroup or 0))
     for pattern in (_QUERY, _ELEMENT, _ATTRIBUTE, _LIST_ITEM):
         is_secret = is_secret_parameter if pattern is _QUERY else is_secret_name
@@ -121,10 +121,10 @@ def find_shapes(text: str) -> Iterator[Span]:
                 yield from literal_parts(text, *match.span("value"))
 
 
-def _assigned(text: str) -> Iterator[Span]:
-    covered, run = 0, find_run_values(text)
-    for match in _NAMED.finditer(text):
-        if match.end() < covered or match.end() in run or not is_secret_name(match["name"]):
+def _find_assigned(text: str) -> Iterator[Span]:
+    covered, executed = 0, find_executed_values(text)
+    for match in _NAME_AND_SIGN.finditer(text):
+        if match.end() < covered or match.end() in executed or not is_secret_name(match["name"]):
             continue
         value = _VALUE.match(text, match.end())
         if value is not None and not _is_harmless(match, value["bare"]):
@@ -133,18 +133,18 @@ def _assigned(text: str) -> Iterator[Span]:
 
 
 def _is_harmless(named: re.Match[str], value: str | None) -> bool:
-    """Whether an unquoted value is prose, an expression, or the operand that follows a search for `name=`."""
+    """Return True if an unquoted value is prose, an expression, or the operand after a search for `name=`."""
     if value is None:
         return False
-    if len(named["sign"]) > 1 and named["sign"].startswith("=="):  # compared with something that has a name
+    if len(named["sign"]) > 1 and named["sign"].startswith("=="):  # a comparison with a variable
         return named[0].endswith((" ", "\t"))
-    if named[0].endswith("= ") and not named[0].endswith(" = ") and _FOLDER.fullmatch(value):
+    if named[0].endswith("= ") and not named[0].endswith(" = ") and _RELATIVE_DIRECTORY.fullmatch(value):
         return True
     return is_expression(named["name"], value) or _is_plain_word(value, named["sign"])
 
 
 def _is_plain_word(value: str | None, sign: str) -> bool:
-    """Whether what follows a colon is prose: `token: none`, `password: ok`."""
+    """Return True if the text after a colon is prose: `token: none`, `password: ok`."""
     if value is None or sign != ":":
         return False
     return len(value) < 3 or value.lower().strip(".!)") in _PLAIN_WORDS

@@ -1,7 +1,7 @@
-"""Split text into words and commands roughly as a shell would, with the place of every character.
+"""Split text into words and commands roughly as a shell does, with the position of every character.
 
-Not a shell parser: text may be a script, a log line that quotes a command, or prose. Anything can be read, a
-quote that is never closed is an ordinary character, and quoted text with blanks in it is read again as a
+This is not a shell parser: the text may be a script, a log line that quotes a command, or prose. Any text
+is accepted, an unclosed quote is an ordinary character, and quoted text with spaces is split again as a
 command of its own.
 """
 
@@ -29,143 +29,143 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
-_CLOSING = {"'": re.compile(r"[^']*'"), '"': re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)}
+_CLOSING_QUOTE = {"'": re.compile(r"[^']*'"), '"': re.compile(r'(?:[^"\\]|\\.)*"', re.DOTALL)}
 
 
 @dataclass(slots=True)
 class TextWord:
-    """A word without its quotes, and where each of its characters stands in the text."""
+    """A word without its quotes, and the position of each of its characters in the text."""
 
     start: int
     end: int = 0
-    plain: str = ""
-    at: list[int] = field(default_factory=list)
-    quotes: list[int] = field(default_factory=list)
-    """For each character where its opening quote stands; -1 outside of quotes."""
+    text: str = ""
+    positions: list[int] = field(default_factory=list)
+    quote_positions: list[int] = field(default_factory=list)
+    """For each character the position of its opening quote; -1 outside of quotes."""
 
     def span(self, offset: int = 0) -> Span:
-        """The part of the text from a character of the word to its end, with quotes that belong to it."""
-        if offset == 0 or offset >= len(self.at):
+        """Return the span from a character of the word to its end, including the quotes around it."""
+        if offset == 0 or offset >= len(self.positions):
             return self.start, self.end
-        opened = self.quotes[offset]
-        if opened < 0 or opened > self.at[offset - 1]:
-            return self.at[offset - 1] + 1, self.end
-        if self.quotes[-1] == opened:
-            return self.at[offset], self.at[-1] + 1
+        opened = self.quote_positions[offset]
+        if opened < 0 or opened > self.positions[offset - 1]:
+            return self.positions[offset - 1] + 1, self.end
+        if self.quote_positions[-1] == opened:
+            return self.positions[offset], self.positions[-1] + 1
         return opened, self.end
 
 
 @dataclass(slots=True)
 class CommandLine:
-    """A simple command: its words, and what it is given to read."""
+    """A simple command: its words, and the text that it reads."""
 
     words: list[TextWord] = field(default_factory=list)
-    here: list[Span] = field(default_factory=list)
-    piped: bool = False
-    """Whether its output goes to the next command."""
+    input_spans: list[Span] = field(default_factory=list)
+    is_piped: bool = False
+    """True if its output goes to the next command."""
 
 
 def split_commands(text: str) -> Iterator[list[CommandLine]]:
-    """The pipelines of a text, and those inside of quoted parts."""
-    yield from _Splitter(text, 0, len(text), 0).pipelines()
+    """Yield the pipelines of a text, and those inside quoted parts."""
+    yield from _CommandSplitter(text, 0, len(text), 0).split_pipelines()
 
 
-class _Splitter:
+class _CommandSplitter:
     def __init__(self, text: str, start: int, end: int, depth: int) -> None:
         self._text, self._at, self._end, self._depth = text, start, end, depth
         self._word: TextWord | None = None
         self._line = CommandLine()
         self._pipeline: list[CommandLine] = []
         self._nested: list[Span] = []
-        self._expected = ""
+        self._pending_redirect = ""
         self._unclosed: set[str] = set()
         self._heredocs = 0
 
-    def pipelines(self) -> Iterator[list[CommandLine]]:
+    def split_pipelines(self) -> Iterator[list[CommandLine]]:
         while self._at < self._end:
             token = _TOKEN.match(self._text, self._at, self._end)
             if token is None:
                 break
             self._at = token.end()
-            if self._take(token.lastgroup or "", token):
-                yield from self._finished()
+            if self._process_token(token.lastgroup or "", token):
+                yield from self._finish_pipeline()
         self._end_word()
-        yield from self._finished()
+        yield from self._finish_pipeline()
         for start, end in self._nested:
-            yield from _Splitter(self._text, start, end, self._depth + 1).pipelines()
+            yield from _CommandSplitter(self._text, start, end, self._depth + 1).split_pipelines()
 
-    def _take(self, kind: str, token: re.Match[str]) -> bool:
-        """Read one token; True where a pipeline ends."""
+    def _process_token(self, kind: str, token: re.Match[str]) -> bool:
+        """Process one token; return True at the end of a pipeline."""
         if kind == "quote":
-            self._quoted(token.start())
+            self._process_quote(token.start())
         elif kind in ("plain", "escape"):
             start = token.start() + (kind == "escape")
-            self._add(start, token.end(), -1, token.start())
+            self._append_text(start, token.end(), -1, token.start())
         else:
             self._end_word()
             if kind in ("heredoc", "herestring", "redirect"):
-                self._expected = kind
+                self._pending_redirect = kind
             elif kind == "pipe":
-                self._line.piped = True
+                self._line.is_piped = True
                 self._next_line()
             elif kind == "end":
                 self._next_line()
                 return True
         return False
 
-    def _quoted(self, opening: int) -> None:
+    def _process_quote(self, opening: int) -> None:
         quote = self._text[opening]
         closing = None
         if quote not in self._unclosed:
-            closing = _CLOSING[quote].match(self._text, opening + 1, self._end)
+            closing = _CLOSING_QUOTE[quote].match(self._text, opening + 1, self._end)
         if closing is None:
             self._unclosed.add(quote)
-            self._add(opening, opening + 1, -1, opening)
+            self._append_text(opening, opening + 1, -1, opening)
             return
         inside = opening + 1, closing.end() - 1
-        self._add(*inside, opening, opening)
+        self._append_text(*inside, opening, opening)
         self._at = closing.end()
         if self._word is not None:
             self._word.end = closing.end()
         if self._depth < _MAX_DEPTH and any(self._text.find(blank, *inside) >= 0 for blank in " \n"):
             self._nested.append(inside)
 
-    def _add(self, start: int, end: int, quote: int, begins: int) -> None:
+    def _append_text(self, start: int, end: int, quote: int, begins: int) -> None:
         word = self._word
         if word is None:
             word = self._word = TextWord(begins)
-        word.plain += self._text[start:end]
-        word.at.extend(range(start, end))
-        word.quotes.extend([quote] * (end - start))
+        word.text += self._text[start:end]
+        word.positions.extend(range(start, end))
+        word.quote_positions.extend([quote] * (end - start))
         word.end = end
 
     def _end_word(self) -> None:
         word, self._word = self._word, None
         if word is None:
             return
-        expected, self._expected = self._expected, ""
+        expected, self._pending_redirect = self._pending_redirect, ""
         if expected == "herestring":
-            self._line.here.append(word.span())
+            self._line.input_spans.append(word.span())
         elif expected == "heredoc":
-            self._add_heredoc(word.plain)
+            self._add_heredoc(word.text)
         elif not expected:
             self._line.words.append(word)
 
     def _add_heredoc(self, delimiter: str) -> None:
-        """What stands between the end of this line and the delimiter; it is read as commands as well."""
+        """Record the text between this line and the delimiter; it is also split as commands."""
         self._heredocs += 1
         start = self._text.find("\n", self._at - 1, self._end) + 1
         if self._heredocs > _MAX_HEREDOCS or not start or not delimiter:
             return
         end = self._text.find(f"\n{delimiter}", start - 1, self._end)
-        self._line.here.append((start, end if end >= 0 else self._end))
+        self._line.input_spans.append((start, end if end >= 0 else self._end))
 
     def _next_line(self) -> None:
         self._pipeline.append(self._line)
         self._line = CommandLine()
 
-    def _finished(self) -> Iterator[list[CommandLine]]:
-        if self._line.words or self._line.here:
+    def _finish_pipeline(self) -> Iterator[list[CommandLine]]:
+        if self._line.words or self._line.input_spans:
             self._next_line()
         pipeline, self._pipeline = self._pipeline, []
         if pipeline:
