@@ -5,9 +5,9 @@ In a spelling `{s}` stands for the secret. Every look-alike must come through un
 
 from __future__ import annotations
 
-__all__ = ["LOOK_ALIKES", "SPELLINGS"]
+__all__ = ["LOOKALIKES", "SPELLINGS"]
 
-_PROGRAMS = r"""
+_COMMAND_LINES = r"""
 mysql -u root -p{s} shop
 mysql -uroot -p'{s}' -h db shop
 mysql -h db -u root "-p{s}"
@@ -336,7 +336,7 @@ ffmpeg -i "rtsp://cam:{s}@10.0.0.2/s" o.mp4
 svn checkout --username alice --password {s} https://svn.example.com/x
 """
 
-_TEXTS = (
+_OTHER_TEXTS = (
     "cat > .env <<EOF\nAPP=shop\nDB_PASSWORD={s}\nEOF",
     "docker login -u alice --password-stdin <<EOF\n{s}\nEOF",
     "cat <<'END' | gh auth login --with-token\n{s}\nEND",
@@ -373,9 +373,9 @@ _TEXTS = (
     "<add key=\"ApiToken\" value=\"{s}\" />",
 )  # fmt: skip
 
-SPELLINGS: tuple[str, ...] = (*(line for line in _PROGRAMS.splitlines() if line), *_TEXTS)
+SPELLINGS: tuple[str, ...] = (*(line for line in _COMMAND_LINES.splitlines() if line), *_OTHER_TEXTS)
 
-_READABLE = r"""
+_LOOKALIKE_LINES = r"""
 docker run -p 8080:80 nginx
 docker run -p 127.0.0.1:3306:3306 --name db mysql
 docker compose -p shop up -d
@@ -539,4 +539,4 @@ Traceback (most recent call last):
   File "/srv/app/token.py", line 12, in load
 """
 
-LOOK_ALIKES: tuple[str, ...] = tuple(line for line in _READABLE.splitlines() if line)
+LOOKALIKES: tuple[str, ...] = tuple(line for line in _LOOKALIKE_LINES.splitlines() if line)

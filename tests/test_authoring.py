@@ -467,7 +467,7 @@ def third_in_place(args: Json, context: CallContext, third: str, /) -> None: ...
     ("handler", "parameter"), [(three, "third"), (unknown_word, "limit"), (third_in_place, "third")]
 )
 def test_handler_with_unfillable_parameter_is_rejected(handler: Callable[..., Any], parameter: str) -> None:
-    with pytest.raises(InvalidTool, match=f"nothing fills the parameter '{parameter}'"):
+    with pytest.raises(InvalidTool, match=f"has a parameter '{parameter}' that the runtime cannot fill"):
         make_tool(handler=handler)
 
 
@@ -1049,7 +1049,7 @@ def in_place(value: int, /) -> None: ...
 def test_parameter_that_cannot_be_passed_by_name_is_rejected(
     function: Callable[..., Any], parameter: str
 ) -> None:
-    with pytest.raises(InvalidTool, match=f"no model can fill '{parameter}'"):
+    with pytest.raises(InvalidTool, match=f"the parameter '{parameter}' cannot be passed by name"):
         tool_from_function(function)
 
 
@@ -1079,7 +1079,7 @@ broken_type.__annotations__["a"] = "list["
     [opaque, callback, wrong_bound, unknown_type, broken_type, functools.partial(add, b=1), dict],
 )
 def test_function_with_undescribable_parameters_is_rejected(function: Callable[..., Any]) -> None:
-    with pytest.raises(InvalidTool, match="its parameters cannot be described: "):
+    with pytest.raises(InvalidTool, match="no schema can be derived from its parameters: "):
         tool_from_function(function)
 
 

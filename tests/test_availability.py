@@ -126,12 +126,12 @@ def test_passing_check_makes_its_tool_available(availability: Availability, answ
 
 @pytest.mark.parametrize("answer", [False, None, 0, "", []])
 def test_failing_check_makes_its_tool_unavailable(availability: Availability, answer: object) -> None:
-    assert get_status(availability, CountingCheck(answer)) == Status(False, "its check said no")
+    assert get_status(availability, CountingCheck(answer)) == Status(False, "its check returned false")
 
 
 def test_only_tools_with_failed_checks_are_unavailable(availability: Availability) -> None:
     tools = [tool("good", CountingCheck()), tool("bad", CountingCheck(False)), tool("free", None)]
-    assert availability.unavailable(tools) == {"bad": "its check said no"}
+    assert availability.unavailable(tools) == {"bad": "its check returned false"}
 
 
 class OwnBaseException(BaseException):
@@ -152,7 +152,7 @@ class UnprintableError(Exception):
         (GeneratorExit(), "its check failed: GeneratorExit: "),
         (OwnBaseException("odd"), "its check failed: OwnBaseException: odd"),
         (asyncio.CancelledError(), "its check failed: CancelledError: "),
-        (UnprintableError(), "its check failed: Speechless: (no message)"),
+        (UnprintableError(), "its check failed: UnprintableError: (no message)"),
     ],
 )
 def test_raising_check_makes_its_tool_unavailable_with_reason(
@@ -214,10 +214,10 @@ class AwaitableTrue:
 
 ASYNC_CHECKS: list[tuple[Callable[[], Awaitable[bool]], Status]] = [
     (return_true, Status(True)),
-    (return_false, Status(False, "its check said no")),
+    (return_false, Status(False, "its check returned false")),
     (raise_error, Status(False, "its check failed: ConnectionError: down")),
-    (lambda: return_false(), Status(False, "its check said no")),
-    (AwaitableTrue, Status(False, "its check said no")),
+    (lambda: return_false(), Status(False, "its check returned false")),
+    (AwaitableTrue, Status(False, "its check returned false")),
 ]
 
 
@@ -308,7 +308,7 @@ def test_any_callable_can_be_a_shared_check(
 ) -> None:
     check = kind()
     tools = [tool("a", check), tool("b", check), tool("c", CountingCheck(False))]
-    assert availability.unavailable(tools) == {"c": "its check said no"}
+    assert availability.unavailable(tools) == {"c": "its check returned false"}
     assert check.runs == 1
 
 
@@ -450,10 +450,12 @@ def test_grace_period_keeps_a_tool_listed_but_not_usable(availability: Availabil
     check.answer = False
     clock.now += 10
     assert not get_status(availability, check).usable
-    reason = "its check said no; still listed because it passed 10 s ago"
+    reason = "its check returned false; still listed because it passed 10 s ago"
     assert availability.find_failures([tool("x", check), tool("y", None)]) == CheckFailures({}, {"x": reason})
     clock.now += 30
-    assert availability.find_failures([tool("x", check)]) == CheckFailures({"x": "its check said no"}, {})
+    assert availability.find_failures([tool("x", check)]) == CheckFailures(
+        {"x": "its check returned false"}, {}
+    )
 
 
 def test_grace_period_ends_and_is_not_renewed_by_failures(availability: Availability, clock: Clock) -> None:

@@ -824,7 +824,7 @@ def test_linked_plugin_directories_and_special_files_cannot_be_trusted(
     os.mkfifo(plugins / "p")
     with pytest.raises(ConfigError, match="only regular files and directories"):
         trust_project(workspace.project, paths)
-    with pytest.raises(ConfigError, match="no such folder"):
+    with pytest.raises(ConfigError, match="no such directory"):
         trust_project(workspace.project / "none", paths)
 
 

@@ -263,7 +263,7 @@ async def test_failing_pre_hook_refuses_the_call(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, failing_hooks)
     assert await pipeline.error(arguments={"n": 1}) == (
-        "'probe' was refused: the check 'failing' failed: ValueError. It was not invoked."
+        "'probe' was refused: the check 'failing_hooks' failed: ValueError. It was not invoked."
     )
     assert [event for event, _ in pipeline.events] == ["before probe"]
 
@@ -413,7 +413,7 @@ EXCEPTIONS: list[tuple[BaseException, str]] = [
         BaseExceptionGroup("g", [SystemExit()]),
         "Tool execution failed: BaseExceptionGroup: g (1 sub-exception)",
     ),
-    (UnprintableError(), "Tool execution failed: Silent: (no message)"),
+    (UnprintableError(), "Tool execution failed: UnprintableError: (no message)"),
     (CallError("no such file"), "no such file"),
     (InvalidArguments("not like this"), "not like this"),
     (UnprintableRefusal(), "(no message)"),

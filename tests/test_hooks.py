@@ -129,7 +129,7 @@ async def test_hook_failure_is_logged_but_not_shown_to_the_model(
 @pytest.mark.parametrize("answer", [True, False, 0, "go on", ["a"], ("a", 1), object()])
 async def test_invalid_hook_result_refuses_the_call(hooks: Hooks, answer: object) -> None:
     hooks.add(PRE, lambda *_: answer)
-    assert f"answered with {type(answer).__name__} instead of arguments" in await run_refused(hooks)
+    assert f"returned {type(answer).__name__} instead of arguments" in await run_refused(hooks)
 
 
 async def test_empty_dict_is_a_valid_hook_result(hooks: Hooks) -> None:
@@ -252,7 +252,7 @@ async def test_post_hook_gets_a_copy_of_the_arguments(hooks: Hooks) -> None:
 @pytest.mark.parametrize(
     ("event", "hook", "problem"),
     [
-        ("pre_tool", lambda: None, "there is no hook 'pre_tool'; use pre_tool_call or post_tool_call"),
+        ("pre_tool", lambda: None, "unknown hook event 'pre_tool'; use pre_tool_call or post_tool_call"),
         (PRE, "not callable", "a hook must be callable, not str"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Log lines and tracebacks hold no secrets, whoever writes them."""
+"""Log records and tracebacks contain no secrets, whichever library writes them."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ def _record(message: str, *args: object, exc_info: object = None) -> logging.Log
     return logging.getLogger("httpx").makeRecord("httpx", logging.INFO, "f", 1, message, args, exc_info)  # type: ignore[arg-type]
 
 
-def test_credentials_in_a_request_line_of_the_http_library_are_redacted() -> None:
+def test_credentials_in_a_logged_url_are_redacted() -> None:
     url = "https://alice:Hunter2xyz@mcp.example.com/mcp?key=Hunter3xyz&page=2"
-    shown = _format(_record('HTTP Request: %s %s "%s"', "POST", url, "HTTP/1.1 200 OK"))
-    assert "Hunter" not in shown
-    assert f"https://alice:{HIDDEN}@mcp.example.com/mcp?key={HIDDEN}&page=2" in shown
+    formatted = _format(_record('HTTP Request: %s %s "%s"', "POST", url, "HTTP/1.1 200 OK"))
+    assert "Hunter" not in formatted
+    assert f"https://alice:{HIDDEN}@mcp.example.com/mcp?key={HIDDEN}&page=2" in formatted
 
 
-def test_a_traceback_is_redacted() -> None:
+def test_traceback_is_redacted() -> None:
     try:
         raise ValueError("login with --password Hunter2xyz failed for value-of-the-environment")
     except ValueError:
-        shown = _format(_record("failed", exc_info=sys.exc_info()), ("value-of-the-environment",))
-    assert "Traceback" in shown
-    assert "Hunter2xyz" not in shown
-    assert "value-of-the-environment" not in shown
+        formatted = _format(_record("failed", exc_info=sys.exc_info()), ("value-of-the-environment",))
+    assert "Traceback" in formatted
+    assert "Hunter2xyz" not in formatted
+    assert "value-of-the-environment" not in formatted
 
 
 SCRIPT = """
@@ -47,12 +47,12 @@ import threading
 from toolfold.cli.app import Invocation
 Invocation(["log_level=debug"], None).config()
 import logging
-{then}
+{statements}
 """
 
 
 @pytest.mark.parametrize(
-    "then",
+    "statements",
     [
         "logging.getLogger('httpx').info('GET https://a:Hunter2xyz@h/x?key=Hunter3xyz')",
         "logging.getLogger('mcp.client').warning('token=Hunter2xyz')",
@@ -62,9 +62,9 @@ import logging
         "t=threading.Thread(target=fail); t.start(); t.join()",
     ],
 )
-def test_nothing_secret_reaches_standard_error_of_the_command_line(then: str) -> None:
+def test_standard_error_of_the_command_line_contains_no_secrets(statements: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(then=then)],
+        [sys.executable, "-c", SCRIPT.format(statements=statements)],
         capture_output=True,
         text=True,
         timeout=240,

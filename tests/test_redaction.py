@@ -1,4 +1,4 @@
-"""No secret survives in what people and models read, and no text makes looking for one slow."""
+"""Secrets are redacted in all texts, other text stays readable, and the search is linear."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.redaction_corpus import LOOK_ALIKES, SPELLINGS
+from tests.redaction_corpus import LOOKALIKES, SPELLINGS
 from tests.timing import run_with_limit
 from toolfold.redaction import HIDDEN, Redaction
 
@@ -22,60 +22,60 @@ SECRETS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(SECRETS, st.lists(st.text(ALPHABET, max_size=300), min_size=1, max_size=12), st.data())
-def test_no_secret_value_survives_wherever_it_stands(
+def test_known_secrets_are_redacted_anywhere_in_the_text(
     secrets: list[str], pieces: list[str], data: st.DataObject
 ) -> None:
     text = ""
     for piece in pieces:
         text += piece + data.draw(st.sampled_from(secrets))
-    shown = Redaction(secrets, max_chars=400)(text)
-    assert not any(secret in shown for secret in secrets)
+    redacted = Redaction(secrets, max_chars=400)(text)
+    assert not any(secret in redacted for secret in secrets)
 
 
-def test_no_part_of_a_secret_is_left_where_the_text_is_cut() -> None:
+def test_truncation_leaves_no_part_of_a_secret() -> None:
     secret = "Kq7wZx3vT9nB2mLs8Yp4Rd6Hf1Jc5Gg0"
     parts = [secret[start : start + 6] for start in range(len(secret) - 6)]
     for before in range(260):
-        shown = Redaction([secret], max_chars=200)("x" * before + f" {secret}" * 200)
-        assert len(shown) <= 200 + len("… (cut)")
-        assert not any(part in shown for part in parts)
+        redacted = Redaction([secret], max_chars=200)("x" * before + f" {secret}" * 200)
+        assert len(redacted) <= 200 + len("… (cut)")
+        assert not any(part in redacted for part in parts)
 
 
-def test_a_secret_longer_than_what_is_shown_is_still_known() -> None:
+def test_secret_longer_than_the_limit_is_redacted() -> None:
     secret = "".join(f"{number:05}" for number in range(1000))
-    shown = Redaction([secret], max_chars=100)("the key was " + secret + " and more")
-    assert shown.startswith(f"the key was {HIDDEN}")
-    assert "00001" not in shown
+    redacted = Redaction([secret], max_chars=100)("the key was " + secret + " and more")
+    assert redacted.startswith(f"the key was {HIDDEN}")
+    assert "00001" not in redacted
 
 
-def test_a_secret_taken_apart_by_null_characters_is_not_put_together_again() -> None:
+def test_secret_split_by_null_characters_is_redacted() -> None:
     secret = "Kq7wZx3vT9nB"
-    shown = Redaction([secret])("\0".join(secret) + "\0" * 5000 + secret)
-    assert secret not in shown
+    redacted = Redaction([secret])("\0".join(secret) + "\0" * 5000 + secret)
+    assert secret not in redacted
 
 
-def test_of_two_secrets_where_one_begins_the_other_neither_leaves_a_rest() -> None:
+def test_secret_that_is_a_prefix_of_another_leaves_no_rest() -> None:
     assert Redaction(["abcdefgh", "abcdefghijkl"])("abcdefghijkl") == HIDDEN
 
 
-def test_an_empty_secret_hides_nothing() -> None:
+def test_empty_secret_is_ignored() -> None:
     assert Redaction([""])("plain") == "plain"
 
 
-def test_a_secret_of_bytes_that_are_no_text_does_no_harm() -> None:
+def test_secret_with_surrogates_is_redacted() -> None:
     secret = b"caf\xe9-secret".decode("utf-8", "surrogateescape")
     assert secret not in Redaction([secret])(f"<{secret}>")
 
 
 @pytest.mark.parametrize("secret", ['pa"ss\\word\n1', "p@ss/w rd?&1", "geheim-ü-123"])
-def test_a_secret_is_known_in_json_in_a_literal_and_in_an_address(secret: str) -> None:
+def test_secret_is_redacted_in_json_python_literals_and_urls(secret: str) -> None:
     redact = Redaction([secret])
     for spelling in (json.dumps({"k": secret}), repr([secret]), f"http://h/?q={quote(secret, safe='')}"):
-        shown = redact(spelling)
-        assert HIDDEN in shown
-        assert json.dumps(secret)[1:-1] not in shown
-        assert repr(secret)[1:-1] not in shown
-        assert quote(secret, safe="") not in shown
+        redacted = redact(spelling)
+        assert HIDDEN in redacted
+        assert json.dumps(secret)[1:-1] not in redacted
+        assert repr(secret)[1:-1] not in redacted
+        assert quote(secret, safe="") not in redacted
 
 
 @pytest.mark.parametrize(
@@ -101,15 +101,15 @@ def test_a_secret_is_known_in_json_in_a_literal_and_in_an_address(secret: str) -
         ("https://h/path?api_key=hunter22&page=2", "hunter22"),
     ],
 )
-def test_a_token_of_a_known_shape_is_hidden_though_nobody_declared_it(text: str, token: str) -> None:
-    shown = Redaction()(text)
-    assert token not in shown
-    assert HIDDEN in shown
+def test_token_of_a_known_format_is_redacted(text: str, token: str) -> None:
+    redacted = Redaction()(text)
+    assert token not in redacted
+    assert HIDDEN in redacted
 
 
-def test_what_stands_around_a_token_stays_readable() -> None:
-    shown = Redaction()("GET https://h/path?api_key=hunter22&page=2 failed: token: abcdef, try again")
-    assert shown == f"GET https://h/path?api_key={HIDDEN}&page=2 failed: token: {HIDDEN}, try again"
+def test_text_around_a_token_is_unchanged() -> None:
+    redacted = Redaction()("GET https://h/path?api_key=hunter22&page=2 failed: token: abcdef, try again")
+    assert redacted == f"GET https://h/path?api_key={HIDDEN}&page=2 failed: token: {HIDDEN}, try again"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_what_stands_around_a_token_stays_readable() -> None:
         "connect to db:5432 failed",
     ],
 )
-def test_ordinary_messages_are_left_alone(text: str) -> None:
+def test_ordinary_messages_are_unchanged(text: str) -> None:
     assert Redaction(["unrelated-secret"])(text) == text
 
 
@@ -143,7 +143,7 @@ def test_ordinary_messages_are_left_alone(text: str) -> None:
         "token=\nrm -rf docs",
     ],
 )
-def test_code_that_a_shell_runs_stays_readable(command: str) -> None:
+def test_executed_code_is_not_redacted(command: str) -> None:
     assert Redaction()(command) == command
 
 
@@ -164,17 +164,17 @@ def test_code_that_a_shell_runs_stays_readable(command: str) -> None:
         "password=hunter22x(3)",
     ],
 )
-def test_a_secret_beside_code_that_runs_is_hidden(command: str) -> None:
+def test_secret_next_to_executed_code_is_redacted(command: str) -> None:
     assert "hunter22x" not in Redaction()(command)
 
 
-def test_a_token_cut_by_the_bound_is_hidden_whole() -> None:
+def test_token_at_the_length_limit_is_redacted_completely() -> None:
     for before in range(40, 60):
-        shown = Redaction(max_chars=60)("x" * before + " sk-" + "Zq9" * 40)
-        assert "Zq9" not in shown
+        redacted = Redaction(max_chars=60)("x" * before + " sk-" + "Zq9" * 40)
+        assert "Zq9" not in redacted
 
 
-def test_a_secret_can_be_looked_for_without_cutting_the_text() -> None:
+def test_contains_secret_searches_the_whole_text() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"], max_chars=10)
     assert redact.contains_secret("x" * 5_000 + "Kq7wZx3vT9nB")
     assert redact.contains_secret("Kq7w\0Zx3vT9nB")
@@ -182,7 +182,7 @@ def test_a_secret_can_be_looked_for_without_cutting_the_text() -> None:
     assert not redact.contains_secret("x" * 5_000)
 
 
-def test_hiding_is_stable() -> None:
+def test_redaction_is_idempotent_for_known_secrets() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"])
     once = redact("password=Kq7wZx3vT9nB and Bearer Kq7wZx3vT9nB")
     assert redact(once) == once
@@ -194,40 +194,40 @@ def test_hiding_is_stable() -> None:
     ["a", "a_", "a-", "eyJ-", "eyJaaaaaaaa.", "sk-", "token", "token=", "bearer ", "a://", "a://b:",
      "-----BEGIN ", "password'", "-----BEGIN PRIVATE KEY-----", "AKIA", " ", "\0", "secret_secret_", ":@"],
 )  # fmt: skip
-def test_a_megabyte_made_to_be_slow_is_read_in_no_time(piece: str) -> None:
+def test_adversarial_text_of_one_megabyte_is_processed_in_time(piece: str) -> None:
     redact = Redaction([f"secret-number-{number}" for number in range(50)])
     text = piece * (1_000_000 // len(piece))
-    shown = run_with_limit(lambda: redact(text))
-    assert len(shown) < 2_100
+    redacted = run_with_limit(lambda: redact(text))
+    assert len(redacted) < 2_100
 
 
-def test_a_long_text_is_cut_and_says_so() -> None:
+def test_long_text_is_truncated_and_marked() -> None:
     assert Redaction(max_chars=10)("abcdefghijklmno") == "abcdefghij… (cut)"
     assert Redaction(max_chars=10)("abcdefghij") == "abcdefghij"
 
 
 @pytest.mark.parametrize("spelling", SPELLINGS)
-def test_a_secret_is_redacted_in_every_spelling(spelling: str) -> None:
+def test_secret_is_redacted_in_every_spelling_of_the_corpus(spelling: str) -> None:
     for secret in ("Hunter2xyz", "p4ss!word+1"):
         text = spelling.replace("{s}", secret)
-        shown = Redaction(max_chars=20_000)(text)
-        assert secret not in shown
-        assert HIDDEN in shown
-        assert shown.split()[0] in text or HIDDEN in shown.split()[0]
+        redacted = Redaction(max_chars=20_000)(text)
+        assert secret not in redacted
+        assert HIDDEN in redacted
+        assert redacted.split()[0] in text or HIDDEN in redacted.split()[0]
 
 
-def test_the_corpora_are_as_large_as_they_claim() -> None:
+def test_corpora_have_the_documented_size() -> None:
     assert len(set(SPELLINGS)) >= 300
-    assert len(set(LOOK_ALIKES)) >= 120
+    assert len(set(LOOKALIKES)) >= 120
 
 
-@pytest.mark.parametrize("text", LOOK_ALIKES)
-def test_a_look_alike_stays_readable(text: str) -> None:
+@pytest.mark.parametrize("text", LOOKALIKES)
+def test_lookalike_is_unchanged(text: str) -> None:
     assert Redaction(max_chars=20_000)(text) == text
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"),
+    ("command", "redacted"),
     [
         ("mysql -uroot -pHunter2 shop; rm -rf ~", f"mysql -uroot -p{HIDDEN} shop; rm -rf ~"),
         ("curl -u alice:Hunter2 https://x/", f"curl -u alice:{HIDDEN} https://x/"),
@@ -239,8 +239,8 @@ def test_a_look_alike_stays_readable(text: str) -> None:
         ("smbclient -U 'bob%Hunter2' //s/c", f"smbclient -U 'bob%{HIDDEN}' //s/c"),
     ],
 )
-def test_only_the_secret_is_taken_out_of_a_command(command: str, shown: str) -> None:
-    assert Redaction()(command) == shown
+def test_only_the_secret_is_removed_from_a_command(command: str, redacted: str) -> None:
+    assert Redaction()(command) == redacted
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_only_the_secret_is_taken_out_of_a_command(command: str, shown: str) -> 
         "echo $(rm -rf ~/work) | sudo -S true",
     ],
 )
-def test_a_command_inside_a_value_is_never_hidden(command: str) -> None:
+def test_command_substitution_inside_a_value_is_not_redacted(command: str) -> None:
     assert "rm -rf ~/work" in Redaction()(command)
 
 
@@ -271,11 +271,11 @@ FRAGMENTS = st.sampled_from(
     st.lists(st.one_of(FRAGMENTS, st.text(ALPHABET, max_size=6)), max_size=40),
     st.sampled_from([30, 200, 5_000]),
 )
-def test_redacting_twice_changes_nothing(pieces: list[str], longest: int) -> None:
-    redact = Redaction(max_chars=longest)
+def test_redaction_is_idempotent(pieces: list[str], max_chars: int) -> None:
+    redact = Redaction(max_chars=max_chars)
     once = redact("".join(pieces))
     assert redact(once) == once
-    assert len(once) <= longest + len("… (cut)")
+    assert len(once) <= max_chars + len("… (cut)")
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_redacting_twice_changes_nothing(pieces: list[str], longest: int) -> Non
      "<password>", "password '", "a:b@", "cookie:a=b;", "env:",
      "echo x|sudo -S|", "login "]
 )  # fmt: skip
-def test_a_long_command_made_to_be_slow_is_read_in_time(piece: str) -> None:
+def test_adversarial_command_is_processed_in_time(piece: str) -> None:
     text = piece * (400_000 // len(piece))
-    shown = run_with_limit(lambda: Redaction(max_chars=20_000)(text))
-    assert len(shown) < 20_100
+    redacted = run_with_limit(lambda: Redaction(max_chars=20_000)(text))
+    assert len(redacted) < 20_100

@@ -278,7 +278,7 @@ def test_large_result_shows_head_tail_and_path(results: ResultStore) -> None:
 
 def test_session_without_reader_is_informed(results: ResultStore) -> None:
     answer, _ = truncate_value(results, "a" * 5000, reader=None)
-    assert "a file reader, which this session was not given" in answer["note"]
+    assert "a file reading tool, which this session does not have" in answer["note"]
 
 
 def test_large_result_is_stored_completely_in_lines(results: ResultStore) -> None:

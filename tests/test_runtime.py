@@ -93,7 +93,7 @@ class TestToolDefinitions:
             two_tools.get_tool_definitions(["alpha"], quiet_mode=True)
             assert caplog.records == []
             two_tools.get_tool_definitions(["alpha"])
-        assert "1 tools are offered" in caplog.text
+        assert "1 tools are available" in caplog.text
 
     def test_changing_returned_definitions_has_no_effect(self, two_tools: Runtime) -> None:
         (mine,) = two_tools.get_tool_definitions(["alpha"])
@@ -217,7 +217,7 @@ class TestFunctionCalls:
     def test_unavailable_tool_does_not_run(self, through: str, two_tools: Runtime, ran: list[str]) -> None:
         two_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
         text = two_tools.handle_function_call(through, {"name": "broken"} if through == "tool_call" else {})
-        assert json.loads(text) == {"error": "'broken' cannot be used right now: its check said no."}
+        assert json.loads(text) == {"error": "'broken' cannot be used right now: its check returned false."}
         assert ran == []
 
     @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
@@ -295,7 +295,7 @@ class TestToolsets:
         (home / "config.yaml").write_text(f"toolsets:\n  {name}:\n    tools: [write_file]\n")
         with pytest.raises(ConfigError) as refused:
             open_test_runtime()
-        assert f"toolsets.{name}: this name has a meaning already" in str(refused.value)
+        assert f"toolsets.{name}: this name is already in use" in str(refused.value)
         assert f"{home / 'config.yaml'}:2" in str(refused.value)
 
 

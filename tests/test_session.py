@@ -318,7 +318,9 @@ class TestTurn:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
         session = three_tools.session(["alpha"])
         assert shown_names(session.definitions()) == ["alpha_go"]
-        assert (await session.call("broken")).error == "'broken' cannot be used right now: its check said no."
+        assert (
+            await session.call("broken")
+        ).error == "'broken' cannot be used right now: its check returned false."
         assert not (await session.call("tool_call", {"name": "broken"})).ok
         assert ran == []
 
@@ -329,7 +331,7 @@ class TestTurn:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
         session = three_tools.session(["alpha"])
         result = session.call_sync(through, {"name": "broken"} if through == "tool_call" else {})
-        assert result.error == "'broken' cannot be used right now: its check said no."
+        assert result.error == "'broken' cannot be used right now: its check returned false."
         assert ran == []
 
     def test_direct_call_checks_only_its_tool(self, three_tools: Runtime, ran: list[str]) -> None:

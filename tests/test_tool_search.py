@@ -733,7 +733,7 @@ def test_unavailable_tool_does_not_run_by_a_shared_original_name(desk: Runtime, 
         made = add(desk, name, toolset, ran, parameters={}, check_fn=lambda works=works: works)
         desk.registry.add(replace(made, original_name="files/read"))
     result = desk.session(["mcp-hub"]).call_sync("files/read", {})
-    assert result.error == "'hub_read' cannot be used right now: its check said no."
+    assert result.error == "'hub_read' cannot be used right now: its check returned false."
     assert ran == []
 
 

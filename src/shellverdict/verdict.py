@@ -29,9 +29,6 @@ class EffectKind(StrEnum):
     EXFILTRATE = "exfiltrate"  # a key, token or password is sent to another machine
     DATABASE = "database"
     CLOUD = "cloud"
-    HISTORY = "history"
-    PUBLISH = "publish"
-    PACKAGE = "package"
     SPOOF = "spoof"  # characters that disguise the command
     UNREADABLE = "unreadable"  # syntax or a word that could not be resolved
 

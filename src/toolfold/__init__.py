@@ -16,7 +16,10 @@ if TYPE_CHECKING:
         Verdict,
     )
     from toolfold.agent import (
+        Agent,
+        AgentLimits,
         LocalAgent,
+        TurnResult,
     )
     from toolfold.approval.queue import (
         ApprovalQueue,
@@ -81,7 +84,6 @@ if TYPE_CHECKING:
     )
     from toolfold.scope import (
         Scope,
-        Toolset,
         Toolsets,
     )
     from toolfold.session import (
@@ -93,6 +95,7 @@ if TYPE_CHECKING:
         load_catalog,
         sample_catalog,
     )
+    from toolfold.toolset_names import Toolset
     from toolfold.turn import (
         Turn,
         count_tokens,
@@ -105,6 +108,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Adapt",
+    "Agent",
+    "AgentLimits",
     "AgentServices",
     "Answer",
     "ApprovalQueue",
@@ -153,6 +158,7 @@ __all__ = [
     "Toolset",
     "Toolsets",
     "Turn",
+    "TurnResult",
     "UnknownToolset",
     "Verdict",
     "build_tool",
@@ -166,7 +172,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "toolfold.agent": ("LocalAgent",),
+    "toolfold.agent": (
+        "Agent",
+        "AgentLimits",
+        "LocalAgent",
+        "TurnResult",
+    ),
     "shellverdict.judging": ("detect_dangerous_command",),
     "toolfold.approval.queue": (
         "ApprovalQueue",
@@ -212,7 +223,6 @@ _HOMES = {
     ),
     "toolfold.scope": (
         "Scope",
-        "Toolset",
         "Toolsets",
     ),
     "toolfold.session": ("Session",),
@@ -222,6 +232,7 @@ _HOMES = {
         "load_catalog",
         "sample_catalog",
     ),
+    "toolfold.toolset_names": ("Toolset",),
     "toolfold.turn": (
         "Turn",
         "count_tokens",

@@ -90,7 +90,7 @@ class UnknownToolset(ToolfoldError):
 
     def __init__(self, name: str, near: Sequence[str] = ()) -> None:
         super().__init__(
-            f"There is no toolset {name!r}.{did_you_mean(near)}"
+            f"there is no toolset {name!r}.{did_you_mean(near)}"
             " Run `toolfold tools list --toolsets` to see them all."
         )
 

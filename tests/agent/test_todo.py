@@ -66,7 +66,7 @@ def test_merge_updates_by_id_and_keeps_the_order() -> None:
 def test_duplicate_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
     plan = TodoList()
     before = plan.run({"todos": [item("a")]})
-    with pytest.raises(CallError, match="two items have the id 'b'; nothing was written"):
+    with pytest.raises(CallError, match="Two items have the id 'b'. Nothing was written"):
         plan.run({"todos": [item("b"), item("b", "completed")], "merge": merge})
     assert plan.run({}) == before
 
@@ -74,7 +74,7 @@ def test_duplicate_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
 def test_plan_size_is_limited() -> None:
     plan = TodoList()
     before = plan.run({"todos": [item(str(number)) for number in range(MAX_ITEMS)]})
-    with pytest.raises(CallError, match=f"more than {MAX_ITEMS}; nothing was written"):
+    with pytest.raises(CallError, match=f"the maximum is {MAX_ITEMS}. Nothing was written"):
         plan.run({"todos": [item("one more")], "merge": True})
     assert plan.run({}) == before
 
@@ -156,4 +156,4 @@ class TestTodoInSession:
 
     def test_duplicate_id_is_reported_to_the_model(self, runtime: Runtime) -> None:
         (refused,) = self.call(runtime, LocalAgent(), {"todos": [item("a"), item("a")]})
-        assert refused.error == "two items have the id 'a'; nothing was written."
+        assert refused.error == "Two items have the id 'a'. Nothing was written."

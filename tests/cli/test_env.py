@@ -92,9 +92,7 @@ class TestTest:
         monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", stty="echo nonsense"))
         done = toolfold("env", "test", "local", "--json")
         assert done.code == 1
-        assert [each["what"] for each in done.json["trials"] if not each["passed"]] == [
-            "a terminal of its own"
-        ]
+        assert [each["what"] for each in done.json["trials"] if not each["passed"]] == ["terminal"]
         shown = toolfold("env", "test", "local")
         assert "local does not work: it said 'nonsense" in shown.out
 

@@ -186,12 +186,12 @@ def test_missing_file_error_suggests_similar_names(workspace: Workspace, root: P
 
 
 def test_directory_error_lists_its_entries(workspace: Workspace, root: Path) -> None:
-    assert read_error(workspace, ".") == "'.' is a folder, not a file. It holds: a.txt."
+    assert read_error(workspace, ".") == "'.' is a directory, not a file. It contains: a.txt."
     (root / "many").mkdir()
     for number in range(30):
         (root / "many" / f"{number:02}").touch()
     message = write_error(workspace, "many")
-    assert "'many' is a folder, not a file. It holds: 00, 01," in message
+    assert "'many' is a directory, not a file. It contains: 00, 01," in message
     assert message.endswith("19, ….")
 
 
@@ -203,8 +203,8 @@ def test_file_used_as_directory_is_reported(workspace: Workspace, root: Path) ->
 
 def test_missing_root_is_reported(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "gone")
-    assert "workspace folder" in read_error(workspace, "a")
-    assert "workspace folder" in write_error(workspace, "a")
+    assert "workspace directory" in read_error(workspace, "a")
+    assert "workspace directory" in write_error(workspace, "a")
     assert not (tmp_path / "gone").exists()
 
 
@@ -338,7 +338,7 @@ def test_file_swapped_for_a_symlink_is_not_read(
         (root / "a.txt").symlink_to(outside / "secret.txt")
 
     swap_before_open(monkeypatch, "a.txt", swap)
-    assert "was changed just now" in read_error(workspace, "a.txt")
+    assert "was just changed" in read_error(workspace, "a.txt")
 
 
 def swapped_directory(root: Path, outside: Path) -> object:
@@ -356,14 +356,14 @@ def test_directory_swapped_for_a_symlink_is_not_read_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
-    assert "was changed just now" in read_error(workspace, "sub/secret.txt")
+    assert "was just changed" in read_error(workspace, "sub/secret.txt")
 
 
 def test_directory_swapped_for_a_symlink_is_not_written_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
-    assert "was changed just now" in write_error(workspace, "sub/secret.txt")
+    assert "was just changed" in write_error(workspace, "sub/secret.txt")
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
 
@@ -396,7 +396,7 @@ def test_root_replaced_by_a_symlink_is_not_used(
 
     swap_before_open(monkeypatch, str(root), swap)
     try:
-        assert "was changed just now" in read_error(workspace, "a.txt")
+        assert "was just changed" in read_error(workspace, "a.txt")
     finally:
         root.parent.unlink()
         root.parent.with_name("elsewhere").rename(root.parent)
@@ -443,8 +443,8 @@ def test_runtime_directory_inside_the_workspace_is_inaccessible(root: Path, home
     workspace = Workspace(root, private=[home])
     (root / "link").symlink_to("home")
     for path in ("home/secret.txt", "link/secret.txt", "home/new"):
-        assert "the runtime's own settings and state" in read_error(workspace, path)
-        assert "the runtime's own settings and state" in write_error(workspace, path)
+        assert "Toolfold's own settings and state" in read_error(workspace, path)
+        assert "Toolfold's own settings and state" in write_error(workspace, path)
     assert list_files(workspace) == ["a.txt"]
     assert snapshot_tree(home) == {"secret.txt": SECRET}
     assert read(workspace, "home/secret.txt", home) == SECRET
@@ -455,7 +455,7 @@ def test_directory_swapped_for_a_symlink_to_runtime_files_is_not_used(
 ) -> None:
     workspace = Workspace(root, private=[home])
     swap_before_open(monkeypatch, "sub", swapped_directory(root, home))
-    assert "was changed just now" in write_error(workspace, "sub/secret.txt")
+    assert "was just changed" in write_error(workspace, "sub/secret.txt")
     assert snapshot_tree(home) == {"secret.txt": SECRET}
 
 
@@ -611,7 +611,7 @@ def test_writing_a_hard_link_does_not_change_the_other_name(workspace: Workspace
 
 
 def test_path_with_trailing_slash_is_not_written(workspace: Workspace, root: Path) -> None:
-    assert "names a folder" in write_error(workspace, "notes/")
+    assert "names a directory" in write_error(workspace, "notes/")
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
@@ -677,7 +677,7 @@ def test_names_similar_to_protected_ones_are_writable(workspace: Workspace) -> N
         assert workspace.write_atomically(path, b"x").created
 
 
-GIT = "git runs code that is kept there"
+GIT = "git runs code that is stored there"
 
 
 def test_git_directory_of_any_name_is_not_written(workspace: Workspace, root: Path) -> None:

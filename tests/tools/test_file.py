@@ -175,7 +175,7 @@ def test_last_line_moved_to_the_next_page_is_kept(tmp_path: Path, call: Call) ->
 def test_long_line_is_truncated_with_a_marker(tmp_path: Path, call: Call, size: int, end: str) -> None:
     (tmp_path / "long").write_text("z" * size + end)
     page = call("read_file", path="long")
-    cut = "… [cut]" if size > 2_000 else ""
+    cut = "… [truncated]" if size > 2_000 else ""
     assert strip_numbers(page["lines"]) == ["z" * 2_000 + cut] + (["next"] if end == "\nnext" else [])
     assert ("no newline at the end of the file" in page.get("notes", [])) == (end != "\n")
     assert page["total_lines"] == page["last_line"] == (2 if end == "\nnext" else 1)
@@ -184,7 +184,7 @@ def test_long_line_is_truncated_with_a_marker(tmp_path: Path, call: Call, size: 
 def test_line_truncated_inside_a_character_is_no_encoding_error(tmp_path: Path, call: Call) -> None:
     (tmp_path / "long").write_text("a" + "€" * 5_000 + "\n")
     page = call("read_file", path="long")
-    assert page["notes"] == ["lines longer than 2000 characters are cut"]
+    assert page["notes"] == ["lines longer than 2000 characters are truncated"]
 
 
 def test_empty_file_is_reported_as_empty(tmp_path: Path, call: Call) -> None:
@@ -259,7 +259,7 @@ def test_missing_directory_and_outside_paths_are_explained(tmp_path: Path, call:
     (tmp_path / "readme.md").touch()
     for path, reason in [
         ("readm.md", "Did you mean readme.md"),
-        (".", "is a folder"),
+        (".", "is a directory"),
         ("/etc/passwd", "outside"),
     ]:
         with pytest.raises(CallError, match=reason):
@@ -380,7 +380,7 @@ def test_any_patch_is_applied_correctly_or_not_at_all(before: str, old: str, new
 def test_multiple_matches_are_rejected_unless_replace_all(tmp_path: Path) -> None:
     before = "x = 1\ny = 2\nx = 1\n"
     message = patch_error(tmp_path, before, "x = 1")
-    assert "matches 2 places in 'f.py' (exact), at lines 1, 3." in message
+    assert "occurs 2 times in 'f.py' (exact), at lines 1, 3." in message
     after, answer = patch_file(tmp_path, before, "x = 1", "x = 3", replace_all=True)
     assert after == "x = 3\ny = 2\nx = 3\n"
     assert answer["replacements"] == 2
@@ -492,8 +492,8 @@ def test_single_similar_line_is_shown_but_not_replaced(tmp_path: Path) -> None:
 
 
 def test_no_similar_text_is_reported(tmp_path: Path) -> None:
-    assert "and nothing near was found" in patch_error(tmp_path, "a b c\n", "completely different")
-    assert "and nothing near was found" in patch_error(tmp_path, "", "anything")
+    assert "and no similar text was found" in patch_error(tmp_path, "a b c\n", "completely different")
+    assert "and no similar text was found" in patch_error(tmp_path, "", "anything")
 
 
 @pytest.mark.parametrize("old", ["one\ntwo\n", "one\r\ntwo\r\n"])
@@ -531,7 +531,7 @@ def test_deleting_loosely_matched_lines_leaves_no_empty_line(tmp_path: Path) -> 
 def test_diff_size_is_limited(tmp_path: Path) -> None:
     _, answer = patch_file(tmp_path, lines(2_000), lines(2_000), lines(1_900, width=3))
     assert len(answer["diff"]) < 4_200
-    assert answer["diff"].endswith("[the diff is cut here]")
+    assert answer["diff"].endswith("[diff truncated]")
 
 
 @pytest.mark.parametrize(
@@ -766,7 +766,7 @@ def test_files_are_found_by_glob_or_part_of_the_name(tree: Path, call: Call) -> 
     assert call("search_files", pattern="A.TXT", kind="name", ignore_case=True)["matches"] == ["a.txt"]
     assert call("search_files", pattern="deep/", kind="name")["matches"] == ["src/deep/c.py"]
     assert call("search_files", pattern="zzz", kind="name")["matches"] == []
-    with pytest.raises(CallError, match="regex works on contents only"):
+    with pytest.raises(CallError, match="regex works only for kind"):
         call("search_files", pattern="a", kind="name", regex=True)
 
 

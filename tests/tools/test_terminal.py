@@ -221,10 +221,10 @@ def test_signal_and_kill_reach_a_process(session: Session) -> None:
 
 def test_invalid_process_calls_are_reported(session: Session) -> None:
     assert "needs the name of a process" in call_error(session, "process", action="poll")
-    assert "there is no background process 'x'" in call_error(session, "process", action="kill", process="x")
+    assert "There is no background process 'x'" in call_error(session, "process", action="kill", process="x")
     name = call_tool(session, "terminal", command="true", background=True)["process"]
     call_tool(session, "process", action="wait", process=name)
-    assert "has ended already" in call_error(session, "process", action="write", process=name, data="x")
+    assert "has already ended" in call_error(session, "process", action="write", process=name, data="x")
     assert "write needs data" in call_error(session, "process", action="write", process=name)
 
 

@@ -124,9 +124,11 @@ class SessionReader(ShellReader):
             self._add_waiting_program(language, run, state.create_child(run.env_assignments), context)
         return printed
 
-    def _await_input(
-        self, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext
+    def _analyze_stream_code(
+        self, stream: TextStream, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext
     ) -> TextStream:
+        if not stream.is_interactive:
+            return super()._analyze_stream_code(stream, language, run, state, context)
         self._add_waiting_program(interactive_language(run) or language, run, state, context)
         return UNKNOWN_STREAM
 

@@ -190,8 +190,6 @@ class NestedCodeReader(ControlFlowReader):
         self, stream: TextStream, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext
     ) -> TextStream:
         """Analyse code that is piped into an interpreter or stored in a file that this command wrote."""
-        if stream.is_interactive:
-            return self._await_input(language, run, state, context)
         text = stream.text
         if text is None:
             taints = stream.taints - {Taint.CONFIDENTIAL} or {Taint.UNREAD}
@@ -207,16 +205,6 @@ class NestedCodeReader(ControlFlowReader):
         if language != "sh":
             return self._analyze_foreign_code(text, language, state, context)
         return self.analyze_text(text, state, replace(context, depth=context.depth + 1))
-
-    def _await_input(
-        self,
-        language: str,  # noqa: ARG002
-        run: ProgramRun,  # noqa: ARG002
-        state: ShellState,  # noqa: ARG002
-        context: ExecutionContext,  # noqa: ARG002
-    ) -> TextStream:
-        """Handle a program that reads code from interactive input; session readers override this."""
-        return UNKNOWN_STREAM
 
     def _analyze_code_file(
         self, file: Word, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext

@@ -83,7 +83,7 @@ class Redaction:
         return self(value)
 
     def _redact_fully(self, text: str) -> str:
-        """Cover until nothing more is found: a replaced value can change how what follows it is read."""
+        """Redact until nothing more is found: a replaced value can change how later text is parsed."""
         for _ in range(_MAX_PASSES):
             redacted = self._redact_once(text)
             if redacted == text:

@@ -94,6 +94,20 @@ class Turn:
         """Names that `tool_search` may find: everything offered that is not in the model's list anyway."""
         return self.offered_names - self.direct if self.direct else self.offered_names
 
+    @property
+    def awaiting(self) -> frozenset[str]:
+        """Deprecated name of `held_names`."""
+        return self.held_names
+
+    @property
+    def shown(self) -> frozenset[str] | None:
+        """Deprecated name of `visible_names`."""
+        return self.visible_names
+
+    def told(self, name: str) -> Tool:
+        """Deprecated name of `find_visible`."""
+        return self.find_visible(name)
+
     def _find_listed(self, name: str) -> Tool:
         tool = self._find_granted(name)
         if tool.name in self.unavailable:
