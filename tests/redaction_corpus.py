@@ -1,6 +1,6 @@
-"""Spellings of secrets in commands, settings and messages, and look-alikes that must stay readable.
+"""Spellings of secrets in commands, settings and messages, and lookalikes that must stay readable.
 
-In a spelling `{s}` stands for the secret. Every look-alike must come through unchanged.
+In a spelling `{s}` is replaced by a secret. Every lookalike must be unchanged.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ def test_traceback_is_redacted() -> None:
 SCRIPT = """
 import threading
 from toolfold.cli.app import Invocation
-Invocation(["log_level=debug"], None).config()
+Invocation(["log_level=debug"], None).load_config()
 import logging
 {statements}
 """
