@@ -125,7 +125,7 @@ def test_gateway_with_an_unknown_toolset_does_not_start(
         check=False,
     )
     assert done.returncode == 4
-    assert "There is no toolset 'nope'" in done.stderr
+    assert "here is no toolset 'nope'" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolfold.sources.mcp.scan import (
-    Finding,
+    ScanFinding,
     escape_hidden,
     injection,
     neutralise_text,
@@ -28,7 +28,7 @@ def make_tool(name: str = "get_weather", description: str = "Gets the weather.",
     return parse_tool({"name": name, "description": description, **more})
 
 
-def kinds(findings: tuple[Finding, ...]) -> set[str]:
+def kinds(findings: tuple[ScanFinding, ...]) -> set[str]:
     return {finding.kind for finding in findings}
 
 

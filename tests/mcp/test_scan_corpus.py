@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from toolfold.sources.mcp.scan import Finding, scan_text, scan_tool, scan_tools
+from toolfold.sources.mcp.scan import ScanFinding, scan_text, scan_tool, scan_tools
 from toolfold.sources.mcp.tool_listing import ListedTool, parse_tool
 
 CORPUS_DIR = Path(__file__).parent / "poison"
@@ -37,7 +37,7 @@ def is_flagged(case: dict[str, Any]) -> bool:
     return bool(scan_case(case))
 
 
-def scan_case(case: dict[str, Any]) -> tuple[Finding, ...]:
+def scan_case(case: dict[str, Any]) -> tuple[ScanFinding, ...]:
     others: dict[str, list[ListedTool]] = {}
     for other in case.get("others", ()):
         others.setdefault(other["server"], []).append(parse_tool(other))
@@ -96,7 +96,7 @@ def load_real_tools() -> list[tuple[str, ListedTool]]:
 
 def find_grave(
     tools: list[tuple[str, ListedTool]], others: dict[str, list[ListedTool]]
-) -> dict[str, tuple[Finding, ...]]:
+) -> dict[str, tuple[ScanFinding, ...]]:
     found = {f"{server} {offer.name}": scan_tool(offer, server, others) for server, offer in tools}
     return {tool: findings for tool, findings in found.items() if any(each.grave for each in findings)}
 

@@ -153,7 +153,8 @@ def test_another_process_reads_what_was_written_and_both_can_write(store: Sessio
         "import sys; from pathlib import Path; from toolfold.store import *\n"
         "store = SqliteSessionStore(Path(sys.argv[1]))\n"
         "assert [m.text for m in store.load_messages('one')] == ['from here']\n"
-        "store.append_messages('one', [MessageRecord(body={'role': 'user'}, role='user', text='from there')])\n"
+        "record = MessageRecord(body={'role': 'user'}, role='user', text='from there')\n"
+        "store.append_messages('one', [record])\n"
     )
     subprocess.run([sys.executable, "-c", script, str(file)], check=True, timeout=60)
     assert texts(store) == ["from here", "from there"]

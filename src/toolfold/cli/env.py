@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -92,7 +92,7 @@ def test(ctx: click.Context, backend: str | None, as_json: bool) -> int:
         outcomes = asyncio.run(_run_trials(environment))
     passed = all(each.passed for each in outcomes)
     if as_json:
-        print_json({"backend": name, "passed": passed, "trials": [asdict(each) for each in outcomes]})
+        print_json({"backend": name, "passed": passed, "trials": [_trial_as_json(each) for each in outcomes]})
     else:
         _print_outcomes(name, outcomes, passed=passed)
     return 0 if passed else EXIT_FAILED
@@ -210,6 +210,16 @@ async def _run_trials(environment: Environment) -> list[TrialResult]:
         if not ready.available:
             return [TrialResult("available", False, 0.0, ready.reason, ready.advice)]
         return [each async for each in run_trials(environment)]
+
+
+def _trial_as_json(trial: TrialResult) -> dict[str, Any]:
+    return {
+        "what": trial.step,
+        "passed": trial.passed,
+        "milliseconds": trial.milliseconds,
+        "problem": trial.problem,
+        "advice": trial.advice,
+    }
 
 
 def _print_outcomes(name: str, outcomes: list[TrialResult], *, passed: bool) -> None:

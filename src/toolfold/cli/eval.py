@@ -42,7 +42,7 @@ PLOTTED_MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 @click.option("--mode", type=MODES, default="hybrid", show_default=True, help="Search method.")
 @click.option(
     "--k",
-    "depth",
+    "top_k",
     type=click.IntRange(1, MAX_RANKED),
     default=8,
     show_default=True,

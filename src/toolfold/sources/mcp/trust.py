@@ -24,13 +24,13 @@ from toolfold.config.settings import Config
 from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import ConfigError, shorten
 from toolfold.sources.mcp.lock import LockFile, Pins, lock_path
-from toolfold.sources.mcp.scan import Finding, escape_hidden, scan_tool, scan_tools
+from toolfold.sources.mcp.scan import ScanFinding, escape_hidden, scan_tool, scan_tools
 from toolfold.sources.mcp.tool_changes import cautious_annotations, find_meaningful_changes
 from toolfold.sources.mcp.tool_listing import ListedTool
 
 Policy = Literal["pin", "warn", "off"]
 HoldReason = Literal["new", "changed", "flagged"]
-_Findings = Mapping[str, tuple[Finding, ...]]
+_Findings = Mapping[str, tuple[ScanFinding, ...]]
 
 MAX_COMPARED_LINES = 400  # longer texts are compared without positions, which is faster
 
@@ -48,7 +48,7 @@ class HeldTool:
     accepted_version: ListedTool | None
     """The version that was accepted, if it is known."""
     reason: HoldReason
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ScanFinding, ...] = ()
     changes: tuple[str, ...] = ()
     """Changes that a person must decide about."""
 
@@ -199,14 +199,16 @@ class Trust:
         pin = pins.get(tool.name)
         return pin is not None and (server, pin.fingerprint, tool.fingerprint) in self._harmless_changes
 
-    def find_suspicious(self, server: str, tools: Sequence[ListedTool]) -> list[tuple[ListedTool, Finding]]:
+    def find_suspicious(
+        self, server: str, tools: Sequence[ListedTool]
+    ) -> list[tuple[ListedTool, ScanFinding]]:
         """Scan tools that are in use, and return grave findings."""
         with self._guard:
             others = dict(self._listed)
         findings = scan_tools(tools, server, others)
         return [(each, one) for each, ones in zip(tools, findings, strict=True) for one in ones if one.grave]
 
-    def _should_hold(self, findings: Iterable[Finding]) -> bool:
+    def _should_hold(self, findings: Iterable[ScanFinding]) -> bool:
         return any(finding.requires_review(strict=self._strict) for finding in findings)
 
     def _is_suspicious(self, server: str, tool: ListedTool) -> bool:
@@ -292,7 +294,7 @@ def _partition_tools(
     return TrustResult(tuple(accepted), tuple(held), tuple(warnings))
 
 
-def _format_warning(server: str, name: str, finding: Finding) -> str:
+def _format_warning(server: str, name: str, finding: ScanFinding) -> str:
     return f"{server}: {shorten(escape_hidden(name), 80)!r}: {finding}"
 
 
@@ -302,7 +304,7 @@ def _is_unaccepted(tool: ListedTool, pins: Pins) -> bool:
 
 
 def _make_held_tool(
-    tool: ListedTool, pins: Pins, findings: tuple[Finding, ...], changes: tuple[str, ...] = ()
+    tool: ListedTool, pins: Pins, findings: tuple[ScanFinding, ...], changes: tuple[str, ...] = ()
 ) -> HeldTool:
     pin = pins.get(tool.name)
     if pin is not None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from toolfold.sources.mcp.scan.findings import Finding
+from toolfold.sources.mcp.scan.findings import ScanFinding
 from toolfold.sources.mcp.tool_listing import ListedTool
 
-__all__ = ["Finding", "escape_hidden", "neutralise_text", "scan_text", "scan_tool", "scan_tools"]
+__all__ = ["ScanFinding", "escape_hidden", "neutralise_text", "scan_text", "scan_tool", "scan_tools"]
 
 
 def scan_tool(
     tool: ListedTool, server: str, others: Mapping[str, Sequence[ListedTool]]
-) -> tuple[Finding, ...]:
+) -> tuple[ScanFinding, ...]:
     """Return the reasons to review a tool before a model sees it.
 
     `others` maps each server to its tools; the server's own name maps to its own tools.
@@ -29,21 +29,21 @@ def scan_tool(
 
 def scan_tools(
     tools: Iterable[ListedTool], server: str, others: Mapping[str, Sequence[ListedTool]]
-) -> list[tuple[Finding, ...]]:
+) -> list[tuple[ScanFinding, ...]]:
     """Return the findings for each tool of one server; faster than one call per tool."""
     from toolfold.sources.mcp.scan import scanner
 
     return scanner.scan_tools(tools, server, others)
 
 
-def scan_text(text: str, *, where: str = "result") -> tuple[Finding, ...]:
+def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
     """Return the findings for a tool's result."""
     from toolfold.sources.mcp.scan import scanner
 
     return scanner.scan_text(text, where=where)
 
 
-def neutralise_text(text: str, findings: Iterable[Finding]) -> str:
+def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
     """Return the text with injected instructions marked as data and hidden characters removed."""
     from toolfold.sources.mcp.scan import scanner
 

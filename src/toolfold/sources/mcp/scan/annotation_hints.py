@@ -10,19 +10,19 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-from toolfold.sources.mcp.scan.findings import Finding
+from toolfold.sources.mcp.scan.findings import ScanFinding
 from toolfold.sources.mcp.scan.vocabulary import get_pattern, get_word_set
 from toolfold.sources.mcp.tool_listing import ListedTool
 
 _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
-def scan_hints(tool: ListedTool) -> Iterator[Finding]:
+def scan_hints(tool: ListedTool) -> Iterator[ScanFinding]:
     """Yield a finding for each annotation that understates what name and description say."""
     hints = tool.annotations
     excerpt = f"{tool.name}: {tool.description[:160]}"
     if hints.get("readOnlyHint") is True and _changes_something(tool):
-        yield Finding(
+        yield ScanFinding(
             "annotation",
             "annotations.readOnlyHint",
             excerpt,
@@ -33,7 +33,7 @@ def scan_hints(tool: ListedTool) -> Iterator[Finding]:
         and hints.get("readOnlyHint") is not True
         and _destroys_something(tool)
     ):
-        yield Finding(
+        yield ScanFinding(
             "annotation",
             "annotations.destructiveHint",
             excerpt,
@@ -45,15 +45,15 @@ def scan_hints(tool: ListedTool) -> Iterator[Finding]:
         and get_pattern("outside_world").search(tool.description)
     ):
         why = "it is marked closed-world, but its description says that it reaches outside systems"
-        yield Finding("annotation", "annotations.openWorldHint", excerpt, why)
+        yield ScanFinding("annotation", "annotations.openWorldHint", excerpt, why)
     if hints.get("idempotentHint") is True and _main_verb(tool.name) in get_word_set("non_idempotent_verbs"):
         why = "it is marked idempotent, but its name says that every call has an effect"
-        yield Finding("annotation", "annotations.idempotentHint", excerpt, why)
+        yield ScanFinding("annotation", "annotations.idempotentHint", excerpt, why)
     titles = {tool.title, str(hints.get("title") or "")}
     if any(_first_word(title) in get_word_set("reading_verbs") for title in titles if title) and _main_verb(
         tool.name
     ) in get_word_set("destructive_verbs"):
-        yield Finding(
+        yield ScanFinding(
             "annotation", "title", excerpt, "its title describes reading, but its name says that it deletes"
         )
 

@@ -9,7 +9,7 @@ FindingKind = Literal["hidden", "addressed", "encoded", "annotation", "shadow"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ScanFinding:
     """One suspicious property of a tool or text, described for a person."""
 
     kind: FindingKind

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from toolfold.errors import shorten
-from toolfold.sources.mcp.scan.findings import Finding
+from toolfold.sources.mcp.scan.findings import ScanFinding
 from toolfold.sources.mcp.scan.hidden_characters import escape_hidden, find_hidden_runs
 from toolfold.sources.mcp.scan.sentences import fold
 from toolfold.sources.mcp.scan.vocabulary import get_word_set
@@ -27,7 +27,9 @@ _LOOK_ALIKES = str.maketrans(
 )
 
 
-def scan_name(tool: ListedTool, server: str, others: Mapping[str, Sequence[ListedTool]]) -> Iterator[Finding]:
+def scan_name(
+    tool: ListedTool, server: str, others: Mapping[str, Sequence[ListedTool]]
+) -> Iterator[ScanFinding]:
     """Yield findings about a tool's name, alone and compared with the tools of other servers."""
     yield from _check_characters(tool.name)
     own = _normalise_name(tool.name)
@@ -39,18 +41,18 @@ def scan_name(tool: ListedTool, server: str, others: Mapping[str, Sequence[Liste
             if relation:
                 imitated = shorten(escape_hidden(foreign_tool.name), 80)
                 why = f"it {relation} {imitated!r} of the server {shorten(other, 80)!r}"
-                yield Finding("shadow", "name", shorten(escape_hidden(tool.name), 80), why, is_grave)
+                yield ScanFinding("shadow", "name", shorten(escape_hidden(tool.name), 80), why, is_grave)
                 return
 
 
-def _check_characters(name: str) -> Iterator[Finding]:
+def _check_characters(name: str) -> Iterator[ScanFinding]:
     excerpt = shorten(escape_hidden(name).replace("\n", "⟨newline⟩"), 80)
     if any(find_hidden_runs(name)):
-        yield Finding("hidden", "name", excerpt, "it contains hidden characters")
+        yield ScanFinding("hidden", "name", excerpt, "it contains hidden characters")
     elif _UNUSUAL_CHARACTERS.search(name):
-        yield Finding("hidden", "name", excerpt, "it contains characters that do not belong in a name")
+        yield ScanFinding("hidden", "name", excerpt, "it contains characters that do not belong in a name")
     if find_mixed_words(name):
-        yield Finding("hidden", "name", excerpt, "it mixes look-alike letters of different alphabets")
+        yield ScanFinding("hidden", "name", excerpt, "it mixes look-alike letters of different alphabets")
 
 
 def find_mixed_words(text: str) -> list[str]:

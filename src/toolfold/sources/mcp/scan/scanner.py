@@ -14,7 +14,7 @@ from typing import Any
 from toolfold.errors import shorten
 from toolfold.sources.mcp.scan.annotation_hints import scan_hints
 from toolfold.sources.mcp.scan.decoding import decode_text
-from toolfold.sources.mcp.scan.findings import Finding
+from toolfold.sources.mcp.scan.findings import ScanFinding
 from toolfold.sources.mcp.scan.hidden_characters import (
     escape_hidden,
     find_hidden_runs,
@@ -52,7 +52,7 @@ _KEYWORDS_WITH_NAMES = frozenset(
 
 def scan_tools(
     tools: Iterable[ListedTool], server: str, others: Mapping[str, Sequence[ListedTool]]
-) -> list[tuple[Finding, ...]]:
+) -> list[tuple[ScanFinding, ...]]:
     """Return the findings for each tool of one server; neighbouring tools are read only once."""
     neighbours, embedding_budget = _collect_neighbours(server, others), EmbeddingBudget()
     return [
@@ -62,7 +62,7 @@ def scan_tools(
 
 def _scan_tool(
     tool: ListedTool, server: str, others: Mapping[str, Sequence[ListedTool]], context: TextContext
-) -> tuple[Finding, ...]:
+) -> tuple[ScanFinding, ...]:
     parameter_context = replace(context, is_parameter=True)
     findings = [*scan_name(tool, server, others), *scan_hints(tool)]
     for where, text, is_parameter in _iter_texts(tool):
@@ -72,7 +72,7 @@ def _scan_tool(
     return tuple(findings[:MAX_FINDINGS])
 
 
-def scan_text(text: str, *, where: str = "result") -> tuple[Finding, ...]:
+def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
     """Return the findings for a tool's result."""
     visible = text if _CONCEAL_SEQUENCE.search(text) else _COLOUR_SEQUENCE.sub("", text)
     return tuple(_scan_text(_COMMON_CONTROL_CHARACTER.sub("", visible), where, TextContext(is_result=True)))[
@@ -80,7 +80,7 @@ def scan_text(text: str, *, where: str = "result") -> tuple[Finding, ...]:
     ]
 
 
-def neutralise_text(text: str, findings: Iterable[Finding]) -> str:
+def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
     """Return the text with injected instructions marked as data and hidden characters removed."""
     if not any(True for _ in findings):
         return text
@@ -191,7 +191,7 @@ def _iter_json_texts(
             yield from _iter_json_texts(f"{path}[{index}]", value)
 
 
-def _scan_text(text: str, where: str, context: TextContext) -> Iterator[Finding]:
+def _scan_text(text: str, where: str, context: TextContext) -> Iterator[ScanFinding]:
     if len(text) < 3:
         return
     is_plain = text.isascii() and text.isprintable()
@@ -201,7 +201,7 @@ def _scan_text(text: str, where: str, context: TextContext) -> Iterator[Finding]
         yield from _find_instructions(text[:MAX_SCANNED_CHARS], where, context)
 
 
-def _find_hidden(text: str, where: str, context: TextContext) -> Iterator[Finding]:
+def _find_hidden(text: str, where: str, context: TextContext) -> Iterator[ScanFinding]:
     runs = list(find_hidden_runs(text))
     conspicuous = [
         run
@@ -214,24 +214,24 @@ def _find_hidden(text: str, where: str, context: TextContext) -> Iterator[Findin
     if runs and (not context.is_result or conspicuous or len(runs) >= 3):
         run = (conspicuous or runs)[0]
         decoded = f" that spell {shorten(run.decoded_text, 120)!r}" if run.decoded_text else ""
-        yield Finding(
+        yield ScanFinding(
             "hidden", where, _excerpt(text, run.start, run.end), f"it contains {run.description}{decoded}"
         )
     gap = find_padding(text)
     if gap and not context.is_result:
-        yield Finding(
+        yield ScanFinding(
             "hidden", where, _excerpt(text, gap[1], gap[1] + 80), "it pushes text out of view with whitespace"
         )
     words = find_mixed_words(text)
     if words and (not context.is_result or len(words) >= 3):
         why = "it mixes look-alike letters of different alphabets"
-        yield Finding("hidden", where, shorten(", ".join(words), 120), why)
+        yield ScanFinding("hidden", where, shorten(", ".join(words), 120), why)
     if (
         not context.is_result
         and len(_STYLED_LETTERS.findall(text)) >= 3
         and not _EAST_ASIAN_LETTER.search(text)
     ):
-        yield Finding(
+        yield ScanFinding(
             "hidden",
             where,
             shorten(escape_hidden(text), 160),
@@ -239,23 +239,25 @@ def _find_hidden(text: str, where: str, context: TextContext) -> Iterator[Findin
         )
 
 
-def _find_instructions(text: str, where: str, context: TextContext) -> Iterator[Finding]:
+def _find_instructions(text: str, where: str, context: TextContext) -> Iterator[ScanFinding]:
     for passage in find_instructions(text, context):
         why = "; ".join(passage.reasons[:3])
         excerpt = _excerpt(text, passage.start, passage.end)
-        yield Finding("addressed", where, excerpt, why, doubtful=not passage.is_certain)
+        yield ScanFinding("addressed", where, excerpt, why, doubtful=not passage.is_certain)
     for inner in find_hidden_markup(text):
         if max_weight(inner, context) >= (WEIGHT_THRESHOLD - 0.5) or (
             not context.is_result and len(inner.split()) >= 3
         ):
-            yield Finding("addressed", where, shorten(escape_hidden(inner), 160), "markup hides a passage")
+            yield ScanFinding(
+                "addressed", where, shorten(escape_hidden(inner), 160), "markup hides a passage"
+            )
     for encoded, decoded, is_certain in decode_text(text):
         threshold = WEIGHT_THRESHOLD - 0.5 if is_certain else WEIGHT_THRESHOLD
         is_suspicious = max_weight(decoded, context) >= threshold
         if is_suspicious or (is_certain and not context.is_result and len(decoded.split()) >= 2):
             why = f"it contains encoded text, decoded: {shorten(escape_hidden(decoded), 120)!r}"
             doubtful = _is_nearly_plain(encoded, decoded) and not _has_certain_instruction(decoded, context)
-            yield Finding("encoded", where, shorten(encoded, 80), why, doubtful=doubtful)
+            yield ScanFinding("encoded", where, shorten(encoded, 80), why, doubtful=doubtful)
 
 
 def _is_nearly_plain(text: str, decoded_text: str) -> bool:
