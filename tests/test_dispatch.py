@@ -255,15 +255,15 @@ async def test_bridge_call_equals_direct_call(pipeline: Pipeline) -> None:
 # -- hooks in the pipeline ----------------------------------------------------------------------------------
 
 
-def failing_hooks(*_: object) -> NoReturn:
+def raise_error(*_: object) -> NoReturn:
     raise ValueError("broken")
 
 
 async def test_failing_pre_hook_refuses_the_call(pipeline: Pipeline) -> None:
     record_stages(pipeline)
-    pipeline.hooks.add(PRE, failing_hooks)
+    pipeline.hooks.add(PRE, raise_error)
     assert await pipeline.error(arguments={"n": 1}) == (
-        "'probe' was refused: the check 'failing_hooks' failed: ValueError. It was not invoked."
+        "'probe' was refused: the check 'raise_error' failed: ValueError. It was not invoked."
     )
     assert [event for event, _ in pipeline.events] == ["before probe"]
 
@@ -342,7 +342,7 @@ async def test_post_hook_can_replace_the_result(pipeline: Pipeline) -> None:
 
 async def test_failing_post_hook_keeps_the_result(pipeline: Pipeline) -> None:
     pipeline.recording(answer={"n": 1})
-    pipeline.hooks.add(POST, failing_hooks)
+    pipeline.hooks.add(POST, raise_error)
     assert (await pipeline.call()).text == '{"n":1}'
 
 
@@ -373,7 +373,7 @@ async def test_large_result_of_a_hook_is_truncated(pipeline: Pipeline) -> None:
 
 
 async def test_post_hooks_see_failed_calls(pipeline: Pipeline) -> None:
-    pipeline.add(failing_hooks)
+    pipeline.add(raise_error)
     pipeline.hooks.add(
         POST, lambda _tool, _args, result, _context: pipeline.events.append(("after", result.error))
     )
@@ -447,7 +447,7 @@ async def test_keyboard_interrupt_in_sync_handler_stops_only_the_call(
 
 
 async def test_error_result_is_exact_json(pipeline: Pipeline) -> None:
-    pipeline.add(failing_hooks)
+    pipeline.add(raise_error)
     assert (await pipeline.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
 
 
@@ -1013,7 +1013,7 @@ async def test_failing_call_does_not_affect_others(pipeline: Pipeline) -> None:
 
     nothing: Any = None
     pipeline.recording("good", parallel=True)
-    pipeline.add(failing_hooks, "fails", parallel=True)
+    pipeline.add(raise_error, "fails", parallel=True)
     pipeline.add(cancels_itself, "cancels", parallel=True)
     pipeline.add(exits, "exits", parallel=True)
     pipeline.add(lambda args, context: context.cancelled.wait(60), "hangs", parallel=True, timeout=0.02)

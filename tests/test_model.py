@@ -172,7 +172,7 @@ def test_other_mappings_and_tuples_become_plain_json() -> None:
 )
 def test_non_json_value_is_rejected_at_any_depth(stranger: object) -> None:
     for value in (stranger, {"a": [stranger]}, [{"a": {"b": stranger}}]):
-        with pytest.raises(TypeError, match="no place in JSON"):
+        with pytest.raises(TypeError, match="is not a JSON value"):
             freeze(value)
 
 

@@ -144,7 +144,8 @@ def test_later_tool_of_another_toolset_replaces_with_a_warning(
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        "tool 'search' of toolset 'mcp-brave' (mcp brave) replaces the tool of the same name of toolset 'web' (user)"
+        "tool 'search' of toolset 'mcp-brave' (mcp brave) replaces the tool"
+        " of the same name of toolset 'web' (user)"
     )
 
 

@@ -66,7 +66,7 @@ def test_merge_updates_by_id_and_keeps_the_order() -> None:
 def test_duplicate_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
     plan = TodoList()
     before = plan.run({"todos": [item("a")]})
-    with pytest.raises(CallError, match="Two items have the id 'b'. Nothing was written"):
+    with pytest.raises(CallError, match=r"Two items have the id 'b'\. Nothing was written"):
         plan.run({"todos": [item("b"), item("b", "completed")], "merge": merge})
     assert plan.run({}) == before
 

@@ -94,7 +94,7 @@ class TestTest:
         assert done.code == 1
         assert [each["what"] for each in done.json["trials"] if not each["passed"]] == ["terminal"]
         shown = toolfold("env", "test", "local")
-        assert "local does not work: it said 'nonsense" in shown.out
+        assert "local does not work: the command printed 'nonsense" in shown.out
 
     def test_unusable_backend_is_not_opened(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,6 @@
-"""An MCP client that calls a command at a gateway and accepts whatever it is asked.
+"""An MCP client that calls a command through a gateway and accepts every question.
 
-Usage: approving_client.py URL REVISION COMMAND OUTPUT [TOKEN]. Writes what happened to OUTPUT, as JSON.
+Usage: approving_client.py URL REVISION COMMAND OUTPUT [TOKEN]. Writes the outcome to OUTPUT, as JSON.
 """
 
 from __future__ import annotations

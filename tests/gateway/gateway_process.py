@@ -1,4 +1,4 @@
-"""`toolfold serve` as a process of its own, for tests of sockets, limits and start-up."""
+"""Run `toolfold serve` as a separate process, for tests of sockets, limits and startup."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class GatewayProcess:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of a gateway with settings of its own."""
+    """Return the environment of a gateway with its own settings."""
     return {"TOOLFOLD_HOME": str(home), "PATH": os.environ["PATH"], "HOME": str(home), "COLUMNS": "200"}
 
 
 def write_settings(home: Path, settings: dict[str, Any]) -> None:
-    """Write the user's settings file; JSON is YAML."""
+    """Write the user's settings file as JSON, which is valid YAML."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "config.yaml").write_text(json.dumps(settings))
 
@@ -50,7 +50,7 @@ def gateway_process(
     preexec: Callable[[], None] | None = None,
     cwd: Path | None = None,
 ) -> Iterator[GatewayProcess]:
-    """Start `toolfold serve` at a free port; ends it with the block. `code` starts the command line."""
+    """Run `toolfold serve` on a free port until the block ends. `code` are the interpreter's arguments."""
     home.mkdir(parents=True, exist_ok=True)
     log = home / "gateway.log"
     with log.open("wb") as file:

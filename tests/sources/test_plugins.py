@@ -491,8 +491,8 @@ def test_plugin_that_replaces_a_tool_is_logged(
     with caplog.at_level(logging.WARNING):
         runtime = open_test_runtime()
     assert (
-        "tool 'read_file' of toolset 'mine' (plugin mine) replaces the tool of the same name of toolset 'file'"
-        in caplog.text
+        "tool 'read_file' of toolset 'mine' (plugin mine) replaces the tool"
+        " of the same name of toolset 'file'" in caplog.text
     )
     assert runtime.handle_function_call("read_file", {}) == '{"result":"mine"}'
     assert "read_file" not in runtime.session(["file"]).granted()
