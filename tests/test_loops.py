@@ -559,8 +559,8 @@ async def test_system_exit_in_async_code_is_contained(loops: EventLoops, raised:
 
 PREAMBLE = """
 import asyncio, gc, os, sys, threading, time
-from toolfold.loops import Loops
-loops = Loops()
+from toolfold.loops import EventLoops
+loops = EventLoops()
 
 async def endless():
     print("ready", flush=True)

@@ -66,8 +66,8 @@ def test_different_names_have_different_short_names(one: str, other: str) -> Non
 def test_short_name_is_the_same_in_every_process() -> None:
     names = ["a.b", "日本語", "x" * 300, "Größe/messen", "io.github.owner/server: do it"]
     program = (
-        "import json, sys; from toolfold.naming import short_forms;"
-        "print(json.dumps([next(short_forms(name)) for name in json.loads(sys.argv[1])]))"
+        "import json, sys; from toolfold.naming import short_names;"
+        "print(json.dumps([next(short_names(name)) for name in json.loads(sys.argv[1])]))"
     )
     for seed in ("1", "2"):
         told = subprocess.run(

@@ -229,7 +229,7 @@ def test_shared_value_is_shown_each_time() -> None:
 
 def test_unserializable_part_does_not_affect_the_rest() -> None:
     answer = render_and_load({"good": 1, "bad": Unprintable()})
-    assert answer == {"good": 1, "bad": "… (Unspeakable cannot be shown: RuntimeError)"}
+    assert answer == {"good": 1, "bad": "… (Unprintable cannot be shown: RuntimeError)"}
 
 
 def test_densely_linked_objects_are_limited() -> None:
@@ -484,11 +484,11 @@ def test_failed_write_leaves_no_partial_file(folder: Path, tmp_path: Path) -> No
     script = f"""
 import resource, signal
 from pathlib import Path
-from toolfold.results import Results
+from toolfold.results import ResultStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 text = '{{"a": "' + "x" * 500_000 + '"}}'
-print(Results(Path({str(folder)!r}), max_chars=1000).bounded(text, name="p", session_id="s", reader=None)[1])
+print(ResultStore(Path({str(folder)!r}), max_chars=1000).truncate(text, name="p", session_id="s", reader=None)[1])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "None", done.stderr

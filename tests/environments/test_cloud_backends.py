@@ -195,8 +195,8 @@ async def test_missing_credentials_are_reported_with_advice(name: str, options: 
     """Runs in a separate process, because an SDK caches credentials."""
     program = (
         "import asyncio\n"
-        "from tests.environments.cloud_backends import without_credentials\n"
-        f"backend = without_credentials({name!r}, {options!r})\n"
+        "from tests.environments.cloud_backends import make_without_credentials\n"
+        f"backend = make_without_credentials({name!r}, {options!r})\n"
         "print(asyncio.run(backend.check()).advice)\n"
     )
     asked = await asyncio.create_subprocess_exec(
