@@ -82,13 +82,13 @@ def _language_by_subcommand(name: str, operands: list[str], words: list[str]) ->
 
 def _find_operands(words: list[str]) -> list[str]:
     """Return the words that are neither options nor their values."""
-    found: list[str] = []
+    operands_found: list[str] = []
     skip = False
     for word in words:
         if not skip and not word.startswith("-"):
-            found.append(word)
+            operands_found.append(word)
         skip = not skip and word in _load_table().valued
-    return found
+    return operands_found
 
 
 def may_read_lines(run: ProgramRun, *, pty: bool, custom_path: bool) -> bool:

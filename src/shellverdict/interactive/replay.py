@@ -327,8 +327,8 @@ class _Replay:
         if frame.unfinished_lines and self._is_reporting:
             self._check_unfinished(scenario, frame.unfinished_lines)
         self._report_code(frame, scenario.is_most_likely)
-        left = scenario.without_innermost(is_most_likely=scenario.is_most_likely)
-        return [left, scenario.copy()]
+        after_exit = scenario.without_innermost(is_most_likely=scenario.is_most_likely)
+        return [after_exit, scenario.copy()]
 
     # --- Shells ---
 
@@ -428,9 +428,9 @@ class _Replay:
 
     def _exit_shell(self, scenario: Scenario, text: str) -> list[Scenario]:
         plain = _EXIT_COMMAND.fullmatch(text.strip()) is not None
-        left = scenario.without_innermost(is_most_likely=scenario.is_most_likely and plain)
+        after_exit = scenario.without_innermost(is_most_likely=scenario.is_most_likely and plain)
         scenario.is_most_likely = scenario.is_most_likely and not plain
-        return [left]
+        return [after_exit]
 
     def _check_names(self, frame: InterpreterFrame, runs: Sequence[ProgramRun]) -> None:
         if self._is_reporting and any(run.path in frame.uncertain_names for run in runs):
@@ -449,9 +449,9 @@ class _Replay:
             self._unclear_reason = self._unclear_reason or "an earlier command may have redefined keys"
         if exits_program(frame.language, line):
             self._report_code(frame, scenario.is_most_likely)
-            stays = scenario.copy()
-            left = scenario.without_innermost(is_most_likely=scenario.is_most_likely)
-            return [left, stays] if left.stack else [scenario]
+            unchanged = scenario.copy()
+            after_exit = scenario.without_innermost(is_most_likely=scenario.is_most_likely)
+            return [after_exit, unchanged] if after_exit.stack else [scenario]
         if opens_shell(frame.language, line):
             return self._enter_program(
                 scenario, [WaitingProgram("sh", frame.state.create_child(()), frame.context)]
@@ -463,10 +463,10 @@ class _Replay:
     def _enter_program(self, scenario: Scenario, programs: list[WaitingProgram]) -> list[Scenario]:
         if not programs:
             return [scenario]
-        inside = scenario.copy(is_most_likely=scenario.is_most_likely)
-        inside.stack += self._build_frames(programs)
+        entered = scenario.copy(is_most_likely=scenario.is_most_likely)
+        entered.stack += self._build_frames(programs)
         scenario.is_most_likely = False
-        return [inside, scenario]
+        return [entered, scenario]
 
     def _started_programs(self, frame: InterpreterFrame) -> list[WaitingProgram]:
         """Return the programs that the latest line starts and that read the input."""
@@ -497,9 +497,9 @@ class _Replay:
 
 def _with_possible_line_loss(scenario: Scenario) -> Scenario:
     """Return a copy in which another program may read the lines for the innermost one."""
-    taken = scenario.copy()
-    taken.innermost.may_miss_lines = True
-    return taken
+    copy = scenario.copy()
+    copy.innermost.may_miss_lines = True
+    return copy
 
 
 def _has_history_reference(line: str) -> bool:

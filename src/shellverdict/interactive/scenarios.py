@@ -95,16 +95,16 @@ class Scenario:
 
 def merge_scenarios(scenarios: Iterable[Scenario]) -> list[Scenario]:
     """Merge scenarios with equal stacks; state that differs between them becomes unknown."""
-    found: dict[object, Scenario] = {}
+    merged: dict[object, Scenario] = {}
     for scenario in scenarios:
         if not scenario.stack:
             continue
         key = (scenario.is_most_likely, scenario.is_guess, *(frame.signature for frame in scenario.stack))
-        if key in found:
-            for mine, other in zip(found[key].stack, scenario.stack, strict=True):
-                mine.state.merge(other.state)
-                mine.uncertain_names |= other.uncertain_names
-                mine.expands_history |= other.expands_history
+        if key in merged:
+            for frame, other in zip(merged[key].stack, scenario.stack, strict=True):
+                frame.state.merge(other.state)
+                frame.uncertain_names |= other.uncertain_names
+                frame.expands_history |= other.expands_history
         else:
-            found[key] = scenario
-    return list(found.values())
+            merged[key] = scenario
+    return list(merged.values())

@@ -48,48 +48,48 @@ class Transcript:
 
 def transcribe(entries: Iterable[tuple[str, str]], *, pty: bool, editing: bool = True) -> Transcript:
     """Convert writes and signals into lines. Without `editing`, delete and Ctrl-U are plain characters."""
-    found = Transcript()
+    transcript = Transcript()
     for kind, text in entries:
         if kind == SIGNAL:
-            _apply_signal(found, text)
+            _apply_signal(transcript, text)
         elif pty:
-            _apply_keys(found, text, editing)
+            _apply_keys(transcript, text, editing)
         else:
-            _append_piped(found, text)
-    return found
+            _append_piped(transcript, text)
+    return transcript
 
 
-def _apply_signal(found: Transcript, signal: str) -> None:
+def _apply_signal(transcript: Transcript, signal: str) -> None:
     if signal in _INTERRUPTS:
-        found.events.append(InputEvent("break"))
+        transcript.events.append(InputEvent("break"))
 
 
-def _append_piped(found: Transcript, text: str) -> None:
+def _append_piped(transcript: Transcript, text: str) -> None:
     """Append bytes from a pipe unchanged, except for NUL, which shells skip."""
     *lines, rest = text.replace("\0", "").split("\n")
     for line in lines:
-        found.partial += line
-        found.end_line()
-    found.partial += rest
+        transcript.partial += line
+        transcript.end_line()
+    transcript.partial += rest
 
 
-def _apply_keys(found: Transcript, text: str, editing: bool) -> None:
+def _apply_keys(transcript: Transcript, text: str, editing: bool) -> None:
     for key in text:
         if key in "\r\n":
-            found.end_line()
+            transcript.end_line()
         elif key in _EDITING:
-            found.has_editing = True
+            transcript.has_editing = True
             if editing:
-                found.partial = found.partial[:-1] if key == _DELETE else ""
+                transcript.partial = transcript.partial[:-1] if key == _DELETE else ""
         elif key == _INTERRUPT:
-            found.partial = ""
-            found.events.append(InputEvent("break"))
-        elif key == _END and not found.partial:
-            found.events.append(InputEvent("end"))
-        elif key.isprintable() or (key == "\t" and not found.partial.strip()) or ord(key) > 0x9F:
-            found.partial += key
+            transcript.partial = ""
+            transcript.events.append(InputEvent("break"))
+        elif key == _END and not transcript.partial:
+            transcript.events.append(InputEvent("end"))
+        elif key.isprintable() or (key == "\t" and not transcript.partial.strip()) or ord(key) > 0x9F:
+            transcript.partial += key
         else:
-            found.unclear_key = found.unclear_key or key_name(key)
+            transcript.unclear_key = transcript.unclear_key or key_name(key)
 
 
 def key_name(key: str) -> str:

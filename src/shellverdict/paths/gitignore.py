@@ -22,7 +22,7 @@ class IgnorePattern:
 
 def read_patterns(text: str) -> tuple[IgnorePattern, ...]:
     """Parse the text of a `.gitignore` file; lines over the limits are skipped."""
-    found = []
+    result = []
     for line in text.splitlines()[:MAX_PATTERNS]:
         line = line if line.endswith("\\ ") else line.rstrip()
         if not line or line.startswith("#") or len(line) > MAX_PATTERN_CHARS:
@@ -32,8 +32,8 @@ def read_patterns(text: str) -> tuple[IgnorePattern, ...]:
         anchored = "/" in body
         parts = tuple(part for part in body.split("/") if part)
         if parts:
-            found.append(IgnorePattern(parts, anchored, negated))
-    return tuple(found)
+            result.append(IgnorePattern(parts, anchored, negated))
+    return tuple(result)
 
 
 def is_ignored(patterns: Sequence[IgnorePattern], path: Sequence[str]) -> bool | None:
@@ -86,20 +86,20 @@ def matches_name(pattern: str, name: str) -> bool:
 
 def _split_tokens(pattern: str) -> list[str]:
     """Split a glob into `*`, `?`, bracket expressions, escaped and literal characters."""
-    found, at = [], 0
+    result, at = [], 0
     while at < len(pattern):
         character = pattern[at]
         end = pattern.find("]", at + 2) if character == "[" else -1
         if end > 0:
-            found.append(pattern[at : end + 1])
+            result.append(pattern[at : end + 1])
             at = end + 1
         elif character == "\\" and at + 1 < len(pattern):
-            found.append(pattern[at : at + 2])
+            result.append(pattern[at : at + 2])
             at += 2
         else:
-            found.append(character)
+            result.append(character)
             at += 1
-    return found
+    return result
 
 
 def _token_matches(glob_part: str, character: str) -> bool:

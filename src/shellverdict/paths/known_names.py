@@ -87,8 +87,7 @@ class _KnownPath(NamedTuple):
 
 def _known_paths(*rows: tuple[str, PathKind]) -> tuple[_KnownPath, ...]:
     return tuple(
-        _KnownPath(tuple(part for part in path.split("/") if part), frozenset({place}))
-        for path, place in rows
+        _KnownPath(tuple(part for part in path.split("/") if part), frozenset({kind})) for path, kind in rows
     )
 
 

@@ -66,8 +66,8 @@ def _kinds_by_top_pattern(top: str, parts: Sequence[str]) -> frozenset[PathKind]
     candidates = [name for name in sorted(TOP_DIRECTORIES) if pattern.matches(name)]
     if len(candidates) >= ROOT_PATTERN_MATCHES and len(parts) == 1:
         return frozenset({PathKind.ROOT})
-    found = [kinds_by_location([name, *parts[1:]]) for name in candidates]
-    return frozenset[PathKind]().union(*found) or frozenset({PathKind.OUTSIDE})
+    kinds = [kinds_by_location([name, *parts[1:]]) for name in candidates]
+    return frozenset[PathKind]().union(*kinds) or frozenset({PathKind.OUTSIDE})
 
 
 def _kinds_in_homes(parts: Sequence[str]) -> frozenset[PathKind]:

@@ -45,8 +45,8 @@ class NamePattern:
     __slots__ = ("_first", "_last", "_length", "_letters", "_tokens")
 
     def __init__(self, part: str) -> None:
-        settled = is_unknown(part) or len(part) > MAX_NAME_CHARS
-        self._tokens: list[str] = [] if settled else _TOKEN.findall(part)
+        never_matches = is_unknown(part) or len(part) > MAX_NAME_CHARS
+        self._tokens: list[str] = [] if never_matches else _TOKEN.findall(part)
         self._first, self._last = (self._tokens[0], self._tokens[-1]) if self._tokens else ("", "")
         elastic = GAP in part or STAR in part
         self._length = -1 if elastic else len(self._tokens)

@@ -134,9 +134,9 @@ class ProjectFiles:
             if is_generated_name(each.name):
                 return True
             if each.name.lower() in _GENERATED_BESIDE_MANIFEST and not has_history:
-                beside = {entry.name.lower() for entry in each.parent.iterdir()}
+                siblings = {entry.name.lower() for entry in each.parent.iterdir()}
                 is_plain = untracked and each.name.lower() != "out"
-                return is_plain or not _MANIFESTS.isdisjoint(beside)
+                return is_plain or not _MANIFESTS.isdisjoint(siblings)
         return False
 
     def _repository_of(self, directory: Path) -> Repository | None:

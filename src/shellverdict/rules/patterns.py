@@ -61,10 +61,10 @@ class Glob:
         if at > end or not text.startswith(self.head) or not text.endswith(self.tail):
             return False
         for piece in self.middle:
-            found = text.find(piece, at, end)
-            if found < 0:
+            position = text.find(piece, at, end)
+            if position < 0:
                 return False
-            at = found + len(piece)
+            at = position + len(piece)
         return True
 
 
@@ -110,7 +110,7 @@ class SubcommandPattern:
     """The words that select a subcommand, in order: `volume rm`, `* delete-*`, `** delete`."""
 
     steps: tuple[WordPattern, ...]
-    at_any_depth: bool = False  # matches any number of words may stand before the steps
+    at_any_depth: bool = False  # any number of words may precede the steps
 
     @classmethod
     def parse(cls, text: str) -> SubcommandPattern:

@@ -21,15 +21,15 @@ def effects_of_annotations(annotations: Mapping[str, Any] | None) -> frozenset[E
     annotations has declared nothing.
     """
     hints = {name: value for name, value in (annotations or {}).items() if isinstance(value, bool)}
-    reads = hints.get("readOnlyHint")
-    destroys = hints.get("destructiveHint", reads is False)
-    found: set[Effect] = set()
-    if destroys:
-        found |= {Effect.WRITE, Effect.DESTRUCTIVE}
-    elif reads:
-        found.add(Effect.READ)
+    is_read_only = hints.get("readOnlyHint")
+    is_destructive = hints.get("destructiveHint", is_read_only is False)
+    effects: set[Effect] = set()
+    if is_destructive:
+        effects |= {Effect.WRITE, Effect.DESTRUCTIVE}
+    elif is_read_only:
+        effects.add(Effect.READ)
     elif "destructiveHint" in hints:
-        found.add(Effect.WRITE)
+        effects.add(Effect.WRITE)
     if hints.get("openWorldHint"):
-        found.add(Effect.NETWORK)
-    return frozenset(found)
+        effects.add(Effect.NETWORK)
+    return frozenset(effects)

@@ -63,12 +63,12 @@ class AuditLog:
 
     def read_entries(self, limit: int | None = None) -> list[Json]:
         """Return the newest entries, oldest first. Invalid lines are skipped."""
-        found: list[Json] = []
+        entries: list[Json] = []
         for file in self._files_newest_first():
-            found[:0] = list(_read_lines(file))
-            if limit is not None and len(found) >= limit:
+            entries[:0] = list(_read_lines(file))
+            if limit is not None and len(entries) >= limit:
                 break
-        return found if limit is None else found[len(found) - min(limit, len(found)) :]
+        return entries if limit is None else entries[len(entries) - min(limit, len(entries)) :]
 
     def _append(self, line: bytes) -> None:
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -56,7 +56,7 @@ class DecidedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a call may run, who decided, and why."""
+    """Decision about a call: whether it may run, who decided, and why."""
 
     allowed: bool
     decided_by: DecidedBy
@@ -65,7 +65,7 @@ class Decision:
 
 
 class DecisionChain:
-    """The decisions that need nobody's answer, and the effect of an answer on later calls."""
+    """The decisions that need no answer, and the effect of an answer on later calls."""
 
     def __init__(
         self,
@@ -142,8 +142,8 @@ class DecisionChain:
 
     def _is_confined(self, analysis: CallAnalysis) -> bool:
         """Return True if a site confines all effects and the configuration allows that without approval."""
-        found = analysis.verdict.findings
-        is_confined = all(each.confined_to and each.category in self._isolated for each in found)
+        findings = analysis.verdict.findings
+        is_confined = all(each.confined_to and each.category in self._isolated for each in findings)
         return is_confined and _is_described_by_rules(analysis)
 
     def can_be_cleared(self, analysis: CallAnalysis) -> bool:
@@ -197,9 +197,9 @@ def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
 
 def _can_be_allowlisted_as_kinds(analysis: CallAnalysis) -> bool:
     """Return True if the allow-list may cover every finding by its rule or kind."""
-    found = analysis.verdict.findings
+    findings = analysis.verdict.findings
     return _is_described_by_rules(analysis) and all(
-        can_be_allowlisted(each.rule, each.category, each.severity) for each in found
+        can_be_allowlisted(each.rule, each.category, each.severity) for each in findings
     )
 
 

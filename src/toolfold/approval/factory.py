@@ -117,10 +117,10 @@ def ineffective_entries(config: Config) -> dict[str, str]:
     deny_rules = DenyRules(config.approval.deny)
     analyzer = _build_analyzer(config, deny_rules)
     known = functools.cache(lambda: _known_rules(config))
-    found = {
+    reasons = {
         entry: _explain_ineffective(entry, analyzer, deny_rules, known) for entry in config.command_allowlist
     }
-    return {entry: why for entry, why in found.items() if why}
+    return {entry: why for entry, why in reasons.items() if why}
 
 
 def build_audit(config: Config) -> AuditLog:
@@ -182,14 +182,14 @@ def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
     known: Collection[str] = rules if f"{word}:" == RULE_PREFIX else kinds.names
     if name not in known:
         return f"there is no {word} {name!r}.{did_you_mean(closest_names(name, known))}"
-    named = [
+    named_rules = [
         rules[each]
         for each in ((name,) if f"{word}:" == RULE_PREFIX else kinds.rules_of(name))
         if each in rules
     ]
-    if all(rule.blocked for rule in named):
+    if all(rule.blocked for rule in named_rules):
         return f"this is always blocked, even with approval: {entry}"
-    if not any(can_be_allowlisted(rule.name, rule.category, rule.severity) for rule in named):
+    if not any(can_be_allowlisted(rule.name, rule.category, rule.severity) for rule in named_rules):
         return "critical, unreadable and runtime-protecting findings need approval each time"
     return ""
 
@@ -231,8 +231,8 @@ class _LazyJudge:
     ) -> Verdict:
         return self._judge()(command, cwd=cwd, variables=variables)
 
-    def judge_input(self, given: ProcessInput) -> Verdict:
-        return self._judge().judge_input(given)
+    def judge_input(self, process_input: ProcessInput) -> Verdict:
+        return self._judge().judge_input(process_input)
 
     def _judge(self) -> Judge:
         with self._lock:

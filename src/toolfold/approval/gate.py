@@ -1,6 +1,6 @@
 """The approval gate: every call passes it before it runs.
 
-`call_analysis` analyzes a call, `chain` makes the decisions that need nobody's answer, `smart` and
+`call_analysis` analyzes a call, `chain` makes the decisions that need no answer, `smart` and
 `prompting` ask, and `audit` records the decision. The call is refused if nobody can be asked, there is no
 answer in time, the answer was not offered, the request fails, or the decision cannot be recorded.
 """

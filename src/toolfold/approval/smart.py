@@ -88,8 +88,8 @@ class SmartApproval:
     def _build_messages(self, text: str, analysis: CallAnalysis) -> Messages:
         fence = f"-----{secrets.token_hex(12)}-----"
         # Rule names only: a reason quotes words of the command, which would be outside of the fence.
-        found = ", ".join(analysis.rules)
-        content = f"{fence}\n{self._redact(text)}\n{fence}\n\nRules that matched: {found}"
+        rules = ", ".join(analysis.rules)
+        content = f"{fence}\n{self._redact(text)}\n{fence}\n\nRules that matched: {rules}"
         return (
             {"role": "system", "content": _INSTRUCTIONS.format(fence=fence)},
             {"role": "user", "content": content},

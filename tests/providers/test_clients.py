@@ -1,0 +1,188 @@
+"""Model clients: the official packages against a server that speaks each dialect over HTTP."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import RuntimeOpener
+from tests.providers.scripted_server import ScriptedServer, serve_models
+from toolfold import Agent, AgentLimits
+from toolfold.config import Config, load_config
+from toolfold.errors import ConfigError
+from toolfold.providers import DIALECTS, DialectName
+from toolfold.providers.client import ModelClient, RetryPolicy, call_model
+from toolfold.providers.errors import ProviderError
+from toolfold.providers.models import (
+    ModelName,
+    build_client,
+    find_context_tokens,
+    find_limits,
+    parse_model_name,
+)
+from toolfold.providers.reply import ModelRequest, Reply, TextDelta
+from toolfold.store import SqliteSessionStore
+
+pytest.importorskip("openai", reason="the package openai is not installed")
+pytest.importorskip("anthropic", reason="the package anthropic is not installed")
+
+KEY = "sk-very-secret-key"
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    with serve_models() as server:
+        yield server
+
+
+def make_config(tmp_path: Path, server: ScriptedServer, dialect: str) -> Config:
+    base_url = server.url if dialect == "anthropic" else f"{server.url}/v1"
+    provider = {"dialect": dialect, "base_url": base_url, "key_env": "TEST_KEY"}
+    env = {"TOOLFOLD_HOME": str(tmp_path), "HOME": str(tmp_path), "TEST_KEY": KEY}
+    return load_config(project=tmp_path, env=env, overrides={"providers": {"test": provider}})
+
+
+async def call(client: ModelClient, retries: list[float] | None = None, **options: Any) -> tuple[Reply, str]:
+    text: list[str] = []
+    request = ModelRequest(
+        model="m-1",
+        system="Be brief.",
+        messages=[client.dialect.user_message("Weather in Porto?")],
+        **options,
+    )
+    try:
+        reply = await call_model(
+            client,
+            request,
+            on_delta=lambda delta: text.append(delta.text) if isinstance(delta, TextDelta) else None,
+            on_retry=lambda _attempt, delay, _error: (retries if retries is not None else []).append(delay),
+            on_stream=lambda _: None,
+            retries=RetryPolicy(first_delay_s=0.01),
+        )
+    finally:
+        await client.close()
+    return reply, "".join(text)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_reply_is_the_same_in_every_dialect(
+    tmp_path: Path, server: ScriptedServer, dialect: DialectName, stream: bool
+) -> None:
+    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
+    reply, text = await call(client, stream=stream)
+    assert reply.text == "Let me look."
+    assert text == ("Let me look." if stream or dialect != "responses" else "")
+    assert [(each.id, each.name) for each in reply.calls] == [("call_1", "forecast")]
+    arguments = reply.calls[0].arguments
+    assert (json.loads(arguments) if isinstance(arguments, str) else arguments) == {"city": "Porto"}
+    assert (reply.usage.input_tokens, reply.usage.cached_tokens, reply.usage.output_tokens) == (20, 16, 7)
+    assert (reply.finish_reason, reply.model) == ("tool_calls", "m-1")
+    assert client.dialect.find_calls(list(reply.messages)) == [("call_1", "forecast")]
+    _, body, headers = server.requests[0]
+    assert body["model"] == "m-1"
+    assert "Be brief." in json.dumps(body)
+    assert KEY in headers.get("authorization", "") + headers.get("x-api-key", "")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_failed_call_is_retried_after_the_time_that_the_provider_asks_for(
+    tmp_path: Path, server: ScriptedServer, dialect: DialectName, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.failures = [
+        (429, {"retry-after": "0.02"}, {"error": {"message": "slow down", "type": "rate_limit_error"}}),
+        (503, {}, {"error": {"message": "overloaded"}}),
+    ]
+    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
+    retries: list[float] = []
+    with caplog.at_level(logging.DEBUG, logger="toolfold"):
+        reply, _ = await call(client, retries)
+    assert reply.text == "Let me look."
+    assert retries[0] == 0.02
+    assert len(retries) == 2
+    assert KEY not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "kind"),
+    [
+        (401, "invalid key", "authentication"),
+        (400, "prompt is too long: 300000 tokens", "context_length"),
+        (400, "unknown parameter", "bad_request"),
+        (404, "no such model", "not_found"),
+    ],
+)
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_final_error_is_classified_and_not_retried(
+    tmp_path: Path, server: ScriptedServer, dialect: DialectName, status: int, message: str, kind: str
+) -> None:
+    server.failures = [(status, {}, {"error": {"message": message, "type": "x"}})]
+    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
+    with pytest.raises(ProviderError) as caught:
+        await call(client)
+    assert (caught.value.kind, len(server.requests)) == (kind, 1)
+    assert KEY not in str(caught.value)
+
+
+async def test_unreachable_provider_is_a_connection_error(tmp_path: Path, server: ScriptedServer) -> None:
+    server.url = "http://127.0.0.1:9"
+    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, "openai"))
+    with pytest.raises(ProviderError) as caught:
+        await call(client)
+    assert caught.value.kind == "connection"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_agent_runs_over_http(
+    tmp_path: Path, server: ScriptedServer, dialect: DialectName, open_test_runtime: RuntimeOpener
+) -> None:
+    runtime = open_test_runtime()
+    store = SqliteSessionStore(tmp_path / "sessions.db")
+    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
+    limits = AgentLimits(max_steps=2)
+    agent = Agent(client, runtime=runtime, store=store, context_tokens=100_000, limits=limits)
+    result = await agent.run("Weather in Porto?")
+    assert result.reason == "step_limit"
+    second = json.dumps(server.requests[1][1])
+    assert "'forecast' is not available in this session" in second
+    await agent.close()
+    store.close()
+
+
+class TestModelNames:
+    def test_known_prefixes_name_their_provider(self, tmp_path: Path, server: ScriptedServer) -> None:
+        config = make_config(tmp_path, server, "openai")
+        assert str(parse_model_name("claude-sonnet-4-6", config)) == "anthropic:claude-sonnet-4-6"
+        assert str(parse_model_name("openrouter:meta/llama:free", config)) == "openrouter:meta/llama:free"
+        assert str(parse_model_name("test:m-1", config)) == "test:m-1"
+
+    def test_unknown_provider_is_an_error_with_a_suggestion(
+        self, tmp_path: Path, server: ScriptedServer
+    ) -> None:
+        with pytest.raises(ConfigError, match="Did you mean anthropic"):
+            parse_model_name("antropic:claude", make_config(tmp_path, server, "openai"))
+
+    def test_missing_key_names_the_variable_to_set(self, tmp_path: Path) -> None:
+        config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path), "HOME": str(tmp_path)})
+        with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
+            build_client(ModelName("anthropic", "claude-sonnet-4-6"), config)
+
+    def test_longest_matching_name_gives_the_limits(self) -> None:
+        mini, whole = find_limits("openai/o1-mini-2024"), find_limits("o1")
+        assert mini is not None
+        assert whole is not None
+        assert (mini.context, whole.context) == (128_000, 200_000)
+        assert find_limits("my-own-model") is None
+
+    async def test_context_window_of_an_unknown_model_comes_from_the_listing(
+        self, tmp_path: Path, server: ScriptedServer
+    ) -> None:
+        config = make_config(tmp_path, server, "openai")
+        client = build_client(ModelName("test", "m-1"), config)
+        assert await find_context_tokens(ModelName("test", "m-1"), config, client) == 32_000
+        await client.close()
