@@ -1,4 +1,4 @@
-"""The command line as a person or a program meets it."""
+"""Global options, `toolfold tools`, `call`, `plugins` and `demo`, run in this process."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def register(plugin):
 
 @pytest.fixture
 def plugins_directory(toolfold: Toolfold) -> Path:
-    """Wherever this machine's user folder is."""
-    folder = load_config().plugins_folder
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    """The user's plugins directory."""
+    directory = load_config().plugins_folder
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
 
 
 def test_no_argument_prints_commands_and_first_steps(toolfold: Toolfold) -> None:
@@ -236,16 +236,16 @@ def test_plugins_are_listed_with_state_and_error(toolfold: Toolfold, plugins_dir
 
 
 def test_project_plugin_loads_only_after_the_directory_is_trusted(toolfold: Toolfold) -> None:
-    folder = Path(".toolfold/plugins")
-    folder.mkdir(parents=True)
-    (folder / "shop.py").write_text(PLUGIN)
+    directory = Path(".toolfold/plugins")
+    directory.mkdir(parents=True)
+    (directory / "shop.py").write_text(PLUGIN)
     assert toolfold("plugins", "--json").json[0]["state"] == "untrusted"
     assert toolfold("tools", "show", "price").code == 4
 
     assert toolfold("plugins", "trust").code == 0
     assert toolfold("plugins", "--json").json[0]["state"] == "loaded"
 
-    (folder / "shop.py").write_text(PLUGIN + "\n# changed")
+    (directory / "shop.py").write_text(PLUGIN + "\n# changed")
     changed = toolfold("plugins", "--json").json[0]
     assert changed["state"] == "untrusted"
     assert "changed" in changed["error"]

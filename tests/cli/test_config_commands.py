@@ -1,4 +1,4 @@
-"""`toolfold config`, on real files."""
+"""`toolfold config`, with real files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolfold.config import load_config
 
 
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *texts: str) -> None:
-    """An $EDITOR that writes the given texts, one each time it is opened."""
+    """Set $EDITOR to a script that writes the given texts, one each time it is opened."""
     script = tmp_path / "editor.py"
     script.write_text(
         "import pathlib, sys\n"

@@ -117,15 +117,15 @@ ACCESS = GatewayAccess(("/opt/bin/toolfold", "mcp", "serve"))
 @pytest.fixture
 def person(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a home directory with a configuration file of every client."""
-    folder = tmp_path / "person"
-    monkeypatch.setenv("HOME", str(folder))
+    directory = tmp_path / "person"
+    monkeypatch.setenv("HOME", str(directory))
     monkeypatch.setattr(sys, "platform", "linux")
     for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
         monkeypatch.delenv(name, raising=False)
     for client, path in FILES.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(FILE_CONTENTS[client].encode())
-    return folder
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(FILE_CONTENTS[client].encode())
+    return directory
 
 
 def read_servers(person: Path, client: ClientName) -> Any:
@@ -133,8 +133,8 @@ def read_servers(person: Path, client: ClientName) -> Any:
     return open_client_file(client, person / FILES[client]).servers
 
 
-def read_all_files(folder: Path) -> dict[str, bytes]:
-    return {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+def read_all_files(directory: Path) -> dict[str, bytes]:
+    return {str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()}
 
 
 @pytest.mark.parametrize("client", FILES)
@@ -910,12 +910,12 @@ def test_removing_servers_from_any_file_keeps_other_content(
 def test_undo_restores_any_file_exactly(file: tuple[ClientName, str]) -> None:
     client, text = file
     make_client_file(client, text)
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder, "there", Path(FILES[client]).name)
+    with tempfile.TemporaryDirectory() as directory:
+        place = Path(directory, "there", Path(FILES[client]).name)
         place.parent.mkdir()
         place.write_bytes(text.encode())
         change_log, entry = (
-            ChangeLog(Path(folder, "state", "connected.json")),
+            ChangeLog(Path(directory, "state", "connected.json")),
             build_entry(client, "toolfold", ACCESS),
         )
         with suppress(ConfigError):

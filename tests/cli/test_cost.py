@@ -1,4 +1,4 @@
-"""`toolfold cost` compares strategies for anyone's tools, messages and prices."""
+"""`toolfold cost`: tables, JSON, prices, recorded conversations and plots."""
 
 from __future__ import annotations
 
@@ -105,9 +105,9 @@ def test_cost_accepts_catalog_and_sample_together(toolfold: Toolfold, catalog: s
 
 
 def test_cost_adds_catalog_tools_to_configured_tools(toolfold: Toolfold, catalog: str) -> None:
-    folder = load_config().plugins_folder
-    folder.mkdir(parents=True)
-    (folder / "shop.py").write_text(PLUGIN)
+    directory = load_config().plugins_folder
+    directory.mkdir(parents=True)
+    (directory / "shop.py").write_text(PLUGIN)
     own = toolfold(*LIGHT, "cost", "--turns", "1", "--json").json["tools"]
     assert own < 100, "the sample was not taken"
     joined = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "1", "--json").json["tools"]

@@ -1,4 +1,4 @@
-"""`toolfold eval`, as a person or a program meets it."""
+"""`toolfold eval`: JSON lines, the printed report, plots and invalid input."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def queries(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run_eval(toolfold: Toolfold, catalog: Path, queries: Path) -> RunEval:
-    """Runs `eval` on the catalog and the queries with the light model."""
+    """Return a function that runs `eval` on the catalog and the queries with the small model."""
 
     def call(*options: str) -> Done:
         return toolfold(*LIGHT, "eval", "--catalog", str(catalog), "--queries", str(queries), *options)

@@ -1,4 +1,4 @@
-"""`toolfold explain`: what a model is shown for a message, and why."""
+"""`toolfold explain`: which tools a model is sent for a message, and why."""
 
 from __future__ import annotations
 

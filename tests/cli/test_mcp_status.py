@@ -1,4 +1,4 @@
-"""`toolfold mcp status`, of gateways that really run."""
+"""`toolfold mcp status`, with running gateways."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAIT_S = 120.0
 
 @pytest.fixture
 def gateway(home: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """A gateway over stdio in a process of its own, in front of a small server."""
+    """A gateway over stdio in a separate process, with a small server."""
     command = SmallServer(tmp_path).command
     set_value(
         load_config().paths.user_file, "mcp.servers.small", {"command": command[0], "args": command[1:]}

@@ -1,4 +1,4 @@
-"""How the command line writes to a terminal: tables whose words stay whole, warnings above a spinner."""
+"""Terminal output: tables that break no word, and warnings above a spinner."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTROLS = re.compile(r"\x1b\[(\d*)([A-Za-z])|\x1b\[\?\d+[hl]|(\r\n|\n|\r)")
 
 
 def run_in_terminal(script: str) -> list[str]:
-    """The lines on a terminal after a script has run in a process of its own."""
+    """Run a script in a separate process and return the lines that its terminal shows."""
     screen, terminal = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(script)],
@@ -42,7 +42,7 @@ def run_in_terminal(script: str) -> list[str]:
 
 
 def render_screen(text: str) -> list[str]:
-    """What a terminal shows of a text, as far as rich uses its controls."""
+    """Return the lines that a terminal shows for a text with the control sequences that rich uses."""
     lines, row, column, place = [""], 0, 0, 0
     for found in [*CONTROLS.finditer(text), None]:
         piece = text[place : found.start() if found else None]

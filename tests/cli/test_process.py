@@ -1,4 +1,4 @@
-"""The installed command as its own process: shells, signals, pipes."""
+"""The installed command as a separate process: completion, signals and pipes."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def test_closed_pipe_prints_no_error(environment: dict[str, str]) -> None:
 
 
 def test_ctrl_c_exits_with_130_and_leaves_no_process(environment: dict[str, str], tmp_path: Path) -> None:
-    folder = tmp_path / "plugins"
-    folder.mkdir()
+    directory = tmp_path / "plugins"
+    directory.mkdir()
     started, ended = tmp_path / "started", tmp_path / "ended"
-    (folder / "slow.py").write_text(
+    (directory / "slow.py").write_text(
         "import asyncio, pathlib\n"
         "from toolfold import tool\n"
         "@tool\n"
@@ -81,7 +81,7 @@ def test_ctrl_c_exits_with_130_and_leaves_no_process(environment: dict[str, str]
         "def register(plugin): plugin.add(wait_long)\n"
     )
     process = subprocess.Popen(
-        [TOOLFOLD, "--set", f"plugins.folder={folder}", "call", "wait_long"],
+        [TOOLFOLD, "--set", f"plugins.folder={directory}", "call", "wait_long"],
         env=environment,
         cwd=tmp_path,
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""`toolfold search`, as a person or a program meets it."""
+"""`toolfold search`: tables, JSON, catalogs and embedding endpoints."""
 
 from __future__ import annotations
 

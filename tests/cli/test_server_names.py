@@ -1,4 +1,4 @@
-"""Names of servers, derived from the commands that start them."""
+"""Server names that are derived from a command or URL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of the gateway from the command line: made once, listed without themselves, revoked."""
+"""`toolfold token`: create, list and revoke tokens."""
 
 from __future__ import annotations
 

@@ -146,6 +146,9 @@ def test_importing_the_package_imports_none_of_its_modules_and_nothing_of_toolfo
 
 def test_package_needs_nothing_but_the_standard_library() -> None:
     source = str(Path(shellverdict.__file__).parents[1])
-    code = f"import sys; sys.path.append({source!r}); from shellverdict import judge; print(judge('rm -rf /').blocked)"
+    code = (
+        f"import sys; sys.path.append({source!r});"
+        "from shellverdict import judge; print(judge('rm -rf /').blocked)"
+    )
     command = [sys.executable, "-I", "-S", "-c", code]  # without site-packages
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
