@@ -649,7 +649,7 @@ def test_ctrl_c_does_not_wait_for_hanging_sync_code() -> None:
             print("ready", flush=True)
             threading.Event().wait()
 
-        loops.run(loops.within(600, hang))
+        loops.run(loops.call_with_timeout(600, hang))
         """
     )
     assert code == -signal.SIGINT

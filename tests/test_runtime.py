@@ -639,14 +639,14 @@ class TestRuntimeFiles:
     ) -> None:
         before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
         answer = around.handle_function_call("write_file", {"path": str(home / inside), "content": "x"})
-        assert "runtime's own" in json.loads(answer)["error"]
+        assert "Toolfold's own" in json.loads(answer)["error"]
         after = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
         assert after.pop(home / "state" / "approvals.jsonl")  # only the rejection was recorded
         assert after == before
 
     def test_runtime_settings_and_state_cannot_be_read_or_searched(self, around: Runtime, home: Path) -> None:
         read = around.handle_function_call("read_file", {"path": str(home / "config.yaml")})
-        assert "runtime's own" in json.loads(read)["error"]
+        assert "Toolfold's own" in json.loads(read)["error"]
         mine = home.parent / "mine.yaml"
         mine.write_text("log_level: debug\n")
         search = {"pattern": "log_level", "path": str(home.parent)}

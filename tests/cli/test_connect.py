@@ -134,7 +134,9 @@ def read_servers(person: Path, client: ClientName) -> Any:
 
 
 def read_all_files(directory: Path) -> dict[str, bytes]:
-    return {str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()}
+    return {
+        str(each.relative_to(directory)): each.read_bytes() for each in directory.rglob("*") if each.is_file()
+    }
 
 
 @pytest.mark.parametrize("client", FILES)

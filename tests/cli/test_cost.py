@@ -127,10 +127,10 @@ def test_cost_uses_prices_from_a_file(toolfold: Toolfold, catalog: str, prices: 
     found = rows(toolfold(*LIGHT, *arguments, "--json"))
     assert {model for model, _ in found} == {"house", "other"}
     assert found["house", "eager"]["dollars"] == found["house", "eager"]["input"]
-    told = toolfold(*LIGHT, *arguments, "--model", "other").out
-    assert "other: cache, free writes" in told
-    assert "house: " not in told
-    assert "use --prices" not in told
+    printed = toolfold(*LIGHT, *arguments, "--model", "other").out
+    assert "other: cache, free writes" in printed
+    assert "house: " not in printed
+    assert "use --prices" not in printed
 
 
 @pytest.mark.parametrize(

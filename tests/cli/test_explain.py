@@ -24,7 +24,9 @@ MESSAGE = "create an invoice for Halden"
 @pytest.fixture
 def catalog(tmp_path: Path) -> str:
     file = tmp_path / "catalog.jsonl"
-    entries = ({"name": name, "description": said, "parameters": {}} for name, said in TOOLS.items())
+    entries = (
+        {"name": name, "description": description, "parameters": {}} for name, description in TOOLS.items()
+    )
     file.write_text("".join(json.dumps({"type": "function", "function": each}) + "\n" for each in entries))
     return str(file)
 
@@ -32,13 +34,13 @@ def catalog(tmp_path: Path) -> str:
 def test_json_contains_every_tool_with_ranks_and_reason(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json")
     assert done.code == 0
-    told = {each["name"]: each for each in done.json["tools"]}
-    assert told.keys() >= TOOLS.keys()
-    best = told["invoice_create"]
+    rows_by_name = {each["name"]: each for each in done.json["tools"]}
+    assert rows_by_name.keys() >= TOOLS.keys()
+    best = rows_by_name["invoice_create"]
     assert best["shown"]
     assert best["why"] == "fits the message"
     assert best["ranks"] == {"keyword": 1, "semantic": 1, "fused": 1}
-    assert all(each["why"] and each["tokens"] > 0 for each in told.values())
+    assert all(each["why"] and each["tokens"] > 0 for each in rows_by_name.values())
     assert done.json["selected"][0] == "invoice_create"
     assert done.json["ms"] > 0
     assert 0 < done.json["tokens_sent"] <= done.json["tokens_all"]
@@ -129,12 +131,21 @@ class TestConversations:
     ) -> None:
         file = tmp_path / "history"
         file.write_text(written, "utf-8")
-        asked = (*LIGHT, "explain", "and one for Bob", "--catalog", catalog, "--mode", "keyword", "--json")
-        alone, later = toolfold(*asked), toolfold(*asked, "--history", str(file))
+        arguments = (
+            *LIGHT,
+            "explain",
+            "and one for Bob",
+            "--catalog",
+            catalog,
+            "--mode",
+            "keyword",
+            "--json",
+        )
+        alone, later = toolfold(*arguments), toolfold(*arguments, "--history", str(file))
         assert "invoice_create" not in alone.json["selected"]
         assert later.json["message"] == "and one for Bob"
-        told = {each["name"]: each for each in later.json["tools"]}
-        assert told["invoice_create"]["why"] == "fits an earlier message"
+        rows_by_name = {each["name"]: each for each in later.json["tools"]}
+        assert rows_by_name["invoice_create"]["why"] == "fits an earlier message"
 
     def test_latest_user_message_of_the_history_is_explained(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path
@@ -172,28 +183,40 @@ class TestConversations:
 
 class TestPlacement:
     def test_tools_placed_next_to_the_message_are_shown(self, toolfold: Toolfold, catalog: str) -> None:
-        asked = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--placement", "tail")
-        request = toolfold(*asked, "--json").json["request"]
+        arguments = (
+            *LIGHT,
+            "explain",
+            MESSAGE,
+            "--catalog",
+            catalog,
+            "--mode",
+            "both",
+            "--placement",
+            "tail",
+        )
+        request = toolfold(*arguments, "--json").json["request"]
         assert request["placement"] == "tail"
         assert {*request["array"]} == PINNED | BRIDGE
         assert "- invoice_create(" in request["tail"]
         assert request["tokens_tail"] > 0
-        told = toolfold(*asked).out
-        assert "placement tail" in told
-        assert "- invoice_create(" in told
+        rows_by_name = toolfold(*arguments).out
+        assert "placement tail" in rows_by_name
+        assert "- invoice_create(" in rows_by_name
 
     def test_model_decides_the_automatic_placement(self, toolfold: Toolfold, catalog: str) -> None:
-        asked = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")
-        assert toolfold(*asked, "--model", "claude-sonnet-4-6").json["request"]["placement"] == "tail"
-        request = toolfold(*asked, "--model", "llama-4-maverick").json["request"]
+        arguments = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")
+        assert toolfold(*arguments, "--model", "claude-sonnet-4-6").json["request"]["placement"] == "tail"
+        request = toolfold(*arguments, "--model", "llama-4-maverick").json["request"]
         assert request["placement"] == "replace"
         assert request["tail"] == ""
         assert "invoice_create" in request["array"]
 
 
 def test_score_equals_the_fused_score(toolfold: Toolfold, catalog: str) -> None:
-    told = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json").json
-    chosen = [each for each in told["tools"] if each["why"] == "fits the message"]
+    rows_by_name = toolfold(
+        *LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json"
+    ).json
+    chosen = [each for each in rows_by_name["tools"] if each["why"] == "fits the message"]
     ranked = [each["ranks"]["fused"] for each in chosen]
     assert ranked == sorted(ranked)
     scores = [each["score"] for each in chosen]

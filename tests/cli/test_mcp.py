@@ -703,8 +703,8 @@ class TestImport:
         (line,) = (each for each in done.out.splitlines() if "own gateway" in each)
         assert "fold" in line
         assert "Cursor" in line
-        said = json.loads(toolfold("mcp", "import", "--from", "cursor", "--json").out)
-        assert "own gateway" in {each["name"]: each["why"] for each in said["unusable"]}["fold"]
+        result = json.loads(toolfold("mcp", "import", "--from", "cursor", "--json").out)
+        assert "own gateway" in {each["name"]: each["why"] for each in result["unusable"]}["fold"]
         named = toolfold("mcp", "import", "fold", "--yes")
         assert named.code != 0
         assert "own gateway" in named.err

@@ -68,7 +68,7 @@ def status_with_client(toolfold: Toolfold) -> Any:
         if found and found[0].get("clients"):
             return found
         time.sleep(0.2)
-    raise AssertionError("the gateway told of no client")
+    raise AssertionError("the gateway reported no client")
 
 
 def test_servers_and_clients_of_a_running_gateway_are_shown(

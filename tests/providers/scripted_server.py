@@ -65,7 +65,6 @@ def message_events() -> list[Json]:
     }
     tool = {"type": "tool_use", "id": "call_1", "name": "forecast", "input": {}}
     partial = [CALL["arguments"][:8], CALL["arguments"][8:]]
-    json_delta = {"type": "input_json_delta"}
     return [
         {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},

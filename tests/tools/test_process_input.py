@@ -165,7 +165,7 @@ def test_input_by_two_runtimes_needs_approval(open_test_runtime: RuntimeOpener) 
     second = open_test_runtime(approver=lambda _: Answer.ONCE)
     process = start(first.session(), "bash")
     write(second.session(), process, "f() { ls; }\n")
-    assert "somebody else has written" in write_error(first.session(), process, "f\n")
+    assert "another client has written" in write_error(first.session(), process, "f\n")
     call_tool(first.session(), "process", action="kill", process=process)
 
 
@@ -207,7 +207,7 @@ def test_input_beyond_the_log_limit_needs_approval(session: Session) -> None:
     line = "plain text " * 1_800 + "\n"
     for _ in range(3):
         write(session, process, line)
-    assert "more than" in write_error(session, process, line)
+    assert "too long" in write_error(session, process, line)
     call_tool(session, "process", action="kill", process=process)
 
 

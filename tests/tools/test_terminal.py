@@ -133,7 +133,7 @@ def test_timeout_is_reported_and_leaves_no_process(session: Session) -> None:
         if answer["output"]:
             break
     assert (answer["output"], answer["exit_code"]) == ("begun\n", None)
-    assert f"ended after {seconds} s" in answer["note"]
+    assert f"Terminated after {seconds} s" in answer["note"]
     assert find_traces("slowtoken") == []
 
 
@@ -158,7 +158,7 @@ def test_leftover_processes_end_with_the_runtime(runtime: Runtime) -> None:
 def test_requested_timeout_is_limited_by_the_configuration(open_test_runtime: RuntimeOpener) -> None:
     session = open_test_runtime({"terminal.max_timeout_seconds": 1}).session(["terminal"])
     answer = call_tool(session, "terminal", command="sleep 86400", timeout=3600)
-    assert "ended after 1 s" in answer["note"]
+    assert "Terminated after 1 s" in answer["note"]
 
 
 def test_rest_of_a_long_output_is_readable(session: Session) -> None:
