@@ -338,7 +338,7 @@ class TestList:
             in warnings
         )
         assert "entry 2 never applies: this is always blocked, even with approval" in warnings
-        assert "entry 3 never applies: what is critical, guards the runtime" in warnings
+        assert "entry 3 never applies: critical, unreadable and runtime-protecting findings" in warnings
         assert (
             "entry 4 never applies: it is treated as a command; to allow the kind, write"
             " kind:recursive-delete" in warnings
