@@ -488,7 +488,8 @@ from toolfold.results import ResultStore
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 text = '{{"a": "' + "x" * 500_000 + '"}}'
-print(ResultStore(Path({str(folder)!r}), max_chars=1000).truncate(text, name="p", session_id="s", reader=None)[1])
+store = ResultStore(Path({str(folder)!r}), max_chars=1000)
+print(store.truncate(text, name="p", session_id="s", reader=None)[1])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout.strip() == "None", done.stderr

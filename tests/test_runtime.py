@@ -639,7 +639,7 @@ class TestRuntimeFiles:
     ) -> None:
         before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
         answer = around.handle_function_call("write_file", {"path": str(home / inside), "content": "x"})
-        assert "Toolfold's own" in json.loads(answer)["error"]
+        assert "runtime's own" in json.loads(answer)["error"]
         after = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
         assert after.pop(home / "state" / "approvals.jsonl")  # only the rejection was recorded
         assert after == before
