@@ -215,7 +215,7 @@ class CallContext:
     """Owner of the call if several clients share a runtime; state must be separate for each."""
     caller: Caller = field(default_factory=Caller)
     """The client, for approval."""
-    report_progress: Progress = field(default=lambda *_, **__: None, repr=False, compare=False)
+    report_progress: Progress = field(default_factory=lambda: _ignore_progress, repr=False, compare=False)
     """Reports the progress of the call."""
     surface: CallOrigin | None = field(default=None, repr=False, compare=False)
     """Opaque data that the caller's interface passes to the tool's source."""
@@ -227,6 +227,10 @@ class Progress(Protocol):
     def __call__(
         self, message: str = "", progress: float | None = None, total: float | None = None
     ) -> None: ...
+
+
+def _ignore_progress(message: str = "", progress: float | None = None, total: float | None = None) -> None:
+    """Accept the progress of a call that nobody follows."""
 
 
 Handler = Callable[[Json, CallContext], Any]
