@@ -97,9 +97,9 @@ def test_change_during_a_call_is_reported_and_has_no_effect(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, config_file: Path, way: str
 ) -> None:
     command = WAYS[way].format(file=config_file, folder=home, python=PYTHON)
-    told = json.loads(run_command(runtime, command))
-    assert "settings of Toolfold were changed" in told["notice"]
-    assert str(config_file) in told["notice"]
+    result = json.loads(run_command(runtime, command))
+    assert "settings were changed while this call ran" in result["notice"]
+    assert str(config_file) in result["notice"]
     found = [each for each in read_log(home) if each["by"] == "settings monitor"]
     assert [each["command"] for each in found] == [str(config_file)]
     assert list(pending(home)) == [config_file]
@@ -129,7 +129,7 @@ def test_change_of_the_project_file_is_reported_but_does_not_prevent_a_start(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     text = run_command(runtime, "echo 'tools: {rag_top_k: 3}' > toolfold.yaml")
-    assert "settings of Toolfold were changed" in text
+    assert "settings were changed while this call ran" in text
     open_test_runtime()
     assert "toolfold.yaml was changed while terminal" in caplog.text
 
@@ -221,17 +221,17 @@ def test_change_during_a_call_that_kills_its_runtime_is_reported_at_the_next_sta
 def test_change_while_only_servers_run_is_logged_but_does_not_prevent_a_start(
     home: Path, config_file: Path
 ) -> None:
-    told: list[tuple[str, str]] = []
+    reported: list[tuple[str, str]] = []
     monitor = SettingsMonitor(
         [WatchedPath(config_file)],
         SettingsRecord(home / "state"),
-        report=lambda path, during: told.append((path, during)),
+        report=lambda path, during: reported.append((path, during)),
         has_servers=lambda: True,
     )
     config_file.write_text(LOOSE)
     with monitor.watch_call("a call"):
         pass
-    assert told == [(str(config_file), "while MCP servers were running and no call was")]
+    assert reported == [(str(config_file), "while MCP servers were running and no call was")]
     assert pending(home) == {}
 
 
@@ -410,10 +410,10 @@ def test_failure_to_record_a_change_keeps_the_result_and_the_notice(
     home: Path, config_file: Path, broken: str
 ) -> None:
     record = SettingsRecord(home / "state")
-    told: list[str] = []
+    reported: list[str] = []
 
     def report(path: str, _during: str) -> None:
-        told.append(path)
+        reported.append(path)
         if broken == "report":
             raise OSError("no space left")
 
@@ -424,7 +424,7 @@ def test_failure_to_record_a_change_keeps_the_result_and_the_notice(
             (home / "state").mkdir(exist_ok=True)
             (home / "state" / "settings").write_text("a file where the folder should be")
     assert str(config_file) in watch.notice
-    assert told == [str(config_file)]
+    assert reported == [str(config_file)]
     with monitor.watch_call("another call") as watch:
         pass
     assert watch.notice == "", "the call that ended is no longer suspected"
@@ -504,7 +504,7 @@ async def test_settings_are_compared_without_blocking_the_event_loop(
     monitor._report = lambda _path, _during: threads.append(threading.get_ident())
     command = {"command": f"sed -i s/7/8/ {config_file}"}
     result = await runtime.session(["terminal"]).call("terminal", command)
-    assert "settings of Toolfold were changed" in result.text
+    assert "settings were changed while this call ran" in result.text
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
 
@@ -529,7 +529,7 @@ def test_file_that_changed_after_it_was_shown_is_not_accepted(home: Path, config
         config_file.write_text("log_level: debug\n")
     shown = fingerprints.fingerprint_path(config_file)
     config_file.write_text(LOOSE)
-    with pytest.raises(ConfigError, match="changed again since it was shown"):
+    with pytest.raises(ConfigError, match="it has changed since it was shown"):
         record.accept(config_file, shown)
     assert list(pending(home)) == [config_file]
 

@@ -94,9 +94,7 @@ class Dispatch:
     async def _run_pipeline(self, turn: Turn, call: ToolCall, context: CallContext, slot: Slot) -> ToolResult:
         tool = turn.tool(call.name)  # scope check
         read = functools.partial(self.validate.read, tool)
-        args = await self.hooks.run_before(
-            tool, read(call.arguments), context, read
-        )  # hooks may refuse or rewrite
+        args = await self.hooks.run_before(tool, read(call.arguments), context, read)  # may refuse, rewrite
         args = self.validate.check(tool, args)  # schema check of the final arguments
         self.events.start(tool, args, context)
         await self.approval.require(tool, args, context)  # approval of the final arguments

@@ -213,11 +213,12 @@ class Session:
         *,
         agent: AgentServices | None = None,
         context_tokens: int | None = None,
+        id: str | None = None,  # noqa: A002 - the word callers expect
     ) -> Session:
         """Return a session with a part of this one's grant and, by default, the same context window."""
         scope = self.scope.delegated(self._deps.toolsets(), enabled_toolsets, disabled_toolsets)
         window = self._context_tokens if context_tokens is None else context_tokens
-        return Session(self._deps, scope, agent=agent, approver=self._approver, context_tokens=window)
+        return Session(self._deps, scope, id=id, agent=agent, approver=self._approver, context_tokens=window)
 
     def _current_grant(self) -> Grant:
         """Return what this session may call of the existing tools."""

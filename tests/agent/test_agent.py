@@ -244,6 +244,15 @@ class TestResuming:
         results = [message["content"] for message in again.history.messages if message["role"] == "tool"]
         assert "Paint" in results[-1]
 
+    async def test_resuming_with_another_model_stores_its_name(
+        self, runtime: Runtime, store: SqliteSessionStore
+    ) -> None:
+        first = agent_with(runtime, store, "Hi.")
+        first.release()
+        provider = ScriptedProvider(["Hi."], model="other")
+        Agent(provider, runtime=runtime, store=store, session_id=first.session_id).release()
+        assert store.load_session(first.session_id).model == "scripted:other"
+
     async def test_session_open_elsewhere_is_refused(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
@@ -353,6 +362,17 @@ class TestDelegation:
         report = json.loads(agent.history.messages[2]["content"])
         assert report["report"] == "There are three boats."
         assert store.load_session(report["session"]).parent == agent.session_id
+
+    async def test_nested_delegation_needs_no_second_slot(
+        self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
+    ) -> None:
+        runtime = open_test_runtime({"agent": {"max_delegates": 1}})
+        nested = [call("delegate_task", goal=goal) for goal in ("a", "b")]
+        agent = agent_with(runtime, store, *nested, "Inner.", "Outer.", "End.")
+        events = [event async for event in agent.stream("Delegate twice")]
+        assert events[-1].to_json()["text"] == "End."
+        report = json.loads(agent.history.messages[2]["content"])
+        assert report["report"] == "Outer."
 
     async def test_depth_of_delegation_is_limited(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore

@@ -117,12 +117,12 @@ class ControlPlane:
         return api_pb2.SandboxCreateV2Response(sandbox_id=f"sb-{name}", task_id=_task_id(name))
 
     async def nothing(self, _: object) -> object:
-        raise GRPCError(Status.EXIT_NOT_FOUND, "there is no such sandbox")
+        raise GRPCError(Status.NOT_FOUND, "there is no such sandbox")
 
     async def find(self, request: api_pb2.SandboxGetFromNameRequest) -> api_pb2.SandboxGetFromNameResponse:
         name = self._sandboxes.named(request.sandbox_name)
         if not name:
-            raise GRPCError(Status.EXIT_NOT_FOUND, f"there is no sandbox {request.sandbox_name}")
+            raise GRPCError(Status.NOT_FOUND, f"there is no sandbox {request.sandbox_name}")
         return api_pb2.SandboxGetFromNameResponse(sandbox_id=f"sb-{name}")
 
     async def task(self, request: api_pb2.SandboxGetTaskIdRequest) -> api_pb2.SandboxGetTaskIdResponse:
@@ -169,7 +169,7 @@ class Router:
             size = TerminalSize(request.pty_info.winsz_rows or 24, request.pty_info.winsz_cols or 80)
         sandbox = self._sandboxes.get(_sandbox_name(request.task_id))
         if sandbox is None:
-            raise GRPCError(Status.EXIT_NOT_FOUND, "the sandbox has ended")
+            raise GRPCError(Status.NOT_FOUND, "the sandbox has ended")
         self._programs[request.exec_id] = sandbox.start(request.command_args, env, size)
         return router_pb2.TaskExecStartResponse()
 
@@ -205,7 +205,7 @@ class Router:
 
     def _program(self, request: Any) -> Program:
         if request.exec_id not in self._programs or not self._sandboxes.runs(_sandbox_name(request.task_id)):
-            raise GRPCError(Status.EXIT_NOT_FOUND, "the sandbox has ended")
+            raise GRPCError(Status.NOT_FOUND, "the sandbox has ended")
         return self._programs[request.exec_id]
 
 

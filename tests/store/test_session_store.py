@@ -126,11 +126,13 @@ def test_session_list_shows_newest_first_without_delegated_ones(store: SessionSt
 def test_deleting_a_session_removes_its_messages_and_delegated_sessions(store: SessionStore) -> None:
     store.create_session(session())
     store.create_session(session("child", parent="one"))
-    store.append_messages("one", [message("secret word")])
+    store.create_session(session("grandchild", parent="child"))
+    store.append_messages("grandchild", [message("secret word")])
     store.delete_session("one")
     assert store.search_messages("secret") == []
-    with pytest.raises(UnknownSession):
-        store.load_session("child")
+    for name in ("child", "grandchild"):
+        with pytest.raises(UnknownSession):
+            store.load_session(name)
 
 
 def test_session_is_claimed_by_one_owner_at_a_time(store: SessionStore) -> None:

@@ -67,7 +67,10 @@ class Agent(AgentConversation):
             approver=approver,
             context_tokens=context_tokens,
             stream_model=stream_model,
-            delegates=asyncio.Semaphore(config.agent.max_delegates),
+            delegates={
+                depth: asyncio.Semaphore(config.agent.max_delegates)
+                for depth in range(config.agent.max_delegation_depth)
+            },
         )
         if record is None:
             record = _create_record(deps, toolsets, disabled_toolsets, instructions)

@@ -10,7 +10,7 @@ import asyncio
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from toolfold.agent.convert import convert_history
@@ -69,7 +69,8 @@ class AgentDeps:
     approver: Approver | None = None
     context_tokens: int | None = None
     stream_model: bool = True
-    delegates: asyncio.Semaphore
+    delegates: Mapping[int, asyncio.Semaphore]
+    """Slots for sub-agents by depth: a sub-agent that delegates must not wait for its own slot."""
 
 
 class AgentConversation:
@@ -105,7 +106,7 @@ class AgentConversation:
 
     def _open_session(self, record: SessionRecord, parent: Session | None) -> Session:
         if parent is not None:
-            return parent.delegate(record.toolsets, record.disabled_toolsets, agent=self._tools)
+            return parent.delegate(record.toolsets, record.disabled_toolsets, agent=self._tools, id=record.id)
         return self._deps.runtime.session(
             record.toolsets,
             disabled_toolsets=record.disabled_toolsets,
@@ -122,7 +123,9 @@ class AgentConversation:
             SessionHistory(deps.store, record, old)  # makes it valid first
             converted = convert_history(deps.store.load_messages(record.id), old, dialect)
             deps.store.change_model(record.id, str(deps.model), dialect.name, converted)
-            record = replace(record, model=str(deps.model), dialect=dialect.name)
+        elif record.model != str(deps.model):
+            deps.store.change_model(record.id, str(deps.model), dialect.name, None)
+        record = replace(record, model=str(deps.model), dialect=dialect.name)
         return SessionHistory(deps.store, record, dialect)
 
     @property
@@ -267,7 +270,7 @@ class AgentConversation:
         budget = self._budget
         if budget is None:
             raise CallError("tasks can be delegated only while the agent works on a message.")
-        async with self._deps.delegates:
+        async with self._deps.delegates[self._depth]:
             limits = budget.remaining(max_steps=MAX_DELEGATE_STEPS)
             child = AgentConversation(
                 self._deps, self._create_delegated(args), limits, parent=self.session, depth=self._depth + 1

@@ -70,6 +70,7 @@ class TurnLoop:
         self._stream: ReplyStream | None = None
         self._draft: DraftWriter | None = None
         self._request: Request | None = None
+        self._tools_tokens = 0
         self._results: dict[str, ToolResult] = {}
 
     async def run(self) -> tuple[StopReason, str]:
@@ -98,7 +99,7 @@ class TurnLoop:
 
     def _publish_selection(self, request: Request) -> None:
         turn = request.turn
-        tokens = self._counter.text(compact(request.tools)) if request.tools else 0
+        tokens = self._tools_tokens = self._counter.text(compact(request.tools)) if request.tools else 0
         whole = self._counter.definitions(tool.definition() for tool in turn.offered)
         selection = turn.selection
         self._publish(
@@ -214,7 +215,8 @@ class TurnLoop:
 
     async def _compress_if_needed(self) -> None:
         window = self._setup.context_tokens or UNKNOWN_CONTEXT_TOKENS
-        if count_messages(self._history.messages, self._counter) > window * self._compress_at:
+        fixed = self._counter.text(self._history.record.system) + self._tools_tokens
+        if fixed + count_messages(self._history.messages, self._counter) > window * self._compress_at:
             await self._compress()
 
     async def _compress(self) -> bool:

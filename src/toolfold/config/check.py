@@ -186,16 +186,15 @@ def _explain_error(error: ErrorDetails, tree: Node) -> ConfigError:
         return ConfigError("the name of a setting must be text", file=location.file)
     if names[-1] == "[key]":
         return _invalid_name_error(names[:-1], location)
-    if error["type"] == "value_error" and isinstance(
-        error["input"], dict
-    ):  # raised by the validator of a whole section
-        problem = f"{'.'.join(names)}: {error['ctx']['error']}"
+    key = ".".join(names) + "".join(f"[{each}]" for each in loc if isinstance(each, int))
+    if error["type"] == "value_error":  # raised by a validator of ours, with its own message
+        message = str(error["ctx"]["error"])
+        problem = f"{key} {message}" if message.startswith("must ") else f"{key}: {message}"
         return ConfigError(problem, key=".".join(names), file=location.file, line=location.line)
     field = find_field(names)
     wanted = describe_type(field) if field else "something else"
     if field and isinstance(loc[-1], int):
         wanted = describe_item_type(field)
-    key = ".".join(names) + "".join(f"[{each}]" for each in loc if isinstance(each, int))
     given = str(len(error["input"])) if error["type"] == "too_long" else _format_value(error["input"])
     problem = f"{key} must be {wanted}, not {given}"
     hint = _suggest_fix(field, error["input"]) if field else ""

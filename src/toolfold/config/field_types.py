@@ -23,14 +23,13 @@ class Section(BaseModel):
 
 def _check_no_nul(value: Path) -> Path:
     if "\0" in str(value):
-        raise ValueError("must not contain a NUL character")
+        raise ValueError("must be a path without NUL characters")
     return value
 
 
 def check_text(value: str) -> str:
-    value.encode()  # raises for a lone surrogate, which cannot be printed or stored
-    if "\0" in value:
-        raise ValueError("must not contain a NUL character")
+    if "\0" in value or any("\ud800" <= each <= "\udfff" for each in value):
+        raise ValueError("must be text without NUL characters and lone surrogates")
     return value
 
 

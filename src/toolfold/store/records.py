@@ -17,9 +17,7 @@ class UnknownSession(ToolfoldError):
     """No stored session has this id."""
 
     def __init__(self, session_id: str) -> None:
-        super().__init__(
-            f"there is no session {session_id!r}. `toolfold sessions list` shows the stored ones."
-        )
+        super().__init__(f"there is no stored session {session_id!r}")
 
 
 class SessionInUse(ToolfoldError):
@@ -132,9 +130,9 @@ class SessionStore(Protocol):
     def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None: ...
 
     def change_model(
-        self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord]
+        self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord] | None
     ) -> None:
-        """Continue a session with another model; the active messages are replaced by converted ones."""
+        """Continue a session with another model; `messages`, if given, replace the active ones."""
 
     def save_draft(self, session_id: str, text: str) -> None:
         """Keep the text of an answer that is still being received."""

@@ -125,7 +125,11 @@ class SqliteSessionStore:
     def delete_session(self, session_id: str) -> None:
         self.load_session(session_id)
         with self._transaction():
-            self._db.execute("DELETE FROM sessions WHERE id = ? OR parent = ?", (session_id, session_id))
+            self._db.execute(
+                "WITH RECURSIVE tree (id) AS (SELECT ? UNION SELECT sessions.id FROM sessions"
+                " JOIN tree ON sessions.parent = tree.id) DELETE FROM sessions WHERE id IN tree",
+                (session_id,),
+            )
 
     def load_messages(self, session_id: str, *, active_only: bool = True) -> list[MessageRecord]:
         condition = " AND state = 'active'" if active_only else ""
@@ -184,12 +188,14 @@ class SqliteSessionStore:
                 self._db.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session_id))
 
     def change_model(
-        self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord]
+        self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord] | None
     ) -> None:
         with self._transaction():
             self._db.execute(
                 "UPDATE sessions SET model = ?, dialect = ? WHERE id = ?", (model, dialect, session_id)
             )
+            if messages is None:
+                return
             self._db.execute(
                 "UPDATE messages SET state = 'compressed' WHERE session_id = ? AND state = 'active'",
                 (session_id,),

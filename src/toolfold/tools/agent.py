@@ -5,6 +5,7 @@ Without an agent that offers them, a call is answered with an error.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from toolfold.authoring import build_tool
@@ -87,13 +88,21 @@ _DELEGATE_TASK: Json = {
 }
 
 
+MAX_DELEGATION_S = 7_200.0
+"""The agent's own limits on a turn end a sub-agent earlier."""
+
+
 def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (all tool modules have this signature)
     """Return the four agent-level tools."""
     return [
         _build_agent_tool("todo", "todo", _TODO, "📝"),
         _build_agent_tool("memory", "memory", _MEMORY, "🧠", effects=(Effect.WRITE,)),
         _build_agent_tool("session_search", "session_search", _SESSION_SEARCH, "🔎", effects=(Effect.READ,)),
-        _build_agent_tool("delegate_task", "delegation", _DELEGATE_TASK, "🤝", effects=(Effect.EXECUTE,)),
+        replace(
+            _build_agent_tool("delegate_task", "delegation", _DELEGATE_TASK, "🤝", effects=(Effect.EXECUTE,)),
+            timeout=MAX_DELEGATION_S,
+            parallel=True,
+        ),
     ]
 
 
