@@ -1,6 +1,6 @@
-# Two commands set everything up by themselves:
-#   make demo    what a model would be sent, on embedded defaults
-#   make test    all tests
+# Targets (each creates the virtual environment if necessary):
+#   make demo    show what would be sent to a model, with the sample catalog
+#   make test    run all tests
 # Also: make test-all (every contract test for every backend), make check (lint, types, layers, public API, wheel), make bench, make clean.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)

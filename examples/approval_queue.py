@@ -1,4 +1,4 @@
-"""Commands are judged before they run; what somebody must see waits for a page, a bot or a gateway."""
+"""Judge commands before they run; risky ones wait in a queue for a web page, a bot or a gateway."""
 
 import asyncio
 
@@ -9,13 +9,13 @@ ran: list[str] = []
 
 @tool(toolset="shell", effects=["execute"], judged_as={"command": "command"}, parallel=True)
 def shell(command: str) -> str:
-    """Keep a command instead of running it: this is an example."""
+    """Record a command instead of running it."""
     ran.append(command)
     return "done"
 
 
 async def page(queue: ApprovalQueue) -> None:
-    """What a web page would do: list the questions, show them, send the answers."""
+    """Act like a web page: list the pending questions and answer them."""
     answers = {"rm -rf build": Answer.SESSION, "git push --force": Answer.DENY}
     while True:
         for question in queue.pending():

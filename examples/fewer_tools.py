@@ -1,4 +1,4 @@
-"""What a model is sent for a message, before and after, counted in tokens."""
+"""Compare the tokens that are sent to a model with and without selection."""
 
 from toolfold import count_tokens, load_config, open_runtime, sample_catalog
 
@@ -14,7 +14,7 @@ def main() -> None:
         print(f"{before:,} tokens before, {count_tokens(shown):,} after")
         print([definition["function"]["name"] for definition in shown])
 
-        # What is not shown is still granted: a direct call of it takes the same line.
+        # Tools that are not shown are still granted and can be called directly.
         print(session.call_sync("almanac_setReminder", {}).text[:120])
 
 

@@ -1,4 +1,4 @@
-"""Hooks look at every call; a destructive tool runs only when somebody agrees."""
+"""Hooks check every call; a destructive tool runs only with approval."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ deleted: list[str] = []
 
 @tool(toolset="notes", effects=["destructive"])
 def delete_note(title: str) -> str:
-    """Delete a note for good."""
+    """Delete a note permanently."""
     deleted.append(title)
     return f"deleted {title}"
 
 
-def keep_the_diary(tool: Tool, args: dict[str, Any], context: CallContext) -> None:
-    """Refuse by raising; return new arguments to rewrite; return nothing to go on."""
+def protect_diary(tool: Tool, args: dict[str, Any], context: CallContext) -> None:
+    """Raise Refused to refuse, return new arguments to replace them, or None to continue."""
     if args.get("title") == "diary":
         raise Refused("The diary is never deleted.")
 
 
-def stamp(tool: Tool, args: dict[str, Any], result: ToolResult, context: CallContext) -> dict[str, Any]:
+def add_session(tool: Tool, args: dict[str, Any], result: ToolResult, context: CallContext) -> dict[str, Any]:
     return {"result": result.value, "by": context.session_id}
 
 
@@ -32,11 +32,11 @@ def ask(request: ApprovalRequest) -> bool:
 def main() -> None:
     with open_runtime() as runtime:
         runtime.registry.add(delete_note)
-        runtime.hooks.add("pre_tool_call", keep_the_diary)
-        runtime.hooks.add("post_tool_call", stamp)
+        runtime.hooks.add("pre_tool_call", protect_diary)
+        runtime.hooks.add("post_tool_call", add_session)
 
         alone = runtime.session(["notes"])
-        print(alone.call_sync("delete_note", {"title": "draft"}).error)  # nobody to ask means no
+        print(alone.call_sync("delete_note", {"title": "draft"}).error)  # refused: no approver
 
         attended = runtime.session(["notes"], approver=ask)
         print(attended.call_sync("delete_note", {"title": "diary"}).error)

@@ -1,4 +1,4 @@
-"""Several calls of one model reply: side by side where the tools allow it, results in order."""
+"""Run several calls of one model reply: in parallel if the tools allow it, with results in order."""
 
 import asyncio
 
@@ -9,9 +9,9 @@ together = asyncio.Barrier(2)
 
 @tool(toolset="shop", parallel=True)
 async def price(item: str) -> dict[str, object]:
-    """Look a price up."""
+    """Look up a price."""
     async with asyncio.timeout(5):
-        await together.wait()  # goes on only when two of these run at the same moment
+        await together.wait()  # continues only if two calls run at the same time
     return {"item": item, "euros": len(item)}
 
 

@@ -1,4 +1,4 @@
-"""A plugin is a module with one function, `register(plugin)`; here it lies in the user's folder."""
+"""Load a plugin, a module with a function `register(plugin)`, from the user's plugins directory."""
 
 import tempfile
 from pathlib import Path
@@ -10,12 +10,12 @@ from toolfold import tool
 
 @tool
 def shout(text: str) -> str:
-    """Say it louder."""
+    """Return the text in capitals."""
     return text.upper() + "!"
 
 def register(plugin):
     plugin.add(shout)
-    plugin.toolset("voice", tools=["shout"], description="Ways of saying things.")
+    plugin.toolset("voice", tools=["shout"], description="Tools that change text.")
     plugin.hook("pre_tool_call", lambda tool, args, context: print(f"about to run {tool.name}"))
 '''
 

@@ -1,4 +1,4 @@
-"""A typed function becomes a tool; a model's call becomes a result."""
+"""Turn a typed function into a tool, and run a model's call of it."""
 
 from typing import Literal
 
@@ -9,12 +9,12 @@ from toolfold import open_runtime, tool
 def forecast(
     city: str, days: int = 1, unit: Literal["celsius", "fahrenheit"] = "celsius"
 ) -> dict[str, object]:
-    """Tell the weather of the coming days.
+    """Return the weather forecast.
 
     Args:
-        city: Where, by name.
-        days: How many days ahead.
-        unit: The scale of the temperatures.
+        city: Name of the city.
+        days: Number of days.
+        unit: Unit of the temperatures.
     """
     return {"city": city, "days": days, "highs": [19 + day for day in range(days)], "unit": unit}
 
@@ -26,7 +26,7 @@ def main() -> None:
 
         print(session.definitions())  # what to send to the model
 
-        # Models send text for numbers now and then: "3" is read as 3.
+        # Models sometimes send text instead of numbers: "3" is converted to 3.
         result = session.call_sync("forecast", '{"city": "Porto", "days": "3"}')
         print(result.text)  # what to send back
 

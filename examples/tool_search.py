@@ -1,4 +1,4 @@
-"""A model finds a tool among hundreds, calls it, and is told what was wrong with its call."""
+"""Find a tool among hundreds as a model does, call it, and show the error of an invalid call."""
 
 import json
 
@@ -6,17 +6,17 @@ from toolfold import count_tokens, load_config, open_runtime, sample_catalog
 
 
 def main() -> None:
-    config = load_config(overrides=["tools.rag_embed_model=light"])  # a small model is enough for this
+    config = load_config(overrides=["tools.rag_embed_model=light"])  # the small model is enough here
     with open_runtime(config) as runtime:
-        runtime.registry.add_all(sample_catalog())  # 277 tools of 22 imagined services
-        session = runtime.session(context_tokens=200_000)  # the window of this session's model
+        runtime.registry.add_all(sample_catalog())  # 277 tools of 22 fictional services
+        session = runtime.session(context_tokens=200_000)  # context window of the session's model
 
         shown = session.definitions()
         everything = runtime.get_tool_definitions(quiet_mode=True)
         print(f"{count_tokens(shown):,} tokens instead of {count_tokens(everything):,}")
         print([definition["function"]["name"] for definition in shown])
 
-        # What a model does with them: search, then call.
+        # A model searches, then calls.
         answer = session.call_sync("tool_search", {"query": "cancel an invoice", "limit": 3})
         best = json.loads(answer.text)["matches"][0]
         print(best["signature"])

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes a virtual environment for the retrievers that `benchmarks/retrieval.py` compares with.
+# Creates a virtual environment with the retrievers that `benchmarks/retrieval.py` compares with.
 #
 #     sh scripts/peers_env.sh ENVIRONMENT PEERS_FOLDER [PYTHON]
 #
-# PEERS_FOLDER holds the adapters and their requirements.txt. A line that cannot be installed costs its own
-# peer only, which the benchmark then reports as failed. The one peer that is not installable beside the
-# others is unpacked into ENVIRONMENT/hermes.
+# PEERS_FOLDER contains the adapters and their requirements.txt. If a line cannot be installed, the benchmark
+# reports only that peer as failed. hermes-agent, which conflicts with the others, is unpacked into
+# ENVIRONMENT/hermes.
 set -u
 [ $# -ge 2 ] || { sed -n '2,4s/^# \{0,1\}//p' "$0"; exit 2; }
 environment=$1
@@ -16,9 +16,9 @@ python=${3:-python3}
 install() { "$environment/bin/python" -m pip --disable-pip-version-check --quiet install "$@"; }
 
 if ! install -r "$peers/requirements.txt"; then
-  echo "not installable as a whole; trying line by line" >&2
+  echo "cannot install all requirements at once; installing line by line" >&2
   grep -v '^ *\(#\|$\)' "$peers/requirements.txt" | while read -r line; do
-    install "$line" || echo "left out: $line" >&2
+    install "$line" || echo "skipped: $line" >&2
   done
 fi
 
@@ -27,6 +27,6 @@ if [ -n "$hermes" ] && [ ! -d "$environment/hermes" ]; then
   folder=$(mktemp -d)
   "$environment/bin/python" -m pip --quiet download --no-deps --dest "$folder" "$hermes" &&
     "$environment/bin/python" -m zipfile -e "$folder"/*.whl "$environment/hermes" ||
-    echo "left out: $hermes" >&2
+    echo "skipped: $hermes" >&2
   rm -rf "$folder"
 fi

@@ -1,4 +1,4 @@
-"""Draws `docs/demo.svg`, the README's picture, from what `toolfold demo` prints."""
+"""Draw `docs/demo.svg`, an image in the README, from the output of `toolfold demo`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def main() -> None:
     console = Console(record=True, width=WIDTH, file=io.StringIO())
     console.print(Text.from_ansi("$ toolfold demo\n" + printed.stdout))
     svg = console.export_svg(title="toolfold demo")
-    # Without the web font: the picture must not fetch anything.
+    # Without the web font, so that the image loads nothing from the network.
     PICTURE.write_text(re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL), encoding="utf-8")
 
 

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Installs what the tests use beyond Python packages: shells, to try completion in the real ones, the servers and
-# sandboxes that commands are run in, and programs that run code, to compare what they do with the verdict on it. Says of each whether it is here. Only where this machine lets
-# us; the tests that miss something say so and skip.
-# $1 a folder for what is no package of this system, .venv/test_tools if not given
+# Installs system packages that the tests use: shells for completion, servers and sandboxes in which commands run, and
+# interpreters whose behaviour is compared with the verdicts. Prints the state of each. Needs root on Debian; tests that
+# miss a program are skipped with the reason.
+# $1 directory for tools that are not packages of this system, default .venv/test_tools
 set -u
 cd "$(dirname "$0")/.." || exit 1
 tools=${1:-.venv/test_tools}
-most_seconds=150
+max_seconds=150
 
-# name · the file that shows that it is here · packages
+# name · program that shows that it is installed · packages
 wanted='
 zsh|zsh|zsh
 fish|fish|fish
@@ -27,11 +27,11 @@ archivers|cpio|cpio zip rpm parallel
 PATH=$PATH:/usr/sbin:/sbin
 
 here() { command -v "$1" >/dev/null 2>&1; }
-left() { echo $((most_seconds - $(date +%s) + began)); }
+left() { echo $((max_seconds - $(date +%s) + began)); }
 began=$(date +%s)
-sh scripts/test_servers/mcp.sh "$tools/mcp" & # takes nothing from the packages below
+sh scripts/test_servers/mcp.sh "$tools/mcp" & # independent of the packages below
 
-# Nothing that is installed may be started: the tests start their own, and this machine keeps its ports.
+# Installed services must not be started: the tests start their own, and ports must stay free.
 install() {
   rule=/usr/sbin/policy-rc.d made=
   if [ ! -e "$rule" ]; then
@@ -58,7 +58,7 @@ done
 why=
 if [ -n "$missing" ]; then
   if ! here apt-get; then
-    why="this is no Debian, install it by hand"
+    why="not a Debian system, install it manually"
   elif [ "$(id -u)" != 0 ]; then
     why="installing it needs root"
   else
@@ -76,10 +76,10 @@ for line in $(echo "$wanted" | tr ' ' '+'); do
   IFS='|' read -r name program needs <<LINE
 $line
 LINE
-  case " $missing " in *" $name "*) word=installed ;; *) word="here already" ;; esac
-  here "$program" || word="not available here: $why"
+  case " $missing " in *" $name "*) word=installed ;; *) word="already installed" ;; esac
+  here "$program" || word="not available: $why"
   echo "$name: $word"
 done
-echo "apptainer: $(timeout 90 sh scripts/test_servers/apptainer.sh "$tools/apptainer" || echo 'not available here: it took too long')"
+echo "apptainer: $(timeout 90 sh scripts/test_servers/apptainer.sh "$tools/apptainer" || echo 'not available: timed out')"
 wait
 exit 0

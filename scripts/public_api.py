@@ -1,7 +1,7 @@
-"""Compares the public API with `docs/api.txt`, so that it changes only on purpose.
+"""Compare the public API with `docs/api.txt`, so that it does not change by accident.
 
-python scripts/public_api.py            fail where they differ
-python scripts/public_api.py --write    accept the API as it is now
+python scripts/public_api.py            fail if they differ
+python scripts/public_api.py --write    record the current API
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RECORD = Path(__file__).parent.parent / "docs" / "api.txt"
 
 
 def describe() -> Iterator[str]:
-    """One line a public name, and one for each public method."""
+    """Yield one line per public name and one per public member of a class."""
     for name in toolfold.__all__:
         value = getattr(toolfold, name)
         if not inspect.isclass(value):
@@ -29,7 +29,7 @@ def describe() -> Iterator[str]:
 
 
 def members(cls: type) -> Iterator[str]:
-    """What a class shows of itself: its fields, its public methods, and how it is made."""
+    """Yield the fields, the public methods and the constructor of a class."""
     for name, kind in vars(cls).get("__annotations__", {}).items():
         if not name.startswith("_"):
             yield f"{name}: {kind}"
@@ -50,7 +50,7 @@ def main() -> int:
         return 0
     recorded = RECORD.read_text(encoding="utf-8") if RECORD.exists() else ""
     if now == recorded:
-        print(f"the public API is as recorded: {len(toolfold.__all__)} names")
+        print(f"the public API matches docs/api.txt: {len(toolfold.__all__)} names")
         return 0
     sys.stdout.writelines(
         f"{line}\n"
@@ -58,7 +58,7 @@ def main() -> int:
             recorded.splitlines(), now.splitlines(), "recorded", "now", lineterm=""
         )
     )
-    print("the public API changed; if that is meant: python scripts/public_api.py --write")
+    print("the public API differs from docs/api.txt; to record it: python scripts/public_api.py --write")
     return 1
 
 

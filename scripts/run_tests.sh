@@ -12,7 +12,7 @@ workers=$((2 * $(getconf _NPROCESSORS_ONLN || echo 1))) # most tests wait for an
 code=$?
 [ "$code" -eq "$some_failed" ] || exit "$code"
 flaky=$(sed -n 's/^ *"\(.*\)": true,\{0,1\}$/  \1/p' "$failures")
-echo "Some tests failed. They run once more, alone; the first that fails again ends the run."
+echo "Some tests failed. Running them again, one at a time, until one fails again."
 "$pytest" --last-failed --last-failed-no-failures none --exitfirst --verbose || exit
 echo "Flaky tests (failed in the parallel run, passed alone):"
 echo "$flaky"

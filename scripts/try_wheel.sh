@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the wheel and runs the demo and the gateway from it in a fresh environment, outside the checkout:
-# what people install must work without what a checkout has, and `uvx` and `pipx` start the same command.
+# Builds the wheel and runs the demo and the gateway from it in a new environment outside the checkout, because the
+# installed package must not depend on files of the checkout.
 set -eu
 python=$1
 folder=$(mktemp -d)
@@ -9,7 +9,7 @@ trap 'rm -rf "$folder"' EXIT INT TERM
 constraints=$PWD/constraints.txt
 "$python" -m venv "$folder/venv"
 "$folder/venv/bin/python" -m pip --disable-pip-version-check --quiet install -c "$constraints" "$folder"/dist/*.whl
-cp tests/mcp/fault_server.py "$folder/server.py" # it needs no more than Python
+cp tests/mcp/fault_server.py "$folder/server.py" # needs only Python
 cd "$folder"
 ./venv/bin/toolfold demo --json >demo.json
 ./venv/bin/python - <<'CHECK'
@@ -19,7 +19,7 @@ assert ".venv" not in toolfold.__file__ and "src" not in pathlib.Path(toolfold._
 assert all(row["tokens_sent"] < row["tokens_all"] / 2 for row in shown), shown
 print(f"the wheel works outside the checkout: {len(shown)} messages shown")
 CHECK
-# The command analyser works by itself, with its rules and its types.
+# The command analyser works separately, with its rules and type information.
 ./venv/bin/python -m shellverdict "ls -la"
 for command in "git push --force" "rm -rf /"; do
   status=0
@@ -33,7 +33,7 @@ assert int(os.environ["STATUS"]) == (2 if verdict["blocked"] else 1), verdict
 print(f"`python -m shellverdict` of the wheel: {verdict['findings'][0]['reason']}")
 CHECK
 done
-# As a client does it: start the gateway, list what is behind it, call it.
+# Like a client: start the gateway, list its tools and call one.
 TOOLFOLD_HOME=$folder/home TOOLFOLD_CONFIG=$folder/settings.yaml ./venv/bin/python - <<'CHECK'
 import asyncio, json, os, pathlib, sys
 from mcp import Client, StdioServerParameters
