@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the root of a small Linux out of busybox and bash, as containers are made of. $1 a folder that is not there yet
+# Creates the root file system of a small container image from busybox and bash. $1 directory to create
 set -eu
 busybox=$(command -v busybox)
 bash=$(command -v bash-static)

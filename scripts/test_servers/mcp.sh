@@ -1,22 +1,22 @@
 #!/bin/sh
-# Installs real MCP servers and clients, FastMCP and the official conformance runner into a folder, in parts:
+# Installs real MCP servers and clients, FastMCP and the official conformance runner into a directory, in parts:
 #   servers   Python servers, which need an older `mcp` than ours
-#   fastmcp   FastMCP, to compare with
-#   node      a Node with the servers and the runner that need one
+#   fastmcp   FastMCP, for comparison
+#   node      Node.js with the servers and the runner that need it
 #   clients   Claude Code, Codex, Gemini CLI, opencode and the MCP Inspector, which run on that Node
 # Every version is pinned in scripts/test_servers/mcp and clients. A part that is complete is left as it is.
-# Prints the result of each part and never fails. $1 the folder
+# Prints the result of each part and never fails. $1 directory
 set -u
 folder=$(realpath -m "$1")
 pins=$(cd "$(dirname "$0")/mcp" && pwd) || exit 0
-python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that the folder lies in
+python=$(dirname "$(dirname "$folder")")/bin/python # of the environment that contains the directory
 [ -x "$python" ] || python=$(command -v python3)
 most_seconds=150
 clients_timeout=400 # they are large: about 400 MB to download
 
 pip() { timeout "$most_seconds" "$python" -m pip --disable-pip-version-check --quiet "$@"; }
 
-# The lists are complete, so nothing has to be resolved.
+# The lists are complete, so no dependency has to be resolved.
 environment() {
   "$python" -m venv --without-pip "$2" && pip --python "$2/bin/python" install --no-deps -r "$pins/$1.txt"
 }
@@ -38,13 +38,13 @@ install_from_lock() {
     --ignore-scripts --no-audit --no-fund --no-update-notifier --prefer-offline --loglevel error)
 }
 
-# $1 the part · $2 what makes it · the rest the files that say what belongs in it
+# $1 part · $2 function that installs it · then the files that define its content
 provide() {
   part=$1 make=$2 place=$folder/$1 log=$folder/$1.log
   shift 2
   want=$("$python" --version; cd "$pins" && cat "$@" ../mcp.sh | cksum)
   if [ "$(cat "$place/.complete" 2>/dev/null)" = "$want" ]; then
-    echo "mcp $part: here already"
+    echo "mcp $part: already installed"
     return
   fi
   rm -rf "$place" && mkdir -p "$place"
@@ -53,7 +53,7 @@ provide() {
     echo "mcp $part: installed"
   else
     rm -rf "$place"
-    echo "mcp $part: not available here: $(grep -v '^WARNING' "$log" | tail -n 1)"
+    echo "mcp $part: not available: $(grep -v '^WARNING' "$log" | tail -n 1)"
   fi
 }
 
