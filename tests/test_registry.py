@@ -36,6 +36,9 @@ def names(registry: Registry) -> set[str]:
     return set(registry.snapshot())
 
 
+HANG_S = 240.0  # switching threads all the time is slow on a busy machine
+
+
 def run_concurrently(*works: Callable[[], object]) -> None:
     """Run the functions in threads and raise what any of them raised."""
     problems: list[BaseException] = []
@@ -43,7 +46,7 @@ def run_concurrently(*works: Callable[[], object]) -> None:
 
     def run(work: Callable[[], object]) -> None:
         try:
-            start.wait(60)
+            start.wait(HANG_S)
             work()
         except BaseException as error:
             problems.append(error)
@@ -52,7 +55,7 @@ def run_concurrently(*works: Callable[[], object]) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(HANG_S)
     assert not any(thread.is_alive() for thread in threads), "a thread hangs"
     if problems:
         raise problems[0]

@@ -23,6 +23,8 @@ from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
 from toolfold.runtime import Runtime
 from toolfold.store import SqliteSessionStore
 
+STEPS = 8
+
 
 class Countdown:
     """Kills the process when it reaches zero."""
@@ -85,12 +87,13 @@ def _show(event: Event, screen: TextIO) -> None:
 
 
 def script() -> list[str | ScriptedReply]:
-    calls = [ToolCall("note", {"text": text}, f"call-{text}") for text in ("a", "b", "c")]
-    return [
-        ScriptedReply("First I note two things. " * 4, calls[:2]),
-        ScriptedReply("Now the third. " * 4, calls[2:]),
-        "All three are noted. " * 20,
+    """Return a conversation with more points than the test kills at."""
+    calls = [ToolCall("note", {"text": str(number)}, f"call-{number}") for number in range(STEPS * 2)]
+    steps = [
+        ScriptedReply("Now I note two more things. " * 4, calls[2 * step : 2 * step + 2])
+        for step in range(STEPS)
     ]
+    return [*steps, "All of them are noted. " * 20]
 
 
 def run_and_die(directory: Path, point: int) -> None:
@@ -102,7 +105,7 @@ def run_and_die(directory: Path, point: int) -> None:
     runtime.events.subscribe(lambda event: _show(event, shown))
     (directory / f"session-{point}").write_text(agent.session_id)
     store.countdown = countdown
-    asyncio.run(agent.run("Note three things"))
+    asyncio.run(agent.run("Note many things"))
     os._exit(0)
 
 

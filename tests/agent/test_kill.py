@@ -60,7 +60,7 @@ def test_every_killed_session_reopens_with_a_valid_history(tmp_path: Path, part:
     directory = tmp_path
     killed = kill_at(directory, range(part + 1, POINTS + 1, PARTS))
     assert len(killed) == POINTS // PARTS
-    assert sum(run["killed"] for run in killed) >= len(killed) * 0.5
+    assert all(run["killed"] for run in killed), "the conversation has fewer points than the test needs"
     store = SqliteSessionStore(directory / "sessions.db")
     runtime = open_agent_runtime(directory, directory / "unused")
     problems = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -411,30 +410,6 @@ async def test_unknown_or_used_request_state_is_rejected(tmp_path: Path) -> None
                         "terminal", args, input_responses=yes, request_state=state, allow_input_required=True
                     )
     assert victim.exists()
-
-
-def test_stdio_gateway_serves_its_client_and_ends_with_it(tmp_path: Path) -> None:
-    import sys
-
-    from mcp import StdioServerParameters
-
-    settings = json.dumps({"one": fault_server("--tools", "2")})
-    given = ["--set", f"mcp.servers={settings}", "--set", "mcp.wait_seconds=60"]
-    program = [sys.executable, "-m", "toolfold", *given, "mcp", "serve"]
-    started = StdioServerParameters(
-        command=program[0],
-        args=program[1:],
-        env={"TOOLFOLD_HOME": str(tmp_path), "PATH": os.environ["PATH"]},
-        cwd=tmp_path,
-    )
-
-    async def use(revision: str) -> None:
-        async with Client(started, mode=revision) as client:
-            assert await tool_names(client) == ["one_echo", "one_tool_2"]
-            assert result_text(await client.call_tool("one_echo", {"text": revision})) == revision
-
-    for revision in REVISIONS:
-        asyncio.run(use(revision))
 
 
 async def test_empty_search_names_held_tools_that_the_client_may_use(

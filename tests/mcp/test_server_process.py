@@ -58,11 +58,16 @@ async def wait_until_gone(*pids: int) -> None:
     await wait_until(lambda: not any(map(is_running, pids)))
 
 
-def is_running(pid: int) -> bool:
+def read_stat(pid: int) -> list[str]:
+    """Return the fields of a process from its state on; empty if it does not exist."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def is_running(pid: int) -> bool:
+    return read_stat(pid)[:1] not in ([], ["Z"])
 
 
 linux = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks into /proc")
