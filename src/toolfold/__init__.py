@@ -61,6 +61,7 @@ if TYPE_CHECKING:
         Answer,
         ApprovalRequest,
         Approver,
+        Asker,
         CallContext,
         Content,
         Effect,
@@ -72,6 +73,7 @@ if TYPE_CHECKING:
         Tool,
         ToolCall,
         ToolResult,
+        UserQuestion,
     )
     from toolfold.registry import (
         Registry,
@@ -115,6 +117,7 @@ __all__ = [
     "ApprovalQueue",
     "ApprovalRequest",
     "Approver",
+    "Asker",
     "BridgeMisuse",
     "CallContext",
     "CallError",
@@ -160,6 +163,7 @@ __all__ = [
     "Turn",
     "TurnResult",
     "UnknownToolset",
+    "UserQuestion",
     "Verdict",
     "build_tool",
     "count_tokens",
@@ -200,6 +204,7 @@ _HOMES = {
         "Answer",
         "ApprovalRequest",
         "Approver",
+        "Asker",
         "CallContext",
         "Content",
         "Effect",
@@ -211,6 +216,7 @@ _HOMES = {
         "Tool",
         "ToolCall",
         "ToolResult",
+        "UserQuestion",
     ),
     "toolfold.registry": (
         "Registry",

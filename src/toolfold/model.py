@@ -440,3 +440,24 @@ class Approver(Protocol):
     """Asks a person. Only True, which means once, or an offered Answer is a yes."""
 
     def __call__(self, request: ApprovalRequest, /) -> bool | Answer | Awaitable[bool | Answer]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserQuestion:
+    """Question of the model to the user (the `clarify` tool)."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+    """Suggested answers; the user may give another one."""
+    session_id: str = ""
+    withdrawn: threading.Event = field(default_factory=threading.Event, compare=False, repr=False)
+    """Set when the answer is no longer needed."""
+
+
+class Asker(Protocol):
+    """Shows a question of the model to the user and returns the answer; None if there is none.
+
+    May block or be async. It is called again only after the previous question was answered or withdrawn.
+    """
+
+    def __call__(self, question: UserQuestion, /) -> str | Awaitable[str | None] | None: ...

@@ -8,13 +8,15 @@ import pytest
 from tests.conftest import RuntimeOpener
 from toolfold import LocalAgent, Runtime
 from toolfold.model import Json
+from toolfold.tools.agent import NOBODY_CAN_ANSWER
 
-NAMES = ("todo", "memory", "session_search", "delegate_task")
+NAMES = ("todo", "memory", "session_search", "delegate_task", "clarify")
 FITTING: dict[str, Json] = {
     "todo": {},
     "memory": {"action": "add", "content": "likes tea"},
     "session_search": {"query": "tea"},
     "delegate_task": {"goal": "make tea"},
+    "clarify": {"question": "Which tea?"},
 }
 
 
@@ -37,6 +39,13 @@ class Recorder:
         return {"done": "later"}
 
 
+def refusal(name: str) -> str:
+    """Return the error of a call that no agent runs."""
+    if name == "clarify":
+        return NOBODY_CAN_ANSWER
+    return f"{name!r} is run by the agent itself, and this session has no agent that offers it."
+
+
 def shown_names(runtime: Runtime, agent: Recorder | LocalAgent | None) -> set[str]:
     definitions = runtime.session(agent=agent).definitions()
     return {each["function"]["name"] for each in definitions} & set(NAMES)
@@ -51,7 +60,7 @@ def test_agent_tool_schemas_are_registered(runtime: Runtime) -> None:
 
 
 def test_each_agent_tool_can_be_granted_separately(runtime: Runtime) -> None:
-    toolsets = {"todo": "todo", "memory": "memory", "session_search": "session_search"}
+    toolsets = {"clarify": "clarify", "todo": "todo", "memory": "memory", "session_search": "session_search"}
     for name, toolset in {**toolsets, "delegate_task": "delegation"}.items():
         assert runtime.resolve_toolset(toolset) == [name]
 
@@ -59,15 +68,14 @@ def test_each_agent_tool_can_be_granted_separately(runtime: Runtime) -> None:
 @pytest.mark.parametrize("name", NAMES)
 async def test_call_without_an_agent_is_an_error(name: str, runtime: Runtime) -> None:
     result = await runtime.session().call(name, FITTING[name])
-    said = f"{name!r} is run by the agent itself, and this session has no agent that offers it."
-    assert json.loads(result.text) == {"error": said}
+    assert json.loads(result.text) == {"error": refusal(name)}
 
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_agent_is_not_called_for_a_tool_it_does_not_offer(name: str, runtime: Runtime) -> None:
     agent = Recorder(*(set(NAMES) - {name}))
     result = await runtime.session(agent=agent).call(name, FITTING[name])
-    assert "no agent that offers it" in str(result.error)
+    assert result.error == refusal(name)
     assert agent.asked == []
 
 

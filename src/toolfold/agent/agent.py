@@ -14,7 +14,7 @@ from toolfold.agent.memory import Memory
 from toolfold.agent.prompt import build_system_prompt
 from toolfold.config import Config
 from toolfold.errors import ConfigError
-from toolfold.model import Approver
+from toolfold.model import Approver, Asker
 from toolfold.providers.client import ModelClient
 from toolfold.providers.models import ModelName, build_client, parse_model_name
 from toolfold.runtime import Runtime, open_runtime
@@ -32,7 +32,8 @@ class Agent(AgentConversation):
     """A conversation with a model that may use tools. Use it in a `with` or `async with` statement.
 
     `model` is PROVIDER:MODEL or a client of your own; without it the configuration decides. `session_id`
-    resumes a stored session. Without `runtime` and `store` the agent opens and closes its own.
+    resumes a stored session. `approver` is asked before risky calls; `asker` puts questions of the model to
+    the user. Without `runtime` and `store` the agent opens and closes its own.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Agent(AgentConversation):
         instructions: str = "",
         limits: AgentLimits | None = None,
         approver: Approver | None = None,
+        asker: Asker | None = None,
         context_tokens: int | None = None,
         stream_model: bool = True,
     ) -> None:
@@ -65,6 +67,7 @@ class Agent(AgentConversation):
             model=name,
             memory=Memory(config.paths.config_dir / MEMORY_FILE, max_chars=limit) if limit else None,
             approver=approver,
+            asker=asker,
             context_tokens=context_tokens,
             stream_model=stream_model,
             delegates={

@@ -22,7 +22,7 @@ from toolfold.agent.prompt import build_system_prompt
 from toolfold.agent.services import AgentTools
 from toolfold.errors import CallError, ToolfoldError, error_message
 from toolfold.events import Event, StopReason, TurnFinished, TurnStarted, Usage
-from toolfold.model import Approver, Json
+from toolfold.model import Approver, Asker, Json
 from toolfold.providers import get_dialect
 from toolfold.providers.client import ModelClient
 from toolfold.providers.models import ModelName, find_context_tokens
@@ -67,6 +67,7 @@ class AgentDeps:
     model: ModelName
     memory: Memory | None
     approver: Approver | None = None
+    asker: Asker | None = None
     context_tokens: int | None = None
     stream_model: bool = True
     delegates: Mapping[int, asyncio.Semaphore]
@@ -96,7 +97,11 @@ class AgentConversation:
         deps.store.claim_session(record.id, self._owner)
         may_delegate = depth < self._settings.max_delegation_depth
         self._tools = AgentTools(
-            record.id, deps.store, memory=deps.memory, delegate=self._delegate if may_delegate else None
+            record.id,
+            deps.store,
+            memory=deps.memory,
+            delegate=self._delegate if may_delegate else None,
+            asker=deps.asker if depth == 0 else None,  # a sub-agent reports to its parent instead
         )
         self._tools.todos.restore(record.state.get("todos", []))
         self.session = self._open_session(record, parent)

@@ -1,4 +1,5 @@
-"""The tools that the agent runs itself: plan, memory, search over past sessions, delegation.
+"""The tools that the agent runs itself: plan, memory, search over past sessions,
+delegation, questions to the user.
 
 They belong to one session. Their schemas are in `tools/agent.py`.
 """
@@ -10,10 +11,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from toolfold.agent.memory import Memory
+from toolfold.agent.questions import UserQuestions
 from toolfold.agent.todo import TodoList
 from toolfold.errors import NeedsAgent
-from toolfold.model import Json
+from toolfold.model import Asker, Json
 from toolfold.store import SessionStore
+from toolfold.tools.agent import ANSWER_TIMEOUT_S
 
 Delegate = Callable[[Json], Awaitable[Json]]
 
@@ -28,9 +31,11 @@ class AgentTools:
         *,
         memory: Memory | None = None,
         delegate: Delegate | None = None,
+        asker: Asker | None = None,
     ) -> None:
         self._session_id, self._store = session_id, store
         self._memory, self._delegate = memory, delegate
+        self._questions = UserQuestions(session_id, asker, timeout_s=ANSWER_TIMEOUT_S)
         self.todos = TodoList()
 
     @property
@@ -39,6 +44,7 @@ class AgentTools:
         offered = {"todo", "session_search"}
         offered |= {"memory"} if self._memory is not None else set()
         offered |= {"delegate_task"} if self._delegate is not None else set()
+        offered |= {"clarify"} if self._questions.can_ask else set()
         return frozenset(offered)
 
     def run(self, name: str, args: Json) -> Any:
@@ -46,6 +52,8 @@ class AgentTools:
         if name not in self.offers:
             raise NeedsAgent(name)
         match name:
+            case "clarify":
+                return self._questions.run(args)
             case "todo":
                 return self.todos.run(args)
             case "session_search":

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolfold.authoring import build_tool
-from toolfold.errors import NeedsAgent
+from toolfold.errors import CallError, NeedsAgent
 from toolfold.model import CallContext, Effect, Handler, Json, Source, Tool
 from toolfold.tools import Services
 
@@ -86,14 +86,42 @@ _DELEGATE_TASK: Json = {
         "additionalProperties": False,
     },
 }
+_CLARIFY: Json = {
+    "description": (
+        "Ask the user a question and wait for the answer. Use it when the request can be understood in ways"
+        " that lead to different results, or when a decision belongs to the user; not for permission to run"
+        " a tool, which is asked for automatically."
+    ),
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "question": {"type": "string", "minLength": 1, "maxLength": 4000},
+            "choices": {
+                "type": "array",
+                "minItems": 2,
+                "maxItems": 8,
+                "uniqueItems": True,
+                "items": {"type": "string", "minLength": 1, "maxLength": 300},
+                "description": "Suggested answers; the user may also answer freely.",
+            },
+        },
+        "required": ["question"],
+        "additionalProperties": False,
+    },
+}
 
 
+ANSWER_TIMEOUT_S = 1_800.0
+"""How long the user may take to answer a question."""
+ANSWER_OVERHEAD_S = 30.0
+NO_ANSWER_ADVICE = "Continue with the most likely meaning and tell the user what you assumed."
+NOBODY_CAN_ANSWER = f"Nobody can answer questions in this session. {NO_ANSWER_ADVICE}"
 MAX_DELEGATION_S = 7_200.0
 """The agent's own limits on a turn end a sub-agent earlier."""
 
 
 def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (all tool modules have this signature)
-    """Return the four agent-level tools."""
+    """Return the agent-level tools."""
     return [
         _build_agent_tool("todo", "todo", _TODO, "📝"),
         _build_agent_tool("memory", "memory", _MEMORY, "🧠", effects=(Effect.WRITE,)),
@@ -102,6 +130,10 @@ def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (all tool modules 
             _build_agent_tool("delegate_task", "delegation", _DELEGATE_TASK, "🤝", effects=(Effect.EXECUTE,)),
             timeout=MAX_DELEGATION_S,
             parallel=True,
+        ),
+        replace(
+            _build_agent_tool("clarify", "clarify", _CLARIFY, "❓"),
+            timeout=ANSWER_TIMEOUT_S + ANSWER_OVERHEAD_S,
         ),
     ]
 
@@ -125,7 +157,7 @@ def _build_agent_tool(
 def _make_handler(name: str) -> Handler:
     def run(args: Json, context: CallContext) -> Any:
         if context.agent is None or name not in context.agent.offers:
-            raise NeedsAgent(name)
+            raise CallError(NOBODY_CAN_ANSWER) if name == "clarify" else NeedsAgent(name)
         return context.agent.run(name, args)
 
     return run
