@@ -10,8 +10,27 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolfold.events import EventBus, ToolFinished, ToolProgressed, ToolsSearched, ToolStarted
-from toolfold.model import BRIDGE_NAMES, CallContext, Json, Progress, Tool, ToolCall, ToolResult, read_json
+from toolfold.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    EventBus,
+    ToolFinished,
+    ToolProgressed,
+    ToolsSearched,
+    ToolStarted,
+)
+from toolfold.model import (
+    BRIDGE_NAMES,
+    Answer,
+    ApprovalRequest,
+    CallContext,
+    Json,
+    Progress,
+    Tool,
+    ToolCall,
+    ToolResult,
+    read_json,
+)
 from toolfold.redaction import Redaction
 
 MAX_ARGUMENT_CHARS = 2_000
@@ -37,6 +56,46 @@ class CallEvents:
                 arguments={key: self._shorten(value) for key, value in args.items()},
                 emoji=tool.emoji,
                 toolset=tool.toolset,
+            )
+        )
+
+    def ask_approval(self, request: ApprovalRequest, context: CallContext) -> None:
+        """Report that a person is asked about a call."""
+        if not self.bus.has_listeners:
+            return
+        redact = self.redact.with_secrets_from(request.command)  # reasons quote words of the command
+        self.bus.publish(
+            ApprovalAsked(
+                session_id=context.session_id,
+                call_id=context.call_id,
+                tool=request.tool.name,
+                reason=redact(request.reason),
+                command=redact(request.command),
+                severity=request.severity,
+                answers=tuple(each.value for each in request.answers),
+            )
+        )
+
+    def answer_approval(
+        self,
+        request: ApprovalRequest,
+        context: CallContext,
+        *,
+        allowed: bool,
+        answer: Answer | None,
+        reason: str,
+    ) -> None:
+        """Report the answer to a question, or that the question was withdrawn."""
+        if not self.bus.has_listeners:
+            return
+        self.bus.publish(
+            ApprovalAnswered(
+                session_id=context.session_id,
+                call_id=context.call_id,
+                tool=request.tool.name,
+                allowed=allowed,
+                answer=answer.value if answer else "",
+                reason=self.redact.with_secrets_from(request.command)(reason),
             )
         )
 

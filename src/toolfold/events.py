@@ -195,8 +195,12 @@ class ApprovalAsked(Event):
     call_id: str
     tool: str
     reason: str
+    """Why approval is needed."""
     command: str = ""
+    """The shell command, if the call has one. Secrets are replaced."""
     severity: str = ""
+    answers: tuple[str, ...] = ()
+    """The accepted answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +212,9 @@ class ApprovalAnswered(Event):
     tool: str
     allowed: bool
     answer: str = ""
+    """The chosen answer; empty if the person did not choose one, for example after a timeout."""
+    reason: str = ""
+    """Why the call was allowed or refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

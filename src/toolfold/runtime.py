@@ -104,16 +104,23 @@ def open_runtime(
     rules: list[Rule] = []
     plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
     redact = Redaction(config.secret_values())
+    events = CallEvents(redact)
     dispatch = Dispatch(
         hooks=hooks,
         validate=Validation(),
         approval=build_approval(
-            config, loops, approver=approver, reviewer=reviewer, rules=rules, sites=_execution_sites(terminal)
+            config,
+            loops,
+            approver=approver,
+            reviewer=reviewer,
+            rules=rules,
+            sites=_execution_sites(terminal),
+            events=events,
         ),
         loops=loops,
         results=ResultStore(config.paths.state_dir / "results", max_chars=config.tools.result_max_chars),
         redact=redact,
-        events=CallEvents(redact),
+        events=events,
         timeout=config.tools.timeout_seconds,
         max_parallel=config.tools.max_parallel,
         monitor=_build_monitor(config, record, terminal, lambda: _has_local_servers(config, mcp)),

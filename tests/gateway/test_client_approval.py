@@ -10,6 +10,7 @@ import mcp_types
 import pytest
 
 from tests.gateway.harness import REVISIONS, result_text, serve_gateway
+from toolfold.events import ApprovalAnswered, ApprovalAsked, Event
 from toolfold.gateway.http_app import AccessPolicy, make_access_policy
 from toolfold.gateway.tokens import GatewayClient, Tokens
 
@@ -55,6 +56,24 @@ async def test_unanswered_form_is_not_reported_as_the_users_refusal(
     assert reason in text
     assert f"toolfold approvals allow {NAME}" in text
     assert "person" not in text
+
+
+@both_revisions
+async def test_question_to_a_client_is_published_as_events(tmp_path: Path, revision: str) -> None:
+    async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
+        return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
+
+    events: list[Event] = []
+    with serve_gateway(tmp_path / "home", servers(tmp_path)) as served:
+        served.runtime.events.subscribe(events.append)
+        async with served.client(revision, elicitation_callback=elicit) as client:
+            assert not (await call_delete(client)).is_error
+    asked, answered = (each for each in events if isinstance(each, (ApprovalAsked, ApprovalAnswered)))
+    assert (asked.type, answered.type) == ("approval_asked", "approval_answered")
+    assert asked.tool == answered.tool == NAME
+    assert asked.call_id == answered.call_id != ""
+    assert isinstance(answered, ApprovalAnswered)
+    assert (answered.allowed, answered.answer) == (True, "once")
 
 
 @both_revisions

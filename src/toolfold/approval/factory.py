@@ -25,7 +25,7 @@ from toolfold.approval.call_analysis import TOOL_PREFIX, CallAnalyzer
 from toolfold.approval.chain import DecisionChain, can_be_allowlisted
 from toolfold.approval.configured_rules import add_location, config_error, configured_rules
 from toolfold.approval.deny_rules import DenyRules
-from toolfold.approval.gate import Approval
+from toolfold.approval.gate import Approval, QuestionEvents
 from toolfold.approval.kinds import KIND_PREFIX, RULE_PREFIX, FindingKinds, is_pattern
 from toolfold.approval.smart import ChatModel, Reviewer, SmartApproval
 from toolfold.config import PROJECT_FILE, Config
@@ -54,6 +54,7 @@ def build_approval(
     reviewer: Reviewer | None = None,
     rules: Sequence[Rule] = (),
     sites: Mapping[tuple[Source, str], ExecutionSite] | None = None,
+    events: QuestionEvents | None = None,
 ) -> Approval:
     """Build the approval step of the dispatch pipeline.
 
@@ -83,6 +84,7 @@ def build_approval(
         chain=chain,
         smart=_build_smart_approval(config, loops, reviewer) if settings.mode == "smart" else None,
         audit=build_audit(config),
+        events=events,
     )
 
 

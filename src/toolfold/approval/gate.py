@@ -7,12 +7,13 @@ answer in time, the answer was not offered, the request fails, or the decision c
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import logging
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from shellverdict.shell.words import Word
 from toolfold.approval.audit import AuditLog
@@ -39,7 +40,7 @@ from toolfold.provenance import find_tool_call
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Approval", "ApprovalPreview"]
+__all__ = ["Approval", "ApprovalPreview", "QuestionEvents"]
 
 # Judging takes about 1 µs per character: longer text is judged in a thread, not in the event loop.
 MAX_INLINE_CHARS = 4_096
@@ -77,6 +78,22 @@ class ApprovalPreview:
         return self.decision.reason if self.decision else self.analysis.verdict.reason
 
 
+class QuestionEvents(Protocol):
+    """Publishes that a person is asked, and the answer."""
+
+    def ask_approval(self, request: ApprovalRequest, context: CallContext) -> None: ...
+
+    def answer_approval(
+        self,
+        request: ApprovalRequest,
+        context: CallContext,
+        *,
+        allowed: bool,
+        answer: Answer | None,
+        reason: str,
+    ) -> None: ...
+
+
 class Approval:
     """The approval step of the dispatch pipeline."""
 
@@ -90,11 +107,12 @@ class Approval:
         chain: DecisionChain | None = None,
         smart: SmartApproval | None = None,
         audit: AuditLog | None = None,
+        events: QuestionEvents | None = None,
     ) -> None:
         self._approver, self._loops, self._timeout = approver, loops, timeout
         self._analyzer = analyzer or CallAnalyzer()
         self._chain = chain or DecisionChain()
-        self._smart, self._audit = smart, audit
+        self._smart, self._audit, self._events = smart, audit, events
         self._questions, self._variables = PendingQuestions(), SessionVariables()
         # Determined once: it does not change, and the parent processes may exit later.
         self._started_by_tool_call = find_tool_call()
@@ -161,14 +179,31 @@ class Approval:
             return decided
         kinds = tuple(map(describe_kind, self._chain.kinds_of(analysis)))
         request = _build_request(analysis, session_id, self._chain.offered_answers(analysis), kinds)
-        decision = await self._questions.ask_unless_decided(
+        asking = self._questions.ask_unless_decided(
             session_id,
             ask(self._approver, request, self._loops, self._timeout),
             decide,
         )
+        decision = await self._publish_question(asking, request, context)
         if decision.allowed and decision.answer is not None:
             decision = self._remember_answer(decision, analysis, session_id, decision.answer)
             self._questions.notify_waiting(session_id)
+        return decision
+
+    async def _publish_question(
+        self, asking: Coroutine[Any, Any, Decision], request: ApprovalRequest, context: CallContext
+    ) -> Decision:
+        """Return the answer; publish the question before it and the answer after it."""
+        if self._events is None or self._approver is None:  # then nobody is asked
+            return await asking
+        self._events.ask_approval(request, context)
+        report_answer = functools.partial(self._events.answer_approval, request, context)
+        try:
+            decision = await asking
+        except asyncio.CancelledError:
+            report_answer(allowed=False, answer=None, reason="the call was cancelled")
+            raise
+        report_answer(allowed=decision.allowed, answer=decision.answer, reason=decision.reason)
         return decision
 
     def _remember_answer(
