@@ -123,7 +123,9 @@ class CallEvents:
             )
         )
 
-    def finish(self, call: ToolCall, result: ToolResult, context: CallContext) -> None:
+    def finish(
+        self, call: ToolCall, result: ToolResult, context: CallContext, *, refused: bool = False
+    ) -> None:
         """Report that a call ended, or was answered without running."""
         if not self.bus.has_listeners:
             return
@@ -139,6 +141,7 @@ class CallEvents:
                 duration_s=result.milliseconds / 1000,
                 result=self.redact(result.text[:MAX_RESULT_CHARS]) if result.ok else "",
                 error=(result.error or "")[:MAX_RESULT_CHARS],
+                refused=refused,
             )
         )
 

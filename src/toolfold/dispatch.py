@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias
 from toolfold.approval.gate import Approval
 from toolfold.call_events import CallEvents
 from toolfold.config.monitor import CallWatch, SettingsMonitor
-from toolfold.errors import CallError, ToolFailed, error_message
+from toolfold.errors import CallError, Refused, ToolFailed, error_message
 from toolfold.hooks import Hooks
 from toolfold.json_limits import is_large
 from toolfold.loops import CallTimeout, EscapedException, EventLoops
@@ -76,19 +76,19 @@ class Dispatch:
 
         `slot` is held only while the handler runs, so that waiting for a person does not block other calls.
         """
-        started = time.perf_counter()
+        started, refused = time.perf_counter(), False
         try:
             wrapped, call = call, unwrap(call)
             if call is not wrapped:
                 turn.require_deferrable(call.name)
             result = await self._run_pipeline(turn, call, replace(context, call_id=call.id), slot)
         except CallError as error:
-            result = self._result_from_error(call, error)
+            result, refused = self._result_from_error(call, error), isinstance(error, Refused)
         except Exception as error:
             log.exception("dispatching %r failed", call.name)
             result = self._result_from_message(call, f"Error executing {call.name}: {error_message(error)}")
         result = replace(result, milliseconds=(time.perf_counter() - started) * 1000)
-        self.events.finish(call, result, context)
+        self.events.finish(call, result, context, refused=refused)
         return result
 
     async def _run_pipeline(self, turn: Turn, call: ToolCall, context: CallContext, slot: Slot) -> ToolResult:

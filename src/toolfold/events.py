@@ -175,6 +175,8 @@ class ToolFinished(Event):
     result: str = ""
     """The beginning of the result's text."""
     error: str = ""
+    refused: bool = False
+    """A hook, the approval policy or a person refused the call; it was not run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

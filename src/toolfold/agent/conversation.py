@@ -12,6 +12,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from toolfold.agent.convert import convert_history
 from toolfold.agent.history import SessionHistory
@@ -89,7 +90,7 @@ class AgentConversation:
         self._deps, self._limits, self._depth = deps, limits, depth
         self._settings = deps.runtime.config.agent
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._task: asyncio.Task[tuple[StopReason, str]] | None = None
+        self._task: asyncio.Task[Any] | None = None
         self._budget: TurnBudget | None = None
         self._setup: ModelSetup | None = None
         self._is_interrupted = False
@@ -148,7 +149,12 @@ class AgentConversation:
         if self._task is not None:
             raise ToolfoldError("the agent is already working on a message")
         self._is_interrupted = False
-        setup = await self._prepare_model()
+        try:
+            setup = await self._prepare_model_interruptibly()
+        except asyncio.CancelledError:
+            if not self._is_interrupted:
+                raise
+            return self._finish_turn(self.history.turn, TurnResult(text="", reason="interrupted"))
         turn = self.history.add_user_message(message)
         self._set_title()
         budget = self._budget = TurnBudget(self._limits)
@@ -169,16 +175,20 @@ class AgentConversation:
         self._deps.store.save_state(self.session_id, self._export_state())
         self.total_usage += budget.usage
         self.total_cost += budget.cost or 0.0
-        result = TurnResult(text=text, reason=reason, usage=budget.usage, cost=budget.cost, error=error)
+        return self._finish_turn(
+            turn, TurnResult(text=text, reason=reason, usage=budget.usage, cost=budget.cost, error=error)
+        )
+
+    def _finish_turn(self, turn: int, result: TurnResult) -> TurnResult:
         self._publish(
             TurnFinished(
                 session_id=self.session_id,
                 turn=turn,
-                reason=reason,
-                text=text,
-                usage=budget.usage,
-                cost=budget.cost,
-                error=error,
+                reason=result.reason,
+                text=result.text,
+                usage=result.usage,
+                cost=result.cost,
+                error=result.error,
             )
         )
         return result
@@ -214,12 +224,15 @@ class AgentConversation:
             self._is_interrupted = True
             self._task.cancel()
 
-    async def stream(self, message: str) -> AsyncIterator[Event]:
-        """Work on a message and yield the events of the session until the turn is finished."""
-        with self._deps.runtime.events.stream(self.session_id) as events:
+    async def stream(self, message: str, *, sub_agents: bool = False) -> AsyncIterator[Event]:
+        """Work on a message and yield the events of the session until the turn is finished.
+
+        `sub_agents` includes all events of the runtime, and so those of the agents it delegates to.
+        """
+        with self._deps.runtime.events.stream(None if sub_agents else self.session_id) as events:
             work = asyncio.create_task(self.run(message))
             try:
-                async for event in _until_finished(events, work):
+                async for event in _until_finished(events, work, self.session_id):
                     yield event
                 await work
             finally:
@@ -234,6 +247,15 @@ class AgentConversation:
     def release(self) -> None:
         """Let other processes open the session."""
         self._deps.store.release_session(self.session_id, self._owner)
+
+    async def _prepare_model_interruptibly(self) -> ModelSetup:
+        preparing = asyncio.create_task(self._prepare_model())  # may wait for a provider's model listing
+        self._task = preparing
+        try:
+            return await preparing
+        finally:
+            preparing.cancel()
+            self._task = None
 
     async def _prepare_model(self) -> ModelSetup:
         deps = self._deps
@@ -308,7 +330,7 @@ async def _cancel(task: asyncio.Task[tuple[StopReason, str]]) -> None:
 
 
 async def _until_finished(
-    events: AsyncIterator[Event], work: asyncio.Task[TurnResult]
+    events: AsyncIterator[Event], work: asyncio.Task[TurnResult], session_id: str
 ) -> AsyncIterator[Event]:
     """Yield events up to the end of the turn."""
     while True:
@@ -322,5 +344,5 @@ async def _until_finished(
             return
         event = following.result()
         yield event
-        if isinstance(event, TurnFinished):
+        if isinstance(event, TurnFinished) and event.session_id == session_id:
             return

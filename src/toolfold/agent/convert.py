@@ -28,18 +28,18 @@ def convert_history(entries: Sequence[MessageRecord], old: Dialect, new: Dialect
 
 
 def _convert_message(entry: MessageRecord, names: dict[str, str], old: Dialect, new: Dialect) -> list[Json]:
-    if results := _read_results(entry.body, names):
+    if results := read_results(entry.body, names):
         return new.render_results(results)
     text = old.find_text(entry.body)
     if entry.role == "user":
         return [new.user_message(text)]
-    calls = _read_calls(entry.body)
+    calls = read_calls(entry.body)
     if calls:
         return new.render_calls(text, calls)
     return [new.assistant_message(text)] if text.strip() else []
 
 
-def _read_calls(message: Json) -> list[ToolCall]:
+def read_calls(message: Json) -> list[ToolCall]:
     """Read the calls of an assistant message in any dialect."""
     chat = [
         (
@@ -63,7 +63,7 @@ def _read_calls(message: Json) -> list[ToolCall]:
     ]
 
 
-def _read_results(message: Json, names: dict[str, str]) -> list[ToolResult]:
+def read_results(message: Json, names: dict[str, str]) -> list[ToolResult]:
     """Read the tool results of a message in any dialect; media are left out."""
     found: list[tuple[str, object]] = []
     if message.get("role") == "tool":

@@ -44,8 +44,10 @@ COMMANDS = {
     "explain": "Show which tools a model is sent for a message, and why.",
     "mcp": "Manage MCP servers: add, import, test and review them.",
     "plugins": "List plugins; trust a project's plugins and settings.",
+    "run": "Let an agent work on one message, for scripts.",
     "serve": "Serve all MCP servers as one over HTTP (stdio: toolfold mcp serve).",
     "search": "Search the tools for a message, and show why each one matches.",
+    "sessions": "List, show, search, export and delete stored agent sessions.",
     "token": "Create, list and revoke access tokens for clients of the gateway.",
     "tools": "List, inspect, enable and disable tools.",
 }

@@ -100,8 +100,16 @@ def progress_bar(description: str, *, enabled: bool = True) -> Iterator[Callable
 
 def print_json(value: Any) -> None:
     """Print one JSON document to standard output, with invisible and control characters escaped."""
-    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    click.echo(_INVISIBLE_CHARS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    click.echo(_escape_invisible(json.dumps(value, ensure_ascii=False, indent=2, default=str)))
+
+
+def format_json_line(value: Any) -> str:
+    """Return a JSON document as one line, with invisible and control characters escaped."""
+    return _escape_invisible(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+
+
+def _escape_invisible(text: str) -> str:
+    return _INVISIBLE_CHARS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_table(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 from toolfold.config import Config
 from toolfold.config.agent import ProviderSettings
@@ -17,6 +18,7 @@ from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.model import Json
 from toolfold.providers import get_dialect
 from toolfold.providers.client import AnthropicClient, ModelClient, OpenAIClient
+from toolfold.providers.scripted import load_script
 
 KEYRING_SERVICE = "toolfold"
 LOCAL_PROVIDER = "local"
@@ -63,6 +65,8 @@ def parse_model_name(text: str, config: Config) -> ModelName:
     """Return the provider and the model that a name means. Raises ConfigError with the known providers."""
     provider, separator, model = text.strip().partition(":")
     known = known_providers(config)
+    if provider == SCRIPTED_PROVIDER and model:
+        return ModelName(provider, model)
     if separator and provider in known and model:
         return ModelName(provider, model)
     if not separator and (guessed := _guess_provider(provider)):
@@ -81,6 +85,8 @@ def known_providers(config: Config) -> dict[str, ProviderSettings]:
 
 def build_client(name: ModelName, config: Config) -> ModelClient:
     """Return a client for the model's provider. Raises ConfigError if its key is missing."""
+    if name.provider == SCRIPTED_PROVIDER:
+        return load_script(Path(name.model).expanduser())
     settings = known_providers(config)[name.provider]
     dialect = get_dialect(settings.dialect)
     is_builtin = settings is BUILTIN_PROVIDERS.get(name.provider)

@@ -1,25 +1,30 @@
 """A model that follows a script: for tests, examples and the demo. Sends nothing.
 
 Answers each model call with the next step of its script. A step is text, tool calls, an error, or a function
-of the request that returns one of these.
+of the request that returns one of these. `load_script` reads the steps from a JSON file: the model
+`scripted:FILE`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import typing
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from pathlib import Path
+from typing import Any, TypeAlias
 
-from toolfold.model import Json, ToolCall
+from toolfold.errors import ConfigError
+from toolfold.model import Json, ToolCall, read_json
 from toolfold.providers import get_dialect
 from toolfold.providers.client import ReplyStream
 from toolfold.providers.dialect import Dialect, arguments_text
-from toolfold.providers.errors import ProviderError
+from toolfold.providers.errors import ProblemKind, ProviderError
 from toolfold.providers.reply import ModelRequest
 
 CHARS_PER_DELTA = 24
+MAX_SCRIPT_BYTES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +91,40 @@ def _estimate_usage(request: ModelRequest, reply: ScriptedReply) -> Json:
     sent = json.dumps([request.system, list(request.messages), list(request.tools)], default=str)
     written = reply.text + "".join(arguments_text(call) for call in reply.calls)
     return {"prompt_tokens": len(sent) // 4, "completion_tokens": len(written) // 4 + 1}
+
+
+def load_script(file: Path) -> ScriptedProvider:
+    """Return a model that follows the script in a JSON file. Raises ConfigError if it is not a script.
+
+    The file holds a list of steps, or an object with `steps` and `delta_delay_s`, the pause after each piece
+    of text. A step is text, or an object with `text`, `calls` (each with `name` and `arguments`) and `usage`,
+    or one with `error` and its `kind`.
+    """
+    try:
+        if file.stat().st_size > MAX_SCRIPT_BYTES:
+            raise ValueError(f"it is larger than {MAX_SCRIPT_BYTES:,} bytes")
+        script = read_json(file.read_text(encoding="utf-8"))
+        options = script if isinstance(script, dict) else {"steps": script}
+        return ScriptedProvider(
+            [_read_step(step) for step in options["steps"]],
+            model=str(file),
+            delta_delay_s=float(options.get("delta_delay_s", 0.0)),
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{file} is not a script of model replies: {error}",
+            key="agent.model",
+            hint='write a JSON list of steps, for example ["Hello.", {"calls": [{"name": "todo"}]}]',
+        ) from None
+
+
+def _read_step(step: Any) -> Step:
+    if isinstance(step, str):
+        return step
+    if "error" in step:
+        kind = step.get("kind", "server")
+        if kind not in typing.get_args(ProblemKind):
+            raise ValueError(f"{kind!r} is not a kind of error; use one of {typing.get_args(ProblemKind)}")
+        return ProviderError(str(step["error"]), kind=kind)
+    calls = [ToolCall(call["name"], call.get("arguments")) for call in step.get("calls", ())]
+    return ScriptedReply(str(step.get("text", "")), calls, step.get("usage", {}))

@@ -1,0 +1,154 @@
+"""What an agent does, as lines for a person: tool calls, searches, retries, tokens and cost.
+
+Events carry text of models, tools and servers. Everything that could control a terminal or imitate other
+lines is removed from it here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from toolfold.events import (
+    ContextCompressed,
+    Event,
+    ModelRetried,
+    ToolFinished,
+    ToolsSearched,
+    ToolsSelected,
+    ToolStarted,
+    TurnFinished,
+)
+from toolfold.visible_text import remove_invisible
+
+__all__ = [
+    "CallLines",
+    "clean_line",
+    "clean_text",
+    "format_call",
+    "format_outcome",
+    "format_seconds",
+    "format_selection",
+    "format_spending",
+]
+
+MAX_VALUE_CHARS = 60
+MAX_CALL_CHARS = 160
+MAX_ERROR_CHARS = 300
+MAX_EMOJI_CHARS = 8
+DEFAULT_EMOJI = "🔧"
+
+_STOP_TEXTS: Mapping[str, str] = {
+    "interrupted": "stopped",
+    "step_limit": "stopped at the limit of model calls per message (--max-steps, agent.max_steps)",
+    "token_limit": "stopped at the limit of tokens per message (--max-tokens, agent.max_turn_tokens)",
+    "time_limit": "stopped at the time limit of the message (--max-seconds, agent.max_turn_seconds)",
+    "cost_limit": "stopped at the cost limit of the message (--max-cost, agent.max_turn_cost)",
+}
+
+
+def clean_text(text: str) -> str:
+    """Return text without characters that a terminal interprets; line breaks and tabs stay."""
+    return remove_invisible(text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def clean_line(text: str, max_chars: int) -> str:
+    """Return text as one line of limited length, without characters that a terminal interprets."""
+    line = " ".join(clean_text(text[: 4 * max_chars]).split())
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
+
+
+class CallLines:
+    """Turns the events of a turn into lines: one for each finished call, search, retry and compression."""
+
+    def __init__(self, session_id: str) -> None:
+        self._session_id = session_id
+        self._running: dict[str, ToolStarted] = {}
+
+    @property
+    def running(self) -> tuple[ToolStarted, ...]:
+        """The calls that have started and not finished, oldest first."""
+        return tuple(self._running.values())
+
+    def is_own(self, event: Event) -> bool:
+        """Return False for events of sub-agents."""
+        return event.session_id == self._session_id
+
+    def read(self, event: Event) -> str:
+        """Return the line to print for an event; empty for most."""
+        line = self._describe(event)
+        return line if not line or self.is_own(event) else f"↳ {line}"
+
+    def _describe(self, event: Event) -> str:
+        match event:
+            case ToolStarted():
+                self._running[event.call_id] = event
+            case ToolFinished():
+                started = self._running.pop(event.call_id, None)
+                call = format_call(started) if started else f"{DEFAULT_EMOJI} {clean_line(event.tool, 80)}"
+                return f"{call} {format_outcome(event)}"
+            case ToolsSearched():
+                asked = clean_line(", ".join(event.queries), MAX_VALUE_CHARS)
+                found = clean_line(", ".join(event.found[:5]), MAX_CALL_CHARS) or "nothing"
+                return f"🔎 searched the tools for {asked!r}: {found}"
+            case ModelRetried():
+                reason = clean_line(event.reason, MAX_ERROR_CHARS)
+                return f"⏳ the model call failed and is repeated in {event.delay_s:.0f} s: {reason}"
+            case ContextCompressed():
+                sizes = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
+                return f"🗜 older messages were summarised: {sizes}"
+        return ""
+
+
+def format_call(call: ToolStarted) -> str:
+    """Return a call as `🔧 name(argument="value")`, shortened."""
+    shown = ", ".join(
+        f"{clean_line(key, 40)}={_format_value(value)}" for key, value in call.arguments.items()
+    )
+    emoji = clean_line(call.emoji, MAX_EMOJI_CHARS) or DEFAULT_EMOJI
+    return f"{emoji} {clean_line(f'{call.tool}({shown})', MAX_CALL_CHARS)}"
+
+
+def _format_value(value: Any) -> str:
+    if isinstance(value, str):
+        return f'"{clean_line(value, MAX_VALUE_CHARS)}"'
+    return clean_line(json.dumps(value, ensure_ascii=False, default=str), MAX_VALUE_CHARS)
+
+
+def format_outcome(call: ToolFinished) -> str:
+    """Return how a call ended: `✓ 0.1 s`, or the error."""
+    if call.ok:
+        return f"✓ {format_seconds(call.duration_s)}"
+    word = "refused" if call.refused else format_seconds(call.duration_s)
+    return f"✗ {word}: {clean_line(call.error, MAX_ERROR_CHARS)}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration for a person: `0.12 s`, `4.2 s`, `2 min 5 s`."""
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def format_selection(selected: ToolsSelected) -> str:
+    """Return what a model call was sent of the tools, and what that saved."""
+    parts = [f"{len(selected.shown):,} of {selected.available:,} tools sent"]
+    if selected.tool_search:
+        parts[0] += ", the others by tool search"
+    if selected.tokens_saved:
+        parts.append(f"{selected.tokens_saved:,} tokens saved")
+    return " · ".join(parts)
+
+
+def format_spending(finished: TurnFinished, seconds: float) -> str:
+    """Return the tokens, cost and time of a turn, and why it stopped if it did not complete."""
+    usage = finished.usage
+    parts = [f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"]
+    if usage.cached_tokens:
+        parts.append(f"{usage.cached_tokens:,} from the cache")
+    if finished.cost:
+        parts.append(f"${finished.cost:.4f}")
+    parts.append(format_seconds(seconds))
+    stopped = _STOP_TEXTS.get(finished.reason, "")
+    return " · ".join([*([stopped] if stopped else []), *parts])

@@ -1,0 +1,152 @@
+"""The options of `run` and `chat`: model, session, toolsets, limits, approval; and opening the agent."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from toolfold.cli.output import NotFound
+
+if TYPE_CHECKING:
+    from toolfold.agent import Agent, AgentLimits
+    from toolfold.cli.app import Invocation
+    from toolfold.config import Config
+    from toolfold.runtime import Runtime
+    from toolfold.store import SessionRecord, SessionStore
+
+LAST_SESSION = "last"
+MAX_LISTED_SESSIONS = 1_000
+_APPROVAL_OFF = "approval.mode=off"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOptions:
+    """The options that `run` and `chat` share, as given on the command line."""
+
+    model: str = ""
+    session: str = ""
+    toolsets: tuple[str, ...] = ()
+    max_steps: int | None = None
+    max_tokens: int | None = None
+    max_seconds: float | None = None
+    max_cost: float | None = None
+    yes: bool = False
+
+    def build_limits(self, config: Config) -> AgentLimits:
+        """Return the configured limits, replaced by those of the command line."""
+        from toolfold.agent import AgentLimits
+
+        names = ("max_steps", "max_tokens", "max_seconds", "max_cost")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return replace(AgentLimits.from_settings(config.agent), **given)
+
+    def apply_to(self, invocation: Invocation) -> Invocation:
+        """Return the invocation with the overrides that the options stand for."""
+        return invocation.with_overrides([_APPROVAL_OFF]) if self.yes else invocation
+
+
+_OPTIONS = (
+    click.option("--model", default="", metavar="PROVIDER:MODEL", help="Model. Default: agent.model."),
+    click.option(
+        "--session", default="", metavar="ID", help="Resume this session; `last` for the one used last."
+    ),
+    click.option(
+        "--toolset",
+        "--toolsets",
+        "toolsets",
+        multiple=True,
+        metavar="NAME[,NAME]",
+        help="Allow only these toolsets. Repeatable.",
+    ),
+    click.option("--max-steps", type=click.IntRange(1), help="Maximum number of model calls per message."),
+    click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens per message."),
+    click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Time limit per message."),
+    click.option(
+        "--max-cost", type=click.FloatRange(0), help="Cost limit per message in US dollars; 0: none."
+    ),
+    click.option(
+        "--yes",
+        is_flag=True,
+        help="Run calls without approval, as `approval.mode: off` does. What is always blocked, denied by a"
+        " rule, or changes the settings of Toolfold stays refused.",
+    ),
+)
+
+
+def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of the agent to a command, which receives them as `options`."""
+    names = [each.name for each in fields(AgentOptions)]
+
+    @functools.wraps(command)
+    def call_with_options(*args: Any, **values: Any) -> Any:
+        given = {name: values.pop(name) for name in names}
+        given["toolsets"] = tuple(
+            name.strip() for text in given["toolsets"] for name in text.split(",") if name.strip()
+        )
+        if given["session"] and given["toolsets"]:
+            raise click.UsageError("a resumed session keeps its toolsets: omit --toolset or --session")
+        return command(*args, options=AgentOptions(**given), **values)
+
+    decorated: Callable[..., Any] = call_with_options
+    for option in reversed(_OPTIONS):
+        decorated = option(decorated)
+    return decorated
+
+
+class AgentOpener:
+    """Opens agents on one runtime and one store: a new session, or a stored one."""
+
+    def __init__(self, runtime: Runtime, store: SessionStore, options: AgentOptions) -> None:
+        self.runtime, self.store, self.options = runtime, store, options
+
+    def open_first(self) -> Agent:
+        """Open the session that the command line names, or a new one."""
+        if not self.options.session:
+            return self.open_new(self.options.model)
+        record = find_session(self.store, self.options.session)
+        return self.open_stored(record, self.options.model)
+
+    def open_new(self, model: str = "") -> Agent:
+        """Open a new session."""
+        from toolfold.agent import Agent
+
+        toolsets = self.options.toolsets or None
+        return Agent(
+            model,
+            toolsets=toolsets,
+            runtime=self.runtime,
+            store=self.store,
+            limits=self.options.build_limits(self.runtime.config),
+        )
+
+    def open_stored(self, record: SessionRecord, model: str = "") -> Agent:
+        """Open a stored session, by default with the model that it used last."""
+        from toolfold.agent import Agent
+
+        return Agent(
+            model,
+            session_id=record.id,
+            runtime=self.runtime,
+            store=self.store,
+            limits=self.options.build_limits(self.runtime.config),
+        )
+
+
+def find_session(store: SessionStore, text: str) -> SessionRecord:
+    """Return the session that an id, the beginning of one, or `last` means. Raises NotFound."""
+    known = store.list_sessions(limit=MAX_LISTED_SESSIONS)
+    if text == LAST_SESSION:
+        if not known:
+            raise NotFound("there are no stored sessions yet.")
+        return known[0]
+    found = [record for record in known if record.id == text] or [
+        record for record in known if record.id.startswith(text)
+    ]
+    if len(found) == 1:
+        return found[0]
+    problem = f"{len(found)} sessions start with" if found else "there is no session"
+    raise NotFound(f"{problem} {text!r}. `toolfold sessions list` lists them.")

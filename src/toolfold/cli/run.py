@@ -1,0 +1,195 @@
+"""`toolfold run`: let an agent work on one message, for scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from toolfold.cli.activity import CallLines, clean_text, format_selection, format_spending
+from toolfold.cli.agent_options import AgentOpener, AgentOptions, agent_options
+from toolfold.cli.app import EXIT_FAILED, EXIT_INTERRUPTED, Invocation
+from toolfold.cli.output import escape_text, format_json_line, print_note
+from toolfold.events import Event, ToolFinished, ToolsSelected, TurnFinished
+from toolfold.provenance import find_tool_call
+from toolfold.providers.errors import ProviderError
+
+if TYPE_CHECKING:
+    from toolfold.agent import Agent
+
+EXIT_LIMIT, EXIT_PROVIDER, EXIT_REFUSED = 5, 6, 7
+MAX_MESSAGE_CHARS = 5_000_000
+
+_EPILOG = """\b
+Exit codes:
+  0    the model answered
+  1    failed for another reason
+  2    wrong usage
+  3    invalid configuration, no model, or no key
+  4    the session or a toolset does not exist
+  5    a limit on steps, tokens, time or cost was reached
+  6    the model provider failed
+  7    the model answered, but at least one of its tool calls was refused
+  130  interrupted by a signal
+"""
+
+
+@click.command("run", epilog=_EPILOG)
+@click.argument("message")
+@agent_options
+@click.option("--json", "as_json", is_flag=True, help="Print every event as one line of JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not print tool calls and usage to standard error.")
+@click.pass_obj
+def command(invocation: Invocation, message: str, options: AgentOptions, as_json: bool, quiet: bool) -> int:
+    """Let an agent work on MESSAGE and print its answer. MESSAGE - reads standard input.
+
+    Standard output has only the answer; tool calls and usage are printed to standard error. If nobody can
+    be asked for approval, calls that need it are refused.
+    """
+    text = _read_message(message)
+    printer = EventPrinter(sys.stdout) if as_json else AnswerPrinter(sys.stdout, quiet=quiet)
+    try:
+        return _run(options.apply_to(invocation), text, options, printer, ask=message != "-")
+    except ProviderError as error:  # for example, its package is not installed
+        print_note(f"[red]error:[/red] {escape_text(str(error))}")
+        return EXIT_PROVIDER
+
+
+def _read_message(message: str) -> str:
+    text = sys.stdin.read(MAX_MESSAGE_CHARS + 1) if message == "-" else message
+    if not text.strip():
+        raise click.UsageError("the message is empty")
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise click.UsageError(f"the message has more than {MAX_MESSAGE_CHARS:,} characters")
+    return text
+
+
+def _run(
+    invocation: Invocation, message: str, options: AgentOptions, printer: TurnPrinter, *, ask: bool
+) -> int:
+    from toolfold.agent.agent import open_store
+    from toolfold.cli.approval_prompt import ApprovalPrompt
+    from toolfold.cli.elicitation_prompt import ElicitationPrompt
+
+    can_ask = ask and sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
+    handlers = {"approver": ApprovalPrompt(), "elicit": ElicitationPrompt()} if can_ask else {}
+    with (
+        invocation.open_runtime(**handlers) as runtime,
+        contextlib.closing(open_store(runtime.config)) as store,
+        redirect_stdout(sys.stderr),  # standard output is for the answer only
+        AgentOpener(runtime, store, options).open_first() as agent,
+    ):
+        return runtime.run_coroutine(_run_turn(agent, message, printer))
+
+
+async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:
+    """Work on the message, report its events and return the exit code."""
+    printer.start(agent.session_id)
+    code = EXIT_FAILED
+    refused = False
+    with interrupt_on_signals(agent.interrupt):
+        async for event in agent.stream(message, sub_agents=True):
+            printer.print(event)
+            refused = refused or (isinstance(event, ToolFinished) and event.refused)
+            if isinstance(event, TurnFinished) and event.session_id == agent.session_id:
+                code = find_exit_code(event, refused=refused)
+    return code
+
+
+def find_exit_code(finished: TurnFinished, *, refused: bool) -> int:
+    """Return the exit code for the end of a turn."""
+    match finished.reason:
+        case "completed":
+            return EXIT_REFUSED if refused else 0
+        case "interrupted":
+            return EXIT_INTERRUPTED
+        case "error":
+            return EXIT_PROVIDER
+    return EXIT_LIMIT
+
+
+@contextlib.contextmanager
+def interrupt_on_signals(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Call a function in the event loop when the process is asked to stop, instead of ending at once."""
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in signals:
+        loop.add_signal_handler(number, interrupt)
+    try:
+        yield
+    finally:
+        for number in signals:
+            loop.remove_signal_handler(number)
+
+
+class TurnPrinter:
+    """Prints the events of one turn."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def start(self, session_id: str) -> None:
+        """Begin to print a turn of this session."""
+
+    def print(self, event: Event) -> None:
+        """Print one event."""
+        raise NotImplementedError
+
+    def _write(self, text: str) -> None:
+        self._out.write(f"{text}\n")
+        self._out.flush()
+
+
+class EventPrinter(TurnPrinter):
+    """Prints every event as one line of JSON."""
+
+    def print(self, event: Event) -> None:
+        self._write(format_json_line(event.to_json()))
+
+
+class AnswerPrinter(TurnPrinter):
+    """Prints the answer to standard output and, unless `quiet`, what happened to standard error."""
+
+    def __init__(self, out: TextIO, *, quiet: bool = False) -> None:
+        super().__init__(out)
+        self._quiet = quiet
+        self._started = time.monotonic()
+        self._lines = CallLines("")
+        self._selection = ""
+
+    def start(self, session_id: str) -> None:
+        self._lines = CallLines(session_id)
+
+    def print(self, event: Event) -> None:
+        self._note(self._lines.read(event))
+        if not self._lines.is_own(event):
+            return
+        if isinstance(event, ToolsSelected):
+            self._print_selection(event)
+        elif isinstance(event, TurnFinished):
+            self._print_end(event)
+
+    def _print_selection(self, event: ToolsSelected) -> None:
+        line = format_selection(event)
+        if line != self._selection:  # the same for most model calls of a turn
+            self._selection = line
+            self._note(line)
+
+    def _print_end(self, event: TurnFinished) -> None:
+        if event.text:
+            self._write(clean_text(event.text) if self._out.isatty() else event.text)
+        if event.error:
+            print_note(f"[red]error:[/red] {escape_text(event.error)}")
+        seconds = time.monotonic() - self._started
+        self._note(f"session {event.session_id} · {format_spending(event, seconds)}")
+
+    def _note(self, line: str) -> None:
+        if line and not self._quiet:
+            print_note(f"[dim]{escape_text(line)}[/dim]")

@@ -1,0 +1,119 @@
+"""`toolfold sessions`: list, show, search, export and delete."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Toolfold
+from tests.cli.scripts import WriteScript, call, write_script
+from toolfold.store import SqliteSessionStore
+
+__all__ = ["write_script"]
+
+
+@pytest.fixture
+def session_id(toolfold: Toolfold, write_script: WriteScript) -> str:
+    """A stored session with one tool call, whose texts contain terminal escapes."""
+    Path("notes.txt").write_text("four \x1b[2J boats and ``` a fence", encoding="utf-8")
+    model = write_script(
+        call("read_file", path="notes.txt"), "There are **four** boats.\x1b]0;title\x07", name="boats"
+    )
+    assert toolfold("run", "How many boats\x1b[31m are there?", "--model", model).code == 0
+    listed = toolfold("sessions", "list", "--json").json
+    return str(listed[0]["id"])
+
+
+def test_sessions_are_listed_newest_first(
+    toolfold: Toolfold, session_id: str, write_script: WriteScript
+) -> None:
+    toolfold("run", "Another question", "--model", write_script("Yes."))
+    listed = toolfold("sessions", "list", "--json").json
+    assert listed[0]["title"] == "Another question"
+    assert listed[1]["id"] == session_id
+    assert listed[1]["turns"] == 1
+    printed = toolfold("sessions", "list").out
+    assert session_id in printed
+    assert "\x1b[31m are" not in printed
+
+
+def test_empty_list_says_how_to_start(toolfold: Toolfold) -> None:
+    assert "toolfold chat" in toolfold("sessions", "list").out
+
+
+def test_conversation_is_shown_without_terminal_escapes(toolfold: Toolfold, session_id: str) -> None:
+    done = toolfold("sessions", "show", session_id[:6])
+    assert "> How many boats" in done.out
+    assert 'read_file {"path": "notes.txt"}' in done.out
+    assert "There are **four** boats." in done.out
+    assert "\x1b" not in done.out
+    assert "\x07" not in done.out
+    roles = [each["role"] for each in toolfold("sessions", "show", "last", "--json").json["transcript"]]
+    assert roles == ["user", "call", "result", "assistant"]
+
+
+def test_messages_are_found_by_their_words(toolfold: Toolfold, session_id: str) -> None:
+    found = toolfold("sessions", "search", "fence", "--json").json
+    assert [(each["session_id"], each["role"]) for each in found] == [(session_id, "tool")]
+    assert session_id in toolfold("sessions", "search", "boats").out
+    assert "no message" in toolfold("sessions", "search", "zeppelin").out
+
+
+def test_session_is_exported_as_markdown_and_json(toolfold: Toolfold, session_id: str) -> None:
+    text = toolfold("sessions", "export", session_id).out
+    assert text.startswith("# How many boats")
+    assert "````\n" in text  # longer than the fence in the result
+    assert "\x1b" not in text
+    done = toolfold("sessions", "export", session_id, "-o", "session.json")
+    assert done.code == 0
+    exported = json.loads(Path("session.json").read_text(encoding="utf-8"))
+    assert exported["id"] == session_id
+    assert exported["messages"][-1]["message"]["content"].startswith("There are **four** boats.")
+    assert Path("session.json").stat().st_mode & 0o077 == 0
+
+
+def test_export_to_an_impossible_path_is_an_error(toolfold: Toolfold, session_id: str) -> None:
+    done = toolfold("sessions", "export", session_id, "-o", "missing/session.md")
+    assert done.code == 1
+    assert "cannot be written" in done.err
+
+
+def test_deleted_session_is_gone(toolfold: Toolfold, session_id: str) -> None:
+    assert toolfold("sessions", "delete", session_id, "--yes").code == 0
+    assert toolfold("sessions", "list", "--json").json == []
+    missing = toolfold("sessions", "show", session_id)
+    assert missing.code == 4
+    assert "there is no session" in missing.err
+
+
+def test_deleting_without_confirmation_keeps_the_session(
+    toolfold: Toolfold, session_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert toolfold("sessions", "delete", session_id).code == 130  # no input: aborted
+    assert len(toolfold("sessions", "list", "--json").json) == 1
+
+
+def test_open_session_is_not_deleted(toolfold: Toolfold, session_id: str, home: Path) -> None:
+    store = SqliteSessionStore(next(home.rglob("sessions.db")))
+    store.claim_session(session_id, "elsewhere:1:x")
+    done = toolfold("sessions", "delete", session_id, "--yes")
+    store.close()
+    assert done.code == 1
+    assert "open in another process" in done.err
+    assert len(toolfold("sessions", "list", "--json").json) == 1
+
+
+def test_ambiguous_beginning_of_an_id_is_refused(toolfold: Toolfold, home: Path, session_id: str) -> None:
+    with_same_start = session_id[:4] + "f" * 12
+    store = SqliteSessionStore(next(home.rglob("sessions.db")))
+    record = store.load_session(session_id)
+    store.create_session(replace(record, id=with_same_start))
+    store.close()
+    done = toolfold("sessions", "show", session_id[:4])
+    assert done.code == 4
+    assert "2 sessions start with" in done.err
