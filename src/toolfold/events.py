@@ -233,10 +233,13 @@ class ContextCompressed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReloaded(Event):
-    """Settings, servers or tools changed and take effect with the next turn."""
+    """Settings or servers changed and take effect with the next turn of every session."""
 
     type: ClassVar[str] = "config_reloaded"
+    session_id: str = ""
+    """Empty: the event concerns every session."""
     changes: tuple[str, ...] = ()
+    """One line for each change, such as `mcp.servers.git added` or `tools.disabled changed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -290,6 +293,7 @@ class EventBus:
     def stream(self, session_id: str | None = None) -> Iterator[AsyncIterator[Event]]:
         """Iterate over the events of one session, or of all, from another task of the current loop.
 
+        Events that concern every session, such as `ConfigReloaded`, are included.
         The oldest events are dropped if the reader falls `MAX_QUEUED_EVENTS` behind.
         """
         loop = asyncio.get_running_loop()
@@ -301,7 +305,7 @@ class EventBus:
             queue.put_nowait(event)
 
         def listener(event: Event) -> None:
-            if session_id in (None, event.session_id):
+            if session_id is None or event.session_id in ("", session_id):
                 loop.call_soon_threadsafe(put, event)
 
         unsubscribe = self.subscribe(listener)

@@ -28,7 +28,7 @@ from toolfold.dispatch import Dispatch
 from toolfold.environments import factory
 from toolfold.environments.environment_thread import EnvironmentThread
 from toolfold.errors import ConfigError, UnknownToolset, closest_names, did_you_mean, error_message, shorten
-from toolfold.events import EventBus
+from toolfold.events import ConfigReloaded, EventBus
 from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
 from toolfold.loops import EventLoops
@@ -123,7 +123,7 @@ def open_runtime(
         events=events,
         timeout=config.tools.timeout_seconds,
         max_parallel=config.tools.max_parallel,
-        monitor=_build_monitor(config, record, terminal, lambda: _has_local_servers(config, mcp)),
+        monitor=_build_monitor(config, record, terminal, lambda: _has_local_servers(mcp)),
     )
     toolsets += _user_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _build_retriever(config, progress)
@@ -198,6 +198,7 @@ class Runtime:
             toolsets=self.toolsets,
             awaiting=mcp.held_tool_names,
         )
+        mcp.on_servers_changed = self._handle_changed_servers
         dispatch.results.prune()
 
     def session(
@@ -321,6 +322,11 @@ class Runtime:
 
     async def __aexit__(self, *_: object) -> None:
         self.close()
+
+    def _handle_changed_servers(self, changes: tuple[str, ...]) -> None:
+        """Publish that servers were added or removed in this runtime."""
+        self.approval.use_own_servers(self.mcp.find_own_servers())
+        self.events.publish(ConfigReloaded(changes=changes))
 
     def _task_session_id(self, task_id: str | None) -> str:
         """Return the session ID for a task.
@@ -480,9 +486,8 @@ def _build_monitor(
     )
 
 
-def _has_local_servers(config: Config, mcp: McpServers) -> bool:
-    servers = config.mcp.servers
-    return any(each.state == "up" and servers[each.name].command for each in mcp.states())
+def _has_local_servers(mcp: McpServers) -> bool:
+    return any(each.state_name == "up" and each.settings.command for each in mcp.servers.values())
 
 
 def _build_retriever(config: Config, progress: Progress | None) -> Retriever:

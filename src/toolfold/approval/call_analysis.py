@@ -113,7 +113,7 @@ class CallAnalyzer:
         `own_servers` are the MCP servers that the user added. `other_sites` are the analyzers for tools
         whose commands run on another execution site, by source and name.
         """
-        self._own_servers = frozenset(own_servers)
+        self.own_servers = frozenset(own_servers)
         self._judge, self._judge_input, self._path_classifier = (
             judge,
             judge_input,
@@ -262,7 +262,7 @@ class CallAnalyzer:
         return from_server and tool.server not in self._trusted
 
     def _own_server(self, tool: Tool) -> str:
-        return tool.server if tool.source.kind == MCP_SOURCE and tool.server in self._own_servers else ""
+        return tool.server if tool.source.kind == MCP_SOURCE and tool.server in self.own_servers else ""
 
     def _declared_findings(self, tool: Tool) -> Iterator[Finding]:
         if Effect.DESTRUCTIVE in tool.effects:

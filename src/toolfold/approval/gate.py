@@ -11,7 +11,7 @@ import asyncio
 import copy
 import functools
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -117,6 +117,10 @@ class Approval:
         # Determined once: it does not change, and the parent processes may exit later.
         self._started_by_tool_call = find_tool_call()
         self._asks_client = False
+
+    def use_own_servers(self, servers: Iterable[str]) -> None:
+        """Set the MCP servers that the user added, after servers were added or removed."""
+        self._analyzer.own_servers = frozenset(servers)
 
     def with_approver(self, approver: Approver) -> Approval:
         """Return a copy that asks another approver; grants, rules and the audit log are shared."""

@@ -31,6 +31,7 @@ from toolfold.config.document import (
     node_from_value,
     read_settings_file,
 )
+from toolfold.config.servers import McpServerSettings
 from toolfold.config.settings import Config, Paths, Settings
 from toolfold.config.trust import PROJECT_FILE, TrustState, get_trust_state
 from toolfold.directories import HOME_VARIABLE, locate_directories
@@ -85,6 +86,15 @@ def load_config(
         origins=MappingProxyType(_find_origins(settings, tree)),
         environment=MappingProxyType(environment),
     )
+
+
+def check_server(name: str, settings: McpServerSettings | Mapping[str, object]) -> McpServerSettings:
+    """Return the validated settings of a server that no file contains. Raises ConfigError."""
+    value = settings.model_dump(exclude_unset=True) if isinstance(settings, McpServerSettings) else settings
+    tree = node_from_value({"mcp": {"servers": {name: dict(value)}}}, _ARGUMENT_LOCATION)
+    home = _home_directory(os.environ)
+    built, _ = build_settings(expand_shorthands(tree, directory=_working_directory(), home=home))
+    return built.mcp.servers[name]
 
 
 def locate_paths(

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from toolfold.gateway.client_channels import RequestContext
     from toolfold.runtime import Runtime
     from toolfold.session import Session
+    from toolfold.sources.mcp.supervisor import ServerSupervisor
 
     InteractiveParams: TypeAlias = (
         mcp_types.CallToolRequestParams
@@ -108,9 +109,9 @@ class Gateway:
         self._sessions: dict[str, ClientSession] = {}
         self._session_keys: dict[str, set[str]] = {}
         """MCP session id → keys of its client sessions: one for each client that has used it."""
-        self._prefixes = ServerPrefixes(
-            {name: each.settings.name_prefix(name) for name, each in runtime.mcp.servers.items()}
-        )
+        self._prefixes = ServerPrefixes({})
+        self._known_servers: Mapping[str, ServerSupervisor] = {}
+        self._follow_servers()
         self._peers = PeerProcesses()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._notifications: set[tuple[str, str, str | None]] = set()
@@ -171,6 +172,7 @@ class Gateway:
     def _session_for(self, context: RequestContext) -> ClientSession:
         """Return the session of the client that made the request; open one for a new client."""
         self._loop = self._loop or asyncio.get_running_loop()
+        self._follow_servers()
         connection = get_connection(context.session)
         client = self._identify_client(context)
         key = self._session_key(context, connection, client)
@@ -189,6 +191,13 @@ class Gateway:
             session.connections.append(connection)
         session.last_used = time.monotonic()
         return session
+
+    def _follow_servers(self) -> None:
+        """Update the prefixes if servers were added, removed or changed."""
+        servers = self._runtime.mcp.servers
+        if servers is not self._known_servers:
+            self._known_servers = servers
+            self._prefixes.update({name: each.settings.name_prefix(name) for name, each in servers.items()})
 
     def _identify_client(self, context: RequestContext) -> GatewayClient:
         scope = getattr(context.request, "scope", None) or {}
@@ -621,6 +630,7 @@ class Gateway:
     async def _forward_notifications(self) -> None:
         """Forward queued notifications to all clients concurrently, so that a slow one delays no other."""
         await asyncio.sleep(NOTIFY_DELAY_S)
+        self._follow_servers()
         with self._notifications_lock:
             notifications, self._notifications = self._notifications, set()
         sessions = [session for session in self._sessions.values() if session.is_listening]

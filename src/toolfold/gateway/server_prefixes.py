@@ -18,14 +18,29 @@ class ServerPrefixes:
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
         """`prefixes` maps servers to prompt prefixes; a server with an empty one keeps its URIs too."""
-        self._prompts = dict(sorted(prefixes.items()))
+        self._prompts: dict[str, str] = {}
         self._schemes: dict[str, str] = {}
-        for name, prefix in self._prompts.items():
-            self._schemes[name] = _unique_scheme(_slugify(name), self._schemes.values()) if prefix else ""
+        self._former_schemes: dict[str, str] = {}
+        """Schemes of removed servers, whose last results may still arrive."""
+        self.update(prefixes)
+
+    def update(self, prefixes: Mapping[str, str]) -> None:
+        """Use the prefixes of other servers; a server that is among them again keeps its scheme."""
+        schemes = {
+            name: scheme
+            for name, scheme in self._schemes.items()
+            if name in prefixes and bool(scheme) == bool(prefixes[name])
+        }
+        for name, prefix in sorted(prefixes.items()):
+            if name not in schemes:
+                schemes[name] = _unique_scheme(_slugify(name), schemes.values()) if prefix else ""
+        self._former_schemes |= self._schemes
+        self._prompts, self._schemes = dict(sorted(prefixes.items())), schemes
 
     def prefix_uri(self, server: str, uri: str) -> str:
         """Return the URI that clients use for a server's resource."""
-        return self._schemes[server] + uri
+        scheme = self._schemes.get(server)
+        return (self._former_schemes.get(server, "") if scheme is None else scheme) + uri
 
     def resolve_uri(self, uri: str) -> list[tuple[str, str]]:
         """Return the servers that may have the resource, likeliest first, each with its own URI for it."""
@@ -33,7 +48,7 @@ class ServerPrefixes:
 
     def prefix_prompt(self, server: str, name: str) -> str:
         """Return the name that clients use for a server's prompt."""
-        return self._prompts[server] + name
+        return self._prompts.get(server, "") + name
 
     def resolve_prompt(self, name: str) -> list[tuple[str, str]]:
         """Return the servers that may have the prompt, likeliest first, each with its own name for it."""

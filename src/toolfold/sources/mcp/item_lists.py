@@ -8,7 +8,7 @@ all clients share; items of a client's own process are visible to that client on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from toolfold.config.servers import McpServerSettings
@@ -50,6 +50,12 @@ class ItemLists:
         self._awaited: set[tuple[str, str]] = set()
         """Lists that were not fetched in time; clients are notified when they arrive."""
 
+    def use_settings(self, settings: Mapping[str, McpServerSettings], changed: Iterable[str]) -> None:
+        """Use other server settings; the lists of changed servers are read from the cache again."""
+        self._settings = settings
+        for server in changed:
+            self._known.pop(server, None)
+
     async def get_items(self, server: str, method: str, wait: float) -> list[Any]:
         """Return the cached items. A list that is not cached is fetched, waiting at most `wait` seconds."""
         if method not in self._cached_lists(server):
@@ -71,8 +77,11 @@ class ItemLists:
         return bool(methods)
 
     def _cached_lists(self, server: str) -> dict[str, list[Json]]:
+        settings = self._settings.get(server)
+        if settings is None:  # it was removed meanwhile
+            return {}
         if server not in self._known:
-            self._known[server] = self._cache.read_item_lists(server, self._settings[server])
+            self._known[server] = self._cache.read_item_lists(server, settings)
         return self._known[server]
 
     def _start_fetch(self, server: str, method: str) -> asyncio.Task[bool]:
@@ -86,16 +95,21 @@ class ItemLists:
 
     async def _fetch_list(self, server: str, method: str) -> bool:
         """Fetch and store a list. Return True if the server has responded."""
+        settings = self._settings.get(server)
+        if settings is None:  # it was removed meanwhile
+            return False
         try:
-            async with asyncio.timeout(self._settings[server].connect_timeout_seconds + LIST_TIMEOUT_S):
+            async with asyncio.timeout(settings.connect_timeout_seconds + LIST_TIMEOUT_S):
                 items = await fetch_all_pages(lambda params: self._fetch_page(server, method, params), method)
         except (ServerFailed, TimeoutError):
+            return False
+        if self._settings.get(server) is not settings:
             return False
         lists, plain = self._cached_lists(server), [_item_to_json(item) for item in items]
         before, lists[method] = lists.get(method), plain
         if before != plain:
             written = {key: list(value) for key, value in lists.items()}
-            await asyncio.to_thread(self._cache.write_item_lists, server, self._settings[server], written)
+            await asyncio.to_thread(self._cache.write_item_lists, server, settings, written)
         if (before or []) != plain and (before is not None or (server, method) in self._awaited):
             self._notify(server, ITEM_LISTS[method][0])
         self._awaited.discard((server, method))

@@ -2,7 +2,8 @@
 
 The servers run in an event loop and thread of their own, so that they cannot block a session and do not end
 with one. Cached tools are available at once; a server is started when it is needed. Listed tools are checked
-against the trust policy before they are registered, and again before each call.
+against the trust policy before they are registered, and again before each call. Servers can be added, removed
+and changed at any time: the others, and calls in progress, are not affected.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from toolfold.approval.allowed_tools import is_own_server
 from toolfold.config import Config
+from toolfold.config.load import check_server
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import CallError, ConfigError, RegistryError, shorten
 from toolfold.json_limits import is_large
 from toolfold.model import MCP_PREFIX, CallContext, Content, Json, Tool
 from toolfold.redaction import Redaction
 from toolfold.registry import Registry
+from toolfold.sources.mcp.background_loop import CLOSE_TIMEOUT_S, BackgroundLoop
 from toolfold.sources.mcp.call_relay import CallRelay, EventBroadcaster, ServerRequestRouter
 from toolfold.sources.mcp.connection import ConnectionDeps
 from toolfold.sources.mcp.content import McpResponse, tool_result_content
@@ -36,19 +40,19 @@ from toolfold.sources.mcp.listing_cache import ListingCache
 from toolfold.sources.mcp.lock import lock_path
 from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.scan import neutralise_text, scan_text
+from toolfold.sources.mcp.server_changes import compare_servers
 from toolfold.sources.mcp.server_process import ServerLog
 from toolfold.sources.mcp.setting_references import build_environment, collect_secrets, resolve_settings
 from toolfold.sources.mcp.supervisor import ServerState, ServerSupervisor
 from toolfold.sources.mcp.tool_listing import ListedTool, Listing
-from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools
-from toolfold.sources.mcp.trust import HeldTool, Trust
+from toolfold.sources.mcp.tools import build_auxiliary_tools, build_tools, is_wanted
+from toolfold.sources.mcp.trust import HeldTool, Trust, TrustResult
 from toolfold.visible_text import remove_invisible
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-CLOSE_TIMEOUT_S = 10.0
 MAX_WARNINGS = 5
 """Warnings that are logged for one listing; `toolfold mcp review` shows all of them."""
 MAX_SCANNED_CHARS = 150_000
@@ -82,21 +86,29 @@ class McpServers:
         elicitation and sampling requests to the gateway's clients.
         """
         self._config, self._registry, self._behind_gateway = config, registry, behind_gateway
-        self._settings = {
-            name: each for name, each in config.mcp.servers.items() if config.mcp.enabled and each.enabled
-        }
+        self._change_lock = threading.RLock()
+        self._added: dict[str, McpServerSettings] = {}
+        """Servers that `add` has added; they replace those of the configuration with the same name."""
+        self._removed: set[str] = set()
+        """Servers of the configuration that `remove` has removed."""
+        self._settings: Mapping[str, McpServerSettings] = self._effective_settings()
+        """Settings of the servers in use. Replaced as a whole, never changed: several threads read it."""
         self.trust = trust or Trust.from_config(config)
         self._callbacks = callbacks or InteractionCallbacks()
-        prefixes = {name: each.name_prefix(name) for name, each in self._settings.items()}
-        taken = registry.snapshot() if behind_gateway else ()
-        self._names = ToolNames(self._settings, prefixes=prefixes if behind_gateway else None, taken=taken)
+        self._taken_names = tuple(registry.snapshot()) if behind_gateway else ()
+        self._names = self._build_names()
         self._cache = ListingCache(config.paths.cache_dir / "mcp")
-        self._loop = _BackgroundLoop()
-        self._servers = {name: self._create_supervisor(name, each) for name, each in self._settings.items()}
+        self._loop = BackgroundLoop()
+        self._servers: Mapping[str, ServerSupervisor] = {
+            name: self._create_supervisor(name, each) for name, each in self._settings.items()
+        }
+        """Supervisors of the servers in use. Replaced as a whole, like the settings."""
         self._client_servers: dict[tuple[str, str], ServerSupervisor] = {}
         """Servers that only one client uses, by client and server name."""
         self._closing: set[concurrent.futures.Future[None]] = set()
         """Closing servers of clients that are gone."""
+        self._retired: set[ServerSupervisor] = set()
+        """Removed and replaced servers whose requests have not finished."""
         self._sharing: dict[str, tuple[Listing | None, bool]] = {}
         """Cached result of `is_shared` with its listing, which may have thousands of tools."""
         self.events = EventBroadcaster()
@@ -107,22 +119,170 @@ class McpServers:
         self._held_tools: dict[str, tuple[HeldTool, ...]] = {}
         self._starting: dict[str, concurrent.futures.Future[Any]] = {}
         self._closed = False
+        self.on_servers_changed: Callable[[tuple[str, ...]], None] = lambda _changes: None
+        """Called with a description of the changes after `add` or `remove`."""
 
     @property
     def servers(self) -> Mapping[str, ServerSupervisor]:
+        """Supervisors of the servers in use; another mapping after each change."""
         return self._servers
 
     def open(self) -> None:
         """Register the cached tools and start servers without a cached listing. Does not wait."""
-        for name, settings in self._settings.items():
-            cached = self._cache.read(name, settings)
-            if cached is not None:
-                self._servers[name].use_cached_listing(cached[0])
-                self._publish_tools(name, cached[0])
-            if cached is None or cached[1] > STALE_AFTER_S:
-                start = self._start_server(name)
-                if cached is None and not self._cache.has_failed(name, settings):
-                    self._starting[name] = start
+        for name in self._settings:
+            self._open_server(name)
+
+    def _open_server(self, name: str) -> None:
+        settings, server = self._settings[name], self._servers[name]
+        cached = self._cache.read(name, settings)
+        if cached is not None:
+            server.use_cached_listing(cached[0])
+            self._publish_tools(server, cached[0])
+        if cached is None or cached[1] > STALE_AFTER_S:
+            start = self._start_server(server)
+            if cached is None and not self._cache.has_failed(name, settings):
+                self._starting[name] = start
+
+    def add(
+        self,
+        name: str,
+        settings: McpServerSettings | Mapping[str, object],
+        *,
+        wait_seconds: float | None = None,
+    ) -> None:
+        """Add a server to this runtime, or replace the one with this name. Writes no settings file.
+
+        `settings` are the keys below `mcp.servers.NAME` of a settings file. Waits until the server has
+        listed its tools or failed, by default at most `mcp.wait_seconds`; `states` tells which. Sessions
+        that were granted its toolset, `mcp-NAME`, see its tools in their next turn. Raises ConfigError if
+        the settings are invalid or MCP servers are disabled.
+        """
+        checked = check_server(name, settings)
+        if not self._config.mcp.enabled:
+            raise ConfigError(
+                f"server {name!r} cannot be added: MCP servers are disabled",
+                key="mcp.enabled",
+                hint="enable them: toolfold config set mcp.enabled true",
+            )
+        with self._change_lock:
+            self._added[name] = checked
+            self._removed.discard(name)
+            changes = self._apply_settings()
+        if changes:
+            self.on_servers_changed(changes)
+        self.settle(wait_seconds)
+
+    def remove(self, name: str) -> bool:
+        """Remove a server from this runtime. Returns False if there is none. Writes no settings file.
+
+        Its tools are gone in the next turn of every session. Calls in progress may finish; then the server
+        is stopped.
+        """
+        with self._change_lock:
+            if name not in self._settings:
+                return False
+            self._added.pop(name, None)
+            self._removed.add(name)
+            changes = self._apply_settings()
+        self.on_servers_changed(changes)
+        return True
+
+    def update(self, config: Config) -> tuple[str, ...]:
+        """Use the servers of a changed configuration; return what has changed. Does not wait for servers.
+
+        What `add` and `remove` did in this runtime stays in force.
+        """
+        with self._change_lock:
+            self._config = config
+            self.trust.use_config(config)
+            return self._apply_settings()
+
+    def find_own_servers(self) -> list[str]:
+        """Return the servers that the user or this program added, and no project's file."""
+        return [name for name in self._settings if name in self._added or is_own_server(self._config, name)]
+
+    def _effective_settings(self) -> dict[str, McpServerSettings]:
+        if not self._config.mcp.enabled:
+            return {}
+        configured = {
+            name: each for name, each in self._config.mcp.servers.items() if name not in self._removed
+        }
+        return {name: each for name, each in (configured | self._added).items() if each.enabled}
+
+    def _apply_settings(self) -> tuple[str, ...]:
+        """Start, stop and adjust servers so that they match the settings; return what has changed."""
+        settings = self._effective_settings()
+        changes = compare_servers(self._settings, settings)
+        if not changes or self._closed:
+            return ()
+        former, servers = self._servers, dict(self._servers)
+        for name in changes.removed:
+            del servers[name]
+        for name in (*changes.added, *changes.reconnected):
+            servers[name] = self._create_supervisor(name, settings[name])
+        for name in changes.reconnected:
+            servers[name].take_over(former[name])
+        self._settings, self._servers = settings, servers
+        self._item_lists.use_settings(settings, (*changes.removed, *changes.reconnected))
+        renamed = self._rename_tools()
+        for name in changes.removed:
+            self._unregister_server(name)
+        self._retire_servers((*changes.removed, *changes.reconnected), former)
+        self._adjust_servers(changes.adjusted)
+        for name in (*changes.added, *changes.reconnected):
+            self._open_server(name)
+        for name in {*changes.adjusted, *renamed} - {*changes.added, *changes.reconnected}:
+            self.publish_reviewed(name)
+        return changes.describe()
+
+    def _rename_tools(self) -> set[str]:
+        """Recompute the names of tools; return the servers of which one has another name now.
+
+        A new server may have a better claim to a name, or a removed one may have left it.
+        """
+        before, self._names = self._names, self._build_names()
+        return {
+            name
+            for name, server in self._servers.items()
+            for tool in (server.listing.tools if server.listing else ())
+            if before.names_of(name, tool.name) != self._names.names_of(name, tool.name)
+        }
+
+    def _build_names(self) -> ToolNames:
+        prefixes = {name: each.name_prefix(name) for name, each in self._settings.items()}
+        return ToolNames(
+            self._settings, prefixes=prefixes if self._behind_gateway else None, taken=self._taken_names
+        )
+
+    def _unregister_server(self, name: str) -> None:
+        self._held_tools.pop(name, None)
+        self._sharing.pop(name, None)
+        self.trust.drop_listing(name)
+        self._registry.replace_toolset(MCP_PREFIX + name, ())
+        self.events.broadcast(name, "tools", None)
+
+    def _retire_servers(self, names: Iterable[str], former: Mapping[str, ServerSupervisor]) -> None:
+        """Close the former processes of these servers, and those of single clients, once they are idle."""
+        names = frozenset(names)
+        own = [key for key in tuple(self._client_servers) if key[1] in names]
+        retired = [former[name] for name in names] + [self._client_servers.pop(key) for key in own]
+        for server in retired if self._loop.is_started else ():
+            self._retired.add(server)
+            self._loop.submit(self._retire_server(server))
+
+    async def _retire_server(self, server: ServerSupervisor) -> None:
+        try:
+            await server.retire()
+        finally:
+            self._retired.discard(server)
+
+    def _adjust_servers(self, names: Iterable[str]) -> None:
+        """Give servers that keep running their new settings."""
+        names = frozenset(names)
+        own = [each for key, each in tuple(self._client_servers.items()) if key[1] in names]
+        for server in (*(self._servers[name] for name in names), *own):
+            server.settings = self._settings[server.name]
+            self._sharing.pop(server.name, None)
 
     def settle(self, seconds: float | None = None) -> None:
         """Wait until new servers have listed their tools or failed, up to the given number of seconds.
@@ -132,11 +292,11 @@ class McpServers:
         wait = (
             self._config.mcp.listing_wait(behind_gateway=self._behind_gateway) if seconds is None else seconds
         )
-        concurrent.futures.wait(self._starting.values(), timeout=wait)
-        for name, start in self._starting.items():
-            if not start.done():
+        starting, self._starting = self._starting, {}
+        concurrent.futures.wait(starting.values(), timeout=wait)
+        for name, start in starting.items():
+            if not start.done() and name in self._settings:
                 self._cache.record_failure(name, self._settings[name])
-        self._starting = {}
 
     def states(self) -> list[ServerState]:
         """Return the state of each server."""
@@ -184,17 +344,23 @@ class McpServers:
 
         `require` is called before the call is sent, with the current listing, and may raise.
         """
-        supervised = self._server_for(server, context.client)
-        return await self._run_on_loop(supervised.call_tool(tool, args, _relay_of(context), require))
+
+        async def call() -> Any:
+            supervised = self._server_for(server, context.client)
+            return await supervised.call_tool(tool, args, _relay_of(context), require)
+
+        return await self._run_on_loop(call())
 
     async def send_request(
         self, server: str, method: str, *, context: CallContext | None = None, **params: Any
     ) -> Any:
         """Send a resource or prompt request to a server."""
-        supervised = self._server_for(server, context.client if context else "")
-        return await self._run_on_loop(
-            supervised.send_request(method, params, _relay_of(context) if context else None)
-        )
+
+        async def send() -> Any:
+            supervised = self._server_for(server, context.client if context else "")
+            return await supervised.send_request(method, params, _relay_of(context) if context else None)
+
+        return await self._run_on_loop(send())
 
     async def get_items(self, server: str, method: str, *, client: str = "", start: bool = True) -> list[Any]:
         """Return the resources, templates or prompts of a server.
@@ -218,32 +384,46 @@ class McpServers:
             return []
 
     async def _request_shared(self, server: str, method: str, params: Json) -> Any:
-        return await self._servers[server].send_request(method, params)
+        return await self._find_server(server).send_request(method, params)
 
     def _broadcast_list_change(self, server: str, kind: str) -> None:
         self.events.broadcast(server, kind, None)
 
     def is_shared(self, server: str) -> bool:
         """Return True if all clients use the same process of this server."""
-        listing = self._servers[server].listing
-        if server not in self._sharing or self._sharing[server][0] is not listing:
-            is_shared = not is_per_client(server, self._servers[server].settings, listing)
-            self._sharing[server] = listing, is_shared
-        return self._sharing[server][1]
+        supervised = self._find_server(server)
+        listing = supervised.listing
+        cached = self._sharing.get(server)
+        if cached is None or cached[0] is not listing:
+            is_shared = not is_per_client(server, supervised.settings, listing)
+            cached = self._sharing[server] = listing, is_shared
+        return cached[1]
 
     def close_client(self, client: str) -> None:
         """Close the servers that only this client used, without waiting for them to exit."""
-        for key in [key for key in self._client_servers if key[0] == client]:
-            ending = self._loop.submit(self._client_servers.pop(key).close())
-            self._closing.add(ending)
-            ending.add_done_callback(self._closing.discard)
+        for key in [key for key in tuple(self._client_servers) if key[0] == client]:
+            own = self._client_servers.pop(key, None)
+            if own is not None:
+                ending = self._loop.submit(own.close())
+                self._closing.add(ending)
+                ending.add_done_callback(self._closing.discard)
+
+    def _find_server(self, server: str) -> ServerSupervisor:
+        """Return the shared supervisor of a server. Raises NotStarted if the server was removed."""
+        found = self._servers.get(server)
+        if found is None:
+            raise NotStarted(server, "was removed or disabled.", advice="Use another tool.")
+        return found
 
     def _server_for(self, server: str, client: str) -> ServerSupervisor:
-        """Return the supervisor that this client uses: the shared one or its own."""
+        """Return the supervisor that this client uses: the shared one or its own. Raises NotStarted.
+
+        Runs in the servers' event loop, so that no server is retired before the request is counted.
+        """
+        shared = self._find_server(server)
         if not client or self.is_shared(server):
-            return self._servers[server]
+            return shared
         if (client, server) not in self._client_servers:
-            shared = self._servers[server]
             own = ServerSupervisor(
                 server, shared.settings, build_deps=self._build_deps, publish=_ignore_listing
             )
@@ -263,14 +443,16 @@ class McpServers:
 
     def publish_reviewed(self, server: str) -> None:
         """Register the tools of a server again, after a review has accepted some of them."""
-        if (listing := self._servers[server].listing) is not None:
-            self._publish_tools(server, listing)
+        supervised = self._servers[server]
+        if supervised.listing is not None:
+            self._publish_tools(supervised, supervised.listing)
 
     def close(self) -> None:
         """Close every server in a bounded time."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._change_lock:
+            if self._closed:
+                return
+            self._closed = True
         if self._loop.is_started:
             concurrent.futures.wait(tuple(self._closing), timeout=CLOSE_TIMEOUT_S)
             with contextlib.suppress(concurrent.futures.TimeoutError):
@@ -280,25 +462,44 @@ class McpServers:
     async def _close(self) -> None:
         ending = [
             asyncio.create_task(each.close())
-            for each in (*self._servers.values(), *self._client_servers.values())
+            for each in (*self._servers.values(), *self._client_servers.values(), *self._retired)
         ]
         if ending:
             await asyncio.wait(ending, timeout=CLOSE_TIMEOUT_S)
 
     def _create_supervisor(self, name: str, settings: McpServerSettings) -> ServerSupervisor:
-        return ServerSupervisor(name, settings, build_deps=self._build_deps, publish=self._handle_listing)
+        def publish(_name: str, listing: Listing) -> None:
+            self._handle_listing(supervisor, listing)
 
-    def _start_server(self, name: str) -> concurrent.futures.Future[Any]:
-        future = self._loop.submit(self._servers[name].get_connection())
-        future.add_done_callback(lambda done: self._handle_start_result(name, done))
+        supervisor = ServerSupervisor(name, settings, build_deps=self._build_deps, publish=publish)
+        return supervisor
+
+    def _is_in_use(self, server: ServerSupervisor) -> bool:
+        """Return False if the server was removed or replaced meanwhile."""
+        return self._servers.get(server.name) is server
+
+    def _start_server(self, server: ServerSupervisor) -> concurrent.futures.Future[Any]:
+        future = self._loop.submit(server.get_connection())
+        future.add_done_callback(lambda done: self._handle_start_result(server, done))
         return future
 
-    def _handle_start_result(self, name: str, start: concurrent.futures.Future[Any]) -> None:
+    def _handle_start_result(self, server: ServerSupervisor, start: concurrent.futures.Future[Any]) -> None:
         error = None if start.cancelled() else start.exception()
         if isinstance(error, ServerFailed):
-            self._cache.record_failure(name, self._settings[name])
+            self._handle_failed_start(server)
         elif error is not None:
-            log.error("internal error while starting MCP server %r", name, exc_info=error)
+            log.error("internal error while starting MCP server %r", server.name, exc_info=error)
+
+    def _handle_failed_start(self, server: ServerSupervisor) -> None:
+        self._cache.record_failure(server.name, server.settings)
+        toolset = MCP_PREFIX + server.name
+        with self._change_lock:
+            if server.listing is None and self._is_in_use(server) and self._has_tools(toolset):
+                self._registry.replace_toolset(toolset, ())  # tools of the process before the change
+                self.events.broadcast(server.name, "tools", None)
+
+    def _has_tools(self, toolset: str) -> bool:
+        return toolset in self._registry.snapshot().toolsets
 
     async def _build_deps(self, server: ServerSupervisor) -> ConnectionDeps:
         settings, variables = server.settings, self._config.environment
@@ -328,7 +529,7 @@ class McpServers:
         server.schedule_relist(kind)
         if kind == "tools":
             return
-        is_shared = server is self._servers[server.name]
+        is_shared = self._is_in_use(server)
         if not (is_shared and self._item_lists.refresh(server.name, kind)):
             self.events.broadcast(server.name, kind, None)
 
@@ -344,21 +545,32 @@ class McpServers:
             server.name, settings, directory, interactive=False, environment=config.environment
         )
 
-    def _handle_listing(self, name: str, listing: Listing) -> None:
-        """Cache and register the tools that a server has listed."""
-        self._cache.write(name, self._settings[name], listing)
-        self._publish_tools(name, listing)
-        self._loop.call_soon(self._item_lists.refresh, name)
+    def _handle_listing(self, server: ServerSupervisor, listing: Listing) -> None:
+        """Cache and register the tools that a server has listed, unless it was removed or replaced."""
+        if not self._is_in_use(server):
+            return
+        self._cache.write(server.name, server.settings, listing)
+        self._publish_tools(server, listing)
+        self._loop.call_soon(self._item_lists.refresh, server.name)
 
-    def _publish_tools(self, name: str, listing: Listing) -> None:
+    def _publish_tools(self, server: ServerSupervisor, listing: Listing) -> None:
         """Register the tools that the trust policy accepts; none if the lock file cannot be read."""
+        name = server.name
         try:
-            sifted = self.trust.check_tools(name, self._settings[name].trust, listing.tools)
+            sifted = self.trust.check_tools(name, server.settings.trust, listing.tools)
         except ConfigError as error:
             log.error("MCP server %r is not used: %s", name, error)
-            self._registry.replace_toolset(MCP_PREFIX + name, ())
+            self._register_tools(server, [])
             return
-        self._held_tools[name] = sifted.held
+        self._log_trust_result(name, listing, sifted)
+        with self._change_lock:
+            if self._closed or not self._is_in_use(server):
+                return
+            self._held_tools[name] = sifted.held
+            self._register_tools(server, self._build_tools(name, listing, sifted.accepted))
+        self.events.broadcast(name, "tools", None)
+
+    def _log_trust_result(self, name: str, listing: Listing, sifted: TrustResult) -> None:
         if sifted.updated:
             names = ", ".join(
                 repr(shorten(remove_invisible(each.name), 80)) for each in sifted.updated[:MAX_WARNINGS]
@@ -375,17 +587,18 @@ class McpServers:
                 name,
                 len(warnings) - MAX_WARNINGS,
             )
-        if not self._closed:
-            self._register_tools(name, self._build_tools(name, listing, sifted.accepted))
-            self.events.broadcast(name, "tools", None)
 
-    def _register_tools(self, name: str, tools: list[Tool]) -> None:
+    def _register_tools(self, server: ServerSupervisor, tools: list[Tool]) -> None:
         """Replace the server's tools in the registry; with none, if the registry rejects them."""
-        try:
-            self._registry.replace_toolset(MCP_PREFIX + name, tools)
-        except RegistryError as error:
-            log.error("MCP server %r is not used: %s", name, error)
-            self._registry.replace_toolset(MCP_PREFIX + name, ())
+        toolset = MCP_PREFIX + server.name
+        with self._change_lock:
+            if not self._is_in_use(server):
+                return
+            try:
+                self._registry.replace_toolset(toolset, tools)
+            except RegistryError as error:
+                log.error("MCP server %r is not used: %s", server.name, error)
+                self._registry.replace_toolset(toolset, ())
 
     def _build_tools(self, name: str, listing: Listing, accepted: Iterable[ListedTool]) -> list[Tool]:
         settings = self._settings[name]
@@ -421,7 +634,10 @@ class McpServers:
         A server that was just started may list another tool than the cached one.
         """
         now = _find_tool(listing, tool.name) or tool
-        policy = self._settings[server].trust
+        settings = self._find_server(server).settings
+        if not is_wanted(settings, tool.name):
+            raise NotStarted(server, f"has no enabled tool {tool.name!r}.", advice="Use another tool.")
+        policy = settings.trust
         for each in (tool, now) if now is not tool else (tool,):
             if held := self.trust.check_call(server, policy, each):
                 advice = "A person can review it with `toolfold mcp review`."
@@ -447,60 +663,6 @@ class McpServers:
 
 def _find_tool(listing: Listing | None, tool: str) -> ListedTool | None:
     return next((each for each in listing.tools if each.name == tool), None) if listing else None
-
-
-class _BackgroundLoop:
-    """Event loop in a thread of its own, started on first use."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    @property
-    def is_started(self) -> bool:
-        return self._loop is not None
-
-    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        return asyncio.run_coroutine_threadsafe(work, self._ensure_running())
-
-    def call_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop."""
-        with contextlib.suppress(RuntimeError):  # it is closing
-            self._ensure_running().call_soon_threadsafe(function, *args)
-
-    def close(self) -> None:
-        with self._lock:
-            loop, thread = self._loop, self._thread
-        if loop is None or thread is None:
-            return
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(CLOSE_TIMEOUT_S)
-
-    def _ensure_running(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                # The SDK logs every invalid message; they are in the servers' own logs already.
-                logging.getLogger("mcp").addHandler(logging.NullHandler())
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._run_loop, name="toolfold-mcp", daemon=True)
-                self._thread.start()
-            return self._loop
-
-    def _run_loop(self) -> None:
-        loop = self._loop
-        assert loop is not None  # noqa: S101 - set before the thread is started
-        asyncio.set_event_loop(loop)
-        try:
-            loop.run_forever()
-            left = asyncio.all_tasks(loop)
-            for task in left:
-                task.cancel()
-            if left:
-                loop.run_until_complete(asyncio.wait(left, timeout=2.0))
-            loop.run_until_complete(loop.shutdown_asyncgens())
-        finally:
-            loop.close()
 
 
 def _is_long_result(answer: Any) -> bool:

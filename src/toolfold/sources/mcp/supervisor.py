@@ -97,7 +97,9 @@ class ServerSupervisor:
         self._next_try = 0.0
         self._error: ServerFailed | None = None
         self._startup_seconds = 0.0
-        self._closed = False
+        self._closed = self._is_retired = False
+        self._active_requests, self._idle = 0, asyncio.Event()
+        self._idle.set()
         self.listing: Listing | None = None
         """Last known listing."""
         self.is_legacy = False
@@ -199,6 +201,18 @@ class ServerSupervisor:
         self._failures, self._next_try, self._error = 0, 0.0, None
         await self.get_connection()
 
+    def take_over(self, other: ServerSupervisor) -> None:
+        """Renew the resource subscriptions of the supervisor that this one replaces."""
+        self._subscriptions = set(other._subscriptions)
+
+    async def retire(self) -> None:
+        """Let the requests in progress finish, then close. Nothing may send it further requests."""
+        self._is_retired = True
+        limit = self.settings.connect_timeout_seconds + self.settings.max_call_seconds
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), limit)
+        await self.close()
+
     async def close(self) -> None:
         """Close all connections in a bounded time."""
         self._closed = True
@@ -211,6 +225,18 @@ class ServerSupervisor:
             await self._close_connection(connection, force=True)
 
     async def _run_on_connection(
+        self, ask: Callable[[ServerConnection], Awaitable[Any]], relay: CallRelay | None
+    ) -> Any:
+        self._active_requests += 1
+        self._idle.clear()
+        try:
+            return await self._run_counted(ask, relay)
+        finally:
+            self._active_requests -= 1
+            if not self._active_requests:
+                self._idle.set()
+
+    async def _run_counted(
         self, ask: Callable[[ServerConnection], Awaitable[Any]], relay: CallRelay | None
     ) -> Any:
         if self._liveness_check is not None:
@@ -275,7 +301,7 @@ class ServerSupervisor:
                 await self._close_if_unresponsive(connection)
         if time.monotonic() - started > STABLE_AFTER_S:
             self._failures = 0
-        if self._connection is not connection or self._closed:
+        if self._connection is not connection or self._closed or self._is_retired:
             return
         await self._close_current()
         fault = ServerFailed(self.name, "exited.", advice="It is restarted when it is needed.")

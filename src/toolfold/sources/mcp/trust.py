@@ -102,6 +102,15 @@ class Trust:
         strict = config.mcp.scan == "strict"
         return cls(lambda server: lock_path(config, server), own=own, record=record, strict=strict)
 
+    def use_config(self, config: Config) -> None:
+        """Follow a changed configuration: another file may declare a server now."""
+        self._lock_of = lambda server: lock_path(config, server)
+
+    def drop_listing(self, server: str) -> None:
+        """Forget the listed tools of a server that is not used any more. Its pins stay."""
+        with self._guard:
+            self._listed.pop(server, None)
+
     def check_tools(self, server: str, policy: Policy, tools: Iterable[ListedTool]) -> TrustResult:
         """Divide tools into accepted and held ones. Pins a server that is listed for the first time.
 
