@@ -131,7 +131,7 @@ def _to_json(verdict: Verdict) -> dict[str, object]:
 
 
 def _sort_findings(verdict: Verdict) -> list[Finding]:
-    """Return the findings, the worst first."""
+    """Return the findings of a verdict, the most severe first."""
     return sorted(verdict.findings, key=lambda each: (not each.blocked, -each.severity))
 
 

@@ -1,4 +1,4 @@
-"""Exception of this package: a rule or a program entry that is invalid."""
+"""The exception for an invalid danger rule or an invalid entry in the table of programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["RuleError", "shorten", "suggest_name"]
 
 
 class RuleError(ValueError):
-    """Invalid rule or rule file. The message names the file, the rule and the key, and suggests a fix.
+    """Invalid danger rule or rule file. The message names the file, the rule and the key, and suggests a fix.
 
     `file` and `rule` are empty if they are not known, `key` if no single key is wrong.
     """
@@ -22,7 +22,7 @@ class RuleError(ValueError):
         super().__init__(f"{message}\n  {hint}" if hint else message)
 
     def with_file(self, file: str) -> RuleError:
-        """Return the same error for a rule of this file."""
+        """Return the same error with the name of the rule file added."""
         return RuleError(self.problem, key=self.key, hint=self.hint, rule=self.rule, file=file)
 
 
@@ -33,5 +33,5 @@ def suggest_name(name: str, known: Iterable[str]) -> str:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Truncate text for use in a message."""
+    """Shorten text to at most `limit` characters for use in a message."""
     return text if len(text) <= limit else text[:limit] + "…"

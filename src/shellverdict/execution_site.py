@@ -1,4 +1,4 @@
-"""Execution sites: where commands run if not directly on this machine, such as a container.
+"""Describe where commands run if not directly on this machine, for example in a container.
 
 A site with its own files has other paths than this machine, so links and directories here do not tell what a
 path is there. A site that confines its commands makes some findings harmless: those that affect only its own
@@ -58,7 +58,7 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionSite:
-    """One execution site, as far as judging commands needs to know it."""
+    """Where commands run (machine, container, sandbox), as far as judging them depends on it."""
 
     name: str
     home: str = ""
@@ -74,7 +74,7 @@ class ExecutionSite:
     """True if a command certainly runs there. Input of a running process may take effect elsewhere."""
 
     def classifier_for(self, here: PathClassifier, protected: Sequence[str]) -> PathClassifier:
-        """Return the path classifier for the site.
+        """Return the object that classifies paths of this execution site.
 
         `protected` are the runtime's own files on this machine.
         """
@@ -87,13 +87,13 @@ class ExecutionSite:
         )
 
     def can_escape(self, runs: Iterable[ProgramRun]) -> bool:
-        """Return True if the effects of these runs may reach beyond the site."""
+        """Return True if these programs may have effects outside the execution site (its container)."""
         if self.shared_directories is None or not self.is_certain:
             return True
         return any(not run.name.is_known or run.name in _ESCAPING_PROGRAMS for run in runs)
 
     def confines(self, finding: Finding, effect: CommandEffect, run: ProgramRun) -> bool:
-        """Return True if a finding certainly affects only the site's own files and processes."""
+        """Return True if a finding certainly affects only files and processes inside the execution site."""
         if finding.blocked or finding.rule not in CONFINABLE_RULES.get(finding.category, ()):
             return False
         if (
@@ -107,7 +107,7 @@ class ExecutionSite:
         return effect.kind in _FILE_EFFECTS and self._is_site_only(effect.target)
 
     def _is_site_only(self, path: str) -> bool:
-        """Return True if nothing shared or worked on is at the path, below it or above it."""
+        """Return True if a path is neither in, nor contains, a shared directory or the working directory."""
         components = _known_components(path)
         if not self.home or not path.startswith("/") or _SITE_DIRECTORIES.isdisjoint(components[:1]):
             return False
@@ -119,7 +119,7 @@ class ExecutionSite:
         )
 
     def _shared_or_working_parts(self) -> set[_Parts]:
-        """Return the shared directories and the working directory, whose content may exist nowhere else."""
+        """Return the working directory and the directories shared with this machine."""
         lexical = {
             _split_components(self.home),
             *(_split_components(there) for _, there in self.shared_directories or ()),
@@ -140,7 +140,7 @@ def _split_components(path: str) -> _Parts:
 
 
 def _known_components(path: str) -> _Parts:
-    """Return the components before the first one with wildcards."""
+    """Return the components of a path before the first one with wildcards."""
     parts = _split_components(path)
     return parts[: next((n for n, part in enumerate(parts) if has_wildcards(part)), len(parts))]
 

@@ -62,7 +62,7 @@ PATH_EFFECTS = frozenset(
 
 
 class Judge:
-    """Judges commands by one set of rules, for this machine or for the execution site they run on."""
+    """Judges shell commands by one set of rules, for this machine or for another execution site."""
 
     def __init__(self, rules: Rules, paths: PathClassifier, site: ExecutionSite | None = None) -> None:
         self._rules, self._paths, self._site = rules, paths, site
@@ -71,7 +71,7 @@ class Judge:
     def for_this_machine(
         cls, *, cwd: PathLike | None = None, home: PathLike | None = None, rules: Rules | None = None
     ) -> Judge:
-        """Return a judge for commands that run here, by the built-in rules and by more `rules`.
+        """Return a judge for commands on this machine, with the built-in and additional rules.
 
         `cwd` and `home` default to the working directory and the home directory of this process.
         """
@@ -80,7 +80,7 @@ class Judge:
     def __call__(
         self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
     ) -> Verdict:
-        """Judge a command before it runs. Raises nothing.
+        """Judge a shell command before it runs. Never raises.
 
         `variables` are shell variables set by earlier commands (see `Verdict.leaves`).
         """
@@ -103,7 +103,7 @@ class Judge:
         return Verdict(command, tuple(dict.fromkeys(findings)), shape, unread, reading.exported_variables)
 
     def judge_input(self, process_input: ProcessInput) -> Verdict:
-        """Judge text written to a running process, together with all its earlier input. Raises nothing."""
+        """Judge text written to a running process, together with all its earlier input. Never raises."""
         # Earlier input may have moved files, and only the latest lines are analyzed.
         paths, command = self._paths.without_disk_checks(), process_input.description
         try:
@@ -191,7 +191,7 @@ class Judge:
         cwd: str,
         budget: Budget,
     ) -> Iterator[Finding]:
-        """Judge commands inside text that a program may run: arguments, input, a file written before.
+        """Judge commands inside text that a program may run: an argument, its input, a file written before.
 
         Such a command is a guess: only severe findings count, and none of them blocks for good.
         """
@@ -223,7 +223,7 @@ class Judge:
 def _embedded_candidates(
     reading: CommandReading, runs: Iterable[ProgramRun]
 ) -> Iterator[tuple[str, Word, tuple[int, int]]]:
-    """Yield embedded commands with a description of their source and its span in the command."""
+    """Yield commands found inside arguments and files, each with its origin and its span in the command."""
     for text, (path, span) in reading.written_texts.texts.items():
         source = f"a file that it writes ({path})" if path else "text that it may write into a script"
         language = detect_language(path, text)
@@ -243,7 +243,7 @@ _MOVING_GIT_COMMANDS = split_names("mv rm update-index read-tree worktree submod
 
 
 def _moves_files(run: ProgramRun) -> bool:
-    """Return True if a run could move tracked files, or make files untracked, after the disk was checked."""
+    """Return True if a program may move files or make them untracked after they were checked on disk."""
     return (
         not run.name.is_known
         or run.name in _MOVING_PROGRAMS
@@ -252,7 +252,7 @@ def _moves_files(run: ProgramRun) -> bool:
 
 
 def _drop_unknown_text(run: ProgramRun) -> ProgramRun | None:
-    """Return the run with unknown text inside its words removed; None if there is no such text."""
+    """Return the program start without the unknown text inside its words; None if it has no such text."""
     words = tuple(word.without_unknown_parts for word in run.argv)
     targets = tuple(replace(each, target=each.target.without_unknown_parts) for each in run.redirects)
     if words == run.argv and targets == run.redirects:
@@ -267,7 +267,7 @@ def judge(
     home: PathLike | None = None,
     rules: Rules | None = None,
 ) -> Verdict:
-    """Judge a shell command by the built-in rules and by more `rules`. Runs nothing.
+    """Judge a shell command by the built-in rules and the given additional rules, without running it.
 
     `cwd` is the directory in which it would run, `home` the home directory of the user who would run it; by
     default those of this process. Raises RuleError if `rules` reuse the name of a built-in rule.
@@ -313,7 +313,7 @@ def _failure_finding(command: str) -> Finding:
 
 
 def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
-    """Return the runs without duplicates, comparing everything a rule can match."""
+    """Return the program starts without duplicates, comparing everything a rule can match."""
     unique: dict[object, ProgramRun] = {}
     for run in runs:
         stdin_key = None if run.stdin is None else (run.stdin.text, run.stdin.taints)
@@ -330,7 +330,7 @@ def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
 
 
 def _command_shape(runs: Iterable[ProgramRun], cwd: str, variables: Mapping[str, Word]) -> str:
-    """Return the command in a canonical spelling; empty if part of it is unknown or it is too long.
+    """Return the command in a canonical spelling; empty if it is too long or part of it is unknown.
 
     Inherited variables are included: with other variables, `psql` connects to another database.
     """
@@ -360,7 +360,7 @@ def _format_run(run: ProgramRun, cwd: str) -> str:
 
 
 def _quote_word(word: Word) -> str:
-    """Return the word as one would type it: wildcards unquoted, the rest quoted if necessary."""
+    """Return the word as one would type it in a shell: wildcards unquoted, the rest quoted if necessary."""
     if word.is_known:
         return shlex.quote(word)
     return "".join(

@@ -1,4 +1,4 @@
-"""Sets of names written as one string, as in the tables of this package."""
+"""Sets of names that are written as one string separated by blanks, as in the tables of this package."""
 
 from __future__ import annotations
 

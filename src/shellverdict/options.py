@@ -1,4 +1,4 @@
-"""Parser for the arguments of a program: options, their values, operands.
+"""Parse the arguments of a program into options, their values, and operands.
 
 Parses as `getopt_long` does: clusters of short options, long options with `=`, `--`, and abbreviated long
 options. The caller knows what an option means. It never fails: arguments that no program would accept are
@@ -30,7 +30,7 @@ class Flag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options and operands of one run.
+    """Options and operands of one program start.
 
     `has_unknown_option` is True if an option has unknown parts, so that any option may be among them.
     """
@@ -51,7 +51,7 @@ class Options:
         abbreviated: bool = True,
         permuted: bool = True,
     ) -> Options:
-        """Parse the words after `argv[0]`, which is the program or its subcommand.
+        """Parse the words after `argv[0]`, the program or its subcommand, into options and operands.
 
         `takes_value` are the options whose value may be the next word, `attached` those whose value can only
         be part of the same word (`sed -i.bak`). Without `clusters`, `-name` is one option, as in `find` and
@@ -84,7 +84,7 @@ def _is_abbreviation(option: str, name: str) -> bool:
 
 
 class _OptionParser:
-    """State of one pass over the words."""
+    """State of the option parser during one pass over the arguments."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ class EffectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CommandEffect:
-    """One effect of a command. `traits` are keywords that rules match (`recursive`, `network`…)."""
+    """One effect of a command. `traits` are keywords that rules match, such as `recursive` or `network`."""
 
     kind: EffectKind
     target: Word = EMPTY
@@ -53,7 +53,7 @@ class Severity(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One rule that matched the command."""
+    """One match of a danger rule in a command."""
 
     rule: str
     category: str
@@ -91,7 +91,7 @@ class Verdict:
 
     @property
     def worst(self) -> Finding | None:
-        """The most severe finding, shown to people first."""
+        """Return the most severe finding, which people are shown first."""
         return max(self.findings, key=lambda f: (f.blocked, f.severity), default=None)
 
     @property
@@ -108,5 +108,5 @@ class Verdict:
 
     @property
     def part(self) -> str:
-        """The part of the command that the worst finding is about."""
+        """Return the part of the command that the most severe finding is about."""
         return self.command[slice(*self.worst.span)] if self.worst else ""

@@ -1,4 +1,4 @@
-"""Effects of one program run, derived from its arguments.
+"""Derive the effects of starting one program (files deleted, data sent …) from its arguments.
 
 `find_effects` calls the handlers registered for the program's name. An effect is a fact with plain traits;
 the rules decide whether it matters. The kind of the affected path is among the traits, such as `in:system`.
@@ -62,7 +62,7 @@ _HANDLERS: tuple[EffectHandlers, ...] = (
 
 
 def find_effects(run: ProgramRun, paths: PathClassifier) -> Iterator[CommandEffect]:
-    """Yield every effect of this run that can be derived, in no particular order."""
+    """Yield every effect that starting this program would have, in no particular order."""
     if run.is_remote:
         paths = paths.for_other_machine()
     yield from find_redirect_effects(RunContext(run, paths))
@@ -80,7 +80,7 @@ def find_effects(run: ProgramRun, paths: PathClassifier) -> Iterator[CommandEffe
 
 
 def _handler_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effects that the handlers registered for `name` find."""
+    """Yield the effects that the handlers registered for the program `name` find."""
     for handlers in _HANDLERS:
         if name in handlers:
             yield from handlers[name](context)

@@ -1,4 +1,4 @@
-"""Directories that a tool empties before it writes its output, named by an option, operand or variable."""
+"""Detect directories that a build tool empties before it writes its output to them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _GENERATED = split_names("site public _site book _book")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClearingRule:
-    """Conditions under which one tool empties a directory, and the arguments that name it.
+    """Conditions under which one tool empties its output directory, and arguments that name the directory.
 
     `words` is the subcommand. One of `switches` must be given, unless there are none; with one of `unless`
     nothing is emptied. `implicit` means that directories inside the project are emptied without the switch.
@@ -123,7 +123,7 @@ _FALSE = split_names("false 0 no off")
 
 
 def find_clearing_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the directories that a tool empties, unless their content can be generated again."""
+    """Yield a deletion for each output directory that a tool empties, unless it can be generated again."""
     argv = _strip_launcher(context.run.argv)
     for rule in _CLEARING_RULES.get(argv[0].lower(), ()) if argv else ():
         for word in _cleared_directories(rule, argv, context.run.env_assignments):
@@ -147,7 +147,7 @@ def _strip_launcher(argv: Sequence[Word]) -> Sequence[Word]:
 def _cleared_directories(
     rule: _ClearingRule, argv: Sequence[Word], assigned: Mapping[str, Word]
 ) -> Iterator[Word]:
-    """Yield the directories that the tool empties under this rule."""
+    """Yield the directories that a tool with these arguments empties, according to one rule."""
     values = rule.options | (_OTHER_VALUES - rule.switches)
     options = Options.parse(argv, values, clusters=False, abbreviated=False)
     length = len(rule.words)
@@ -161,7 +161,7 @@ def _cleared_directories(
 
 
 def _is_requested(rule: _ClearingRule, argv: Sequence[Word], effect: CommandEffect) -> bool:
-    """Return True if the directory is emptied by a switch, or implicitly inside the project."""
+    """Return True if an option asks to empty the directory, or the tool always does so in the project."""
     if not rule.implicit:
         return True
     long_options = {word.partition("=")[0]: word.partition("=")[2] for word in argv if word.startswith("--")}

@@ -1,4 +1,4 @@
-"""Directories of this machine that a container may write to.
+"""Find directories of this machine that a container is started with and may write to.
 
 Processes in a container are not recognised as started by this runtime, so its own files are protected here.
 """
@@ -37,7 +37,7 @@ def _mount_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _writable_sources(words: tuple[Word, ...]) -> Iterator[Word]:
-    """Yield the directories that are mounted writable."""
+    """Yield the directories of this machine that container options mount as writable."""
     starts_container = not {"run", "create"}.isdisjoint(words)
     for word, following in zip(words, (*words[1:], EMPTY), strict=True):
         name, separator, value = word.partition("=")
@@ -53,7 +53,7 @@ def _writable_sources(words: tuple[Word, ...]) -> Iterator[Word]:
 
 
 def _volume_sources(given: Word, starts_container: bool) -> Iterator[Word]:
-    """Yield the directory before the first colon; an unknown text may contain the colon itself."""
+    """Yield the host directory of a `-v HOST:CONTAINER` option; unknown text may contain the colon itself."""
     source, *rest = given.split(":")
     is_path = source[:1] in ("/", "~", ".", "$", GAP)
     is_read_only = len(rest) > 1 and "ro" in rest[-1].split(",")
@@ -62,7 +62,7 @@ def _volume_sources(given: Word, starts_container: bool) -> Iterator[Word]:
 
 
 def _mount_sources(given: Word) -> Iterator[Word]:
-    """Yield the source of a `--mount` option unless it is read-only."""
+    """Yield the host directory of a `--mount source=…` option, unless the mount is read-only."""
     fields = [each.partition("=") for row in csv.reader([given]) for each in row]
     pairs = [(name.strip().lower(), value) for name, _, value in fields]
     yield from (Word(value[7:]) for name, value in pairs if name == "volume-opt" and value[:7] == "device=")

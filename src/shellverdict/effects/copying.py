@@ -32,7 +32,7 @@ def is_remote(word: Word) -> bool:
 
 
 def _split_operands(context: RunContext, options: Options) -> tuple[tuple[Word, ...], Word | None]:
-    """Return the sources and the destination, which may be given by `-t`."""
+    """Return the sources and the destination of a copy; the destination may be given by `-t`."""
     operands = options.operands
     destination = options.value("-t", "--target-directory")
     if destination is not None:
@@ -45,7 +45,7 @@ def _split_operands(context: RunContext, options: Options) -> tuple[tuple[Word, 
 def _put_effects(
     context: RunContext, sources: Sequence[Word], destination: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield the effects on the destination, both as a file and as a directory that receives the sources."""
+    """Yield the effects of copying or moving to a destination, which may be a file or a directory."""
     emptied = ("empty",) if len(sources) == 1 and sources[0] == "/dev/null" else ()
     make_effect = (
         context.fill_effect
@@ -65,7 +65,7 @@ def _put_effects(
 
 
 def _copies_directory_contents(sources: Sequence[Word]) -> bool:
-    """Return True if the sources are the content of a directory: `e/.`, `e/*`."""
+    """Return True if all files of a directory are copied, as in `cp e/. x` or `cp e/* x`."""
     return any(
         word in (".", "..") or word.endswith(("/.", "/..")) or _matches_everything(word) for word in sources
     )
@@ -76,7 +76,7 @@ def _matches_everything(word: Word) -> bool:
 
 
 def _is_directory_destination(context: RunContext, sources: Sequence[Word], destination: Word) -> bool:
-    """Return True if the destination is a directory, judged by its spelling."""
+    """Return True if the destination of a copy is a directory, judged by how its path is written."""
     if len(sources) > 1 or destination.endswith(("/", "/.", "/..")) or destination in (".", ".."):
         return True
     path_info = context.classify(destination)
@@ -88,7 +88,7 @@ def _is_directory_destination(context: RunContext, sources: Sequence[Word], dest
 def _effects_inside_directory(
     context: RunContext, destination_effect: CommandEffect, word: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield the write to a file inside the destination if it touches more: `cp .bashrc ~`."""
+    """Yield the write to a sensitive file inside the destination directory, as in `cp .bashrc ~`."""
     file_effect = context.write_effect(word, *traits)
     relevant_traits = {
         f"in:{place}"
@@ -108,13 +108,13 @@ def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _overlay_traits(options: Options) -> tuple[str, ...]:
-    """Return `whole` if a directory is merged into the destination (`-T`) instead of placed inside it."""
+    """Return the trait `whole` if `-T` merges a directory into the destination instead of adding it there."""
     recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
     return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
 
 
 def _link_source_effects(context: RunContext, sources: Sequence[Word]) -> Iterator[CommandEffect]:
-    """Yield links to protected files, because another name would bypass their protection."""
+    """Yield an effect for each hard or symbolic link to a protected file: it would bypass the protection."""
     for source in context.iter_operands(sources):
         kinds_inside = context.paths.kinds_replaced_by_filling(source, context.run.cwd)
         protected_kinds = (context.classify(source).kinds | kinds_inside) & {
@@ -140,7 +140,7 @@ def _mv_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _move_source_effect(context: RunContext, word: Word, lost: bool) -> CommandEffect:
-    """Return the effect on the source of a move; inside a project a renamed file is not lost."""
+    """Return the effect of a move on the moved file; a file renamed inside a project is not lost."""
     path_info = context.classify(word, follow_link=False, recursive=True)
     renamed = not lost and path_info.kinds & {PathKind.PROJECT, PathKind.TEMP}
     source_info = (
@@ -170,7 +170,7 @@ def _install_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _is_readable_by_others(context: RunContext, word: Word) -> bool:
-    """Return True if other users can read what is at `word`."""
+    """Return True if the file at `word` is readable by other users of the machine."""
     return bool(context.classify(word).kinds & {PathKind.OUTSIDE, PathKind.SYSTEM, PathKind.TEMP})
 
 
@@ -223,7 +223,7 @@ def _rsync_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _mirror_effect(context: RunContext, destination: Word) -> CommandEffect:
-    """Return the deletion of everything at the destination that the source does not have."""
+    """Return the deletion, by `rsync --delete` and the like, of destination files that the source lacks."""
     if not is_remote(destination):
         path_info = context.classify(destination, recursive=True)
         return context.destroy_effect(EffectKind.OVERWRITE, destination, path_info, "mirrored", "recursive")

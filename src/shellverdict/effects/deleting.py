@@ -1,4 +1,4 @@
-"""Files deleted."""
+"""Detect deleted files."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _unlink_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _shred_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield files overwritten beyond recovery, whether or not they are also removed."""
+    """Yield the files that `shred` overwrites beyond recovery, even if it does not remove them."""
     options = context.parse_options(split_names("-n --iterations -s --size --random-source -l -p -P -S"))
     recursive = options.has("-r", "-R", "--recursive")
     for word in context.iter_operands(options.operands):
@@ -65,7 +65,7 @@ _TRASHED_FOR_GOOD = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_R
 
 
 def _trash_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield files moved to the trash, and an emptied trash.
+    """Yield files moved to the trash, and the emptying of the trash.
 
     Files in the trash can be restored, except where the system or a home needs them to work.
     """
@@ -125,7 +125,7 @@ _PROTECTED_KINDS = (PathKind.AGENT, PathKind.OWN, PathKind.GUARD)
 
 
 def _protected_search_effects(context: RunContext, words: Sequence[Word]) -> Iterator[CommandEffect]:
-    """Yield changes to protected files that `find` searches for by name."""
+    """Yield changes to protected files that a `find` command searches for by name and then modifies."""
     if not {"!", "-not", "-prune"}.isdisjoint(words):
         return
     acts = any(a.startswith(("-exec", "-ok")) and b in _CHANGING_PROGRAMS for a, b in pairwise(words))
@@ -145,7 +145,7 @@ def _protected_search_effects(context: RunContext, words: Sequence[Word]) -> Ite
 
 
 def _change_below_effects(context: RunContext, words: Sequence[Word]) -> Iterator[CommandEffect]:
-    """Yield changes to protected files below a directory in which every file is changed."""
+    """Yield changes to protected files below a directory if a `find` command changes every file in it."""
     for start in context.iter_operands(_find_starts(words)):
         wide = not context.classify(start).kinds.isdisjoint({PathKind.HOME, PathKind.ROOT})
         within = context.paths.kinds_replaced_by_filling(start, context.run.cwd)
@@ -156,7 +156,7 @@ def _change_below_effects(context: RunContext, words: Sequence[Word]) -> Iterato
 
 
 def _selects_some_files(words: Sequence[Word]) -> bool:
-    """Return True if a test that most files fail comes before the first action."""
+    """Return True if a `find` command tests files before its first action, so that it affects only some."""
     if not {"!", "-not", "-o", "-or", ","}.isdisjoint(words):
         return False
     tests = tuple(takewhile(lambda word: not word.startswith(_FIND_ACTIONS), words))
@@ -167,7 +167,7 @@ def _selects_some_files(words: Sequence[Word]) -> bool:
 
 
 def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffect:
-    """Return the effect for a deletion that affects only some files of the tree."""
+    """Return the deletion effect of a `find` command whose tests select only some files of a tree."""
     narrower = {
         f"in:{PathKind.ROOT}": f"in:{PathKind.SYSTEM}",
         f"in:{PathKind.HOME}": f"in:{PathKind.INSIDE_HOME}",
@@ -209,7 +209,7 @@ def deletes_only_generated_files(runs: Sequence[ProgramRun], paths: PathClassifi
 
 
 def _result_names(run: ProgramRun) -> tuple[str, ...]:
-    """Return the names that may stand for search results in the deleting command."""
+    """Return the words that stand for search results in a deleting command, such as `{}` or `$f`."""
     return (GAP, *_required_names(run.argv[1:]))
 
 
@@ -219,7 +219,7 @@ _XARGS_OPTION = re.compile(
 
 
 def _passes_on_results(run: ProgramRun) -> bool:
-    """Return True if `xargs` adds names printed by another program, not names from a file or a text."""
+    """Return True if `xargs` appends names printed by another program, not names from a file."""
     if run.stdin is None or run.stdin.text is not None or run.stdin.taints:
         return False
     if run.name != "xargs":
@@ -228,12 +228,12 @@ def _passes_on_results(run: ProgramRun) -> bool:
 
 
 def deletes_search_results(run: ProgramRun) -> bool:
-    """Return True if the program deletes the results of a search."""
+    """Return True if a program deletes the files that a search, such as `find`, has printed."""
     return run.name == "rm" and run.has_unknown_operands
 
 
 def _finds_only_generated(context: RunContext, start: Word, words: Sequence[Word]) -> bool:
-    """Return True if a search below a directory can only find untracked files that tools generate."""
+    """Return True if a search below `start` can only find untracked files that tools generate."""
     required_names = _required_names(words)
     return bool(required_names) and all(
         GAP not in word and context.paths.are_generated_below(start, context.run.cwd, _as_glob(word))
@@ -247,7 +247,7 @@ _PRINTING = split_names("-print -print0")
 
 
 def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
-    """Return the `-name` patterns that every printed or deleted file must match.
+    """Return the `-name` patterns that every file printed or deleted by a `find` command must match.
 
     Only one form is supported: start points, tests that must all hold, and at most one deleting action, as
     the last term. Any other word, including operators, gives an empty tuple. So does an action before the
@@ -273,7 +273,7 @@ def _required_names(words: Sequence[Word]) -> tuple[Word, ...]:
 
 
 def _is_deleting_action(words: Sequence[Word]) -> bool:
-    """Return True if the words are exactly `-delete`, or `-exec rm` of nothing but the search result."""
+    """Return True for exactly `-delete`, or for `-exec rm` with nothing but the file found by `find`."""
     if words[0] == "-delete":
         return len(words) == 1
     if words[0] not in ("-exec", "-execdir") or words[1:2] not in (["rm"], ["/bin/rm"]):

@@ -65,7 +65,7 @@ def read_files(context: RunContext) -> Iterator[Word]:
 
 
 def _printed_keys(run: ProgramRun) -> Iterator[Word]:
-    """Yield the private key files that an openssl command prints."""
+    """Yield the private key files that an `openssl` command prints."""
     options = Options.parse(run.argv[1:], split_names("-in -out -passin"), clusters=False)
     hidden = options.has("-out", "-noout", "-pubout", "-check")
     if run.argv[1:2] and run.argv[1] in ("rsa", "pkey", "ec", "dsa", "pkcs12", "pkcs8") and not hidden:
@@ -91,7 +91,7 @@ _SECRET_SEARCH_PATTERN = re.compile(
 
 
 def secret_search_targets(context: RunContext) -> Iterator[Word]:
-    """Yield whole homes or file systems, or secret files, that a search for secrets covers."""
+    """Yield home directories, file systems or secret files that a search for passwords and keys covers."""
     words = [word for word in context.run.argv[1:64] if not word.startswith("-")]
     if (
         context.run.name.lower() in _SEARCHERS
@@ -107,12 +107,12 @@ def secret_search_targets(context: RunContext) -> Iterator[Word]:
 
 
 def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
-    """Return the options that may contain an in-place switch; for other programs `-i` ignores case."""
+    """Return the options of a program that may edit files in place; in others, `-i` means ignoring case."""
     return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
 
 
 def copied_secrets(context: RunContext) -> Iterator[Word]:
-    """Yield secrets copied from outside the project; copying an `.env` inside a project is routine."""
+    """Yield secret files copied from outside the project; copying an `.env` inside a project is routine."""
     if context.run.name.lower() not in _COPIERS:
         return
     for word in [w for w in context.run.argv[1:200] if not w.startswith("-")][:-1]:
@@ -246,7 +246,7 @@ def prints_secrets(run: ProgramRun, name: str) -> bool:
 
 
 def _contains_in_order(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
-    """Return True if the verbs occur in this order among the first words, with other words between."""
+    """Return True if the verbs occur in this order among the first words, possibly with others between."""
     wanted = iter(verbs)
     verb = next(wanted)
     for word in words[:12]:

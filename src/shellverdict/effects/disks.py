@@ -21,13 +21,13 @@ _MKFS_VALUES = split_names(
 
 
 def find_mkfs_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effects of a file system maker; these have too many names for a handler table."""
+    """Yield the effects of `mkfs.ext4` and the many other programs that create a file system."""
     if _MKFS.fullmatch(name):
         yield from _mkfs_effects(name, context)
 
 
 def _mkfs_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
-    """Yield every word that may be the device, because the makers differ in which options take a value."""
+    """Yield an effect for every argument of a file system maker that may be the device to format."""
     words = context.run.argv[1:]
     if not words or words[0] in ("-V", "-h", "--help", "--version"):
         return
@@ -46,7 +46,7 @@ def _format_effects(context: RunContext, *devices: Word, detail: str = "") -> It
 
 
 def _volume_effect(context: RunContext, *traits: str) -> CommandEffect:
-    """Return the effect on a named object without a path: a pool, a volume group, a data set."""
+    """Return the effect on a storage object that has a name but no path, such as a pool or volume group."""
     return context.new_effect(EffectKind.FORMAT, "volume", *traits, target=context.run.argv[-1])
 
 
@@ -231,7 +231,7 @@ def _dmsetup_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _always_destructive_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effect of programs that always destroy data when given an operand."""
+    """Yield the effect of disk programs that destroy data whenever they are given a device."""
     operands = context.parse_options().operands
     if operands:
         yield from _format_effects(context, *operands[:1])
@@ -262,13 +262,13 @@ _DESTRUCTIVE_VERBS: dict[str, frozenset[str]] = {
 
 
 def _volume_verb_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effect of volume managers whose subcommand says what they destroy."""
+    """Yield the effect of volume managers (`zfs`, `lvm` …), whose subcommand says what they destroy."""
     if any(word in _DESTRUCTIVE_VERBS[context.run.name.lower()] for word in context.run.argv[1:8]):
         yield _volume_effect(context)
 
 
 def _repair_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield repairs that discard data, or that write to a mounted file system directly."""
+    """Yield file system repairs that discard data, or that write to a mounted file system."""
     letter = "-L" if context.run.name == "xfs_repair" else "-w"
     if context.parse_options(split_names("-f -l -o -r")).has(letter):
         yield _volume_effect(context)

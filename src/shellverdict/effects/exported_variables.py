@@ -1,4 +1,4 @@
-"""Exported variables that name code, which affect every later program.
+"""Exported variables, such as PAGER or LD_PRELOAD, that make every later program run chosen code.
 
 A pager, a preloaded library or a start-up file: exporting such a variable decides what later commands run,
 however harmless they look. The effect of a variable on the one command it precedes is handled elsewhere.
@@ -84,7 +84,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def _is_custom_command(_: RunContext, value: Word) -> bool:
-    """Return True if the value is more than an installed program with options."""
+    """Return True if the value of a variable such as PAGER is more than an installed program with options."""
     text = value.lstrip("|- ")
     first = text.split(None, 1)[0] if text.split() else ""
     if not first or first.startswith(GAP):
@@ -99,7 +99,7 @@ def _is_custom_command(_: RunContext, value: Word) -> bool:
 
 
 def _names_untrusted_file(context: RunContext, value: Word) -> bool:
-    """Return True if the value names a file outside the directories of installed software."""
+    """Return True if the value of a variable names a file outside the directories of installed software."""
     paths = [part for part in re.split("[: ]", value) if "/" in part or part.endswith((".so", ".sh"))]
     return any(
         not part.startswith((*_SYSTEM_PREFIXES, GAP)) and not _is_usual_config(context, part)
@@ -108,7 +108,7 @@ def _names_untrusted_file(context: RunContext, value: Word) -> bool:
 
 
 def _is_usual_config(context: RunContext, part: str) -> bool:
-    """Return True for `~/.config` and similar paths, which such variables usually name."""
+    """Return True for `~/.config` and similar paths, which configuration variables usually name."""
     path = context.classify(Word(part)).path
     return path.startswith(context.paths.home) and path.rpartition("/")[2] in split_names(
         ".config .inputrc .local share zsh .zsh .psqlrc"
@@ -130,7 +130,7 @@ def _is_code(_: RunContext, value: Word) -> bool:
 
 
 def _find_check(name: str) -> Callable[[RunContext, Word], bool] | None:
-    """Return the check that decides whether a value of this variable is dangerous, or None."""
+    """Return the function that decides whether a value of this variable is dangerous, or None."""
     name = _OTHER_NAMES.get(name, name)
     if name in _OPTION_VARIABLES:
         return lambda _, value: _OPTION_VARIABLES[name].search(value) is not None

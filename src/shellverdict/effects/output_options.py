@@ -60,7 +60,7 @@ _REMOTE_NAME_OPTIONS = ("-O", "--remote-name", "--remote-name-all")
 
 
 def _output_option_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the files named by output options, and downloads that keep their remote names."""
+    """Yield the files named by output options (`-o file`), and downloads that keep their remote names."""
     name = context.run.name.lower()
     output_options, directory_options = _OUTPUT_OPTIONS[name], _DIRECTORY_OPTIONS.get(name, ())
     whole = name in ("openssl", "nmap")
@@ -91,7 +91,7 @@ def _remote_names(options: Options) -> Iterator[str]:
 
 
 def _keeps_remote_names(name: str, options: Options) -> bool:
-    """Return True if downloaded files keep their remote names."""
+    """Return True if curl or wget saves downloads under the file names in their URLs."""
     if name == "curl":
         return options.has(*_REMOTE_NAME_OPTIONS)
     if name == "wget":
@@ -109,7 +109,7 @@ _GIT_VALUES = split_names(
 
 
 def _git_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield what git writes outside a repository: clones, archives, patches."""
+    """Yield the files that git writes outside a repository: clones, archives, patches."""
     options = context.parse_options(_GIT_VALUES, abbreviated=False)
     verb, *rest = options.operands or (Word(""),)
     if verb == "clone" and len(rest) > 1:
@@ -130,7 +130,7 @@ _SIDE_OUTPUT_OPTIONS = ("-MF", "-MJ", "-Wl,-Map=", "-Wl,-Map,")
 
 
 def _compiler_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the compiled program and the dependency and map files written beside it."""
+    """Yield the compiled program, and the dependency and map files that a compiler writes beside it."""
     yield from _output_option_effects(context)
     for option, following in pairwise((*context.run.argv[:MAX_OPERANDS], Word(""))):
         for name in _SIDE_OUTPUT_OPTIONS:

@@ -1,4 +1,4 @@
-"""Changes of file permissions, owners, access lists and attributes."""
+"""Detect changes of file permissions, owners, access lists and attributes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHANGE = re.compile(r"([=+-])([ugo]|[rwxXst]*)")
 
 
 def mode_traits(mode: Word) -> frozenset[str]:
-    """Return traits for the access that a chmod mode grants or removes."""
+    """Return traits that say which access a chmod mode grants or removes."""
     if not mode.is_known or len(mode) > MAX_MODE_CHARS:
         return frozenset({"unknown-mode"})
     if _OCTAL.fullmatch(mode):
@@ -91,7 +91,7 @@ def _chmod_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _modes_as_operands(argv: Sequence[Word]) -> list[Word]:
-    """Return the arguments with modes such as `-x` rewritten, so that they are not parsed as options."""
+    """Return chmod's arguments with modes such as `-x` rewritten, so that they do not look like options."""
     is_mode = re.compile(r"-[rwxXst][rwxXst,=+ugoa-]*|-[0-7]+")
     return [Word("=" + word) if is_mode.fullmatch(word) else word for word in argv]
 
@@ -165,7 +165,7 @@ def _chflags_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _xattr_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield removal of the macOS quarantine attribute, after which files run without a warning."""
+    """Yield the removal of the macOS quarantine attribute, after which downloads run without a warning."""
     options = context.parse_options()
     if options.has("-c") or (options.has("-d") and options.operands[:1] == ("com.apple.quarantine",)):
         yield from _change_effects(context, options.operands[1:], options.has("-r"), "attributes")

@@ -45,7 +45,7 @@ def _parse_signal(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
 
 
 def _process_traits(word: Word) -> tuple[str, ...] | None:
-    """Return traits for a target of `kill`, or None for a job of the current shell."""
+    """Return traits for one target of `kill`, or None if it is a job of the current shell."""
     if word.startswith("%"):
         return None  # a job of the current shell
     if not word.is_known:
@@ -143,7 +143,7 @@ def _size_effects(context: RunContext, size: int) -> Iterator[CommandEffect]:
 
 
 def _sized_file_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effect of creating a file of a very large size."""
+    """Yield the effect of creating a very large file, for example with `fallocate`."""
     options = context.parse_options(split_names("-l --length -s --size -o --offset -c --bytes -n --lines"))
     size_text = options.value("-l", "--length", "-s", "--size", "-c", "--bytes")
     if context.run.name == "mkfile" and options.operands:

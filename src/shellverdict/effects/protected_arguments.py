@@ -1,4 +1,4 @@
-"""Protected files passed to programs without effect handlers.
+"""Detect protected files among the arguments of programs whose effects are not known.
 
 A program with a handler reports what it writes. Any other program may write to every file it is given, so
 only known readers may get this runtime's own files and files that other programs run later.
@@ -77,7 +77,7 @@ def find_protected_argument_effects(
 
 
 def _argument_effects(context: RunContext, name: str, word: Word) -> Iterator[CommandEffect]:
-    """Yield the effect of one argument that is, or contains, a protected path."""
+    """Yield the effect of passing a protected path, or a directory that contains one, to a program."""
     value = _OPTION_PREFIX.sub("", word)
     for text in map(Word, (word, value, value.partition(":")[0])):  # the last: a bind mount
         if "/" in text and text.is_known and "://" not in text:
@@ -90,7 +90,7 @@ def _argument_effects(context: RunContext, name: str, word: Word) -> Iterator[Co
 
 
 def _find_protected_kind(context: RunContext, name: str, word: Word) -> PathKind | None:
-    """Return the kind of protected file at `word`, or None if this program may be given it."""
+    """Return the kind of protected file at `word`, or None if the program may use that file."""
     path_info = context.classify(word)
     if PathKind.OWN in path_info:
         return PathKind.OWN
@@ -121,7 +121,7 @@ def _workdir_effects(context: RunContext, name: str) -> Iterator[CommandEffect]:
 
 
 def _find_workdir(context: RunContext, name: str) -> Word | None:
-    """Return the program's working directory, or None for git commands that only read."""
+    """Return the directory in which a program runs, or None for git commands that only read."""
     if name != "git":
         return context.run.cwd
     options = context.parse_options(

@@ -1,4 +1,4 @@
-"""Effects of redirections, independent of the program."""
+"""Effects of shell redirections (`> file`), whichever program they belong to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DEVICE_REMOVAL_FILE = re.compile(r"/sys/(?:block|class|bus|devices)/.*/(?:delet
 
 
 def find_redirect_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effects of the run's redirections."""
+    """Yield the effects of the redirections of one program start."""
     for redirect in context.run.redirects[:256]:
         if not redirect.is_output or _is_descriptor_copy(redirect.operator, redirect.target):
             continue
@@ -35,7 +35,7 @@ def find_redirect_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _kernel_effects(context: RunContext, target: Word) -> Iterator[CommandEffect]:
-    """Yield the effect of writing to a kernel file that triggers an action."""
+    """Yield the effect of writing to a kernel file that triggers an action, such as /proc/sysrq-trigger."""
     path = context.classify(target).path
     if path == "/proc/sysrq-trigger":
         yield context.new_effect(EffectKind.SERVICE, "machine", "stopped", target=target)

@@ -1,4 +1,4 @@
-"""Environment variables of this runtime written to files that later shells or programs read."""
+"""Detect text that sets an environment variable of Toolfold, written to a file that shells read later."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DOCUMENTS = (".md", ".rst", ".txt", ".py", ".html", ".log", ".adoc")
 
 
 def find_runtime_variable_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield files, other than documents, into which text that sets such a variable is written."""
+    """Yield the files, other than documents, to which text is written that sets a variable of Toolfold."""
     targets = [redirect.target for redirect in context.run.redirects[:256] if redirect.is_output]
     if context.run.name in _WRITERS:
         targets.extend(islice(context.run.argv[-1:], MAX_OPERANDS))
@@ -35,7 +35,7 @@ def _is_file(target: Word) -> bool:
 
 
 def _written_texts(context: RunContext) -> Iterator[str]:
-    """Yield the texts that may end up in the file: the arguments and standard input."""
+    """Yield the texts that a program may write to a file: its arguments and standard input."""
     yield from (word[:MAX_TEXT_CHARS] for word in islice(context.run.argv[1:], MAX_OPERANDS))
     stdin = context.run.stdin
     yield ((stdin.text if stdin else None) or EMPTY)[:MAX_TEXT_CHARS]

@@ -1,4 +1,4 @@
-"""Keys, tokens and passwords that are read or sent away.
+"""Detect keys, tokens and passwords that a command reads or sends away.
 
 `prints_confidential` tells the shell reader that a run's output is secret, so that it can mark the pipe.
 """
@@ -41,7 +41,7 @@ _REVEALING_OR_SENDING = PRINTING_PROGRAMS | PROGRAMS_THAT_MAY_SEND | _REMOTE_PRO
 
 
 def prints_confidential(run: ProgramRun, paths: PathClassifier) -> bool:
-    """Return True if the output of this run is secret, judged by its arguments and input."""
+    """Return True if a program prints a secret, judged by its arguments and input."""
     context = RunContext(run, paths.for_other_machine() if run.is_remote else paths)
     name = run.name.lower()
     if name in NON_REVEALING_PROGRAMS or not _may_reveal_or_send(run, name):
@@ -69,12 +69,12 @@ def _prints_remote_secrets(context: RunContext, name: str) -> bool:
 
 
 def _may_reveal_or_send(run: ProgramRun, name: str) -> bool:
-    """Return False for the many programs that neither print nor send anything relevant."""
+    """Return False for the many programs that neither print nor send files."""
     return name in _REVEALING_OR_SENDING or bool(run.redirects) or reads_confidential_input(run)
 
 
 def find_secret_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield secrets read, secrets sent, and requests to cloud metadata addresses."""
+    """Yield secrets that a program reads, secrets that it sends, and requests for cloud credentials."""
     run = context.run
     if not _may_reveal_or_send(run, run.name.lower()):
         return

@@ -1,4 +1,4 @@
-"""Files and arguments that a program sends to another machine."""
+"""Find the files and arguments that a program sends to another machine."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _FETCHERS = split_names(
 
 
 def sent_words(run: ProgramRun) -> Iterator[Word]:
-    """Yield the arguments that another machine receives: request bodies, URLs, host names looked up.
+    """Yield the arguments that another machine receives: request bodies, URLs, host names looked up in DNS.
 
     Logins and authentication headers are left out: sending a token there is its purpose.
     """
@@ -99,12 +99,12 @@ def sent_words(run: ProgramRun) -> Iterator[Word]:
 
 
 def _is_local_request(*addresses: Word) -> bool:
-    """Return True if all addresses are this machine."""
+    """Return True if all addresses in a request belong to this machine."""
     return bool(addresses) and all(is_loopback_host(parse_host(address)) for address in addresses)
 
 
 def sent_files(context: RunContext) -> Iterator[Word]:
-    """Yield the files whose content is sent, `-` for standard input."""
+    """Yield the files whose content a program sends to another machine; `-` is standard input."""
     run = context.run
     name = run.name.lower()
     if name == "curl":
@@ -164,7 +164,7 @@ _SERVERS = split_names(
 
 
 def _served_directories(run: ProgramRun, name: str) -> Iterator[Word]:
-    """Yield the directories that a file server makes available."""
+    """Yield the directories that a file server, such as `python -m http.server`, makes available."""
     options = Options.parse(run.argv, split_names("-p --port -l --listen -S -t -h -r --root -a -i"))
     if name == "php":
         yield from options.values("-t") if options.has("-S") else ()

@@ -1,4 +1,4 @@
-"""Archives unpacked over existing files, or created."""
+"""Detect archives that a command creates, or unpacks over existing files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _tar_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _add_option_dashes(argv: Sequence[Word]) -> list[Word]:
-    """Rewrite `tar xfC a.tar /` as `tar -x -f a.tar -C /`: old-style values follow in order."""
+    """Rewrite old-style options of tar: `tar xfC a.tar /` becomes `tar -x -f a.tar -C /`."""
     if len(argv) < 2 or argv[1].startswith("-") or not argv[1].isalnum() or len(argv[1]) > 32:
         return list(argv)
     words = iter(argv[2:])
@@ -98,7 +98,7 @@ _PYTHON_UNPACKS = {"zipfile": split_names("-e --extract"), "tarfile": split_name
 
 
 def _python_unpack_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the directory of `python -m zipfile -e archive directory`, also for tarfile."""
+    """Yield the directory to which `python -m zipfile -e` or `python -m tarfile -e` unpacks an archive."""
     words = context.run.argv[1:]
     place = next((at for at, word in enumerate(words) if word == "-m"), None)
     if place is None or len(words) < place + 3:

@@ -1,4 +1,4 @@
-"""Data sent to an external machine, whether or not it is known to be secret."""
+"""Detect data sent to an external machine, whether or not it is known to be secret."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _upload_effect(context: RunContext, name: str, *traits: str) -> CommandEffec
 
 
 def _has_unknown_input(run: ProgramRun) -> bool:
-    """Return True if standard input is redirected and its content is not known from the command."""
+    """Return True if standard input is redirected from something whose content is not in the command."""
     return run.stdin is not None and run.stdin.text is None
 
 
@@ -106,7 +106,7 @@ def _curl_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _is_bulk_upload(context: RunContext, body: Word, name: str) -> bool:
-    """Return True if a body is a data file or from outside the project, or any file for an IP address."""
+    """Return True if an uploaded file is a data file, outside the project, or sent to a bare IP address."""
     _, at, path = body.partition("@")
     if not at and "=<" in body:
         at, path = "@", body.partition("=<")[2]
@@ -131,7 +131,7 @@ def _wget_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _dns_lookup_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield lookups of names with an unknown part, which reveal it to the owner of the domain."""
+    """Yield DNS lookups of names with an unknown part, which reveal that part to the owner of the domain."""
     for word in context.run.argv[1:32]:
         match = _DNS_NAME.fullmatch(_strip_marks(word))
         if match and is_external_host(match["domain"].lower()):

@@ -1,4 +1,4 @@
-"""Files written, emptied and edited in place."""
+"""Detect files that a program writes, empties or edits in place."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _awk_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _in_place_edit_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the operands of configuration editors; with an in-place option each may be the file."""
+    """Yield the files that configuration editors (`yq -i` and others) may edit in place."""
     options = context.parse_options(split_names("-f --file -o -p -v -t"))
     if options.has("-i", "--inplace", "--in-place", "--set", "--del", "-L", "-w", "--write"):
         for word in context.iter_operands((*options.operands, *options.values("-f", "--file"))):
@@ -160,7 +160,7 @@ def _create_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _rescue_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the second operand of disk copiers: source, destination, and perhaps a map file."""
+    """Yield the destination of disk copiers such as `ddrescue`: their second operand."""
     values = split_names("-b -B -c -d -e -E -g -G -H -i -I -K -l -m -o -O -p -Q -r -s -S -T -X -Z")
     operands = context.parse_options(values).operands
     if len(operands) > 1:
@@ -176,7 +176,7 @@ def _output_option_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _last_operand_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the last operand of programs that write to their second operand."""
+    """Yield the last operand of programs that write to their second operand, the output file."""
     operands = context.parse_options(split_names("-f -s -w --skip-chars -l -c -o -S")).operands
     if len(operands) > 1:
         yield context.write_effect(operands[-1])

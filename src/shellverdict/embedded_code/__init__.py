@@ -1,4 +1,4 @@
-"""Analysis of code in other languages that a command contains or runs.
+"""Analyze code in other languages that a shell command contains or runs.
 
 `analyze_code` returns the shell commands that the code starts and the effects it has by itself. It does not
 judge them: the commands are parsed by the shell reader and judged by the same rules as any other command.

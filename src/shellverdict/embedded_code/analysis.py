@@ -1,4 +1,4 @@
-"""The result of analyzing embedded code, and the builder that the language analyzers fill.
+"""Define the result of analyzing embedded code, and the builder that the language analyzers fill.
 
 Most operations on files and processes have a shell equivalent (`shutil.rmtree(x)` is `rm -rf x`). They are
 recorded as that shell command, so that the same rules judge both. Only operations without a shell equivalent
@@ -60,7 +60,7 @@ class AnalysisBuilder:
         return CodeAnalysis(tuple(self.scripts), tuple(self.effects))
 
     def add_script(self, text: str) -> None:
-        """Add a line of shell code."""
+        """Add a line of shell code that the analyzed code runs."""
         text = text.replace(HOME, "$HOME")
         line = Word(f"cd {quote_word(self.workdir)}; {text}" if self.workdir else text)
         if len(self.scripts) < _MAX_ENTRIES and text.strip():
@@ -69,7 +69,7 @@ class AnalysisBuilder:
             self.effects[_TOO_MUCH_CODE] = None
 
     def add_command(self, *words: str) -> None:
-        """Add a program with its arguments, started without a shell.
+        """Add a program that the analyzed code starts without a shell, with its arguments.
 
         Glob patterns of the language are kept as unquoted shell patterns.
         """
@@ -100,7 +100,7 @@ class AnalysisBuilder:
             self.add_command("curl", "--data-binary", f"@{path}", to)
 
     def add_environment_upload(self, names: Iterable[str], to: str) -> None:
-        """Add the upload of environment variables; an empty name stands for the whole environment."""
+        """Add the upload of environment variables; an empty name means all variables."""
         for name in names:
             if name:
                 self.add_script(f'curl -d "${name}" {quote_word(to)}')
@@ -126,7 +126,7 @@ class AnalysisBuilder:
         )
 
     def add_unread_code(self, text: str, traits: frozenset[str]) -> None:
-        """Add the execution of code whose text is not part of the command."""
+        """Add the execution of code whose text is not part of the analyzed command."""
         self.add_effect(
             EffectKind.RUN_UNREAD, Word(text).display_text[:80], *(traits or {Taint.UNREAD.value})
         )
@@ -142,7 +142,7 @@ _UNQUOTED = re.compile(f"([{GAP}{STAR}{ANY}{HOME}]|{GAP}[\ufdd5-\ufdd8]+)")
 
 
 def quote_word(word: str) -> str:
-    """Quote one shell word; patterns, the home directory and unknown text stay unquoted."""
+    """Quote one word for a shell, but leave glob patterns, the home directory and unknown text unquoted."""
     if not word or not _UNQUOTED.search(word):
         return shlex.quote(word)
     parts = (_quote_part(part) for part in _UNQUOTED.split(word) if part)
@@ -156,7 +156,7 @@ def _quote_part(part: str) -> str:
 
 
 def find_remote_url(texts: Iterable[str]) -> str:
-    """Return the first URL of another machine, else the first URL of this machine, else an unknown one."""
+    """Return the first URL of another machine in the texts, else one of this machine, else an unknown one."""
     urls = [text for text in texts if "://" in text]
     return next((text for text in urls if not _LOCAL_URL.search(text)), urls[0] if urls else GAP)
 
@@ -165,6 +165,6 @@ _LOCAL_URL = re.compile(r"://(?:[^/@]*@)?(?:localhost|127\.|0\.0\.0\.0|\[::1\])"
 
 
 def is_bare_shell(script: str) -> bool:
-    """Return True if a script only starts a shell, or if nothing of it is known."""
+    """Return True if a shell script only starts a shell, or if its text is unknown."""
     first = script.strip().split(" ")[0].strip("'\"").rpartition("/")[2].lower()
     return (first in SHELLS and " -c" not in script) or script.strip() == unknown_word()

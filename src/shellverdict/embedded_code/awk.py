@@ -36,7 +36,7 @@ def analyze_awk(code: str) -> CodeAnalysis:
 
 
 def _add_pipe(scanner: CallScanner, at: int, prints: bool) -> None:
-    """Add the command of `"command" | getline`, `print … | "command"` or `|&`."""
+    """Add a command that awk runs in a pipe: `"command" | getline`, `print … | "command"`."""
     if scanner.mark_at(at + 1) == "|" or scanner.mark_at(at - 1) == "|":
         return
     behind = at + (2 if scanner.mark_at(at + 1) == "&" else 1)
@@ -54,14 +54,14 @@ def _add_pipe(scanner: CallScanner, at: int, prints: bool) -> None:
 
 
 def _printed_tokens(scanner: CallScanner, at: int) -> list[Token]:
-    """Return the tokens that `print` or `printf` writes to the pipe at `at`."""
+    """Return the tokens that awk's `print` or `printf` writes to the pipe at token `at`."""
     words = _tokens_before(scanner, at)
     names = [place for place, token in enumerate(words) if token.text in ("print", "printf")]
     return words[names[-1] + 1 :] if names else words
 
 
 def _tokens_before(scanner: CallScanner, at: int) -> list[Token]:
-    """Return the tokens of the statement before `at`."""
+    """Return the tokens of the statement before token `at`."""
     begin = at
     while begin > 0 and at - begin < 64:
         token = scanner.tokens[begin - 1]

@@ -80,7 +80,7 @@ def analyze_calls(code: str, language: str, depth: int = 0) -> CodeAnalysis:
 
 
 class CallScanner(ExpressionReader):
-    """Scans the tokens of one piece of code for calls listed in the action table."""
+    """Scans the tokens of one piece of code for calls of functions listed in the action table."""
 
     def __init__(self, code: str, language: str, depth: int = 0) -> None:
         super().__init__(code, language)
@@ -160,7 +160,7 @@ class CallScanner(ExpressionReader):
         return is_passed and action in ("delete", "tree", "tree-if")
 
     def _note_directory_walk(self, at: int) -> None:
-        """Record the directory of `find(sub { … }, "/x")` or `opendir D, "."` as a pattern for its files."""
+        """Record the directory that `find(sub { … }, "/x")` or `opendir D, "."` lists, as a glob pattern."""
         name = self.tokens[at].text
         if name not in _DIRECTORY_WALKERS or (name == "find" and self.language not in ("perl", "ruby")):
             return
@@ -172,7 +172,7 @@ class CallScanner(ExpressionReader):
             self.listed_patterns.append(f"{directory.rstrip('/')}/{deep}{STAR}")
 
     def _check_client_method(self, at: int) -> None:
-        """Add the effect of a client method or SDK command class that deletes what a service stores."""
+        """Add the effect of a client method that deletes what a cloud service or database stores."""
         name = self.tokens[at].text
         command = name.endswith("Command") and self.name_at(at - 1) == "new"
         if not command and (self.mark_at(at - 1) not in (".", ">") or self.mark_at(at + 1) == "="):
@@ -191,7 +191,7 @@ class CallScanner(ExpressionReader):
             )
 
     def _find_action(self, at: int) -> str:
-        """Return the action of the name at `at`, or an empty string if it is not a known call."""
+        """Return the action of the function named at token `at`; empty if it is not a known call."""
         token = self.tokens[at]
         if token.text[:1] in ("$", "@", "%") and self.language != "node":
             return ""
@@ -209,7 +209,7 @@ class CallScanner(ExpressionReader):
         return ""
 
     def _is_bare_call(self, at: int) -> bool:
-        """Return True if an unqualified name is followed by arguments, and is not a definition or a key."""
+        """Return True if a name is followed by call arguments and is no definition or dictionary key."""
         if self.mark_at(at - 1) in ("-", "$", "@") and self.mark_at(at + 1) in ("}", "=", ""):
             return False
         if self.mark_at(at - 1) == "{" and self.mark_at(at + 1) in ("}", "="):
@@ -279,13 +279,13 @@ class CallScanner(ExpressionReader):
                 self.analysis.merge(analyze_sql(Word(first), "sqlite"))
 
     def _add_fetched_code(self, arguments: list[list[Token]]) -> None:
-        """Add the execution of code from a URL among the arguments."""
+        """Add the execution of code that is downloaded from a URL among the arguments."""
         texts = [token.text for argument in arguments for token in argument if token.kind == "string"]
         if (to := find_remote_url(texts)) != GAP:
             self.analysis.add_unread_code(to, frozenset({"network"}))
 
     def _add_record_deletion(self, at: int) -> None:
-        """Add the deletion of all records of a model, unless a condition limits it."""
+        """Add the deletion of all records of an ORM model, unless a condition limits it."""
         line = {token.text for token in self.tokens[max(0, at - 24) : at]}
         every = self.tokens[at].text not in ("delete", "forceDelete") or bool(line & _WHOLE_TABLE_QUERIES)
         if every and not line & {"where", "find_by", "limit", "find", "fopen"}:
@@ -294,7 +294,10 @@ class CallScanner(ExpressionReader):
             )
 
     def _fold_receiver(self, at: int) -> str | None:
-        """Return the text of the object that a method is called on: `/x` of `new File("/x").delete()`."""
+        """Return the known text of the object that a method is called on:
+
+        `/x` in `new File("/x").delete()`.
+        """
         if self.mark_at(at - 1) != ".":
             return None
         begin = at - 2
@@ -410,7 +413,7 @@ class CallScanner(ExpressionReader):
             self._note_file_read(rest[0] if mode.startswith("<") and rest else mode.lstrip("<").strip())
 
     def _add_fed_program(self, program: str) -> None:
-        """Add a program that the code writes to; a shell may get every string of the code as input."""
+        """Add a program to which the code writes; a shell may get every string of the code as input."""
         self.analysis.add_script(program)
         if is_bare_shell(program.strip()):
             for text in self.strings[:32]:
@@ -464,7 +467,7 @@ class CallScanner(ExpressionReader):
         return not arguments or arguments[0][0].text == "{"
 
     def _source_traits(self) -> frozenset[str]:
-        """Return `network` and `decoded` if the code fetches or decodes text anywhere."""
+        """Return the traits `network` and `decoded` if the code downloads or decodes text anywhere."""
         traits = set()
         if self.names & FETCHING_NAMES and any(
             "://" in text or "/" in text or text == GAP for text in self.strings
@@ -475,7 +478,10 @@ class CallScanner(ExpressionReader):
         return frozenset(traits)
 
     def _check_string_method(self, at: int, text: str) -> None:
-        """Add commands run from a string literal: Groovy's `"rm x".execute()`, Scala's `"rm x".!`."""
+        """Add a command that is run from a string literal:
+
+        Groovy's `"rm x".execute()`, Scala's `"rm x".!`.
+        """
         if self.language == "groovy" and self.mark_at(at + 1) == "." and self.name_at(at + 2) == "execute":
             self.analysis.add_script(text)
         elif self.language == "groovy" and self.mark_at(at + 1) in ("]", ",") and "execute" in self.names:
@@ -490,7 +496,10 @@ class CallScanner(ExpressionReader):
             self._apply_named_call(text, at + 1, self.arguments_at(at + 1))
 
     def _apply_named_call(self, name: str, at: int, arguments: list[list[Token]]) -> None:
-        """Apply a call by name: `object["exec"]("…")`, `call_user_func("system", "…")`."""
+        """Add a call of a function given by its name:
+
+        `object["exec"]("…")`, `call_user_func("system", "…")`.
+        """
         action = self.actions.get(name.lstrip(":"), "")
         if action == "needing":
             action = "node-process" if self.starts_programs else ""
@@ -516,7 +525,7 @@ class CallScanner(ExpressionReader):
             self.analysis.add_script(text if text is not None else GAP)
 
     def _add_apple_event(self, at: int) -> None:
-        """Add AppleScript's requests to other applications: login items, deletions, emptied trash."""
+        """Add AppleScript's commands to other applications: add login items, delete, empty the trash."""
         if self.language != "osascript":
             return
         name = self.tokens[at].text.lower()
@@ -537,7 +546,7 @@ class CallScanner(ExpressionReader):
         return _FORK_LOOP.search(texts) is not None
 
     def _add_combined_effects(self) -> None:
-        """Add effects that only follow from several calls together, such as a reverse shell."""
+        """Add effects that only several calls together have, such as opening a reverse shell."""
         connects = bool(self.names & CONNECTING_NAMES) or any(
             text.startswith("/inet/") for text in self.strings
         )
@@ -576,17 +585,17 @@ class CallScanner(ExpressionReader):
 
 
 def _is_connected_shell(script: str) -> bool:
-    """Return True if a script is a bare shell, or a shell whose streams are redirected to a descriptor."""
+    """Return True if a script starts a shell without a command, or with its streams redirected."""
     first = script.strip().split(" ")[0].rpartition("/")[2]
     return is_bare_shell(script) or (is_bare_shell(first) and ("<&" in script or ">&" in script))
 
 
 def _is_keyword_argument(argument: Sequence[Token]) -> bool:
-    """Return True for a named option (`stdin: x`, `shell=True`), which is no argument of the program."""
+    """Return True for a named option of a call (`stdin: x`, `shell=True`), not passed to the program."""
     return len(argument) > 2 and argument[0].kind == "name" and argument[1].text in (":", "=")
 
 
 def _as_pattern(path: str) -> str:
-    """Mark the stars of a path as glob stars; without any, match all files of the directory."""
+    """Return the path as a glob pattern; a path without a star stands for all files of that directory."""
     starred = path.replace("*", STAR)
     return starred if STAR in starred else f"{path.rstrip('/')}/{STAR}"

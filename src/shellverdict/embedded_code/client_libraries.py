@@ -71,7 +71,7 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+|\d+")
 
 
 def find_service_kinds(names_used: Iterable[str]) -> frozenset[EffectKind]:
-    """Return the kinds of service that code uses, given the modules and strings it names."""
+    """Return the kinds of service (database, cloud storage …) that code uses, by the modules it names."""
     kinds: set[EffectKind] = set()
     for name in names_used:
         if kind := _LIBRARIES.get(name) or _LIBRARIES.get(name.partition(".")[0]):
@@ -81,7 +81,7 @@ def find_service_kinds(names_used: Iterable[str]) -> frozenset[EffectKind]:
 
 
 def find_destroyed_kind(method: str, kinds: frozenset[EffectKind], *, everything: bool) -> EffectKind | None:
-    """Return the kind of resource that a method (`client.delete_bucket`) deletes, or None.
+    """Return the kind of resource that a method such as `client.delete_bucket` deletes, or None.
 
     `kinds` are the kinds of service that the code uses. `everything` means that no argument limits the call.
     """

@@ -53,7 +53,7 @@ class _SedScript:
                 self.at += 1
 
     def _read_delimited(self, delimiter: str) -> str:
-        """Return the text up to the next delimiter; the current position is at the opening one."""
+        """Return the text up to the next delimiter; the current position must be at the opening delimiter."""
         begin = at = self.at + 1
         code, bracket = self.code, False
         while at < len(code) and (bracket or code[at] != delimiter) and (code[at] != "\n" or bracket):
@@ -109,7 +109,7 @@ class _SedScript:
 
 
 def _substituted_line(pattern: str, replacement: str, delimiter: str) -> str:
-    """Return the line that a substitution produces, with gaps for unknown parts."""
+    """Return the line that sed's `s` command produces, with placeholders for unknown parts."""
     text = re.sub(r"\\[0-9]|(?<!\\)&", GAP, replacement)
     text = text.replace("\\" + delimiter, delimiter).replace("\\&", "&").replace("\\\\", "\\")
     if pattern in (".*", "^.*$", "^.*", ".*$", ".\\+"):
@@ -169,7 +169,7 @@ def analyze_vim(code: str) -> tuple[CodeAnalysis, list[tuple[str, str]]]:
 def _analyze_vim_command(
     line: str, analysis: AnalysisBuilder, others: list[tuple[str, str]], depth: int = 0
 ) -> str:
-    """Analyze one command and return the text after the bar that ends it."""
+    """Analyze one Ex command of vim and return the text after the bar that ends it."""
     line = line[_match_end(_VIM_RANGE, line) :]
     line = line[_match_end(_VIM_PREFIX, line) :]
     if match := _VIM_RUNS.match(line):
@@ -232,7 +232,10 @@ def _analyze_nested_vim(
 
 
 def _analyze_vim_functions(command: str, analysis: AnalysisBuilder) -> None:
-    """Add `call system("…")`, `call delete("dir", "rf")`, `call writefile(…, "path")`."""
+    """Add the effects of vim functions:
+
+    `call system("…")`, `call delete("dir", "rf")`, `call writefile(…)`.
+    """
     if "(" not in command:
         return
     scanner = CallScanner(command, "node")

@@ -1,4 +1,4 @@
-"""Environment variables that script code reads, found by the syntax of each language.
+"""Find the environment variables that script code reads, by the syntax of each language.
 
 They often occur inside interpolated strings (`"?k=#{ENV['KEY']}"`), so the raw text is searched.
 """
@@ -32,7 +32,7 @@ _MAX_VARIABLES = 32
 
 
 def find_environment_variables(code: str, language: str) -> dict[str, None]:
-    """Return the names of the variables read; an empty name stands for the whole environment."""
+    """Return the names of the environment variables that code reads; an empty name means all of them."""
     variables: dict[str, None] = {}
     pattern = _PATTERNS.get(language)
     for match in pattern.finditer(code) if pattern else ():

@@ -1,4 +1,4 @@
-"""Expressions of script languages: the values of names and the text that expressions produce.
+"""Evaluate simple expressions of script languages: variables and concatenated strings.
 
 String concatenation is the only grammar supported. A variable assigned from a string has that string as its
 value; everything else is unknown (a gap). Steps are counted, so that the cost of any input is limited.
@@ -123,7 +123,7 @@ LISTING_FUNCTIONS = frozenset(
 
 
 class ExpressionReader:
-    """The tokens of one piece of code, and the values recorded for its names."""
+    """The tokens of one piece of code, and the values that are known for its variables."""
 
     def __init__(self, code: str, language: str) -> None:
         self.code, self.language = code, language
@@ -138,7 +138,7 @@ class ExpressionReader:
         self.steps = 0
 
     def qualified_name(self, at: int) -> str:
-        """Return the name at `at` with its qualifiers, joined by dots (`Foo::bar` is `Foo.bar`)."""
+        """Return the name at token `at` with its qualifiers, joined by dots (`Foo::bar` is `Foo.bar`)."""
         name = self.tokens[at].text.lstrip("$@%&")
         parts, place = [name], at
         while place >= 2 and self.mark_at(place - 1) in (".", ":", ">") and len(parts) < 4:
@@ -151,17 +151,17 @@ class ExpressionReader:
         return ".".join(parts)
 
     def mark_at(self, at: int) -> str:
-        """Return the punctuation at `at`, or an empty string if there is none."""
+        """Return the punctuation at token `at`, or an empty string if that token is something else."""
         token = self.tokens[at] if 0 <= at < len(self.tokens) else None
         return token.text if token is not None and token.kind == "mark" else ""
 
     def name_at(self, at: int) -> str:
-        """Return the name at `at`, or an empty string if there is none."""
+        """Return the identifier at token `at`, or an empty string if that token is something else."""
         token = self.tokens[at] if 0 <= at < len(self.tokens) else None
         return token.text if token is not None and token.kind == "name" else ""
 
     def record_assignment(self, at: int) -> None:
-        """Record the value of `name = "text"`, `name .= "text"` and aliases of known functions."""
+        """Record the value that `name = "text"` or `name .= "text"` assigns, or a function's alias."""
         name = self.tokens[at].text.lstrip("$@%&")
         mark = self.mark_at(at + 1)
         if mark == ":" and name in self.actions and (other := self.name_at(at + 2)):
@@ -185,7 +185,7 @@ class ExpressionReader:
             self.lists[name] = listed
 
     def statement_tokens(self, begin: int) -> list[Token]:
-        """Return the tokens from `begin` to the end of the statement."""
+        """Return the tokens from index `begin` to the end of the statement."""
         statement: list[Token] = []
         depth = 0
         for token in self.tokens[begin : begin + _MAX_VALUE_TOKENS]:
@@ -200,7 +200,7 @@ class ExpressionReader:
         return statement
 
     def arguments_at(self, at: int) -> list[list[Token]]:
-        """Return the arguments of the call at `at`, each as a list of tokens."""
+        """Return the arguments of the call at token `at`, each as a list of tokens."""
         if self.steps > 2 * MAX_STEPS:
             self.analysis.add_unreadable(self.code)
             return []
@@ -255,11 +255,11 @@ class ExpressionReader:
         return arguments
 
     def argument_texts(self, at: int) -> list[str | None]:
-        """Return the text of each argument of the call at `at`, None where an argument has no text."""
+        """Return the text of each argument of the call at token `at`, None where the text is unknown."""
         return [self.fold_text(argument) for argument in self.arguments_at(at)[:32]]
 
     def fold_text(self, words: Sequence[Token]) -> str | None:
-        """Return the text that the tokens produce, with gaps for unknown parts, or None."""
+        """Return the text that an expression evaluates to, with placeholders for unknown parts, or None."""
         parts: list[str] = []
         has_text = False
         skip = 0
@@ -305,7 +305,7 @@ class ExpressionReader:
         return glue.join(self.fold_list(words[place:end]) or []), min(len(words), end + 5)
 
     def _fold_name(self, words: Sequence[Token], place: int) -> tuple[str, int]:
-        """Return the text that a name in an expression stands for, and the index of the next token."""
+        """Return the text of the variable at index `place`, and the index of the token after it."""
         name = words[place].text.lstrip("$@%&")
         rest = words[place + 1 : place + 8]
         if name in self.values:
@@ -338,7 +338,7 @@ class ExpressionReader:
         return GAP, self._skip_brackets(words, place + 1) if called else place + 1
 
     def _skip_access(self, words: Sequence[Token], at: int) -> int:
-        """Return the index after accesses such as `.env.HOME`, `["HOME"]`, `{HOME}`, `("HOME")`."""
+        """Return the index of the token after accesses such as `.env.HOME`, `["HOME"]`, `("HOME")`."""
         while at < len(words) and words[at].kind == "mark":
             self.steps += 1
             if words[at].text in OPENING_BRACKETS:
@@ -350,7 +350,7 @@ class ExpressionReader:
         return at
 
     def _skip_brackets(self, words: Sequence[Token], at: int) -> int:
-        """Return the index after the bracket that closes the first one from `at` on."""
+        """Return the index of the token after the bracket that closes the first bracket from `at` on."""
         depth = 0
         for place in range(at, len(words)):
             self.steps += 1
@@ -363,7 +363,7 @@ class ExpressionReader:
         return len(words)
 
     def fold_list(self, words: Sequence[Token]) -> list[str] | None:
-        """Return the strings of a list literal or of a name assigned from one, or None."""
+        """Return the strings of a list literal, or of a variable assigned from one, or None."""
         if len(words) == 1 and words[0].kind == "words":
             return words[0].text.split()
         if len(words) == 1 and words[0].kind == "name":
@@ -398,13 +398,13 @@ def _is_member(words: Sequence[Token], at: int) -> bool:
 
 
 def _is_unpack_method(words: Sequence[Token], place: int) -> bool:
-    """Return True for Ruby's `["…"].pack("H*")` and `"…".unpack1("m")`, which follow the encoded text."""
+    """Return True for Ruby's `["…"].pack("H*")` and `"…".unpack1("m")`, which decode the text before them."""
     named = words[place].kind == "name" and words[place].text in ("pack", "unpack", "unpack1")
     return named and place > 0 and words[place - 1].text == "."
 
 
 def _decode_string(name: str, text: str, words: Sequence[Token]) -> str:
-    """Decode a hex or base64 string literal; return a gap if that fails."""
+    """Decode a hex or base64 string literal; return a placeholder for unknown text if that fails."""
     try:
         if name in ("hex2bin", "fromhex", "unhexlify") or any(token.text == "H*" for token in words):
             return bytes.fromhex(text).decode("utf-8", "replace")

@@ -96,7 +96,7 @@ def analyze_powershell(code: str, depth: int = 0) -> CodeAnalysis:
 
 
 def _split_ps_commands(code: str) -> Iterator[list[str]]:
-    """Yield each command as a list of words; the content of brackets is a command of its own."""
+    """Yield each PowerShell command as a list of words; the content of brackets is a command of its own."""
     words: list[str] = []
     glued, called, value = False, False, False
     for match in _PS_TOKEN.finditer(code):
@@ -171,7 +171,7 @@ _PS_OUT = re.compile(r"-o(?:ut|utf|utfi|utfil|utfile)?\s+['\"]?([^\s'\";|]+)")
 
 
 def _downloaded_ps_files(lowered: str) -> set[str]:
-    """Return the names of files that the code downloads."""
+    """Return the names of files that PowerShell code downloads."""
     if not any(name in lowered for name in _PS_FETCHES):
         return set()
     return {name.lstrip("./\\") for name in _PS_OUT.findall(lowered)}

@@ -1,4 +1,4 @@
-"""Analysis of Python code by its syntax tree: the effects of its calls."""
+"""Analyze Python code by its syntax tree, and report the effects of the functions it calls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class NotPython(ValueError):
 
 
 def analyze_python(code: str, depth: int = 0) -> CodeAnalysis:
-    """Return what the code does. Raises `NotPython` if it cannot be parsed."""
+    """Return what Python code does. Raises `NotPython` if it cannot be parsed."""
     analyzer = _PythonAnalyzer(_parse_python(code), depth)
     analyzer.analyze()
     return analyzer.analysis.build()
@@ -63,7 +63,7 @@ def _parse_python(code: str) -> ast.Module:
 
 
 def _walk_in_order(tree: ast.AST) -> Iterator[ast.AST]:
-    """Yield every node in source order, parents first, without recursion."""
+    """Yield every node of a syntax tree in source order, parents first, without recursion."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
@@ -72,7 +72,7 @@ def _walk_in_order(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 class _PythonAnalyzer(PythonNames):
-    """Analyzes the calls of one module with the function tables."""
+    """Analyzes the function calls of one Python module."""
 
     def __init__(self, tree: ast.Module, depth: int) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _PythonAnalyzer(PythonNames):
         return ""
 
     def _note_environment_access(self, node: ast.AST) -> None:
-        """Record the environment variables that the node reads; `os.environ` alone means all of them."""
+        """Record the environment variables that a syntax node reads; `os.environ` alone means all of them."""
         match node:
             case ast.Subscript(value=ast.Attribute() as whole, slice=key) if (
                 self.full_name(whole) == "os.environ"
@@ -147,7 +147,7 @@ class _PythonAnalyzer(PythonNames):
             self.environment_variables[name] = None
 
     def _add_combined_effects(self) -> None:
-        """Add effects that only follow from several calls together, such as a reverse shell."""
+        """Add effects that only several calls together have, such as opening a reverse shell."""
         starts_shell = self.redirects_streams or any(
             is_bare_shell(script) for script in self.analysis.scripts
         )
@@ -324,7 +324,7 @@ class _PythonAnalyzer(PythonNames):
         self.analysis.add_delete_each(path) if STAR in path else self.analysis.add_delete(path)
 
     def _check_client_method(self, node: ast.Call, last: str) -> None:
-        """Add the effect of a client method that deletes what a service stores."""
+        """Add the effect of a client method that deletes what a cloud service or database stores."""
         if any(keyword.arg == "DryRun" for keyword in node.keywords):
             return
         limited = [argument for argument in node.args if not isinstance(argument, ast.Dict) or argument.keys]
@@ -334,7 +334,7 @@ class _PythonAnalyzer(PythonNames):
             self.analysis.add_effect(kind, method, "drop", detail=f"{method}()")
 
     def _add_aws_command(self, node: ast.Call, last: str) -> None:
-        """Add a boto3 method as the AWS CLI command of the same name, with dashes."""
+        """Add a boto3 method call as the equivalent command of the AWS command line."""
         if not self.aws_service or "_" not in last:
             return
         if last in ("upload_file", "upload_fileobj") and len(node.args) > 1:
@@ -351,7 +351,7 @@ class _PythonAnalyzer(PythonNames):
         self.analysis.add_command("aws", service, last.replace("_", "-"), *options)
 
     def _add_git_command(self, node: ast.Call, last: str) -> None:
-        """Add a GitPython call; `repo.git.push("--force")` runs git with these arguments."""
+        """Add a GitPython call as a git command: `repo.git.push("--force")` is `git push --force`."""
         if "git" not in self.names.values():
             return
         if _last_two_names(node.func) == f"git.{last}":
@@ -364,7 +364,7 @@ class _PythonAnalyzer(PythonNames):
             )
 
     def _is_shell_method(self, name: str, last: str) -> bool:
-        """Return True if a method passes its argument to a local or remote shell."""
+        """Return True if a method of a Python library passes its argument to a local or remote shell."""
         if last in ("run", "sudo", "local"):
             return any(full.partition(".")[0] in ("fabric", "invoke") for full in self.names.values())
         return last in SHELL_METHODS and name not in SHELL_FUNCTIONS
@@ -492,7 +492,7 @@ class _PythonAnalyzer(PythonNames):
                 self.analysis.add_unreadable(f"{owner}…")
 
     def _add_attribute_change(self, node: ast.Call, name: str, path: str | None) -> None:
-        """Add `os.chmod`, `os.chown`, `os.truncate`, `os.kill` and similar calls."""
+        """Add a call of `os.chmod`, `os.chown`, `os.truncate`, `os.kill` or a similar function."""
         value = self.fold_value(node.args[1]) if len(node.args) > 1 else None
         first = self.fold_value(node.args[0]) if node.args else None
         if name in ("chmod", "lchmod"):
@@ -521,7 +521,7 @@ def _to_dashes(name: str) -> str:
 
 
 def _last_two_names(node: ast.expr) -> str:
-    """Return `objects.all` for `User.objects.all()`."""
+    """Return the last two names of a call without its object: `objects.all` for `User.objects.all()`."""
     if isinstance(node, ast.Call):
         node = node.func
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute | ast.Name):

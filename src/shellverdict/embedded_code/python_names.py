@@ -1,4 +1,4 @@
-"""Names and expressions of Python code: the modules, functions, strings and files they refer to.
+"""Resolve names in Python code to the modules, functions, strings and files they refer to.
 
 Assignments are recorded in source order. A name that is used before its assignment, as in a function body,
 has the last value that is assigned to it anywhere.
@@ -46,11 +46,11 @@ class PythonNames:
         self.folds = 0
 
     def start_second_pass(self) -> None:
-        """Forget the current values but keep them as fallbacks for names used before assignment."""
+        """Forget all values, but use them as fallbacks for names that are used before their assignment."""
         self.last_values, self.values = self.values, {}
 
     def record_names(self, node: ast.AST) -> None:
-        """Record the names that an import, assignment, loop or comprehension binds."""
+        """Record the names that a syntax node (import, assignment, loop or comprehension) binds."""
         match node:
             case ast.Import(names=names):
                 for name in names:
@@ -106,7 +106,7 @@ class PythonNames:
             self.values[name] = [*known, *(more if isinstance(more, list) else [more])][:1024]
 
     def bind_loop_target(self, target: ast.AST, items: ast.expr) -> None:
-        """Bind a loop variable; in a loop over files it stands for all of them as a glob pattern."""
+        """Bind a loop variable; in a loop over files it stands for all of them, as a glob pattern."""
         pattern = self._listed_files(items)
         names = [node for node in ast.walk(target) if isinstance(node, ast.Name)]
         folded = self.fold_value(items) if pattern is None else None
@@ -138,7 +138,7 @@ class PythonNames:
         return None
 
     def full_name(self, node: ast.AST, depth: int = 0) -> str | None:
-        """Return the dotted name of what an expression refers to, or None."""
+        """Return the dotted name of the module or function that an expression refers to, or None."""
         if depth > _MAX_FOLD_DEPTH:
             return None
         match node:
@@ -190,13 +190,13 @@ class PythonNames:
         return value if isinstance(value, str) else None
 
     def fold_texts(self, node: ast.AST | None) -> list[str]:
-        """Return every text an expression may have, including values assigned on other branches."""
+        """Return every string that an expression may evaluate to, including values from other branches."""
         text = self.fold_text(node)
         others = self.possible_texts.get(node.id, {}) if isinstance(node, ast.Name) else {}
         return list(dict.fromkeys([*([] if text is None else [text]), *others])) or [GAP]
 
     def fold_value(self, node: ast.AST | None, depth: int = 0) -> FoldedValue:
-        """Return the value of an expression if it can be computed; strings may contain gaps."""
+        """Return the value of an expression if it can be computed; unknown parts of strings are marked."""
         self.folds += 1
         if node is None or depth > _MAX_FOLD_DEPTH or self.folds > _MAX_FOLDS:
             return None
@@ -299,7 +299,7 @@ class PythonNames:
         return evaluate_call(self.full_name(node.func) or "", args)
 
     def _fold_method(self, base: str | bytes, node: ast.Call, depth: int) -> FoldedValue:
-        """Evaluate a method of a string, of bytes, or of a path represented by its text."""
+        """Evaluate a method call on a known string, bytes or path."""
         args = [self.fold_value(arg, depth + 1) for arg in node.args[:64]]
         name = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if name == "decode" and isinstance(base, bytes):
@@ -329,7 +329,7 @@ class PythonNames:
         return None
 
     def find_source_traits(self, node: ast.AST) -> frozenset[str]:
-        """Return `network` and `decoded` if the text of an expression is fetched or decoded."""
+        """Return the traits `network` and `decoded` if the text of an expression is downloaded or decoded."""
         traits: set[str] = set()
         for inner in ast.walk(node):
             name = (

@@ -1,4 +1,4 @@
-"""Evaluation of Python string and path operations whose operands are known."""
+"""Evaluate Python's string and path functions for known operands."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ FoldedValue = str | bytes | int | list["FoldedValue"] | None
 
 
 def limit_text(text: str) -> str:
-    """Cut text at the limit and mark the rest as unknown."""
+    """Cut text at the length limit and mark the rest as unknown."""
     return text if len(text) <= _MAX_JOINED_CHARS else text[:_MAX_JOINED_CHARS] + GAP
 
 
 def to_word(value: FoldedValue) -> str:
-    """Return the value as text, or a gap if it is neither text nor a number."""
+    """Return a value as text, or a placeholder for unknown text if it is neither text nor a number."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return str(value) if isinstance(value, str | int) else GAP
 
 
 def to_number(value: FoldedValue, node: ast.AST) -> int | None:
-    """Return the value as an integer, also for a negated literal, or None."""
+    """Return a value as an integer, also for a negated literal, or None."""
     if isinstance(value, int):
         return value
     match node:
@@ -91,12 +91,12 @@ def join_path(parts: Iterable[str]) -> str:
 
 
 def expand_home(path: str) -> str:
-    """Replace a leading `~` by the placeholder for the home directory."""
+    """Replace a leading `~` in a path by the internal placeholder for the home directory."""
     return HOME + path[1:] if path == "~" or path.startswith("~/") else path
 
 
 def evaluate_call(name: str, args: list[FoldedValue]) -> FoldedValue:
-    """Return the result of a well-known function for known arguments, or None."""
+    """Return the result of a well-known Python function for known arguments, or None."""
     first = args[0] if args else None
     last = name.rpartition(".")[2]
     if name in (
@@ -177,7 +177,7 @@ def _decompress(data: bytes) -> bytes:
 
 
 def _decode_bytes(name: str, data: FoldedValue, args: list[FoldedValue]) -> FoldedValue:
-    """Apply a decoding function to known data; return None if that fails."""
+    """Apply a decoding function such as `b64decode` to known data; return None if that fails."""
     if (
         name == "decode"
         and len(args) > 1

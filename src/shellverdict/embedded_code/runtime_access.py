@@ -1,4 +1,4 @@
-"""Python code that would administer this runtime: imports of its modules, changes of its process limits.
+"""Detect Python code that would change Toolfold itself: it imports its modules or changes its limits.
 
 Reported as commands that the rules know (`toolfold-code`, `prlimit`). Examines one syntax node at a time.
 """
@@ -20,7 +20,7 @@ _RUNTIME_MODULE = re.compile(r"toolfold(?:\.\w+)+")
 
 
 def find_runtime_commands(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Yield the commands, as argument lists, that stand for what the node does to the runtime."""
+    """Yield commands, as argument lists, that stand for what a syntax node would do to Toolfold."""
     for module in _named_modules(node):
         if module.split(".")[1:2] and module.split(".")[1] in _ADMINISTRATIVE and module not in _HARMLESS:
             yield "toolfold-code", module
@@ -33,7 +33,7 @@ def find_runtime_commands(node: ast.AST) -> Iterator[tuple[str, ...]]:
 
 
 def _named_modules(node: ast.AST) -> Iterator[str]:
-    """Yield the dotted names of modules that the node imports or names in a string."""
+    """Yield the dotted names of modules that a syntax node imports or names in a string."""
     match node:
         case ast.Import(names=names):
             yield from (each.name for each in names)

@@ -37,7 +37,7 @@ class _SqlToken:
 
 
 def _build_pattern(dialect: str) -> re.Pattern[str]:
-    """Return the token pattern of a dialect."""
+    """Return the regular expression for the tokens of an SQL dialect."""
     escaped = r"[^'\\]|\\.|''" if dialect in _BACKSLASH_DIALECTS else r"[^']|''"
     double = r'[^"\\]|\\.|""' if dialect in _BACKSLASH_DIALECTS else r'[^"]|""'
     dashes = r"--(?=\s|$)[^\n]*" if dialect == "mysql" else r"--[^\n]*"
@@ -88,7 +88,7 @@ def _tokenize_sql(code: str, dialect: str) -> Iterator[_SqlToken]:
 
 
 def _split_statements(code: str, dialect: str, analysis: AnalysisBuilder) -> Iterator[list[_SqlToken]]:
-    """Yield the tokens of each statement; SQL shell commands between them are added to `analysis`."""
+    """Yield the tokens of each SQL statement; commands of the SQL shell between them go to `analysis`."""
     statement: list[_SqlToken] = []
     skip_to = 0
     for token in _tokenize_sql(code, dialect):
@@ -203,7 +203,7 @@ _CALLS_SQL = frozenset({"SP_EXECUTESQL", "DBLINK_EXEC", "DBLINK", "EXECUTE_IMMED
 
 
 def _opens_block(token: _SqlToken) -> bool:
-    """Return True if a token only opens a block, so that the statement starts after it."""
+    """Return True if an SQL token, such as BEGIN, opens a block and the statement proper follows it."""
     return token.upper in _OPENERS or not token.text.strip("(")
 
 
@@ -295,7 +295,10 @@ class _SqlStatement:
             self._add_database_effect("grant", tokens)
 
     def _add_nested(self, words: Sequence[str], tokens: Sequence[_SqlToken]) -> None:
-        """Add `WITH gone AS (DELETE FROM users RETURNING *) SELECT …` and `EXPLAIN ANALYZE DELETE …`."""
+        """Add statements nested in others:
+
+        `WITH x AS (DELETE FROM users …) SELECT …`, `EXPLAIN ANALYZE DELETE …`.
+        """
         if words[0] == "EXPLAIN" and "ANALYZE" not in words[:6] and "ANALYSE" not in words[:6]:
             return
         for place in range(1, len(tokens) - 1):
@@ -359,7 +362,7 @@ class _SqlStatement:
                 _analyze_statements(_unquote_token(token), self.dialect, self.analysis, self.depth + 1)
 
     def _add_unseparated_drops(self, tokens: Sequence[_SqlToken]) -> None:
-        """Add later DROP and TRUNCATE statements; Transact-SQL needs no semicolon before them."""
+        """Add DROP and TRUNCATE later in a statement, because Transact-SQL needs no semicolons."""
         for place in range(1, len(tokens) - 1):
             word, after = tokens[place].upper, tokens[place + 1].upper
             if (
@@ -411,7 +414,7 @@ _SKIPPED_WORDS = frozenset(
 
 
 def _unquote_token(token: _SqlToken) -> str:
-    """Return the content of a string, a quoted name or a dollar-quoted body."""
+    """Return the content of an SQL string, quoted name or dollar-quoted body."""
     text = token.text
     if token.kind == "body":
         end = text.find("$", 1) + 1
@@ -425,7 +428,7 @@ _ALWAYS_TRUE = re.compile(r"TRUE|1|(\S+) = \1|NOT FALSE", re.IGNORECASE)
 
 
 def _affects_every_row(tokens: Sequence[_SqlToken]) -> bool:
-    """Return True if the statement has no WHERE condition, or one that is always true."""
+    """Return True if an SQL statement has no WHERE condition, or one that is always true."""
     at = next((place for place, token in enumerate(tokens) if token.upper == "WHERE"), None)
     if at is None:
         return True

@@ -1,4 +1,4 @@
-"""A tolerant, single-pass tokenizer for script languages.
+"""A tokenizer for script languages that also accepts invalid code.
 
 Languages differ in comments, quotes and string interpolation; `Syntax` describes one. Invalid code also gives
 tokens. The tokenizer does not know what a token means.
@@ -30,7 +30,7 @@ class Token(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syntax:
-    """Lexical rules of one language."""
+    """Lexical rules of one script language: comments, quotes, interpolation."""
 
     line_comments: tuple[str, ...] = ("#",)
     block_comments: tuple[tuple[str, str], ...] = ()
@@ -342,14 +342,14 @@ class _Tokenizer:
         self._add_nested_code(inner)
 
     def _add_nested_code(self, codes: list[str]) -> None:
-        """Add the tokens of interpolated expressions, which are code too."""
+        """Add the tokens of expressions inside strings (`"#{…}"`), which are code too."""
         for code in codes:
             if self.depth < _MAX_NESTING and not code.isidentifier():
                 self.tokens.append(Token("line", "\n"))
                 self.tokens += _Tokenizer(code, self.syntax, self.depth + 1).run()
 
     def _decode_text(self, text: str, is_raw: bool, interpolates: bool) -> str:
-        """Replace interpolations by gaps and resolve escapes."""
+        """Return a string literal's text: escapes resolved, interpolated expressions as unknown."""
         if interpolates and self.interpolation is not None:
             text = self.interpolation.sub(lambda match: HOME if "HOME" in match[0] else GAP, text)
         return text if is_raw and "\\" not in text else _unescape_text(text, is_raw)
@@ -421,7 +421,7 @@ class _Tokenizer:
             self.tokens.append(Token("line", "\n"))
 
     def _expects_value(self) -> bool:
-        """Return True if a value may follow, so that a slash starts a regular expression."""
+        """Return True if the next token may be a value, so that a slash starts a regular expression."""
         before = next((token for token in reversed(self.tokens) if token.kind != "line"), None)
         if before is None or (before.kind == "mark" and before.text not in _VALUE_ENDS):
             return True

@@ -1,4 +1,4 @@
-"""Small languages of tools: make, cmake, cron, debuggers, file transfer, TeX, gnuplot, MongoDB's shell."""
+"""Analyze small languages of tools: make, cmake, cron, debuggers, file transfer, TeX, gnuplot, mongosh."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _add_recipe(line: str, values: dict[str, str], analysis: AnalysisBuilder) ->
 
 
 def _expand_variables(text: str, values: dict[str, str]) -> str:
-    """Replace known make variables by their values, unknown ones by a gap, and `$$` by `$`."""
+    """Replace known make variables by their values, unknown ones by a placeholder, and `$$` by `$`."""
     parts = (_VARIABLE.sub(lambda m: values.get(m[1] or m[2] or "", GAP), part) for part in text.split("$$"))
     return "$".join(parts)[:16_384]
 
@@ -155,17 +155,17 @@ def analyze_dc(code: str) -> CodeAnalysis:
 
 
 def analyze_tex(code: str) -> CodeAnalysis:
-    r"""Analyze TeX: `\write18{command}` and `\input|"command"`."""
+    r"""Analyze TeX code that runs commands: `\write18{command}` and `\input|"command"`."""
     return _analyze_matches(_TEX_COMMAND, code)
 
 
 def analyze_puppet(code: str) -> CodeAnalysis:
-    """Analyze Puppet: the commands of `exec` resources."""
+    """Analyze the commands of `exec` resources in Puppet code."""
     return _analyze_matches(_PUPPET_COMMAND, code)
 
 
 def _analyze_matches(pattern: re.Pattern[str], code: str) -> CodeAnalysis:
-    """Add the first non-empty group of every match as a script."""
+    """Return the scripts that a pattern finds in code: the first non-empty group of every match."""
     analysis = AnalysisBuilder()
     for match in pattern.finditer(code):
         analysis.add_script(next((group for group in match.groups() if group), ""))
@@ -173,7 +173,7 @@ def _analyze_matches(pattern: re.Pattern[str], code: str) -> CodeAnalysis:
 
 
 def analyze_gnuplot(code: str) -> CodeAnalysis:
-    """Analyze gnuplot: `!command` lines, `system(…)`, backticks, and `"< command"` as a data source."""
+    """Analyze gnuplot code: `!command` lines, `system(…)`, backticks, and `"< command"` as a data source."""
     scanner = CallScanner(code, "gnuplot")
     scanner.scan()
     for line in re.split(r"[;\n]", code):

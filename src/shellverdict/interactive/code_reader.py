@@ -1,4 +1,4 @@
-"""Analyze code of other languages that is typed line by line: the effect of new lines after earlier ones.
+"""Analyze code that is typed into an interpreter line by line, taking earlier lines into account.
 
 An interpreter drops code it cannot parse and continues. Code is split the same way here, so that an invalid
 line cannot hide the lines after it.
@@ -40,7 +40,7 @@ _MAY_START_PROGRAM = re.compile(
 
 
 class _ParseStatus(Enum):
-    """Result of parsing the lines that an interpreter has received so far."""
+    """Result of parsing the lines that an interpreter has received: complete, unfinished or invalid."""
 
     COMPLETE = auto()
     UNFINISHED = auto()
@@ -49,14 +49,14 @@ class _ParseStatus(Enum):
 
 @dataclass(slots=True)
 class CodeReader:
-    """Analyzes typed code, within a limit on the total work."""
+    """Analyzes code typed into interpreters, within a limit on the total work."""
 
     chars_left: int = MAX_ANALYZED_CHARS
     _analyses: dict[tuple[str, str], CodeAnalysis] = field(default_factory=dict)
     _parse_results: dict[str, _ParseStatus] = field(default_factory=dict)
 
     def analyze_new(self, language: str, before: Sequence[str], new: Sequence[str]) -> CodeAnalysis:
-        """Return the effects of the `new` lines, given the definitions in the lines `before`."""
+        """Return the effects of the `new` lines typed into an interpreter after the lines `before`."""
         if language == UNSUPPORTED:
             return (
                 _unsupported_language("\n".join(new)) if any(line.strip() for line in new) else CodeAnalysis()
@@ -82,7 +82,7 @@ class CodeReader:
         return _merge_analyses(analyses)
 
     def may_start_program(self, line: str) -> bool:
-        """Return True if a line may start another program that reads the input."""
+        """Return True if a line typed into an interpreter may start a program that reads the same input."""
         return _MAY_START_PROGRAM.search(line) is not None
 
     def _split_units(
@@ -95,7 +95,7 @@ class CodeReader:
         return old_units, [*new_units, *rest]
 
     def _split_python(self, lines: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Split lines into complete statements, as the interactive interpreter does, and unfinished lines.
+        """Split lines into complete Python statements, as an interactive interpreter does, and the rest.
 
         A line that is not Python becomes a unit of its own, so that it does not affect the others. Every line
         is parsed together with the unfinished ones before it; raises BudgetExceeded if that is too much work.
@@ -133,7 +133,7 @@ class CodeReader:
             raise BudgetExceeded
 
     def _harmless_units(self, language: str, units: Iterable[str]) -> list[str]:
-        """Return the units without effects. The others were judged when they were written."""
+        """Return the statements that have no effects; those with effects were judged when they were typed."""
         candidates = [unit for unit in units if not _has_effects(self._analyze_units(language, [unit]))]
         if not _has_effects(self._analyze_units(language, candidates)):
             return candidates
@@ -191,7 +191,7 @@ _SQL_PREPARE = re.compile(r"\bPREPARE\s+\w+\s*(?:\([^()]*\)\s*)?AS\s+", re.IGNOR
 
 
 def _expand_sql_variables(text: str) -> str:
-    """Substitute psql variables, and turn prepared statements into plain ones."""
+    """Substitute the variables of psql in SQL text, and turn prepared statements into ordinary ones."""
     values = {name: value.strip().strip("'") for name, value in _SQL_SET.findall(text)}
     for name, value in list(values.items())[:32]:
         text = re.sub(rf"(?<!:):(['\"]?){name}\b\1", value[:500].replace("\\", "\\\\"), text)
@@ -204,7 +204,7 @@ _ALIAS = re.compile(
 
 
 def _expand_aliases(before: Iterable[str], new: Iterable[str]) -> list[str]:
-    """Replace calls of an alias (`f = os.execute`) by calls of its target."""
+    """Replace calls of a function's alias (`f = os.execute`) by calls of the function."""
     lines = list(new)
     aliases = [match.groups() for line in (*before, *lines) if (match := _ALIAS.fullmatch(line))][-32:]
     for name, target in aliases:
@@ -258,7 +258,7 @@ _MAGIC = re.compile(r"\s*(?:\w[\w, ]*=\s*)?(?:!+|%{1,2}(?:sx|sc|system|bash|sh|!
 
 
 def _analyze_python_magic(unit: str) -> CodeAnalysis:
-    """Analyze a line with `!` or `%` of IPython or pdb as a shell command and as a statement."""
+    """Analyze a line of IPython or pdb that starts with `!` or `%`, as a shell command and as a statement."""
     match = _MAGIC.fullmatch(unit)
     if match is None:
         return CodeAnalysis()
@@ -284,7 +284,7 @@ _DEFINITION = re.compile(
 
 
 def _uses_definitions(defining: Iterable[str], using: Iterable[str]) -> bool:
-    """Return True if code uses a name that other code may define."""
+    """Return True if one piece of code uses a name that the other may define."""
     names = {name.lower() for unit in defining for pair in _DEFINITION.findall(unit) for name in pair if name}
     return any(word.lower() in names for unit in using for word in re.findall(r"[\w.]+", unit))
 

@@ -1,4 +1,4 @@
-"""Input of a running process: the command that started it, its earlier input and the new text."""
+"""Describe input for a running process: the command that started it, earlier input, and the new text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NO_CONTEXT = "the process and its earlier input are unknown"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessInput:
-    """One write to a process, with its context."""
+    """Text to be written to a running process, with the command that started it and its earlier input."""
 
     command: str = ""
     """The command line that started the process."""
@@ -33,7 +33,7 @@ class ProcessInput:
 
     @classmethod
     def from_arguments(cls, context: object, text: str) -> ProcessInput:
-        """Read the context that the runtime adds to a call.
+        """Create the object from call arguments and the process context that the runtime adds to them.
 
         If it is invalid, the earlier input is unknown.
         """
@@ -57,7 +57,7 @@ class ProcessInput:
 
     @property
     def description(self) -> str:
-        """The write as shown to people: the process, the new text, the end of the earlier input."""
+        """Text that shows a person the process, the new input and the end of the earlier input."""
         lines = [f"# input of: {self.command or '(unknown)'}", *_prefix_lines("> ", self.text)]
         lines += ["# end of input"] if self.closes_input else []
         if earlier := self.earlier_text:
@@ -67,12 +67,12 @@ class ProcessInput:
 
 
 def _prefix_lines(sign: str, text: str) -> list[str]:
-    """Prefix every line of a text, so that none looks like a line of the description itself."""
+    """Prefix every line of a text, so that none can pass for a line of the surrounding description."""
     return [sign + line for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace lone surrogates, which cannot be encoded and are delivered as question marks."""
+    """Replace lone surrogates by question marks, as happens when they are written to a process."""
     return text.encode(errors="replace").decode()
 
 

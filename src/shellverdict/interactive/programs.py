@@ -1,4 +1,4 @@
-"""Programs that read commands from their input, and the languages they read."""
+"""List programs that read commands from their standard input, and the languages they read."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _load_table() -> _ProgramTable:
 
 
 def interactive_language(run: ProgramRun) -> str:
-    """Return the language that a program reads interactively; empty if it is not known to read any."""
+    """Return the language of the commands that a program reads interactively; empty if unknown."""
     table, name = _load_table(), str(run.name)
     words = [str(word) for word in run.argv[1:]]
     if not _EXITING_OPTIONS.isdisjoint(words):
@@ -81,7 +81,7 @@ def _language_by_subcommand(name: str, operands: list[str], words: list[str]) ->
 
 
 def _find_operands(words: list[str]) -> list[str]:
-    """Return the words that are neither options nor their values."""
+    """Return the words of a command that are neither options nor values of options."""
     operands_found: list[str] = []
     skip = False
     for word in words:
@@ -92,7 +92,7 @@ def _find_operands(words: list[str]) -> list[str]:
 
 
 def may_read_lines(run: ProgramRun, *, pty: bool, custom_path: bool) -> bool:
-    """Return True if a program may read lines that were meant for the shell that started it.
+    """Return True if a program may read input lines that were meant for the shell that started it.
 
     With `pty`, a program can open the terminal whatever its standard input is. With `custom_path`, a name
     without a directory may be any program.
@@ -112,14 +112,14 @@ def _usual_paths(name: str) -> tuple[str, ...]:
 
 
 def exits_program(language: str, line: str) -> bool:
-    """Return True if a line exits the program that reads it."""
+    """Return True if a line typed into a program makes it exit."""
     patterns = _load_table().leave
     pattern = patterns.get(_language_family(language)) or patterns["default"]
     return pattern.fullmatch(line.strip()) is not None
 
 
 def opens_shell(language: str, line: str) -> bool:
-    """Return True if a line opens a shell inside the program that reads it."""
+    """Return True if a line typed into a program opens a shell inside it."""
     pattern = _load_table().shell.get(_language_family(language))
     return pattern is not None and pattern.fullmatch(line.strip()) is not None
 

@@ -1,4 +1,4 @@
-"""Replay the input of a process line by line to find the effects of its latest part.
+"""Replay the input of a process line by line, to find the effects of the text written last.
 
 Lines go to the innermost program that reads. If it is uncertain which one that is, all candidates are tried
 and the worst result counts. Effects of earlier lines are not reported again; their definitions are known.
@@ -57,7 +57,7 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 @dataclass(slots=True)
 class InputAnalysis:
-    """Effects of the latest write, and the reasons why they may be incomplete."""
+    """Effects of the text written last to a process, and the reasons why they may be incomplete."""
 
     reading: CommandReading = field(default_factory=CommandReading)
     possible_reading: CommandReading = field(default_factory=CommandReading)
@@ -78,7 +78,7 @@ def analyze_input(
     initial_cwd: str = "",
     is_confidential: Callable[[ProgramRun], bool] = lambda _: False,
 ) -> InputAnalysis:
-    """Return the effects of a write to a process. Takes bounded time and raises nothing."""
+    """Return the effects of writing text to a process. Takes bounded time and never raises."""
     analysis = InputAnalysis()
     if process_input.unknown_reason:
         analysis.unknown_reasons.append(process_input.unknown_reason)
@@ -119,7 +119,7 @@ def analyze_input(
 def _analyze_as_data(
     process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, state: ShellState
 ) -> None:
-    """Record what the command itself does with its input: `xargs rm`, `awk '{system($0)}'`."""
+    """Record what the started command itself does with its input: `xargs rm`, `awk '{system($0)}'`."""
     reading = analysis.reading
     runs, effects = len(reading.runs), len(reading.effects)
     earlier = _runs_with_input(process_input.earlier_text, process_input, reader, state)
@@ -141,7 +141,7 @@ def _runs_with_input(
 def _build_transcripts(
     process_input: ProcessInput, analysis: InputAnalysis
 ) -> list[tuple[Transcript, Transcript]]:
-    """Return the input before and after the write; twice if a program may not apply the editing keys."""
+    """Return the typed lines before and after the new text, in two versions if editing keys may not apply."""
     entries = (*process_input.history, (WRITE, process_input.text))
     before, after = (
         transcribe(process_input.history, pty=process_input.pty),
@@ -164,7 +164,7 @@ def _build_transcripts(
 
 
 class _Replay:
-    """One replay of all scenarios, from the start command to the end of the new write."""
+    """One replay of a process's input in every possible state, from the start command to the new text."""
 
     def __init__(
         self, process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, code: CodeReader
@@ -194,7 +194,7 @@ class _Replay:
                     self._report_code(frame, scenario.is_most_likely)
 
     def _step_partial(self, scenarios: list[Scenario], partial: str) -> list[Scenario]:
-        """Process an unfinished line. Most programs wait for its end; then it is judged with the rest."""
+        """Process an unfinished line; most programs wait for its end, and then it is judged as a whole."""
         if not partial:
             return scenarios
         self._check_tabs(scenarios, partial)
@@ -209,7 +209,7 @@ class _Replay:
     def _start_reporting(
         self, reading: CommandReading, scenarios: list[Scenario], runs: int, effects: int
     ) -> None:
-        """Drop the findings in earlier input: it was judged when it was written."""
+        """Discard the findings in earlier input, which was judged when it was written."""
         del reading.runs[runs:], reading.effects[effects:]
         self._is_reporting = True
         for scenario in scenarios:
@@ -265,7 +265,7 @@ class _Replay:
         return after
 
     def _check_tabs(self, scenarios: Iterable[Scenario], text: str) -> None:
-        """Note a tab at a terminal: it completes words, except at the start of a line of Python."""
+        """Note a tab key typed at a terminal: it completes words, except at the start of a line of Python."""
         python = any(
             scenario.is_most_likely and scenario.innermost.language == "python" for scenario in scenarios
         )
@@ -283,7 +283,7 @@ class _Replay:
             self._analysis.unknown_reasons.append(self._unclear_reason)
 
     def _check_key_changes(self, scenario: Scenario, runs: Sequence[ProgramRun]) -> None:
-        """Note commands after which text does not arrive as written."""
+        """Note commands, such as `stty`, after which typed text may arrive changed."""
         frame = scenario.innermost
         if scenario.is_guess or self._unclear_reason:
             return
@@ -295,7 +295,7 @@ class _Replay:
 
     @contextmanager
     def _drop_syntax_errors_of_guesses(self, scenario: Scenario) -> Iterator[None]:
-        """Drop findings about unparsable text if the language is only a guess."""
+        """Discard findings about text that cannot be parsed if its language is only a guess."""
         effects, guess = self.reader.reading.effects, scenario.is_guess
         first = len(effects)
         yield
@@ -313,7 +313,7 @@ class _Replay:
         return self._run_code_line(scenario, event.text)
 
     def _handle_interrupt(self, scenario: Scenario) -> list[Scenario]:
-        """Handle Ctrl-C: it drops the unfinished command, is ignored, or ends the program."""
+        """Handle Ctrl-C, which may discard the unfinished command, be ignored, or end the program."""
         ignored = scenario.copy()
         ended = scenario.without_innermost()
         frame = scenario.innermost
@@ -364,7 +364,7 @@ class _Replay:
             self.reader.preview_script(problem.script, frame.state, frame.context)
 
     def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
-        """Check a new line by itself, whatever command it is part of."""
+        """Judge a new input line by itself, whatever larger command it may be part of."""
         if frame.expands_history and _has_history_reference(line):
             self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
         if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):
@@ -386,7 +386,7 @@ class _Replay:
         del reading.runs[runs:], reading.effects[effects:]
 
     def _preview_text(self, text: str, frame: InterpreterFrame) -> None:
-        """Record the effects of text in case the shell does not wait for more lines."""
+        """Record the effects that text has if the shell runs it now instead of waiting for more lines."""
         try:
             script: Script | None = parse_partial_input(text, self.reader.budget)
         except ShellSyntaxError as problem:
@@ -395,7 +395,7 @@ class _Replay:
             self.reader.preview_script(script, frame.state, frame.context)
 
     def _check_unfinished(self, scenario: Scenario, text: str) -> None:
-        """Check a command that the end of the input cuts off: a shell may run it as it is."""
+        """Judge a command that is incomplete at the end of the input: a shell may run it as it is."""
         self._preview_text(text, scenario.innermost)
         if scenario.is_most_likely:
             self.reader.add_effect(EffectKind.UNREADABLE, text, "the input ends in the middle of a command")
@@ -469,7 +469,7 @@ class _Replay:
         return [entered, scenario]
 
     def _started_programs(self, frame: InterpreterFrame) -> list[WaitingProgram]:
-        """Return the programs that the latest line starts and that read the input."""
+        """Return the programs that the last input line starts and that read further input."""
         lines = [*frame.earlier_code, *frame.new_code]
         analysis = self._code.analyze_new(frame.language, lines[:-1], lines[-1:])
         return [
@@ -479,7 +479,7 @@ class _Replay:
         ]
 
     def _report_code(self, frame: InterpreterFrame, is_most_likely: bool) -> None:
-        """Record the effects of new lines of another language."""
+        """Record the effects of new input lines in a language other than shell."""
         if not frame.new_code or frame.language == "sh":
             return
         key = (frame.language, tuple(frame.earlier_code), tuple(frame.new_code), is_most_likely)
@@ -496,7 +496,7 @@ class _Replay:
 
 
 def _with_possible_line_loss(scenario: Scenario) -> Scenario:
-    """Return a copy in which another program may read the lines for the innermost one."""
+    """Return a copy of the scenario in which another program may read lines meant for the innermost one."""
     copy = scenario.copy()
     copy.innermost.may_miss_lines = True
     return copy

@@ -1,4 +1,4 @@
-"""Possible states of a process: the programs that wait for its input, and what they know.
+"""Possible states of a process: which programs wait for its input, and their variables and definitions.
 
 A program may have failed to start, a word that exits one may have been redefined, a line may have been read
 by another program. Each possibility is a `Scenario`; text is judged in all of them.
@@ -20,7 +20,7 @@ MAX_SCENARIOS = 24
 
 @dataclass(slots=True)
 class InterpreterFrame:
-    """One program that reads lines."""
+    """One program (shell or interpreter) that reads input lines, with its state."""
 
     language: str
     state: ShellState
@@ -61,7 +61,7 @@ class InterpreterFrame:
 
     @property
     def signature(self) -> object:
-        """Everything that must be equal for two frames to be merged."""
+        """Return everything that must be equal for two interpreter frames to be merged."""
         return (
             self.language,
             self.may_miss_lines,
@@ -73,7 +73,7 @@ class InterpreterFrame:
 
 @dataclass(slots=True)
 class Scenario:
-    """One possible stack of programs that wait for input, the innermost last."""
+    """One possible stack of programs that wait for the input of a process, the innermost last."""
 
     stack: list[InterpreterFrame]
     is_most_likely: bool = False
@@ -94,7 +94,7 @@ class Scenario:
 
 
 def merge_scenarios(scenarios: Iterable[Scenario]) -> list[Scenario]:
-    """Merge scenarios with equal stacks; state that differs between them becomes unknown."""
+    """Merge scenarios with equal stacks of programs; state in which they differ becomes unknown."""
     merged: dict[object, Scenario] = {}
     for scenario in scenarios:
         if not scenario.stack:

@@ -1,4 +1,4 @@
-"""Analyze shell code that is typed bit by bit, and record the programs that read the same input."""
+"""Analyze shell code that is typed piece by piece, and find programs that read the same input."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROCESS_INPUT = TextStream(None, is_interactive=True)
 
 @dataclass(frozen=True, slots=True)
 class WaitingProgram:
-    """A program that reads its commands from the input of the process."""
+    """A program, started by typed shell code, that reads its commands from the input of the process."""
 
     language: str
     state: ShellState
@@ -41,7 +41,7 @@ class _SeenFindings:
 
 
 class SessionReader(ShellReader):
-    """Shell reader that analyzes one command after another and keeps its state."""
+    """Analyzes typed shell commands one after another and keeps the shell's state between them."""
 
     def __init__(
         self,
@@ -59,19 +59,19 @@ class SessionReader(ShellReader):
     def run_commands(
         self, script: Script, state: ShellState, context: ExecutionContext
     ) -> list[WaitingProgram]:
-        """Analyze complete commands and return the programs they start that read the input, in order."""
+        """Analyze complete shell commands; return programs they start that read the same input."""
         self.waiting_programs = []
         self._analyze_script(script, state, context)
         self._analyze_recurring_code(state)
         return self.waiting_programs
 
     def preview_script(self, script: Script, state: ShellState, context: ExecutionContext) -> None:
-        """Record the effects of a script without changing the state."""
+        """Record the effects of a shell script without changing the shell state."""
         self._analyze_script(script, state.copy(), context)
         self._deferred_code.clear()
 
     def preview_text(self, text: str, state: ShellState, context: ExecutionContext) -> list[WaitingProgram]:
-        """Record the effects of text without changing the state; return the programs that read the input."""
+        """Record effects of text without changing the shell state; return programs that read its input."""
         self.waiting_programs = []
         self.analyze_text(text, state.copy(), context)
         return self.waiting_programs
@@ -80,7 +80,7 @@ class SessionReader(ShellReader):
         self._add_effect(kind, Word(text[:200]), detail=detail)
 
     def _analyze_recurring_code(self, state: ShellState) -> None:
-        """Analyze code that runs later or repeatedly with the current variables. Report each finding once."""
+        """Analyze code that the shell runs later or repeatedly, such as traps; report each finding once."""
         self._recurring_code += self._deferred_code
         self._deferred_code.clear()
         for analyze in self._recurring_code:
@@ -145,7 +145,7 @@ class SessionReader(ShellReader):
 
 
 def _repeats_history(run: ProgramRun) -> bool:
-    """Return True if the run repeats an earlier command or changes the recorded history."""
+    """Return True if a command repeats an earlier command or changes the shell history."""
     if run.name == "history":
         return any(word.startswith(("-s", "-p", "-r")) for word in run.argv[1:])
     return run.name == "fc" and not any(word.startswith("-l") for word in run.argv[1:])

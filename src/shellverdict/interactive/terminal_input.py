@@ -24,7 +24,7 @@ _EDITING = frozenset({_DELETE, _KILL})
 
 @dataclass(frozen=True, slots=True)
 class InputEvent:
-    """A finished line, an interrupt, or the end of the input."""
+    """A finished input line, an interrupt (Ctrl-C), or the end of the input."""
 
     kind: InputEventKind
     text: str = ""
@@ -32,7 +32,7 @@ class InputEvent:
 
 @dataclass(slots=True)
 class Transcript:
-    """The whole input of a process as events, and the unfinished line."""
+    """The whole input of a process as events, and its unfinished last line."""
 
     events: list[InputEvent] = field(default_factory=list)
     partial: str = ""
@@ -47,7 +47,10 @@ class Transcript:
 
 
 def transcribe(entries: Iterable[tuple[str, str]], *, pty: bool, editing: bool = True) -> Transcript:
-    """Convert writes and signals into lines. Without `editing`, delete and Ctrl-U are plain characters."""
+    """Convert writes and signals into input lines.
+
+    Without `editing`, delete and Ctrl-U are ordinary characters.
+    """
     transcript = Transcript()
     for kind, text in entries:
         if kind == SIGNAL:
@@ -65,7 +68,7 @@ def _apply_signal(transcript: Transcript, signal: str) -> None:
 
 
 def _append_piped(transcript: Transcript, text: str) -> None:
-    """Append bytes from a pipe unchanged, except for NUL, which shells skip."""
+    """Append bytes written to a pipe unchanged, except for NUL, which shells skip."""
     *lines, rest = text.replace("\0", "").split("\n")
     for line in lines:
         transcript.partial += line
@@ -93,11 +96,11 @@ def _apply_keys(transcript: Transcript, text: str, editing: bool) -> None:
 
 
 def key_name(key: str) -> str:
-    """Return the usual name of a control character."""
+    """Return the usual name of a control character, such as Ctrl-C."""
     names = {"\x1b": "an escape sequence (such as an arrow key)", "\t": "the tab key", "\x08": "backspace"}
     return names.get(key) or (f"Ctrl-{chr(ord(key) + 64)}" if ord(key) < 32 else f"U+{ord(key):04X}")
 
 
 def new_events(before: Transcript, after: Transcript) -> Iterator[InputEvent]:
-    """Return the events that the latest write added."""
+    """Return the events that the last write to the process added."""
     return iter(after.events[len(before.events) :])

@@ -1,4 +1,4 @@
-"""Commands after which typed text no longer arrives as written.
+"""Detect commands after which typed text no longer arrives at the program as written.
 
 Keys can be redefined (`stty`, `bind`, `histchars`), and a program can read part of a line and leave the rest
 to the shell (`head -c 5`). Text written after such a command may have another meaning.
@@ -52,7 +52,7 @@ _INTERPRETERS = re.compile(r"python[\d.]*|perl|ruby|node|php|lua[\d.]*")
 
 
 def redefines_keys(run: ProgramRun) -> bool:
-    """Return True if a command may redefine keys of its terminal."""
+    """Return True if a command, such as `stty` or `bind`, may redefine keys of its terminal."""
     name, words = str(run.name), [str(word) for word in run.argv[1:]]
     if "INPUTRC" in run.env_assignments or any(word.startswith("INPUTRC=") for word in words):
         return True
@@ -65,17 +65,17 @@ def redefines_keys(run: ProgramRun) -> bool:
 
 
 def code_redefines_keys(line: str) -> bool:
-    """Return True if a line of another language may redefine keys of the terminal."""
+    """Return True if a line in a language other than shell may redefine keys of the terminal."""
     return _KEY_CHANGING_CODE.search(line) is not None
 
 
 def repeats_commands(run: ProgramRun, shell: str) -> bool:
-    """Return True for `r` of zsh and `hist` of ksh, which repeat an earlier command, changed or not."""
+    """Return True for `r` in zsh and `hist` in ksh, which repeat an earlier command."""
     return shell in ("zsh", "ksh", "ksh93", "mksh") and run.path in ("r", "hist")
 
 
 def may_read_partial_line(run: ProgramRun) -> bool:
-    """Return True if a program may read the shell's input and stop within a line."""
+    """Return True if a program may consume part of a line of the shell's input and leave the rest."""
     if run.stdin is None or not run.stdin.is_interactive:
         return False
     if _INTERPRETERS.fullmatch(run.name):
@@ -87,7 +87,7 @@ def may_read_partial_line(run: ProgramRun) -> bool:
 
 
 def _reads_file(run: ProgramRun) -> bool:
-    """Return True if the program reads a file instead of its standard input."""
+    """Return True if a program reads a file instead of its standard input."""
     if run.name in ("read", "readarray", "mapfile"):
         return False
     if run.name == "dd":

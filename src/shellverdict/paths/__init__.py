@@ -56,7 +56,7 @@ _WORKING_SUBDIRECTORIES = (("usr", "src"), ("usr", "local", "src"), ("usr", "hom
 
 @dataclass(frozen=True, slots=True)
 class PathInfo:
-    """Classification of one word that names a file.
+    """Classification of one command-line word that names a file.
 
     `covers_everything` is True if the whole content of a directory is meant. `kinds_if_empty` are the kinds
     of the path that results if its gaps expand to nothing: `"$X"/*` becomes `/*`.
@@ -76,14 +76,14 @@ class PathInfo:
 
     @property
     def worst_case_traits(self) -> frozenset[str]:
-        """The traits, plus those of the path with empty gaps; then `in:unknown` is added too."""
+        """Return the traits of the path, plus those it has if its unknown parts are empty."""
         possible = frozenset(f"in:{kind}" for kind in self.kinds_if_empty)
         return self.traits | possible | {f"in:{PathKind.UNKNOWN}"} if possible else self.traits
 
 
 @dataclass(frozen=True, slots=True)
 class _ParsedPath:
-    """Path components and the anchor they start from.
+    """A path split into components, and the directory (anchor) it starts from.
 
     Anchors: `/`, `~`, `:` (a Windows drive), `""` (an unknown working directory), `?` (a gap).
     """
@@ -98,7 +98,7 @@ class _ParsedPath:
 
 
 class _LookupState:
-    """Remaining lookup limits for one command, and the results cached so far."""
+    """Remaining limits on file system lookups for one command, and the results cached so far."""
 
     __slots__ = ("classified", "lookups_left", "matches_left", "project_files", "real_parts")
 
@@ -118,7 +118,7 @@ class _LookupState:
 
 
 class PathClassifier:
-    """Classifies paths as seen from one session.
+    """Classifies paths for commands that run in one working directory.
 
     `home` and `cwd` are absolute, or None if unknown. `protected` are the runtime's own files and
     directories. Lookups through symbolic links are limited per command; call `with_fresh_limits()` before
@@ -155,23 +155,23 @@ class PathClassifier:
 
     @property
     def home(self) -> Word:
-        """The home directory as a word; `~` if it is unknown."""
+        """Return the home directory as a shell word; `~` if it is unknown."""
         return Word("/" + "/".join(self._home_parts)) if self._home_parts else Word("~")
 
     @property
     def session_directory(self) -> Word:
-        """The session's working directory; empty if it is unknown."""
+        """Return the working directory of the command's session; empty if it is unknown."""
         return EMPTY if self._session_parts is None else Word("/" + "/".join(self._session_parts))
 
     def with_fresh_limits(self) -> PathClassifier:
-        """Return a copy with unused lookup limits and empty caches, for the next command."""
+        """Return a copy with unused lookup limits and empty caches, for judging the next command."""
         copy = object.__new__(PathClassifier)
         copy.__dict__.update(self.__dict__)
         copy._lookups = _LookupState(MAX_LINK_LOOKUPS if self._follows_links else 0)
         return copy
 
     def for_other_machine(self) -> PathClassifier:
-        """Return a classifier for a remote machine or container. It knows conventional paths only."""
+        """Return a classifier for a remote machine or container, which knows conventional paths only."""
         return PathClassifier(users=self._users, follow_links=False)
 
     def classify(
@@ -191,7 +191,7 @@ class PathClassifier:
         return info
 
     def kinds_replaced_by_filling(self, word: Word, cwd: Word = CURRENT_DIRECTORY) -> frozenset[PathKind]:
-        """Return the kinds of files that may be replaced if a directory is filled with unlisted files.
+        """Return the kinds of files that may be replaced if a command unpacks unknown files into a directory.
 
         Filling directories of the project is ordinary work, so nothing is reported there outside of `.git`.
         """
@@ -202,7 +202,7 @@ class PathClassifier:
         return info.kinds & {PathKind.OWN} | below & {PathKind.STARTUP, PathKind.AGENT}
 
     def is_regenerable(self, word: Word, cwd: Word, info: PathInfo) -> bool:
-        """Return True if, judging by the disk, the path is in the project and tools can regenerate it."""
+        """Return True if the path is in the project and, judging by the disk, tools can regenerate it."""
         project = self._project_files()
         if project is None or not _REGENERABLE.issuperset(info.kinds) or info.kinds_if_empty:
             return False
@@ -233,7 +233,7 @@ class PathClassifier:
         return project.are_generated_below(self._absolute_path(info.path), pattern)
 
     def is_missing(self, word: Word, cwd: Word) -> bool:
-        """Return True if the path is fully known, on this machine, and does not exist."""
+        """Return True if a path on this machine is known exactly and does not exist."""
         info = self.classify(word, cwd)
         if (
             not self._checks_disk
@@ -253,7 +253,7 @@ class PathClassifier:
         return not os.path.lexists(info.path)
 
     def without_disk_checks(self) -> PathClassifier:
-        """Return a copy that ignores files on disk, for commands that move files before using them."""
+        """Return a copy that ignores files on disk, for commands that move files before they use them."""
         copy = self.with_fresh_limits()
         copy._checks_disk = False
         return copy
@@ -343,7 +343,7 @@ class PathClassifier:
         return _normalize(start, rest.split("/"))
 
     def _resolve_windows_variable(self, text: str, cwd: Word, depth: int) -> _ParsedPath:
-        """Resolve `%NAME%` directories of Windows."""
+        """Resolve a Windows directory variable such as `%USERPROFILE%` at the start of a path."""
         name, _, rest = text[1:].partition("%")
         start = _WINDOWS_VARIABLES.get(name.lower())
         if start is None:
@@ -353,7 +353,7 @@ class PathClassifier:
     def _resolve_links(
         self, word: Word, cwd: Word, base: _ParsedPath, follow_link: bool
     ) -> _ParsedPath | None:
-        """Return the path with symbolic links resolved; None if it cannot be resolved on this machine."""
+        """Return the path with symbolic links resolved; None if that is impossible on this machine."""
         if base.anchor != "/" or not self._follows_links:
             return None
         known = next((n for n, part in enumerate(base.parts) if has_wildcards(part)), len(base.parts))
@@ -367,7 +367,7 @@ class PathClassifier:
         return None if real is None else _ParsedPath("/", real + base.parts[known:])
 
     def _path_with_parent_references(self, word: Word, cwd: Word) -> str | None:
-        """Return an absolute path that keeps `..`: after a link, `..` means another directory."""
+        """Return an absolute path that keeps `..`: after a symbolic link it means another directory."""
         if ".." not in word or not word.is_known or has_wildcards(cwd):
             return None
         if word.startswith("/"):
@@ -411,7 +411,7 @@ class PathClassifier:
         return kinds
 
     def _parts_below_session(self, path: _ParsedPath) -> tuple[str, ...]:
-        """Return the components below the session's directory; the names of its parents have no meaning."""
+        """Return the components of a path below the working directory, ignoring the directory's parents."""
         return path.parts[len(self._session_parts or ()) :] if path.anchor == "/" else path.parts
 
     def _kinds_by_anchor(self, path: _ParsedPath) -> frozenset[PathKind]:
@@ -436,7 +436,7 @@ class PathClassifier:
         return kinds_by_location(parts)
 
     def _contains_session(self, path: _ParsedPath) -> bool:
-        """Return True if the path is the session's directory or one of its parents."""
+        """Return True if the path is the working directory of the command or one of its parents."""
         if path.anchor == "":
             return not path.parts or path.parts[-1] == ".."
         return (
@@ -446,7 +446,7 @@ class PathClassifier:
         )
 
     def _kinds_if_gaps_empty(self, path: _ParsedPath) -> frozenset[PathKind]:
-        """Return the kinds of the path if trailing unknown components turn out to be empty."""
+        """Return the kinds of the path if its unknown last components turn out to be empty."""
         known = len(path.parts)
         while known and is_unknown(path.parts[known - 1]):
             known -= 1
@@ -471,7 +471,7 @@ class PathClassifier:
 
 
 def _could_be_protected(path: _ParsedPath, protected_parts: tuple[str, ...], recursive: bool) -> bool:
-    """Return True if a path with wildcards or gaps could be a protected one or be below it.
+    """Return True if a path with wildcards or unknown parts could be a protected path or lie below one.
 
     With `recursive`, a parent of a protected path counts too.
     """
@@ -501,7 +501,7 @@ def _resolve_root_aliases(path: _ParsedPath) -> _ParsedPath:
 
 
 def _strip_marks(word: Word) -> Word:
-    """Remove the marks that say where the text of a gap comes from; they do not affect the location."""
+    """Remove the markers that say where unknown text in a word comes from."""
     return Word(word.translate(_MARK_CHARACTERS)) if GAP in word else word
 
 
@@ -510,7 +510,7 @@ def _split_path(path: str) -> tuple[str, ...]:
 
 
 def _normalize(start: _ParsedPath, names: Sequence[str]) -> _ParsedPath:
-    """Append `names` to `start`; drop `.` and empty components, resolve `..`."""
+    """Append path components to `start`; drop `.` and empty ones, resolve `..`."""
     anchor, parts = start.anchor, list(start.parts)
     for name in names:
         if name in ("", "."):
@@ -527,7 +527,7 @@ def _normalize(start: _ParsedPath, names: Sequence[str]) -> _ParsedPath:
 
 
 def _is_working_directory(session: tuple[str, ...], homes: Sequence[tuple[str, ...]]) -> bool:
-    """Return True if people work in this directory: it is not a home, the root or part of the system."""
+    """Return True if this directory is a project: not a home directory, the root or part of the system."""
     if any(home[: len(session)] == session for home in homes):
         return False
     kinds = kinds_by_location(session)

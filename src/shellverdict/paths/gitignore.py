@@ -37,7 +37,7 @@ def read_patterns(text: str) -> tuple[IgnorePattern, ...]:
 
 
 def is_ignored(patterns: Sequence[IgnorePattern], path: Sequence[str]) -> bool | None:
-    """Return True if the last matching pattern ignores the directory; None if no pattern matches."""
+    """Return True if the last matching `.gitignore` pattern ignores the path; None if no pattern matches."""
     for pattern in reversed(patterns):
         if _pattern_matches(pattern, path):
             return not pattern.negated
@@ -51,7 +51,7 @@ def _pattern_matches(pattern: IgnorePattern, path: Sequence[str]) -> bool:
 
 
 def _match_parts(pattern: Sequence[str], path: Sequence[str]) -> bool:
-    """Match component by component; `**` matches any number of directories.
+    """Match a `.gitignore` pattern component by component; `**` matches any number of directories.
 
     `reached` holds the path positions at which the pattern components so far can end.
     """
@@ -67,7 +67,7 @@ def _match_parts(pattern: Sequence[str], path: Sequence[str]) -> bool:
 
 
 def matches_name(pattern: str, name: str) -> bool:
-    """Return True if a glob without slashes matches the name; backtracks to the last `*` only."""
+    """Return True if a glob without slashes matches a file name."""
     tokens = _split_tokens(pattern)
     at = token = 0
     star = star_at = -1

@@ -1,4 +1,4 @@
-"""Kinds of paths. Data only."""
+"""Kinds of paths: system, home, secret, project and others. Data only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["PathKind"]
 
 
 class PathKind(StrEnum):
-    """Classification of a path by how much an operation on it matters to a person."""
+    """Kind of a path, such as system, home, secret or project: how harmful an operation on it would be."""
 
     ROOT = "root"  # the file system root or all of its content
     HOME = "home"  # a whole home directory

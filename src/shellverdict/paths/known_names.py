@@ -79,7 +79,7 @@ SUFFIXES: Mapping[str, frozenset[PathKind]] = {
 
 
 class _KnownPath(NamedTuple):
-    """A path below a well-known directory; it and everything below it has these kinds."""
+    """A path below a well-known directory; the kinds apply to it and to everything below it."""
 
     path: tuple[str, ...]
     kinds: frozenset[PathKind]
@@ -243,7 +243,7 @@ ABSOLUTE_PATHS: Mapping[str, tuple[_KnownPath, ...]] = {
 
 
 def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
-    """Return the kinds of a path by its well-known names, independent of its location."""
+    """Return the kinds of a path by the well-known names in it, wherever it is."""
     if not parts:
         return frozenset()
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
@@ -266,7 +266,7 @@ def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
 
 
 def kinds_below_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of well-known files below a directory, for operations that fill all of it."""
+    """Return the kinds of well-known files below a directory that a command fills completely."""
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
     kinds: set[PathKind] = set()
     for at, part in enumerate(lowered):
@@ -303,7 +303,7 @@ def is_regenerable_path(parts: Sequence[str]) -> bool:
 
 
 def kinds_lost_with_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return HISTORY or STORED if, by its name, deleting the directory loses a repository or data."""
+    """Return HISTORY or STORED if deleting a directory of this name would lose a repository or data."""
     if not parts:
         return frozenset()
     if not _REPOSITORY_DIRECTORIES.isdisjoint(part.lower() for part in parts[-MAX_DEPTH:]):
@@ -328,7 +328,7 @@ def _could_match_part(part: str, name: str) -> bool:
 
 
 def _kinds_in_ssh(rest: Sequence[str]) -> frozenset[PathKind]:
-    """Treat everything in `.ssh` as a secret, except files known to be public."""
+    """Return the kinds of a path in `.ssh`: secret, unless the file is known to be public."""
     if rest and (rest[0].endswith(".pub") or any(rest[0] == name for name in SSH_PUBLIC_FILES)):
         return frozenset()
     return frozenset({_SECRET})

@@ -58,7 +58,7 @@ class NamePattern:
         return _matches_tokens(self._tokens, name)
 
     def _could_match_cheaply(self, name: str) -> bool:
-        """Check length, first and last character and literals first; this rules out most names."""
+        """Rule out most names quickly by their length, first and last character, and literal parts."""
         if self._length not in (-1, len(name)):
             return False
         first, last = self._first, self._last
@@ -72,7 +72,7 @@ class NamePattern:
 
 
 def _matches_tokens(pattern: Sequence[str], name: str) -> bool:
-    """Match greedily and backtrack to the last star only: linear per star, never exponential."""
+    """Match a wildcard pattern greedily and backtrack to the last star only, so that the time is bounded."""
     at = in_name = 0
     star, resume = -1, 0
     while in_name < len(name):

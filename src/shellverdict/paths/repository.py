@@ -30,7 +30,7 @@ _MAX_POINTER_BYTES = 4_096
 
 @dataclass(slots=True)
 class Repository:
-    """One working tree and its index."""
+    """One git working tree and its index."""
 
     root: Path
     index: Path
@@ -39,7 +39,7 @@ class Repository:
     _ignore_patterns: dict[str, tuple[IgnorePattern, ...]] = field(default_factory=dict, repr=False)
 
     def tracks_anything(self, relative: str) -> bool | None:
-        """Return True if the path, anything below it or a collapsed parent is tracked; None if unknown.
+        """Return True if git tracks the path or anything below it; None if that cannot be determined.
 
         Letter case is ignored, because some file systems ignore it.
         """
@@ -54,7 +54,7 @@ class Repository:
         return _first_entry_from(self._lowered, path + b"/").startswith(path + b"/")
 
     def tracked_below(self, relative: str) -> Iterator[str] | None:
-        """Return the tracked files in a directory (`""` for the whole tree); None if unknown."""
+        """Return the files that git tracks in a directory (`""` for the whole tree); None if unknown."""
         entries = self._read_entries()
         if entries is None:
             return None
@@ -62,7 +62,7 @@ class Repository:
         return (os.fsdecode(each) for each in entries if each.startswith(start))
 
     def ignores(self, relative: str) -> bool:
-        """Return True if a tracked `.gitignore` ignores the path or one of its parents.
+        """Return True if a tracked `.gitignore` file ignores the path or one of its parents.
 
         Only `.gitignore` files that are tracked and unchanged count: the author of the command could have
         written or changed the file just before.
@@ -82,7 +82,7 @@ class Repository:
         return False
 
     def _patterns_of(self, relative: str) -> tuple[IgnorePattern, ...]:
-        """Return the patterns of one `.gitignore` file, which is read once."""
+        """Return the patterns of one `.gitignore` file, which is read only once."""
         if relative not in self._ignore_patterns:
             self._ignore_patterns[relative] = read_patterns(self._unchanged_text(relative))
         return self._ignore_patterns[relative]
@@ -134,7 +134,7 @@ def _read_gitdir_file(directory: Path, marker: Path) -> Repository | None:
 
 
 def _first_entry_from(entries: Sequence[bytes], path: bytes) -> bytes:
-    """Return the first sorted entry that is not before the path; empty if there is none."""
+    """Return the first entry of the sorted git index that is not before the path; empty if there is none."""
     at = bisect_left(entries, path)
     return entries[at] if at < len(entries) else b""
 
@@ -144,7 +144,7 @@ def _contains_entry(entries: Sequence[bytes], path: bytes) -> bool:
 
 
 def _collapsed_parents(path: bytes) -> Iterator[bytes]:
-    """Yield the parents of a path as they are stored for submodules and for directories in a sparse index."""
+    """Yield the parents of a path as the git index writes them for submodules and sparse directories."""
     parts = path.split(b"/")
     for length in range(1, len(parts)):
         above = b"/".join(parts[:length])
@@ -153,7 +153,10 @@ def _collapsed_parents(path: bytes) -> Iterator[bytes]:
 
 
 def _read_index(file: Path) -> dict[bytes, bytes]:
-    """Return the tracked paths and their content hashes. Raises ValueError, OSError and struct.error."""
+    """Return the paths in a git index file and their content hashes.
+
+    Raises ValueError, OSError, struct.error.
+    """
     with file.open("rb") as stream:
         data = stream.read(MAX_INDEX_BYTES + 1)
     signature, version, count = struct.unpack_from(">4sII", data)
@@ -179,7 +182,7 @@ def _read_index(file: Path) -> dict[bytes, bytes]:
 
 
 def _check_extensions(data: bytes, at: int) -> None:
-    """Raise ValueError if the index has a split part or its checksum does not match.
+    """Raise ValueError if the git index has a split part or its checksum does not match.
 
     An index with longer hashes, for example, ends with another checksum.
     """

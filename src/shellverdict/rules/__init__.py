@@ -36,7 +36,7 @@ UNKNOWN_SUBCOMMAND: Final = Rule(
 
 
 class Rules:
-    """A set of rules, indexed by program and by kind of effect."""
+    """A set of danger rules, indexed by program and by kind of effect."""
 
     def __init__(self, rules: Iterable[Rule], programs: Mapping[str, ProgramSyntax] | None = None) -> None:
         self.rules = tuple(rules)
@@ -54,30 +54,33 @@ class Rules:
 
     @classmethod
     def shipped(cls) -> Rules:
-        """Load the built-in rules. Reads the files on each call; `builtin_rules` does so once."""
+        """Load the built-in rules from their files on each call; `builtin_rules` loads them only once."""
         programs, rules = load_builtin_tables()
         return cls((read_rule(table) for table in rules), _read_programs(programs))
 
     @classmethod
     def from_tables(cls, tables: Sequence[Mapping[str, Any]]) -> Rules:
-        """Read rules from configuration or plugin tables. A RuleError names the invalid rule and key."""
+        """Read rules from configuration or plugin tables.
+
+        Raises RuleError, naming the invalid rule and key.
+        """
         return cls(read_rule(table, number) for number, table in enumerate(tables))
 
     def merge(self, more: Rules) -> Rules:
-        """Return a set with these and more rules; names must be unique."""
+        """Return a rule set with these and the given rules; rule names must be unique."""
         programs = dict(self._programs)
         for name, program in more._programs.items():
             programs[name] = programs[name].merge(program) if name in programs else program
         return Rules((*self.rules, *more.rules), programs)
 
     def match_effect(self, effect: CommandEffect) -> Iterator[Finding]:
-        """Yield the findings of all rules that match an effect."""
+        """Yield a finding for every rule that matches an effect."""
         for rule, condition in self._by_kind.get(effect.kind, ()):
             if condition.matches(effect):
                 yield rule.make_finding(effect.span, target=effect.target, words=effect.detail)
 
     def match_run(self, run: ProgramRun) -> Iterator[Finding]:
-        """Yield the findings of all rules that match a program and its arguments."""
+        """Yield a finding for every rule that matches a program and its arguments."""
         for rule, condition in self._always:
             if condition.match(run, NO_ARGUMENTS) is MatchResult.YES:
                 yield _make_finding(rule, run, NO_ARGUMENTS)
@@ -104,14 +107,14 @@ class Rules:
         return next((each for each in names if each in self._by_program or each in self._programs), names[-1])
 
     def _indexes_for(self, name: str, run: ProgramRun) -> Iterator[_RuleIndex]:
-        """Yield the rules for this program, and those for all programs if it has arguments or variables."""
+        """Yield the rules for one program, and those for all programs if it has arguments or variables."""
         if name in self._by_program:
             yield self._index_for(name)
         if len(run.argv) > 1 or run.env_assignments:
             yield from (self._index_for(each) for glob, each in self._globs if glob.matches(name))
 
     def _index_for(self, name: str) -> _RuleIndex:
-        """Return the rules for a program name, indexed on first use: most programs never occur."""
+        """Return the rules for a program name, which are indexed on first use."""
         if name not in self._indexes:
             self._indexes[name] = _build_index(self._by_program[name])
         return self._indexes[name]
@@ -119,12 +122,12 @@ class Rules:
 
 @functools.cache  # the files belong to the package and do not change while it is in use
 def builtin_rules() -> Rules:
-    """Return the built-in rules, read on the first call."""
+    """Return the built-in danger rules, which are read on the first call."""
     return Rules.shipped()
 
 
 def load_rules(path: str | os.PathLike[str]) -> Rules:
-    """Load additional rules from a TOML file with the keys of the built-in files.
+    """Load additional danger rules from a TOML file with the keys of the built-in files.
 
     Raises RuleError, which names the file, the rule and the key, if it cannot be read or a rule is invalid.
     """
@@ -145,7 +148,7 @@ NO_ARGUMENTS: Final = ParsedArguments(flags={}, operands=())
 
 @dataclass(frozen=True, slots=True)
 class _RuleIndex:
-    """Rules for one program: by their first subcommand word, and the others."""
+    """Rules for one program, grouped by the first word of the subcommand they match."""
 
     by_word: Mapping[str, Sequence[tuple[Rule, RunCondition]]]
     others: Sequence[tuple[Rule, RunCondition]]
@@ -174,7 +177,7 @@ def _candidate_rules(
 
 
 def _select_rules(results: Sequence[tuple[MatchResult, bool, Rule]]) -> list[Rule]:
-    """Return the certain matches, else the fallback rules, else the rule for an unknown subcommand."""
+    """Return the rules that match for certain, else fallback rules, else those for unknown subcommands."""
     certain = [(fallback, rule) for result, fallback, rule in results if result is MatchResult.YES]
     if certain:
         return [rule for fallback, rule in certain if not fallback] or [rule for _, rule in certain]
@@ -208,7 +211,7 @@ def _read_programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, ProgramSynt
 def _add_option_values(
     programs: Mapping[str, ProgramSyntax], rules: Iterable[Rule]
 ) -> dict[str, ProgramSyntax]:
-    """Add to each program the options whose value a rule matches: they take a value."""
+    """Add the options whose value a rule matches to each program's syntax: these options take a value."""
     valued: defaultdict[str, set[str]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule.condition, RunCondition):

@@ -1,4 +1,4 @@
-"""Read rules and program syntax from tables: built-in TOML files, configuration, plugins.
+"""Read danger rules and program syntax from built-in TOML files, configuration and plugins.
 
 Errors name the rule and the key.
 """
@@ -72,7 +72,10 @@ def load_builtin_tables() -> tuple[list[Mapping[str, Any]], list[Mapping[str, An
 
 
 def read_rule_file(file: Path) -> tuple[Tables, Tables]:
-    """Return the program and rule tables of a TOML file. Raises RuleError if it has another form."""
+    """Return the program and rule tables of a TOML file.
+
+    Raises RuleError if the file has another structure.
+    """
     content = _read_limited(file)
     try:
         tables = tomllib.loads(content.decode("utf-8"))
@@ -117,7 +120,7 @@ def read_rule(table: Mapping[str, Any], number: int = 0) -> Rule:
 
 
 def read_program(table: Mapping[str, Any]) -> tuple[tuple[str, ...], ProgramSyntax]:
-    """Read the names of a program and its syntax."""
+    """Read the names of a program and its command-line syntax from a table."""
     keys = _TableReader(table, f"program {_program_label(table)}")
     keys.check_known_keys(*PROGRAM_KEYS)
     if not keys.has_key("names"):
@@ -197,7 +200,7 @@ def _read_run_condition(keys: _TableReader) -> RunCondition:
 
 
 class _TableReader:
-    """Reads one table key by key; errors name the owner and the key."""
+    """Reads one table of a rule file key by key; errors name the rule or program and the key."""
 
     def __init__(self, table: Mapping[str, Any], owner: str, rule: str = "") -> None:
         if not isinstance(table, Mapping):

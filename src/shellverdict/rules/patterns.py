@@ -23,7 +23,7 @@ MAX_LEADING_WORDS: Final = 12  # more levels of subcommands than any program has
 
 
 class MatchResult(IntEnum):
-    """Three-valued result, ordered so that `min` is "and" and `max` is "or"."""
+    """Three-valued result of matching (no, maybe, yes), ordered so that `min` is "and" and `max` is "or"."""
 
     NO = 0
     MAYBE = 1
@@ -70,7 +70,7 @@ class Glob:
 
 @dataclass(frozen=True, slots=True)
 class WordPattern:
-    """Alternatives for one word: `stop|kill`, `delete-*`."""
+    """Alternatives for one command-line word in a rule: `stop|kill`, `delete-*`."""
 
     literals: frozenset[str]
     globs: tuple[Glob, ...] = ()
@@ -84,7 +84,7 @@ class WordPattern:
         )
 
     def matches(self, word: str) -> bool:
-        """Return True if the word matches, whatever its gaps stand for."""
+        """Return True if the word matches, whatever its unknown parts stand for."""
         text = word.casefold()
         return text in self.literals or any(glob.matches(text) for glob in self.globs)
 
@@ -98,7 +98,7 @@ class WordPattern:
         )
 
     def _could_match(self, word: Word) -> bool:
-        """Compare literals with the whole word, and globs with its known prefix only."""
+        """Return True if the word could match; globs are compared with its known prefix only."""
         known_prefix = word.split(GAP, 1)[0]
         return any(word.can_equal(text) for text in self.literals) or any(
             known_prefix.startswith(glob.head) or glob.head.startswith(known_prefix) for glob in self.globs
@@ -107,7 +107,7 @@ class WordPattern:
 
 @dataclass(frozen=True, slots=True)
 class SubcommandPattern:
-    """The words that select a subcommand, in order: `volume rm`, `* delete-*`, `** delete`."""
+    """The words of a rule that select a subcommand, in order: `volume rm`, `* delete-*`, `** delete`."""
 
     steps: tuple[WordPattern, ...]
     at_any_depth: bool = False  # any number of words may precede the steps
@@ -120,12 +120,12 @@ class SubcommandPattern:
 
     @property
     def first_words(self) -> frozenset[str]:
-        """The words it can start with; empty if they cannot be listed."""
+        """Return the words that the subcommand pattern can start with; empty if they cannot be listed."""
         is_listed = not self.at_any_depth and not self.steps[0].globs
         return self.steps[0].literals if is_listed else frozenset()
 
     def match_operands(self, operands: Sequence[Word], *, more: bool) -> tuple[MatchResult, int]:
-        """Return whether the operands start with this pattern, and how many of them belong to it."""
+        """Return whether the operands start with this subcommand, and how many of them belong to it."""
         if not self.at_any_depth:
             return self._match_from(operands, 0, more=more), len(self.steps)
         for start in range(min(len(operands) - len(self.steps), MAX_LEADING_WORDS) + 1):
@@ -146,7 +146,7 @@ class SubcommandPattern:
 
 @dataclass(frozen=True, slots=True)
 class OptionPattern:
-    """An option by name and optionally by value: `--force`, `--allow-*`, `-X=DELETE`."""
+    """An option in a rule, by name and perhaps by value: `--force`, `--allow-*`, `-X=DELETE`."""
 
     name: str
     glob: Glob | None = None
@@ -159,7 +159,7 @@ class OptionPattern:
         return cls(name, glob, WordPattern.parse(value.split("|")) if equals else None)
 
     def matches(self, options: Mapping[str, Sequence[Flag]], *, abbreviated: bool) -> bool:
-        """Return True if one of the options, which are grouped by name, matches."""
+        """Return True if one of the given options, which are grouped by name, matches this pattern."""
         return any(
             self._matches_value(flag.value)
             for name in self._matching_names(options, abbreviated)

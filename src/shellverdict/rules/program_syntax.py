@@ -36,7 +36,7 @@ _WINDOWS_OPTION = re.compile(r"/[A-Za-z?][\w?:-]{0,12}")
 
 
 def known_names(name: str) -> tuple[str, ...]:
-    """Return the names a program may be known by: as written, without `.exe`, without its version."""
+    """Return the names by which a program may be known: as written, without `.exe`, without its version."""
     lower = _SUFFIX.sub("", name.casefold())
     return tuple(dict.fromkeys((name, lower, _VERSION_SUFFIX.sub("", lower))))
 
@@ -66,7 +66,7 @@ class ParsedArguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSyntax:
-    """Command-line syntax of one program or of a family of programs.
+    """Command-line syntax of one program or of several related programs.
 
     `valued`: options whose value may be the next word. `exact`: `-name` is one option, not four letters.
     `leading`: the first operand ends the options. `inner`: subcommands after which the arguments of another
@@ -98,7 +98,7 @@ class ProgramSyntax:
         )
 
     def resolve_module(self, run: ProgramRun) -> ProgramRun:
-        """Return the run of the module for `python -m`: `python -m pip` is `pip`."""
+        """Return the program that `python -m` stands for: `python -m pip` is `pip`."""
         argv = _module_arguments(run.argv) if self.modules else None
         return run if argv is None else replace(run, argv=argv)
 
@@ -132,7 +132,7 @@ class ProgramSyntax:
         )
 
     def _parse_subcommands(self, argv: Sequence[Word]) -> Options:
-        """Parse one subcommand after another, up to the one that another program's arguments follow."""
+        """Parse one subcommand after another, up to the one followed by another program's arguments."""
         path: tuple[str, ...] = ()
         flags: list[Flag] = []
         is_uncertain = False
@@ -193,7 +193,7 @@ def _module_arguments(argv: Sequence[Word]) -> tuple[Word, ...] | None:
 
 
 def _count_leading_values(argv: Sequence[Word], operands: Sequence[Word]) -> int:
-    """Count the operands that directly follow an option and cannot be the name of a subcommand."""
+    """Count the operands that directly follow an option and cannot be a subcommand's name."""
     count = 0
     for before, word in pairwise(argv[:MAX_WORDS_BEFORE_SUBCOMMAND]):
         if count == len(operands):

@@ -1,4 +1,4 @@
-"""Rules: their conditions, and the finding that a match produces. Data and pure functions only."""
+"""Define danger rules: their conditions, and the finding that a match produces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_SHOWN_CHARS: Final = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectCondition:
-    """Matches a kind of effect, its traits and its target.
+    """Condition of a rule on an effect: its kind, its traits and its target.
 
     `known` requires that the whole target is (or is not) known text; `detail` and `no_detail` match the
     description of the effect that is shown to people.
@@ -59,7 +59,7 @@ class EffectCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCondition:
-    """Matches a program, its subcommand, its options and its context.
+    """Condition of a rule on a program start: the program, its subcommand, its options and its context.
 
     All conditions that are set must hold. `words`: subcommands, one of which the operands must start with.
     `operand`, `no_operand`: the operands after the subcommand. `bare`: whether there are any. `through`:
@@ -88,7 +88,7 @@ class RunCondition:
 
     @property
     def valued_options(self) -> frozenset[str]:
-        """The options whose value is matched."""
+        """Return the options of which this rule matches a value."""
         options = (*self.any_option, *self.all_options, *self.no_option)
         return frozenset(each.name for each in options if each.value is not None)
 
@@ -174,7 +174,7 @@ class Rule:
 
     @property
     def matches_runs(self) -> bool:
-        """True if it matches the arguments of a program, not an effect."""
+        """Return True if the rule matches the arguments of a program, not an effect."""
         return isinstance(self.condition, RunCondition)
 
     def make_finding(
@@ -199,6 +199,6 @@ PLACEHOLDER_DEFAULTS: Final = {
 
 
 def _printable(text: str) -> str:
-    """Shorten the text and replace non-printable characters, which could disguise it."""
+    """Shorten text and replace non-printable characters, which could disguise it."""
     shortened = text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
     return "".join(c if c.isprintable() else "\ufffd" for c in shortened)

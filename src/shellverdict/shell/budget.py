@@ -1,4 +1,4 @@
-"""Limit on the work of one verdict."""
+"""Limit the work that judging one command may take."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ __all__ = ["Budget", "BudgetExceeded"]
 
 
 class BudgetExceeded(Exception):
-    """The analysis of the command needs more work than one verdict may cost."""
+    """Analyzing the command would take more work than is allowed for one command."""
 
 
 @dataclass(slots=True)
 class Budget:
-    """Remaining amount of work, shared by everything that analyses one command."""
+    """Remaining amount of work for analyzing one command, shared by all parts of the analysis."""
 
     steps: int = 10_000
 
     def spend(self, steps: int = 1) -> None:
-        """Use up the steps; raise `BudgetExceeded` if none are left."""
+        """Subtract steps from the remaining work; raise `BudgetExceeded` if too few are left."""
         self.steps -= steps
         if self.steps < 0:
             raise BudgetExceeded

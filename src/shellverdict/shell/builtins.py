@@ -1,4 +1,4 @@
-"""Effects of shell builtins on the state of the shell."""
+"""Apply shell builtins (`cd`, `export`, `read` …) to the state of the analyzed shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options that curl and wget read from configuration files, added to their arguments."""
+"""Add the options that curl and wget read from configuration files to their arguments."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ ALWAYS_TRUE_COMMANDS = frozenset({":", "true", "1"})
 
 
 class ControlFlowReader(ABC):
-    """Recursive analysis of a syntax tree with one branch policy.
+    """Follows the control flow of a shell syntax tree; a policy says how the states of branches are joined.
 
     Each `_analyze_…` method returns the text that its part of the script prints, updates the shell state as
     the part would, and adds runs and effects to the reading.
@@ -155,7 +155,7 @@ class ControlFlowReader(ABC):
         return printed
 
     def _join_branches(self, state: ShellState, passed: ShellState, taken: ShellState) -> None:
-        """Set the state after two branches meet again, by the branch policy."""
+        """Set the shell state after two branches meet again, according to the branch policy."""
         if passed.is_equivalent(taken):
             state.replace_with(taken)
             return
@@ -218,7 +218,7 @@ class ControlFlowReader(ABC):
     def _evaluate_arithmetic(
         self, words: Iterable[WordNode], state: ShellState, context: ExecutionContext
     ) -> None:
-        """Evaluate the words of `(( … ))` and `[[ … ]]`: operands may be evaluated as numbers."""
+        """Evaluate the operands of `(( … ))` and `[[ … ]]`, which a shell may evaluate as numbers."""
         expansion = self._create_expansion(state, context)
         for word in words:
             expansion.evaluate_arithmetic(expansion.expand_text(word.parts).literal)
@@ -253,7 +253,7 @@ class ControlFlowReader(ABC):
         )
 
     def _iterate_until_stable(self, once: Callable[[], TextStream], state: ShellState) -> TextStream:
-        """Analyse a loop of unknown length: repeat its body until the state no longer changes."""
+        """Analyze a loop of unknown length: repeat its body until the shell state no longer changes."""
         before = state.copy()
         self._budget.spend(10 + len(state.variables))
         printed = once()

@@ -1,4 +1,4 @@
-"""Files and directories that a command creates: downloads, copies, links, unpacked archives.
+"""Record files and directories that a command creates: downloads, copies, links, unpacked archives.
 
 A command that downloads a file and then runs it runs code that was not reviewed. The reader records here what
 each program creates; only paths written in the command are known.
@@ -81,7 +81,7 @@ UNPACKING_PROGRAMS = frozenset(
 
 
 def is_downloaded(state: ShellState, path: str) -> bool:
-    """Return True if a path is inside a directory that was filled from the network."""
+    """Return True if a path is inside a directory that the command has filled from the network."""
     return any(
         path == directory or path.startswith(f"{directory}/") or directory == "."
         for directory in state.downloaded_directories
@@ -145,7 +145,7 @@ def _is_decrypting(run: ProgramRun) -> bool:
 
 
 def _forget_edited_files(run: ProgramRun, state: ShellState) -> None:
-    """Forget the text of files that an editor may have changed; tainted files stay recorded."""
+    """Forget the known text of files that an editor may have changed; their origin stays recorded."""
     for word in run.argv[1:]:
         stream = state.written_files.get(state.resolve_path(word))
         if stream is not None and stream.text is not None and not stream.taints:
@@ -209,7 +209,7 @@ def _record_copy(run: ProgramRun, state: ShellState, is_confidential: Callable[[
 
 
 def _record_program_copies(run: ProgramRun, state: ShellState) -> None:
-    """Record copies of programs under other names. A file named like a program counts as that program."""
+    """Record copies of programs, because running a copy means running the program under another name."""
     directories = Options.parse(run.argv, split_names("-t --target-directory")).values(
         "-t", "--target-directory"
     )
@@ -231,7 +231,7 @@ def _record_program_copies(run: ProgramRun, state: ShellState) -> None:
 def _record_packed_secret(
     run: ProgramRun, state: ShellState, is_confidential: Callable[[ProgramRun], bool]
 ) -> bool:
-    """Mark all named files as confidential if one is a secret; return False if none is."""
+    """Mark an archive and its members as confidential if one member is secret; return False if none is."""
     operands = _run_operands(run)
     if not any(is_confidential(replace(run, argv=(CAT, word), path=CAT)) for word in operands):
         return False
@@ -243,7 +243,7 @@ def _record_packed_secret(
 
 
 def _record_unpacking(run: ProgramRun, state: ShellState) -> None:
-    """Record the working directory as downloaded if an archive from the network is unpacked there."""
+    """Mark the working directory as downloaded if an archive from the network is unpacked there."""
     fetched = run.stdin is not None and Taint.NETWORK in run.stdin.taints
     for word in run.argv[1:]:
         stream = state.written_files.get(state.resolve_path(word))

@@ -1,4 +1,4 @@
-"""Commands embedded in text that is not shell code: settings, option values, strings of other languages.
+"""Find commands inside text that is not shell code: settings, option values, strings of other languages.
 
 No list of programs that run a part of their arguments, input or files is complete. If such text contains a
 harmful command, and a program that is not known to treat it as plain text may see it, the command is judged
@@ -69,7 +69,7 @@ _GIT_CODE_OPTIONS = ("-c", "--template", "--exec-path", "--config-env", "--confi
 
 @dataclass(slots=True)
 class WrittenTexts:
-    """Texts in one command that a later program of the same command may run."""
+    """Texts in one command line that a later program of the same command line may run."""
 
     texts: dict[Word, tuple[str, tuple[int, int]]] = field(default_factory=dict)
     """Path that the text is written to, and span of the command, by text."""
@@ -77,20 +77,20 @@ class WrittenTexts:
     """Span of the command, by text that a file-writing program received."""
 
     def record_edit(self, run: ProgramRun) -> None:
-        """Record text given to a program that writes files; a script run later may contain it."""
+        """Record text that is given to a program that writes files, because a later script may contain it."""
         if _name_without_version(run) in _table_names("writers") and len(self.edits) < MAX_TEXTS:
             for text in (*run.argv[1:], _input_text(run)):
                 if _COMMAND_START.search(text[:MAX_TEXT_LENGTH]):
                     self.edits.setdefault(text, run.span)
 
     def add_edited_texts(self) -> None:
-        """Add the recorded edits, because a script with unknown content is run, perhaps an edited one."""
+        """Add the recorded edits, because a script of unknown content, perhaps an edited one, is run."""
         for text, span in self.edits.items():
             self.texts.setdefault(text, ("", span))
         self.edits.clear()
 
     def add_written_files(self, run: ProgramRun, files: Mapping[str, TextStream]) -> None:
-        """Add the files written by the command that this program may run."""
+        """Add the files, written by the same command line, that this program may run."""
         passive = _is_passive_program(run)
         called = (run.name, "-".join(run.argv[:2]))  # `git log` may run a file named git-log
         for path, stream in files.items():
@@ -119,7 +119,7 @@ def find_embedded_commands(text: str) -> Iterator[Word]:
 
 
 def possible_code_words(run: ProgramRun, *, known: bool) -> Iterator[Word]:
-    """Yield the words and input that a program may run.
+    """Yield the arguments and input of a program that it may run as code.
 
     `known` means that the program is known to run others; otherwise only option values are yielded.
     """
@@ -153,7 +153,7 @@ def detect_language(path: str, text: str) -> str:
 def find_files_loaded_by_name(
     run: ProgramRun, files: Mapping[str, TextStream]
 ) -> Iterator[tuple[str, frozenset[Taint]]]:
-    """Yield files of unknown content that this program loads because of their names, with their taints."""
+    """Yield files of unknown content that a program loads because of their names, with their origins."""
     loaded = split_names(_load_table()["loads"].get(run.name, ""))
     for path, stream in files.items() if loaded else ():
         if path.rpartition("/")[2].lower() in loaded and stream.text is None:
@@ -161,7 +161,7 @@ def find_files_loaded_by_name(
 
 
 def has_option_like_target(run: ProgramRun) -> bool:
-    """Return True if the run creates a file named like an option, which a `*` would pass to a program."""
+    """Return True if a program creates a file named like an option, which `*` would pass to a program."""
     if run.name not in _table_names("makes_files"):
         return False
     double_dash = run.argv.index(Word("--")) if "--" in run.argv else len(run.argv)
@@ -188,12 +188,12 @@ def _name_without_version(run: ProgramRun) -> str:
 
 
 def _input_text(run: ProgramRun) -> Word:
-    """Return the known text of standard input; empty if unknown."""
+    """Return the text of a program's standard input as far as known; empty if unknown."""
     return run.stdin.text if run.stdin is not None and run.stdin.text is not None else Word("")
 
 
 def _is_text_only(run: ProgramRun) -> bool:
-    """Return True if the program never runs its words, or if another analyser reads its code."""
+    """Return True if a program never runs its arguments as code, or another analyzer reads that code."""
     name = _name_without_version(run)
     if name not in _table_names("interpreters"):
         return name in _table_names("text_programs") or run.name in _table_names("text_programs")

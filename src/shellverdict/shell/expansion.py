@@ -1,4 +1,4 @@
-"""Expansion of words as typed to the arguments that a program receives.
+"""Expand shell words as typed into the arguments that a program receives.
 
 In bash's order: braces, tilde, parameters, command substitutions, arithmetic, field splitting. File patterns
 stay patterns. The output of command substitutions is requested from the reader, which alone can analyse
@@ -66,7 +66,7 @@ _ARITHMETIC_OPERATORS = {
 
 
 class Expansion:
-    """Expands words with the variables of one shell state."""
+    """Expands shell words with the variables of one shell state."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Expansion:
         )
 
     def expand_fields(self, words: Iterable[WordNode]) -> list[Word]:
-        """Expand words into fields, with brace expansion and field splitting."""
+        """Expand shell words into fields, with brace expansion and field splitting."""
         found: list[Word] = []
         for typed in words:
             for parts in self._expand_braces(typed.parts):
@@ -96,7 +96,7 @@ class Expansion:
         return found
 
     def expand_text(self, parts: Sequence[Part], *, tilde: bool = True) -> Word:
-        """Expand parts without splitting: a value, the target of a redirection, or a here-document."""
+        """Expand word parts without field splitting: for a value, a redirection target or a here-document."""
         written: list[str] = []
         for place, part in enumerate(parts):
             if place == 0 and tilde and isinstance(part, Literal) and not part.quoted:
@@ -108,12 +108,12 @@ class Expansion:
         return self._limit_length("".join(written))
 
     def _limit_length(self, text: str) -> Word:
-        """Return the text as a word; text that exceeds the length limit becomes unknown."""
+        """Return text as a word; text that is too long becomes unknown."""
         self._budget.spend(len(text) // 128)
         return Word(text) if len(text) <= MAX_TEXT_CHARS else unknown_word(Word(text).taints)
 
     def expand_literal(self, parts: Sequence[Part]) -> Word:
-        """Expand parts to one word without file patterns."""
+        """Expand word parts to one word, without matching file patterns."""
         return self.expand_text(parts).literal
 
     def expand_value(self, assigned: Sequence[Part] | Array) -> Value:
@@ -286,7 +286,7 @@ class Expansion:
         return self._apply_operator(part, value) if part.operator else value
 
     def _value_length(self, part: ParameterExpansion, value: Value | None) -> Value:
-        """Return the number of items for `${#x[@]}`, otherwise the length of the first item."""
+        """Return the length of the array for `${#x[@]}`, otherwise the length of its first item."""
         if value is None:
             return unknown_word()
         items = value if isinstance(value, tuple) else (value,)
@@ -388,7 +388,7 @@ class Expansion:
 
 
 class _FieldBuilder:
-    """Collects text into fields and splits it at the separators of IFS."""
+    """Collects expanded text into fields and splits it at the separators in IFS."""
 
     def __init__(self, separators: str) -> None:
         self._field_separators = separators
@@ -429,7 +429,7 @@ class _FieldBuilder:
                 self.add(_mark_wildcards(piece))
 
     def _split_text(self, word: str) -> list[str | None]:
-        """Split at separators; separators other than blanks also delimit empty fields."""
+        """Split text at the separators in IFS; separators other than blanks also delimit empty fields."""
         blank = f"[{re.escape(self._blank_separators)}]" if self._blank_separators else "(?!)"
         if not self._other_separators:
             return [piece or None for piece in re.split(f"{blank}+", word)]
@@ -544,7 +544,7 @@ def _join_literals(atoms: list[str | Part]) -> tuple[Part, ...]:
 
 
 def _calculate(text: str) -> Word:
-    """Calculate an expression of integers and basic operators; anything else is unknown."""
+    """Evaluate an expression of integers and basic operators; any other expression is unknown."""
     text = text.strip().replace("/", "//")
     if not text:
         return Word("0")
@@ -574,7 +574,7 @@ def _change_case(sign: str, value: Word) -> Word:
 
 
 def _trim_affix(sign: str, value: Word, pattern: Word) -> Word:
-    """Apply `${x#…}`, `${x##…}`, `${x%…}` or `${x%%…}`."""
+    """Remove a prefix or suffix pattern from a value: `${x#…}`, `${x##…}`, `${x%…}` or `${x%%…}`."""
     match = compile_pattern(pattern).fullmatch
     lengths: Iterable[int] = range(len(value) + 1)
     if len(sign) == 2:

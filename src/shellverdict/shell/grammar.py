@@ -1,4 +1,4 @@
-"""Parser for shell scripts: text to a syntax tree, grouped as bash would.
+"""Parse shell scripts into a syntax tree, grouped as bash would.
 
 It expands nothing and knows no programs. Text that bash would not accept raises `ShellSyntaxError` with the
 statements parsed before the error; text that needs too much work raises `BudgetExceeded`. Every character is
@@ -49,7 +49,7 @@ CLOSING_WORDS = frozenset({"then", "elif", "else", "fi", "do", "done", "esac", "
 
 
 def parse_script(text: str, budget: Budget, *, depth: int = 0) -> Script:
-    """Parse the whole text as a script."""
+    """Parse the whole text as a shell script."""
     parser = Parser(text, budget, depth)
     return parser.parse_all()
 
@@ -77,7 +77,7 @@ class Parser(WordParser):
         self.has_open_heredoc = False
 
     def parse_all(self) -> Script:
-        """Parse the whole text as a script."""
+        """Parse the whole text as a shell script."""
         statements: list[Statement] = []
         try:
             self._parse_statements(statements, frozenset())
@@ -102,7 +102,7 @@ class Parser(WordParser):
         return Script(tuple(statements))
 
     def _parse_statements(self, found: list[Statement], closers: frozenset[str]) -> None:
-        """Parse until the end, a closing parenthesis, or one of the closing words."""
+        """Parse statements until the end, a closing parenthesis or a closing word (`done`, `fi` …)."""
         while True:
             self._skip_blank_lines()
             if (
@@ -337,7 +337,7 @@ class Parser(WordParser):
         return self._parse_command()
 
     def _parse_test(self) -> Node:
-        """Parse `[[ … ]]`: only its expanded words matter, not the operators between them."""
+        """Parse `[[ … ]]`; only the words in it are kept, not the operators between them."""
         self.position += 2
         words: list[WordNode] = []
         while True:
@@ -355,7 +355,7 @@ class Parser(WordParser):
             words.append(self._parse_word())
 
     def _parse_arithmetic_command(self) -> CommandGroup | None:
-        """Parse `(( … ))`; return None if it is two opening parentheses of nested groups."""
+        """Parse `(( … ))`; return None if the parentheses open two nested groups instead."""
         inside = self._find_arithmetic_end(self.position + 2)
         if inside is None:
             return None

@@ -1,4 +1,4 @@
-"""Analysis of code inside code: scripts in arguments, in pipes, in files that the command itself wrote."""
+"""Analyze code inside code: in arguments, in pipes, and in files that the command itself wrote."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOP_LEVEL_CONTEXT = ExecutionContext()
 
 
 class NestedCodeReader(ControlFlowReader):
-    """Analysis of code that programs run in turn; a subclass analyses the commands in it."""
+    """Analyzes code that programs run in turn; a subclass analyzes the commands in that code."""
 
     def __init__(
         self, reading: CommandReading, budget: Budget, span: tuple[int, int], branch_policy: BranchPolicy
@@ -52,7 +52,7 @@ class NestedCodeReader(ControlFlowReader):
         redirects: tuple[Redirect, ...] = (),
         functions: bool = True,
     ) -> TextStream:
-        """Analyse a command after expansion."""
+        """Analyze a command after expansion, given as its argument list."""
 
     def analyze_text(
         self,
@@ -62,7 +62,7 @@ class NestedCodeReader(ControlFlowReader):
         *,
         is_top_level: bool = False,
     ) -> TextStream:
-        """Analyse shell code and return what it prints.
+        """Analyze shell code and return the text that it prints.
 
         Findings in nested code get the span of the top-level command that contains the code.
         """
@@ -135,7 +135,7 @@ class NestedCodeReader(ControlFlowReader):
         state: ShellState,
         follow: Callable[[ShellState], TextStream],
     ) -> TextStream:
-        """Call `follow` with the arguments of the script set.
+        """Call `follow` with the positional parameters (`$1` …) of a script set.
 
         A sourced script without arguments sees the arguments of the shell.
         """

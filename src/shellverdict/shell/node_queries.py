@@ -1,4 +1,4 @@
-"""Questions about nodes of the syntax tree that need no analysis of the commands in them."""
+"""Answer questions about nodes of the shell syntax tree, without analyzing the commands in them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def expand_leading_alias(node: SimpleCommand, state: ShellState) -> tuple[str, str] | None:
-    """Return the name of a leading alias and the command with the alias expanded; None if there is none."""
+    """Return the alias that a command starts with and the command after its expansion, or None."""
     first = node.words[0] if node.words else None
     name = first.bare_text if isinstance(first, WordNode) else None
     if name is None or not isinstance(first, WordNode):
@@ -49,7 +49,7 @@ def expand_leading_alias(node: SimpleCommand, state: ShellState) -> tuple[str, s
 
 
 def array_as_command(node: SimpleCommand, state: ShellState) -> tuple[Word, ...] | None:
-    """Return the items of an array if a command consists of nothing but its unquoted name."""
+    """Return the items of an array if the command is only that array's unquoted name, as in `$cmd`."""
     word = node.words[0] if len(node.words) == 1 else None
     part = word.parts[0] if isinstance(word, WordNode) and len(word.parts) == 1 else None
     if not isinstance(part, ParameterExpansion) or part.quoted or part.index is not None or part.operator:
@@ -59,7 +59,7 @@ def array_as_command(node: SimpleCommand, state: ShellState) -> tuple[Word, ...]
 
 
 def file_of_read_substitution(script: Script) -> tuple[Part, ...] | None:
-    """Return the file of `$(< file)`, which prints its content; None for any other script."""
+    """Return the file in `$(< file)`; None for any other command substitution."""
     node = script.statements[0].node if len(script.statements) == 1 else None
     if not isinstance(node, SimpleCommand) or node.words or node.assignments or len(node.redirects) != 1:
         return None
@@ -74,7 +74,7 @@ def is_endless_for(head: WordNode) -> bool:
 
 
 def first_plain_word(script: Script) -> str | None:
-    """Return the first word of a script if it is written without quotes or expansions."""
+    """Return the first word of a script if it has neither quotes nor expansions."""
     node = script.statements[0].node if script.statements else None
     if isinstance(node, SimpleCommand) and node.words and isinstance(node.words[0], WordNode):
         return node.words[0].bare_text

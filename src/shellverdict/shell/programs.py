@@ -1,4 +1,4 @@
-"""Program names that the shell reader treats specially, and resolution of a word to a program name."""
+"""Program names that the shell analysis treats specially, and the resolution of words to program names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PROGRAM_DIRECTORIES = ("", "/bin/", "/usr/bin/", "/sbin/", "/usr/sbin/", "/usr/l
 
 
 def resolve_program(word: Word, state: ShellState) -> Word:
-    """Return the bare name of the program that a word means. Follows copies, links and file patterns."""
+    """Return the program name that a word means, following copies, links and file patterns."""
     if word in state.program_copies:
         return state.program_copies[word]
     if "/" not in word and "PATH" in state.variables:

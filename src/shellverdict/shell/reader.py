@@ -1,4 +1,4 @@
-"""Analysis of a shell command without running it.
+"""Analyze a shell command without running it.
 
 The reader follows every path a command can take: variables, functions, aliases, pipes, here-documents, files
 that the command itself writes, and code inside code. The result has one `ProgramRun` for every program that
@@ -134,7 +134,7 @@ def read_command(
 
 
 def _exported_values(state: ShellState) -> dict[str, Word]:
-    """Return the exported variables after the command; unknown or long values become unknown words."""
+    """Return the variables exported after the command; unknown or long values become unknown words."""
     names = state.variables if state.exports_all else state.exported & state.variables.keys()
     values = {name: join_value(state.variables[name]) for name in names}
     unknown = unknown_word(frozenset({Taint.UNREAD}))
@@ -145,7 +145,7 @@ def _exported_values(state: ShellState) -> dict[str, Word]:
 
 
 class ShellReader(NestedCodeReader):
-    """Analysis of commands, of what they run in turn, and of the text they print."""
+    """Analyzes shell commands, the commands that they run in turn, and the text they print."""
 
     def __init__(
         self,
@@ -321,13 +321,13 @@ class ShellReader(NestedCodeReader):
     def _create_file_lookup(
         self, state: ShellState, context: ExecutionContext
     ) -> Callable[[Word], TextStream | None]:
-        """Return a function that finds the known content of a file by name; `-` is standard input."""
+        """Return a function that returns the known content of a file by name; `-` is standard input."""
         return lambda word: (
             context.stdin if word in STDIN_PATHS else state.written_files.get(state.resolve_path(word))
         )
 
     def _with_remaining_input(self, run: ProgramRun) -> ProgramRun:
-        """Give a repeated `read` only the lines that earlier ones have not consumed."""
+        """Return the `read` command with only those input lines that earlier `read` commands left."""
         stream = run.stdin
         if run.name != "read" or stream is None or stream.text is None:
             return run
@@ -389,7 +389,7 @@ class ShellReader(NestedCodeReader):
         return evaluate_redirects(redirections, context.stdin, expansion, state, self._is_confidential)
 
     def _create_expansion(self, state: ShellState, context: ExecutionContext) -> Expansion:
-        """Return an expansion whose substitutions are analysed in this state and context."""
+        """Return a word expander that analyzes command substitutions in this shell state and context."""
 
         def capture_output(script: Script) -> TextStream:
             if (file := file_of_read_substitution(script)) is not None:
@@ -458,7 +458,7 @@ class ShellReader(NestedCodeReader):
         self._check_hook_variable(assignment.name, join_value(value), state, context)
 
     def _check_reserved_name(self, name: str) -> None:
-        """Report the use of variable and function names that the terminal reserves for itself."""
+        """Report variables and functions whose names Toolfold's terminal reserves for itself."""
         if name.startswith(RESERVED_PREFIXES):
             self._add_effect(
                 EffectKind.OVERWRITE, Word(name), {"in:own"}, detail="a variable reserved for the terminal"
@@ -467,7 +467,7 @@ class ShellReader(NestedCodeReader):
     def _check_hook_variable(
         self, name: str, value: Word, state: ShellState, context: ExecutionContext
     ) -> None:
-        """Analyse or report values of variables that a shell runs by itself, such as PROMPT_COMMAND."""
+        """Analyze values of variables that a shell runs by itself, such as PROMPT_COMMAND."""
         if name == "PROMPT_COMMAND":
             self.analyze_text(value, state.copy(), replace(context, depth=context.depth + 1))
         elif name in PROMPT_VARIABLES and ("$(" in value or "`" in value):
@@ -508,7 +508,7 @@ class ShellReader(NestedCodeReader):
 
 
 def _find_on_path(name: str, state: ShellState) -> str:
-    """Return the file of a bare program name, if this command has set PATH and created that file."""
+    """Return the file that a program name means, if the command has set PATH and created that file."""
     if "PATH" not in state.variables or name in BUILTINS:
         return ""
     for directory in join_value(state.variables["PATH"]).split(":"):

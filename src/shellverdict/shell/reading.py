@@ -1,4 +1,4 @@
-"""Data that the analysis of one command works on: its result, the context of a command, the branch policy."""
+"""Define the data of a command's analysis: its result, the context of a command, the branch policy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["BranchPolicy", "CommandReading", "ExecutionContext"]
 
 @dataclass(slots=True)
 class CommandReading:
-    """Result of the analysis of one command."""
+    """Result of the analysis of one shell command: the programs it starts and its effects."""
 
     runs: list[ProgramRun] = field(default_factory=list)
     effects: list[CommandEffect] = field(default_factory=list)
@@ -27,7 +27,7 @@ class CommandReading:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionContext:
-    """Everything that a command inherits from the code around it."""
+    """Everything that a command inherits from the shell code around it."""
 
     stdin: TextStream | None = None
     wrappers: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class ExecutionContext:
 
 
 class BranchPolicy(Enum):
-    """Policy for the state after two branches that leave different values; each is analysed separately."""
+    """How to continue after two branches that leave different values in the shell state."""
 
     MARK_UNKNOWN = "differing values become unknown"
     TAKEN = "continue as if the optional branch was taken"

@@ -1,4 +1,4 @@
-"""Effects of redirections on the state of the analysed shell: files written, descriptors opened."""
+"""Apply redirections to the state of the analyzed shell: files written, descriptors opened."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def open_input(path: Word, state: ShellState, is_confidential: Callable[[Program
 def apply_output_redirects(
     printed: TextStream, redirects: tuple[Redirect, ...], state: ShellState
 ) -> TextStream:
-    """Write output to the files it is redirected to; return the output that reaches the next program."""
+    """Record output in the files it is redirected to; return the output that reaches the next program."""
     for redirect in redirects:
         if not redirect.is_output or redirect.descriptor not in ("", "1"):
             continue
@@ -99,7 +99,7 @@ def apply_output_redirects(
 
 
 def keep_redirects_open(redirects: Iterable[Redirect], stdin: TextStream | None, state: ShellState) -> None:
-    """Apply `exec` with redirections only: they stay open for all following commands."""
+    """Apply `exec` with redirections only, which stay open for all following commands."""
     for redirect in redirects:
         if redirect.descriptor.isdigit() and redirect.is_output:
             state.output_descriptors[redirect.descriptor] = redirect.target
@@ -114,7 +114,7 @@ def descriptor_number(path: str) -> str:
 
 
 def _allocate_descriptor(descriptor: str, state: ShellState) -> str:
-    """Return the descriptor; for `{name}<file`, choose a free number and assign it to the variable."""
+    """Return the descriptor of a redirection; for `{name}<file`, choose a number and assign it to `name`."""
     if not descriptor.startswith("{"):
         return descriptor
     number = str(10 + len(state.input_descriptors))

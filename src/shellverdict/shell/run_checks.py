@@ -1,4 +1,4 @@
-"""Effects that follow from one program run and the files known so far, without analysing what it runs."""
+"""Find effects that follow from one program start and the files known so far."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def check_arguments(run: ProgramRun) -> Iterator[CommandEffect]:
 def check_redirect_targets(
     run: ProgramRun, is_confidential: Callable[[ProgramRun], bool]
 ) -> Iterator[CommandEffect]:
-    """Yield effects of writing to other processes, to unknown files and to the network."""
+    """Yield the effects of redirecting output to other processes, to unknown files and to the network."""
     words = run.argv[1:] if run.name in WRITING_PROGRAMS or run.name in ("dd", "sponge", "socat") else ()
     targets = (*words, *(each.target for each in run.redirects if each.is_output))
     if any(OTHER_PROCESS_STDIN.search(target) for target in targets):
@@ -69,7 +69,7 @@ def check_redirect_targets(
 
 
 def check_program(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield effects of an unknown program, of uploading a copied secret and of writing an unknown file."""
+    """Yield the effects of an unknown program, of uploading a copied secret, of writing an unknown file."""
     if not run.name.is_known:
         yield _unreadable(run, "the name of the program is not known", run.path, run.path.taints)
     yield from _check_secret_upload(run, state)
@@ -78,7 +78,7 @@ def check_program(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]
 
 
 def _check_secret_upload(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield an effect for the upload of each file into which this command has copied a secret."""
+    """Yield an effect for each uploaded file to which this command has copied a secret."""
     if run.name not in UPLOAD_PROGRAMS:
         return
     secret = {path for path, stream in state.written_files.items() if Taint.CONFIDENTIAL in stream.taints}
@@ -89,7 +89,7 @@ def _check_secret_upload(run: ProgramRun, state: ShellState) -> Iterator[Command
 
 
 def check_file_names(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield effects of files named like an option and of files loaded because of their names."""
+    """Yield the effects of files named like an option, and of files loaded because of their names."""
     if has_option_like_target(run):
         yield _unreadable(run, "a created file is named like a command-line option", run.path)
     for path, taints in find_files_loaded_by_name(run, state.written_files):

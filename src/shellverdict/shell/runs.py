@@ -1,4 +1,4 @@
-"""Program runs and the streams between them: the data that the shell reader produces. Pure data."""
+"""Define program starts and the streams between them, as found by the shell analysis. Data only."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TextStream:
     listed_directories: tuple[Word, ...] = ()
 
     def to_unknown_word(self) -> Word:
-        """Return a word for unknown text: any file of the first listed directory, if there is one."""
+        """Return a word for unknown text; if the stream lists a directory, it means any file in there."""
         if self.listed_directories and not self.taints:
             return Word(f"{self.listed_directories[0].rstrip('/')}/{STAR}{STAR}")
         return unknown_word(self.taints)
@@ -76,7 +76,7 @@ class ProgramRun:
 
     @property
     def is_remote(self) -> bool:
-        """True if the program runs on another machine or in a container, where files differ."""
+        """Return True if the program runs on another machine or in a container, where files differ."""
         return any(name in REMOTE_WRAPPERS for name in self.wrappers)
 
 

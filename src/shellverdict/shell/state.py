@@ -1,4 +1,4 @@
-"""State of a shell between two commands, as far as the analysis can tell.
+"""State of an analyzed shell between two commands: variables, functions, directory, files.
 
 Where two branches leave different values, the value becomes unknown.
 """
@@ -26,7 +26,7 @@ OWN_JOB_SPEC = Word("%1")  # `$!`, a job that the shell itself has started
 
 @dataclass(slots=True)
 class ShellState:
-    """State of one shell process. Copies share no mutable data."""
+    """State of one analyzed shell process. Copies share no mutable data."""
 
     home: Word
     cwd: Word = CURRENT_DIRECTORY
@@ -51,7 +51,7 @@ class ShellState:
 
     @property
     def absolute_cwd(self) -> Word:
-        """The working directory as an absolute path, if `initial_cwd` is known."""
+        """Return the working directory as an absolute path, if `initial_cwd` is known."""
         if not self.initial_cwd or self.cwd[:1] in ("/", "~", GAP):
             return self.cwd
         return (
@@ -84,7 +84,7 @@ class ShellState:
         )
 
     def create_child(self, passed_variables: Iterable[str]) -> ShellState:
-        """Return the state of a child shell, with the exported and the passed variables."""
+        """Return the state of a child shell, which has the exported and the passed variables."""
         seen = self.exported | set(passed_variables)
         shell = ShellState(
             self.home,
@@ -101,7 +101,7 @@ class ShellState:
         return shell
 
     def merge(self, other: ShellState) -> None:
-        """Merge the state of an alternative branch; values that differ become unknown."""
+        """Merge the shell state of an alternative branch; values that differ become unknown."""
         self._merge_names(other)
         self.written_files |= other.written_files
         self.program_copies |= other.program_copies
@@ -118,11 +118,11 @@ class ShellState:
             self.cwd = unknown_word()
 
     def add_program_copies(self, other: ShellState) -> None:
-        """Add copies of programs that another process has created on disk."""
+        """Add copies of programs that another analyzed process has created on disk."""
         self.program_copies |= {path: name for path, name in other.program_copies.items() if "/" in path}
 
     def replace_with(self, other: ShellState) -> None:
-        """Replace every field with the value of the other state."""
+        """Replace every field of this state with the value in the other state."""
         for each in fields(self):
             setattr(self, each.name, getattr(other, each.name))
 
@@ -139,7 +139,7 @@ class ShellState:
         self.exported &= other.exported
 
     def is_equivalent(self, other: ShellState) -> bool:
-        """Return True if nothing that later commands depend on differs between the states."""
+        """Return True if the two states differ in nothing that later commands depend on."""
         return (
             self.variables == other.variables
             and self.cwd == other.cwd
@@ -160,7 +160,7 @@ class ShellState:
             self.arguments = (unknown_word(),)
 
     def get_value(self, name: str) -> Value | None:
-        """Return the value of a variable; None if the command has not set it and it is unknown."""
+        """Return the value of a shell variable; None if the command has not set it."""
         name = self.name_references.get(name, name)
         if name in self.variables:
             return self.variables[name]
@@ -192,7 +192,7 @@ class ShellState:
         return None
 
     def unknown_value(self, name: str) -> Word:
-        """Return an unknown word for a variable of the environment, confidential if its name says so."""
+        """Return an unknown word for an environment variable, marked confidential if its name suggests it."""
         return unknown_word(frozenset({Taint.CONFIDENTIAL} if is_secret_name(name) else ()))
 
     def set_variable(self, name: str, value: Value) -> None:
@@ -200,7 +200,7 @@ class ShellState:
         self.variables[name] = self._apply_attribute(name, value)
 
     def _apply_attribute(self, name: str, value: Value) -> Value:
-        """Apply the attributes of `declare -l`, `-u` and `-i` to a value."""
+        """Convert a value as the variable's attributes (`declare -l`, `-u`, `-i`) require."""
         attribute = self.attributes.get(name)
         if attribute is None or isinstance(value, tuple):
             return value
@@ -209,12 +209,12 @@ class ShellState:
         return Word(value.lower() if attribute == "l" else value.upper())
 
     def declare_local(self, name: str) -> None:
-        """Apply `local`: remember the outer value until the function ends."""
+        """Apply `local` in a shell function: remember the outer value until the function ends."""
         if self.shadowed_variables is not None and name not in self.shadowed_variables:
             self.shadowed_variables[name] = self.variables.get(name)
 
     def leave_function(self, outer: dict[str, Value | None] | None) -> None:
-        """Restore the variables that the locals of a function have shadowed."""
+        """Restore the variables that `local` variables of a shell function have shadowed."""
         for name, value in (self.shadowed_variables or {}).items():
             self.restore_variable(name, value)
         self.shadowed_variables = outer
@@ -226,7 +226,7 @@ class ShellState:
             self.variables[name] = value
 
     def resolve_path(self, word: Word) -> str:
-        """Return the path joined to the working directory and normalized, for use as a key."""
+        """Return the absolute, normalized path, for use as a dictionary key."""
         if word.startswith("/") or GAP in word[:1]:
             return posixpath.normpath(word)
         return posixpath.normpath(posixpath.join(self.cwd, word))

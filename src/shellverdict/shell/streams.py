@@ -1,4 +1,4 @@
-"""Combination of streams: concatenated, alternative, repeated."""
+"""Combine text streams: concatenated, alternative, repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN_STREAM = TextStream(None)
 
 
 def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
-    """Return the second stream after the first; the text is unknown if either is, or if it is too long."""
+    """Return the first stream followed by the second; unknown if either is unknown or the result too long."""
     if first.text == "" and not first.taints:
         return second
     text = None if first.text is None or second.text is None else Word(first.text + second.text)
@@ -30,7 +30,7 @@ def concatenate_streams(first: TextStream, second: TextStream) -> TextStream:
 
 
 def merge_alternatives(first: TextStream, second: TextStream) -> TextStream:
-    """Return a stream that may be either one: unknown text with the taints of both, unless they are equal."""
+    """Return a stream that may be either of two; if they differ, its text is unknown."""
     if first == second or (first.text == "" and not first.taints):
         return second
     return TextStream(None, first.taints | second.taints)
@@ -42,7 +42,7 @@ def repeat_unknown_times(printed: TextStream) -> TextStream:
 
 
 def with_text_taints(stream: TextStream) -> TextStream:
-    """Add the taints of the text's unknown parts to the stream."""
+    """Add the origins of unknown parts of the text to the stream."""
     if stream.text is None:
         return stream
     return TextStream(stream.text, stream.taints | stream.text.taints)

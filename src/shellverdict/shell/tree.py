@@ -39,7 +39,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class ParameterExpansion:
-    """`$name` or `${…}`. `prefix` is `!` or `#`; `operator` and its arguments are as written."""
+    """Parameter expansion: `$name` or `${…}`. `prefix` is `!` or `#`; `operator` is as written."""
 
     name: str
     quoted: bool = False
@@ -78,7 +78,7 @@ class WordNode:
 
     @property
     def bare_text(self) -> str | None:
-        """The text if it has no quotes or expansions, as reserved words and aliases require."""
+        """Return the text of a word without quotes and expansions, as reserved words and aliases require."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Literal) and not self.parts[0].quoted:
             return self.parts[0].text
         return None
@@ -99,7 +99,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class Redirection:
-    """A redirection. The body of a here-document is filled in at the end of its line."""
+    """A redirection as parsed. The body of a here-document is added at the end of its line."""
 
     operator: str
     target: tuple[Part, ...]
@@ -125,7 +125,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class AndOrList:
-    """`first && second || third …`: each link has its operator and command."""
+    """Commands joined by `&&` and `||`, each with the operator before it."""
 
     first: Node
     links: tuple[tuple[str, Node], ...]

@@ -1,4 +1,4 @@
-"""Values of shell variables: array items, keyed items, appending, and assignments as words."""
+"""Compute values of shell variables: arrays, associative arrays, appending."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def set_keyed_items(name: str, items: Iterable[Word], state: ShellState) -> None
 
 
 def join_value(value: Value) -> Word:
-    """Return an array as one word with its items separated by blanks; other values are unchanged."""
+    """Return the items of an array joined by blanks; other values unchanged."""
     return Word(" ".join(value)) if isinstance(value, tuple) else value
 
 
 def script_arguments(command: InnerCommand) -> tuple[Word, ...]:
-    """Return the arguments of a script; those that contain `{}`, which `find` replaces, are unknown."""
+    """Return the arguments of a script; those with `{}`, which `find` replaces, are unknown."""
     return tuple(unknown_word() if "{}" in word else word for word in command.arguments)
 
 
@@ -61,7 +61,7 @@ def replace_item(
 
 
 def append_value(old: Value | None, value: Value) -> Value:
-    """Return the value after `name+=value`."""
+    """Return the value of a shell variable after `name+=value`."""
     if isinstance(value, tuple):
         return (*(old if isinstance(old, tuple) else (old,) if old is not None else ()), *value)
     if isinstance(old, tuple):
@@ -76,7 +76,7 @@ def assignment_to_word(assignment: Assignment) -> WordNode:
 
 
 def _quote_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Mark all parts as quoted, because the value of an assignment is never split."""
+    """Mark all parts of an assigned value as quoted, because the shell does not split it."""
     return tuple(
         replace(part, quoted=True)
         if isinstance(part, Literal | ParameterExpansion | CommandSubstitution)

@@ -51,7 +51,7 @@ ANSI_C_ESCAPES = {
 
 
 class ShellSyntaxError(Exception):
-    """The text is not valid shell code; `script` has the statements before the error."""
+    """Text that is not valid shell code; `script` has the statements before the error."""
 
     def __init__(self, problem: str, position: int, *, is_unfinished: bool = False) -> None:
         """Create the error; `is_unfinished` means that a shell would wait for more input."""
@@ -62,7 +62,7 @@ class ShellSyntaxError(Exception):
 
 
 class WordParser(ABC):
-    """Recursive descent parser for words; a subclass parses the scripts inside and around them."""
+    """Recursive descent parser for shell words; a subclass parses the scripts inside and around them."""
 
     def __init__(self, text: str, budget: Budget, depth: int = 0, *, is_nested: bool = False) -> None:
         self.text, self.end, self.position = text, len(text), 0
@@ -72,11 +72,11 @@ class WordParser(ABC):
 
     @abstractmethod
     def _parse_block(self, closers: frozenset[str]) -> Script:
-        """Parse statements up to a closing parenthesis or one of the closing words."""
+        """Parse statements up to a closing parenthesis or one of the closing words (`done`, `fi` …)."""
 
     @abstractmethod
     def _parse_nested_script(self, text: str) -> Script:
-        """Parse text from inside a word as a whole script."""
+        """Parse the text of a command substitution as a whole script."""
 
     # Words and their parts
 
@@ -333,7 +333,7 @@ class WordParser(ABC):
         self.position += len(text)
 
     def _raise_error(self, problem: str, *, unclosed: bool = False) -> NoReturn:
-        """Raise a syntax error; it is unfinished if more input could still complete the text."""
+        """Raise a syntax error, marked as unfinished if more input could still complete the text."""
         is_unfinished = not self._is_nested and (unclosed or self.position >= self.end)
         raise ShellSyntaxError(problem, self.position, is_unfinished=is_unfinished)
 

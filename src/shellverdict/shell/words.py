@@ -31,7 +31,7 @@ MAX_TEXT_CHARS = 65_536  # longer texts are not analysed
 
 
 class Taint(StrEnum):
-    """Origin of text that the analysis has not seen."""
+    """Origin of text whose content is unknown, such as the network or a file."""
 
     NETWORK = "network"  # fetched from another machine
     DECODED = "decoded"  # decoded from a form that people cannot read, such as base64
@@ -75,29 +75,29 @@ class Word(str):
 
     @property
     def is_pattern(self) -> bool:
-        """True if the shell would match the word against file names."""
+        """Return True if the shell would match the word against file names."""
         return _WILDCARD_CHARACTER.search(self) is not None
 
     @property
     def display_text(self) -> str:
-        """The word for display: patterns as they were typed, unknown text as an ellipsis."""
+        """Return the word for display: patterns as they were typed, unknown text as an ellipsis."""
         return self.translate(_DISPLAY_TABLE)
 
     @property
     def literal(self) -> Word:
-        """The word with wildcards as plain characters, as if another shell parsed it again."""
+        """Return the word with wildcards as ordinary characters, for another shell to parse again."""
         return Word(self.translate(_LITERAL_TABLE))
 
     @property
     def taints(self) -> frozenset[Taint]:
-        """Origins of the unknown parts."""
+        """Return the origins of the unknown parts of the word."""
         if GAP not in self:
             return frozenset()
         return frozenset(taint for taint, sign in _TAINT_CHARACTERS.items() if sign in self)
 
     @property
     def without_unknown_parts(self) -> Word:
-        """The word if unknown text inside a name is empty, as it is for variables that are not set."""
+        """Return the word without unknown text, as if the variables in it were not set."""
         return Word(_UNKNOWN_IN_NAME.sub(r"\1\2", self)) if GAP in self else self
 
     def split_wildcards(self) -> Iterator[tuple[str, bool]]:

@@ -1,4 +1,4 @@
-"""Build tools, package managers, pagers, loaders and sandboxes that run commands besides their own work."""
+"""Find commands that build tools, package managers, pagers, loaders and sandboxes run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["READERS"]
 
 
 def _read_capsh(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `capsh`: everything after `--` or `==` is passed to bash."""
+    """Return what `capsh` runs: everything after `--` or `==` is passed to bash."""
     for place, word in enumerate(run.argv):
         if word in ("--", "=="):
             yield InnerCommand(argv=(Word("bash"), *run.argv[place + 1 :]), wrapper="capsh")
@@ -118,7 +118,7 @@ _MAKE = parse_spec(
 
 
 def _read_make(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the rules and makefiles in options, and variables whose values make runs as shell code."""
+    """Return rules and makefiles in make's options, and variables whose values make runs as shell code."""
     reading = parse_options(run.argv[1:], _MAKE, stop_at_operand=False)
     if reading.runs_nothing:
         return
@@ -141,7 +141,7 @@ _CMAKE_TOOLS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def _read_cmake(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the scripts of `cmake -P`, and `cmake -E`, which has built-in commands that may run others."""
+    """Return the scripts of `cmake -P`, and the commands that `cmake -E` runs."""
     words = run.argv[1:]
     if words[:1] == (Word("-E"),) and len(words) > 1:
         yield from _read_cmake_tool(run, words[1], words[2:])
@@ -181,7 +181,7 @@ def _read_loader(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_apt(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read settings of apt and dpkg that are commands to run before or after."""
+    """Return the commands in apt and dpkg settings that run before or after an installation."""
     settings = parse_options(
         run.argv[1:], parse_spec("-o= --option= -c= -t= -a="), stop_at_operand=False
     ).values("-o", "--option")
@@ -195,7 +195,7 @@ def _read_apt(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_rpm(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the command in `rpm --eval '%(command)'`."""
+    """Return the command in `rpm --eval '%(command)'`."""
     yield from read_table_program(run, load_programs()["rpm"], "rpm")
     for word in run.argv[1:]:
         if "%(" in word:
@@ -208,7 +208,7 @@ _FZF_ACTION = re.compile(
 
 
 def _read_fzf(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the code of `--preview code` and `--bind key:execute(code)`."""
+    """Return the commands of fzf's options `--preview command` and `--bind key:execute(command)`."""
     yield from read_table_program(run, load_programs()["fzf"], "fzf")
     for word in run.argv[1:]:
         if found := _FZF_ACTION.search(word):
@@ -216,7 +216,7 @@ def _read_fzf(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_less(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `less +!command`: text after `+` is executed as if typed at the start."""
+    """Return the command of `less +!command`; less executes text after `+` as if it were typed."""
     for word in run.argv[1:]:
         if word == "--":
             return

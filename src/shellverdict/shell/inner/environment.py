@@ -1,4 +1,4 @@
-"""Environment variables that make a program run something.
+"""Find environment variables, such as PAGER or LD_PRELOAD, that make a program run something.
 
 A pager, an editor, a library to load first: whoever sets the variable chooses the code. Which programs use a
 variable is not considered, because a harmless value is harmless for all of them.
@@ -107,7 +107,7 @@ _GIT_PARAMETER = re.compile(r"'([^']*(?:'='[^']*)?)'")
 
 
 def commands_from_variables(env_assignments: Mapping[str, Word], program: str = "") -> Iterator[InnerCommand]:
-    """Yield the commands and code that these variables make a program run."""
+    """Yield the commands and code that these variable assignments make a program run."""
     yield from _read_git_variables(env_assignments)
     for name, value in env_assignments.items():
         if name in _LIBRARY_VARIABLES and (
@@ -119,7 +119,7 @@ def commands_from_variables(env_assignments: Mapping[str, Word], program: str = 
 
 
 def _read_git_variables(env_assignments: Mapping[str, Word]) -> Iterator[InnerCommand]:
-    """Read git settings from pairs of variables or from GIT_CONFIG_PARAMETERS."""
+    """Return what git runs because of settings in GIT_CONFIG_* variables."""
     for name, key in env_assignments.items():
         if _GIT_KEY.fullmatch(name):
             yield from read_git_setting(key, env_assignments.get(name.replace("KEY", "VALUE"), Word("")))
@@ -155,7 +155,7 @@ def _read_variable(name: str, value: Word) -> Iterator[InnerCommand]:
 
 
 def _read_code_variable(name: str, value: Word) -> Iterator[InnerCommand]:
-    """Yield the code of a variable; a prompt is code only if it contains a command substitution."""
+    """Yield the code in a variable such as PS1; a prompt is code only if it has a command substitution."""
     if _CODE_VARIABLES[name] != "sh":
         yield InnerCommand(code=to_literal(value), language=_CODE_VARIABLES[name], wrapper=name)
     elif "$(" in value or "`" in value:

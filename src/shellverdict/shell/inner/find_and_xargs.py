@@ -1,4 +1,4 @@
-"""Programs that run a command for each of several items: `find`, `fd`, `xargs`, `parallel`.
+"""Find the commands that `find`, `fd`, `xargs` and `parallel` run for each of several items.
 
 Known items are inserted where the program would insert them; unknown items become unknown words.
 """
@@ -50,14 +50,14 @@ class _NamedFile(Word):
 
 
 def _named_files(words: Sequence[Word], starts: Sequence[Word]) -> tuple[_NamedFile, ...]:
-    """Return the likely paths of files that are searched by a full name: directly at the starting points."""
+    """Return the likely paths, below the starting points, of files that `find` searches by full name."""
     sought = [name for test, name in itertools.pairwise(words) if test == "-name" and name.is_known]
     plain = [name for name in sought if not set(name) & set("*?[/")]
     return tuple(_NamedFile(f"{start.rstrip('/')}/{name}") for name in plain[:4] for start in starts[:4])
 
 
 def _has_zero_depth(words: Sequence[Word]) -> bool:
-    """Return True if `-maxdepth 0` limits the result to the starting points."""
+    """Return True if `-maxdepth 0` limits the results of `find` to its starting points."""
     return any(first == "-maxdepth" and second == "0" for first, second in itertools.pairwise(words))
 
 
@@ -180,7 +180,7 @@ def _read_xargs(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _unknown_files_in(stream: TextStream | None) -> tuple[Word, ...]:
-    """Return a pattern for any file of each directory that standard input lists."""
+    """Return a pattern for any file of each directory whose files standard input lists."""
     return (
         tuple(Word(f"{directory.rstrip('/')}/{STAR}{STAR}") for directory in stream.listed_directories)
         if stream
@@ -199,7 +199,7 @@ def _xargs_placeholder(reading: ParsedOptions) -> str | None:
 
 
 def _input_items(stream: TextStream | None, reading: ParsedOptions) -> list[Word] | None:
-    """Return the items of known standard input; None if they are unknown or too many."""
+    """Return the items in standard input, for example for xargs; None if they are unknown or too many."""
     if stream is None or stream.text is None:
         return None
     text = stream.text
@@ -289,7 +289,7 @@ def _lines_as_commands(run: ProgramRun, items: list[Word], lists: Sequence[Word]
 
 
 def _read_zargs(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `zargs -- operands -- command` of zsh."""
+    """Return the command of zsh's `zargs -- operands -- command`."""
     dashes = [place for place, word in enumerate(run.argv) if word == "--"]
     if len(dashes) > 1:
         command, operands = run.argv[dashes[1] + 1 :], run.argv[dashes[0] + 1 : dashes[1]]

@@ -1,4 +1,4 @@
-"""Reader for programs that are described in the program table."""
+"""Find inner commands of programs that are described in the program table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def read_table_program(run: ProgramRun, program: ProgramSpec, name: str) -> Iterator[InnerCommand]:
-    """Yield everything that `run` runs, as described by `program`."""
+    """Yield the commands and code that one program start runs, as the program table describes."""
     yield from _read_with_spec(run, run.argv[1:], program, name)
 
 
@@ -52,7 +52,7 @@ def _read_with_spec(
 
 
 def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) -> Iterator[InnerCommand]:
-    """Yield the code and the code files in the values of options."""
+    """Yield the code, and the files with code, that are values of options."""
     for option in reading.options:
         sign = spec.signs.get(option.name, "")
         if option.value is None or sign not in (">", "@"):
@@ -67,7 +67,7 @@ def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) ->
 
 
 def read_helper_program(value: Word, wrapper: str) -> Iterator[InnerCommand]:
-    """Yield a helper program; one outside of system directories is also unreviewed code."""
+    """Yield a helper program named by a setting; outside of system directories it is also unreviewed code."""
     yield InnerCommand(code=to_literal(value), wrapper=wrapper, has_unknown_operands=True)
     program = value.split(" ")[0]
     if "/" in program and not program.startswith(INSTALLED_PREFIXES):
@@ -151,7 +151,7 @@ def _read_operands(
 
 
 def _entry_program(reading: ParsedOptions, spec: OptionSpec) -> Word | None:
-    """Return a program that an option names, such as the entry point of a container."""
+    """Return the program that an option names, such as the entry point of a container."""
     named = [option.value for option in reading.options if spec.signs.get(option.name) == "%"]
     return named[-1] if named else None
 
@@ -159,7 +159,7 @@ def _entry_program(reading: ParsedOptions, spec: OptionSpec) -> Word | None:
 def _read_command_or_shell(
     run: ProgramRun, program: ProgramSpec, words: Sequence[Word], wrapper: str
 ) -> Iterator[InnerCommand]:
-    """Yield the command; without one, some programs start a shell that reads standard input."""
+    """Yield the command in the words; without a command, some programs start a shell on standard input."""
     if words or run.has_unknown_operands or not program.reads_stdin:
         yield from command_from_words(run, words, wrapper)
     else:
@@ -181,7 +181,7 @@ def _strip_double_dash(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def command_from_words(run: ProgramRun, words: Sequence[Word], wrapper: str) -> Iterator[InnerCommand]:
-    """Yield the command in the words; if it is still to be added by the caller, it is unknown."""
+    """Yield the command in the words, or an unknown one if the calling program still adds to it."""
     words = tuple(_strip_double_dash(words))
     if words:
         yield InnerCommand(argv=words, wrapper=wrapper, has_unknown_operands=run.has_unknown_operands)
@@ -192,7 +192,7 @@ def command_from_words(run: ProgramRun, words: Sequence[Word], wrapper: str) -> 
 def script_from_operands(
     run: ProgramRun, operands: Sequence[Word], language: str, wrapper: str
 ) -> Iterator[InnerCommand]:
-    """Yield a code file with its arguments, or code from standard input."""
+    """Yield a script file with its arguments, or code from standard input if no file is given."""
     if operands:
         yield from _code_from_file(operands[0], language, wrapper, tuple(operands[1:]))
     elif run.has_unknown_operands:
@@ -210,7 +210,7 @@ def code_from_stdin(
 
 
 def split_assignments(words: tuple[Word, ...]) -> tuple[dict[str, Word], tuple[Word, ...]]:
-    """Split leading `NAME=value` words from the words after them."""
+    """Split leading `NAME=value` words (environment variables) from the words after them."""
     found: dict[str, Word] = {}
     for place, word in enumerate(words):
         if not _ASSIGNMENT.match(word):

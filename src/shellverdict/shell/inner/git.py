@@ -1,4 +1,4 @@
-"""Commands that git runs: settings, aliases, filters, `rebase --exec`, `bisect run`."""
+"""Find commands that git runs: settings, aliases, filters, `rebase --exec`, `bisect run`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _read_git(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _split_ext_address(address: str) -> tuple[Word, ...]:
-    """Return the command of an `ext::` URL: words are separated by blanks, `% ` is a blank inside a word."""
+    """Return the command in git's `ext::` URL, in which `% ` is a blank inside a word."""
     words = address.replace("% ", "\0").split(" ")
     return tuple(Word(word.replace("\0", " ").replace("%%", "%")) for word in words if word) or (Word(""),)
 
@@ -85,7 +85,7 @@ def _read_submodule(_run: ProgramRun, words: Sequence[Word]) -> Iterator[InnerCo
 
 
 def _read_for_each_repo(_run: ProgramRun, words: Sequence[Word]) -> Iterator[InnerCommand]:
-    """Read `git for-each-repo … command`, which runs git again."""
+    """Return the git command of `git for-each-repo … command`."""
     operands = parse_options(words, parse_spec("--config= --keep-going")).operands
     yield InnerCommand(argv=(Word("git"), *operands), wrapper="git")
 

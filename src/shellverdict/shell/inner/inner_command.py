@@ -1,4 +1,4 @@
-"""The result type of the readers in this package, and helpers to create its code. Pure data."""
+"""Define `InnerCommand`, a command that another program runs, and functions that create its code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNKNOWN_WORD = Word(GAP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InnerCommand:
-    """One command or piece of code that a program runs.
+    """A command or a piece of code that a program runs in turn, as `sudo` and `sh -c` do.
 
     Either `argv`, a program with its arguments; or `code`, text in `language` that is part of the command
     itself and may have unknown parts; or, if both are None, code from standard input or from `file`.
@@ -37,10 +37,10 @@ InnerCommandReader = Callable[[ProgramRun], Iterator[InnerCommand]]
 
 
 def to_literal(word: str) -> Word:
-    """Return the word as text that is parsed again, with wildcards as plain characters."""
+    """Return the word as text for another shell to parse, with wildcards as ordinary characters."""
     return Word(word).literal
 
 
 def join_words(words: Iterable[str]) -> Word:
-    """Join the words to one line of code, as `ssh`, `eval` and `watch` do."""
+    """Join words to one line of shell code, as `ssh`, `eval` and `watch` do with their arguments."""
     return to_literal(" ".join(words))

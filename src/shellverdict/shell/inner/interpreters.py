@@ -1,4 +1,4 @@
-"""Interpreters and editors with special option grammars: Python, Vim, tar, awk and others."""
+"""Find code that interpreters and editors with unusual options run: Python, Vim, tar, awk and others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCRIPT_RUNNING_MODULES = frozenset(
 
 
 def _read_python(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read Python's options; everything after the value of `-c` or `-m` is an argument of the code."""
+    """Return the code that a python command runs; what follows `-c code` or `-m module` is its arguments."""
     words, at = run.argv[1:], 0
     while at < len(words):
         word = words[at]
@@ -71,7 +71,7 @@ _ARGUMENT = re.compile(r"\b(?:sys\.)?argv\[(\d{1,3})\]")
 
 
 def _insert_arguments(code: Word, arguments: tuple[Word, ...]) -> Word:
-    """Replace `sys.argv[1]` and so on in the code by the known arguments."""
+    """Replace `sys.argv[1]` and so on in Python code by the known arguments."""
 
     def literal(found: re.Match[str]) -> str:
         place = int(found[1]) - 1
@@ -156,7 +156,7 @@ _DELETE_ALL_COMMAND = re.compile(r"(?:^|\|)[\s:]*(?:sil\w*!?\s+)?(?:%|1,\$|g/\^?
 
 
 def _read_saved_files(commands: Sequence[Word], files: Sequence[Word]) -> Iterator[InnerCommand]:
-    """Yield an equivalent of editing files in place (`sed -i`) or emptying them, if Vim saves them."""
+    """Yield equivalent commands (`sed -i` …) for files that Vim edits or empties, if it saves them."""
     if not any(_SAVE_COMMAND.search(command[:4096]) for command in commands):
         return
     empties = any(_DELETE_ALL_COMMAND.search(command[:4096]) for command in commands)
@@ -169,7 +169,7 @@ _SQLITE_TEMPORARY = frozenset({":memory:", ""})
 
 
 def _read_sqlite(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `sqlite3`. A project file of statements for a project database is trusted like a script."""
+    """Return the SQL that `sqlite3` runs; a project's SQL file for a project's database is trusted."""
     name = "sqlite3"
     reading = parse_options(
         run.argv[1:], parse_spec(load_programs()[name].options, single_dash=True), stop_at_operand=False
@@ -194,7 +194,7 @@ def _read_tar(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_tar_old_style(words: Sequence[Word]) -> Iterator[InnerCommand]:
-    """Read `tar xIf program file`: option letters without a dash take their values in order."""
+    """Return the program in `tar xIf program file`; option letters without a dash take values in order."""
     if not words or words[0][:1] == "-":
         return
     values = iter(words[1:])
@@ -206,7 +206,7 @@ def _read_tar_old_style(words: Sequence[Word]) -> Iterator[InnerCommand]:
 
 
 def _read_awk(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read awk; variables assigned with `-v` are added at the start of the program."""
+    """Return the program that awk runs, with the variables of `-v` assigned at its start."""
     program = load_programs()["awk"]
     assignments = parse_options(run.argv[1:], parse_spec(program.options)).values("-v", "--assign")
     values = "".join(_format_awk_assignment(word) for word in assignments)

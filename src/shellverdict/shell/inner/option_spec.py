@@ -1,4 +1,4 @@
-"""Parser for program options that are described by a short specification.
+"""Parse options of programs that are described by a short specification string.
 
 A specification is a string of option names, each with a sign for what follows the option:
 
@@ -35,7 +35,7 @@ _VALUE_SIGNS = ("=", ">", "@", "%")
 
 @dataclass(frozen=True, slots=True)
 class OptionSpec:
-    """Options of one program: the sign of each option, and the language after it."""
+    """Options of one program: what follows each option, and in which language if it is code."""
 
     signs: Mapping[str, str]
     languages: Mapping[str, str]
@@ -52,7 +52,7 @@ class OptionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOptions:
-    """Options and operands of a run; `runs_nothing` if an option such as `--help` prevents any command."""
+    """Options and operands; `runs_nothing` is True if an option such as `--help` prevents any command."""
 
     options: tuple[Flag, ...]
     operands: tuple[Word, ...]
@@ -69,7 +69,7 @@ class ParsedOptions:
 
 @lru_cache(maxsize=1024)
 def parse_spec(text: str, single_dash: bool = False) -> OptionSpec:
-    """Parse a specification string; `--help` and `--version` are always included."""
+    """Parse a specification of program options; `--help` and `--version` are always included."""
     signs: dict[str, str] = {"--help": "!", "--version": "!"}
     languages: dict[str, str] = {}
     for entry in text.split():
@@ -82,7 +82,7 @@ def parse_spec(text: str, single_dash: bool = False) -> OptionSpec:
 
 
 def parse_options(words: Sequence[Word], spec: OptionSpec, *, stop_at_operand: bool = True) -> ParsedOptions:
-    """Parse options before the first operand, or anywhere with `stop_at_operand=False`."""
+    """Parse options up to the first operand, or everywhere with `stop_at_operand=False`."""
     return _SpecOptionReader(words, spec, stop_at_operand).read()
 
 

@@ -1,4 +1,4 @@
-"""Table of programs that run other programs or code.
+"""Load the table of programs that run other programs or code.
 
 A `ProgramSpec` describes the options of a program (see `option_spec`) and the meaning of its operands. The
 programs are listed in `programs.toml`; programs that do not fit the table have a reader function in another
@@ -22,7 +22,7 @@ OperandKind = Literal["", "argv", "code", "script", "text", "texts", "files"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramSpec:
-    """Description of how one program specifies what it runs.
+    """Describes which arguments of one program are commands or code that it runs.
 
     `operands` is the meaning of the words after the options and `skip` further operands: `argv` a command;
     `code` words that are joined to one line of code; `script` a code file and its arguments, or standard
@@ -45,7 +45,7 @@ class ProgramSpec:
 
 @cache
 def load_programs() -> Mapping[str, ProgramSpec]:
-    """Return every program of the table, by name."""
+    """Return the entry of every program in the table, by program name."""
     tables = tomllib.loads(files(__package__).joinpath("programs.toml").read_text("utf-8"))
     return MappingProxyType({name: _build_program(tables, table) for name, table in tables.items()})
 

@@ -1,4 +1,4 @@
-"""Programs that run a command on another machine or as another user."""
+"""Find commands that ssh, su, docker exec and the like run on another machine or as another user."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _SU = parse_spec(
 
 
 def _read_su(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `su [-] [user] [-c code]`; `runuser -u` takes a command instead."""
+    """Return the code of `su [-] [user] [-c code]`, or the command of `runuser -u user command`."""
     reading = parse_options([word for word in run.argv[1:] if word != "-"], _SU, stop_at_operand=False)
     if reading.runs_nothing:
         return
@@ -95,7 +95,7 @@ def _read_ansible(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _strip_module_arguments(code: str) -> str:
-    """Return the command of an ansible module without arguments such as `chdir=/tmp`."""
+    """Return the command in an ansible module's arguments, without arguments such as `chdir=/tmp`."""
     words = code.split(" ")
     while words and words[0].partition("=")[0] in (
         "chdir",
@@ -113,7 +113,7 @@ def _strip_module_arguments(code: str) -> str:
 
 
 def _read_az(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the code of `az vm run-command invoke --scripts "…"`."""
+    """Return the code of `az vm run-command invoke --scripts "…"`."""
     words = run.argv[1:]
     if "run-command" in words and "--scripts" in words:
         for word in words[words.index(Word("--scripts")) + 1 :]:
@@ -123,7 +123,7 @@ def _read_az(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_salt(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the code of `salt '*' cmd.run 'code'`."""
+    """Return the code of `salt '*' cmd.run 'code'`."""
     words = run.argv[1:]
     for place, word in enumerate(words):
         if word in ("cmd.run", "cmd.shell", "cmd.run_all", "cmd.script"):
@@ -133,7 +133,7 @@ def _read_salt(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_aws(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the code of `aws ssm send-command` and `aws ecs execute-command`."""
+    """Return the code of `aws ssm send-command` and `aws ecs execute-command`."""
     words = run.argv[1:]
     for place, word in enumerate(words[:-1]):
         if word == "--command" and "execute-command" in words:
@@ -144,7 +144,7 @@ def _read_aws(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_socat(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the commands of `EXEC:` and `SYSTEM:` addresses."""
+    """Return the commands in socat's `EXEC:` and `SYSTEM:` addresses."""
     for word in run.argv[1:]:
         kind, colon, rest = word.partition(":")
         if colon and kind.upper() in ("EXEC", "SYSTEM", "SHELL"):
@@ -157,7 +157,7 @@ _NETCAT = parse_spec(
 
 
 def _read_netcat(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the command of `nc -e` and `ncat -c`, which the remote side controls."""
+    """Return the command of `nc -e` and `ncat -c`, which the remote side controls."""
     reading = parse_options(run.argv[1:], _NETCAT, stop_at_operand=False)
     for code in reading.values("-e", "--exec", "-c", "--sh-exec"):
         yield InnerCommand(code=to_literal(code), wrapper="nc")

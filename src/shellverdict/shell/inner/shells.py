@@ -1,4 +1,4 @@
-"""Shells, and builtins that make the current shell run more code: `eval`, `source`, `trap`."""
+"""Find code that shells run, and code in builtins: `eval`, `source`, `trap`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONG_VALUE_OPTIONS = frozenset({"--emulate"})
 
 @dataclass(slots=True)
 class _ShellOptions:
-    """Options of a Bourne-like shell: clusters with `-` and `+`; `-c` is a flag without a value."""
+    """Options of a Bourne-like shell: letters after `-` or `+`; `-c` does not take the next word as value."""
 
     flags: set[str] = field(default_factory=set)
     files: list[Word] = field(default_factory=list)
@@ -95,7 +95,7 @@ _COMPGEN = parse_spec("-W= -C>sh -F= -P= -S= -X= -A= -G= -o=")
 
 
 def _read_compgen(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read completion commands: `-W` words are expanded, `-C` is a command, `-F` a function."""
+    """Return what bash completion commands run: expansions in `-W`, the command `-C`, the function `-F`."""
     reading = parse_options(run.argv[1:], _COMPGEN, stop_at_operand=False)
     for words in reading.values("-W"):
         if "$" in words or "`" in words:
@@ -107,7 +107,7 @@ def _read_compgen(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_history(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `history -s`: a line added to the history can be run later by `fc` or `!`."""
+    """Return the line that `history -s` adds, which `fc` or `!` can run later."""
     if run.argv[1:2] == (Word("-s"),):
         yield InnerCommand(code=join_words(run.argv[2:]), wrapper="history")
 
@@ -116,7 +116,7 @@ _FC = parse_spec("-e= -l! -n -r -s -L! -R! -W! -A! -I! -p! -P!")
 
 
 def _read_fc(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `fc`, which runs a line of the history that is unknown here."""
+    """Return an unknown command for `fc`, which runs a line of the shell history."""
     if not parse_options(run.argv[1:], _FC).runs_nothing:
         yield InnerCommand(argv=(UNKNOWN_WORD,), wrapper="fc")
 
@@ -128,7 +128,7 @@ _EXTERNAL_CARET = re.compile(r"(^|[\s|;({])\^(?=[\w./~])")
 
 
 def _read_nu(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read Nushell code as shell code; `^` before a word only marks an external program."""
+    """Return Nushell code as shell code, without the `^` that marks external programs."""
     reading = parse_options(run.argv[1:], _NU)
     if reading.runs_nothing:
         return
@@ -185,14 +185,14 @@ def _read_trap(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_export(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read exported variables such as PAGER, which make later programs run their values."""
+    """Return what exported variables such as PAGER make later programs run."""
     for word in run.argv[1:]:
         assigned, _ = split_assignments((word,))
         yield from commands_from_variables(assigned)
 
 
 def _read_callback(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read the code of `mapfile -C code` and `bind -x '"key": code'`."""
+    """Return the code of `mapfile -C code` and `bind -x '"key": code'`."""
     wanted = "-x" if run.name == "bind" else "-C"
     words = run.argv[1:]
     for place, word in enumerate(words[:-1]):
@@ -203,7 +203,7 @@ def _read_callback(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_powershell(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read PowerShell options, which ignore case and may be abbreviated."""
+    """Return the code in PowerShell's options, which ignore case and may be abbreviated."""
     words = run.argv[1:]
     at = 0
     while at < len(words):

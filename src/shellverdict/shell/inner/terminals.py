@@ -1,4 +1,4 @@
-"""Programs that run a command in another terminal, repeatedly, or later."""
+"""Find commands that run in another terminal, repeatedly, or later: tmux, watch, at and others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SCRIPT = parse_spec(
 
 
 def _read_script(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `script`: util-linux takes code with `-c`, BSD a command after the file."""
+    """Return what `script` runs: the code after `-c` (util-linux), or the command after the file (BSD)."""
     reading = parse_options(run.argv[1:], _SCRIPT, stop_at_operand=False)
     if reading.runs_nothing:
         return
@@ -131,7 +131,7 @@ _ENTER_KEYS = frozenset({"Enter", "C-m", "KPEnter", "C-j"})
 
 
 def _code_from_keys(words: Sequence[Word]) -> Iterator[InnerCommand]:
-    """Return the text that the keys type; there are no blanks between words, and Enter ends a line."""
+    """Return the text that `tmux send-keys` types; Enter ends a line."""
     text = "".join(
         "\n" if word in _ENTER_KEYS else {"Space": " ", "Tab": "\t"}.get(word, word) for word in words
     )
@@ -185,14 +185,14 @@ def _read_entr(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_ssh_agent(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read `ssh-agent command`; without a command it only prints."""
+    """Return the command of `ssh-agent command`; without one, ssh-agent only prints."""
     reading = parse_options(run.argv[1:], parse_spec("-a= -E= -O= -P= -t= -c -D -d -k! -s"))
     if not reading.runs_nothing:
         yield from command_from_words(run, reading.operands, "ssh-agent")
 
 
 def _read_terminal(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Read terminal emulators, which take a command after `--`, `-e` or `-x`."""
+    """Return the command that a terminal emulator runs, given after `--`, `-e` or `-x`."""
     words = run.argv[1:]
     for place, word in enumerate(words):
         if word in ("--", "-e", "-x", "--execute", "--command"):

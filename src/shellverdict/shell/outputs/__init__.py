@@ -1,4 +1,4 @@
-"""Prediction of what a program prints, from its arguments and standard input.
+"""Predict the text that a program prints, from its arguments and standard input.
 
 Text is computed only if the result is exact; otherwise only the taints are kept, which tell the origin of the
 data. Nothing is run, no file is read, and the output has a length limit.

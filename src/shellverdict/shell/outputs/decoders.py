@@ -54,7 +54,7 @@ def decode_stream(stream: TextStream | None, decoder: Decoder) -> TextStream:
 
 
 def decode_base64(data: bytes) -> bytes:
-    """Decode up to the first error: a program prints what it could decode before it reports the error."""
+    """Decode base64 up to the first error, because a program prints what it has decoded before it fails."""
     clean = _NOT_BASE64.sub(b"", data).translate(bytes.maketrans(b"-_", b"+/")).split(b"=")[0]
     clean = clean[: len(clean) - (len(clean) % 4 == 1)]
     return base64.b64decode(clean + b"=" * (-len(clean) % 4))

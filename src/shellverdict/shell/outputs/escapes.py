@@ -24,12 +24,12 @@ _FORMAT_FIELD = re.compile(
 
 
 def has_numeric_escapes(text: str) -> bool:
-    """Return True if several characters are written as numbers, which people cannot read."""
+    """Return True if several characters of a text are escapes such as `\\x41`, which people cannot read."""
     return len(_READABLE_AS_NUMBER.findall(text[:MAX_TEXT_CHARS])) > 1
 
 
 def expand_echo_escapes(text: str) -> tuple[str, bool]:
-    r"""Expand escapes as `echo -e` does; return the text and True if \\c ended it."""
+    r"""Expand escapes as `echo -e` does; return the text, and True if `\c` ended it."""
     return _expand_escapes(text, _ECHO_ESCAPE)
 
 

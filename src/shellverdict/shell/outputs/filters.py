@@ -1,4 +1,4 @@
-"""Text filters on known text: `tr`, `rev`, `head`, `cut`, `sed s///`."""
+"""Compute the output of text filters for known text: `tr`, `rev`, `head`, `cut`, `sed s///`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def _parse_amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
-    """Return the unit (n for lines, c for bytes) and the amount as written; 10 lines by default."""
+    """Return the unit of `head` or `tail` (`n` lines, `c` bytes) and the amount; 10 lines by default."""
     unit, amount = "n", "10"
     rest = iter(words)
     for word in rest:
@@ -57,7 +57,7 @@ def _parse_amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
 
 
 def _split_bytes(text: str) -> list[str] | None:
-    """Return one piece of text per byte; None if the text has unknown parts."""
+    """Split text into one string per byte; None if the text has unknown parts."""
     data = encode_text(text)
     return None if data is None else [bytes([byte]).decode("utf-8", "surrogateescape") for byte in data]
 
@@ -85,7 +85,7 @@ def take_tail(text: str, words: Sequence[Word]) -> str | None:
 
 
 def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
-    """Return the lines or bytes of the text, the sign of the requested amount, and its number."""
+    """Return the lines or bytes that `head` or `tail` counts, the sign of the amount, and the amount."""
     unit, amount = _parse_amount(words, "nc")
     found = _AMOUNT.fullmatch(amount)
     pieces = split_lines(text) if unit == "n" else _split_bytes(text)
@@ -95,7 +95,7 @@ def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, in
 
 
 def translate_characters(text: str, words: Sequence[Word]) -> str | None:
-    """Apply `tr` with ranges, classes, -d, -s and -c; None if its arguments are not known."""
+    """Return the output of `tr` (ranges, classes, -d, -s, -c); None if its arguments are not known."""
     flags = {
         letter
         for word in words
@@ -132,7 +132,7 @@ _SET_PART = re.compile(r"\[:(\w+):\]|\\([0-7]{1,3})|\\(.)|(.)", re.DOTALL)
 
 
 def _expand_set(characters: str) -> str:
-    """Expand a character set of `tr`. The brackets of [a-z] stand for themselves, as in both sets."""
+    """Expand a character set of `tr`, such as `a-z`. Brackets around it are ordinary characters."""
     atoms: list[str | None] = []
     for found in _SET_PART.finditer(characters[:1024]):
         name, octal, escaped, plain = found.groups()
@@ -166,7 +166,7 @@ def _expand_ranges(atoms: list[str | None]) -> list[str | None]:
 
 
 def cut_fields(text: str, words: Sequence[Word]) -> str | None:
-    """Apply `cut -d x -f 1,3-4` or `cut -c 2-`; None for other options."""
+    """Return the output of `cut -d x -f 1,3-4` or `cut -c 2-`; None for other options."""
     options: dict[str, str] = {}
     rest = iter(words)
     for word in rest:
@@ -213,7 +213,7 @@ _PLAIN_PATTERN = re.compile(r"[\w\s,:;@=\"'<>!~#%&-]*")
 
 
 def substitute_text(text: str, script: str) -> str | None:
-    """Apply a single `s/text/replacement/` of sed without special characters; None for other scripts."""
+    """Return the output of sed for one simple `s/text/replacement/`; None for other scripts."""
     found = _SUBSTITUTE_COMMAND.fullmatch(script.strip())
     if not found or not _PLAIN_PATTERN.fullmatch(found[2]) or re.search(r"[&\\\n]", found[3]) or not found[2]:
         return None

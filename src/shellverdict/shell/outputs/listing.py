@@ -1,4 +1,4 @@
-"""Programs that print file names, and the directories of those files."""
+"""Find the directories whose file names a program such as `ls` or `find` prints."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FILE_NAME_OPTIONS = frozenset({"-l", "-L", "--files-with-matches", "--files-wit
 
 
 def find_listed_directories(run: ProgramRun) -> tuple[Word, ...]:
-    """Return the directories whose files the run lists; empty if it lists none or names none."""
+    """Return the directories whose file names a program prints; empty if there are none."""
     words = run.argv[1:]
     if run.name in _FIND_PROGRAMS:
         named = _starting_points(words) if can_list_settings(words) else []
@@ -39,7 +39,7 @@ def find_listed_directories(run: ProgramRun) -> tuple[Word, ...]:
 
 
 def can_list_settings(words: tuple[Word, ...]) -> bool:
-    """Return True if the name patterns of `find` can match settings files, or if there are no patterns."""
+    """Return True if `find` with these name patterns, or without any, can print settings files."""
     patterns = [
         pattern.replace(STAR, "*").casefold()
         for option, pattern in itertools.pairwise(words)

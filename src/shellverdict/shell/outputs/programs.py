@@ -1,4 +1,4 @@
-"""Output of individual programs."""
+"""Predict the output of individual programs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _find_no_file(_: Word) -> TextStream | None:
 
 
 def predict_output(run: ProgramRun, files: FileLookup = _find_no_file) -> TextStream:
-    """Return what the run prints. `files` returns the known content of a file by name."""
+    """Return the text that a program start prints. `files` returns the known content of a file by name."""
     if is_shell_setup_command(run):
         return TextStream(EMPTY)
     if has_network_output(run):
@@ -64,7 +64,7 @@ def _filter_input(run: ProgramRun, files: FileLookup) -> TextStream:
 
 
 def _taints_of_named_files(run: ProgramRun, files: FileLookup) -> frozenset[Taint]:
-    """Return the taints of all files that any argument names, whatever else the argument may mean."""
+    """Return the origins of the data in all files that the arguments may name."""
     named = (files(word) for word in run.argv[1:] if word[:1] != "-")
     return frozenset().union(*(stream.taints for stream in named if stream is not None))
 
@@ -204,7 +204,7 @@ def _predict_dirname(run: ProgramRun) -> TextStream:
 
 
 def _predict_realpath(run: ProgramRun) -> TextStream:
-    """Return the normalized paths; symbolic links are ignored, and relative paths are unknown."""
+    """Predict the output of `realpath`: normalized paths; relative paths are unknown."""
     words = [word for word in run.argv[1:] if word[:1] != "-"]
     plain = run.name.endswith("readlink") and not any(
         w[:1] == "-" and set(w) & set("fem") for w in run.argv[1:]
@@ -316,7 +316,7 @@ def _create_text_filter(
 
 
 def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
-    """Apply `tr` to standard input; a mapping that swaps letters counts as decoding."""
+    """Return the output of `tr`; a mapping that swaps letters, such as rot13, counts as decoding."""
     text_input = run.stdin or unknown_stream()
     sets = [word for word in run.argv[1:] if word[:1] != "-"]
     cases = {"a-z", "A-Z", "[:lower:]", "[:upper:]", "[a-z]", "[A-Z]"}
@@ -329,7 +329,7 @@ def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
 def _create_decoder_filter(
     decoder: decoders.Decoder, *options: str
 ) -> Callable[[ProgramRun, TextStream], TextStream]:
-    """Return a filter that decodes if one of the options is given; encoded output is unknown."""
+    """Return a filter that decodes its input if an option asks for it; encoded output is unknown."""
 
     def filtering(run: ProgramRun, text_input: TextStream) -> TextStream:
         if not options or Options.parse(run.argv).has(*options):
@@ -403,7 +403,7 @@ def _filter_sed(run: ProgramRun, text_input: TextStream) -> TextStream:
 
 
 def _filter_sort(_run: ProgramRun, text_input: TextStream) -> TextStream:
-    """Return a single line unchanged; the order of several lines depends on the locale."""
+    """Return the output of `sort` for a single line; the order of several depends on the locale."""
     if not text_input.text or len(filters.split_lines(text_input.text)) > 1:
         return unknown_stream(source=text_input)
     return create_stream(text_input.text.rstrip("\n") + "\n", text_input.taints)

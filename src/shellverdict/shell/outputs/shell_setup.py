@@ -1,4 +1,4 @@
-"""Commands that print shell code meant to be evaluated: hooks, completions, variables of an agent.
+"""Recognise commands that print shell code for `eval`, such as `direnv hook bash` or `ssh-agent`.
 
 They are common in start-up files (`eval "$(direnv hook bash)"`) and print only the settings of a tool that is
 already installed. Their output is therefore treated as empty.
@@ -94,7 +94,7 @@ _SHELL_NAMES = frozenset({"bash", "zsh", "fish", "sh", "posix", "powershell", "p
 
 
 def is_shell_setup_command(run: ProgramRun) -> bool:
-    """Return True if the run only prints well-known settings of a tool for a shell to evaluate."""
+    """Return True if a program only prints a tool's well-known settings for a shell to evaluate."""
     if not run.argv:
         return False
     operands = run.argv[1:]
@@ -105,7 +105,7 @@ def is_shell_setup_command(run: ProgramRun) -> bool:
 
 
 def _has_no_command(run: ProgramRun) -> bool:
-    """Return False for `ssh-agent command` and `asdf exec command`, which run something."""
+    """Return False for `ssh-agent command` and `asdf exec command`, which run the given command."""
     if run.name in ("ssh-agent", "gpg-agent"):
         return all(word[:1] == "-" for word in run.argv[1:] if word not in ("-a", "-t"))
     return "exec" not in run.argv[1:2]

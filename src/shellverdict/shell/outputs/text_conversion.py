@@ -30,14 +30,14 @@ def rejoin_bytes(text: str) -> str:
 
 
 def create_stream(text: str, taints: Iterable[Taint] = ()) -> TextStream:
-    """Return a stream of this text; a text over the limit is cut and ends in unknown text."""
+    """Return a stream with this text; text over the length limit is cut and continues as unknown."""
     return TextStream(
         Word(text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + GAP), frozenset(taints)
     )
 
 
 def unknown_stream(*taints: Taint, source: TextStream | None = None) -> TextStream:
-    """Return a stream of unknown text with the taints, and with those of `source`."""
+    """Return a stream of unknown text that has the given origins and those of the stream `source`."""
     if source is None:
         return TextStream(None, frozenset(taints))
     return TextStream(None, frozenset(taints) | source.taints, listed_directories=source.listed_directories)
