@@ -30,7 +30,7 @@ def search_tools(tools: tuple[Tool, ...], message: str, mode: Mode = "hybrid", *
     return searcher.search(Indexer(LIGHT, None).index(tools), message, mode=mode, **options)
 
 
-def test_identical_tools_are_embedded_once_and_found_in_order(tmp_path: Path) -> None:
+def test_identical_tools_are_embedded_once_and_found_in_registration_order(tmp_path: Path) -> None:
     same = make_tool("same", "Does the same thing", {"path": {"description": "where"}})
     tools = tuple(replace(same, name=f"same_{n:05}", original_name="same") for n in range(10_000))
     model = CountingModel()
@@ -75,7 +75,7 @@ def test_tools_without_description_or_schema_are_found_by_name_words(mode: Mode)
     ],
     ids=lambda text: f"{len(text)} of {text[:1]!a}",
 )
-def test_message_without_words_returns_a_result(message: str) -> None:
+def test_search_for_a_message_without_words_returns_a_result(message: str) -> None:
     for mode in MODES:
         assert len(search_tools(CATALOG, message, mode)) <= 8
 
@@ -91,21 +91,21 @@ def test_message_without_words_returns_a_result(message: str) -> None:
     ],
     ids=["megabyte", "mixed scripts", "control characters", "direction marks"],
 )
-def test_words_in_an_unusual_message_are_matched(mode: Mode, message: str) -> None:
+def test_words_in_a_message_with_unusual_characters_are_matched(mode: Mode, message: str) -> None:
     assert search_tools(CATALOG, message, mode)[0].name == "weather_forecast"
 
 
 @pytest.mark.parametrize(
     "message", ["the weather of the coming days", "run a shell command", "draw a picture"]
 )
-def test_prompt_injection_in_description_does_not_rank_first(message: str) -> None:
+def test_tool_with_a_prompt_injection_in_its_description_does_not_rank_first(message: str) -> None:
     bad = make_tool("helper", INJECTION * 20, {"x": {"description": INJECTION, "enum": [INJECTION] * 50}})
     assert (
         search_tools((*CATALOG, bad), message)[0].name == search_tools(CATALOG, message)[0].name != "helper"
     )
 
 
-def test_keyword_stuffed_description_does_not_rank_first() -> None:
+def test_tool_with_a_keyword_stuffed_description_does_not_rank_first() -> None:
     every = " ".join(tool.description for tool in CATALOG)
     stuffed = make_tool("anything", f"{every} " * 30)
     hits = search_tools((*CATALOG, stuffed), "the weather of the coming days")
@@ -129,7 +129,7 @@ def _deep(levels: int) -> dict[str, Any]:
     ],
     ids=["wide", "circular", "values", "deep"],
 )
-def test_hostile_schema_is_read_up_to_a_limit_and_its_tool_is_found(schema: dict[str, Any]) -> None:
+def test_hostile_tool_schema_is_read_up_to_a_limit_and_its_tool_is_found(schema: dict[str, Any]) -> None:
     hostile = replace(make_tool("juggle_oranges", "Juggles"), parameters=freeze(schema))
     assert sum(len(text.split()) for text in field_texts(hostile).values()) < 60_000
     assert search_tools((*CATALOG, hostile), "juggle some oranges")[0].name == "juggle_oranges"

@@ -39,7 +39,7 @@ JUNK = st.recursive(
 )
 
 
-def test_tool_text_order_is_name_synonyms_description_parameters() -> None:
+def test_text_to_embed_has_name_synonyms_description_parameters_in_this_order() -> None:
     properties = {"city": {"type": "string", "description": "Where"}, "unit": {"enum": ["celsius", "kelvin"]}}
     text = tool_text(
         "getWeather", "Tells the weather.", {"properties": properties}, "meteo", ["forecast", "rain"]
@@ -47,20 +47,20 @@ def test_tool_text_order_is_name_synonyms_description_parameters() -> None:
     assert text == ("meteo get Weather. forecast, rain. Tells the weather. city: Where, unit: celsius kelvin")
 
 
-def test_server_name_contained_in_tool_name_is_not_repeated() -> None:
+def test_server_name_contained_in_the_tool_name_is_not_repeated_in_the_text_to_embed() -> None:
     assert tool_text("github_create_issue", server="github") == "github create issue"
     assert tool_text("create_issue", server="github") == "github create issue"
 
 
-def test_tool_text_without_description_or_schema_is_the_name() -> None:
+def test_text_to_embed_for_a_tool_without_description_or_schema_is_its_name() -> None:
     assert tool_text("list_pods") == tool_text("list_pods", "", {}) == "list pods"
 
 
-def test_version_suffix_is_removed() -> None:
+def test_version_suffix_of_a_tool_name_is_removed_before_embedding() -> None:
     assert tool_text("search__v2") == "search"
 
 
-def test_links_and_markup_are_removed() -> None:
+def test_links_and_markup_are_removed_before_embedding() -> None:
     text = tool_text("x", "# Sends **mail** <br/> see https://a.b/d | now")
     assert text == "x. Sends mail see now"
 
@@ -69,18 +69,18 @@ def test_links_and_markup_are_removed() -> None:
     "name",
     ["getUserByID", "get_User-By.ID", "get User By ID", "get\x00User\u200bBy\ud800ID", " getUser__ByID "],
 )
-def test_all_naming_styles_split_into_the_same_words(name: str) -> None:
+def test_tool_names_in_all_naming_styles_split_into_the_same_words(name: str) -> None:
     assert split_identifier(name) == "get User By ID"
 
 
 @pytest.mark.parametrize(
     "parameters", [None, {}, {"properties": []}, {"properties": None}, {"type": "object"}]
 )
-def test_schema_without_properties_gives_empty_text(parameters: Any) -> None:
+def test_parameter_text_of_a_schema_without_properties_is_empty(parameters: Any) -> None:
     assert parameters_text(parameters) == ""
 
 
-def test_only_first_parameters_and_values_are_included() -> None:
+def test_text_to_embed_includes_only_the_first_parameters_and_enum_values() -> None:
     many = {"properties": {f"p{n}": {"enum": [f"v{m}" for m in range(50)]} for n in range(50)}}
     text = parameters_text(many)
     assert text.count("v0") == MAX_PARAMETERS
@@ -88,7 +88,7 @@ def test_only_first_parameters_and_values_are_included() -> None:
     assert f"v{MAX_ENUM_VALUES}" not in text
 
 
-def test_each_part_of_tool_text_has_a_length_limit() -> None:
+def test_each_part_of_the_text_to_embed_has_a_length_limit() -> None:
     properties = {f"parameter_{n}": {"description": "long " * 1000} for n in range(1000)}
     text = tool_text("n" * 5000, "word " * 100_000, {"properties": properties}, "s" * 5000, ["same"] * 5000)
     assert len(text) <= 401 + MAX_DESCRIPTION_CHARS + MAX_PARAMETERS_CHARS + MAX_SYNONYMS_CHARS + 3 * len(
@@ -96,7 +96,7 @@ def test_each_part_of_tool_text_has_a_length_limit() -> None:
     )
 
 
-def test_parameter_description_is_found_in_references_and_variants() -> None:
+def test_parameter_description_is_found_in_schema_references_and_variants() -> None:
     schema = {
         "properties": {
             "unit": {"anyOf": [{"enum": ["celsius", "kelvin"]}, {"type": "null"}]},
@@ -108,7 +108,7 @@ def test_parameter_description_is_found_in_references_and_variants() -> None:
     assert parameters_text(schema) == "unit: celsius kelvin, place: Where it is, kind: Of what: rain snow"
 
 
-def test_short_description_adds_nested_parameters_to_tool_text() -> None:
+def test_nested_parameters_are_added_to_the_text_of_a_tool_with_a_short_description() -> None:
     inner = {"type": "object", "properties": {"city": {"description": "Where"}, "country": {}}}
     schema = {"properties": {f"place_{n}": inner for n in range(9)}}
     told = tool_text("x", "Does it.", {"properties": {"place": inner}, "type": "object"})
@@ -122,24 +122,24 @@ def test_short_description_adds_nested_parameters_to_tool_text() -> None:
     assert len(tool_text("x", "", schema)) < 20 + MAX_NESTED_CHARS
 
 
-def test_chinese_description_length_is_measured_in_bytes() -> None:
+def test_length_of_a_chinese_description_is_measured_in_bytes() -> None:
     inner: dict[str, Any] = {"properties": {"city": {}}}
     text = tool_text("x", "查询指定城市未来几天的天气预报", {"properties": {"place": inner}})
     assert text.endswith("place")
 
 
 @pytest.mark.parametrize("part", ["](", "<a", "`", "https://", "<a ](", " ", "\x00", "é"])
-def test_megabyte_of_hostile_text_is_processed_quickly(part: str) -> None:
+def test_megabyte_of_hostile_description_is_processed_quickly(part: str) -> None:
     hostile = part * (1_000_000 // len(part))
     run_with_limit(lambda: tool_text("x", hostile, {"properties": {"p": {"description": hostile}}}))
     run_with_limit(lambda: query_text(hostile))
 
 
-def test_short_message_becomes_one_complete_line() -> None:
+def test_short_message_is_embedded_as_one_complete_line() -> None:
     assert query_text("  what's\n\tthe **weather**\x00 today? ") == "what's the weather today?"
 
 
-def test_long_message_is_reduced_to_beginning_and_end() -> None:
+def test_long_message_is_embedded_by_its_beginning_and_end() -> None:
     text = query_text("Translate this: " + "lorem ipsum " * 5000 + "into Finnish please")
     assert text.startswith("Translate this:")
     assert text.endswith("into Finnish please")
@@ -147,11 +147,11 @@ def test_long_message_is_reduced_to_beginning_and_end() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "   ", "\x00\x01\u200b", "``` ``"])
-def test_blank_message_gives_empty_query_text(message: str) -> None:
+def test_blank_message_gives_an_empty_text_to_embed(message: str) -> None:
     assert query_text(message) == ""
 
 
-def test_truncation_ends_at_a_word_boundary_if_possible() -> None:
+def test_text_is_truncated_at_a_word_boundary_if_possible() -> None:
     assert truncate_text("one two three", 9) == "one two"
     assert truncate_text("one two three", 7) == "one two"
     assert truncate_text("x" * 30, 9) == "x" * 9
@@ -160,7 +160,9 @@ def test_truncation_ends_at_a_word_boundary_if_possible() -> None:
 
 @given(ANY_TEXT, ANY_TEXT, JUNK, ANY_TEXT, st.lists(ANY_TEXT, max_size=3))
 @settings(max_examples=150, deadline=None)
-def test_any_tool_gives_clean_text(name: str, said: str, schema: Any, server: str, also: list[str]) -> None:
+def test_text_to_embed_of_any_tool_has_no_control_characters(
+    name: str, said: str, schema: Any, server: str, also: list[str]
+) -> None:
     text = tool_text(name, said, schema if isinstance(schema, dict) else None, server, also)
     assert not any(ord(char) < 32 or 0xD800 <= ord(char) < 0xE000 for char in text)
     text.encode()

@@ -79,7 +79,7 @@ def lengths(vectors: Matrix) -> list[float]:
 
 
 @pytest.mark.parametrize("kind", ["query", "tool"])
-def test_shipped_model_returns_one_unit_vector_per_text(shipped: Embedder, kind: Kind) -> None:
+def test_shipped_embedding_model_returns_one_unit_vector_per_text(shipped: Embedder, kind: Kind) -> None:
     texts = ["send an email", "weather", "a much longer text about invoices, customers and their orders"]
     vectors = shipped.embed(texts, kind)
     assert vectors.dtype == np.float32
@@ -87,12 +87,12 @@ def test_shipped_model_returns_one_unit_vector_per_text(shipped: Embedder, kind:
     assert lengths(vectors) == pytest.approx([1, 1, 1], abs=1e-3)
 
 
-def test_shipped_model_is_deterministic(shipped: Embedder) -> None:
+def test_shipped_embedding_model_is_deterministic(shipped: Embedder) -> None:
     texts = ["book a table for two", "translate this"]
     assert np.array_equal(shipped.embed(texts, "query"), shipped.embed(texts, "query"))
 
 
-def test_shipped_model_preserves_the_order_of_texts(shipped: Embedder) -> None:
+def test_shipped_embedding_model_preserves_the_order_of_texts(shipped: Embedder) -> None:
     texts = [" ".join(["invoice"] * (1 + n * 7 % 20)) + f" number {n}" for n in range(20)]
     together = shipped.embed(texts, "tool")
     for position in (0, 3, 19):
@@ -109,7 +109,7 @@ def test_shipped_model_preserves_the_order_of_texts(shipped: Embedder) -> None:
         ("how much money is on my account", "Show the balance of a bank account.", "Play a song."),
     ],
 )
-def test_encoder_ranks_a_paraphrase_above_an_unrelated_text(
+def test_encoder_finds_a_paraphrase_more_similar_than_an_unrelated_text(
     encoder: Encoder, message: str, meant: str, stranger: str
 ) -> None:
     (query_vector,) = encoder.embed([message], "query")
@@ -125,7 +125,7 @@ def test_encoder_ranks_a_paraphrase_above_an_unrelated_text(
         ("bank account balance", "How much money is on an account.", "Play a song."),
     ],
 )
-def test_light_model_ranks_a_paraphrase_above_an_unrelated_text(
+def test_light_model_finds_a_paraphrase_more_similar_than_an_unrelated_text(
     light: LightEmbedder, message: str, meant: str, stranger: str
 ) -> None:
     (query_vector,) = light.embed([message], "query")
@@ -133,14 +133,14 @@ def test_light_model_ranks_a_paraphrase_above_an_unrelated_text(
     assert near > far
 
 
-def test_empty_input_gives_no_vectors(shipped: Embedder) -> None:
+def test_embedding_no_texts_gives_no_vectors(shipped: Embedder) -> None:
     assert len(shipped.embed([], "tool")) == 0
 
 
 @pytest.mark.parametrize(
     "text", ["", "   ", "\x00\x1b[31m", "\ud800", "🦜" * 50, "日本語のテキスト", "a" * 50_000, "!?" * 2_000]
 )
-def test_shipped_model_embeds_unusual_texts(shipped: Embedder, text: str) -> None:
+def test_shipped_embedding_model_embeds_unusual_texts(shipped: Embedder, text: str) -> None:
     (vector,) = shipped.embed([text], "query")
     assert np.isfinite(vector).all()
     assert np.linalg.norm(vector) <= 1.001
@@ -159,20 +159,20 @@ def test_light_model_truncates_long_texts(light: LightEmbedder) -> None:
     assert np.array_equal(one, other)
 
 
-def test_text_without_known_pieces_has_a_zero_vector_in_the_light_model(light: LightEmbedder) -> None:
+def test_text_without_known_subwords_has_a_zero_vector_in_the_light_model(light: LightEmbedder) -> None:
     assert not light.embed(["", "\x00"], "query").any()
 
 
-def test_shipped_models_have_different_names(encoder: Embedder, light: Embedder) -> None:
+def test_shipped_embedding_models_have_different_names(encoder: Embedder, light: Embedder) -> None:
     assert encoder.name != light.name
 
 
-def test_constructing_a_shipped_model_loads_no_weights() -> None:
+def test_constructing_a_shipped_embedding_model_loads_no_weights() -> None:
     assert Encoder()._cached_model is None
     assert LightEmbedder()._cached_model is None
 
 
-def test_model_is_loaded_once_by_concurrent_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_embedding_model_is_loaded_once_by_concurrent_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     model, loads = LightEmbedder(), []
     load = model._load_model
 
@@ -190,7 +190,7 @@ def test_model_is_loaded_once_by_concurrent_threads(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0"), ("1", "1")])
-def test_telemetry_is_disabled_before_importing_onnxruntime_unless_the_user_set_it(
+def test_onnxruntime_telemetry_is_disabled_before_import_unless_the_user_set_it(
     given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ORT_DISABLE_TELEMETRY", given or "")
@@ -204,7 +204,7 @@ def test_telemetry_is_disabled_before_importing_onnxruntime_unless_the_user_set_
     assert os.environ["ORT_DISABLE_TELEMETRY"] == expected
 
 
-def test_missing_onnxruntime_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_missing_onnxruntime_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(EmbeddingUnavailable, match="needs the package onnxruntime"):
         Encoder().embed(["hello"], "query")
@@ -213,7 +213,7 @@ def test_missing_onnxruntime_is_named_in_the_error(monkeypatch: pytest.MonkeyPat
 # An endpoint
 
 
-def test_endpoint_request_has_the_openai_format(server: Server) -> None:
+def test_request_to_an_embedding_endpoint_has_the_openai_format(server: Server) -> None:
     vectors = EndpointEmbedder(server.url, "some-model", timeout=60).embed(["a", "b"], "query")
     ((path, headers, body),) = server.requests
     assert path == "/v1/embeddings"
@@ -223,27 +223,27 @@ def test_endpoint_request_has_the_openai_format(server: Server) -> None:
     assert vectors.tolist() == [[1, 0, 0], [0, 1, 0]]
 
 
-def test_endpoint_vectors_are_normalized(server: Server) -> None:
+def test_vectors_from_an_embedding_endpoint_are_normalized(server: Server) -> None:
     vectors = EndpointEmbedder(server.url, "m", timeout=60).embed(["aaabbbb", "c" * 9], "tool")
     assert vectors.dtype == np.float32
     assert vectors == pytest.approx(np.array([[0.6, 0.8, 0], [0, 0, 1]]))
 
 
 @pytest.mark.parametrize("key", ["sk-secret", "  sk-secret\n"])
-def test_api_key_is_sent_as_bearer_token(server: Server, key: str) -> None:
+def test_embedding_api_key_is_sent_as_bearer_token(server: Server, key: str) -> None:
     EndpointEmbedder(server.url, "m", key=key, timeout=60).embed(["a"], "query")
     assert server.requests[0][1]["Authorization"] == "Bearer sk-secret"
 
 
 @pytest.mark.parametrize("key", ["sk-se\ncret", "sk-sé€cret", "sk-se\x00cret"])
-def test_key_invalid_in_a_header_is_neither_sent_nor_shown(server: Server, key: str) -> None:
+def test_embedding_api_key_invalid_in_a_header_is_neither_sent_nor_shown(server: Server, key: str) -> None:
     with pytest.raises(EmbeddingUnavailable, match="not allowed in a header") as failed:
         EndpointEmbedder(server.url, "m", key=key, timeout=60).embed(["a"], "query")
     assert "cret" not in str(failed.value)
     assert server.requests == []
 
 
-def test_secrets_in_the_url_are_not_shown() -> None:
+def test_secrets_in_the_embedding_url_are_not_shown_in_errors() -> None:
     for url in ("http://anna:sk-secret@127.0.0.1:9/v1", "http://127.0.0.1:9/v1?key=sk-secret#sk-secret"):
         endpoint = EndpointEmbedder(url, "m")
         assert endpoint.name == "m at http://127.0.0.1:9/v1"
@@ -253,7 +253,7 @@ def test_secrets_in_the_url_are_not_shown() -> None:
         assert "anna" not in str(failed.value)
 
 
-def test_url_query_string_is_part_of_the_request(server: Server) -> None:
+def test_query_string_of_the_embedding_url_is_part_of_the_request(server: Server) -> None:
     EndpointEmbedder(f"{server.url}?api-version=1", "m", timeout=60).embed(["a"], "query")
     assert server.requests[0][0] == "/v1/embeddings?api-version=1"
 
@@ -269,26 +269,28 @@ def test_url_query_string_is_part_of_the_request(server: Server) -> None:
         ("all-minilm-e55", "a", "a"),
     ],
 )
-def test_model_family_prefixes_are_added(server: Server, model: str, query: str, tool: str) -> None:
+def test_prefixes_that_a_model_family_expects_are_added_to_texts(
+    server: Server, model: str, query: str, tool: str
+) -> None:
     endpoint = EndpointEmbedder(server.url, model, timeout=60)
     endpoint.embed(["a"], "query")
     endpoint.embed(["a"], "tool")
     assert server.received_texts == [[query], [tool]]
 
 
-def test_many_texts_are_sent_in_batches_and_returned_in_order(server: Server) -> None:
+def test_many_texts_are_embedded_in_batches_and_returned_in_order(server: Server) -> None:
     texts = ["a" * (n % 3) + "b" * (1 + n % 2) + "c" * n for n in range(7)]
     vectors = EndpointEmbedder(server.url, "m", batch=3, timeout=60).embed(texts, "tool")
     assert server.received_texts == [texts[:3], texts[3:6], texts[6:]]
     assert vectors == pytest.approx(normalize_rows(np.array(count_letters(texts), np.float32)))
 
 
-def test_empty_input_sends_no_request(server: Server) -> None:
+def test_embedding_no_texts_sends_no_request(server: Server) -> None:
     assert len(EndpointEmbedder(server.url, "m", timeout=60).embed([], "tool")) == 0
     assert server.requests == []
 
 
-def test_embeddings_are_ordered_by_their_index(server: Server) -> None:
+def test_embeddings_in_a_response_are_ordered_by_their_index(server: Server) -> None:
     data = [{"index": 2, "embedding": [0, 0, 1]}, {"index": 0, "embedding": [1, 0, 0]}]
     server.handler = answer_with({"data": [*data, {"index": 1, "embedding": [0, 1, 0]}]})
     assert (
@@ -297,7 +299,7 @@ def test_embeddings_are_ordered_by_their_index(server: Server) -> None:
     )
 
 
-def test_embeddings_without_index_keep_response_order(server: Server) -> None:
+def test_embeddings_without_an_index_keep_the_order_of_the_response(server: Server) -> None:
     server.handler = answer_with({"data": [{"embedding": [0, 1]}, {"embedding": [1, 0]}]})
     assert EndpointEmbedder(server.url, "m", timeout=60).embed(["x", "y"], "tool").tolist() == [
         [0, 1],
@@ -305,11 +307,11 @@ def test_embeddings_without_index_keep_response_order(server: Server) -> None:
     ]
 
 
-def test_zero_vector_stays_zero(server: Server) -> None:
+def test_zero_vector_from_an_endpoint_stays_zero(server: Server) -> None:
     assert EndpointEmbedder(server.url, "m", timeout=60).embed(["xyz"], "query").tolist() == [[0, 0, 0]]
 
 
-def test_texts_with_lone_surrogates_are_sent(server: Server) -> None:
+def test_texts_with_lone_surrogates_are_sent_to_the_embedding_endpoint(server: Server) -> None:
     EndpointEmbedder(server.url, "m", timeout=60).embed(["a\ud800", "日本"], "query")
     assert server.requests[0][2]["input"] == ["a\ud800", "日本"]
 
@@ -343,7 +345,7 @@ INVALID_RESPONSES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", INVALID_RESPONSES.values(), ids=INVALID_RESPONSES.keys())
-def test_invalid_response_is_rejected(server: Server, answer: Any) -> None:
+def test_invalid_response_of_an_embedding_endpoint_is_rejected(server: Server, answer: Any) -> None:
     server.handler = answer_with(answer)
     with pytest.raises(
         EmbeddingUnavailable, match=r"m at http://127\.0\.0\.1.* is not available: ."
@@ -362,27 +364,27 @@ def test_batches_with_different_vector_lengths_are_rejected(server: Server) -> N
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 429, 500, 503])
-def test_error_status_makes_endpoint_unavailable(server: Server, status: int) -> None:
+def test_error_status_makes_an_embedding_endpoint_unavailable(server: Server, status: int) -> None:
     server.handler = lambda request: request.send(b'{"error": "no"}', status)
     with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
         EndpointEmbedder(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_redirect_is_not_followed_with_the_key(server: Server, status: int) -> None:
+def test_redirect_of_an_embedding_request_is_not_followed_with_the_key(server: Server, status: int) -> None:
     server.handler = lambda request: request.send(b"", status, location="/elsewhere")
     with pytest.raises(EmbeddingUnavailable, match=f"HTTP Error {status}"):
         EndpointEmbedder(server.url, "m", key="sk-secret", timeout=60).embed(["x"], "query")
     assert [path for path, _, _ in server.requests] == ["/v1/embeddings"]
 
 
-def test_response_slower_than_the_timeout_is_unavailable(server: Server) -> None:
+def test_embedding_endpoint_slower_than_the_timeout_is_unavailable(server: Server) -> None:
     server.handler = hang
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
         EndpointEmbedder(server.url, "m", timeout=0.1).embed(["x"], "query")
 
 
-def test_trickling_body_does_not_extend_the_timeout(server: Server) -> None:
+def test_response_body_sent_byte_by_byte_does_not_extend_the_timeout(server: Server) -> None:
     def trickle(request: EmbeddingRequest) -> None:
         request.send(b"", length=100_000)
         while not server.ended.wait(0.02):  # or until nobody listens any more
@@ -393,7 +395,7 @@ def test_trickling_body_does_not_extend_the_timeout(server: Server) -> None:
         EndpointEmbedder(server.url, "m", timeout=0.3).embed(["x"], "query")
 
 
-def test_trickling_headers_do_not_extend_the_timeout(server: Server) -> None:
+def test_response_headers_sent_byte_by_byte_do_not_extend_the_timeout(server: Server) -> None:
     sent: list[int] = []
     server.handler = trickling_headers(sent)
     with pytest.raises(EmbeddingUnavailable, match="timed out"):
@@ -401,7 +403,7 @@ def test_trickling_headers_do_not_extend_the_timeout(server: Server) -> None:
     assert len(sent) < MAX_HEADERS
 
 
-def test_endless_response_is_not_read_completely(server: Server) -> None:
+def test_endless_response_of_an_embedding_endpoint_is_not_read_completely(server: Server) -> None:
     written: list[int] = []
 
     def flood(request: EmbeddingRequest) -> None:
@@ -415,7 +417,9 @@ def test_endless_response_is_not_read_completely(server: Server) -> None:
 
 
 @pytest.mark.parametrize("fault", [close_connection_early, close_connection_mid_body, answer_with_ssh_banner])
-def test_broken_connection_is_unavailable(server: Server, fault: RequestHandler) -> None:
+def test_embedding_endpoint_that_breaks_the_connection_is_unavailable(
+    server: Server, fault: RequestHandler
+) -> None:
     server.handler = fault
     with pytest.raises(EmbeddingUnavailable, match="is not available"):
         EndpointEmbedder(server.url, "m", timeout=60).embed(["x"], "query")
@@ -425,12 +429,12 @@ def test_broken_connection_is_unavailable(server: Server, fault: RequestHandler)
     "url",
     ["", "localhost", "ftp://127.0.0.1/v1", "file:///etc/passwd", "data:,{}", "http://", "http://a b/c"],
 )
-def test_only_http_urls_are_requested(url: str) -> None:
+def test_embedding_urls_other_than_http_are_not_requested(url: str) -> None:
     with pytest.raises(EmbeddingUnavailable):
         EndpointEmbedder(url, "m").embed(["x"], "query")
 
 
-def test_refused_connection_is_unavailable(server: Server) -> None:
+def test_embedding_endpoint_that_refuses_the_connection_is_unavailable(server: Server) -> None:
     gone = Server()
     gone.server_close()
     with pytest.raises(EmbeddingUnavailable, match="is not available"):
@@ -457,7 +461,7 @@ def error_text(endpoint: EndpointEmbedder, texts: Sequence[str] = ("a",)) -> str
     return str(failed.value)
 
 
-def test_failed_endpoint_is_retried_after_a_pause(server: Server) -> None:
+def test_failed_embedding_endpoint_is_retried_after_a_pause(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -471,7 +475,7 @@ def test_failed_endpoint_is_retried_after_a_pause(server: Server) -> None:
     assert len(server.requests) == 3
 
 
-def test_error_during_backoff_names_reason_and_remaining_time(server: Server) -> None:
+def test_error_during_the_backoff_names_the_reason_and_the_remaining_time(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -480,7 +484,7 @@ def test_error_during_backoff_names_reason_and_remaining_time(server: Server) ->
     assert error_text(endpoint).endswith("Internal Server Error (next attempt in 4 s)")
 
 
-def test_backoff_grows_with_repeated_failures(server: Server) -> None:
+def test_embedding_backoff_grows_with_repeated_failures(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -494,7 +498,7 @@ def test_backoff_grows_with_repeated_failures(server: Server) -> None:
     assert pauses == [5, 10, 20, 40, 80, 160, 300, 300]
 
 
-def test_success_resets_the_backoff(server: Server) -> None:
+def test_successful_request_resets_the_embedding_backoff(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     for pause in (5, 10, 20):
@@ -510,7 +514,7 @@ def test_success_resets_the_backoff(server: Server) -> None:
     endpoint.embed(["a"], "query")
 
 
-def test_probe_after_a_failure_sends_one_text(server: Server) -> None:
+def test_first_request_after_a_failure_sends_only_one_text(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -523,7 +527,7 @@ def test_probe_after_a_failure_sends_one_text(server: Server) -> None:
     assert batch_sizes(server) == [3, 1, 1, 2]
 
 
-def test_only_one_waiting_thread_sends_the_probe(server: Server) -> None:
+def test_only_one_of_several_waiting_threads_retries_a_failed_endpoint(server: Server) -> None:
     clock = Clock()
     endpoint = EndpointEmbedder(server.url, "m", clock=clock, timeout=60)
     server.handler = answer_500
@@ -541,7 +545,7 @@ def test_only_one_waiting_thread_sends_the_probe(server: Server) -> None:
     assert len(server.requests) == 2
 
 
-def test_concurrent_failures_count_as_one(server: Server) -> None:
+def test_concurrent_failures_of_an_endpoint_increase_the_backoff_once(server: Server) -> None:
     clock, together = Clock(), threading.Barrier(3)
     endpoint = EndpointEmbedder("http://127.0.0.1:9/", "m", clock=clock)
     inner = endpoint._request_vectors
@@ -560,7 +564,7 @@ def test_concurrent_failures_count_as_one(server: Server) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_batch_rejected_as_too_large_is_halved(server: Server, status: int) -> None:
+def test_batch_of_texts_rejected_as_too_large_is_halved(server: Server, status: int) -> None:
     server.handler = limit_batch(5, status)
     endpoint = EndpointEmbedder(server.url, "m", batch=16, timeout=60)
     texts = ["a" * n + "b" * (n % 7) for n in range(1, 21)]
@@ -569,7 +573,7 @@ def test_batch_rejected_as_too_large_is_halved(server: Server, status: int) -> N
     assert batch_sizes(server) == [16, 8, 4, 4, 4, 4, 4]
 
 
-def test_accepted_batch_size_is_remembered(server: Server) -> None:
+def test_accepted_embedding_batch_size_is_remembered(server: Server) -> None:
     server.handler = limit_batch(4, 413)
     endpoint = EndpointEmbedder(server.url, "m", batch=8, timeout=60)
     endpoint.embed("abcabcab", "tool")
@@ -578,7 +582,7 @@ def test_accepted_batch_size_is_remembered(server: Server) -> None:
     assert batch_sizes(server) == [4, 4]
 
 
-def test_rejected_batch_is_halved_down_to_one_text(server: Server) -> None:
+def test_rejected_batch_of_texts_is_halved_down_to_one_text(server: Server) -> None:
     server.handler = limit_batch(0, 400)
     endpoint = EndpointEmbedder(server.url, "m", batch=8, timeout=60)
     assert "HTTP Error 400" in error_text(endpoint, "abcabcab")
@@ -588,7 +592,7 @@ def test_rejected_batch_is_halved_down_to_one_text(server: Server) -> None:
     assert batch_sizes(server) == []
 
 
-def test_timeout_halves_the_next_batch(server: Server) -> None:
+def test_embedding_timeout_halves_the_next_batch(server: Server) -> None:
     clock, given_up = Clock(), threading.Event()
 
     def slow(request: EmbeddingRequest) -> None:
@@ -617,13 +621,13 @@ def test_embedder_name_depends_on_model_and_url() -> None:
 # A function
 
 
-def test_any_function_can_be_the_embedder() -> None:
+def test_any_function_can_be_the_embedding_model() -> None:
     model = FunctionEmbedder(count_letters, "letters")
     assert model.name == "letters"
     assert model.embed(["aaabbbb"], "query") == pytest.approx(np.array([[0.6, 0.8, 0]]))
 
 
-def test_unnamed_function_uses_its_type_name() -> None:
+def test_embedder_for_an_unnamed_function_is_named_after_its_type() -> None:
     class Model:
         def __call__(self, texts: Sequence[str]) -> Matrix:
             return np.ones((len(texts), 2), np.float32)
@@ -639,18 +643,18 @@ def test_unnamed_function_uses_its_type_name() -> None:
         pytest.param([[1] * (MAX_DIMENSIONS + 1)] * 2, id="very long vectors"),
     ],
 )
-def test_function_without_vectors_is_unavailable(answer: Any) -> None:
+def test_embedding_function_that_returns_no_vectors_is_unavailable(answer: Any) -> None:
     with pytest.raises(EmbeddingUnavailable, match=r"^mine (returned|failed)"):
         FunctionEmbedder(lambda texts: answer, "mine").embed(["x", "y"], "query")
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_function_returning_nan_is_unavailable(number: float) -> None:
+def test_embedding_function_that_returns_nan_is_unavailable(number: float) -> None:
     with pytest.raises(EmbeddingUnavailable, match="not a finite number"):
         FunctionEmbedder(lambda texts: [[number, 1]], "mine").embed(["x"], "query")
 
 
-def test_error_of_a_function_is_reported_as_unavailable() -> None:
+def test_exception_in_an_embedding_function_is_reported_as_unavailable() -> None:
     def broken(texts: Sequence[str]) -> None:
         raise KeyError("no such model")
 

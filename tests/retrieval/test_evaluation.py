@@ -46,7 +46,7 @@ SECOND, THIRD = 1 / math.log2(3), 1 / math.log2(4)
         (WITH_ALTERNATIVES, ["x", "y", "a"], 3, 0.5),
     ],
 )
-def test_recall_is_the_share_of_satisfied_needs(
+def test_recall_is_the_share_of_needed_tools_that_were_found(
     query: Query, ranked: list[str], depth: int, expected: float
 ) -> None:
     assert recall(query, ranked, depth) == expected
@@ -63,9 +63,7 @@ def test_recall_is_the_share_of_satisfied_needs(
         (WITH_ALTERNATIVES, ["c", "d", "e", "y"], 1 / 4),
     ],
 )
-def test_reciprocal_rank_uses_the_first_relevant_tool(
-    query: Query, ranked: list[str], expected: float
-) -> None:
+def test_reciprocal_rank_uses_the_first_needed_tool(query: Query, ranked: list[str], expected: float) -> None:
     assert reciprocal_rank(query, ranked) == expected
 
 
@@ -84,7 +82,7 @@ def test_reciprocal_rank_uses_the_first_relevant_tool(
         (WITH_ALTERNATIVES, ["x", "y", "a"], 1 / (1 + SECOND)),
     ],
 )
-def test_discounted_gain_counts_each_need_once_with_rank_discount(
+def test_ndcg_counts_each_needed_tool_once_with_rank_discount(
     query: Query, ranked: list[str], expected: float
 ) -> None:
     assert discounted_gain(query, ranked) == pytest.approx(expected)
@@ -101,7 +99,7 @@ def test_discounted_gain_counts_each_need_once_with_rank_discount(
         (Query("4", "…", ()), ["a"], []),
     ],
 )
-def test_each_need_has_the_rank_of_its_first_relevant_tool(
+def test_each_needed_tool_has_the_rank_of_its_first_alternative(
     query: Query, ranked: list[str], expected: list[int | None]
 ) -> None:
     assert ranks(query, ranked) == expected
@@ -111,16 +109,16 @@ def test_each_need_has_the_rank_of_its_first_relevant_tool(
     ("values", "share", "expected"),
     [([3.0, 1.0, 2.0], 0.5, 2.0), ([3.0, 1.0, 2.0], 0.99, 3.0), ([5.0], 0.5, 5.0), ([2.0, 1.0], 0.5, 1.0)],
 )
-def test_percentile_is_one_of_the_values(values: list[float], share: float, expected: float) -> None:
+def test_percentile_is_one_of_the_given_values(values: list[float], share: float, expected: float) -> None:
     assert percentile(values, share) == expected
 
 
-def test_discounted_gain_can_be_perfect_with_more_needs_than_depth() -> None:
+def test_ndcg_can_be_perfect_with_more_needed_tools_than_depth() -> None:
     many = Query("1", "…", ("a", "b", "c"))
     assert discounted_gain(many, ["c", "a"], depth=2) == pytest.approx(1)
 
 
-def test_metrics_do_not_modify_their_arguments() -> None:
+def test_ranking_metrics_do_not_modify_their_arguments() -> None:
     ranked = ["b", "a"]
     assert discounted_gain(TWO_NEEDS, ranked) == discounted_gain(TWO_NEEDS, ranked)
     assert ranked == ["b", "a"]
@@ -140,7 +138,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "queries.jsonl"
 
 
-def test_queries_are_loaded_in_file_order(file: Path) -> None:
+def test_labelled_queries_are_loaded_in_file_order(file: Path) -> None:
     file.write_text(f"{line(id='b', kind='lexical')}\n\n   \n{line(id='a')}")
     assert load_queries(file) == [
         Query("b", "book a table", ("book",), kind="lexical"),
@@ -148,14 +146,14 @@ def test_queries_are_loaded_in_file_order(file: Path) -> None:
     ]
 
 
-def test_gzipped_file_gives_the_same_queries(file: Path, tmp_path: Path) -> None:
+def test_gzipped_query_file_gives_the_same_queries(file: Path, tmp_path: Path) -> None:
     file.write_text(line())
     packed = tmp_path / "queries.jsonl.gz"
     packed.write_bytes(gzip.compress(line().encode()))
     assert load_queries(packed) == load_queries(file)
 
 
-def test_bom_and_crlf_give_the_same_queries(file: Path) -> None:
+def test_query_file_with_bom_and_crlf_gives_the_same_queries(file: Path) -> None:
     lines = ["\ufeff" + line(query="one\u2028two"), line(id="q2"), ""]
     file.write_bytes("\r\n".join(lines).encode())
     first, second = load_queries(file)
@@ -163,7 +161,7 @@ def test_bom_and_crlf_give_the_same_queries(file: Path) -> None:
     assert second.id == "q2"
 
 
-def test_alternatives_may_be_given_per_tool_or_for_all_tools(file: Path) -> None:
+def test_alternatives_in_a_query_may_be_given_per_tool_or_for_all_tools(file: Path) -> None:
     file.write_text(
         line(gold=["a", "b"], alternatives={"a": ["x"]}) + "\n" + line(gold=["a"], alternatives=["x", "y"])
     )
@@ -173,12 +171,12 @@ def test_alternatives_may_be_given_per_tool_or_for_all_tools(file: Path) -> None
 
 
 @pytest.mark.parametrize("none", [None, {}, []])
-def test_missing_or_empty_alternatives_are_accepted(file: Path, none: Any) -> None:
+def test_query_with_missing_or_empty_alternatives_is_accepted(file: Path, none: Any) -> None:
     file.write_text(line(alternatives=none, kind=None, more=[1, 2]))
     assert load_queries(file) == [Query("q1", "book a table", ("book",))]
 
 
-def test_candidates_restrict_the_query_only_with_the_scope_mark(file: Path) -> None:
+def test_candidates_in_a_query_restrict_it_only_if_its_scope_says_so(file: Path) -> None:
     own = {"candidates": ["a", "b"], "scope": "own_candidates_only"}
     file.write_text(line(**own) + "\n" + line(candidates=["a"]) + "\n" + line(candidates=["a"], scope="all"))
     first, second, third = load_queries(file)
@@ -187,7 +185,7 @@ def test_candidates_restrict_the_query_only_with_the_scope_mark(file: Path) -> N
 
 
 @pytest.mark.parametrize("identity", ["", "q", 7, 1.5])
-def test_query_id_keeps_its_type(file: Path, identity: str | float) -> None:
+def test_query_id_in_a_file_keeps_its_type(file: Path, identity: str | float) -> None:
     file.write_text(line(id=identity))
     (query,) = load_queries(file)
     assert query.id == identity
@@ -200,13 +198,13 @@ def test_query_may_need_no_tool(file: Path) -> None:
     assert query.needs() == []
 
 
-def test_duplicate_gold_tool_is_one_need(file: Path) -> None:
+def test_gold_tool_listed_twice_in_a_query_counts_once(file: Path) -> None:
     file.write_text(line(gold=["a", "a"]))
     (query,) = load_queries(file)
     assert discounted_gain(query, ["a"]) == 1
 
 
-def test_empty_file_has_no_queries(file: Path) -> None:
+def test_empty_query_file_has_no_queries(file: Path) -> None:
     file.write_text("")
     assert load_queries(file) == []
 
@@ -244,14 +242,16 @@ INVALID_LINES = {
 
 
 @pytest.mark.parametrize("broken", INVALID_LINES.values(), ids=INVALID_LINES.keys())
-def test_error_names_the_invalid_line(file: Path, broken: bytes) -> None:
+def test_error_in_a_query_file_names_the_invalid_line(file: Path, broken: bytes) -> None:
     file.write_bytes(line().encode() + b"\n\n" + broken + b"\n" + line().encode())
     with pytest.raises(SourceError, match=r"queries\.jsonl, line 3: .") as failed:
         load_queries(file)
     assert len(str(failed.value)) < 500
 
 
-def test_overlong_line_is_not_read_completely(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_overlong_line_of_a_query_file_is_not_read_completely(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(jsonlines, "MAX_LINE_BYTES", 1_000)
     packed = file.with_suffix(".gz")
     packed.write_bytes(gzip.compress(line().encode() + b"\n" + b" " * 2_000))
@@ -259,20 +259,20 @@ def test_overlong_line_is_not_read_completely(file: Path, monkeypatch: pytest.Mo
         load_queries(packed)
 
 
-def test_error_of_truncated_gzip_names_the_line(file: Path) -> None:
+def test_error_in_a_truncated_gzip_query_file_names_the_line(file: Path) -> None:
     packed = file.with_suffix(".gz")
     packed.write_bytes(gzip.compress(line().encode())[:-12])
     with pytest.raises(SourceError, match=r"line 1: ."):
         load_queries(packed)
 
 
-def test_file_with_gz_suffix_that_is_not_gzip_is_rejected(file: Path) -> None:
+def test_query_file_with_gz_suffix_that_is_not_gzip_is_rejected(file: Path) -> None:
     packed = file.with_suffix(".gz")
     packed.write_text(line())
     with pytest.raises(SourceError, match=r"queries\.gz cannot be read as queries"):
         load_queries(packed)
 
 
-def test_missing_file_is_an_error(file: Path) -> None:
+def test_missing_query_file_is_an_error(file: Path) -> None:
     with pytest.raises(SourceError, match=r"queries\.jsonl cannot be read as queries"):
         load_queries(file)

@@ -38,7 +38,7 @@ def find_names(message: str, *tools: Tool) -> list[str]:
         "\x00browser_navigate\x00",
     ],
 )
-def test_compound_name_matches_anywhere(message: str) -> None:
+def test_compound_tool_name_is_recognised_anywhere_in_a_message(message: str) -> None:
     assert find_names(message) == ["browser_navigate"]
 
 
@@ -57,7 +57,7 @@ def test_compound_name_matches_anywhere(message: str) -> None:
         "process(action='list')",
     ],
 )
-def test_common_word_name_matches_when_marked(message: str) -> None:
+def test_tool_named_like_a_common_word_is_recognised_in_backticks_or_quotes(message: str) -> None:
     assert find_names(message) == ["process"]
 
 
@@ -74,26 +74,26 @@ def test_common_word_name_matches_when_marked(message: str) -> None:
         "terminal illness",
     ],
 )
-def test_common_word_does_not_match_a_tool(message: str) -> None:
+def test_common_word_in_a_message_does_not_name_a_tool(message: str) -> None:
     assert find_names(message) == []
 
 
 @pytest.mark.parametrize(
     "message", ["browser navigate", "browser_navigator", "my_browser_navigate", "xbrowser_navigate"]
 )
-def test_name_inside_another_word_does_not_match(message: str) -> None:
+def test_tool_name_inside_another_word_is_not_recognised(message: str) -> None:
     assert find_names(message) == []
 
 
-def test_url_ending_with_a_tool_name_does_not_match() -> None:
+def test_url_ending_with_a_tool_name_does_not_name_the_tool() -> None:
     assert find_names("open https://example.com/browser_navigate") == []
 
 
-def test_run_terminal_command_matches_the_terminal_tool() -> None:
+def test_phrase_run_terminal_command_names_the_terminal_tool() -> None:
     assert find_names("run terminal command") == ["terminal"]
 
 
-def test_several_names_are_found_in_message_order() -> None:
+def test_several_tool_names_are_found_in_message_order() -> None:
     message = "first weather_forecast, then `memory`, then browser_navigate and weather_forecast again"
     assert find_names(message) == ["weather_forecast", "memory", "browser_navigate"]
     assert find_names("send_messageとbrowser_navigateを使う") == ["send_message", "browser_navigate"]
@@ -102,25 +102,25 @@ def test_several_names_are_found_in_message_order() -> None:
 @pytest.mark.parametrize(
     "name", ["mcp_github_create_issue", "mcp__github__create_issue", "github_create_issue"]
 )
-def test_name_without_server_prefix_matches(name: str) -> None:
+def test_tool_is_recognised_by_its_name_without_the_server_prefix(name: str) -> None:
     tool = make_tool(name, server="github", toolset="mcp-github")
     assert find_names("create_issue about the crash", tool) == [name]
     assert find_names(f"{name} about the crash", tool) == [name]
 
 
-def test_common_word_after_server_prefix_does_not_match() -> None:
+def test_common_word_left_without_the_server_prefix_does_not_name_a_tool() -> None:
     tool = make_tool("mcp_slack_post", server="slack")
     assert find_names("use post", tool) == []
     assert find_names("use mcp_slack_post", tool) == ["mcp_slack_post"]
 
 
-def test_same_name_on_two_servers_matches_both() -> None:
+def test_name_of_tools_on_two_servers_finds_both_tools() -> None:
     tools = [make_tool(f"mcp_{server}_create_issue", server=server) for server in ("github", "gitlab")]
     assert find_names("create_issue", *tools) == [tool.name for tool in tools]
 
 
 @pytest.mark.parametrize("name", ["mcp_git_hub_create_issue_ab12cd34ef56", "mcp_git.hub_create_issue"])
-def test_mcp_tool_matches_its_own_name_after_renaming(name: str) -> None:
+def test_renamed_mcp_tool_is_recognised_by_its_own_name(name: str) -> None:
     tool = replace(make_tool(name, server="git.hub"), original_name="mcp__git.hub__create_issue")
     for written in ("create_issue", "mcp__git.hub__create_issue", name):
         assert find_names(f"use {written} now", tool) == [name]
@@ -128,7 +128,7 @@ def test_mcp_tool_matches_its_own_name_after_renaming(name: str) -> None:
     assert find_names("use post now", post) == []
 
 
-def test_original_name_of_a_tool_matches() -> None:
+def test_tool_is_recognised_by_its_original_name() -> None:
     tool = replace(make_tool("files_read_text"), original_name="files/read.text")
     assert find_names("use files/read.text.", tool) == ["files_read_text"]
     assert find_names("use files_read_text", tool) == ["files_read_text"]
@@ -143,12 +143,12 @@ def test_original_name_of_a_tool_matches() -> None:
         *("collection-schema", "db-stats", "mongodb-logs", "users.list", "files/read.text"),
     ],
 )
-def test_distinctive_name_matches_unmarked(name: str) -> None:
+def test_distinctive_tool_name_is_recognised_without_quotes(name: str) -> None:
     assert find_names(f"maybe {name.lower()} helps", make_tool(name)) == [name]
 
 
 @pytest.mark.parametrize("name", ["getUser", "yoU", "mcp_evil_yoU"])
-def test_camel_case_name_matches_only_in_camel_case(name: str) -> None:
+def test_camel_case_tool_name_is_recognised_only_in_camel_case(name: str) -> None:
     tool = make_tool(name, server="evil")
     own = name.removeprefix("mcp_evil_")
     assert find_names(f"maybe {own.lower()} or {own.upper()} helps", tool) == []
@@ -167,26 +167,26 @@ def test_camel_case_name_matches_only_in_camel_case(name: str) -> None:
         *("self-service", "non-profit", "multi-step", "wi-fi", "node.js", "donne-moi", "rendez-vous"),
     ],
 )
-def test_number_or_common_phrase_matches_only_when_marked(word: str) -> None:
+def test_tool_named_like_a_number_or_common_phrase_is_recognised_only_in_quotes(word: str) -> None:
     tool = replace(make_tool("odd_tool"), original_name=word)
     assert find_names(f"see you {word} maybe", tool) == []
     assert find_names(f"use {word}", tool) == ["odd_tool"]
 
 
 @pytest.mark.parametrize("name", ["evil__yoU", "evil___get_x", "mcp__evil___get_x"])
-def test_leading_underscores_do_not_match_the_bare_name(name: str) -> None:
+def test_name_with_leading_underscores_does_not_mean_the_tool_without_them(name: str) -> None:
     assert find_names("yoU you get_x", make_tool(name, server="evil")) == []
 
 
 @pytest.mark.parametrize("other", ["procesS", "PROCESS"])
-def test_spelling_of_another_tool_does_not_change_matching(other: str) -> None:
+def test_spelling_of_another_tool_does_not_change_which_names_are_recognised(other: str) -> None:
     mine, theirs = make_tool("process"), replace(make_tool("zzz"), original_name=other)
     assert find_names("thanks, what a process!", mine, theirs) == []
     assert find_names("thanks, what a procesS!", mine, theirs) == (["zzz"] if other == "procesS" else [])
     assert find_names("use process", mine, theirs) == ["process", "zzz"]
 
 
-def test_one_name_matches_a_limited_number_of_tools_per_server() -> None:
+def test_one_name_in_a_message_finds_a_limited_number_of_tools_per_server() -> None:
     mine = replace(make_tool("zzz", server="mine"), original_name="get_x")
     many = [replace(make_tool(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
     expected = [*(tool.name for tool in many[:MAX_NAMESAKES_PER_TOOLSET]), "zzz"]
@@ -195,14 +195,14 @@ def test_one_name_matches_a_limited_number_of_tools_per_server() -> None:
         assert find_names("Get_X `get_x` " * 1_000, *tools) == expected
 
 
-def test_number_of_named_tools_is_not_limited() -> None:
+def test_number_of_tools_named_in_a_message_is_not_limited() -> None:
     many = [replace(make_tool(f"page_{n:03}", server="books"), original_name="page_007") for n in range(60)]
     assert sorted(find_names(" ".join(tool.name for tool in many), *many)) == [tool.name for tool in many]
     assert find_names("page_007", *many)[0] == "page_007"
 
 
 @pytest.mark.parametrize("word", ["get_x ", "geTx ", "gEt_X Get_x get_x ", "use getx "])
-def test_repeated_word_is_matched_once(word: str) -> None:
+def test_tool_name_repeated_in_a_message_is_found_once(word: str) -> None:
     many = [replace(make_tool(f"t{n:03}"), original_name="Get_x" if n % 2 else "geTx") for n in range(500)]
     few, all_of_them = NameIndex(many[:5]), NameIndex(many)
     message = word * (20_000 // len(word))
@@ -212,19 +212,19 @@ def test_repeated_word_is_matched_once(word: str) -> None:
     assert grown < 20  # 1 where a word's namesakes are looked at once, 100 where each time
 
 
-def test_empty_positions_and_empty_messages_match_nothing() -> None:
+def test_empty_index_positions_and_empty_messages_name_no_tools() -> None:
     assert NameIndex([None, None]).find_named("use browser_navigate") == []
     assert NameIndex([]).find_named("") == []
     assert find_names("") == []
 
 
 @pytest.mark.parametrize("part", ["a ", "`", "browser_navigate", "a.:/-", "を", "use the process "])
-def test_megabyte_message_is_searched_quickly(part: str) -> None:
+def test_tool_names_in_a_megabyte_message_are_found_quickly(part: str) -> None:
     run_with_limit(lambda: find_names(part * (1_000_000 // len(part))))
 
 
 @pytest.mark.parametrize("count", [1, 3, MAX_INCREMENTAL_CHANGES + 1])
-def test_incremental_name_index_equals_a_rebuilt_one(count: int) -> None:
+def test_incrementally_updated_name_index_equals_a_rebuilt_one(count: int) -> None:
     before = [make_tool(f"tool_{n}") for n in range(2 * count)] + [
         make_tool("process"),
         make_tool("get_weather"),

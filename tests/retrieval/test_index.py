@@ -58,7 +58,7 @@ def same_answers(one: Index, other: Index) -> bool:
     return one.by_name.keys() == other.by_name.keys()
 
 
-def test_same_tools_return_the_cached_index() -> None:
+def test_indexing_the_same_tools_again_returns_the_cached_index() -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, None)
     first = indexer.index(CATALOG)
@@ -67,7 +67,7 @@ def test_same_tools_return_the_cached_index() -> None:
     assert model.take_count() == 0
 
 
-def test_second_start_loads_the_saved_index(tmp_path: Path) -> None:
+def test_second_start_of_a_process_loads_the_saved_index(tmp_path: Path) -> None:
     model = CountingModel()
     first = Indexer(model.embedder, tmp_path).index(CATALOG)
     assert model.take_count() == len(CATALOG)
@@ -80,7 +80,7 @@ def test_second_start_loads_the_saved_index(tmp_path: Path) -> None:
     assert np.array_equal(first.vectors.packed.dequantize(), second.vectors.packed.dequantize())
 
 
-def test_index_without_a_model_is_saved_too(tmp_path: Path) -> None:
+def test_index_without_an_embedding_model_is_saved_too(tmp_path: Path) -> None:
     first = Indexer(None, tmp_path).index(CATALOG)
     (file,) = index_files(tmp_path)
     stamp = file.stat().st_ino
@@ -92,7 +92,9 @@ def test_index_without_a_model_is_saved_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_changing_one_tool_embeds_one_text(tmp_path: Path, tools: tuple[Tool, ...], restarted: bool) -> None:
+def test_changing_one_tool_embeds_only_that_tool(
+    tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
+) -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, tmp_path)
     indexer.index(tools)
@@ -108,7 +110,7 @@ def test_changing_one_tool_embeds_one_text(tmp_path: Path, tools: tuple[Tool, ..
 
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
-def test_removed_tools_disappear_and_can_be_added_again(tmp_path: Path, tools: tuple[Tool, ...]) -> None:
+def test_tools_removed_from_the_index_can_be_added_again(tmp_path: Path, tools: tuple[Tool, ...]) -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, tmp_path)
     indexer.index(tools)
@@ -132,7 +134,7 @@ def test_incrementally_grown_index_equals_one_built_at_once() -> None:
     assert same_answers(grown, Indexer(None, None).index(CATALOG))
 
 
-def test_small_catalog_does_not_reuse_the_layout_of_a_large_index(tmp_path: Path) -> None:
+def test_index_of_a_small_catalog_does_not_reuse_the_layout_of_a_large_one(tmp_path: Path) -> None:
     model = CountingModel()
     Indexer(model.embedder, tmp_path).index((*MANY_TOOLS, *CATALOG))
     model.take_count()
@@ -142,7 +144,7 @@ def test_small_catalog_does_not_reuse_the_layout_of_a_large_index(tmp_path: Path
     assert same_answers(small, Indexer(None, None).index(CATALOG))
 
 
-def test_updated_large_index_equals_a_fresh_one() -> None:
+def test_updated_large_index_equals_a_newly_built_one() -> None:
     chance = random.Random(7)
     model = CountingModel()
     indexer = Indexer(model.embedder, None)
@@ -180,11 +182,11 @@ def test_updated_large_index_equals_a_fresh_one() -> None:
         {"parameters": {"type": "object", "properties": {"other": {}}}},
     ],
 )
-def test_checksum_covers_every_indexed_field(change: dict[str, Any]) -> None:
+def test_checksum_of_a_tool_covers_every_indexed_field(change: dict[str, Any]) -> None:
     assert tool_checksum(replace(CATALOG[0], **change)) != tool_checksum(CATALOG[0])
 
 
-def test_checksum_ignores_fields_that_are_not_indexed() -> None:
+def test_checksum_of_a_tool_ignores_fields_that_are_not_indexed() -> None:
     assert tool_checksum(replace(CATALOG[0], emoji="*", timeout=3.0)) == tool_checksum(CATALOG[0])
 
 
@@ -310,7 +312,9 @@ def test_invalid_index_file_is_rebuilt_with_a_warning(
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_fifo_in_place_of_the_index_does_not_block(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_fifo_in_place_of_the_index_file_does_not_block(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     Indexer(None, tmp_path).index(CATALOG)
     (file,) = index_files(tmp_path)
     file.unlink()
@@ -320,7 +324,7 @@ def test_fifo_in_place_of_the_index_does_not_block(tmp_path: Path, caplog: pytes
     assert file.is_file(), "the next start finds an index there"
 
 
-def test_symlink_in_place_of_the_index_is_not_followed(
+def test_symlink_in_place_of_the_index_file_is_not_followed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     Indexer(None, tmp_path).index(CATALOG)
@@ -334,7 +338,7 @@ def test_symlink_in_place_of_the_index_is_not_followed(
     assert elsewhere.read_bytes() == data
 
 
-def test_any_flipped_byte_still_gives_a_usable_index(tmp_path: Path) -> None:
+def test_index_file_with_any_flipped_byte_still_gives_a_usable_index(tmp_path: Path) -> None:
     model = CountingModel()
     whole = Indexer(model.embedder, tmp_path).index(CATALOG)
     (file,) = index_files(tmp_path)
@@ -348,7 +352,7 @@ def test_any_flipped_byte_still_gives_a_usable_index(tmp_path: Path) -> None:
         assert same_answers(index, whole)
 
 
-def test_damaged_file_falls_back_to_an_older_index(tmp_path: Path) -> None:
+def test_damaged_index_file_is_replaced_by_an_older_one(tmp_path: Path) -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, tmp_path)
     indexer.index(CATALOG[:-1])
@@ -362,7 +366,7 @@ def test_damaged_file_falls_back_to_an_older_index(tmp_path: Path) -> None:
     assert names(index) == {tool.name for tool in CATALOG}
 
 
-def test_damaged_file_is_reported_once_without_new_tools(
+def test_damaged_index_file_is_reported_once_while_tools_stay_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = CountingModel()
@@ -377,7 +381,9 @@ def test_damaged_file_is_reported_once_without_new_tools(
     assert len(model.texts) == len(CATALOG), "each tool was embedded once"
 
 
-def test_index_of_another_model_is_not_touched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_index_file_of_another_model_is_left_unchanged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     begin = "a-long-name-of-a-model at http://localhost:"
     models = [
         CountingModel(name=begin + "1"),
@@ -393,7 +399,9 @@ def test_index_of_another_model_is_not_touched(tmp_path: Path, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
-def test_changed_vector_length_embeds_all_tools_again(tmp_path: Path, tools: tuple[Tool, ...]) -> None:
+def test_all_tools_are_embedded_again_if_the_vector_length_changes(
+    tmp_path: Path, tools: tuple[Tool, ...]
+) -> None:
     Indexer(CountingModel().embedder, tmp_path).index(tools)
     model = CountingModel("abc")
     index = Indexer(model.embedder, tmp_path).index((*tools, make_tool("one_more")))
@@ -402,7 +410,7 @@ def test_changed_vector_length_embeds_all_tools_again(tmp_path: Path, tools: tup
     assert index.vectors.packed.has_vector.all()
 
 
-def test_unavailable_model_is_retried_at_the_next_start_only(
+def test_unavailable_embedding_model_is_retried_at_the_next_start_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = CountingModel()
@@ -422,7 +430,7 @@ def test_unavailable_model_is_retried_at_the_next_start_only(
 
 @pytest.mark.parametrize("tools", [CATALOG, MANY_TOOLS], ids=["small", "large"])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_single_failure_loses_only_the_affected_tools(
+def test_single_embedding_failure_affects_only_the_tools_of_that_batch(
     tmp_path: Path, tools: tuple[Tool, ...], restarted: bool
 ) -> None:
     model = CountingModel()
@@ -443,7 +451,7 @@ def test_single_failure_loses_only_the_affected_tools(
     assert again.vectors.packed.has_vector.all()
 
 
-def test_failure_with_no_known_tools_gives_no_vectors(tmp_path: Path) -> None:
+def test_embedding_failure_without_known_tools_gives_no_vectors(tmp_path: Path) -> None:
     model = CountingModel()
     Indexer(model.embedder, tmp_path).index(CATALOG)
     model.broken = True
@@ -472,7 +480,7 @@ class _OutOfMemoryModel:
     [FunctionEmbedder(_variable_length_vectors), FunctionEmbedder(_oversized_vectors), _OutOfMemoryModel()],
     ids=["of any length", "too wide", "exhausting"],
 )
-def test_unusable_model_falls_back_to_keywords(
+def test_unusable_embedding_model_falls_back_to_keyword_search(
     tmp_path: Path, embedder: Embedder, caplog: pytest.LogCaptureFixture
 ) -> None:
     for folder in (None, tmp_path, tmp_path):
@@ -500,7 +508,9 @@ def test_only_the_newest_index_files_are_kept(tmp_path: Path) -> None:
     assert search_names(latest, "tool_0", model)[0] == "tool_0"
 
 
-def test_unwritable_directory_only_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_unwritable_index_directory_only_logs_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     (tmp_path / "file").write_text("in the way")
     model = CountingModel()
     index = Indexer(model.embedder, tmp_path / "file" / "cache").index(CATALOG)
@@ -509,7 +519,7 @@ def test_unwritable_directory_only_logs_a_warning(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.parametrize("tools", [(), (make_tool("x"),)])
-def test_tiny_catalogs_are_saved_and_loaded_without_warnings(
+def test_indexes_of_very_few_tools_are_saved_and_loaded_without_warnings(
     tmp_path: Path, tools: Sequence[Tool], caplog: pytest.LogCaptureFixture
 ) -> None:
     for embedder in (None, CountingModel().embedder):
@@ -526,7 +536,7 @@ def test_tools_can_be_added_to_an_empty_index() -> None:
     assert names(indexer.index(())) == set()
 
 
-def test_large_index_is_saved_with_its_sketch(
+def test_large_index_is_saved_with_its_vector_projections(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("toolfold.retrieval.vectors.MAX_EXACT_NUMBERS", 1_000)
@@ -547,7 +557,7 @@ def test_large_index_is_saved_with_its_sketch(
     assert not caplog.records
 
 
-def test_grant_contains_the_positions_of_its_names() -> None:
+def test_mask_of_a_grant_contains_the_positions_of_its_tools() -> None:
     index = Indexer(None, None).index(CATALOG)
     grant = index.grant(frozenset({"memory", "process", "nobody"}))
     assert {tool.name for tool, seen in zip(index.tools, grant.mask, strict=True) if tool and seen} == {
@@ -558,7 +568,7 @@ def test_grant_contains_the_positions_of_its_names() -> None:
     assert not grant.mask[grant.hidden].any()
 
 
-def test_no_grant_includes_all_tools_but_not_empty_positions() -> None:
+def test_mask_without_a_grant_includes_all_tools_but_no_empty_positions() -> None:
     indexer = Indexer(None, None)
     assert indexer.index(MANY_TOOLS).grant(None).mask.all()
     fewer = indexer.index(MANY_TOOLS[5:])
@@ -567,7 +577,7 @@ def test_no_grant_includes_all_tools_but_not_empty_positions() -> None:
     assert np.count_nonzero(fewer.grant(tool.name for tool in MANY_TOOLS).mask) == len(MANY_TOOLS) - 5
 
 
-def test_grants_are_cached_up_to_a_limit() -> None:
+def test_masks_of_grants_are_cached_up_to_a_limit() -> None:
     index = Indexer(None, None).index(CATALOG)
     names = frozenset(tool.name for tool in CATALOG[:3])
     first = index.grant(names)
@@ -578,7 +588,7 @@ def test_grants_are_cached_up_to_a_limit() -> None:
     assert np.array_equal(index.grant(names).mask, first.mask)
 
 
-def test_concurrent_threads_get_their_own_grants() -> None:
+def test_concurrent_threads_get_the_masks_of_their_own_grants() -> None:
     index = Indexer(None, None).index(MANY_TOOLS)
     grants = [frozenset(tool.name for tool in MANY_TOOLS[n::40]) for n in range(40)]
 
@@ -589,7 +599,7 @@ def test_concurrent_threads_get_their_own_grants() -> None:
         assert list(pool.map(seen, grants * 10)) == grants * 10
 
 
-def test_progress_is_reported_to_completion() -> None:
+def test_embedding_progress_is_reported_to_completion() -> None:
     told: list[tuple[int, int]] = []
     model = CountingModel()
     indexer = Indexer(model.embedder, None, progress=lambda done, whole: told.append((done, whole)))
@@ -599,7 +609,7 @@ def test_progress_is_reported_to_completion() -> None:
     assert told == sorted(told)
 
 
-def test_concurrent_threads_embed_once() -> None:
+def test_concurrent_threads_embed_tools_once() -> None:
     model = CountingModel()
     indexer = Indexer(model.embedder, None)
     start = threading.Barrier(6)
@@ -627,7 +637,9 @@ for turn in range(25):
 """
 
 
-def test_concurrent_processes_leave_readable_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_concurrent_processes_leave_readable_index_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
     root = Path(__file__).parents[2]
     writers = [
@@ -665,7 +677,7 @@ def _release_writers(writers: list[subprocess.Popen[str]]) -> list[Any]:
         return [pool.submit(writer.communicate, "go\n", 60) for writer in writers]
 
 
-def test_recovered_model_embeds_missing_tools() -> None:
+def test_missing_tools_are_embedded_when_the_model_recovers() -> None:
     counting = CountingModel()
     indexer, tools = Indexer(counting.embedder, None), tuple(CATALOG)
     counting.broken = True
@@ -679,7 +691,9 @@ def test_recovered_model_embeds_missing_tools() -> None:
     assert counting.take_count() == 0
 
 
-def test_vectors_computed_before_a_failure_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_computed_before_an_embedding_failure_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("toolfold.retrieval.indexing._BATCH_SIZE", 3)
     counting, tools = CountingModel(), tuple(CATALOG)
     embed = counting.embedder.embed

@@ -88,7 +88,7 @@ def vectors(index: Index) -> dict[str, list[float]]:
     return {name: rows[position].tolist() for name, position in index.by_name.items()}
 
 
-def test_search_does_not_wait_for_many_new_tools(open_indexer: Callable[..., Indexer]) -> None:
+def test_search_does_not_wait_for_the_vectors_of_many_new_tools(open_indexer: Callable[..., Indexer]) -> None:
     model = SlowModel()
     indexer = open_indexer(model)
     first = indexer.index(MANY_TOOLS)
@@ -107,7 +107,7 @@ def test_search_waits_up_to_the_limit_for_vectors(open_indexer: Callable[..., In
     assert open_indexer(model, max_wait_s=30.0).index(MANY_TOOLS).vectors is not None
 
 
-def test_search_without_limit_waits_for_all_vectors(open_indexer: Callable[..., Indexer]) -> None:
+def test_search_without_a_wait_limit_waits_for_all_vectors(open_indexer: Callable[..., Indexer]) -> None:
     model = SlowModel()
     model.allow()
     indexer = open_indexer(model, max_wait_s=None)
@@ -121,7 +121,7 @@ def test_few_new_tools_are_embedded_before_the_search(open_indexer: Callable[...
     assert open_indexer(model).index(MANY_TOOLS[:MAX_INLINE_TOOLS]).vectors is not None
 
 
-def test_embedded_tools_are_found_by_similarity_while_new_ones_are_embedded(
+def test_embedded_tools_are_found_by_similarity_while_others_are_still_being_embedded(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     known = (*MANY_TOOLS, *(make_tool(f"known_{n}", "knits") for n in range(400)))
@@ -134,7 +134,7 @@ def test_embedded_tools_are_found_by_similarity_while_new_ones_are_embedded(
     assert not any(has_vector[index.by_name[tool.name]] for tool in MORE_TOOLS)
 
 
-def test_few_embedded_tools_do_not_outrank_many_unembedded_ones(
+def test_few_embedded_tools_do_not_outrank_many_without_vectors(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS[:MAX_INLINE_TOOLS])
@@ -146,7 +146,9 @@ def test_few_embedded_tools_do_not_outrank_many_unembedded_ones(
     assert model.counting.take_count() == len(MANY_TOOLS) - MAX_INLINE_TOOLS
 
 
-def test_tools_added_during_embedding_are_embedded_next(open_indexer: Callable[..., Indexer]) -> None:
+def test_tools_added_during_background_embedding_are_embedded_next(
+    open_indexer: Callable[..., Indexer],
+) -> None:
     model = SlowModel()
     indexer, more = open_indexer(model), (*MANY_TOOLS, *MORE_TOOLS)
     indexer.index(MANY_TOOLS)
@@ -159,7 +161,7 @@ def test_tools_added_during_embedding_are_embedded_next(open_indexer: Callable[.
     assert model.counting.take_count() <= len(MANY_TOOLS) + len(MORE_TOOLS)
 
 
-def test_vectors_computed_before_close_are_reused(
+def test_vectors_computed_before_close_are_reused_at_the_next_start(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     model = SlowModel()
@@ -179,7 +181,7 @@ def test_vectors_computed_before_close_are_reused(
     assert rest.take_count() == len(MANY_TOOLS) - read
 
 
-def test_vectors_computed_before_an_interrupt_are_reused(tmp_path: Path) -> None:
+def test_vectors_computed_before_an_interrupt_are_reused_at_the_next_start(tmp_path: Path) -> None:
     model = SlowModel(failing_after=2)
     model.allow()
     with pytest.raises(KeyboardInterrupt):
@@ -191,7 +193,9 @@ def test_vectors_computed_before_an_interrupt_are_reused(tmp_path: Path) -> None
     assert rest.take_count() == len(MANY_TOOLS) - read
 
 
-def test_checkpoints_are_saved_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_partial_index_is_saved_periodically_during_embedding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("toolfold.retrieval.indexing._CHECKPOINT_INTERVAL_S", 0.0)
     found: list[int] = []
 
@@ -205,7 +209,7 @@ def test_checkpoints_are_saved_periodically(tmp_path: Path, monkeypatch: pytest.
     assert len(list(tmp_path.glob("*.npz"))) == 1
 
 
-def test_missing_vectors_are_reported_once(
+def test_search_without_all_vectors_is_reported_once(
     open_indexer: Callable[..., Indexer], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = SlowModel()
@@ -218,7 +222,9 @@ def test_missing_vectors_are_reported_once(
     ]
 
 
-def test_failure_in_the_background_falls_back_to_keywords(open_indexer: Callable[..., Indexer]) -> None:
+def test_embedding_failure_in_the_background_falls_back_to_keyword_search(
+    open_indexer: Callable[..., Indexer],
+) -> None:
     class Gone(EmbeddingUnavailable):
         def __init__(self) -> None:
             super().__init__("gone")
@@ -231,7 +237,7 @@ def test_failure_in_the_background_falls_back_to_keywords(open_indexer: Callable
     assert index.lexical.scores("stars")[0].any()
 
 
-def test_concurrent_searches_start_one_background_thread(open_indexer: Callable[..., Indexer]) -> None:
+def test_concurrent_searches_start_one_embedding_thread(open_indexer: Callable[..., Indexer]) -> None:
     model = SlowModel()
     indexer = open_indexer(model)
     asking = [threading.Thread(target=indexer.index, args=(MANY_TOOLS,)) for _ in range(6)]
@@ -244,7 +250,7 @@ def test_concurrent_searches_start_one_background_thread(open_indexer: Callable[
     assert model.counting.take_count() == len(MANY_TOOLS)
 
 
-def test_retriever_without_wait_answers_find_and_answer() -> None:
+def test_retriever_without_waiting_time_still_returns_results() -> None:
     model = SlowModel()
     retriever = Retriever(model, None, None, max_wait_s=0.0)
     snapshot = Snapshot({tool.name: tool for tool in MANY_TOOLS}, 0)
@@ -283,7 +289,7 @@ assert begun.wait(60)
 """
 
 
-def test_exiting_program_does_not_wait_and_saves_progress(tmp_path: Path) -> None:
+def test_exiting_program_does_not_wait_for_embedding_and_saves_progress(tmp_path: Path) -> None:
     root = Path(__file__).parents[2]
     ended = subprocess.run(
         [sys.executable, "-c", ENDING, str(tmp_path)], cwd=root, capture_output=True, text=True, timeout=60

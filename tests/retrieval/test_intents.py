@@ -46,12 +46,12 @@ WORDS = WordTokenizer()
         ("", []),
     ],
 )
-def test_message_is_split_at_possible_intents(message: str, parts: list[str]) -> None:
+def test_message_is_split_where_separate_requests_may_begin(message: str, parts: list[str]) -> None:
     assert split_intents(message, WORDS) == parts
 
 
 @given(st.text(max_size=400))
-def test_parts_are_limited_and_occur_in_the_message(message: str) -> None:
+def test_message_parts_are_limited_and_occur_in_the_message(message: str) -> None:
     parts = split_intents(message, WORDS)
     assert len(parts) <= MAX_PARTS
     said = " ".join(message.split())
@@ -66,7 +66,7 @@ def test_very_long_message_has_a_limited_number_of_parts() -> None:
 
 
 @pytest.mark.parametrize("blanks", [" ", "\t", " \n", "\u3000", " ,"])
-def test_many_blanks_do_not_slow_down_splitting(blanks: str) -> None:
+def test_many_blanks_do_not_slow_down_splitting_a_message(blanks: str) -> None:
     def split_blanks(count: int) -> None:
         many = blanks * (count // len(blanks))
         message = f"open the heavy front door slowly{many}now and knock at the kitchen table"
@@ -76,13 +76,13 @@ def test_many_blanks_do_not_slow_down_splitting(blanks: str) -> None:
     assert cost_ratio(lambda: split_blanks(180), lambda: split_blanks(1_800)) < 30  # 100 where each tries all
 
 
-def test_best_hit_of_each_intent_precedes_the_rest() -> None:
+def test_best_hit_of_each_request_in_a_message_precedes_the_rest() -> None:
     whole = np.array([4, 2, 7, 1, 9])
     wishes = [np.array([1, 3]), np.array([8]), np.zeros(0, np.int64)]
     assert merge_rankings(whole, wishes) == [4, 2, 1, 8, 7, 9]
 
 
-def test_every_intent_is_found_among_many_tools_of_one_server() -> None:
+def test_every_request_in_a_message_finds_its_tool_among_many_of_one_server() -> None:
     """Eight tools for one request do not displace the tool for the other."""
     forecasts = [
         make_tool(f"weather_{position}", f"The weather forecast of the coming days for {position}")
@@ -97,7 +97,7 @@ def test_every_intent_is_found_among_many_tools_of_one_server() -> None:
         assert any("weather" in name for name in names)
 
 
-def test_conjunction_without_second_intent_keeps_the_ranking() -> None:
+def test_conjunction_without_a_second_request_keeps_the_ranking() -> None:
     light = LightEmbedder()
     index = Indexer(light, None).index(CATALOG)
     searcher = Searcher(light, None)

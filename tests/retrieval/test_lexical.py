@@ -44,12 +44,12 @@ def best(index: KeywordIndex, query: str) -> int:
         (make_tool("a", "zebra"), make_tool("b", server="zebra")),
     ],
 )
-def test_word_weight_depends_on_the_field(more: Tool, less: Tool) -> None:
+def test_keyword_weight_of_a_word_depends_on_the_field(more: Tool, less: Tool) -> None:
     high, low = scores(build(more, less), "zebra")
     assert high > low > 0
 
 
-def test_rarer_word_weighs_more() -> None:
+def test_rarer_word_has_a_higher_keyword_weight() -> None:
     index = build(
         make_tool("a", "open file"),
         make_tool("b", "open door"),
@@ -60,28 +60,28 @@ def test_rarer_word_weighs_more() -> None:
     assert rare > common > 0
 
 
-def test_repeated_word_weighs_more_but_less_than_double() -> None:
+def test_repeated_word_has_a_higher_keyword_weight_but_less_than_double() -> None:
     twice, once = scores(build(make_tool("a", "zebra zebra x"), make_tool("b", "zebra y x")), "zebra")
     assert once < twice < 2 * once
 
 
-def test_word_in_a_shorter_description_weighs_more() -> None:
+def test_word_in_a_shorter_description_has_a_higher_keyword_weight() -> None:
     short, long = scores(build(make_tool("a", "zebra"), make_tool("b", "zebra " + "filler " * 50)), "zebra")
     assert short > long > 0
 
 
-def test_repeated_query_word_counts_once() -> None:
+def test_word_repeated_in_the_query_counts_once() -> None:
     index = build(make_tool("a", "zebra"), make_tool("b", "lion"))
     assert scores(index, "zebra zebra zebras") == scores(index, "zebra")
 
 
-def test_best_possible_score_is_an_upper_bound() -> None:
+def test_no_keyword_score_exceeds_the_best_possible_score() -> None:
     index = build(make_tool("zebra_lion", "zebra lion zebra lion"), make_tool("b", "lion"))
     found, best_possible = index.scores("zebra lion unicorn")
     assert 0 < float(found.max()) <= best_possible
 
 
-def test_nested_schema_texts_are_indexed() -> None:
+def test_texts_of_nested_schemas_are_indexed() -> None:
     inner = {
         "type": "object",
         "properties": {"nested_zebra": {"enum": ["lion", 3], "description": "some tiger"}},
@@ -122,12 +122,12 @@ def test_referenced_and_alternative_schemas_are_indexed() -> None:
         {"x": {"properties": 3}},
     ],
 )
-def test_malformed_schema_is_tolerated(properties: dict[str, object]) -> None:
+def test_malformed_tool_schema_can_be_indexed(properties: dict[str, object]) -> None:
     tool = replace(make_tool("a", "lion"), parameters=freeze({"properties": properties}))
     assert scores(build(tool), "lion zebra")[0] > 0
 
 
-def test_recursive_schema_is_read_up_to_a_limit() -> None:
+def test_recursive_tool_schema_is_indexed_up_to_a_limit() -> None:
     schema: dict[str, object] = {"type": "string"}
     for level in range(60):
         schema = {"type": "object", "properties": {f"level{level}": schema}}
@@ -140,29 +140,29 @@ def test_tools_without_description_or_schema_are_found_by_name() -> None:
     assert best(index, "weather") == 1
 
 
-def test_empty_catalog_gives_empty_scores() -> None:
+def test_search_in_an_empty_catalog_gives_no_scores() -> None:
     found, _ = build().scores("anything at all")
     assert found.shape == (0,)
 
 
 @pytest.mark.parametrize("query", ["", "  ", "?!", "\x00", "unheard"])
-def test_query_without_known_words_scores_zero(query: str) -> None:
+def test_query_without_indexed_words_scores_zero(query: str) -> None:
     index = build(make_tool("a", "zebra"))
     assert scores(index, query) == [0.0]
     assert index.matched(query, [0]) == [[]]
 
 
-def test_matched_words_are_in_query_order() -> None:
+def test_matched_words_of_a_hit_are_in_query_order() -> None:
     index = build(make_tool("zebra_lion", "tiger"), make_tool("puma"))
     assert index.matched("a lion, a puma and a zebra", [0, 1]) == [["lion", "zebra"], ["puma"]]
 
 
-def test_matched_words_are_unstemmed() -> None:
+def test_matched_words_of_a_hit_are_shown_as_written() -> None:
     index = KeywordIndex.build([make_tool("a", "The parcel arrives broken.")], WordTokenizer())
     assert index.matched("it arrived, breaking my parcels", [0]) == [["arrived", "parcels"]]
 
 
-def test_identical_tools_get_equal_scores_quickly() -> None:
+def test_many_identical_tools_get_equal_scores_quickly() -> None:
     tool = make_tool("same", "Does the same thing", {"path": {"description": "where"}})
 
     def score(count: int) -> None:
@@ -180,7 +180,7 @@ def name_coverage_of(index: KeywordIndex, query: str, *positions: int) -> list[f
     return [float(share) for share in index.name_coverage(query, np.array(positions, np.int64))]
 
 
-def test_name_coverage_is_the_share_of_name_terms_in_the_query() -> None:
+def test_name_coverage_is_the_share_of_a_tools_name_terms_in_the_query() -> None:
     index = build(
         make_tool("create_new_issue"),
         make_tool("mcp_github_list_issues", server="github"),
@@ -192,16 +192,16 @@ def test_name_coverage_is_the_share_of_name_terms_in_the_query() -> None:
     assert name_coverage_of(index, "issue") == []
 
 
-def test_common_words_count_for_name_coverage() -> None:
+def test_common_words_in_a_tool_name_count_for_name_coverage() -> None:
     assert name_coverage_of(build(make_tool("get_all")), "get them all", 0) == [1.0]
 
 
-def test_name_coverage_uses_the_first_terms_of_a_long_name() -> None:
+def test_name_coverage_uses_the_first_terms_of_a_long_tool_name() -> None:
     index = build(make_tool("_".join(f"w{n}" for n in range(15)) + "_again" * 3))
     assert name_coverage_of(index, " ".join(f"w{n}" for n in range(15)), 0)[0] == pytest.approx(15 / 16)
 
 
-def test_name_coverage_of_updated_and_fresh_index_are_equal() -> None:
+def test_name_coverage_is_the_same_in_an_updated_and_a_new_index() -> None:
     tools = [make_tool(f"{word}_thing_{n}") for n, word in enumerate(VOCABULARY)]
     other = make_tool("quite_another_name")
     changed = build(*tools).without([1, 3], 7).with_tools({3: other, 6: tools[1]})
@@ -213,7 +213,7 @@ def test_name_coverage_of_updated_and_fresh_index_are_equal() -> None:
         assert name_coverage_of(changed, query, 1, 5) == [0.0, 0.0]
 
 
-def test_adding_tools_at_once_equals_adding_one_by_one() -> None:
+def test_adding_tools_at_once_equals_adding_them_one_by_one() -> None:
     tools = {n: make_tool(f"tool_{n}", f"{VOCABULARY[n % 5]} thing {n % 3}") for n in range(40)}
     empty = build(*tools.values()).without(range(40), 40)
     at_once, one_by_one = empty.with_tools(tools), empty
@@ -224,7 +224,7 @@ def test_adding_tools_at_once_equals_adding_one_by_one() -> None:
         assert at_once.matched(query, range(40)) == one_by_one.matched(query, range(40))
 
 
-def test_removed_tool_is_not_found_and_others_are_unchanged() -> None:
+def test_tool_removed_from_the_keyword_index_is_not_found_and_others_are_unchanged() -> None:
     index = build(make_tool("a", "zebra"), make_tool("b", "zebra lion"), make_tool("c", "lion"))
     left = index.without([1], 3)
     assert left.size == 3
@@ -234,7 +234,7 @@ def test_removed_tool_is_not_found_and_others_are_unchanged() -> None:
     assert scores(index, "zebra lion")[1] > 0, "the index it came from stays as it was"
 
 
-def test_tool_can_be_added_at_a_new_last_position() -> None:
+def test_tool_can_be_added_to_the_keyword_index_at_a_new_last_position() -> None:
     index = build(make_tool("a", "zebra")).without([], 3).with_tools({2: make_tool("c", "zebra unicorn")})
     assert np.flatnonzero(index.scores("zebra")[0]).tolist() == [0, 2]
     assert np.flatnonzero(index.scores("unicorn")[0]).tolist() == [2]
@@ -245,7 +245,7 @@ def test_tools_can_be_added_to_an_empty_keyword_index() -> None:
     assert scores(index, "zebra")[0] > 0
 
 
-def test_readded_tool_scores_as_in_a_fresh_index() -> None:
+def test_tool_removed_and_added_again_scores_as_in_a_new_index() -> None:
     tools = [make_tool(f"tool_{n}", f"{word} thing") for n, word in enumerate(VOCABULARY)]
     fresh = build(*tools)
     changed = fresh.without([2], len(tools)).with_tools({2: tools[2]})
@@ -265,7 +265,7 @@ def make_described_tool(position: int, said: Sequence[str]) -> Tool:
 
 @given(st.lists(describing, min_size=6, max_size=6), changes)
 @settings(max_examples=60, deadline=None)
-def test_any_sequence_of_changes_equals_a_fresh_index(
+def test_keyword_index_after_any_sequence_of_changes_equals_a_new_one(
     start: list[list[str]], steps: list[tuple[int, list[str] | None]]
 ) -> None:
     tools: list[Tool | None] = [make_described_tool(position, said) for position, said in enumerate(start)]

@@ -37,12 +37,12 @@ FOREIGN_MESSAGES = [
 
 
 @pytest.mark.parametrize("message", ENGLISH)
-def test_english_is_recognised(message: str) -> None:
+def test_english_messages_are_recognised(message: str) -> None:
     assert foreign_probability(message, ENCODER.pieces) < FOREIGN_THRESHOLD
 
 
 @pytest.mark.parametrize("message", FOREIGN_MESSAGES)
-def test_other_languages_are_recognised(message: str) -> None:
+def test_messages_in_other_languages_are_recognised(message: str) -> None:
     assert foreign_probability(message, ENCODER.pieces) >= FOREIGN_THRESHOLD
 
 
@@ -54,11 +54,11 @@ def test_latin_and_other_scripts_are_distinguished() -> None:
 
 @given(st.text(max_size=80))
 @settings(max_examples=60, deadline=None)
-def test_foreign_probability_is_between_zero_and_one(text: str) -> None:
+def test_probability_that_a_message_is_foreign_is_between_zero_and_one(text: str) -> None:
     assert 0 <= foreign_probability(text, ENCODER.pieces) <= 1
 
 
-def test_english_message_uses_only_the_encoder() -> None:
+def test_english_message_is_embedded_by_the_encoder_only() -> None:
     for message in ENGLISH:
         (vector,) = MODEL.embed([message], "query")
         (encoded,) = ENCODER.embed([message], "query")
@@ -66,19 +66,19 @@ def test_english_message_uses_only_the_encoder() -> None:
         assert not vector[384:].any()
 
 
-def test_tool_vector_contains_both_models() -> None:
+def test_tool_vector_contains_the_vectors_of_both_models() -> None:
     (vector,) = MODEL.embed(["Read a file"], "tool")
     np.testing.assert_allclose(vector[384:], LIGHT.embed(["Read a file"], "tool")[0] * LIGHT_SCALE, rtol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vector[:384]), 1, rtol=1e-4)
 
 
-def test_empty_input_gives_no_vectors() -> None:
+def test_multilingual_embedding_of_no_texts_gives_no_vectors() -> None:
     assert MODEL.embed([], "tool").shape == (0, 384 + LIGHT.width)
     assert MODEL.embed([], "query").shape == (0, 384 + LIGHT.width)
 
 
 @pytest.mark.parametrize("message", [m for m in FOREIGN_MESSAGES if not m.startswith("कल")])
-def test_foreign_message_finds_tool_described_in_english(message: str) -> None:
+def test_message_in_another_language_finds_a_tool_described_in_english(message: str) -> None:
     index = Indexer(MODEL, None).index(CATALOG)
     names = [hit.name for hit in Searcher(MODEL, None).search(index, message, mode="semantic", limit=2)]
     assert "weather_forecast" in names

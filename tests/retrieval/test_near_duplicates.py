@@ -33,24 +33,24 @@ def search_names(message: str, mode: Mode, limit: int, model: Embedder | None = 
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-def test_two_duplicates_keep_their_rank(mode: Mode) -> None:
+def test_two_duplicate_tools_keep_their_rank(mode: Mode) -> None:
     names = search_names("read the text of a file", mode, 5)
     assert sum(name.endswith("_read_file") for name in names) == 2
     assert names[0].endswith("_read_file")
     assert "mcp_pdf_pages" in names
 
 
-def test_duplicates_are_detected_without_a_model() -> None:
+def test_duplicate_tools_are_detected_without_an_embedding_model() -> None:
     names = search_names("read the text of a file", "keyword", 5, None)
     assert sum(name.endswith("_read_file") for name in names) == 2
 
 
-def test_no_duplicate_is_removed() -> None:
+def test_duplicate_tools_are_moved_down_but_not_removed() -> None:
     names = search_names("read the text of a file", "keyword", 50)
     assert {tool.name for tool in DUPLICATES} <= set(names)
 
 
-def test_duplicate_of_the_named_server_ranks_first() -> None:
+def test_among_duplicates_the_tool_of_the_server_named_in_the_message_ranks_first() -> None:
     assert search_names("use mcp_disk4_read_file for this file", "hybrid", 5)[0] == "mcp_disk4_read_file"
     assert search_names("read the text of a file with disk3", "keyword", 5)[0] == "mcp_disk3_read_file"
 

@@ -48,35 +48,35 @@ def legs(message: str, *dense: float) -> Legs:
 
 
 @pytest.mark.parametrize("message", SMALL_TALK)
-def test_small_talk_needs_no_tool(message: str) -> None:
+def test_small_talk_is_classified_as_needing_no_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) < DEFAULT_NEED_THRESHOLD
 
 
 @pytest.mark.parametrize("message", REQUESTS)
-def test_request_needs_a_tool(message: str) -> None:
+def test_request_is_classified_as_needing_a_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) >= DEFAULT_NEED_THRESHOLD
 
 
 @pytest.mark.parametrize("message", ["", "  \n\t", "\u3000"])
-def test_message_without_words_needs_no_tool(message: str) -> None:
+def test_message_without_words_is_classified_as_needing_no_tool(message: str) -> None:
     assert need("text").probability(message, legs(message)) == 0.0
 
 
-def test_similar_tool_raises_the_probability() -> None:
+def test_similar_tool_raises_the_probability_that_a_tool_is_needed() -> None:
     message = "the third chord in A major"
     far, near = legs(message, *[0.2] * 8), legs(message, *[0.2] * 7, 0.8)
     need_classifier = need("light")
     assert need_classifier.probability(message, near) > need_classifier.probability(message, far)
 
 
-def test_tools_outside_the_grant_do_not_affect_the_probability() -> None:
+def test_ungranted_tools_do_not_affect_the_probability_that_a_tool_is_needed() -> None:
     message = "what is in my inbox"
     hidden = legs(message, 0.3, 0.2, float(EXCLUDED_SCORE))
     alone = Legs(hidden.lexical, hidden.best_lexical, {"dense": np.array([0.3, 0.2], np.float32)})
     assert catalog_similarity(hidden, dense=True).tolist() == catalog_similarity(alone, dense=True).tolist()
 
 
-def test_encoder_states_change_the_probability() -> None:
+def test_encoder_states_affect_the_probability_that_a_tool_is_needed() -> None:
     message = "put the kettle on"
     near = legs(message, *[0.3] * 8)
     states: Scores = np.random.default_rng(3).normal(size=(6, 384)).astype(np.float32)
@@ -84,19 +84,19 @@ def test_encoder_states_change_the_probability() -> None:
 
 
 @pytest.mark.parametrize("head", ["encoder", "light"])
-def test_without_a_model_only_the_text_is_used(head: Head) -> None:
+def test_without_an_embedding_model_the_need_is_estimated_from_the_text(head: Head) -> None:
     message = "book a table for two on friday"
     assert need(head).probability(message, legs(message)) == need("text").probability(message, legs(message))
 
 
-def test_long_message_is_truncated() -> None:
+def test_need_of_a_long_message_is_estimated_from_its_truncated_text() -> None:
     message = "delete the old invoices " * 40
     assert np.array_equal(hashed_features(message)[0], hashed_features(message * 1000)[0])
 
 
 @given(st.text(st.characters(), max_size=200))
 @settings(max_examples=100, deadline=None)
-def test_any_text_gives_a_valid_probability(message: str) -> None:
+def test_any_text_gives_a_valid_probability_of_needing_a_tool(message: str) -> None:
     said = need("text").probability(message, legs("x"))
     assert 0.0 <= said <= 1.0
     positions, shares = hashed_features(message)

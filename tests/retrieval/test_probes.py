@@ -36,7 +36,9 @@ SEARCHER = Searcher(
         ("run terminal command", "terminal", 1),
     ],
 )
-def test_everyday_message_finds_its_tool(index: Index, message: str, wanted: str, within: int) -> None:
+def test_everyday_message_finds_the_tool_it_needs(
+    index: Index, message: str, wanted: str, within: int
+) -> None:
     names = [hit.name for hit in SEARCHER.search(index, message, limit=within)]
     assert any(wanted in name for name in names), names
 
@@ -44,7 +46,7 @@ def test_everyday_message_finds_its_tool(index: Index, message: str, wanted: str
 @pytest.mark.parametrize(
     "message", ["thanks!", "haha that's a good one", "who are you?", "never mind", "good night", "谢谢你"]
 )
-def test_small_talk_is_detected_and_still_returns_hits(index: Index, message: str) -> None:
+def test_small_talk_is_detected_and_search_still_returns_hits(index: Index, message: str) -> None:
     found = SEARCHER.answer(index, message)
     assert not found.needed(DEFAULT_NEED_THRESHOLD)
 
@@ -58,5 +60,7 @@ def test_small_talk_is_detected_and_still_returns_hits(index: Index, message: st
         "thanks for `terminal`",
     ],
 )
-def test_request_or_tool_name_within_thanks_needs_tools(index: Index, message: str) -> None:
+def test_request_or_tool_name_within_thanks_is_classified_as_needing_tools(
+    index: Index, message: str
+) -> None:
     assert SEARCHER.answer(index, message).needed(DEFAULT_NEED_THRESHOLD)

@@ -35,19 +35,19 @@ def floats(*numbers: float) -> Scores:
 
 @given(some_scores, st.integers(0, 100))
 @settings(max_examples=200, deadline=None)
-def test_best_positions_equal_a_full_sort(scores: Scores, depth: int) -> None:
+def test_selecting_the_best_positions_equals_a_full_sort(scores: Scores, depth: int) -> None:
     full = sorted(range(len(scores)), key=lambda position: (-float(scores[position]), position))
     assert best_positions(scores, depth).tolist() == full[:depth]
 
 
-def test_tool_ranked_high_in_any_leg_is_high_in_the_result() -> None:
+def test_tool_ranked_high_by_any_method_is_high_in_the_fused_ranking() -> None:
     fused = fuse_reciprocal_ranks([positions(3, 1, 2), positions(1, 3, 0)], 5)
     assert fused.tolist() == pytest.approx(
         [1 / (RRF_K + 2), 1 / (RRF_K + 1) + 1 / RRF_K, 1 / (RRF_K + 2), 1 / RRF_K + 1 / (RRF_K + 1), 0]
     )
 
 
-def test_empty_ranking_does_not_change_the_fusion() -> None:
+def test_empty_ranking_does_not_change_the_fused_ranking() -> None:
     alone = fuse_reciprocal_ranks([positions(2, 0)], 3)
     assert np.array_equal(alone, fuse_reciprocal_ranks([positions(2, 0), positions()], 3))
     assert fuse_reciprocal_ranks([], 3).tolist() == [0, 0, 0]
@@ -55,12 +55,12 @@ def test_empty_ranking_does_not_change_the_fusion() -> None:
 
 @given(st.permutations(range(12)))
 @settings(max_examples=50, deadline=None)
-def test_agreement_of_legs_raises_the_rank(order: list[int]) -> None:
+def test_tool_ranked_high_by_both_methods_ranks_above_others(order: list[int]) -> None:
     fused = fuse_reciprocal_ranks([positions(*order), positions(*order)], 12)
     assert best_positions(fused, 12).tolist() == order
 
 
-def test_every_candidate_has_a_feature_row() -> None:
+def test_every_candidate_has_a_row_of_ranker_features() -> None:
     legs = Legs(floats(0, 3, 1, 0), 6.0, {"dense": floats(0.1, 0.9, -0.2, 0.4)})
     rows = features(legs, positions(1, 2, 3), floats(1, 0, 0.5))
     assert rows.shape[0] == 3
@@ -68,7 +68,7 @@ def test_every_candidate_has_a_feature_row() -> None:
     assert np.isfinite(rows).all()
 
 
-def test_tools_outside_the_grant_do_not_change_features() -> None:
+def test_ungranted_tools_do_not_change_ranker_features() -> None:
     lexical, dense = floats(0, 3, 1, 0), floats(0.1, 0.9, -0.2, 0.4)
     alone = features(Legs(lexical, 6.0, {"dense": dense}), positions(1, 2, 3), floats(1, 0, 0))
     hidden = np.full(50, EXCLUDED_SCORE, np.float32)
@@ -79,12 +79,12 @@ def test_tools_outside_the_grant_do_not_change_features() -> None:
 
 
 @pytest.mark.parametrize("dense", [{}, {"dense": floats(0, 0, 0)}, {"dense": floats(-1, -1, -1)}])
-def test_constant_scores_give_finite_features(dense: dict[str, Scores]) -> None:
+def test_equal_scores_give_finite_ranker_features(dense: dict[str, Scores]) -> None:
     rows = features(Legs(floats(0, 0, 0), 0.0, dense), positions(0, 1, 2), floats(0, 0, 0))
     assert np.isfinite(rows).all()
 
 
-def test_ranker_scores_rows_independently() -> None:
+def test_ranker_scores_each_candidate_independently() -> None:
     ranker = Ranker(
         {
             "mean": floats(1, 0),
@@ -101,12 +101,12 @@ def test_ranker_scores_rows_independently() -> None:
 
 
 @pytest.mark.parametrize("name", ["encoder", "light"])
-def test_shipped_ranker_prefers_a_candidate_of_both_legs(name: str) -> None:
+def test_shipped_ranker_prefers_a_tool_found_by_keywords_and_by_similarity(name: str) -> None:
     legs = Legs(floats(0, 9, 1, 0), 10.0, {"dense": floats(0.1, 0.9, 0.2, 0.1)})
     scores = Ranker.shipped(name)(features(legs, positions(0, 1, 2, 3), floats(0, 1, 0, 0)))
     assert int(np.argmax(scores)) == 1
 
 
-def test_unknown_ranker_name_is_not_found() -> None:
+def test_ranker_of_an_unknown_model_is_not_found() -> None:
     with pytest.raises(FileNotFoundError, match="ranker-of-nobody"):
         Ranker.shipped("of-nobody")

@@ -72,39 +72,41 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 # Similarities
 
 
-def test_most_similar_tool_has_the_highest_similarity(server: Server, tmp_path: Path) -> None:
+def test_most_similar_tool_has_the_highest_reranking_similarity(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     assert order(second, "bb a", [A, B, C]) == ["bbbb", "aaaa", "cccc"]
     assert order(second, "cc b", [A, B, C]) == ["cccc", "bbbb", "aaaa"]
 
 
-def test_similarities_are_in_tool_order(server: Server) -> None:
+def test_reranking_similarities_are_in_tool_order(server: Server) -> None:
     found = reranker(server, None).similarities("aaabbbb", [C, B, A])
     assert found == pytest.approx([0, 0.8, 0.6], abs=1e-3)
 
 
-def test_tool_listed_twice_is_embedded_once(server: Server) -> None:
+def test_tool_listed_twice_is_embedded_once_for_reranking(server: Server) -> None:
     assert reranker(server, None).similarities("a", [A, A, B]) == pytest.approx([1, 1, 0])
     assert [len(texts) for texts in server.received_texts] == [1, 2]
 
 
 @pytest.mark.parametrize("message", ["", "  \n", "\x00"])
-def test_blank_message_sends_no_request(server: Server, message: str) -> None:
+def test_reranking_a_blank_message_sends_no_request(server: Server, message: str) -> None:
     assert reranker(server, None).similarities(message, [A]) is None
     assert server.received_texts == []
 
 
-def test_empty_shortlist_sends_no_request(server: Server) -> None:
+def test_reranking_no_tools_sends_no_request(server: Server) -> None:
     assert reranker(server, None).similarities("a", []) is None
     assert server.received_texts == []
 
 
-def test_zero_similarities_give_none(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_zero_vectors_disable_reranking_for_a_message(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
     assert reranker(server, None).similarities("xyz", [A, B]) is None
     assert warnings(caplog) == []
 
 
-def test_megabyte_message_is_truncated_before_sending(server: Server) -> None:
+def test_megabyte_message_is_truncated_before_it_is_sent_for_reranking(server: Server) -> None:
     reranker(server, None).similarities("a" * 1_000_000, [A])
     assert len(server.received_texts[0][0]) < 1_000
 
@@ -112,7 +114,7 @@ def test_megabyte_message_is_truncated_before_sending(server: Server) -> None:
 # Requests
 
 
-def test_cached_tools_need_one_request_per_message(server: Server, tmp_path: Path) -> None:
+def test_reranking_cached_tools_needs_one_request_per_message(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A, B, C])
     server.requests.clear()
@@ -121,7 +123,7 @@ def test_cached_tools_need_one_request_per_message(server: Server, tmp_path: Pat
     assert server.received_texts == [["b"], ["c"], ["b again"]]
 
 
-def test_only_uncached_tools_are_embedded(server: Server, tmp_path: Path) -> None:
+def test_only_tools_without_cached_vectors_are_embedded(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A, B])
     server.requests.clear()
@@ -129,14 +131,14 @@ def test_only_uncached_tools_are_embedded(server: Server, tmp_path: Path) -> Non
     assert server.received_texts == [["a"], ["user cccc"]]
 
 
-def test_changed_tool_is_embedded_again(server: Server, tmp_path: Path) -> None:
+def test_changed_tool_is_embedded_again_for_reranking(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A])
     assert order(second, "b", [replace(A, description="bbb bbb"), C])[0] == "aaaa"
     assert server.received_texts[-1] == ["user aaaa. bbb bbb", "user cccc"]
 
 
-def test_many_tools_are_embedded_in_batches(server: Server, tmp_path: Path) -> None:
+def test_many_tools_are_embedded_in_batches_for_reranking(server: Server, tmp_path: Path) -> None:
     tools = [make_tool(f"a{number}") for number in range(70)]
     reranker(server, tmp_path).similarities("a", tools)
     assert [len(texts) for texts in server.received_texts] == [1, 32, 32, 6]
@@ -155,7 +157,7 @@ def test_another_process_reuses_cached_vectors(server: Server, tmp_path: Path) -
     assert first.tolist() == again.tolist()
 
 
-def test_vectors_of_two_processes_are_merged(server: Server, tmp_path: Path) -> None:
+def test_cached_vectors_of_two_processes_are_merged(server: Server, tmp_path: Path) -> None:
     one, other = reranker(server, tmp_path), reranker(server, tmp_path)
     one.similarities("a", [A])
     other.similarities("a", [B])
@@ -166,7 +168,7 @@ def test_vectors_of_two_processes_are_merged(server: Server, tmp_path: Path) -> 
     assert server.received_texts == [["a"]] * 3
 
 
-def test_concurrent_writers_leave_a_readable_file(
+def test_concurrent_processes_leave_a_readable_vector_cache(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def learn(number: int) -> None:
@@ -184,14 +186,14 @@ def test_concurrent_writers_leave_a_readable_file(
     assert [file.suffix for file in tmp_path.iterdir()] == [".npz"]
 
 
-def test_each_model_has_its_own_vectors(server: Server, tmp_path: Path) -> None:
+def test_vector_cache_is_separate_for_each_model(server: Server, tmp_path: Path) -> None:
     reranker(server, tmp_path, "one").similarities("a", [A])
     server.requests.clear()
     reranker(server, tmp_path, "other").similarities("a", [A])
     assert server.received_texts == [["a"], ["user aaaa"]]
 
 
-def test_changed_vector_length_embeds_tools_again(
+def test_cached_tools_are_embedded_again_if_the_vector_length_changes(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
@@ -271,7 +273,7 @@ def fifo(file: Path) -> None:
         "a pipe",
     ],
 )
-def test_invalid_file_is_ignored_with_a_warning_and_replaced(
+def test_invalid_vector_cache_file_is_ignored_with_a_warning_and_replaced(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: object
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A, B])
@@ -286,7 +288,7 @@ def test_invalid_file_is_ignored_with_a_warning_and_replaced(
     assert len(server.received_texts) == 3
 
 
-def test_oversized_file_is_not_read(
+def test_oversized_vector_cache_file_is_not_read(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     reranker(server, tmp_path).similarities("a", [A])
@@ -311,13 +313,13 @@ def test_least_recently_used_vectors_are_evicted(
     assert server.received_texts[1:] == [["a"], ["user bbbb"]]
 
 
-def test_oldest_model_files_are_deleted(server: Server, tmp_path: Path) -> None:
+def test_vector_cache_files_of_the_oldest_models_are_deleted(server: Server, tmp_path: Path) -> None:
     for number in range(reranking.MAX_CACHE_FILES + 3):
         reranker(server, tmp_path, f"m{number}").similarities("a", [A])
     assert len(list(tmp_path.iterdir())) == reranking.MAX_CACHE_FILES
 
 
-def test_unusable_cache_directory_logs_a_warning(
+def test_unusable_vector_cache_directory_logs_a_warning(
     server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     taken = tmp_path / "taken"
@@ -379,7 +381,7 @@ def test_unreachable_endpoint_disables_reranking(caplog: pytest.LogCaptureFixtur
     assert len(warnings(caplog)) == 1
 
 
-def test_recovered_endpoint_is_used_again(server: Server) -> None:
+def test_recovered_endpoint_is_used_again_for_reranking(server: Server) -> None:
     second = reranker(server, None)
     server.handler = answer_500
     assert second.similarities("a", [A, B]) is None
@@ -431,7 +433,7 @@ def names(hits: Sequence[Hit]) -> list[str]:
     return [hit.name for hit in hits]
 
 
-def test_keyword_hits_are_reordered_by_similarity(server: Server) -> None:
+def test_keyword_hits_are_reranked_by_similarity(server: Server) -> None:
     hits = search(reranker(server, None), "zoo a c c")
     assert names(hits) == ["three", "two", "one"]
     assert names(search(None, "zoo a c c", "keyword")) != names(hits)
@@ -439,18 +441,18 @@ def test_keyword_hits_are_reordered_by_similarity(server: Server) -> None:
     assert all(hit.matched for hit in hits)
 
 
-def test_named_tool_stays_first(server: Server) -> None:
+def test_tool_named_in_the_message_stays_first_after_reranking(server: Server) -> None:
     assert names(search(reranker(server, None), "zoo a: use `three`"))[0] == "three"
 
 
-def test_other_modes_do_not_contact_the_service(server: Server) -> None:
+def test_search_modes_without_reranking_do_not_contact_the_service(server: Server) -> None:
     modes: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
     for mode in modes:
         search(reranker(server, None), "zoo a", mode)
     assert server.received_texts == []
 
 
-def test_only_the_shortlist_is_sent(server: Server) -> None:
+def test_only_the_best_keyword_hits_are_sent_for_reranking(server: Server) -> None:
     many = snapshot(*(make_tool(f"zoo_a{number}") for number in range(SHORTLIST_SIZE + 5)))
     hits = search(reranker(server, None), "zoo a", tools=many, limit=SHORTLIST_SIZE + 5)
     assert sum(map(len, server.received_texts)) == 1 + SHORTLIST_SIZE
@@ -458,17 +460,19 @@ def test_only_the_shortlist_is_sent(server: Server) -> None:
     assert [hit.similarity for hit in hits] == pytest.approx([1.0] * SHORTLIST_SIZE + [None] * 5)
 
 
-def test_without_keyword_matches_the_other_legs_are_used(server: Server) -> None:
+def test_without_keyword_matches_tools_are_ranked_by_similarity(server: Server) -> None:
     assert names(search(reranker(server, None), "qqqq")) == names(search(None, "qqqq", "hybrid")) != []
     assert server.received_texts == []
 
 
-def test_without_a_service_all_legs_rank() -> None:
+def test_without_a_reranking_service_tools_are_ranked_by_keywords_and_similarity() -> None:
     assert names(search(None, "zoo a")) == names(search(None, "zoo a", "hybrid"))
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_failing_service_falls_back_to_all_legs(server: Server, fault: RequestHandler) -> None:
+def test_failing_reranking_service_falls_back_to_keywords_and_similarity(
+    server: Server, fault: RequestHandler
+) -> None:
     server.handler = fault
     failing = Reranker(EndpointEmbedder(server.url, "m", timeout=0.3), None)
     assert names(search(failing, "zoo a")) == names(search(None, "zoo a", "hybrid"))
@@ -486,7 +490,7 @@ def settings(server: Server, enabled: bool) -> dict[str, object]:
     }
 
 
-def test_runtime_uses_configured_service_and_caches_vectors(
+def test_runtime_uses_the_configured_reranking_service_and_caches_vectors(
     server: Server, open_test_runtime: RuntimeOpener
 ) -> None:
     for _ in range(2):
@@ -500,7 +504,9 @@ def test_runtime_uses_configured_service_and_caches_vectors(
     assert list((runtime.config.paths.cache_dir / "vectors").glob("*.npz"))
 
 
-def test_disabled_service_is_never_contacted(server: Server, open_test_runtime: RuntimeOpener) -> None:
+def test_disabled_reranking_service_is_never_contacted(
+    server: Server, open_test_runtime: RuntimeOpener
+) -> None:
     runtime = open_test_runtime(settings(server, enabled=False))
     assert runtime.retriever.find(runtime.registry.snapshot(), "read a file", mode="rerank", limit=3)
     assert server.received_texts == []

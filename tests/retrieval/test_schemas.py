@@ -55,23 +55,23 @@ def of(*parameters: str) -> dict[str, Any]:
         },
     ],
 )
-def test_parameters_are_found_anywhere_in_a_schema(schema: dict[str, Any]) -> None:
+def test_parameters_are_found_anywhere_in_a_json_schema(schema: dict[str, Any]) -> None:
     assert "wanted" in names(schema)
 
 
-def test_names_are_in_depth_first_document_order() -> None:
+def test_parameter_names_are_in_depth_first_document_order() -> None:
     schema = {"properties": {"a": of("b", "c"), "d": True, "e": of("f")}}
     assert names(schema) == ["a", "b", "c", "d", "e", "f"]
     assert names(schema, depth=0) == ["a", "d", "e"]
 
 
-def test_parameters_sharing_a_schema_object_are_all_listed() -> None:
+def test_parameters_that_share_a_schema_object_are_all_listed() -> None:
     shared = of("inner")
     assert names({"properties": {"a": shared, "b": shared}}) == ["a", "inner", "b"]
 
 
 @pytest.mark.parametrize("reference", ["other.json#/x", "https://a.b/c", "#/$defs/Missing", "#", "", None, 3])
-def test_external_and_broken_references_are_ignored(reference: Any) -> None:
+def test_external_and_broken_schema_references_are_ignored(reference: Any) -> None:
     assert names({"properties": {"a": {"$ref": reference}}}) == ["a"]
 
 
@@ -81,7 +81,7 @@ def test_recursive_schema_is_visited_once() -> None:
     assert names(schema, depth=50) == ["value", "next", "rest"]
 
 
-def test_exponentially_growing_references_are_bounded() -> None:
+def test_exponentially_growing_schema_references_are_bounded() -> None:
     steps = {
         f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(60)
     }
@@ -90,26 +90,26 @@ def test_exponentially_growing_references_are_bounded() -> None:
     assert len(list(schema_variants(steps["d0"], schema))) <= MAX_VARIANTS
 
 
-def test_number_of_schemas_is_limited() -> None:
+def test_number_of_visited_schemas_is_limited() -> None:
     schema = of(*(f"p{n}" for n in range(5_000)))
     assert len(list(iterate_schemas(schema, depth=4, limit=70))) == 70
 
 
-def test_deep_nesting_is_bounded() -> None:
+def test_deeply_nested_schema_is_walked_up_to_a_limit() -> None:
     schema: dict[str, Any] = {}
     for n in range(300):
         schema = {"anyOf": [schema]} if n % 2 else {"items": schema}
     assert len(list(iterate_schemas(schema, depth=4, limit=10_000))) < 50
 
 
-def test_listed_values_are_the_allowed_strings() -> None:
+def test_listed_values_of_a_schema_are_its_allowed_strings() -> None:
     assert listed_values({"enum": ["a", 1, None, "b"], "const": "c"}) == ["a", "b", "c"]
     assert listed_values({"enum": "abc", "const": 3}) == []
 
 
 @given(JUNK)
 @settings(max_examples=200, deadline=None)
-def test_arbitrary_input_is_walked_within_limits(junk: Any) -> None:
+def test_arbitrary_input_is_walked_as_a_schema_within_limits(junk: Any) -> None:
     for name, inner in iterate_schemas(junk, depth=3, limit=50):
         assert isinstance(name, str)
         assert len(list(schema_variants(inner, junk))) <= MAX_VARIANTS

@@ -110,49 +110,51 @@ def real() -> list[str]:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_word_pieces_match_the_reference_library(bert: Tokenizer, word_piece: WordPiece, text: str) -> None:
+def test_wordpiece_tokens_match_the_reference_library(
+    bert: Tokenizer, word_piece: WordPiece, text: str
+) -> None:
     agreed([text], bert, word_piece)
 
 
-def test_word_pieces_of_real_texts_match_the_reference_library(
+def test_wordpiece_tokens_of_real_texts_match_the_reference_library(
     bert: Tokenizer, word_piece: WordPiece, real: list[str]
 ) -> None:
     agreed(real, bert, word_piece)
 
 
-def test_word_pieces_of_any_text_match_the_reference_library(
+def test_wordpiece_tokens_of_any_text_match_the_reference_library(
     bert: Tokenizer, word_piece: WordPiece, fuzzed: list[str]
 ) -> None:
     agreed(fuzzed, bert, word_piece)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_unigram_pieces_match_the_reference_library(likely: Tokenizer, unigram: Unigram, text: str) -> None:
+def test_unigram_tokens_match_the_reference_library(likely: Tokenizer, unigram: Unigram, text: str) -> None:
     agreed([text], likely, unigram, dropped=0)
 
 
-def test_unigram_pieces_of_real_texts_match_the_reference_library(
+def test_unigram_tokens_of_real_texts_match_the_reference_library(
     likely: Tokenizer, unigram: Unigram, real: list[str]
 ) -> None:
     agreed(real, likely, unigram, dropped=0)
 
 
-def test_unigram_pieces_of_any_text_match_the_reference_library(
+def test_unigram_tokens_of_any_text_match_the_reference_library(
     likely: Tokenizer, unigram: Unigram, fuzzed: list[str]
 ) -> None:
     agreed(fuzzed, likely, unigram, dropped=0)
 
 
-def test_overlong_word_is_unknown_to_word_piece(bert: Tokenizer, word_piece: WordPiece) -> None:
+def test_overlong_word_is_an_unknown_token_in_wordpiece(bert: Tokenizer, word_piece: WordPiece) -> None:
     agreed(["x" * (MAX_WORD_CHARS + 1), f"a {'é' * 5_000} b"], bert, word_piece)
 
 
-def test_overlong_word_is_truncated_by_unigram(unigram: Unigram) -> None:
+def test_overlong_word_is_truncated_in_unigram(unigram: Unigram) -> None:
     assert unigram.ids("ab" * MAX_WORD_CHARS, ALL) == unigram.ids("ab" * (MAX_WORD_CHARS // 2), ALL)
 
 
 @pytest.mark.parametrize("limit", [2, 3, 5, 64])
-def test_word_piece_limit_includes_both_special_tokens(
+def test_wordpiece_token_limit_includes_both_special_tokens(
     bert: Tokenizer, word_piece: WordPiece, limit: int
 ) -> None:
     text = "invoices of unbelievable customers, 1234 of them; " * 10
@@ -164,60 +166,62 @@ def test_word_piece_limit_includes_both_special_tokens(
 
 
 @pytest.mark.parametrize("limit", [1, 3, 64])
-def test_unigram_limit_bounds_the_pieces(unigram: Unigram, limit: int) -> None:
+def test_unigram_token_limit_is_respected(unigram: Unigram, limit: int) -> None:
     text = "invoices of unbelievable customers, 1234 of them; " * 10
     assert unigram.ids(text, limit) == unigram.ids(text, ALL)[:limit]
 
 
-def test_special_token_in_text_is_plain_text(word_piece: WordPiece) -> None:
+def test_special_token_written_in_a_text_is_tokenized_as_ordinary_text(word_piece: WordPiece) -> None:
     first, *between, last = word_piece.ids("[CLS] hello [SEP] [MASK]", ALL)
     assert {first, last}.isdisjoint(between)
 
 
 @pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\U0010ffff", "\ue000"])
-def test_invalid_characters_are_tolerated(word_piece: WordPiece, unigram: Unigram, text: str) -> None:
+def test_text_with_invalid_characters_can_be_tokenized(
+    word_piece: WordPiece, unigram: Unigram, text: str
+) -> None:
     assert len(word_piece.ids(text, ALL)) >= 2
     assert isinstance(unigram.ids(text, ALL), list)
 
 
-def test_cached_word_is_split_identically(word_piece: WordPiece, unigram: Unigram) -> None:
+def test_cached_word_is_split_identically_into_subwords(word_piece: WordPiece, unigram: Unigram) -> None:
     for ours in (word_piece, unigram):
         assert ours.ids("reticulating splines", ALL) == ours.ids("Reticulating  SPLINES", ALL)
 
 
-def test_word_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cache_of_subword_splits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subwords, "MAX_CACHED_WORDS", 2)
     ours = WordPiece(["[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "##a"])
     assert ours.ids("a b c aa a b c aa", ALL) == [1, 3, 4, 5, 3, 6, 3, 4, 5, 3, 6, 2]
     assert len(ours._cache) == 2
 
 
-def test_word_with_unknown_suffix_is_unknown() -> None:
+def test_word_with_an_unknown_suffix_is_an_unknown_token() -> None:
     ours = WordPiece(["[UNK]", "[CLS]", "[SEP]", "ab", "##c"])
     assert ours.ids("abc abd", ALL) == [1, 3, 4, 0, 2]
 
 
-def test_most_likely_split_beats_the_longest_piece() -> None:
+def test_most_likely_subword_split_is_preferred_to_the_longest_piece() -> None:
     scores = {"ab": -1.0, "abc": -9.0, "c": -1.0, "cd": -1.0, "d": -9.0}
     ours = Unigram(scores, {"ab": 1, "abc": 2, "c": 3, "cd": 4, "d": 5})
     assert ours.ids("abcd", ALL) == [1, 4]
 
 
-def test_unlikely_piece_beats_an_unknown_character() -> None:
+def test_unlikely_subword_is_preferred_to_an_unknown_character() -> None:
     assert Unigram({"ab": -12.0, "a": 1.0}, {"ab": 1, "a": 2}).ids("ab", ALL) == [1]
 
 
-def test_unknown_pieces_are_skipped() -> None:
+def test_unknown_subwords_are_skipped_in_unigram() -> None:
     ours = Unigram({"ab": -1.0, "c": -1.0}, {"ab": 1, "c": 2})
     assert ours.ids("ab?c éab", ALL) == [1, 2, 1]
 
 
-def test_final_capital_sigma_is_lowercased_to_sigma() -> None:
+def test_final_capital_sigma_is_lowercased_to_an_ordinary_sigma() -> None:
     ours = Unigram({"σ": -1.0, "ς": -1.0, "α": -1.0}, {"σ": 1, "ς": 2, "α": 3})
     assert ours.ids("ΣΑΣ σας", ALL) == [1, 3, 1, 1, 3, 2]
 
 
-def test_words_split_at_white_space_and_punctuation() -> None:
+def test_text_is_split_into_words_at_white_space_and_punctuation() -> None:
     assert split_words("don't stop") == ["don", "'", "t", "stop"]
     assert split_words("«Où?»\u00a0là") == ["«", "Où", "?", "»", "là"]
     assert split_words("") == []

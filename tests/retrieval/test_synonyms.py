@@ -19,43 +19,43 @@ from toolfold.retrieval.synonyms import Synonyms
 JIRA = make_tool("mcp_jira_create_issue", "Create", server="jira", toolset="mcp-jira", synonyms=["task"])
 
 
-def test_synonyms_apply_by_tool_toolset_and_server_name() -> None:
+def test_synonyms_can_be_configured_by_tool_toolset_and_server_name() -> None:
     for name in ("mcp_jira_create_issue", "mcp-jira", "jira"):
         assert Synonyms({name: ["ticket", "bug report"]}).of(JIRA) == ("ticket", "bug report")
     for name in ("", "mcp_jira", "MCP-JIRA", "mcp_jira_create"):
         assert Synonyms({name: ["ticket"]}).of(JIRA) == ()
 
 
-def test_synonyms_apply_by_original_name() -> None:
+def test_synonyms_can_be_configured_by_the_original_tool_name() -> None:
     short = replace(JIRA, name="mcp_jira_abc123", original_name="mcp.jira/create issue")
     assert Synonyms({"mcp.jira/create issue": ["ticket"]}).of(short) == ("ticket",)
 
 
-def test_synonyms_from_all_keys_are_merged_without_duplicates() -> None:
+def test_synonyms_of_tool_toolset_and_server_are_merged_without_duplicates() -> None:
     words = {"mcp-jira": ["tracker", "ticket"], "mcp_jira_create_issue": ["ticket", "bug report"]}
     assert Synonyms(words).of(JIRA) == ("ticket", "bug report", "tracker")
 
 
-def test_synonyms_extend_only_the_authors_synonyms() -> None:
+def test_configured_synonyms_are_added_to_the_synonyms_of_the_tools_author() -> None:
     (read,) = Synonyms({"jira": ["ticket"]}).add_synonyms([JIRA])
     assert read.synonyms == ("ticket", "task")
     assert replace(read, synonyms=JIRA.synonyms).definition() == JIRA.definition()
     assert JIRA.synonyms == ("task",)
 
 
-def test_tools_without_synonyms_are_the_same_objects() -> None:
+def test_tools_without_configured_synonyms_are_returned_as_the_same_objects() -> None:
     tools = (*CATALOG, JIRA)
     read = Synonyms({"jira": ["ticket"]}).add_synonyms(tools)
     assert [one is other for one, other in zip(tools, read, strict=True)] == [True] * len(CATALOG) + [False]
 
 
-def test_without_synonyms_the_sequence_is_the_same_object() -> None:
+def test_without_configured_synonyms_the_same_tool_sequence_is_returned() -> None:
     tools = (*CATALOG, JIRA)
     assert Synonyms().add_synonyms(tools) is tools
     assert Synonyms({}).add_synonyms(tools) is tools
 
 
-def test_unchanged_tools_keep_their_identity() -> None:
+def test_tools_with_synonyms_keep_their_identity_while_unchanged() -> None:
     synonyms, before = Synonyms({"jira": ["ticket"]}), (JIRA, CATALOG[0])
     read = synonyms.add_synonyms(before)
     assert synonyms.add_synonyms(before) is read
@@ -64,7 +64,7 @@ def test_unchanged_tools_keep_their_identity() -> None:
     assert later[1] is read[0]
 
 
-def test_removed_tool_is_garbage_collected() -> None:
+def test_tool_removed_from_the_registry_is_garbage_collected() -> None:
     synonyms, tool = Synonyms({"jira": ["ticket"]}), replace(JIRA)
     gone = weakref.ref(tool)
     synonyms.add_synonyms([tool])
@@ -92,14 +92,14 @@ def registry() -> Registry:
 
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
 @pytest.mark.parametrize("name", ["mcp_jira_create_issue", "mcp-jira", "jira"])
-def test_tool_is_found_by_its_synonyms(registry: Registry, name: str, mode: Mode) -> None:
+def test_tool_is_found_by_its_configured_synonyms(registry: Registry, name: str, mode: Mode) -> None:
     finder = retriever({name: ["gizmo trouble"]}, CountingModel())
     first = finder.find(registry.snapshot(), "file some gizmo trouble", mode=mode, limit=3)[0]
     assert first.name == "mcp_jira_create_issue"
     assert first.matched == ("gizmo", "trouble")
 
 
-def test_synonyms_are_embedded(registry: Registry) -> None:
+def test_synonyms_are_part_of_the_embedded_text(registry: Registry) -> None:
     counting = CountingModel()
     retriever({"jira": ["gizmo trouble"]}, counting).find(
         registry.snapshot(), "hello there", mode="hybrid", limit=3
@@ -109,7 +109,7 @@ def test_synonyms_are_embedded(registry: Registry) -> None:
     ]
 
 
-def test_changed_synonyms_embed_only_affected_tools(registry: Registry, tmp_path: Path) -> None:
+def test_changed_synonyms_embed_only_the_affected_tools_again(registry: Registry, tmp_path: Path) -> None:
     counting = CountingModel()
     for words, texts in (
         ({}, len(CATALOG) + 1),
@@ -121,7 +121,7 @@ def test_changed_synonyms_embed_only_affected_tools(registry: Registry, tmp_path
         assert counting.take_count() == texts
 
 
-def test_registry_tools_are_not_modified(registry: Registry) -> None:
+def test_tools_in_the_registry_are_not_modified_by_synonyms(registry: Registry) -> None:
     before = registry.snapshot().ordered
     retriever({"jira": ["ticket"]}, CountingModel()).find(
         registry.snapshot(), "ticket", mode="hybrid", limit=1
@@ -142,7 +142,7 @@ def test_runtime_uses_configured_synonyms(open_test_runtime: RuntimeOpener) -> N
     assert "gizmo" not in snapshot["read_file"].synonyms
 
 
-def test_misspelt_synonym_key_is_reported(
+def test_misspelt_tool_name_in_the_synonym_settings_is_reported(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ["write_flie", "mcp_github_delete_everything", "read_file", "file"]
@@ -153,7 +153,7 @@ def test_misspelt_synonym_key_is_reported(
     )
 
 
-def test_synonyms_for_a_bundle_are_reported_as_unused(
+def test_synonyms_for_a_bundle_of_toolsets_are_reported_as_unused(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_test_runtime(
@@ -163,7 +163,7 @@ def test_synonyms_for_a_bundle_are_reported_as_unused(
     assert "'mine' is a bundle" in caplog.text
 
 
-def test_misspelt_key_is_reported_when_its_tool_arrives(
+def test_misspelt_synonym_key_is_reported_when_a_similar_tool_is_registered_later(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     names = ("mcp_jira_creat_issue", "mcp_jira_create_issue", "zzz")

@@ -30,11 +30,11 @@ def tokenizer() -> WordTokenizer:
     "name",
     ["get_user_name", "get-user-name", "getUserName", "GetUserName", "get.user/name", "GET_USER_NAME"],
 )
-def test_all_compound_styles_give_the_same_terms(name: str) -> None:
+def test_compound_words_in_all_naming_styles_give_the_same_terms(name: str) -> None:
     assert words(name) == ["get", "user", "name"]
 
 
-def test_run_of_capitals_splits_before_the_last_capital() -> None:
+def test_word_with_several_capitals_is_split_before_the_last_capital() -> None:
     assert words("parseHTMLPage") == ["parse", "html", "page"]
     assert words("listAWSInstances") == ["list", "aws", "instances"]
 
@@ -49,11 +49,11 @@ def test_run_of_capitals_splits_before_the_last_capital() -> None:
         ("İstanbul", "istanbul"),
     ],
 )
-def test_accents_and_full_width_letters_are_normalized(written: str, plain: str) -> None:
+def test_accents_and_full_width_letters_are_normalized_in_terms(written: str, plain: str) -> None:
     assert words(written) == words(plain) == [plain]
 
 
-def test_composed_and_decomposed_accents_are_equal() -> None:
+def test_composed_and_decomposed_accents_give_equal_terms() -> None:
     assert words("e\u0301te\u0301") == words("\u00e9t\u00e9") == ["ete"]
 
 
@@ -67,28 +67,28 @@ def test_composed_and_decomposed_accents_are_equal() -> None:
         ("날씨를", ["날씨", "씨를"]),
     ],
 )
-def test_chinese_japanese_and_korean_become_overlapping_pairs(
+def test_chinese_japanese_and_korean_text_becomes_overlapping_character_pairs(
     tokenizer: WordTokenizer, text: str, pairs: list[str]
 ) -> None:
     assert tokenizer.tokens(text) == pairs
 
 
-def test_voiced_kana_keep_their_marks(tokenizer: WordTokenizer) -> None:
+def test_voiced_kana_keep_their_voicing_marks_in_terms(tokenizer: WordTokenizer) -> None:
     assert tokenizer.tokens("がき") == ["がき"]
     assert tokenizer.tokens("がき") != tokenizer.tokens("かき")
 
 
-def test_latin_words_inside_cjk_text_are_found(tokenizer: WordTokenizer) -> None:
+def test_latin_words_inside_chinese_or_japanese_text_are_found(tokenizer: WordTokenizer) -> None:
     assert tokenizer.tokens("slackにメッセージを送る")[0] == "slack"
     assert "github" in tokenizer.tokens("请打开github页面")
     assert tokenizer.tokens("2024年") == ["2024", "年"]
 
 
-def test_numbers_stay_whole(tokenizer: WordTokenizer) -> None:
+def test_numbers_are_single_terms(tokenizer: WordTokenizer) -> None:
     assert tokenizer.tokens("call 112 in 2026, s3 and v2") == ["call", "112", "in", "2026", "s3", "and", "v2"]
 
 
-def test_abbreviation_matches_its_expansion(tokenizer: WordTokenizer) -> None:
+def test_abbreviation_and_its_expansion_give_the_same_term(tokenizer: WordTokenizer) -> None:
     assert ABBREVIATIONS["repo"] == "repository"
     assert all(tokenizer.tokens(short) == tokenizer.tokens(long) for short, long in ABBREVIATIONS.items())
 
@@ -98,23 +98,23 @@ def test_inflected_words_share_a_stem(tokenizer: WordTokenizer) -> None:
     assert tokenizer.tokens("Creating") == [stem]
 
 
-def test_contractions_leave_no_single_letters() -> None:
+def test_contractions_leave_no_single_letters_as_terms() -> None:
     assert words("what's running, I’ll see; don't") == ["what", "running", "i", "see", "don"]
 
 
-def test_common_words_are_ignored_if_there_are_others(tokenizer: WordTokenizer) -> None:
+def test_common_words_are_ignored_if_a_message_has_others(tokenizer: WordTokenizer) -> None:
     assert list(
         tokenizer.message_terms("could you please give me the weather").content_terms
     ) == tokenizer.tokens("weather")
 
 
-def test_terms_map_to_the_original_words(tokenizer: WordTokenizer) -> None:
+def test_terms_of_a_message_are_mapped_to_its_original_words(tokenizer: WordTokenizer) -> None:
     message_terms = tokenizer.message_terms("Please send the MEETINGS 天气")
     assert message_terms.content_terms == {"send": "send", "meet": "meetings", "天气": "天气"}
     assert message_terms.all_terms == {"pleas", "send", "the", "meet", "天气"}
 
 
-def test_cached_terms_belong_to_their_message(tokenizer: WordTokenizer) -> None:
+def test_cached_terms_belong_to_the_right_message(tokenizer: WordTokenizer) -> None:
     assert (
         tokenizer.message_terms("open a file")
         == tokenizer.message_terms("open a file")
@@ -123,7 +123,7 @@ def test_cached_terms_belong_to_their_message(tokenizer: WordTokenizer) -> None:
     assert tokenizer.message_terms("open a file").all_terms == set(tokenizer.tokens("open a file"))
 
 
-def test_message_of_only_common_words_keeps_them(tokenizer: WordTokenizer) -> None:
+def test_message_of_only_common_words_keeps_them_as_terms(tokenizer: WordTokenizer) -> None:
     assert (
         list(tokenizer.message_terms("what is this").content_terms) == tokenizer.tokens("what is this") != []
     )
@@ -144,13 +144,13 @@ def test_control_characters_separate_words() -> None:
 @pytest.mark.parametrize(
     "text", ["word " * 220_000, "a" * 1_100_000, "天" * 1_100_000, "é" * 1_100_000, "aB" * 550_000]
 )
-def test_megabyte_of_text_is_truncated_quickly(tokenizer: WordTokenizer, text: str) -> None:
+def test_megabyte_of_text_is_truncated_quickly_before_tokenizing(tokenizer: WordTokenizer, text: str) -> None:
     tokens = run_with_limit(lambda: tokenizer.tokens(text))
     assert 0 < len(tokens) <= MAX_TEXT_CHARS
     assert max(map(len, tokens)) <= MAX_WORD_CHARS
 
 
-def test_concurrent_threads_share_one_tokenizer(tokenizer: WordTokenizer) -> None:
+def test_concurrent_threads_can_share_one_word_tokenizer(tokenizer: WordTokenizer) -> None:
     texts = [f"creating{n} meetings{n % 7} running searches 天气预报{n}" for n in range(300)]
     expected = [WordTokenizer().tokens(text) for text in texts[:20]]
     with ThreadPoolExecutor(8) as pool:
@@ -161,7 +161,7 @@ def test_concurrent_threads_share_one_tokenizer(tokenizer: WordTokenizer) -> Non
 
 @given(ANY_TEXT)
 @settings(max_examples=150, deadline=None)
-def test_tokenizing_any_text_is_deterministic(text: str) -> None:
+def test_tokenizing_any_text_into_terms_is_deterministic(text: str) -> None:
     tokenizer = WordTokenizer()
     tokens = tokenizer.tokens(text)
     assert tokens == tokenizer.tokens(text) == WordTokenizer().tokens(text)

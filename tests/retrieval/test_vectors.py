@@ -36,19 +36,19 @@ def best(scores: Matrix, depth: int = 64) -> list[int]:
     return list(map(int, best_positions(scores, depth)))
 
 
-def test_quantization_error_is_small() -> None:
+def test_rounding_error_of_8_bit_vectors_is_small() -> None:
     rows = random_rows(50)
     assert np.abs(PackedVectors.of(rows).dequantize() - rows).max() < 0.002
 
 
-def test_zero_vectors_are_detected() -> None:
+def test_zero_vectors_are_recognised_as_missing() -> None:
     rows = random_rows(3)
     rows[1] = 0
     assert PackedVectors.of(rows).has_vector.tolist() == [True, False, True]
     assert PackedVectors.empty(2, 4).has_vector.tolist() == [False, False]
 
 
-def test_small_index_is_compared_exactly() -> None:
+def test_vectors_of_a_small_index_are_compared_exactly() -> None:
     vectors = Vectors.of(PackedVectors.of(random_rows(100)))
     (query_vector,) = random_rows(1, seed=9)
     scores = vectors.similarities(query_vector, np.array([7]), np.zeros(100, np.float32))
@@ -57,7 +57,7 @@ def test_small_index_is_compared_exactly() -> None:
     assert scores == pytest.approx(expected, abs=1e-6)
 
 
-def test_sketch_finds_the_most_similar_rows_with_exact_scores(many: Vectors) -> None:
+def test_approximate_search_finds_the_most_similar_vectors_with_exact_scores(many: Vectors) -> None:
     assert many.sketch is not None
     exact = many.packed.dequantize()
     for query_vector in random_rows(20, seed=9):
@@ -67,7 +67,7 @@ def test_sketch_finds_the_most_similar_rows_with_exact_scores(many: Vectors) -> 
         assert scores[best(scores)] == pytest.approx(wanted[best(scores)], abs=1e-5)
 
 
-def test_sketch_scores_the_best_keyword_rows_exactly(many: Vectors) -> None:
+def test_approximate_search_scores_the_best_keyword_matches_exactly(many: Vectors) -> None:
     (query_vector,) = random_rows(1, seed=11)
     beside = np.zeros(MANY, np.float32)
     beside[[5, 500, 3_000]] = 1
@@ -76,7 +76,7 @@ def test_sketch_scores_the_best_keyword_rows_exactly(many: Vectors) -> None:
     assert scores[[5, 500, 3_000]] == pytest.approx(wanted, abs=1e-5)
 
 
-def test_sketch_excludes_hidden_rows(many: Vectors) -> None:
+def test_approximate_search_excludes_hidden_tools(many: Vectors) -> None:
     (query_vector,) = random_rows(1, seed=12)
     hidden = np.arange(40, MANY)
     scores = many.similarities(query_vector, hidden, np.ones(MANY, np.float32))
@@ -86,7 +86,7 @@ def test_sketch_excludes_hidden_rows(many: Vectors) -> None:
     )
 
 
-def test_sketch_handles_identical_rows() -> None:
+def test_approximate_search_handles_identical_vectors() -> None:
     vectors = Vectors.of(PackedVectors.of(np.full((MANY, WIDTH), WIDTH**-0.5, np.float32)))
     scores = vectors.similarities(
         np.full(WIDTH, WIDTH**-0.5, np.float32), NONE_HIDDEN, np.zeros(MANY, np.float32)
@@ -95,7 +95,7 @@ def test_sketch_handles_identical_rows() -> None:
 
 
 @pytest.mark.parametrize("size", [300, MANY])
-def test_rows_added_later_score_like_original_rows(size: int) -> None:
+def test_vectors_added_later_score_like_original_vectors(size: int) -> None:
     rows = random_rows(size)
     before = Vectors.of(PackedVectors.of(rows[: size - 10]))
     positions = np.array([3, *range(size - 10, size)])

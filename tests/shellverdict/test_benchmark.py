@@ -37,7 +37,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_recall_false_prompts_and_latencies_are_reported(data: Path) -> None:
+def test_benchmark_reports_recall_false_prompts_and_latencies(data: Path) -> None:
     (row,) = json.loads(run("--data", str(data), "--json").stdout)["detectors"]
     assert row["name"] == "toolfold"
     assert row["recall"] == 75.0
@@ -47,7 +47,7 @@ def test_recall_false_prompts_and_latencies_are_reported(data: Path) -> None:
     assert row["p50"] <= row["p99"] <= row["worst"]
 
 
-def test_other_detectors_run_on_the_same_commands_and_missing_ones_are_named(data: Path) -> None:
+def test_benchmark_runs_other_detectors_on_the_same_commands_and_names_missing_ones(data: Path) -> None:
     package = data / "peers" / "shellguard"
     package.mkdir(parents=True)
     (package / "scanner.py").write_text(SHELLGUARD)
@@ -57,7 +57,7 @@ def test_other_detectors_run_on_the_same_commands_and_missing_ones_are_named(dat
     assert "left out: nah: ModuleNotFoundError" in done.stderr
 
 
-def test_directory_without_commands_is_an_error(data: Path) -> None:
+def test_benchmark_of_a_directory_without_commands_is_an_error(data: Path) -> None:
     done = run("--data", str(data), "--only", "nowhere")
     assert done.returncode == 1
     assert "holds no dangerous*.jsonl" in done.stderr

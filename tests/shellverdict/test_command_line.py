@@ -55,14 +55,14 @@ def test_dangerous_command_exits_with_1_and_shows_each_finding() -> None:
     assert any(line.startswith("  high: ") for line in lines)
 
 
-def test_blocked_command_exits_with_2_and_the_worst_finding_is_first() -> None:
+def test_blocked_command_exits_with_2_and_shows_the_worst_finding_first() -> None:
     done = run("rm -rf /")
     assert done.returncode == 2
     assert done.stdout.decode().startswith(BLOCKED_ROOT)
     assert done.stderr == b""
 
 
-def test_json_has_every_finding_with_its_place_in_the_command() -> None:
+def test_json_output_has_every_finding_with_its_position_in_the_command() -> None:
     command = "ls; rm -rf /"
     done = run("--json", command)
     shown = json.loads(done.stdout)
@@ -79,17 +79,17 @@ def test_dash_reads_the_command_from_standard_input() -> None:
     assert run("-", stdin=b"").returncode == 0
 
 
-def test_standard_input_that_is_too_long_is_dangerous() -> None:
+def test_command_on_standard_input_over_the_size_limit_is_dangerous() -> None:
     done = run("--json", "-", stdin=b"true;" * 400_000)
     assert done.returncode == 1
     assert json.loads(done.stdout)["unread"]
 
 
-def test_bytes_that_are_not_text_are_found() -> None:
+def test_invalid_utf8_in_a_command_is_a_finding() -> None:
     assert run("-", stdin=b"ls \xff\xfe").returncode == 1
 
 
-def test_several_rule_files_add_rules(tmp_path: Path) -> None:
+def test_rules_of_several_rule_files_are_applied(tmp_path: Path) -> None:
     files = [tmp_path / "one.toml", tmp_path / "two.toml"]
     for file in files:
         file.write_text(RULE.format(name=file.stem))
@@ -107,7 +107,7 @@ def test_invalid_rule_file_exits_with_2_and_an_error(tmp_path: Path) -> None:
     )
 
 
-def test_rule_name_in_two_files_is_an_error_that_names_the_second(tmp_path: Path) -> None:
+def test_rule_name_used_in_two_rule_files_is_an_error_that_names_the_second_file(tmp_path: Path) -> None:
     for name in ("a.toml", "b.toml"):
         (tmp_path / name).write_text(RULE.format(name="one"))
     done = run("--rules", "a.toml", "--rules", "b.toml", "ls", cwd=tmp_path)
@@ -115,37 +115,37 @@ def test_rule_name_in_two_files_is_an_error_that_names_the_second(tmp_path: Path
     assert b"error: b.toml: two rules have the name 'one'" in done.stderr
 
 
-def test_directory_option_decides_what_relative_paths_mean(tmp_path: Path) -> None:
+def test_directory_option_sets_the_directory_for_relative_paths(tmp_path: Path) -> None:
     assert run("--cwd", "/home/someone", "rm -rf ../..").returncode == 2
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert run("--cwd", str(tmp_path / "a" / "b"), "rm -rf ../..", HOME="/home/someone").returncode == 1
 
 
 @pytest.mark.parametrize("arguments", [(), ("rm", "-rf", "/"), ("--jsn", "ls"), ("--rules",)])
-def test_wrong_usage_exits_with_2_and_an_explanation(arguments: tuple[str, ...]) -> None:
+def test_invalid_command_line_exits_with_2_and_an_explanation(arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"usage: python -m shellverdict" in done.stderr
 
 
-def test_command_without_quotes_is_explained() -> None:
+def test_error_for_an_unquoted_command_says_to_quote_it() -> None:
     assert b"put the whole command into quotes" in run("rm", "-rf", "/").stderr
 
 
-def test_output_shows_control_characters_escaped() -> None:
+def test_control_characters_are_escaped_in_the_output() -> None:
     done = run("rm -rf /etc/\x1b[2Jx; echo '\nnothing found\n'; rm -rf /")
     assert b"\x1b" not in done.stdout
     assert b"\nnothing found" not in done.stdout
     assert b"\\x1b" in done.stdout
 
 
-def test_output_works_where_the_terminal_cannot_show_a_character() -> None:
+def test_output_works_on_a_terminal_that_cannot_encode_a_character() -> None:
     done = run("rm -rf /é", PYTHONIOENCODING="ascii")
     assert done.returncode == 1
     assert b"part: rm -rf /\\xe9" in done.stdout
 
 
-def test_findings_beyond_the_limit_are_counted() -> None:
+def test_findings_beyond_the_display_limit_are_counted() -> None:
     command = ";".join(f"rm -rf /srv/{number}" for number in range(30))
     assert run(command).stdout.decode().splitlines()[-1] == "  and 10 more; --json lists all"
     assert len(json.loads(run("--json", command).stdout)["findings"]) == 30

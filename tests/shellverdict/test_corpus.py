@@ -32,18 +32,18 @@ def share(flagged: list[bool]) -> float:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_recall_on_dangerous_commands(name: str) -> None:
+def test_recall_on_dangerous_commands_reaches_the_required_rate(name: str) -> None:
     assert share([verdict.dangerous for _, verdict in judge_data_set(f"dangerous_{name}")]) >= MIN_RECALL
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_recall_on_irreversible_commands(name: str) -> None:
+def test_recall_on_irreversible_commands_reaches_the_required_rate(name: str) -> None:
     hard = [verdict.dangerous for tier, verdict in judge_data_set(f"dangerous_{name}") if tier == "hard"]
     assert share(hard) >= MIN_HARD_RECALL
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_false_positive_rate_on_benign_commands(name: str) -> None:
+def test_false_positive_rate_on_benign_commands_stays_below_the_limit(name: str) -> None:
     assert (
         share([verdict.dangerous for _, verdict in judge_data_set(f"benign_{name}")])
         <= MAX_FALSE_POSITIVE_RATE
@@ -56,7 +56,7 @@ def test_no_benign_command_is_blocked(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_every_dangerous_verdict_has_reason_category_and_part(name: str) -> None:
+def test_every_dangerous_verdict_names_reason_category_and_part_of_the_command(name: str) -> None:
     for _, verdict in judge_data_set(f"dangerous_{name}"):
         if verdict.dangerous:
             assert verdict.reason

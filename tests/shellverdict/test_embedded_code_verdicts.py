@@ -239,22 +239,22 @@ DANGEROUS = (
 
 
 @pytest.mark.parametrize("command", [line for family in DANGEROUS for line in family.strip().split("\n")])
-def test_dangerous_code_is_flagged(judge: Judge, command: str) -> None:
+def test_command_with_dangerous_embedded_code_is_flagged(judge: Judge, command: str) -> None:
     assert judge(command).dangerous
 
 
 @pytest.mark.parametrize("command", HARMLESS.strip().split("\n"))
-def test_harmless_code_has_no_findings(judge: Judge, command: str) -> None:
+def test_command_with_harmless_embedded_code_has_no_findings(judge: Judge, command: str) -> None:
     assert judge(command).findings == ()
 
 
-def test_deleting_every_file_below_home_is_blocked(judge: Judge) -> None:
+def test_embedded_code_that_deletes_everything_below_home_is_blocked(judge: Judge) -> None:
     assert judge(
         "python3 -c \"from pathlib import Path; [p.unlink() for p in Path.home().rglob('*')]\""
     ).blocked
 
 
-def test_directory_below_home_is_not_treated_as_home(judge: Judge) -> None:
+def test_embedded_code_that_deletes_a_directory_in_home_is_not_blocked(judge: Judge) -> None:
     verdict = judge(
         "node -e \"require('fs').rmSync(process.env.HOME + '/project/build', {recursive: true})\""
     )
@@ -262,7 +262,7 @@ def test_directory_below_home_is_not_treated_as_home(judge: Judge) -> None:
     assert not verdict.blocked
 
 
-def test_code_beyond_the_analysis_limit_is_flagged(judge: Judge) -> None:
+def test_embedded_code_beyond_the_analysis_limit_is_flagged(judge: Judge) -> None:
     many = "".join(f'os.system("ls {number}");' for number in range(300))
     assert not judge(f"python3 -c 'import os; {many[: many.index('ls 50') - 11]}'").dangerous
     assert judge(f"python3 -c 'import os; {many}os.system(\"rm -rf /etc\")'").dangerous

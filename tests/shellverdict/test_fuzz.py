@@ -77,7 +77,7 @@ def generate_spellings(batch: int) -> Iterator[tuple[PlainCommand, Spelling]]:
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_respelled_commands_run_the_predicted_programs_and_stay_dangerous(
+def test_dangerous_commands_in_other_spellings_start_the_predicted_programs_and_stay_dangerous(
     batch: int, shell: RecordingShell, rules: Rules
 ) -> None:
     ran = 0
@@ -95,7 +95,7 @@ def test_respelled_commands_run_the_predicted_programs_and_stay_dangerous(
     assert ran > CASE_COUNT // BATCHES * 0.8
 
 
-def test_blocked_commands_stay_blocked_when_respelled_with_known_words(
+def test_blocked_commands_stay_blocked_in_other_spellings_with_known_words(
     shell: RecordingShell, rules: Rules
 ) -> None:
     judge = Judge(rules, PathClassifier(home=str(shell.home), cwd=str(shell.work)))
@@ -111,7 +111,7 @@ def test_blocked_commands_stay_blocked_when_respelled_with_known_words(
     assert stayed > CASE_COUNT // 10
 
 
-def test_dangerous_script_stays_dangerous_inside_any_wrapper(judge: Judge) -> None:
+def test_dangerous_script_stays_dangerous_inside_any_wrapper_command(judge: Judge) -> None:
     random = Random(SEED)
     for command in load_dangerous_commands():
         plain = judge(command)
@@ -213,14 +213,14 @@ FRAGMENTS = st.sampled_from(
 @settings(max_examples=300, deadline=None)
 @example(text="alias g='if true; then rm'\ng x; fi")
 @given(text=st.one_of(st.lists(FRAGMENTS, max_size=30).map("".join), st.text(max_size=60)))
-def test_any_text_can_be_analyzed(text: str) -> None:
+def test_any_text_can_be_analyzed_as_a_command(text: str) -> None:
     reading = read_command(text, home="/home/someone", cwd="/")
     assert reading.is_incomplete in (True, False)
 
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_mangled_command_gets_a_verdict(judge: Judge, data: st.DataObject) -> None:
+def test_randomly_damaged_command_gets_a_verdict(judge: Judge, data: st.DataObject) -> None:
     command = data.draw(st.sampled_from(load_dangerous_commands()))
     start = data.draw(st.integers(0, len(command)))
     end = data.draw(st.integers(start, len(command)))

@@ -26,7 +26,7 @@ def count_characters(reading: CommandReading) -> int:
 
 @pytest.mark.parametrize("kilobytes", [2, 64])
 @pytest.mark.parametrize("name", HOSTILE_INPUTS)
-def test_hostile_input_stays_within_work_limits(name: str, kilobytes: int) -> None:
+def test_analysis_of_hostile_commands_stays_within_its_work_limits(name: str, kilobytes: int) -> None:
     command = HOSTILE_INPUTS[name](kilobytes * 1024)[:MAX_COMMAND_BYTES]
     reading = read_command(command, home="/home/someone", cwd="/home/someone/project")
     assert len(reading.runs) <= MAX_RUNS
@@ -34,7 +34,7 @@ def test_hostile_input_stays_within_work_limits(name: str, kilobytes: int) -> No
 
 
 @pytest.mark.parametrize("name", HOSTILE_INPUTS)
-def test_incompletely_analyzed_input_is_dangerous(name: str, judge: Judge) -> None:
+def test_command_that_could_not_be_analyzed_completely_is_dangerous(name: str, judge: Judge) -> None:
     verdict = judge(HOSTILE_INPUTS[name](8 * 1024))
     assert verdict.dangerous or not verdict.unread
 

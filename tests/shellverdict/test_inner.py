@@ -126,7 +126,7 @@ def find_code(line: str) -> list[tuple[str, str]]:
         "screen -S name -d -m",
     ],
 )
-def test_command_of_a_wrapper_is_found_after_its_options(wrapper: str) -> None:
+def test_inner_command_is_found_after_the_options_of_a_wrapper_such_as_sudo(wrapper: str) -> None:
     assert "rm -rf /x" in find_commands(f"{wrapper} rm -rf /x")
 
 
@@ -184,7 +184,7 @@ def test_command_of_a_wrapper_is_found_after_its_options(wrapper: str) -> None:
         ("nc h 1 -e 'rm -rf /'", "rm -rf /"),
     ],
 )
-def test_shell_code_in_arguments_is_found(line: str, code: str) -> None:
+def test_shell_code_in_arguments_of_a_program_is_found(line: str, code: str) -> None:
     assert ("sh", code) in find_code(line)
 
 
@@ -205,7 +205,7 @@ def test_shell_code_in_arguments_is_found(line: str, code: str) -> None:
         "/bin/ash -c X",
     ],
 )
-def test_code_of_a_shell_is_found_among_its_options(line: str) -> None:
+def test_code_of_sh_c_is_found_among_its_options(line: str) -> None:
     assert find_code(line) == [("sh", "X")]
 
 
@@ -252,7 +252,7 @@ def test_code_of_a_shell_is_found_among_its_options(line: str) -> None:
         ("make --eval=X", "make"),
     ],
 )
-def test_language_of_code_is_detected(line: str, language: str) -> None:
+def test_language_of_code_in_arguments_is_detected(line: str, language: str) -> None:
     assert (language, "X") in find_code(line)
 
 
@@ -293,11 +293,11 @@ def test_language_of_code_is_detected(line: str, language: str) -> None:
         "sh -s",
     ],
 )
-def test_programs_that_run_nothing_have_no_inner_commands(line: str) -> None:
+def test_programs_that_run_no_other_program_have_no_inner_commands(line: str) -> None:
     assert find_inner(line) == ()
 
 
-def test_script_comes_from_a_file_or_standard_input() -> None:
+def test_interpreter_script_is_read_from_a_file_or_from_standard_input() -> None:
     assert find_inner("bash x.sh a") == (
         InnerCommand(source="file", file=Word("x.sh"), arguments=(Word("a"),)),
     )
@@ -314,7 +314,7 @@ def test_script_comes_from_a_file_or_standard_input() -> None:
     )
 
 
-def test_find_results_replace_the_placeholder() -> None:
+def test_find_exec_placeholder_is_replaced_by_the_search_results() -> None:
     assert find_commands(r"find /var -name x -exec rm {} \;") == [f"rm /var/x /var/{GAP}"]
     assert find_commands(r"find /var -name 'x*' -exec rm {} \;") == [f"rm /var/{GAP}"]
     assert find_commands("find /a /b -exec rm {} + -execdir wc {} +") == [
@@ -325,7 +325,7 @@ def test_find_results_replace_the_placeholder() -> None:
     assert all(each.has_unknown_operands for each in find_inner(r"find . -exec rm {} \;"))
 
 
-def test_xargs_appends_known_standard_input() -> None:
+def test_xargs_command_gets_the_known_standard_input_as_arguments() -> None:
     assert find_commands("xargs rm -rf", "/ '/a b'\n") == ["rm -rf / /a b"]
     assert find_commands("xargs -0 -I{} rm {}", "/etc\0/usr\0") == ["rm /etc", "rm /usr"]
     assert find_commands("xargs rm -rf", GAP) == ["rm -rf"]
@@ -333,7 +333,7 @@ def test_xargs_appends_known_standard_input() -> None:
     assert not find_inner("xargs rm", "x")[0].has_unknown_operands
 
 
-def test_shell_without_code_operand_takes_unknown_code_from_standard_input() -> None:
+def test_shell_without_arguments_runs_unknown_code_from_standard_input() -> None:
     waiting = ProgramRun(argv=(Word("sh"), Word("-c")), has_unknown_operands=True)
     assert find_inner_commands(waiting) == (InnerCommand(source="stdin"),)
 
@@ -346,12 +346,12 @@ def test_program_named_by_an_environment_variable_is_found() -> None:
     assert [each.code or each.file for each in find_inner_commands(run)] == ["less -R", "./evil.so"]
 
 
-def test_encoded_powershell_command_is_decoded() -> None:
+def test_base64_encoded_powershell_command_is_decoded() -> None:
     assert find_code("powershell -enc SQBFAFgA") == [("powershell", "IEX")]
     assert find_code("powershell -enc !") == [("powershell", GAP)]
 
 
-def test_every_program_in_the_table_can_be_parsed() -> None:
+def test_every_entry_of_the_program_table_can_be_parsed() -> None:
     for name in load_programs():
         find_inner_commands(ProgramRun(argv=(Word(name), Word("--help"))))
         find_inner_commands(ProgramRun(argv=(Word(name), Word("a"), Word("b"), Word("c"))))
@@ -390,38 +390,40 @@ _WORDS = st.one_of(
     st.one_of(st.none(), st.text(max_size=20)),
     st.booleans(),
 )
-def test_arbitrary_arguments_do_not_raise(name: str, words: list[str], text: str | None, more: bool) -> None:
+def test_search_for_inner_commands_in_arbitrary_arguments_does_not_raise(
+    name: str, words: list[str], text: str | None, more: bool
+) -> None:
     stdin = None if text is None else TextStream(Word(text))
     run = ProgramRun(argv=(Word(name), *map(Word, words)), stdin=stdin, has_unknown_operands=more)
     assert isinstance(find_inner_commands(run), tuple)
 
 
-def test_awk_variable_is_added_to_the_program() -> None:
+def test_awk_variable_option_is_assigned_in_the_analyzed_program() -> None:
     assert find_code("""awk -v c='rm "x"' 'BEGIN { system(c) }'""") == [
         ("awk", 'BEGIN { c = "rm \\"x\\"" }\nBEGIN { system(c) }'),
     ]
 
 
-def test_git_ext_url_is_a_command() -> None:
+def test_command_in_a_git_ext_url_is_found() -> None:
     assert find_inner("git clone 'ext::sh -c rm% -rf% /' x")[0].argv == ("sh", "-c", "rm -rf /")
 
 
-def test_unlisted_option_does_not_hide_the_command() -> None:
+def test_option_missing_from_the_program_table_does_not_hide_the_inner_command() -> None:
     assert "rm -rf /" in find_commands("strace --no-such-option value rm -rf /")
     assert "rm -rf /" in find_commands("kubectl --no-such-option value exec pod -- rm -rf /")
 
 
-def test_wrapper_that_starts_a_shell_reads_code_from_standard_input() -> None:
+def test_wrapper_that_starts_a_shell_takes_code_from_standard_input() -> None:
     assert find_inner("sudo -s", "rm -rf /") == (InnerCommand(source="stdin", wrapper="sudo"),)
     assert find_inner("chroot /mnt", "rm -rf /") == (InnerCommand(source="stdin", wrapper="chroot"),)
     assert find_inner("sudo -s") == ()
 
 
-def test_docker_entrypoint_is_the_program_of_the_command() -> None:
+def test_docker_entrypoint_option_is_the_program_that_runs() -> None:
     assert find_commands("docker run --rm --entrypoint rm debian -rf /") == ["rm -rf /"]
 
 
-def test_git_settings_are_read_from_environment_variables() -> None:
+def test_commands_in_git_settings_are_read_from_environment_variables() -> None:
     assigned = {
         "GIT_CONFIG_COUNT": Word("1"),
         "GIT_CONFIG_KEY_0": Word("core.pager"),
@@ -431,12 +433,12 @@ def test_git_settings_are_read_from_environment_variables() -> None:
     assert [each.code for each in found] == ["rm -rf /"]
 
 
-def test_helper_outside_system_directories_is_unreviewed_code() -> None:
+def test_helper_program_outside_system_directories_is_unreviewed_code() -> None:
     assert [each.file for each in find_inner("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
     assert [each.file for each in find_inner("rg --pre /usr/bin/pdftotext x")] == [None]
 
 
-def test_library_path_of_a_project_program_is_ignored() -> None:
+def test_library_path_variable_for_a_project_program_is_ignored() -> None:
     library = {"LD_LIBRARY_PATH": Word("./lib")}
     assert (
         find_inner_commands(ProgramRun(argv=(Word("app"),), path=Word("./app"), env_assignments=library))
@@ -448,7 +450,7 @@ def test_library_path_of_a_project_program_is_ignored() -> None:
     )
 
 
-def test_inner_commands_over_the_limit_end_in_an_unknown_command() -> None:
+def test_inner_commands_over_the_limit_become_one_unknown_command() -> None:
     found = find_inner("perl " + "-e x " * 1000)
     assert len(found) < 300
     assert found[-1].argv == (GAP,)

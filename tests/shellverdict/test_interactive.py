@@ -49,12 +49,14 @@ def judge_sequence(judge: Judge, sequence: Sequence) -> list[Verdict]:
 
 
 @pytest.mark.parametrize("sequence", DANGEROUS, ids=str)
-def test_dangerous_sequence_of_writes_is_flagged(judge: Judge, sequence: Sequence) -> None:
+def test_sequence_of_process_inputs_that_is_dangerous_together_is_flagged(
+    judge: Judge, sequence: Sequence
+) -> None:
     assert any(each.dangerous for each in judge_sequence(judge, sequence))
 
 
 @pytest.mark.parametrize("sequence", HARMLESS, ids=str)
-def test_harmless_sequence_of_writes_is_not_flagged(judge: Judge, sequence: Sequence) -> None:
+def test_harmless_sequence_of_process_inputs_is_not_flagged(judge: Judge, sequence: Sequence) -> None:
     flagged = [
         (text, finding.reason)
         for text, each in zip(sequence.writes, judge_sequence(judge, sequence), strict=True)
@@ -70,7 +72,7 @@ def judge_text(judge: Judge, text: str, before: str = "", command: str = "bash",
     )
 
 
-def test_finding_belongs_only_to_the_write_that_causes_it(judge: Judge) -> None:
+def test_only_the_process_input_that_causes_a_finding_is_flagged(judge: Judge) -> None:
     assert judge_text(judge, "rm -rf /srv/x\n").dangerous
     assert not judge_text(judge, "ls\n", before="rm -rf /srv/x\n").dangerous
     assert judge_text(judge, "rm -rf /srv/x\n", before="rm -rf /srv/x\n").dangerous
@@ -85,40 +87,40 @@ def test_finding_belongs_only_to_the_write_that_causes_it(judge: Judge) -> None:
         ("psql app", "", "DROP TABLE a;\n"),
     ],
 )
-def test_every_use_of_a_dangerous_function_is_flagged(
+def test_every_call_of_a_dangerous_function_typed_earlier_is_flagged(
     judge: Judge, command: str, define: str, use: str
 ) -> None:
     assert judge_text(judge, use, before=define, command=command).dangerous
     assert judge_text(judge, use, before=define + use, command=command).dangerous
 
 
-def test_any_input_is_flagged_if_the_earlier_input_is_unknown(judge: Judge) -> None:
+def test_any_process_input_is_flagged_if_the_earlier_input_is_unknown(judge: Judge) -> None:
     verdict = judge_text(judge, "ls\n", unknown_reason="the process was started by another runtime")
     assert (verdict.unread, verdict.reason) == (True, "the process was started by another runtime")
 
 
-def test_input_without_context_has_unknown_state() -> None:
+def test_process_input_without_context_is_judged_as_having_unknown_earlier_input() -> None:
     assert ProcessInput.from_arguments(None, "ls\n").unknown_reason
     assert ProcessInput.from_arguments({"before": []}, "ls\n").unknown_reason
     assert not ProcessInput.from_arguments({"command": "bash"}, "ls\n").unknown_reason
 
 
-def test_input_over_the_size_limit_is_flagged(judge: Judge) -> None:
+def test_process_input_over_the_size_limit_is_flagged(judge: Judge) -> None:
     assert judge_text(judge, "ls\n", before="echo hello\n" * 6_000).unread
 
 
 @pytest.mark.parametrize("command", ["python3", "psql app", "irb"])
-def test_code_over_the_size_limit_is_flagged(judge: Judge, command: str) -> None:
+def test_typed_code_over_the_size_limit_is_flagged(judge: Judge, command: str) -> None:
     assert judge_text(judge, "x = 2\n", before="x = 1\n" * 3_000, command=command).dangerous
 
 
-def test_python_that_exceeds_the_parsing_limit_is_flagged(judge: Judge) -> None:
+def test_typed_python_that_exceeds_the_parsing_limit_is_flagged(judge: Judge) -> None:
     text = "x = [\n" + "1,\n" * 300
     written = ProcessInput(command="python3", workdir=WORKDIR, pty=True, history=(), text=text)
     assert judge.judge_input(written).dangerous
 
 
-def test_parsing_of_unfinished_python_is_limited() -> None:
+def test_work_for_parsing_unfinished_python_input_is_limited() -> None:
     reader = CodeReader()
     reader.analyze_new("python", (), ["x = [", *["1," * 100] * 20])
     assert reader.chars_left < MAX_ANALYZED_CHARS - 20 * 21 / 2 * 200
@@ -126,7 +128,7 @@ def test_parsing_of_unfinished_python_is_limited() -> None:
         reader.analyze_new("python", (), ["x = [", *["1,"] * MAX_STATEMENT_LINES])
 
 
-def test_function_of_ordinary_length_is_not_flagged(judge: Judge) -> None:
+def test_typed_function_of_ordinary_length_is_not_flagged(judge: Judge) -> None:
     lines = [
         "def total(items):\n",
         *(f"    value_{n} = items[{n}] + 1\n" for n in range(40)),
@@ -137,24 +139,24 @@ def test_function_of_ordinary_length_is_not_flagged(judge: Judge) -> None:
     assert not any(each.dangerous for each in judge_sequence(judge, sequence))
 
 
-def test_end_of_input_runs_the_unfinished_command(judge: Judge) -> None:
+def test_unfinished_command_is_judged_as_run_at_the_end_of_the_input(judge: Judge) -> None:
     assert not judge_text(judge, "", before="ls\n", closes_input=True).dangerous
     assert judge_text(judge, "", before="cat <<EOF | sh\nrm -rf /\n", closes_input=True).dangerous
     assert judge_text(judge, "", before="echo 'half\n", closes_input=True).dangerous
 
 
-def test_interrupt_signal_drops_the_unfinished_command(judge: Judge) -> None:
+def test_interrupt_signal_discards_the_unfinished_command(judge: Judge) -> None:
     before = (("write", "echo '\n"), ("signal", "INT"))
     written = ProcessInput(command="bash", workdir=WORKDIR, history=before, text="rm -rf /\n")
     assert judge.judge_input(written).blocked
 
 
-def test_catastrophic_input_is_blocked(judge: Judge) -> None:
+def test_catastrophic_process_input_is_blocked(judge: Judge) -> None:
     assert judge_text(judge, "f\n", before="f() { rm -rf /; }\n").blocked
     assert judge_text(judge, "s.rmtree('/')\n", before="import shutil as s\n", command="python3").blocked
 
 
-def test_description_contains_process_new_text_and_earlier_input(judge: Judge) -> None:
+def test_description_of_process_input_shows_process_new_text_and_earlier_input(judge: Judge) -> None:
     verdict = judge_text(judge, "f\n", before="f() { rm -rf /; }\n")
     assert verdict.command.split("\n") == [
         "# input of: bash",
@@ -164,7 +166,7 @@ def test_description_contains_process_new_text_and_earlier_input(judge: Judge) -
     ]
 
 
-def test_lone_surrogates_are_judged_as_delivered() -> None:
+def test_lone_surrogates_in_process_input_are_judged_as_they_are_delivered() -> None:
     assert ProcessInput.from_arguments({"command": "bash"}, "rm -rf /\ud800").text == "rm -rf /?"
 
 
@@ -190,21 +192,21 @@ def is_flagged(judge: Judge, command: str, *writes: str, pty: bool = False) -> b
 
 
 @pytest.mark.parametrize("process", ["bash", "./unknown", "ssh host"])
-def test_dangerous_commands_are_dangerous_as_input_too(judge: Judge, process: str) -> None:
+def test_dangerous_commands_are_flagged_as_process_input_too(judge: Judge, process: str) -> None:
     known = [each for each in commands("own_dangerous.jsonl")[::3] if judge(each, cwd=WORKDIR).dangerous]
     if process != "bash":  # elsewhere, directories and programs are unknown
         known = [each for each in known if judge(each, cwd=WORKDIR).blocked]
     assert [each for each in known if not is_flagged(judge, process, each + "\n")] == []
 
 
-def test_dangerous_commands_split_over_several_writes_are_flagged(judge: Judge) -> None:
+def test_dangerous_commands_split_over_several_process_inputs_are_flagged(judge: Judge) -> None:
     random = Random(5)
     known = [each for each in commands("own_dangerous.jsonl")[1::4] if judge(each, cwd=WORKDIR).dangerous]
     missed = [each for each in known if not is_flagged(judge, "bash", *split_randomly(each + "\n", random))]
     assert missed == []
 
 
-def test_ordinary_commands_are_not_flagged_as_input(judge: Judge) -> None:
+def test_ordinary_commands_are_not_flagged_as_process_input(judge: Judge) -> None:
     known = [each for each in commands("own_benign.jsonl") if not judge(each, cwd=WORKDIR).dangerous]
     assert [each for each in known if is_flagged(judge, "bash", each + "\n")] == []
     typed = [each for each in known if each.isprintable()]
@@ -249,7 +251,9 @@ PIECES += [
     pty=st.booleans(),
     closes=st.booleans(),
 )
-def test_judging_input_never_fails(command: str, writes: list[str], pty: bool, closes: bool) -> None:
+def test_judging_arbitrary_process_input_never_raises(
+    command: str, writes: list[str], pty: bool, closes: bool
+) -> None:
     *earlier, text = writes
     before = tuple(("write", each) for each in earlier)
     written = ProcessInput(

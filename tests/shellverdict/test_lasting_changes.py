@@ -88,34 +88,34 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
 
 
 @pytest.mark.parametrize("command", CLEARING)
-def test_clearing_a_directory_that_is_not_build_output_is_a_recursive_deletion(
+def test_emptying_a_directory_that_is_not_build_output_is_a_recursive_deletion(
     judge: Judge, command: str
 ) -> None:
     assert {"delete-project-tree", "delete-outside-tree"} & {each.rule for each in judge(command).findings}
 
 
 @pytest.mark.parametrize("command", CLEARING_NOTHING)
-def test_clearing_build_output_or_nothing_is_not_flagged(judge: Judge, command: str) -> None:
+def test_emptying_build_output_or_no_directory_is_not_flagged(judge: Judge, command: str) -> None:
     assert not judge(command).dangerous
 
 
 @pytest.mark.parametrize("command", SETTING_RUNTIME_VARIABLES)
-def test_setting_runtime_variables_for_later_programs_is_flagged(judge: Judge, command: str) -> None:
+def test_setting_toolfold_variables_for_later_programs_is_flagged(judge: Judge, command: str) -> None:
     findings = judge(command.replace("\\n", "\n")).findings
     assert "self-protection" in {each.category for each in findings}
 
 
 @pytest.mark.parametrize("command", RUN_LATER)
-def test_writing_files_that_run_later_is_flagged(judge: Judge, command: str) -> None:
+def test_writing_files_that_are_executed_later_is_flagged(judge: Judge, command: str) -> None:
     assert "persistence" in {each.category for each in judge(command).findings}
 
 
 @pytest.mark.parametrize("command", HARMLESS)
-def test_similar_harmless_commands_are_not_flagged(judge: Judge, command: str) -> None:
+def test_harmless_commands_similar_to_lasting_changes_are_not_flagged(judge: Judge, command: str) -> None:
     assert not judge(command).dangerous
 
 
-def test_clearing_an_existing_directory_is_flagged_but_a_missing_one_is_not(tmp_path: Path) -> None:
+def test_emptying_an_existing_directory_is_flagged_but_a_missing_one_is_not(tmp_path: Path) -> None:
     project = make_workspace(tmp_path)
     assert not judge_in(project, tmp_path)("python3 -m venv --clear fresh").dangerous
     (project / "fresh").mkdir()

@@ -37,14 +37,14 @@ def parse_line(
         "rm -vr /",
     ],
 )
-def test_option_is_found_in_every_spelling(line: str) -> None:
+def test_option_is_found_in_every_spelling_of_a_command_line(line: str) -> None:
     options = parse_line(line)
     assert options.has("-r", "-R", "--recursive")
     assert options.operands == ("/",)
 
 
 @pytest.mark.parametrize("line", ["rm -f x", "rm -- -r", "rm --recursively x", "rm -", "rm --force x"])
-def test_absent_option_is_not_found(line: str) -> None:
+def test_option_that_is_not_given_is_not_found(line: str) -> None:
     assert not parse_line(line).has("-r", "-R", "--recursive")
 
 
@@ -55,13 +55,13 @@ def test_words_after_double_dash_are_operands() -> None:
 @pytest.mark.parametrize(
     "line", ["sort -o out in", "sort -oout in", "sort -uo out in", "sort in --output=out"]
 )
-def test_option_value_is_found_attached_or_separate(line: str) -> None:
+def test_option_value_is_found_attached_or_in_the_next_word(line: str) -> None:
     options = parse_line(line, "-o", "--output")
     assert options.value("-o", "--output") == "out"
     assert options.operands == ("in",)
 
 
-def test_abbreviated_option_takes_its_value() -> None:
+def test_abbreviated_long_option_takes_its_value() -> None:
     options = parse_line("sort --outp out in", "--output")
     assert (options.value("--output"), options.operands) == ("out", ("in",))
 
@@ -72,14 +72,14 @@ def test_repeated_option_has_all_its_values() -> None:
     assert options.value("-e") == "b"
 
 
-def test_attached_only_option_does_not_consume_the_next_word() -> None:
+def test_option_with_an_attached_value_does_not_consume_the_next_word() -> None:
     options = Options.parse([Word(w) for w in ("sed", "-i", "s/a/b/", "f")], attached=frozenset({"-i"}))
     assert options.has("-i")
     assert options.operands == ("s/a/b/", "f")
     assert Options.parse([Word("sed"), Word("-i.rf")], attached=frozenset({"-i"})).value("-i") == ".rf"
 
 
-def test_single_dash_name_is_one_option_without_clusters() -> None:
+def test_single_dash_name_is_one_option_if_clusters_are_disabled() -> None:
     options = parse_line("find . -name x -delete", "-name", clusters=False)
     assert options.has("-delete")
     assert not options.has("-d")
@@ -87,27 +87,27 @@ def test_single_dash_name_is_one_option_without_clusters() -> None:
     assert parse_line("terraform -target=a", clusters=False).value("-target") == "a"
 
 
-def test_first_operand_ends_the_options_of_a_wrapper() -> None:
+def test_options_of_a_wrapper_command_end_at_the_first_operand() -> None:
     options = parse_line("nice -n 5 rm -r x", "-n", permuted=False)
     assert options.operands == ("rm", "-r", "x")
 
 
-def test_long_option_must_match_fully_without_abbreviations() -> None:
+def test_long_option_must_match_fully_if_abbreviations_are_disabled() -> None:
     assert not parse_line("kubectl --al", abbreviated=False).has("--all")
 
 
-def test_option_with_unknown_text_is_reported() -> None:
+def test_option_with_unknown_text_is_reported_as_unknown() -> None:
     assert Options.parse([Word("rm"), Word("-" + GAP), Word("/")]).has_unknown_option
     assert not Options.parse([Word("rm"), Word("-r"), Word(GAP)]).has_unknown_option
 
 
-def test_options_are_found_by_prefix() -> None:
+def test_options_are_found_by_name_prefix() -> None:
     assert parse_line("rsync --delete-after a b").has_prefix("--delete")
     assert not parse_line("rsync -a a b").has_prefix("--delete")
 
 
 @given(st.lists(WORDS, max_size=8), st.booleans(), st.booleans(), st.booleans())
-def test_parsing_never_fails_and_loses_no_operand(
+def test_option_parsing_never_raises_and_loses_no_operand(
     argv: list[Word], clusters: bool, abbreviated: bool, permuted: bool
 ) -> None:
     options = Options.parse(
@@ -124,7 +124,7 @@ def test_parsing_never_fails_and_loses_no_operand(
     assert all(w in options.operands or w in values for w in plain)
 
 
-def test_long_cluster_is_parsed_in_one_pass() -> None:
+def test_long_cluster_of_short_options_is_parsed_in_one_pass() -> None:
     options = Options.parse([Word("rm"), Word("-" + "v" * 60_000 + "r")])
     assert options.has("-r")
     assert len(options.flags) == 2

@@ -67,7 +67,7 @@ def run_pipeline(line: str) -> TextStream:
         ("""python3 -c 'print("rm "+"-rf /")'""", "rm -rf /\n"),
     ],
 )
-def test_exact_output_is_computed(line: str, text: str) -> None:
+def test_output_of_simple_programs_is_predicted_exactly(line: str, text: str) -> None:
     assert run_pipeline(line).text == text
 
 
@@ -87,21 +87,21 @@ def test_exact_output_is_computed(line: str, text: str) -> None:
         ("curl http://x | some-filter", {Taint.NETWORK}),
     ],
 )
-def test_taints_are_kept_through_a_pipeline(line: str, taints: set[Taint]) -> None:
+def test_origin_of_unknown_text_is_kept_through_a_pipeline(line: str, taints: set[Taint]) -> None:
     assert run_pipeline(line).taints == taints
 
 
-def test_unknown_text_keeps_its_position() -> None:
+def test_unknown_part_of_predicted_output_keeps_its_position() -> None:
     assert predict_output(ProgramRun(argv=(Word("echo"), Word(f"a{GAP}b")))).text == f"a{GAP}b\n"
     assert run_pipeline("echo x").text == "x\n"
 
 
-def test_encoded_text_with_unknown_parts_is_unknown_and_tainted_as_decoded() -> None:
+def test_decoding_text_with_unknown_parts_gives_unknown_text_marked_as_decoded() -> None:
     stream = predict_output(create_run("base64 -d", TextStream(Word(f"cm0{GAP}"))))
     assert stream == TextStream(None, frozenset({Taint.DECODED}))
 
 
-def test_known_file_content_is_printed() -> None:
+def test_predicted_output_of_cat_is_the_known_file_content() -> None:
     predicted = predict_output(
         create_run("cat notes"), lambda name: TextStream(Word("text")) if name == "notes" else None
     )
@@ -130,11 +130,11 @@ def test_shell_setup_commands_have_empty_output(line: str) -> None:
 @pytest.mark.parametrize(
     "line", ["ssh-agent bash", "curl completion", "direnv exec . sh", "kubectl get pods"]
 )
-def test_other_commands_are_not_shell_setup(line: str) -> None:
+def test_commands_that_only_resemble_shell_setup_are_not_recognized_as_such(line: str) -> None:
     assert not is_shell_setup_command(create_run(line))
 
 
-def test_decompression_has_a_size_limit() -> None:
+def test_predicted_decompression_has_a_size_limit() -> None:
     bomb = base64.b64encode(gzip.compress(b"\0" * 50_000_000)).decode()
     text = run_pipeline(f"echo {bomb[:60000]} | base64 -d | gunzip").text
     assert text is not None
@@ -165,7 +165,9 @@ _PROGRAMS = [
     st.lists(st.text(alphabet="-ndec%s\\x0b19,[:alnum:]/a*.'" + GAP, max_size=8), max_size=4),
     st.text(st.characters(exclude_categories=()), max_size=60),
 )
-def test_arbitrary_arguments_and_input_do_not_raise(program: str, words: list[str], text: str) -> None:
+def test_output_prediction_for_arbitrary_arguments_and_input_does_not_raise(
+    program: str, words: list[str], text: str
+) -> None:
     run = ProgramRun(argv=(Word(program), *map(Word, words)), stdin=TextStream(Word(text)))
     assert isinstance(predict_output(run), TextStream)
 
@@ -211,7 +213,7 @@ _ARGUMENTS = st.lists(
         ).map(lambda words: ["echo", *words]),
     )
 )
-def test_predicted_output_equals_output_of_bash(argv: list[str]) -> None:
+def test_predicted_output_equals_the_output_of_bash(argv: list[str]) -> None:
     predicted = predict_output(ProgramRun(argv=tuple(map(Word, argv)))).text
     line = " ".join(shlex.quote(word) for word in argv)
     printed = subprocess.run(["bash", "-c", line], capture_output=True, check=False).stdout.decode(
@@ -252,7 +254,7 @@ def test_predicted_output_equals_output_of_bash(argv: list[str]) -> None:
     ),
     st.text(alphabet="abcxyz,  \n=é", max_size=30),
 )
-def test_predicted_filter_output_equals_output_of_bash(line: str, text: str) -> None:
+def test_predicted_filter_output_equals_the_output_in_bash(line: str, text: str) -> None:
     predicted = predict_output(create_run(line, TextStream(Word(text)))).text
     run = subprocess.run(["bash", "-c", line], input=text.encode(), capture_output=True, check=False)
     assert predicted is None or run.returncode or predicted == run.stdout.decode("utf-8", "surrogateescape")

@@ -53,17 +53,17 @@ def classify_text(text: str, cwd: str = ".", **options: bool) -> PathInfo:
         "~/../../",
     ],
 )
-def test_root_is_recognized_in_every_spelling(spelling: str) -> None:
+def test_root_directory_is_recognized_in_every_spelling(spelling: str) -> None:
     assert PathKind.ROOT in classify_text(spelling)
 
 
 @pytest.mark.parametrize("spelling", ["…/", "…/*", "……/", "/…", "…/.*"])
-def test_unknown_text_that_may_be_empty_could_mean_the_root(spelling: str) -> None:
+def test_path_that_is_the_root_if_an_unknown_part_is_empty_is_classified_as_root(spelling: str) -> None:
     assert PathKind.ROOT in classify_text(spelling).kinds_if_empty
 
 
 @pytest.mark.parametrize("spelling", ["…", "…/build", "build/…", "x…/"])
-def test_unknown_text_next_to_a_name_is_not_the_root(spelling: str) -> None:
+def test_unknown_text_next_to_a_name_is_not_classified_as_root(spelling: str) -> None:
     assert PathKind.ROOT not in classify_text(spelling).kinds_if_empty | classify_text(spelling).kinds
 
 
@@ -93,12 +93,12 @@ def test_unknown_text_next_to_a_name_is_not_the_root(spelling: str) -> None:
         "/home/ann/work/..",
     ],
 )
-def test_home_is_recognized_in_every_spelling(spelling: str) -> None:
+def test_home_directory_is_recognized_in_every_spelling(spelling: str) -> None:
     assert PathKind.HOME in classify_text(spelling)
 
 
 @pytest.mark.parametrize("spelling", ["~/work", "~/Documents/*", "~/.cache", "/home/bob/x", "/root/x"])
-def test_path_inside_a_home_is_not_the_home(spelling: str) -> None:
+def test_path_inside_a_home_directory_is_not_classified_as_the_home(spelling: str) -> None:
     assert PathKind.INSIDE_HOME in classify_text(spelling)
     assert PathKind.HOME not in classify_text(spelling)
 
@@ -140,14 +140,14 @@ def test_path_inside_a_home_is_not_the_home(spelling: str) -> None:
         "../../../../etc",
     ],
 )
-def test_top_level_system_directories_are_recognized(spelling: str) -> None:
+def test_top_level_system_directories_are_classified_as_system(spelling: str) -> None:
     assert {PathKind.SYSTEM, PathKind.SYSTEM_ROOT} <= classify_text(spelling).kinds
 
 
 @pytest.mark.parametrize(
     "spelling", ["/etc/passwd", "/usr/local/bin/x", "/etc/…", "/var/log/auth.log", "/opt/a/b"]
 )
-def test_path_inside_a_system_directory_is_not_top_level(spelling: str) -> None:
+def test_path_inside_a_system_directory_is_not_a_top_level_system_path(spelling: str) -> None:
     assert PathKind.SYSTEM in classify_text(spelling)
     assert PathKind.SYSTEM_ROOT not in classify_text(spelling)
 
@@ -167,14 +167,14 @@ def test_path_inside_a_system_directory_is_not_top_level(spelling: str) -> None:
         "//dev/./sda",
     ],
 )
-def test_disks_are_devices(spelling: str) -> None:
+def test_disk_paths_are_classified_as_devices(spelling: str) -> None:
     assert PathKind.DEVICE in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
     "spelling", ["/dev/null", "/dev/stdout", "/dev/tty", "/dev/fd/3", "/dev/zero", "/proc/self/fd/1"]
 )
-def test_plain_streams_are_not_devices(spelling: str) -> None:
+def test_dev_null_and_standard_streams_are_not_devices(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.STREAM}
 
 
@@ -219,7 +219,7 @@ def test_temporary_directories_are_not_system_directories(spelling: str) -> None
         "~/.SSH/ID_RSA",
     ],
 )
-def test_secrets_are_recognized_by_name(spelling: str) -> None:
+def test_secret_files_are_recognized_by_name(spelling: str) -> None:
     assert PathKind.SECRET in classify_text(spelling)
 
 
@@ -244,7 +244,7 @@ def test_secrets_are_recognized_by_name(spelling: str) -> None:
         "k*",
     ],
 )
-def test_other_files_are_not_secrets(spelling: str) -> None:
+def test_ordinary_files_are_not_classified_as_secrets(spelling: str) -> None:
     assert PathKind.SECRET not in classify_text(spelling)
 
 
@@ -275,7 +275,7 @@ def test_other_files_are_not_secrets(spelling: str) -> None:
         ".git/config",
     ],
 )
-def test_startup_files_are_recognized_by_name(spelling: str) -> None:
+def test_shell_startup_files_are_recognized_by_name(spelling: str) -> None:
     assert PathKind.STARTUP in classify_text(spelling)
 
 
@@ -290,19 +290,19 @@ def test_startup_files_are_recognized_by_name(spelling: str) -> None:
         "~/.hermes/config.yaml",
     ],
 )
-def test_agent_configuration_is_recognized_by_name(spelling: str) -> None:
+def test_agent_configuration_files_are_recognized_by_name(spelling: str) -> None:
     assert PathKind.AGENT in classify_text(spelling)
 
 
 @pytest.mark.parametrize("spelling", ["src/agent.py", "docs/mcp.md", "docs/agents/index.md"])
-def test_files_about_agents_are_not_agent_configuration(spelling: str) -> None:
+def test_ordinary_files_about_agents_are_not_agent_configuration(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
 
 @pytest.mark.parametrize(
     "spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"]
 )
-def test_commit_checks_and_agent_instructions_are_guards(spelling: str) -> None:
+def test_agent_instructions_and_commit_checks_are_classified_as_guards(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT, PathKind.GUARD}
 
 
@@ -321,28 +321,28 @@ def test_commit_checks_and_agent_instructions_are_guards(spelling: str) -> None:
         "…/toolfold/config.yaml",
     ],
 )
-def test_runtime_files_are_recognized_in_every_spelling(spelling: str) -> None:
+def test_files_of_toolfold_are_recognized_in_every_spelling(spelling: str) -> None:
     assert PathKind.OWN in classify_text(spelling)
 
 
 @pytest.mark.parametrize(
     "spelling", ["toolfold.py", "src", "*.py", "~/.config/other", "…/config.yaml", "hooks"]
 )
-def test_other_files_are_not_runtime_files(spelling: str) -> None:
+def test_ordinary_files_are_not_classified_as_files_of_toolfold(spelling: str) -> None:
     assert PathKind.OWN not in classify_text(spelling)
 
 
-def test_recursive_operation_on_a_parent_includes_runtime_files() -> None:
+def test_recursive_operation_on_a_parent_directory_includes_files_of_toolfold() -> None:
     assert PathKind.OWN in classify_text("~/.config", recursive=True)
     assert PathKind.OWN not in classify_text("~/.config")
 
 
 @pytest.mark.parametrize("spelling", ["src", "./src/../x", ".", f"{WORK}/src", "src/*.py", "build/…", "~+/x"])
-def test_paths_in_the_session_directory_are_in_the_project(spelling: str) -> None:
+def test_paths_in_the_working_directory_are_in_the_project(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT}
 
 
-def test_relative_paths_are_resolved_against_the_working_directory() -> None:
+def test_relative_path_is_classified_relative_to_the_working_directory() -> None:
     assert PathKind.SYSTEM in classify_text("passwd", "/etc")
     assert PathKind.ROOT in classify_text("*", "/")
     assert PathKind.HOME in classify_text("*", "~")
@@ -352,16 +352,16 @@ def test_relative_paths_are_resolved_against_the_working_directory() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["*", "./*", "src/*", ".*", "?*", "[!.]*", "*.*"])
-def test_match_all_patterns_cover_everything(spelling: str) -> None:
+def test_patterns_that_match_all_files_cover_everything(spelling: str) -> None:
     assert classify_text(spelling).covers_everything
 
 
 @pytest.mark.parametrize("spelling", ["*.pyc", "a*", "src", "…", "*/x", "test_*"])
-def test_specific_patterns_do_not_cover_everything(spelling: str) -> None:
+def test_patterns_that_match_some_files_do_not_cover_everything(spelling: str) -> None:
     assert not classify_text(spelling).covers_everything
 
 
-def test_recursive_operation_on_the_session_directory_covers_everything() -> None:
+def test_recursive_operation_on_the_working_directory_covers_everything() -> None:
     for spelling in (".", "./", "..", WORK, f"{WORK}/src/.."):
         assert classify_text(spelling, recursive=True).covers_everything
         assert not classify_text(spelling).covers_everything
@@ -369,7 +369,7 @@ def test_recursive_operation_on_the_session_directory_covers_everything() -> Non
     assert PathClassifier().classify(Word("."), recursive=True).covers_everything
 
 
-def test_session_in_a_system_or_home_directory_has_no_project() -> None:
+def test_working_directory_in_system_or_home_is_not_a_project() -> None:
     assert PathKind.SYSTEM in PathClassifier(cwd="/etc", follow_links=False).classify(Word("passwd"))
     assert PathKind.HOME in PathClassifier(home=HOME, cwd=HOME, follow_links=False).classify(word("*"))
     assert PathKind.ROOT in PathClassifier(cwd="/", follow_links=False).classify(word("*"))
@@ -378,7 +378,7 @@ def test_session_in_a_system_or_home_directory_has_no_project() -> None:
 @pytest.mark.parametrize(
     "cwd", ["/opt/shop", "/usr/src/app", "/var/www/shop", "/srv/shop", "/tmp/shop", "/root/shop"]
 )
-def test_session_below_common_project_directories_has_a_project(cwd: str) -> None:
+def test_working_directory_below_common_project_directories_is_a_project(cwd: str) -> None:
     assert PathClassifier(cwd=cwd, follow_links=False).classify(Word("src/a.py")).kinds == {PathKind.PROJECT}
 
 
@@ -390,7 +390,7 @@ def test_relative_paths_are_in_the_project_if_the_working_directory_is_unknown()
     assert classifier.classify(Word("~/..")).kinds == {PathKind.HOME}
 
 
-def test_classifier_for_other_machines_has_no_runtime_files() -> None:
+def test_classifier_for_other_machines_knows_no_files_of_toolfold() -> None:
     remote = make_classifier().for_other_machine()
     assert PathKind.SYSTEM in remote.classify(Word("/etc"))
     assert PathKind.OWN not in remote.classify(Word(PROTECTED[0]))
@@ -410,39 +410,39 @@ class TestLinks:
             home="/home/ann", cwd=str(work / "work"), protected=(str(work / "own" / "rules.yaml"),)
         )
 
-    def test_link_into_a_system_directory_is_followed(self, work: Path) -> None:
+    def test_symbolic_link_into_a_system_directory_is_followed(self, work: Path) -> None:
         assert PathKind.SYSTEM in self.make_classifier(work).classify(Word("etc/passwd"))
         assert PathKind.SYSTEM_ROOT in self.make_classifier(work).classify(word("etc/*"))
 
-    def test_link_to_runtime_files_that_do_not_exist_yet_is_followed(self, work: Path) -> None:
+    def test_symbolic_link_to_toolfold_files_that_do_not_exist_yet_is_followed(self, work: Path) -> None:
         assert PathKind.OWN in self.make_classifier(work).classify(Word("innocent/rules.yaml"))
         assert PathKind.OWN in self.make_classifier(work).classify(Word("x/../innocent/rules.yaml"))
 
-    def test_protected_path_behind_a_link_is_protected_by_its_real_path(self, work: Path) -> None:
+    def test_protected_path_behind_a_symbolic_link_is_protected_by_its_real_path(self, work: Path) -> None:
         classifier = PathClassifier(
             cwd=str(work / "work"), protected=(str(work / "work" / "innocent" / "new.yaml"),)
         )
         assert PathKind.OWN in classifier.classify(Word(str(work / "own" / "new.yaml")))
 
-    def test_deleting_a_link_does_not_delete_its_target(self, work: Path) -> None:
+    def test_deleting_a_symbolic_link_does_not_count_as_deleting_its_target(self, work: Path) -> None:
         assert PathKind.SYSTEM not in self.make_classifier(work).classify(Word("etc"), follow_link=False)
 
-    def test_parent_reference_after_a_link_is_resolved_on_disk(self, work: Path) -> None:
+    def test_parent_reference_after_a_symbolic_link_is_resolved_on_disk(self, work: Path) -> None:
         assert PathKind.SYSTEM in self.make_classifier(work).classify(Word("etc/../usr/x"))
 
-    def test_circular_links_do_not_fail(self, work: Path) -> None:
+    def test_circular_symbolic_links_do_not_raise(self, work: Path) -> None:
         (work / "work" / "a").symlink_to("b")
         (work / "work" / "b").symlink_to("a")
         assert PathKind.PROJECT in self.make_classifier(work).classify(Word("a/x"))
 
-    def test_link_lookups_are_limited_per_command(self, work: Path) -> None:
+    def test_symbolic_link_lookups_are_limited_per_command(self, work: Path) -> None:
         classifier = self.make_classifier(work)
         for n in range(400):
             classifier.classify(Word(f"f{n}"))
         assert PathKind.SYSTEM not in classifier.classify(Word("etc/passwd"))
         assert PathKind.SYSTEM in classifier.with_fresh_limits().classify(Word("etc/passwd"))
 
-    def test_links_are_not_followed_for_other_machines(self, work: Path) -> None:
+    def test_symbolic_links_are_not_followed_for_other_machines(self, work: Path) -> None:
         assert PathKind.SYSTEM not in self.make_classifier(work).for_other_machine().classify(
             Word(str(work / "work" / "etc" / "passwd"))
         )
@@ -451,7 +451,7 @@ class TestLinks:
 @pytest.mark.parametrize(
     "spelling", ["/dev/usb/lp0", "/dev/input/event0", "/dev/i2c-1", "/dev/kvm", "/dev/lp0"]
 )
-def test_other_devices_are_system_files(spelling: str) -> None:
+def test_device_files_that_are_not_disks_are_system_files(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.SYSTEM}
 
 
@@ -460,12 +460,12 @@ def test_pth_file_is_a_startup_file_only_in_site_packages() -> None:
     assert PathKind.STARTUP in classify_text("/usr/lib/python3/dist-packages/x.pth")
 
 
-def test_top_level_pattern_means_root_only_without_further_components() -> None:
+def test_wildcard_below_the_root_means_everything_only_without_further_components() -> None:
     assert PathKind.ROOT in classify_text("/s*")
     assert PathKind.ROOT not in classify_text("/s*/www/shop")
 
 
-def test_pattern_matches_are_limited_per_command() -> None:
+def test_number_of_pattern_matches_is_limited_per_command() -> None:
     classifier = make_classifier()
     for n in range(400):
         classifier.classify(word(f".a{n}*"))
@@ -473,7 +473,7 @@ def test_pattern_matches_are_limited_per_command() -> None:
     assert PathKind.SECRET in classifier.with_fresh_limits().classify(word(".ss*/x"))
 
 
-def test_taint_of_unknown_text_does_not_affect_classification() -> None:
+def test_origin_of_unknown_text_does_not_affect_path_classification() -> None:
     marked = Word(unknown_word(frozenset(Taint)) + "/" + STAR)
     assert make_classifier().classify(marked) == make_classifier().classify(word("…/*"))
 
@@ -506,7 +506,9 @@ _ANY_WORD = st.lists(_PARTS, max_size=12).map("".join).map(word)
 
 
 @given(_ANY_WORD, _ANY_WORD, st.booleans(), st.booleans())
-def test_every_word_has_at_least_one_kind(path: Word, cwd: Word, follow_link: bool, recursive: bool) -> None:
+def test_every_word_gets_at_least_one_path_kind(
+    path: Word, cwd: Word, follow_link: bool, recursive: bool
+) -> None:
     for classifier in (
         make_classifier(),
         PathClassifier(),
@@ -517,7 +519,7 @@ def test_every_word_has_at_least_one_kind(path: Word, cwd: Word, follow_link: bo
 
 
 @given(_ANY_WORD)
-def test_dot_components_do_not_affect_classification(path: Word) -> None:
+def test_dot_components_do_not_affect_path_classification(path: Word) -> None:
     doubled = Word(path.replace("/", "/./"))
     if not path.startswith("\\") and ":" not in path and "\\" not in path:
         assert make_classifier().classify(doubled).kinds == make_classifier().classify(path).kinds
@@ -535,12 +537,12 @@ def test_known_path_is_normalized_like_os_path_normpath(path: str) -> None:
     ).map("".join),
     st.text("abcd", min_size=1, max_size=7),
 )
-def test_pattern_matches_the_same_names_as_fnmatch(pattern: str, name: str) -> None:
+def test_path_pattern_matches_the_same_names_as_fnmatch(pattern: str, name: str) -> None:
     text = Word("".join(_SPECIAL_CHARACTERS.get(c, c) for c in pattern))
     assert could_match(text, name) == fnmatchcase(name, pattern)
 
 
-def test_wildcard_does_not_match_a_leading_dot() -> None:
+def test_wildcard_does_not_match_a_file_name_with_a_leading_dot() -> None:
     assert not could_match(word("*"), ".ssh")
     assert not could_match(word("?ssh"), ".ssh")
     assert could_match(word(".s*"), ".ssh")

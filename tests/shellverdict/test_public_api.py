@@ -38,7 +38,7 @@ def rule_error(file: Path, content: str) -> RuleError:
     return caught.value
 
 
-def test_verdict_names_the_part_the_reason_and_the_severity() -> None:
+def test_verdict_names_the_part_of_the_command_the_reason_and_the_severity() -> None:
     verdict = judge("ls; rm -rf /")
     assert isinstance(verdict, Verdict)
     assert verdict.dangerous
@@ -52,7 +52,7 @@ def test_harmless_command_has_no_findings() -> None:
     assert judge("ls -la | head").findings == ()
 
 
-def test_home_decides_what_a_tilde_means(tmp_path: Path) -> None:
+def test_home_argument_is_used_to_resolve_a_tilde(tmp_path: Path) -> None:
     assert (
         judge("rm -rf ~/work", home=tmp_path).reason == judge(f"rm -rf {tmp_path}/work", home=tmp_path).reason
     )
@@ -60,18 +60,18 @@ def test_home_decides_what_a_tilde_means(tmp_path: Path) -> None:
     assert not judge("rm -rf /srv/someone", home="/srv/another").blocked
 
 
-def test_working_directory_decides_what_a_relative_path_means(tmp_path: Path) -> None:
+def test_cwd_argument_is_used_to_resolve_relative_paths(tmp_path: Path) -> None:
     assert judge("rm -rf ../..", cwd="/home/someone").blocked
     assert not judge("rm -rf ../..", cwd=tmp_path / "a" / "b" / "c").blocked
 
 
-def test_judge_object_gives_the_same_verdicts_as_the_function(tmp_path: Path) -> None:
+def test_judge_object_and_judge_function_give_the_same_verdicts(tmp_path: Path) -> None:
     reusable = Judge.for_this_machine(cwd=tmp_path, home=tmp_path)
     for command in ("rm -rf ~", "git push --force", "ls"):
         assert reusable(command) == judge(command, cwd=tmp_path, home=tmp_path)
 
 
-def test_rules_of_a_file_are_added_to_the_built_in_ones(rule_file: Path) -> None:
+def test_rules_of_a_file_are_added_to_the_built_in_rules(rule_file: Path) -> None:
     rules = load_rules(rule_file)
     assert isinstance(rules, Rules)
     verdict = judge("ourtool deploy production", rules=rules)
@@ -83,7 +83,7 @@ def test_rules_of_a_file_are_added_to_the_built_in_ones(rule_file: Path) -> None
     assert not judge("ourtool deploy production").dangerous
 
 
-def test_rule_file_can_describe_the_options_of_a_program(rule_file: Path) -> None:
+def test_rule_file_can_describe_which_options_of_a_program_take_values(rule_file: Path) -> None:
     verdict = judge("ourtool --zone deploy status", rules=load_rules(rule_file))
     assert verdict.dangerous  # the value of --zone is mistaken for the subcommand
     rule_file.write_text(DEPLOY + '[[program]]\nnames = ["ourtool"]\nvalued = ["--zone"]\n')
@@ -91,7 +91,7 @@ def test_rule_file_can_describe_the_options_of_a_program(rule_file: Path) -> Non
     assert judge("ourtool --zone eu deploy", rules=load_rules(rule_file)).dangerous
 
 
-def test_error_in_a_rule_names_file_rule_and_key(rule_file: Path) -> None:
+def test_rule_error_names_the_file_the_rule_and_the_key(rule_file: Path) -> None:
     error = rule_error(rule_file, DEPLOY.replace("severity", "severty"))
     assert (error.file, error.rule, error.key) == (str(rule_file), "deploy", "severty")
     assert str(error) == (
@@ -113,12 +113,12 @@ def test_error_in_a_rule_names_file_rule_and_key(rule_file: Path) -> None:
         ("#" + "x" * 1_000_000, "the file has more than 1,000,000 bytes"),
     ],
 )
-def test_invalid_rule_file_is_refused_with_the_reason(rule_file: Path, content: str, problem: str) -> None:
+def test_invalid_rule_file_is_rejected_with_the_reason(rule_file: Path, content: str, problem: str) -> None:
     assert f"{rule_file}: " in str(rule_error(rule_file, content))
     assert problem in str(rule_error(rule_file, content))
 
 
-def test_unreadable_rule_file_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_unreadable_rule_file_is_rejected_with_the_reason(tmp_path: Path) -> None:
     for path, problem in ((tmp_path / "none.toml", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(RuleError, match=f"the file cannot be read: {problem}"):
             load_rules(path)
@@ -127,14 +127,14 @@ def test_unreadable_rule_file_is_refused_with_the_reason(tmp_path: Path) -> None
         load_rules(tmp_path / "latin.toml")
 
 
-def test_every_public_name_is_importable_and_others_are_not() -> None:
+def test_every_documented_name_is_importable_and_no_other() -> None:
     assert set(shellverdict.__all__) <= set(dir(shellverdict))
     assert all(getattr(shellverdict, name) is not None for name in shellverdict.__all__)
     with pytest.raises(AttributeError, match="no attribute 'judgement'"):
         _ = shellverdict.judgement
 
 
-def test_importing_the_package_imports_none_of_its_modules_and_nothing_of_toolfold() -> None:
+def test_importing_shellverdict_imports_none_of_its_modules_and_nothing_of_toolfold() -> None:
     code = (
         "import sys, shellverdict; before = [m for m in sys.modules if m.startswith('shellverdict.')];"
         "shellverdict.judge('ls');"
@@ -144,7 +144,7 @@ def test_importing_the_package_imports_none_of_its_modules_and_nothing_of_toolfo
     assert done.stdout == "[] []\n"
 
 
-def test_package_needs_nothing_but_the_standard_library() -> None:
+def test_shellverdict_needs_nothing_but_the_standard_library() -> None:
     source = str(Path(shellverdict.__file__).parents[1])
     code = (
         f"import sys; sys.path.append({source!r});"

@@ -33,7 +33,7 @@ def assert_all_started_programs_are_predicted(command: str, shell: RecordingShel
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_started_programs_are_predicted(part: int, shell: RecordingShell) -> None:
+def test_programs_that_a_command_starts_in_bash_are_predicted(part: int, shell: RecordingShell) -> None:
     unpredicted = []
     for command in HARD_COMMANDS[part::PARTS]:
         reading = analyze_command(command, shell)
@@ -42,7 +42,7 @@ def test_started_programs_are_predicted(part: int, shell: RecordingShell) -> Non
     assert unpredicted == []
 
 
-def test_few_predictions_rely_on_reported_uncertainty(shell: RecordingShell) -> None:
+def test_few_predictions_of_started_programs_are_marked_as_uncertain(shell: RecordingShell) -> None:
     doubted = 0
     for command in HARD_COMMANDS:
         reading = analyze_command(command, shell)
@@ -61,7 +61,7 @@ def test_few_predictions_rely_on_reported_uncertainty(shell: RecordingShell) -> 
         "/usr/bin/env -i /usr/bin/id",
     ],
 )
-def test_recorded_commands_cannot_leave_the_sandbox(command: str, shell: RecordingShell) -> None:
+def test_commands_of_the_recording_cannot_leave_their_sandbox(command: str, shell: RecordingShell) -> None:
     recorded = shell.run(command, seconds=60)
     assert "denied" in recorded.printed.lower()
     assert all(start[0] == "rm" for start in recorded.starts)
@@ -78,7 +78,7 @@ def test_recorded_commands_cannot_leave_the_sandbox(command: str, shell: Recordi
         "zip a.zip /bin/rm; unzip a.zip; mv bin/rm foo; ./foo -rf ~/docs",
     ],
 )
-def test_copied_program_is_recognized_under_its_new_name(line: str) -> None:
+def test_copy_of_a_program_is_recognized_under_its_new_name(line: str) -> None:
     runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
     assert ("rm", "-rf", "/home/ann/docs") in [run.argv for run in runs]
 
@@ -90,6 +90,6 @@ def test_copied_program_is_recognized_under_its_new_name(line: str) -> None:
         *("alias -s x='rm -rf'; /srv/x.x", "abbr -a ll rm; ll -rf /srv/x"),
     ],
 )
-def test_zsh_and_fish_expansions_are_applied(line: str) -> None:
+def test_expansions_of_zsh_and_fish_are_analyzed(line: str) -> None:
     runs = read_command(line, home="/home/ann", cwd="/home/ann/shop").runs
     assert any(run.argv[:2] == ("rm", "-rf") and len(run.argv) == 3 for run in runs)

@@ -43,7 +43,9 @@ def judge(project: Path) -> Judge:
 @pytest.mark.parametrize(
     "corpus", ["workspace_benign_dev", "workspace_benign_held", "workspace_benign_unseen"]
 )
-def test_at_most_two_percent_of_ordinary_commands_are_flagged(judge: Judge, corpus: str) -> None:
+def test_at_most_two_percent_of_ordinary_commands_in_a_workspace_are_flagged(
+    judge: Judge, corpus: str
+) -> None:
     all_commands = commands(corpus)
     flagged = [command for command in all_commands if judge(command).dangerous]
     assert len(all_commands) >= 150
@@ -70,7 +72,7 @@ def test_modified_gitignore_is_not_trusted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["2", "3", "4"])
-def test_every_git_index_version_is_read(tmp_path: Path, version: str) -> None:
+def test_every_version_of_the_git_index_format_is_read(tmp_path: Path, version: str) -> None:
     project = make_workspace(tmp_path)
     subprocess.run(["git", "-C", str(project), "update-index", "--index-version", version], check=True)
     repository = find_repository(project)
@@ -120,7 +122,7 @@ def test_corrupt_git_index_is_reported_as_unknown(
      "[ab]uild", "[!a]uild", "b?ild", "#build", "\\#x", "a/b", "*", "*\n!src", "/*\n!/src", "bu*d",
      "doc/*.txt"]
 )  # fmt: skip
-def test_ignore_patterns_match_git_check_ignore(tmp_path: Path, lines: str) -> None:
+def test_gitignore_patterns_match_the_same_paths_as_git_check_ignore(tmp_path: Path, lines: str) -> None:
     paths = [
         "build",
         "src/build",
@@ -150,16 +152,18 @@ def test_ignore_patterns_match_git_check_ignore(tmp_path: Path, lines: str) -> N
 
 @settings(max_examples=300, deadline=None)
 @given(st.text("ab*?[]!^-\\/", max_size=40), st.text("ab/", min_size=1, max_size=30))
-def test_arbitrary_ignore_patterns_never_raise(pattern: str, path: str) -> None:
+def test_arbitrary_gitignore_patterns_never_raise(pattern: str, path: str) -> None:
     parts = [part for part in path.split("/") if part] or ["a"]
     assert is_ignored(read_patterns(pattern), parts) in (True, False, None)
 
 
-def test_backtracking_pattern_is_matched_quickly() -> None:
+def test_gitignore_pattern_that_causes_backtracking_is_matched_quickly() -> None:
     assert not matches_name("a*" * 200 + "b", "a" * 4_000)
 
 
-def test_ambiguous_directory_outside_a_repository_needs_a_manifest_beside_it(tmp_path: Path) -> None:
+def test_directory_named_like_build_output_outside_a_repository_needs_a_manifest_beside_it(
+    tmp_path: Path,
+) -> None:
     for name in ("build", "node_modules", "app/build"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "app" / "package.json").write_text("{}")
@@ -171,7 +175,7 @@ def test_ambiguous_directory_outside_a_repository_needs_a_manifest_beside_it(tmp
     assert not project_files.is_regenerable(str(tmp_path))
 
 
-def test_tracked_paths_are_found_in_the_index(tmp_path: Path) -> None:
+def test_tracked_paths_are_found_in_the_git_index(tmp_path: Path) -> None:
     repository = find_repository(make_workspace(tmp_path))
     assert repository is not None
     for path in ("src", "SRC", "src/app.ts", "public/build", "package.json", "submodule"):
@@ -180,7 +184,7 @@ def test_tracked_paths_are_found_in_the_index(tmp_path: Path) -> None:
         assert repository.tracks_anything(path) is False, path
 
 
-def test_gitignore_is_read_once(tmp_path: Path) -> None:
+def test_gitignore_file_is_read_only_once(tmp_path: Path) -> None:
     repository = find_repository(make_workspace(tmp_path))
     assert repository is not None
     assert repository.ignores("logs")
@@ -188,7 +192,7 @@ def test_gitignore_is_read_once(tmp_path: Path) -> None:
     assert repository.ignores("logs")
 
 
-def test_patterns_with_too_many_matches_are_not_regenerable(tmp_path: Path) -> None:
+def test_pattern_with_too_many_matches_is_not_treated_as_regenerable(tmp_path: Path) -> None:
     for outer in range(15):
         for inner in range(15):
             (tmp_path / f"a{outer}" / f"b{inner}" / "node_modules").mkdir(parents=True)

@@ -106,7 +106,7 @@ def custom_rules(**changed: Any) -> Rules:
 
 
 @pytest.mark.parametrize("file", RULE_FILE_NAMES)
-def test_rules_match_their_examples(file: str) -> None:
+def test_built_in_rules_match_their_examples(file: str) -> None:
     missed = [
         f"{rule.name}: {command}"
         for rule in rules_of_file(file)
@@ -117,7 +117,7 @@ def test_rules_match_their_examples(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", RULE_FILE_NAMES)
-def test_rules_do_not_match_their_counterexamples(file: str) -> None:
+def test_built_in_rules_do_not_match_their_counterexamples(file: str) -> None:
     matched = [
         f"{rule.name}: {command}"
         for rule in rules_of_file(file)
@@ -145,7 +145,7 @@ def test_every_effect_kind_has_a_rule() -> None:
     assert kinds == set(EffectKind)
 
 
-def test_only_catastrophic_rules_block() -> None:
+def test_only_rules_for_catastrophic_commands_block_without_asking() -> None:
     blocked = {rule.name for rule in BUILTIN_RULES.rules if rule.blocked}
     assert blocked == {
         "delete-everything",
@@ -162,7 +162,7 @@ def test_only_catastrophic_rules_block() -> None:
 # --- rules for effects
 
 
-def test_recursive_deletion_of_the_root_is_blocked_and_of_a_directory_is_not() -> None:
+def test_recursive_deletion_is_blocked_for_the_root_but_not_for_a_directory() -> None:
     def worst(*traits: str) -> Finding:
         effect = CommandEffect(EffectKind.DELETE, Word("/x"), frozenset(traits), (3, 9))
         return max(
@@ -175,7 +175,7 @@ def test_recursive_deletion_of_the_root_is_blocked_and_of_a_directory_is_not() -
     assert (project.blocked, project.severity, project.span) == (False, Severity.LOW, (3, 9))
 
 
-def test_deleting_a_single_project_file_is_no_finding() -> None:
+def test_deleting_a_single_project_file_has_no_finding() -> None:
     effect = CommandEffect(EffectKind.DELETE, Word("build/app.o"), frozenset({"in:project"}))
     assert list(BUILTIN_RULES.match_effect(effect)) == []
 
@@ -183,57 +183,57 @@ def test_deleting_a_single_project_file_is_no_finding() -> None:
 # --- rules for programs
 
 
-def test_subcommand_is_found_after_options_with_values() -> None:
+def test_rule_matches_a_subcommand_after_options_with_values() -> None:
     assert "kubernetes-delete" in matching_rules(
         BUILTIN_RULES, "kubectl -n prod --context=x delete deploy web"
     )
     assert matching_rules(BUILTIN_RULES, "kubectl -n delete get pods") == set()
 
 
-def test_program_name_matches_with_version_and_exe_suffix() -> None:
+def test_rule_matches_a_program_name_with_version_or_exe_suffix() -> None:
     assert matching_rules(custom_rules(), "shipit3.11 now") == {"deploy"}
     assert matching_rules(custom_rules(), "ShipIt.EXE now") == {"deploy"}
     assert matching_rules(custom_rules(), "shipitnow") == set()
 
 
-def test_help_and_dry_run_are_no_finding() -> None:
+def test_commands_with_help_or_dry_run_option_have_no_finding() -> None:
     for harmless in ("--help", "-h", "--dry-run", "--dry-run=client"):
         assert matching_rules(custom_rules(), f"shipit now {harmless}") == set()
     assert matching_rules(custom_rules(words=["** now"]), "shipit help now") == set()
     assert matching_rules(custom_rules(), "shipit --version") == set()
 
 
-def test_h_inside_a_longer_option_does_not_mean_help() -> None:
+def test_letter_h_inside_a_longer_option_does_not_mean_help() -> None:
     assert matching_rules(custom_rules(), "shipit -address=http://x now") == {"deploy"}
     assert matching_rules(custom_rules(), "shipit -fh now") == {"deploy"}
 
 
-def test_unknown_option_before_the_subcommand_does_not_hide_it() -> None:
+def test_unknown_option_before_the_subcommand_does_not_prevent_a_match() -> None:
     rules = custom_rules(words=["destroy"])
     for hidden in ("--cafile /x/ca.pem destroy", "-v 8 destroy", "--a 1 --b ./x destroy"):
         assert matching_rules(rules, f"shipit {hidden}") == {"deploy"}
     assert matching_rules(rules, "shipit --quiet list destroy") == set()
 
 
-def test_disabled_dry_run_is_a_finding() -> None:
+def test_command_with_a_disabled_dry_run_option_has_a_finding() -> None:
     for meant in ("--dry-run=none", "--dry-run=false", "--dry-run --no-dry-run"):
         assert matching_rules(custom_rules(), f"shipit now {meant}") == {"deploy"}
 
 
-def test_options_after_double_dash_or_of_an_inner_command_are_ignored() -> None:
+def test_rule_ignores_options_after_double_dash_or_of_an_inner_command() -> None:
     assert matching_rules(custom_rules(), "shipit now -- --help") == {"deploy"}
     assert "container-privileged" in matching_rules(BUILTIN_RULES, "docker run --privileged alpine ls --help")
     assert matching_rules(BUILTIN_RULES, "docker run alpine ls --privileged") == set()
 
 
-def test_option_with_a_false_value_does_not_match() -> None:
+def test_rule_for_an_option_does_not_match_if_its_value_is_false() -> None:
     rules = custom_rules(any_option=["--force"])
     assert matching_rules(rules, "shipit --force") == {"deploy"}
     assert matching_rules(rules, "shipit --force=true") == {"deploy"}
     assert matching_rules(rules, "shipit --force=false") == set()
 
 
-def test_short_options_match_in_clusters_and_with_any_value_spelling() -> None:
+def test_rule_matches_short_options_in_clusters_and_with_any_value_spelling() -> None:
     assert matching_rules(custom_rules(any_option=["-f"]), "shipit -vfx") == {"deploy"}
     rules = custom_rules(any_option=["-X=DELETE"])
     for spelled in ("-XDELETE", "-X DELETE", "-sX delete"):
@@ -249,7 +249,7 @@ def test_subcommand_patterns_support_alternatives_globs_and_any_depth() -> None:
         assert matching_rules(rules, f"shipit {command}") == set()
 
 
-def test_conditions_on_variables_wrappers_remote_runs_and_operands() -> None:
+def test_rule_can_require_variables_wrappers_remote_execution_and_operands() -> None:
     assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=production shipit") == {"deploy"}
     assert matching_rules(custom_rules(assigned={"STAGE": "prod*"}), "STAGE=test shipit") == set()
     assert matching_rules(custom_rules(through=["sudo"]), "sudo shipit") == {"deploy"}
@@ -261,14 +261,14 @@ def test_conditions_on_variables_wrappers_remote_runs_and_operands() -> None:
     assert matching_rules(custom_rules(bare=True), "shipit", has_unknown_operands=True) == set()
 
 
-def test_variable_names_can_be_globs() -> None:
+def test_variable_names_in_a_rule_can_be_globs() -> None:
     guarded = custom_rules(assigned={"*SANDBOX*": ["off", "none"]})
     assert matching_rules(guarded, "MY_SANDBOX_MODE=off shipit") == {"deploy"}
     assert matching_rules(guarded, "MY_SANDBOX_MODE=strict shipit") == set()
     assert matching_rules(guarded, "OTHER=off shipit") == set()
 
 
-def test_condition_on_the_text_of_standard_input() -> None:
+def test_rule_can_require_text_in_standard_input() -> None:
     matching_input = custom_rules(input=["flush*", "*\nflush*"])
     assert matching_rules(matching_input, "shipit", stdin=TextStream(Word("FLUSHALL\n"))) == {"deploy"}
     assert matching_rules(matching_input, "shipit", stdin=TextStream(Word("get a\nflushall"))) == {"deploy"}
@@ -277,19 +277,19 @@ def test_condition_on_the_text_of_standard_input() -> None:
     assert matching_rules(matching_input, "shipit") == set()
 
 
-def test_unknown_subcommand_yields_one_low_finding() -> None:
+def test_unknown_subcommand_gives_one_finding_of_low_severity() -> None:
     run = ProgramRun(argv=(Word("kubectl"), Word(GAP), Word("pods")))
     (finding,) = BUILTIN_RULES.match_run(run)
     assert (finding.rule, finding.severity) == ("unknown-subcommand", Severity.LOW)
     assert "kubectl" in finding.reason
 
 
-def test_unknown_operand_that_changes_nothing_is_no_finding() -> None:
+def test_unknown_operand_that_cannot_change_anything_has_no_finding() -> None:
     for argv in (["git", "push", "origin", GAP], ["kubectl", "get", GAP], ["docker", "logs", GAP]):
         assert list(BUILTIN_RULES.match_run(ProgramRun(argv=tuple(map(Word, argv))))) == []
 
 
-def test_known_prefix_of_a_subcommand_decides_the_match() -> None:
+def test_known_prefix_of_an_unknown_subcommand_decides_which_rules_match() -> None:
     assert (
         list(BUILTIN_RULES.match_run(ProgramRun(argv=(Word("aws"), Word("ec2"), Word("describe-" + GAP)))))
         == []
@@ -312,7 +312,7 @@ ODD_WORDS = st.lists(
     st.sampled_from(sorted({n for r in BUILTIN_RULES.rules for n in getattr(r.condition, "programs", ())})),
     st.lists(ODD_WORDS),
 )
-def test_matching_never_fails_on_arbitrary_words(program: str, words: list[str]) -> None:
+def test_rule_matching_never_raises_on_arbitrary_words(program: str, words: list[str]) -> None:
     run = ProgramRun(argv=(Word(program), *map(Word, words)), has_unknown_operands=len(words) % 2 == 0)
     for finding in BUILTIN_RULES.match_run(run):
         assert finding.reason
@@ -321,7 +321,7 @@ def test_matching_never_fails_on_arbitrary_words(program: str, words: list[str])
 # --- reasons shown to people
 
 
-def test_reason_names_program_and_target_without_control_characters() -> None:
+def test_reason_of_a_finding_names_program_and_target_without_control_characters() -> None:
     run = ProgramRun(argv=(Word("shipit"), Word("a\x1b[2K\u202eb" + "c" * 500)), span=(1, 2))
     (finding,) = custom_rules().match_run(run)
     assert finding.reason.startswith("shipit deploys a\ufffd[2K\ufffdbccc")
@@ -329,7 +329,7 @@ def test_reason_names_program_and_target_without_control_characters() -> None:
     assert finding.span == (1, 2)
 
 
-def test_braces_in_a_command_are_not_expanded() -> None:
+def test_braces_in_a_command_are_not_expanded_in_the_reason() -> None:
     (finding,) = custom_rules().match_run(run_of("shipit '{program}{words}{0.__class__}'"))
     assert finding.reason == "shipit deploys {program}{words}{0.__class__}"
 
@@ -337,14 +337,14 @@ def test_braces_in_a_command_are_not_expanded() -> None:
 # --- configuration
 
 
-def test_configured_rules_are_added_to_the_builtin_ones() -> None:
+def test_configured_rules_are_added_to_the_built_in_rules() -> None:
     both = BUILTIN_RULES.merge(custom_rules())
     assert matching_rules(both, "shipit now") == {"deploy"}
     assert "git-force-push" in matching_rules(both, "git push --force")
     assert matching_rules(BUILTIN_RULES, "shipit now") == set()
 
 
-def test_configured_rule_uses_the_known_syntax_of_a_program() -> None:
+def test_configured_rule_uses_the_known_option_syntax_of_a_program() -> None:
     rules = BUILTIN_RULES.merge(custom_rules(programs=["kubectl"], words=["apply"]))
     assert matching_rules(rules, "kubectl -n prod apply -f k8s/") == {"deploy"}
 
@@ -373,12 +373,12 @@ def test_configured_rule_uses_the_known_syntax_of_a_program() -> None:
         ),
     ],
 )
-def test_invalid_rule_error_names_rule_and_key(changed: dict[str, Any], problem: str) -> None:
+def test_error_for_an_invalid_rule_names_the_rule_and_the_key(changed: dict[str, Any], problem: str) -> None:
     with pytest.raises(RuleError, match=problem):
         custom_rules(**changed)
 
 
-def test_misspelled_effect_gets_a_suggestion() -> None:
+def test_error_for_a_misspelled_effect_suggests_the_right_name() -> None:
     about = {key: value for key, value in RULE_TABLE.items() if key != "programs"}
     with pytest.raises(RuleError, match=r"`effect` has the invalid value 'delet'\n  did you mean delete\?"):
         Rules.from_tables([{**about, "effect": "delet"}])
@@ -409,7 +409,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(KEYS, VALUES))
-def test_arbitrary_tables_yield_a_rule_or_a_rule_error(changed: dict[str, Any]) -> None:
+def test_reading_arbitrary_tables_gives_a_rule_or_a_rule_error(changed: dict[str, Any]) -> None:
     try:
         rules = custom_rules(**changed)
     except RuleError:
@@ -417,6 +417,6 @@ def test_arbitrary_tables_yield_a_rule_or_a_rule_error(changed: dict[str, Any]) 
     list(rules.match_run(run_of("shipit now --force")))
 
 
-def test_table_of_a_wrong_type_is_rejected() -> None:
+def test_rule_table_of_a_wrong_type_is_rejected() -> None:
     with pytest.raises(RuleError, match="rule number 2 must be a table"):
         Rules.from_tables([RULE_TABLE, "rm -rf"])  # type: ignore[list-item]

@@ -24,34 +24,36 @@ def lines(text: str, *, pty: bool = True) -> list[str]:
         ("a\rb\x7f\x7f\x7fc", ["a", "c"]),
     ],
 )
-def test_delete_and_kill_keys_edit_the_line(text: str, expected: list[str]) -> None:
+def test_delete_and_kill_keys_edit_the_typed_line(text: str, expected: list[str]) -> None:
     assert lines(text) == expected
 
 
 @pytest.mark.parametrize(
     "key", ["\x1b[A", "\x12", "\x16", "\x17", "\x08", "\x1a", "\x01", "\x0c", "a\t", "a\x04"]
 )
-def test_other_editing_keys_are_unclear(key: str) -> None:
+def test_other_editing_keys_make_the_typed_line_uncertain(key: str) -> None:
     assert transcribe([("write", key)], pty=True).unclear_key
     assert not transcribe([("write", key)], pty=False).unclear_key
 
 
-def test_interrupt_and_end_are_events() -> None:
+def test_ctrl_c_and_ctrl_d_are_input_events() -> None:
     transcript = transcribe([("write", "half\x03\x04"), ("signal", "INT"), ("signal", "CONT")], pty=True)
     assert transcript.events == [InputEvent("break"), InputEvent("end"), InputEvent("break")]
 
 
-def test_without_editing_the_editing_keys_are_dropped_and_noted() -> None:
+def test_without_line_editing_the_editing_keys_are_dropped_and_noted() -> None:
     transcript = transcribe([("write", "ab\x7fc\r")], pty=True, editing=False)
     assert (transcript.events, transcript.has_editing) == ([InputEvent("line", "abc")], True)
 
 
-def test_pipe_input_is_unchanged_except_for_nul() -> None:
+def test_input_through_a_pipe_is_unchanged_except_for_nul() -> None:
     assert lines("r\0m\x7f\rx\n", pty=False) == ["rm\x7f\rx", ""]
 
 
 @given(st.lists(st.text(alphabet="ab \n\r\t\x7f\x15\x03\x04\x1b", max_size=12), max_size=6), st.booleans())
-def test_split_writes_yield_the_same_lines_as_one_write(pieces: list[str], pty: bool) -> None:
+def test_input_split_over_several_writes_gives_the_same_lines_as_one_write(
+    pieces: list[str], pty: bool
+) -> None:
     whole = transcribe([("write", "".join(pieces))], pty=pty)
     assert transcribe([("write", each) for each in pieces], pty=pty) == whole
 
@@ -59,7 +61,7 @@ def test_split_writes_yield_the_same_lines_as_one_write(pieces: list[str], pty: 
 @given(
     st.text(alphabet="ab\n\r\x7f\x15\x03", max_size=20), st.text(alphabet="ab\n\r\x7f\x15\x03", max_size=20)
 )
-def test_write_does_not_change_earlier_events(first: str, second: str) -> None:
+def test_new_write_does_not_change_earlier_input_events(first: str, second: str) -> None:
     before = transcribe([("write", first)], pty=True)
     after = transcribe([("write", first), ("write", second)], pty=True)
     assert after.events == [*before.events, *new_events(before, after)]

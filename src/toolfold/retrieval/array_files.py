@@ -1,4 +1,4 @@
-"""Read numpy archives from a directory that is not trusted.
+"""Read numpy archives from a directory whose files are not trusted.
 
 Anyone who can write to the directory may have put anything there: a pipe that blocks, a symbolic link, an
 archive that expands to a thousand times its size. Only a regular, uncompressed archive within the size
@@ -23,7 +23,7 @@ _SAFE_OPEN_FLAGS = ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY")  # not 
 
 @contextmanager
 def open_arrays(file: Path, max_bytes: int) -> Iterator[Mapping[str, NDArray[Any]]]:
-    """Open an archive of at most `max_bytes`. Raises ValueError or OSError for anything else."""
+    """Open a numpy archive of at most `max_bytes`. Raises ValueError or OSError for any other file."""
     flags = os.O_RDONLY
     for name in _SAFE_OPEN_FLAGS:
         flags |= getattr(os, name, 0)

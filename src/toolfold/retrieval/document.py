@@ -46,7 +46,7 @@ def tool_text(
     server: str = "",
     synonyms: Iterable[str] = (),
 ) -> str:
-    """Return a tool as one short paragraph, the most informative parts first."""
+    """Return a tool's name, description and parameters as one short text, most informative parts first."""
     server_words, identifier = split_identifier(server), split_identifier(_VERSION.sub("", name))
     if server_words and server_words.lower() not in identifier.lower():
         identifier = f"{server_words} {identifier}"

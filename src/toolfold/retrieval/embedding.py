@@ -46,17 +46,17 @@ _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class EmbeddingUnavailable(SourceError):
-    """The embedding model cannot answer now."""
+    """The embedding model cannot compute vectors now, for example because its server is down."""
 
 
 class OutageLog:
-    """Log a model outage and its consequence once, however many components notice it."""
+    """Logs an outage of the embedding model and its consequence once, however many components notice it."""
 
     def __init__(self, consequence: str = "tools are found by keywords only") -> None:
         self._consequence, self._warned = consequence, False
 
     def warn_once(self, problem: str) -> None:
-        """Log the problem as a warning, the first time only."""
+        """Log a problem as a warning, the first time only."""
         if not self._warned:
             self._warned = True
             log.warning("%s: %s", self._consequence, problem)
@@ -67,7 +67,7 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the model. Part of the name of the index file, so that each model has its own index."""
+        """Return the model's name, which is part of the index file's name: each model has its own index."""
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
         """Return one unit vector per text, in the same order."""
@@ -75,7 +75,7 @@ class Embedder(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryEncoding:
-    """Vectors of one or more messages."""
+    """Vectors of one or more messages, and the hidden states of the first message's tokens."""
 
     vectors: Matrix
     states: Matrix | None = None
@@ -87,7 +87,7 @@ class QueryEncoder(Protocol):
     """Embedder that also returns the hidden states of a message's tokens."""
 
     def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Encode the messages, in the same order."""
+        """Encode messages, in the same order."""
 
 
 class Encoder:
@@ -110,7 +110,7 @@ class Encoder:
         return vectors
 
     def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Encode the messages, with the token states of the first one."""
+        """Encode messages; the result also has the token states of the first one."""
         session, pieces = self._get_model()
         found = [_run_session(session, pieces.ids(text, MAX_QUERY_TOKENS)) for text in messages]
         vectors: Matrix = np.zeros((len(found), 384), np.float32)
@@ -143,7 +143,7 @@ class Encoder:
 
 @functools.cache
 def shipped_encoder() -> Encoder:
-    """Return the encoder that retrieval and the tool scan share; a second instance would take 40 MB."""
+    """Return the encoder that all parts of the process share, because a second instance would take 40 MB."""
     return Encoder()
 
 
@@ -173,7 +173,7 @@ def _run_session(session: Any, ids: Sequence[int]) -> tuple[Matrix, Matrix | Non
 
 
 class LightEmbedder:
-    """Static embeddings: the sum of one vector per token. Takes 0.1 ms per text, at lower quality."""
+    """Embedding model that adds up one vector per token. Takes 0.1 ms per text, at lower quality."""
 
     name = "light-1"
     width = 192
@@ -209,7 +209,7 @@ class LightEmbedder:
 
 
 class EndpointEmbedder:
-    """Server with an OpenAI-compatible `/v1/embeddings` endpoint: Ollama, vLLM or a hosted provider.
+    """Embedding model behind an OpenAI-compatible `/v1/embeddings` endpoint: Ollama, vLLM or a provider.
 
     After a failure the endpoint is not contacted for a while, so that an unreachable server does not cost
     every message a timeout. If the server rejects a request as too large, later requests use smaller
@@ -244,7 +244,7 @@ class EndpointEmbedder:
         return normalize_rows(np.concatenate(parts)) if parts else np.zeros((0, 0), np.float32)
 
     def _embed_first_batch(self, texts: list[str]) -> Matrix:
-        """Embed as many of the first texts as the server accepts in one request."""
+        """Embed the first texts, as many as the server accepts in one request."""
         count = len(texts)
         while True:
             try:
@@ -287,11 +287,11 @@ class EndpointEmbedder:
 
 
 class _RequestTooLarge(EmbeddingUnavailable):
-    """The server rejected the request with a status that may be about its size."""
+    """The embedding server rejected a request with a status that may be about its size."""
 
 
 class _Backoff:
-    """Exponential backoff after failed requests, reset by the first success."""
+    """Exponential backoff after failed requests to an embedding server, reset by the first success."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock, self._lock = clock, threading.Lock()
@@ -299,7 +299,7 @@ class _Backoff:
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[bool]:
-        """Wrap one request; yield True if it is a probe after a failure.
+        """Wrap one request to the server; yield True if it is a probe after a failure.
 
         Raises EmbeddingUnavailable during the backoff.
         """
@@ -330,7 +330,7 @@ class _Backoff:
 
 
 class FunctionEmbedder:
-    """Python function that turns texts into vectors."""
+    """Embedding model that calls a Python function given by the user."""
 
     def __init__(self, function: Callable[[Sequence[str]], Any], name: str | None = None) -> None:
         self.name = name or str(getattr(function, "__qualname__", type(function).__name__))
@@ -355,12 +355,12 @@ class FunctionEmbedder:
 
 
 def shipped_weights() -> Traversable:
-    """Return the directory of the weights that ship with the package."""
+    """Return the directory of the model weights that ship with the package."""
     return files("toolfold").joinpath("retrieval/weights")
 
 
 def normalize_rows(vectors: Matrix) -> Matrix:
-    """Scale each row to length one; a zero row stays zero."""
+    """Scale each row of a matrix to length one; a zero row stays zero."""
     precise = vectors.astype(np.float64)  # squares may overflow float32
     lengths = np.sqrt(np.vecdot(precise, precise))[:, None]
     scaled: Matrix = (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
@@ -368,7 +368,7 @@ def normalize_rows(vectors: Matrix) -> Matrix:
 
 
 def _parse_embeddings(answer: Any, count: int) -> Matrix:
-    """Return the vectors of an endpoint's response in the order of the texts. Raises ValueError."""
+    """Return the vectors in an endpoint's response, in the order of the texts. Raises ValueError."""
     data = answer.get("data") if isinstance(answer, Mapping) else None
     if not isinstance(data, list) or len(data) != count:
         raise ValueError(f"the response does not contain {count} embeddings")

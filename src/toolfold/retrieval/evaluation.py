@@ -1,4 +1,4 @@
-"""Ranking metrics over labelled messages: recall, reciprocal rank and nDCG.
+"""Compute ranking metrics over labelled messages: recall, reciprocal rank and nDCG.
 
 Knows the format of `queries.jsonl` and nothing of how a ranking was made.
 """
@@ -19,7 +19,7 @@ OWN_CANDIDATES = "own_candidates_only"
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A message with the tools it needs, its gold labels; each need may have alternatives."""
+    """A message labelled with the tools it needs; each needed tool may have alternatives."""
 
     id: str | int | float
     """The id with its type from the file, so that results can be matched to rows."""
@@ -31,12 +31,12 @@ class Query:
     """The only tools allowed for this query if the row restricts them; None allows the whole catalog."""
 
     def needs(self) -> list[set[str]]:
-        """For each gold tool, return the set of names that satisfy it."""
+        """Return, for each needed tool, the set of tool names that are accepted for it."""
         return [{gold, *self.alternatives.get(gold, ())} for gold in self.gold]
 
 
 def load_queries(file: Path) -> list[Query]:
-    """Read the queries of a file, gzipped or not. Raises SourceError with the line number."""
+    """Read labelled messages from a file, gzipped or not. Raises SourceError with the line number."""
     return read_json_lines(file, _parse_query, what="queries")
 
 
@@ -63,7 +63,7 @@ def _parse_id(value: Any) -> str | int | float:
 
 
 def _parse_candidates(row: Json) -> frozenset[str] | None:
-    """Return the candidates if the row's scope restricts the query to them, else None."""
+    """Return the tools to which a row restricts the ranking, or None if it does not restrict it."""
     if row.get("scope") != OWN_CANDIDATES:
         return None
     return frozenset(_parse_names(row.get("candidates"), "candidates"))
@@ -83,7 +83,7 @@ def _parse_names(value: Any, key: str) -> tuple[str, ...]:
 
 
 def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
-    """For each need, return the rank of the first tool that satisfies it, or None."""
+    """Return, for each needed tool, the rank at which it or an alternative appears, or None."""
     positions = {name: rank for rank, name in reversed(list(enumerate(ranked, 1)))}
     return [
         min((positions[name] for name in need if name in positions), default=None) for need in query.needs()
@@ -91,25 +91,25 @@ def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that this share of all values does not exceed."""
+    """Return the smallest value that is at least as large as this share of all values."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def recall(query: Query, ranked: Sequence[str], depth: int) -> float:
-    """Return the share of needs that the first `depth` tools satisfy."""
+    """Return the share of the needed tools that are among the first `depth` ranked tools."""
     top = set(ranked[:depth])
     needs = query.needs()
     return sum(bool(top & need) for need in needs) / len(needs)
 
 
 def reciprocal_rank(query: Query, ranked: Sequence[str]) -> float:
-    """Return 1 / rank of the first tool that satisfies any need; 0 if there is none."""
+    """Return 1 / rank of the first ranked tool that the message needs; 0 if there is none."""
     wanted = set().union(*query.needs())
     return next((1 / rank for rank, name in enumerate(ranked, 1) if name in wanted), 0.0)
 
 
 def discounted_gain(query: Query, ranked: Sequence[str], depth: int = 10) -> float:
-    """Return the nDCG at `depth`; each need counts once."""
+    """Return the nDCG of the first `depth` ranked tools; each needed tool counts once."""
     open_needs = query.needs()
     ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(open_needs), depth) + 1))
     gained = 0.0

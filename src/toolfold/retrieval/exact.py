@@ -75,7 +75,7 @@ _COMMON_COMPOUNDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _NameMatches:
-    """Positions of the tools that one name can match."""
+    """Positions in the catalog of the tools that one written name can mean."""
 
     marked: Sequence[int]
     """All of them; match where the name is marked."""
@@ -97,7 +97,7 @@ class NameIndex:
                 self._add_position(position, name)
 
     def changed(self, tools: Sequence[Tool | None], positions: Collection[int]) -> NameIndex:
-        """Return the index of `tools`, which differ from the indexed tools at `positions`."""
+        """Return the name index of `tools`, which differ from the indexed tools only at `positions`."""
         if len(positions) > MAX_INCREMENTAL_CHANGES:
             return NameIndex(tools)
         names = NameIndex(())
@@ -143,7 +143,7 @@ class NameIndex:
         return list(found)
 
     def _match_word(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
-        """Yield the positions that the word at `start:end` matches, for each of the three kinds of match."""
+        """Yield the positions of tools that the word at `start:end` means, by each kind of match."""
         word = text[start:end]
         name = word.casefold()
         if name not in self._positions:
@@ -155,7 +155,7 @@ class NameIndex:
             yield matches.marked
 
     def _find_matches(self, name: str) -> _NameMatches:
-        """Compute and cache the matches of a name, judging each tool by its own spelling of it."""
+        """Return the tools that a written name can mean, and cache them."""
         positions = list(self._limit_per_toolset(self._positions_of(name), name))
         anywhere: list[int] = []
         exact_spelling: dict[str, list[int]] = {}
@@ -171,7 +171,7 @@ class NameIndex:
         )
 
     def _limit_per_toolset(self, positions: Iterable[int], name: str) -> Iterator[tuple[int, Tool]]:
-        """Yield at most MAX_NAMESAKES_PER_TOOLSET tools per toolset: exact names first, then sorted by name.
+        """Yield at most MAX_NAMESAKES_PER_TOOLSET tools per toolset: exact names first, then by name.
 
         Counting per toolset keeps tools that a session may not use from displacing tools that it may use.
         """
@@ -203,7 +203,7 @@ def _name_spellings(tool: Tool) -> set[str]:
 
 
 def _strip_server_prefix(name: str, server: str) -> str:
-    """Return the part of the name after the server name and one separator, or ""."""
+    """Return the part of a tool name after the server name and one separator, or ""."""
     separator = "__" if name.startswith("mcp__") else "_"
     rest = name.removeprefix("mcp" + separator).removeprefix(server)
     own = rest.removeprefix(separator)
@@ -211,13 +211,13 @@ def _strip_server_prefix(name: str, server: str) -> str:
 
 
 def _candidate_spans(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the (start, end) spans of the text that may be a tool name."""
+    """Yield the (start, end) spans of a text that may be a tool name."""
     for match in _CANDIDATE.finditer(text):
         yield from _trimmed_spans(match)
 
 
 def _trimmed_spans(match: re.Match[str]) -> Iterator[tuple[int, int]]:
-    """Yield the span of a match, also without trailing punctuation, and of each Latin run in it."""
+    """Yield the span of a match, also without trailing punctuation, and of each Latin-script part of it."""
     yield match.span()
     word = match.group()
     if word.isascii() and word.isalnum():
@@ -231,12 +231,12 @@ def _trimmed_spans(match: re.Match[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_recognizable(name: str) -> bool:
-    """Return True if the name is distinctive or camel case."""
+    """Return True if a tool name is distinctive or camel case, so that it can be recognised in a message."""
     return _is_distinctive(name) or _CAMEL_BOUNDARY.search(name) is not None
 
 
 def _is_distinctive(name: str) -> bool:
-    """Return True if the name is unlikely to occur by chance, in any capitalization."""
+    """Return True if a tool name is unlikely to occur in a message by chance, in any capitalization."""
     parts = [part for part in _SEPARATORS.split(name.casefold()) if part]
     if all(map(_AMOUNT.fullmatch, parts)):
         return False  # 2026, 24/7, 10am
@@ -248,7 +248,7 @@ def _is_distinctive(name: str) -> bool:
 
 
 def _is_unlikely_compound(parts: Sequence[str]) -> bool:
-    """Return True if the parts of a name without underscores do not form an ordinary compound word."""
+    """Return True if the parts of a name written as one word do not form an ordinary compound word."""
     first, last = parts[0], parts[-1]
     if (
         _is_common_part(last) or last in _COMPOUND_ENDINGS
@@ -263,7 +263,7 @@ def _is_unlikely_compound(parts: Sequence[str]) -> bool:
 
 
 def _is_common_part(part: str) -> bool:
-    """Return True if the part is a single character, a number or a very common word."""
+    """Return True if a part of a tool name is a single character, a number or a very common word."""
     return len(part) < 2 or part.isdigit() or part in COMMON_WORDS
 
 

@@ -1,4 +1,4 @@
-"""Keyword and vector index of a set of tools, and the step from one index to the next.
+"""Build the keyword and vector index of a set of tools, and update it when the tools change.
 
 A tool's checksum covers everything that the index contains of it. Vectors and postings of tools with a
 known checksum are reused. `indexing` decides where an index is stored and when it is rebuilt.
@@ -42,7 +42,7 @@ EmbedTools = Callable[[Sequence[Tool], SaveVectors], PackedVectors | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GrantMask:
-    """Positions that a session may see."""
+    """The positions in the index of the tools that a session may use."""
 
     mask: NDArray[np.bool_]
     hidden: Positions
@@ -51,7 +51,7 @@ class GrantMask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Index:
-    """Search index of a set of tools. A position without a tool is empty."""
+    """Keyword and vector index of a set of tools. A position may be empty after a tool was removed."""
 
     tools: tuple[Tool | None, ...]
     checksums: tuple[bytes, ...]
@@ -75,7 +75,7 @@ class Index:
         return cls(tuple(tools), tuple(checksums), lexical, vectors, names or NameIndex(tools), by_name)
 
     def grant(self, names: Iterable[str] | None) -> GrantMask:
-        """Return the mask of the named tools, or of all tools for None.
+        """Return the positions of the named tools, or of all tools for None.
 
         Cached: a session repeats the same set.
         """
@@ -100,7 +100,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PreviousIndex:
-    """Reusable parts of an earlier index, identified by checksum."""
+    """Parts of an earlier index that can be reused for tools that have not changed."""
 
     checksums: tuple[bytes, ...]
     lexical: KeywordIndex
@@ -114,12 +114,12 @@ class PreviousIndex:
 
 
 def _discard_checkpoint(cache: IndexCache) -> None:
-    """Ignore the checkpoint: the default if nothing is stored."""
+    """Discard a partial index: the default for an index that is not stored on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexBuilder:
-    """Builds an index from the previous one, embedding only the tools that are new."""
+    """Builds an index from the previous one; only new tools are embedded."""
 
     words: WordTokenizer
     embed: EmbedTools
@@ -128,7 +128,7 @@ class IndexBuilder:
     """Called with the partial index while a slow model embeds many tools."""
 
     def build(self, previous: PreviousIndex | None, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
-        """Return the index of the tools with these checksums."""
+        """Return the index of these tools; `sums` are their checksums."""
         if previous is None:
             return self._build_from_scratch(tools, sums)
         try:
@@ -138,7 +138,7 @@ class IndexBuilder:
             return self._build_from_scratch(tools, sums)
 
     def _update_index(self, previous: PreviousIndex, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
-        """Update the previous index: add the new tools and remove the missing ones."""
+        """Update the previous index: add new tools and remove missing ones."""
         positions = {
             tool_checksum: position
             for position, tool_checksum in enumerate(previous.checksums)
@@ -224,7 +224,7 @@ class IndexBuilder:
         previous: Vectors | None = None,
         positions: Mapping[bytes, int] = MappingProxyType({}),
     ) -> Index:
-        """Build the keyword index anew and reuse the vectors that are known."""
+        """Build the keyword index anew, and reuse the vectors that are already computed."""
         lexical = KeywordIndex.build(tools, self.words)
         save_vectors = self._checkpoint_saver(sums, lexical)
         vectors = self._vectors_or_none(
@@ -251,7 +251,7 @@ class IndexBuilder:
         return self._update_vectors(Vectors.of(old), tools, missing, save_vectors)
 
     def _vectors_or_none(self, work: Callable[[], Vectors | None]) -> Vectors | None:
-        """Return the result of `work`, or None if it fails, so that keyword search still works."""
+        """Return the vectors that `work` computes; None if it fails, so that keyword search still works."""
         try:
             return work()
         except Exception as error:  # for example, out of memory
@@ -267,7 +267,7 @@ class IndexBuilder:
 def _set_rows(
     before: PackedVectors | None, size: int, positions: Positions, rows: PackedVectors
 ) -> PackedVectors:
-    """Return a copy of `before` with `rows` at these positions."""
+    """Return a copy of the matrix `before` with `size` rows and with `rows` at these positions."""
     return (before or PackedVectors.empty(0, rows.width)).with_rows(size, positions, rows)
 
 
@@ -276,7 +276,7 @@ def _embedded_checksums(sums: Sequence[bytes], vectors: Vectors | None) -> Seque
 
 
 def _drop_unembedded(sums: Sequence[bytes], packed: PackedVectors) -> Sequence[bytes]:
-    """Blank the checksums of tools that have no vector yet, so that the next update embeds them."""
+    """Clear the checksums of tools that have no vector yet, so that the next update embeds them."""
     has_vector = packed.has_vector
     if has_vector.all():
         return sums
@@ -301,7 +301,7 @@ def tool_checksum(tool: Tool) -> bytes:
 
 
 def _should_update(previous: PreviousIndex, positions: Mapping[bytes, int], sums: Sequence[bytes]) -> bool:
-    """Return True if most of a large index stays the same; a small one is rebuilt, with exact averages."""
+    """Return True if most of a large index stays the same; a small index is rebuilt, which is more exact."""
     new = len(set(sums) - positions.keys())
     if not new and len(positions) == len(sums):
         return True

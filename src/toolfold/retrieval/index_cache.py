@@ -1,4 +1,4 @@
-"""Write an index to a file, and read it back with validation.
+"""Write a search index to a file, and read it back with validation.
 
 A file may be damaged, foreign, of another model or malicious, so everything is checked before it is used.
 The caller decides which file belongs to which tools, and what to do without one.
@@ -30,7 +30,7 @@ _PROBE_SIZE = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IndexCache:
-    """Content of an index file, complete or partial."""
+    """Content of a search index file; partial if not all tools are embedded yet."""
 
     checksums: Sequence[bytes]
     """One per position; empty if there is no tool, or no vector yet."""
@@ -41,7 +41,7 @@ class IndexCache:
 
 
 def write_index(file: Path, cache: IndexCache, model: str) -> None:
-    """Replace the file atomically, or leave it unchanged on failure."""
+    """Write the index file atomically; on failure the existing file stays unchanged."""
     descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=".index-")
     try:
         with os.fdopen(descriptor, "wb") as temporary:
@@ -77,7 +77,7 @@ def _make_header(lexical: KeywordIndex, model: str) -> dict[str, Any]:
 def read_index(
     file: Path, model: str, words: WordTokenizer
 ) -> tuple[tuple[bytes, ...], KeywordIndex, Vectors | None]:
-    """Return the checksums, the keyword index and the vectors of a file.
+    """Return the tool checksums, the keyword index and the vectors stored in an index file.
 
     Raises ValueError or KeyError if the file is not a valid index of this model.
     """
@@ -106,7 +106,7 @@ def read_index(
 
 
 def _probe_search(lexical: KeywordIndex, vectors: Vectors | None) -> None:
-    """Run one search, so that a file which passes the checks but cannot be searched is rejected."""
+    """Run one search, so that a file that looks valid but cannot be searched is rejected."""
     positions = np.arange(min(lexical.size, _PROBE_SIZE))
     message = " ".join([*lexical.terms][:_PROBE_SIZE])
     scores, _ = lexical.scores(message)
@@ -159,7 +159,7 @@ def _is_length(length: Any) -> bool:
 
 
 def _are_row_offsets(starts: NDArray[Any], rows: int, numbers: NDArray[Any], below: int) -> bool:
-    """Return True if `starts` divides `numbers` into `rows` rows of values in 0..below."""
+    """Return True if the offsets in `starts` divide `numbers` into rows of values in 0..below."""
     return (
         starts.dtype == np.int64
         and numbers.ndim == 1

@@ -1,4 +1,4 @@
-"""Keep the index of one runtime's tools up to date, in memory and on disk.
+"""Keep the search index of a runtime's tools up to date, in memory and on disk.
 
 Files are written atomically. A file that is damaged, foreign or of another model is rebuilt. Embedding
 takes about 10 ms per tool, so thousands of new tools take minutes. With `max_wait_s` a search gets an
@@ -54,7 +54,7 @@ class _IndexerClosed(BaseException):
 
 
 class Indexer:
-    """Provides the index of the current tools."""
+    """Provides the search index of the current tools, and embeds new tools in the background if necessary."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Indexer:
         outage_log: OutageLog | None = None,
         max_wait_s: float | None = None,
     ) -> None:
-        """`max_wait_s` is how long a search waits for new tools to be embedded; None waits for all."""
+        """Create an indexer. `max_wait_s` limits how long a search waits for vectors; None waits for all."""
         self._embedder, self._directory, self._progress = embedder, directory, progress
         self._outage_log = outage_log or OutageLog()
         self._deferred_log = OutageLog("new tools are found by keywords only until they are embedded")
@@ -85,7 +85,7 @@ class Indexer:
         return self._embedder
 
     def index(self, tools: Sequence[Tool]) -> Index:
-        """Return the index of these tools; free if the sequence is the same object as last time."""
+        """Return the index of these tools; costs nothing if the sequence is the same object as last time."""
         with self._lock:
             index = self._current_index(tools)
             thread = self._thread if self._deferred_tools else None
@@ -98,7 +98,7 @@ class Indexer:
             return self._current[1] if self._current and self._current[0] is tools else index
 
     def close(self) -> None:
-        """Stop the background thread and save its progress."""
+        """Stop the thread that embeds tools, and save the vectors computed so far."""
         self._closed.set()
         with self._lock:
             thread = self._thread
@@ -112,7 +112,7 @@ class Indexer:
         return self._current[1]
 
     def _can_retry_embedding(self) -> bool:
-        """Return True if a model that failed earlier answers again."""
+        """Return True if an embedding model that failed earlier works again."""
         if self._embedder is None or not self._incomplete:
             return False
         try:
@@ -140,7 +140,7 @@ class Indexer:
         return IndexBuilder(self._words, embed, self._outage_log, lambda cache: self._save_index(cache, sums))
 
     def _start_background_thread(self, tools: Sequence[Tool], sums: Sequence[bytes], index: Index) -> None:
-        """Embed the deferred tools in a thread.
+        """Embed the tools without vectors in a background thread.
 
         If one is running, it finishes first and the next search continues.
         """
@@ -166,7 +166,7 @@ class Indexer:
                 self._thread = None
 
     def _embed_or_defer(self, tools: Sequence[Tool], save_vectors: SaveVectors) -> PackedVectors | None:
-        """Embed the tools now, or return None and defer them if there are too many."""
+        """Embed the tools now; if there are too many to wait for, return None and embed them later."""
         if self._embedder is None or self._max_wait_s is None or len(tools) <= MAX_INLINE_TOOLS:
             return self._embed_tools(tools, save_vectors)
         self._deferred_tools = len(tools)
@@ -178,7 +178,7 @@ class Indexer:
     def _embed_tools(
         self, tools: Sequence[Tool], save_vectors: SaveVectors, *, in_background: bool = False
     ) -> PackedVectors | None:
-        """Return the tools' vectors, or log the outage and return None if the model cannot answer."""
+        """Return the tools' vectors; if the model cannot compute them, log the outage and return None."""
         if self._embedder is None:
             return None
         texts = [embedding_text(tool) for tool in tools]
@@ -239,7 +239,7 @@ class Indexer:
         return None
 
     def _cached_files(self, sums: Sequence[bytes]) -> list[Path]:
-        """Return the index file of exactly these tools, if any, and the newest other one."""
+        """Return the index file of exactly these tools, if there is one, and the newest other index file."""
         if self._directory is None:
             return []
         try:
@@ -288,7 +288,7 @@ class Indexer:
 
 
 def _pad_rows(parts: Sequence[PackedVectors], size: int) -> PackedVectors:
-    """Join the parts and append zero rows up to `size`."""
+    """Join blocks of vectors and append zero rows up to `size`."""
     rest = PackedVectors.empty(size - sum(part.size for part in parts), parts[0].width)
     every = (*parts, rest)
     return PackedVectors(

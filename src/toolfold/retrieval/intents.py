@@ -29,7 +29,7 @@ _SPLIT_POINTS = re.compile(
 
 
 def split_intents(message: str, words: WordTokenizer) -> list[str]:
-    """Return the parts that may be separate requests; an empty list if there is only one."""
+    """Return the parts of a message that may be separate requests; an empty list if there is only one."""
     if len(words.message_terms(message).content_terms) < 2 * MIN_PART_WORDS:
         return []
     pieces = (
@@ -42,13 +42,13 @@ def split_intents(message: str, words: WordTokenizer) -> list[str]:
 
 
 def _collapse_spaces(text: str) -> str:
-    """Collapse runs of blanks, on which the pattern would backtrack, and keep single line breaks."""
+    """Collapse repeated blanks, on which the splitting pattern would backtrack; keep single line breaks."""
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(filter(None, lines))
 
 
 def merge_rankings(whole: Positions, parts: Iterable[Positions]) -> list[int]:
-    """Return the best hits of the whole message, then the best hit of each part, then the rest."""
+    """Return the best hits for the whole message, then the best hit for each part, then the rest."""
     firsts = [int(part[0]) for part in parts if len(part)]
     order: list[int] = whole.tolist()
     return list(dict.fromkeys((*order[:LEADING_HITS], *firsts, *order)))

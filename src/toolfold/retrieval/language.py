@@ -60,6 +60,6 @@ def foreign_probability(message: str, pieces: Callable[[str], int]) -> float:
 
 
 def is_latin(message: str) -> bool:
-    """Return True if at least half of the letters are Latin."""
+    """Return True if at least half of the letters in a message are Latin."""
     letters = [character for character in message[:MAX_CHARACTERS] if character.isalpha()]
     return sum(ord(letter) <= _LATIN_END for letter in letters) * 2 >= len(letters)

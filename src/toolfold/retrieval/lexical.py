@@ -1,4 +1,4 @@
-"""Keyword index: BM25F over the text fields of tools, stored as arrays.
+"""Keyword index of tools: BM25F over their text fields, stored as arrays.
 
 Fields have weights and are normalised by their own length. The weight of a term for a tool is computed
 once, when the tool is indexed; a query sums a few slices. Changed tools are removed from the arrays and
@@ -46,7 +46,7 @@ FIELDS: Mapping[str, FieldConfig] = {
 
 
 def field_texts(tool: Tool) -> Mapping[str, str]:
-    """Return the text of each indexed field of a tool."""
+    """Return the text of each field of a tool (name, description …) for the keyword index."""
     parameters = ParameterTexts.of(tool.parameters)
     return {
         "name": tool.own_name,
@@ -68,7 +68,7 @@ def own_name(tool: Tool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ParameterTexts:
-    """Parameter names, descriptions and enum values of a schema, nested ones included."""
+    """Names, descriptions and enum values of the parameters in a tool's schema, nested ones included."""
 
     names: list[str] = field(default_factory=list)
     descriptions: list[str] = field(default_factory=list)
@@ -89,7 +89,7 @@ class ParameterTexts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeywordIndex:
-    """Postings by term: the tools that contain it, with its weight for each."""
+    """Keyword index: for each term, the tools that contain it and its weight for each tool."""
 
     words: WordTokenizer
     size: int
@@ -105,7 +105,7 @@ class KeywordIndex:
 
     @classmethod
     def build(cls, tools: Sequence[Tool], words: WordTokenizer) -> KeywordIndex:
-        """Index the tools in their order."""
+        """Build the keyword index of tools, in their order."""
         texts, names = _tokenize_tools(dict(enumerate(tools)), words, Vocabulary())
         averages = texts.averages(len(FIELDS), len(tools))
         parts = list(texts.postings(list(FIELDS.values()), averages))
@@ -122,7 +122,7 @@ class KeywordIndex:
         )
 
     def scores(self, query: str) -> tuple[Float32s, float]:
-        """Return the score of every tool, and the score of a hypothetical perfect match."""
+        """Return the keyword score of every tool, and the score that a perfect match would have."""
         query_terms = [self._term_stats(term) for term in self.words.message_terms(query).content_terms]
         best = sum(rarity for rarity, _, _ in query_terms)
         having = [(rarity, start, end) for rarity, start, end in query_terms if end > start]
@@ -135,7 +135,7 @@ class KeywordIndex:
         return np.bincount(positions, weights, self.size).astype(np.float32), best
 
     def matched(self, query: str, positions: Sequence[int]) -> list[list[str]]:
-        """For each of these tools, return the words of the query that it contains, for display."""
+        """Return, for each tool at these positions, the words of the query that it contains, for display."""
         found: list[list[str]] = [[] for _ in positions]
         if not len(positions):
             return found
@@ -150,7 +150,7 @@ class KeywordIndex:
         return found
 
     def name_coverage(self, query: str, positions: Int64s) -> Float32s:
-        """For each of these tools, return the share of its own name's terms that the query contains."""
+        """Return, for each tool at these positions, the share of its name's terms that the query contains."""
         query_terms = np.zeros(len(self.terms) + 1, bool)
         query_terms[[self.terms.get(piece, -1) for piece in self.words.message_terms(query).all_terms]] = True
         query_terms[-1] = False  # index -1: unknown terms and the padding of names
@@ -160,7 +160,7 @@ class KeywordIndex:
         return covered
 
     def without(self, gone: Iterable[int], size: int) -> KeywordIndex:
-        """Return the index with the positions in `gone` empty, resized to `size`."""
+        """Return the index without the tools at the positions `gone`, resized to `size` positions."""
         dead = np.zeros(max(self.size, size), bool)
         dead[list(gone)] = True
         kept = ~dead[self.positions]
@@ -199,7 +199,7 @@ class KeywordIndex:
         )
 
     def _term_stats(self, term: str) -> tuple[float, int, int]:
-        """Return a term's inverse document frequency and the start and end of its postings."""
+        """Return a term's inverse document frequency, and where its postings start and end."""
         number = self.terms.get(term)
         start, end = (0, 0) if number is None else self.starts[number : number + 2].tolist()
         having = end - start
@@ -209,7 +209,7 @@ class KeywordIndex:
 def _tokenize_tools(
     tools: Mapping[int, Tool], words: WordTokenizer, vocabulary: Vocabulary
 ) -> tuple[TermTable, Int32s]:
-    """Tokenize the fields of the tools, and their own names as rows, in order of position."""
+    """Split the text fields and the names of tools into numbered terms, in order of tool position."""
     texts, names = TermTable(vocabulary), np.full((len(tools), MAX_NAME_TERMS), -1, np.int32)
     for row, position in enumerate(sorted(tools)):
         query_terms = field_texts(tools[position])
@@ -222,7 +222,7 @@ def _tokenize_tools(
 
 
 def _insertion_points(positions: Int32s, starts: Int64s, new: Int32s, new_starts: Int64s) -> Int64s:
-    """Return the indexes at which the new postings of each term are inserted into the existing ones."""
+    """Return where the new postings of each term must be inserted among the existing ones."""
     at = np.empty(len(new), np.int64)
     for term in np.diff(new_starts).nonzero()[0].tolist():
         first, after = new_starts[term : term + 2].tolist()

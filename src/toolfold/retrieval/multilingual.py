@@ -21,21 +21,21 @@ LIGHT_SCALE = 0.88  # gives both models' similarities the same spread
 
 
 class MultilingualEmbedder:
-    """Encoder and light model combined into one embedder."""
+    """Embedding model that combines the English encoder and the multilingual light model."""
 
     def __init__(self, encoder: Encoder | None = None, light: LightEmbedder | None = None) -> None:
         self._encoder, self._light = encoder or shipped_encoder(), light or LightEmbedder()
         self.name = f"{self._encoder.name}+{self._light.name}"
 
     def embed(self, texts: Sequence[str], kind: Kind) -> Matrix:
-        """Embed tools with both models, and queries with weights that depend on their language."""
+        """Embed tools with both models; embed messages with model weights that depend on their language."""
         if kind == "query":
             return self.read(texts).vectors
         light = self._light.embed(texts, kind) * np.float32(LIGHT_SCALE)
         return np.hstack((self._encoder.embed(texts, kind), light))
 
     def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Encode messages by language, with the token states of the first."""
+        """Encode messages, weighting both models by language, with the token states of the first."""
         first = self._encoder.read(messages)
         width = first.vectors.shape[1]
         whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)
@@ -47,7 +47,7 @@ class MultilingualEmbedder:
         return QueryEncoding(whole, first.states)
 
     def share(self, text: str) -> np.float32:
-        """Return the encoder's weight for a message: 1 if it is English."""
+        """Return the weight of the English encoder for a message: 1 if the message is English."""
         if foreign_probability(text, self._encoder.pieces) < FOREIGN_THRESHOLD:
             return np.float32(1)
         return np.float32(LATIN_SHARE if is_latin(text) else OTHER_SHARE)

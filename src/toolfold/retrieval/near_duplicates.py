@@ -1,4 +1,4 @@
-"""Demote near-duplicate tools, so that five servers that all read files do not fill five of eight hits.
+"""Move near-duplicate tools down the ranking, so that five servers that all read files leave room.
 
 The two best of a group of duplicates keep their rank, as a choice and an alternative. The others move
 behind all other candidates; none is removed.
@@ -22,7 +22,7 @@ _EPSILON = 1e-9
 
 
 def demote_duplicates(index: Index, order: Sequence[int], limit: int = MAX_EXAMINED) -> list[int]:
-    """Return `order` with the third and every further duplicate of a tool moved to the end.
+    """Return the ranking `order` with the third and every further duplicate of a tool moved to the end.
 
     Nothing changes if the first `limit` positions contain no group of more than two duplicates.
     """
@@ -38,7 +38,7 @@ def demote_duplicates(index: Index, order: Sequence[int], limit: int = MAX_EXAMI
 
 
 def _has_excess_duplicates(index: Index, positions: Sequence[int]) -> bool:
-    """Return True if more than MAX_DUPLICATES tools may be duplicates.
+    """Return True if more than MAX_DUPLICATES of these tools may be duplicates of one another.
 
     If there are vectors, only they are compared: faster than names, and no group is missed.
     """

@@ -35,7 +35,7 @@ _WORD = re.compile(r"[^\W_]+|[?!:;.,/\"'`@#=<>(){}]")
 
 
 class NeedClassifier:
-    """Logistic model that adds up text features, token states and the similarity of the best tools."""
+    """Logistic model that predicts from text, token states and tool similarity whether a tool is needed."""
 
     def __init__(self, weights: Mapping[str, NDArray[Any]], head: Head) -> None:
         self._weights = {key: value.astype(np.float32) for key, value in weights.items()}
@@ -44,13 +44,13 @@ class NeedClassifier:
 
     @classmethod
     def shipped(cls, head: Head) -> NeedClassifier:
-        """Load the shipped weights for the embedding model in use."""
+        """Load the shipped need classifier for the embedding model in use."""
         file = files("toolfold").joinpath("retrieval/weights/need.npz")
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as stored:
             return cls({key: stored[key] for key in stored.files}, head)
 
     def probability(self, message: str, legs: Legs, states: Scores | None = None) -> float:
-        """Return the probability that a tool is needed; 0 for a message without words.
+        """Return the probability that the message needs a tool; 0 for a message without words.
 
         `states` are the encoder's, one row per token. Without them the text and the scores decide.
         """
@@ -87,7 +87,7 @@ class NeedClassifier:
 
 
 def hashed_features(message: str) -> tuple[Positions, Scores]:
-    """Return the hash buckets of a message's character and word n-grams, and the weight of each."""
+    """Return the hash buckets of a message's character and word n-grams, with their weights."""
     return _hash_features(_normalize_text(message))
 
 
@@ -101,7 +101,7 @@ def _hash_features(text: str) -> tuple[Positions, Scores]:
 
 
 def catalog_similarity(legs: Legs, *, dense: bool) -> Scores:
-    """Return features of the score distribution: how well the best tools match the message."""
+    """Return features that say how well the best tools of the catalog match the message."""
     return np.asarray(_catalog_similarity(legs, dense=dense), np.float32)
 
 
@@ -116,7 +116,7 @@ def _catalog_similarity(legs: Legs, *, dense: bool) -> list[float]:
 
 
 def _dense_similarity(scores: Scores) -> list[float]:
-    """Return the highest score and its lead over the fifth: one clear match, or many similar ones."""
+    """Return the highest similarity and its lead over the fifth: one clear match, or many similar ones."""
     usual = granted_scores(scores)
     if not len(usual):
         return [0.0, 0.0]
@@ -131,7 +131,7 @@ def _normalize_text(message: str) -> str:
 
 
 def _character_ngrams(text: str) -> Positions:
-    """Return the hash buckets of all n-grams of one to five characters, by a vectorised rolling hash."""
+    """Return the hash buckets of all n-grams of one to five characters in a text."""
     letters = np.frombuffer(f"^ {text} $".encode("utf-32-le", "replace"), np.uint32)
     found, rolled = [letters + _SALTS[0]], letters
     for length in range(2, MAX_NGRAM_CHARS + 1):

@@ -1,4 +1,4 @@
-"""Build the sorted posting arrays of the keyword index from tokens.
+"""Build the sorted arrays (postings) of the keyword index from tokens.
 
 The weight of a term is a sum over its occurrences, so the tools become one long array of term numbers,
 which is sorted and summed for some thousands of tools at a time. Knows positions and fields only by
@@ -25,14 +25,14 @@ _POSITION_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class FieldConfig:
-    """BM25F parameters of one field: its weight and its length normalisation."""
+    """BM25F parameters of one text field: its weight and its length normalisation."""
 
     weight: float
     length_penalty: float
 
 
 class Vocabulary(dict[str, int]):
-    """Numbers of terms. Looking up an unknown term assigns it the next number."""
+    """Numbers of the terms in the keyword index; an unknown term gets the next number."""
 
     def __missing__(self, term: str) -> int:
         self[term] = number = len(self)
@@ -45,7 +45,7 @@ def _empty_array() -> array[int]:
 
 @dataclass(slots=True)
 class TermTable:
-    """Terms of tools as numbers, one field after the other. Positions must be added in ascending order."""
+    """Terms of tools as numbers, field by field. Tools must be added in ascending order of position."""
 
     vocabulary: Vocabulary
     terms: array[int] = field(default_factory=_empty_array)
@@ -54,7 +54,7 @@ class TermTable:
     counts: array[int] = field(default_factory=_empty_array)
 
     def add(self, position: int, number: int, tokens: Sequence[str]) -> None:
-        """Add the tokens of one field of one tool."""
+        """Add the tokens of one text field of one tool."""
         self.terms.extend(map(self.vocabulary.__getitem__, tokens))
         self.positions.append(position)
         self.fields.append(number)
@@ -66,7 +66,7 @@ class TermTable:
         return [float(total) / max(1, tools) or 1.0 for total in totals]
 
     def postings(self, fields: Sequence[FieldConfig], averages: Sequence[float]) -> Iterator[Postings]:
-        """Yield the postings in blocks of ascending positions."""
+        """Yield the postings in blocks of ascending tool positions."""
         positions, counts, number = as_int32(self.positions), as_int32(self.counts), as_int32(self.fields)
         length_penalty = np.array([each.length_penalty for each in fields])[number]
         weight = np.array([each.weight for each in fields])[number]
@@ -82,7 +82,7 @@ class TermTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Postings:
-    """Postings sorted by term, then by position."""
+    """Entries of the keyword index (term, tool position, weight), sorted by term, then by position."""
 
     terms: Int64s
     positions: Int32s
@@ -90,7 +90,7 @@ class Postings:
 
     @classmethod
     def sum_occurrences(cls, terms: Int32s, positions: Int32s, each: NDArray[np.float64]) -> Postings:
-        """Combine the occurrences of a term in a tool, with BM25 saturation."""
+        """Return the BM25 weight of a term for a tool from its occurrences in all text fields."""
         keys = sort_keys(terms, positions)
         order = np.argsort(keys)
         keys = keys[order]
@@ -102,7 +102,7 @@ class Postings:
 
 
 def merge_postings(parts: Sequence[Postings], terms: int) -> tuple[Int64s, Int32s, Float32s]:
-    """Merge blocks of ascending positions into the arrays (start of each term, positions, weights)."""
+    """Merge blocks of postings into three arrays: the start of each term, positions, weights."""
     counts = [np.bincount(part.terms, minlength=terms) for part in parts]
     starts = row_starts(np.add.reduce([np.zeros(terms, np.int64), *counts]))
     positions, weights = np.empty(starts[-1], np.int32), np.empty(starts[-1], np.float32)
@@ -120,12 +120,12 @@ def sort_keys(terms: NDArray[np.integer], positions: NDArray[np.integer]) -> Int
 
 
 def row_starts(counts: NDArray[np.integer] | NDArray[np.bool_]) -> Int64s:
-    """Return the start offset of each row if the rows are stored consecutively, and the end of the last."""
+    """Return the start offset of each row in consecutive storage, and the end of the last row."""
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     return starts
 
 
 def as_int32(values: array[int]) -> Int32s:
-    """View an array of the standard library as a numpy array."""
+    """View a standard-library array as a numpy array of 32-bit integers."""
     return np.frombuffer(values, np.int32) if len(values) else np.zeros(0, np.int32)

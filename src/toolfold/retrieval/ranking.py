@@ -1,4 +1,4 @@
-"""Combine the scores of the retrieval legs into one ranking.
+"""Combine keyword scores and vector similarities into one ranking.
 
 There are two methods. Reciprocal rank fusion uses ranks only and needs no training. The learned ranker
 uses the scores of each leg, their distribution and the match between the tool's name and the message; it
@@ -26,7 +26,7 @@ EXCLUDED_SCORE = np.float32(-1e9)  # score of tools outside the grant
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Legs:
-    """Scores of every tool for one message, by retrieval leg.
+    """Scores of every tool for one message: keyword scores, and similarities if there is a model.
 
     `dense` is empty if there is no semantic leg.
     """
@@ -38,7 +38,7 @@ class Legs:
 
 
 def best_positions(scores: Scores, depth: int) -> Positions:
-    """Return the positions of the highest scores, best first; ties by position."""
+    """Return the positions of the highest scores, best first; equal scores by position."""
     depth = min(depth, len(scores))
     if depth == 0:
         return np.zeros(0, np.int64)
@@ -56,7 +56,7 @@ def sorted_unique(positions: Positions) -> Positions:
 
 
 def granted_scores(scores: Scores) -> Scores:
-    """Return the scores without those of tools outside the grant."""
+    """Return the scores without those of tools that the session may not use."""
     return scores if scores.min(initial=0) > EXCLUDED_SCORE else scores[scores > EXCLUDED_SCORE]
 
 
@@ -69,7 +69,7 @@ def fuse_reciprocal_ranks(rankings: Sequence[Positions], size: int, k: int = RRF
 
 
 def features(legs: Legs, candidates: Positions, names: Scores) -> Scores:
-    """Return one row of ranker features per candidate: its scores, absolute and relative to the others."""
+    """Return one row of features per candidate tool: its scores, absolute and relative to the others."""
     columns: Scores = np.empty((7 + 6 * len(legs.dense), len(candidates)), np.float32)
     by_rank = np.float32(1) / (1 + np.arange(len(candidates), dtype=np.float32) / np.float32(3))
     _lexical_columns(columns[:6], legs, candidates, by_rank)
@@ -104,13 +104,13 @@ def _dense_columns(columns: Scores, scores: Scores, candidates: Positions, by_ra
 
 
 def _set_closeness(column: Scores, mine: Scores, by_rank: Scores) -> None:
-    """Fill the column with 1 for the best candidate and less for each rank below; 0 if there is no score."""
+    """Fill a column with 1 for the best candidate and less for each further rank; 0 without a score."""
     column[(-mine).argsort(kind="stable")] = by_rank
     column *= mine > 0
 
 
 class Ranker:
-    """Small neural network over the features, with one hidden layer; see `training/train_ranker.py`."""
+    """Small neural network with one hidden layer that scores candidates; see `training/train_ranker.py`."""
 
     def __init__(self, weights: Mapping[str, Scores]) -> None:
         # Scaling, hidden layer and direct path are folded into one matrix: this runs for every message.
@@ -121,7 +121,7 @@ class Ranker:
 
     @classmethod
     def shipped(cls, name: str) -> Ranker:
-        """Load the shipped ranker for this embedding model."""
+        """Load the shipped ranker for the embedding model in use."""
         return cls.load(files("toolfold").joinpath(f"retrieval/weights/ranker-{name}.npz"))
 
     @classmethod
@@ -131,7 +131,7 @@ class Ranker:
             return cls({key: stored[key] for key in stored.files})
 
     def __call__(self, rows: Scores) -> Scores:
-        """Return one score per row; only the order is meaningful."""
+        """Return one score per feature row; only the order of the scores is meaningful."""
         hidden: Scores = rows @ self._table
         hidden += self._shift
         inner = hidden[:, :-1]

@@ -1,4 +1,4 @@
-"""Walk a JSON Schema: the schemas inside it, its variants and its enum values. Standard library only.
+"""Walk a JSON Schema: the schemas nested in it, its variants and its enum values.
 
 Follows properties, items, alternatives and references within the document. Schemas are untrusted: each is
 visited once, to a limited depth, and the caller limits the total number.
@@ -18,7 +18,7 @@ _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 
 
 def iterate_schemas(root: Any, *, depth: int, limit: int) -> Iterator[tuple[str, Schema]]:
-    """Yield the schemas inside `root`, each with its parameter name ("" if it has none).
+    """Yield the schemas nested in `root`, each with its parameter name ("" if it has none).
 
     `depth` counts nested parameter names: 0 yields only the top-level parameters.
     """
@@ -26,7 +26,7 @@ def iterate_schemas(root: Any, *, depth: int, limit: int) -> Iterator[tuple[str,
 
 
 def schema_variants(schema: Schema, root: Any) -> Iterator[Schema]:
-    """Yield the schema, then its alternatives and the schemas it refers to."""
+    """Yield the schema, its alternatives (`anyOf` …) and the schemas it refers to."""
     pending, seen = [schema], {id(schema)}
     for _ in range(MAX_VARIANTS):
         if not pending:
@@ -82,7 +82,7 @@ def _alternative_schemas(schema: Schema, root: Any) -> Iterator[Any]:
 
 
 def _resolve_reference(root: Any, reference: Any) -> Any:
-    """Return the target of a reference within the document; None if it does not exist."""
+    """Return the target of a `$ref` within the same document; None if it does not exist."""
     if not isinstance(reference, str) or not reference.startswith("#/"):
         return None
     found = root

@@ -1,4 +1,4 @@
-"""Search for the tools a message needs: score by each leg, fuse the rankings, put named tools first.
+"""Search for the tools that a message needs: score, combine the rankings, put named tools first.
 
 A session's grant is a mask: tools outside of it are never candidates, in any leg. Knows nothing of language
 models, prompts or what happens with the result.
@@ -65,20 +65,20 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """Ranked tools for a message, and the probability that it needs any."""
+    """Ranked tools for a message, and the probability that the message needs any tool."""
 
     hits: tuple[Hit, ...]
     need: float = 1.0
     """Probability that the message needs a tool."""
 
     def needed(self, threshold: float) -> bool:
-        """Return True if tools should be offered: the probability is high enough, or a tool is named."""
+        """Return True if tools should be offered: the message probably needs one, or names one."""
         return self.need >= threshold or any(hit.exact for hit in self.hits)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LegScores:
-    """A message, or a part of it, with its scores in each leg."""
+    """A message, or a part of it, with the keyword scores and similarities of all tools."""
 
     text: str
     legs: Legs
@@ -86,7 +86,7 @@ class _LegScores:
 
 
 class Searcher:
-    """Scores tools in each leg and ranks them."""
+    """Scores tools by keywords and by similarity, and ranks them."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Searcher:
         limit: int = 8,
         granted: Iterable[str] | None = None,
     ) -> SearchResult:
-        """Return the best granted tools for a message, and the probability that it needs any."""
+        """Return the best tools that the session may use, and the probability that it needs any."""
         whole, hits = self._search_index(index, message, mode, limit, granted)
         return SearchResult(hits, self._need_probability(whole))
 
@@ -125,7 +125,7 @@ class Searcher:
         limit: int = 8,
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
-        """Return the best granted tools for a message, best first, without estimating the need."""
+        """Return the best tools for a message that the session may use, best first."""
         return list(self._search_index(index, message, mode, limit, granted)[1])
 
     def _search_index(
@@ -144,7 +144,7 @@ class Searcher:
         return whole, tuple(_make_hits(index, message, whole.legs, positions, frozenset(named)))
 
     def legs(self, index: Index, message: str, granted: Iterable[str] | None) -> dict[str, dict[str, float]]:
-        """Return leg → {tool: score}, best first, for display."""
+        """Return the scores of the tools by method (keywords, similarity), best first, for display."""
         grant = index.grant(granted)
         query = self._score_legs(index, message, "hybrid", grant, in_parts=False)[0]
         legs, dense = query.legs, next(iter(query.legs.dense.values()), None)
@@ -160,7 +160,7 @@ class Searcher:
     def _score_legs(
         self, index: Index, message: str, mode: Mode, grant: GrantMask, *, in_parts: bool = True
     ) -> list[_LegScores]:
-        """Score the whole message, then each part of it that may be a request of its own."""
+        """Score the tools for the whole message, then for each part that may be a separate request."""
         if mode == "rerank":
             lexical = _LegScores(message, _keyword_scores(index, message, grant))
             if second := self._rerank_scores(index, message, lexical.legs.lexical):
@@ -185,7 +185,7 @@ class Searcher:
     def _intent_rankings(
         self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
     ) -> Iterator[Positions]:
-        """Yield the rankings of the parts whose best tool is about as similar as the whole message's best."""
+        """Yield the rankings of message parts whose best tool is about as similar as the whole message's."""
         if not parts:
             return
         near_enough = _max_similarity(whole) - SIMILARITY_MARGIN
@@ -197,7 +197,7 @@ class Searcher:
                 yield order
 
     def _rerank_scores(self, index: Index, message: str, lexical: Scores) -> Mapping[str, Scores]:
-        """Return the reranker's scores of the keyword shortlist; an empty mapping if it is unavailable."""
+        """Return the reranker's scores for the best keyword matches; empty if the reranker is unavailable."""
         if self._reranker is None:
             return {}
         positions = map(int, _keyword_matches(lexical, SHORTLIST_SIZE))
@@ -210,7 +210,7 @@ class Searcher:
         return {_RERANKER: scores}
 
     def _encode_queries(self, index: Index, messages: Sequence[str]) -> QueryEncoding | None:
-        """Return the vectors of the messages; None, logged once, if the model is unavailable."""
+        """Return the vectors of messages; if the model is unavailable, log that once and return None."""
         if self._embedder is None or index.vectors is None:
             return None
         texts = [query_text(message) for message in messages]
@@ -243,7 +243,7 @@ class Searcher:
         return positions[(-scores).argsort(kind="stable")]
 
     def _fuse_legs(self, index: Index, query: _LegScores) -> tuple[Positions, Scores]:
-        """Return the candidates of both legs and their fused scores."""
+        """Return the best tools by keywords and by similarity, with their combined scores."""
         legs = query.legs
         lexical, dense = _keyword_matches(legs.lexical, CANDIDATES_PER_LEG), _nearest_positions(legs)
         candidates = sorted_unique(np.concatenate((lexical, *dense)))
@@ -256,20 +256,20 @@ class Searcher:
 
 
 def _nearest_positions(legs: Legs) -> list[Positions]:
-    """Return the most similar tools, for each semantic leg."""
+    """Return the positions of the most similar tools, for each kind of vector."""
     best = [(best_positions(each, CANDIDATES_PER_LEG), each) for each in legs.dense.values()]
     return [positions[scores[positions] > EXCLUDED_SCORE] for positions, scores in best]
 
 
 def _keyword_scores(index: Index, text: str, grant: GrantMask) -> Legs:
-    """Return the scores of the keyword leg alone."""
+    """Return the scores of all tools by keywords alone."""
     lexical, best = index.lexical.scores(text)
     lexical[grant.hidden] = 0
     return Legs(lexical, best, {})
 
 
 def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) -> Legs:
-    """Return the scores of the keyword leg and the semantic leg."""
+    """Return the scores of all tools by keywords and by similarity of vectors."""
     alone = _keyword_scores(index, text, grant)
     if index.vectors is None:
         return alone
@@ -281,7 +281,7 @@ def _hybrid_scores(index: Index, text: str, vector: Matrix, grant: GrantMask) ->
 
 
 def _max_similarity(legs: Legs) -> float:
-    """Return the similarity of the most similar tool."""
+    """Return the similarity of the tool that is most similar to the message."""
     return max((float(each.max(initial=EXCLUDED_SCORE)) for each in legs.dense.values()), default=0.0)
 
 
@@ -296,13 +296,13 @@ def _scores_by_name(index: Index, scores: Scores, floor: float) -> dict[str, flo
 
 
 def _keyword_matches(lexical: Scores, count: int) -> Positions:
-    """Return the best keyword matches, without tools that share no word with the message."""
+    """Return the tools that match best by keywords, without those that share no word with the message."""
     sharing = (lexical > 0).nonzero()[0]
     return sharing[best_positions(lexical[sharing], count)]
 
 
 def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
-    """Return tools whose name contains a word of the message: the fallback if no leg finds anything."""
+    """Return tools whose name contains a word of the message, for messages that match nothing else."""
     wanted = [word for word in message.casefold()[:500].split() if len(word) > 2]
     return [
         position
@@ -312,7 +312,7 @@ def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
 
 
 def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
-    """Return the positions in the same order, with auxiliary tools last."""
+    """Return the positions in the same order, but with auxiliary tools last."""
 
     def is_auxiliary(position: int) -> bool:
         tool = index.tools[position]
@@ -324,7 +324,7 @@ def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
 def _make_hits(
     index: Index, message: str, legs: Legs, positions: Sequence[int], named: Collection[int]
 ) -> Iterator[Hit]:
-    """Yield a hit for each position, with its matched words and similarity."""
+    """Yield a search hit for each tool position, with the matched words and the similarity."""
     dense = next(iter(legs.dense.values()), None)
     similarities = (
         [float(EXCLUDED_SCORE)] * len(positions) if dense is None else dense[list(positions)].tolist()
@@ -337,7 +337,7 @@ def _make_hits(
 
 
 class Retriever:
-    """Entry point of the package: searches a registry snapshot for the tools a message needs."""
+    """Searches the registered tools for those that a message needs. Entry point of this package."""
 
     def __init__(
         self,
@@ -351,7 +351,7 @@ class Retriever:
         need_classifier: Callable[[], NeedClassifier] | None = None,
         max_wait_s: float | None = None,
     ) -> None:
-        """`max_wait_s` is how long a search waits for new tools to be embedded; None waits for all.
+        """Create a retriever. `max_wait_s` limits how long a search waits for vectors; None waits for all.
 
         With a limit, the remaining tools are embedded in a thread: call `close` to stop it.
         """
@@ -373,7 +373,7 @@ class Retriever:
         limit: int,
         granted: Iterable[str] | None = None,
     ) -> list[Hit]:
-        """Return the best granted tools for a message, best first."""
+        """Return the best tools for a message that the session may use, best first."""
         return self._searcher.search(
             self._index_snapshot(snapshot), message, mode=mode, limit=limit, granted=granted
         )
@@ -395,11 +395,11 @@ class Retriever:
     def legs(
         self, snapshot: Snapshot, message: str, *, granted: Iterable[str] | None = None
     ) -> dict[str, dict[str, float]]:
-        """Return leg → {tool: score}, best first."""
+        """Return the scores of the tools by ranking method (keywords, similarity), best first."""
         return self._searcher.legs(self._index_snapshot(snapshot), message, granted)
 
     def close(self) -> None:
-        """Stop background work."""
+        """Stop the background thread that embeds tools."""
         self._indexer.close()
 
     def _index_snapshot(self, snapshot: Snapshot) -> Index:

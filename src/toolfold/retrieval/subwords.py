@@ -1,4 +1,4 @@
-"""Subword tokenizers of the shipped embedding models: WordPiece and Unigram.
+"""Tokenize text into subwords for the shipped embedding models: WordPiece and Unigram.
 
 Implemented here because they are short and the usual library brings a model hub client along. Both cache
 the words they have split.
@@ -27,7 +27,7 @@ class WordPiece:
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """Return the ids of the text's pieces between [CLS] and [SEP], at most `limit` in total."""
+        """Return the ids of a text's subword pieces between [CLS] and [SEP], at most `limit` in total."""
         ids = [self._first]
         for word in split_words(_normalize_text(text)):
             ids += self._split_word(word)
@@ -36,7 +36,7 @@ class WordPiece:
         return [*ids[: limit - 1], self._last]
 
     def count(self, word: str) -> int:
-        """Return the number of pieces of a word."""
+        """Return the number of subword pieces of a word."""
         if (known := self._cache.get(word)) is not None and word.isascii():
             return len(known)
         return sum(len(self._split_word(part)) for part in split_words(_normalize_text(word)))
@@ -77,7 +77,7 @@ class Unigram:
         self._cache: dict[str, tuple[int, ...]] = {}
 
     def ids(self, text: str, limit: int) -> list[int]:
-        """Return the ids of the text's known pieces, at most `limit`."""
+        """Return the ids of a text's known subword pieces, at most `limit`."""
         ids: list[int] = []
         for word in split_words(_lowercase(text if text.isascii() else unicodedata.normalize("NFKC", text))):
             known = self._cache.get(word)
@@ -87,7 +87,7 @@ class Unigram:
         return ids[:limit]
 
     def _split_word(self, word: str) -> tuple[int, ...]:
-        """Split a word, its runs of digits separately from its letters."""
+        """Split a word into subword pieces; digits are split separately from letters."""
         parts = _DIGITS.findall(word)
         known = tuple(number for part in parts for number in self._best_split(part))
         if len(self._cache) < MAX_CACHED_WORDS:
@@ -121,7 +121,7 @@ class Unigram:
 
 
 def split_words(text: str) -> list[str]:
-    """Split at white space, with each punctuation character as a word of its own."""
+    """Split text at white space, with each punctuation character as a word of its own."""
     if text.isascii() and text.islower() and text.isprintable():
         return _ASCII_WORDS.findall(text)
     words: list[str] = []
@@ -144,7 +144,7 @@ def _is_punctuation(char: str) -> bool:
 
 
 def _normalize_text(text: str) -> str:
-    """Lowercase, strip accents and control characters, and put spaces around Chinese characters."""
+    """Lowercase a text, strip accents and control characters, and put spaces around Chinese characters."""
     if text.isascii() and text.isprintable():
         return text.lower()
     out = []

@@ -95,7 +95,7 @@ ABBREVIATIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class MessageTerms:
-    """Terms of a message."""
+    """Terms of a message, and the original word of each."""
 
     all_terms: frozenset[str]
     content_terms: Mapping[str, str]
@@ -112,7 +112,7 @@ class WordTokenizer:
         self._recent: dict[str, MessageTerms] = {}
 
     def tokens(self, text: str) -> list[str]:
-        """Return the terms of a text, in order."""
+        """Return the terms (stemmed words) of a text, in order."""
         all_terms = words(text)
         try:
             return list(map(self._stems.__getitem__, all_terms))
@@ -120,7 +120,7 @@ class WordTokenizer:
             return [piece for word in all_terms for piece in self._word_terms(word)]
 
     def message_terms(self, message: str) -> MessageTerms:
-        """Return the terms of a message. Recent results are cached, since every leg needs the same ones."""
+        """Return the terms of a message; recent results are cached."""
         message = message[:MAX_TEXT_CHARS]
         found = self._recent.get(message)
         if found is None:
@@ -148,7 +148,7 @@ class WordTokenizer:
         return (self._compute_stem(word),)
 
     def _script_terms(self, run: str) -> Iterable[str]:
-        """Return the terms of a run in one script: "slackに送る" contains "slack"."""
+        """Return the terms of a part of a text in one script: "slackに送る" contains "slack"."""
         if _CJK_RUN.match(run):
             return [run[start : start + 2] for start in range(max(1, len(run) - 1))]
         return (self._stem_word(run),)
@@ -170,7 +170,7 @@ class WordTokenizer:
 
 
 def words(text: str) -> list[str]:
-    """Return the lowercase words of a text without accents, compound names split."""
+    """Return the lowercase words of a text without accents; compound names are split."""
     text = text[:MAX_TEXT_CHARS]
     plain = text if text.isascii() else _strip_accents(text)
     if not plain.islower():

@@ -1,4 +1,4 @@
-"""Quantized vectors of many tools, and their similarity to a message.
+"""Store the vectors of many tools as small integers, and compute their similarity to a message.
 
 Exact products with every row are fast enough for millions of numbers. Beyond that memory bandwidth
 dominates, so a sketch (a projection of each row onto the few directions of largest variance) selects
@@ -30,7 +30,7 @@ _MAX_SINGLE_THREAD_PRODUCTS = 1 << 18
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedVectors:
-    """Vectors quantized to int8 with one scale per row.
+    """Vectors stored as 8-bit integers with one scale per row.
 
     New vectors are quantized too, so that the ranking is the same before and after the index is saved.
     """
@@ -40,13 +40,13 @@ class PackedVectors:
 
     @classmethod
     def of(cls, vectors: Matrix) -> PackedVectors:
-        """Quantize the vectors."""
+        """Store the vectors as 8-bit integers."""
         scales = (np.abs(vectors).max(1, initial=_EPSILON) / 127).astype(np.float32)
         return cls(np.round(vectors / scales[:, None]).astype(np.int8), scales)
 
     @classmethod
     def empty(cls, size: int, width: int) -> PackedVectors:
-        """Return zero rows."""
+        """Return packed vectors that are all zero."""
         return cls(np.zeros((size, width), np.int8), np.zeros(size, np.float32))
 
     @property
@@ -59,11 +59,11 @@ class PackedVectors:
 
     @property
     def has_vector(self) -> NDArray[np.bool_]:
-        """Mask of the rows that are not zero."""
+        """Return a mask of the rows that are not zero."""
         return self.scales > _EPSILON
 
     def take_rows(self, positions: Positions) -> PackedVectors:
-        """Return the rows at these positions."""
+        """Return the packed rows at these positions."""
         return PackedVectors(self.numbers[positions], self.scales[positions])
 
     def dequantize(self) -> Matrix:
@@ -78,13 +78,13 @@ class PackedVectors:
         return tuple(PackedVectors(part, self.scales).dequantize() for part in parts)
 
     def similarities(self, positions: Positions, vector: Matrix) -> Scores:
-        """Return the similarity of the rows at these positions to the vector."""
+        """Return the similarity of a vector to the rows at these positions."""
         used = _used_dimensions(vector)
         rows = self.numbers[:, :used][positions].astype(np.float32)
         return _row_products(rows, vector[:used]) * self.scales[positions]
 
     def with_rows(self, size: int, positions: Positions, rows: PackedVectors) -> PackedVectors:
-        """Return a copy of `size` rows, with `rows` at these positions."""
+        """Return a copy with `size` rows and with `rows` at these positions."""
         changed = PackedVectors.empty(size, self.width)
         changed.numbers[: self.size], changed.scales[: self.size] = self.numbers, self.scales
         changed.numbers[positions], changed.scales[positions] = rows.numbers, rows.scales
@@ -93,14 +93,14 @@ class PackedVectors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sketch:
-    """Rows projected onto the directions of their largest variance."""
+    """Short projections of vectors onto the directions of their largest variance, for a fast first search."""
 
     directions: Matrix
     rows: Matrix
 
     @classmethod
     def of(cls, packed: PackedVectors) -> Sketch:
-        """Compute the directions from a sample of the rows and project every row."""
+        """Compute the directions of largest variance from a sample of the rows, and project every row."""
         sample = packed.take_rows(np.arange(0, packed.size, max(1, packed.size // _SAMPLE_ROWS))).dequantize()
         _, directions = np.linalg.eigh(sample.T @ sample)
         limit = max(MIN_SKETCH_DIMENSIONS, packed.width // 3)
@@ -117,7 +117,7 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """Vectors of an index, ready for search: either as float blocks, or with a sketch."""
+    """Vectors of an index, prepared for search: as blocks of floats or, if there are many, with a sketch."""
 
     packed: PackedVectors
     blocks: tuple[Matrix, ...]
@@ -140,7 +140,7 @@ class Vectors:
         return self.packed.width
 
     def with_rows(self, size: int, positions: Positions, rows: PackedVectors) -> Vectors:
-        """Return a copy of `size` rows, with `rows` at these positions."""
+        """Return a copy with `size` rows and with `rows` at these positions."""
         packed = self.packed.with_rows(size, positions, rows)
         if not self.blocks or packed.numbers.size > MAX_EXACT_NUMBERS:
             return Vectors.of(packed, self.sketch and self.sketch.with_rows(size, positions, rows))
@@ -151,7 +151,7 @@ class Vectors:
         return Vectors(packed, tuple(blocks), None)
 
     def similarities(self, vector: Matrix, hidden: Positions, keyword_scores: Scores) -> Scores:
-        """Return the similarity of each row to the vector; EXCLUDED_SCORE for hidden rows.
+        """Return the similarity of each row to a vector; EXCLUDED_SCORE for rows of tools not granted.
 
         The most similar rows, and the best rows of the keyword leg, are always scored exactly.
         """
@@ -181,7 +181,7 @@ class Vectors:
 
 
 def _with_rows(before: Matrix, size: int, positions: Positions, rows: Matrix) -> Matrix:
-    """Return a copy of `size` rows, with `rows` at these positions."""
+    """Return a copy of a matrix with `size` rows and with `rows` at these positions."""
     changed: Matrix = np.zeros((size, before.shape[1]), np.float32)
     changed[: len(before)] = before
     changed[positions] = rows
@@ -189,18 +189,18 @@ def _with_rows(before: Matrix, size: int, positions: Positions, rows: Matrix) ->
 
 
 def _used_dimensions(vector: Matrix) -> int:
-    """Return the length of the vector without its trailing zeros; English messages have many."""
+    """Return the length of a vector without its trailing zeros, of which English messages have many."""
     return int(vector.nonzero()[0].max(initial=-1)) + 1
 
 
 def _row_products(rows: Matrix, vector: Matrix) -> Scores:
-    """Compute `rows @ vector` in this thread: starting BLAS threads takes longer than the computation."""
+    """Compute `rows @ vector` in this thread, because starting BLAS threads would take longer."""
     multiply_rows: Scores = np.vecdot(rows, vector)
     return multiply_rows
 
 
 def multiply_rows(rows: Matrix, others: Matrix) -> Matrix:
-    """Compute `rows @ others.T` for a few rows, in steps small enough that BLAS starts no threads."""
+    """Compute `rows @ others.T` for a few rows in steps so small that BLAS starts no threads."""
     step = max(1, _MAX_SINGLE_THREAD_PRODUCTS // max(others.size, 1))
     if step >= len(rows):
         return rows @ others.T
@@ -208,7 +208,7 @@ def multiply_rows(rows: Matrix, others: Matrix) -> Matrix:
 
 
 def _highest_positions(scores: Scores, limit: int) -> Positions:
-    """Return the positions of the highest scores in any order; of ties at the bound, the first ones."""
+    """Return the positions of the highest scores, in any order."""
     if limit >= len(scores):
         return np.arange(len(scores))
     bound = np.partition(scores, len(scores) - limit)[len(scores) - limit]
