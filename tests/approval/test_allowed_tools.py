@@ -79,12 +79,14 @@ class TestEntries:
         client=NAMES | st.just(""),
         project=PATHS.map(lambda path: f"/{path}".rstrip()) | st.just(""),
     )
-    def test_entry_round_trips_through_text(self, target: str, name: str, client: str, project: str) -> None:
+    def test_allowed_tool_entry_is_the_same_after_writing_and_reading_it(
+        self, target: str, name: str, client: str, project: str
+    ) -> None:
         allowed = AllowedTool(target, name, client=client, project=project)
         assert AllowedTool.parse(str(allowed)) == allowed
 
     @given(st.text(max_size=60))
-    def test_arbitrary_text_is_rejected_or_parsed_as_one_entry(self, text: str) -> None:
+    def test_arbitrary_text_is_rejected_or_parsed_as_one_allowed_tool_entry(self, text: str) -> None:
         try:
             allowed = AllowedTool.parse(text)
         except ValueError:
@@ -103,58 +105,66 @@ class TestEntries:
             "tool:a b",
         ],
     )
-    def test_invalid_entry_prevents_startup(self, open_notes: OpenNotes, entry: str) -> None:
+    def test_invalid_allowed_tool_entry_prevents_startup(self, open_notes: OpenNotes, entry: str) -> None:
         with pytest.raises(ConfigError, match="allowed_tools"):
             open_notes(entry)
 
-    def test_project_cannot_allow_tools(self, open_notes: OpenNotes, project: Path) -> None:
+    def test_project_settings_cannot_allow_tools(self, open_notes: OpenNotes, project: Path) -> None:
         (project / "toolfold.yaml").write_text("approval:\n  allowed_tools: ['server:notes']\n")
         runtime = open_notes()
         assert delete(runtime) == REFUSAL
 
 
 class TestCoverage:
-    def test_refusal_names_the_command_that_allows_the_tool(self, open_notes: OpenNotes) -> None:
+    def test_refusal_names_the_command_that_would_allow_the_tool(self, open_notes: OpenNotes) -> None:
         assert delete(open_notes()) == REFUSAL
 
     @pytest.mark.parametrize("entry", [f"tool:{DELETE}", "server:notes", "server:notes:destructive"])
-    def test_allowed_tool_runs_and_is_logged(self, open_notes: OpenNotes, entry: str) -> None:
+    def test_allowed_tool_runs_without_approval_and_is_logged(
+        self, open_notes: OpenNotes, entry: str
+    ) -> None:
         runtime = open_notes(entry)
         assert delete(runtime) is None
         (logged,) = build_audit(runtime.config).read_entries()
         assert (logged["allowed"], logged["by"]) == (True, "allowed tool")
 
     @pytest.mark.parametrize("entry", ["tool:mcp_notes_echo", "server:other", "tool:notes", "server:note"])
-    def test_other_entries_do_not_cover_the_tool(self, open_notes: OpenNotes, entry: str) -> None:
+    def test_entries_for_other_tools_do_not_allow_a_tool(self, open_notes: OpenNotes, entry: str) -> None:
         assert delete(open_notes(entry)) == REFUSAL
 
     def test_deny_rule_overrides_an_allowed_tool(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes", **{"approval.deny": [f"tool:{DELETE}"]})
         assert "the configuration forbids it" in (delete(runtime) or "")
 
-    def test_other_findings_of_the_call_still_need_approval(self, open_notes: OpenNotes) -> None:
+    def test_other_findings_of_a_call_to_an_allowed_tool_still_need_approval(
+        self, open_notes: OpenNotes
+    ) -> None:
         session = open_notes("server:notes").session()
         error = session.call_sync(DELETE, {"text": "x", "command": "rm -rf src"}).error or ""
         assert "nobody could be asked" in error
         assert "approvals allow" not in error
 
-    def test_runtime_configuration_stays_blocked(self, open_notes: OpenNotes) -> None:
+    def test_allowed_tool_still_cannot_change_the_configuration_of_toolfold(
+        self, open_notes: OpenNotes
+    ) -> None:
         runtime = open_notes("server:notes")
         error = delete(runtime, str(runtime.config.paths.user_file)) or ""
         assert "this is always blocked, even with approval" in error
 
-    def test_client_scope_covers_only_that_client(self, open_notes: OpenNotes) -> None:
+    def test_allowed_tool_entry_for_a_client_covers_only_that_client(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes client=desk")
         assert delete(runtime, client="desk") is None
         assert build_audit(runtime.config).read_entries()[-1]["client"] == "desk"
         assert delete(runtime, client="desk2") == REFUSAL
         assert delete(runtime) == REFUSAL
 
-    def test_project_scope_covers_only_that_project(self, open_notes: OpenNotes, project: Path) -> None:
+    def test_allowed_tool_entry_for_a_project_covers_only_that_project(
+        self, open_notes: OpenNotes, project: Path
+    ) -> None:
         assert delete(open_notes(f"server:notes project={project}")) is None
         assert delete(open_notes(f"server:notes project={project.parent}")) == REFUSAL
 
-    def test_server_of_a_project_needs_an_entry_with_that_project(
+    def test_tool_of_a_server_declared_by_a_project_needs_an_entry_for_that_project(
         self, open_notes: OpenNotes, project: Path, tmp_path: Path
     ) -> None:
         from toolfold.config import trust_project
@@ -169,7 +179,9 @@ class TestCoverage:
 
 
 class TestChanges:
-    def test_open_runtime_follows_entries_that_toolfold_adds_and_removes(self, open_notes: OpenNotes) -> None:
+    def test_open_runtime_follows_allowed_tools_that_toolfold_itself_adds_and_removes(
+        self, open_notes: OpenNotes
+    ) -> None:
         runtime = open_notes()
         assert delete(runtime) == REFUSAL
         entry = AllowedTool("server", "notes")
@@ -178,12 +190,14 @@ class TestChanges:
         build_allowed_tools(runtime.config).remove(str(entry))
         assert delete(runtime) == REFUSAL
 
-    def test_entries_added_by_others_have_no_effect_in_an_open_runtime(self, open_notes: OpenNotes) -> None:
+    def test_allowed_tools_that_other_programs_add_have_no_effect_in_an_open_runtime(
+        self, open_notes: OpenNotes
+    ) -> None:
         runtime = open_notes()
         set_value(runtime.config.paths.user_file, KEY, ["server:notes"])  # without a record
         assert delete(runtime) == REFUSAL
 
-    def test_change_by_toolfold_does_not_activate_an_earlier_foreign_change(
+    def test_change_of_the_settings_by_toolfold_does_not_activate_an_earlier_foreign_change(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -194,7 +208,9 @@ class TestChanges:
 
 
 class TestSessionGrants:
-    def test_session_grant_covers_other_arguments_of_the_same_tool(self, open_notes: OpenNotes) -> None:
+    def test_session_approval_of_a_destructive_tool_covers_other_arguments(
+        self, open_notes: OpenNotes
+    ) -> None:
         asked: list[ApprovalRequest] = []
 
         def approve(request: ApprovalRequest) -> Answer:
@@ -207,13 +223,15 @@ class TestSessionGrants:
         assert asked[0].session_covers == f"any call of {DELETE}, with any arguments"
         assert asked[0].kinds == ("call of notes that can destroy data",)
 
-    def test_single_approval_covers_one_call(self, open_notes: OpenNotes) -> None:
+    def test_single_approval_of_a_destructive_tool_covers_one_call(self, open_notes: OpenNotes) -> None:
         asked: list[ApprovalRequest] = []
         session = open_notes(approver=lambda request: not asked.append(request)).session()  # type: ignore[func-returns-value]
         assert all(session.call_sync(DELETE, {"text": text}).ok for text in ("one", "two"))
         assert len(asked) == 2
 
-    def test_session_grant_does_not_cover_other_findings(self, open_notes: OpenNotes) -> None:
+    def test_session_approval_of_a_destructive_tool_does_not_cover_other_findings(
+        self, open_notes: OpenNotes
+    ) -> None:
         answers = iter([Answer.SESSION, Answer.DENY])
         session = open_notes(approver=lambda _: next(answers)).session()
         assert session.call_sync(DELETE, {"text": "one"}).ok

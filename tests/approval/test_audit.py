@@ -26,7 +26,7 @@ from toolfold.redaction import Redaction
 SECRET = "Kq7wZx3vT9nB2mLs8Yp4"
 
 
-def test_entry_is_one_line_with_a_timestamp(tmp_path: Path) -> None:
+def test_audit_log_entry_is_one_line_with_a_timestamp(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, clock=lambda: 0.25)
     log.write({"command": "rm a\nrm b", "rules": ("x", "y"), "allowed": True, "answer": None})
     (line,) = log.file.read_text().splitlines()
@@ -39,13 +39,13 @@ def test_entry_is_one_line_with_a_timestamp(tmp_path: Path) -> None:
     }
 
 
-def test_file_is_readable_by_the_user_only(tmp_path: Path) -> None:
+def test_audit_log_is_readable_by_the_user_only(tmp_path: Path) -> None:
     log = AuditLog(tmp_path / "state")
     log.write({"a": 1})
     assert log.file.stat().st_mode & 0o777 == 0o600
 
 
-def test_entries_are_appended(tmp_path: Path) -> None:
+def test_entries_are_appended_to_the_audit_log(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"n": 1})
     before = log.file.read_bytes()
@@ -55,13 +55,13 @@ def test_entries_are_appended(tmp_path: Path) -> None:
     assert [entry["n"] for entry in log.read_entries(1)] == [2]
 
 
-def test_secrets_are_redacted(tmp_path: Path) -> None:
+def test_secrets_are_redacted_in_the_audit_log(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, Redaction([SECRET]))
     log.write({"command": f"curl -H 'X: {SECRET}' x", "rules": [SECRET]})
     assert SECRET not in log.file.read_text()
 
 
-def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
+def test_audit_log_does_not_follow_a_symbolic_link(tmp_path: Path) -> None:
     target = tmp_path / "elsewhere"
     target.write_text("untouched")
     log = AuditLog(tmp_path / "state")
@@ -72,7 +72,7 @@ def test_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     assert target.read_text() == "untouched"
 
 
-def test_large_file_is_rotated_and_old_files_are_deleted(tmp_path: Path) -> None:
+def test_large_audit_log_is_rotated_and_old_files_are_deleted(tmp_path: Path) -> None:
     log = AuditLog(tmp_path, max_file_bytes=2_000)
     for number in range(400):
         log.write({"n": number, "text": "x" * 50})
@@ -83,7 +83,7 @@ def test_large_file_is_rotated_and_old_files_are_deleted(tmp_path: Path) -> None
     assert numbers == list(range(numbers[0], 400))
 
 
-def test_incomplete_line_is_skipped(tmp_path: Path) -> None:
+def test_incomplete_line_of_the_audit_log_is_skipped(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"n": 1})
     with log.file.open("ab") as file:
@@ -92,14 +92,14 @@ def test_incomplete_line_is_skipped(tmp_path: Path) -> None:
     assert [entry["n"] for entry in log.read_entries()] == [1, 3]
 
 
-def test_oversized_entry_is_truncated_and_marked(tmp_path: Path) -> None:
+def test_oversized_audit_log_entry_is_truncated_and_marked(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"command": "ls", "rules": ["x" * 1_000] * 100})
     (entry,) = log.read_entries()
     assert (entry["command"], entry["cut"]) == ("ls", True)
 
 
-def test_text_that_cannot_be_encoded_is_written(tmp_path: Path) -> None:
+def test_text_that_cannot_be_encoded_is_written_to_the_audit_log(tmp_path: Path) -> None:
     log = AuditLog(tmp_path)
     log.write({"command": "echo \ud800\0\x1b"})
     assert len(log.read_entries()) == 1
@@ -115,7 +115,7 @@ for number in range(200):
 """
 
 
-def test_concurrent_processes_do_not_mix_or_lose_lines(tmp_path: Path) -> None:
+def test_concurrent_processes_do_not_mix_or_lose_audit_log_lines(tmp_path: Path) -> None:
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER_SCRIPT, str(tmp_path), str(n)]) for n in range(3)
     ]
@@ -142,7 +142,7 @@ class TestRecordedDecisions:
         found = log.read_entries()
         return found[0] if found else {}
 
-    async def test_answer_of_a_person_is_recorded(self, tmp_path: Path) -> None:
+    async def test_approval_by_a_person_is_recorded_in_the_audit_log(self, tmp_path: Path) -> None:
         entry = await self.record_decision(tmp_path, verdict_on("rm a", finding()), lambda _: Answer.SESSION)
         del entry["time"]
         assert entry == {
@@ -160,7 +160,7 @@ class TestRecordedDecisions:
             "why": "the request was approved",
         }
 
-    async def test_refusal_is_recorded_with_its_origin(self, tmp_path: Path) -> None:
+    async def test_refusal_is_recorded_in_the_audit_log_with_who_refused(self, tmp_path: Path) -> None:
         flagged = verdict_on("rm a", finding())
         blocked = verdict_on("rm a", finding(severity=Severity.CRITICAL, blocked=True))
         denied = DecisionChain(deny_rules=DenyRules(["tool:terminal"]))
@@ -177,13 +177,15 @@ class TestRecordedDecisions:
         ):
             assert (found["allowed"], found["by"]) == (False, by), number
 
-    async def test_call_allowed_by_mode_off_is_recorded(self, tmp_path: Path) -> None:
+    async def test_call_allowed_by_approval_mode_off_is_recorded_in_the_audit_log(
+        self, tmp_path: Path
+    ) -> None:
         entry = await self.record_decision(
             tmp_path, verdict_on("rm a", finding()), chain=DecisionChain(mode="off")
         )
         assert (entry["allowed"], entry["by"]) == (True, "mode off")
 
-    async def test_calls_without_findings_are_not_recorded(self, tmp_path: Path) -> None:
+    async def test_calls_without_findings_are_not_recorded_in_the_audit_log(self, tmp_path: Path) -> None:
         assert await self.record_decision(tmp_path, verdict_on("ls")) == {}
 
     async def test_approval_that_cannot_be_recorded_is_a_refusal(
@@ -198,7 +200,7 @@ class TestRecordedDecisions:
         loops.close()
 
 
-def test_every_spelling_of_a_secret_is_redacted(tmp_path: Path) -> None:
+def test_every_spelling_of_a_secret_is_redacted_in_the_audit_log(tmp_path: Path) -> None:
     leaked = []
     for number, spelling in enumerate(SPELLINGS):
         log = AuditLog(tmp_path / str(number))

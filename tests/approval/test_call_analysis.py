@@ -52,21 +52,21 @@ def analyze(tool: Tool, args: Json, **options: Any) -> CallAnalysis:
 
 
 class TestCommands:
-    def test_declared_command_argument_is_judged(self) -> None:
+    def test_argument_declared_as_a_command_is_judged(self) -> None:
         tool = make_tool(judged_as={"line": Meaning.COMMAND})
         assert analyze(tool, {"line": "rm a"}).rules == ("delete-folder",)
         assert analyze(tool, {"line": "ls"}).rules == ()
         assert analyze(tool, {"other": "rm a"}).rules == ()
 
-    def test_list_of_words_is_judged_as_one_command(self) -> None:
+    def test_list_of_words_in_a_command_argument_is_judged_as_one_command(self) -> None:
         tool = make_tool(judged_as={"argv": "command"})
         assert analyze(tool, {"argv": ["rm", "a b"]}).command == "rm 'a b'"
 
-    def test_list_named_commands_is_judged_as_several_commands(self) -> None:
+    def test_list_in_an_argument_named_commands_is_judged_as_several_commands(self) -> None:
         analysis = analyze(make_tool("execute"), {"commands": ["ls -l", "rm a"]})
         assert (analysis.command, analysis.rules) == ("ls -l\nrm a", ("delete-folder",))
 
-    def test_nested_command_is_found_for_tools_without_declaration(self) -> None:
+    def test_nested_command_argument_is_found_for_tools_without_declaration(self) -> None:
         args = {"steps": [{"x": 1}, {"run": {"Command": "rm a"}}]}
         assert analyze(make_tool("execute"), args).command == "rm a"
         assert analyze(make_tool(server="shady"), args).rules == ("delete-folder",)
@@ -74,10 +74,12 @@ class TestCommands:
         assert analyze(make_tool("read", server="ours"), args, trusted_servers=["ours"]).rules == ()
 
     @pytest.mark.parametrize("value", [{"rm": 1}, 7, [["rm"]], True])
-    def test_command_of_a_wrong_type_is_unread(self, value: Any, caplog: pytest.LogCaptureFixture) -> None:
+    def test_command_argument_of_a_wrong_type_makes_the_call_not_understood(
+        self, value: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         assert analyze(make_tool(judged_as={"line": "command"}), {"line": value}).verdict.unread
 
-    def test_too_long_command_is_not_judged(self) -> None:
+    def test_command_argument_over_the_length_limit_is_not_judged(self) -> None:
         asked: list[str] = []
 
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
@@ -91,13 +93,13 @@ class TestCommands:
         assert analysis.key == ""
         assert asked == []
 
-    def test_several_commands_are_judged_each(self) -> None:
+    def test_several_command_arguments_are_judged_separately(self) -> None:
         tool = make_tool(judged_as={"before": "command", "after": "command"})
         analysis = analyze(tool, {"before": "ls", "after": "rm a"})
         assert (analysis.command, analysis.verdict.part) == ("ls\nrm a", "rm")
         assert analysis.key == ""  # several commands have no common shape
 
-    def test_working_directory_is_passed_to_the_judge(self) -> None:
+    def test_working_directory_argument_is_used_to_judge_the_command(self) -> None:
         directories: list[str | None] = []
 
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
@@ -113,7 +115,7 @@ class TestCommands:
         assert analyze(make_tool("execute"), {"text": "rm a"}).rules == ()
         assert analyze(make_tool(), {"cmd": "rm a"}).rules == ()
 
-    def test_other_text_arguments_are_part_of_the_key_but_numbers_are_not(self) -> None:
+    def test_session_grant_depends_on_text_arguments_but_not_on_numbers(self) -> None:
         tool = make_tool(judged_as={"line": "command", "why": "note"})
         plain = analyze(tool, {"line": "rm a"})
         assert plain.allowlist_entry == "rm a"
@@ -131,7 +133,7 @@ class TestCommands:
         assert analyzer.analyze(tool, {"line": 'tool:wipe {"a": 1}'}).allowlist_entry == ""
         assert analyzer.normalize_entry("tool:wipe {}") == ("tool:wipe {}", None)
 
-    def test_findings_are_part_of_the_key(self) -> None:
+    def test_session_grant_depends_on_the_findings_of_the_call(self) -> None:
         def judge(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
             found = (finding(), finding("spoof")) if "#" in command else (finding(),)
             return verdict_on(command, *found, shape="rm a")
@@ -141,7 +143,7 @@ class TestCommands:
         assert plain.allowlist_entry == odd.allowlist_entry
         assert plain.key != odd.key
 
-    def test_unread_input_can_be_granted_for_a_session_only(self) -> None:
+    def test_input_that_was_not_understood_can_be_granted_for_a_session_only(self) -> None:
         analyzer = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="bash < ...")
         )
@@ -149,7 +151,7 @@ class TestCommands:
         assert analysis.key
         assert not analysis.allowlist_entry
 
-    def test_key_length_is_limited(self) -> None:
+    def test_length_of_session_grant_keys_is_limited(self) -> None:
         wipe = make_tool("destructive")
         one, other = (analyze(wipe, {"content": letter * 100_000}) for letter in "ab")
         assert len(one.key) < 5_000
@@ -158,21 +160,23 @@ class TestCommands:
 
 
 class TestServers:
-    def test_read_only_claim_of_a_server_is_not_trusted(self) -> None:
+    def test_claim_of_a_server_that_a_tool_is_read_only_is_not_trusted(self) -> None:
         tool = make_tool("read", server="shady")
         assert analyze(tool, {"command": "rm a"}).rules == ("delete-folder",)
 
-    def test_read_only_claim_of_a_trusted_server_is_accepted(self) -> None:
+    def test_claim_of_a_trusted_server_that_a_tool_is_read_only_is_accepted(self) -> None:
         tool = make_tool("read", server="ours")
         assert analyze(tool, {"command": "rm a"}, trusted_servers=["ours"]).rules == ()
         assert analyze(tool, {"command": "rm a"}, trusted_servers=["others"]).rules == ("delete-folder",)
 
     @pytest.mark.parametrize("trusted", [[], ["shady"]])
-    def test_destructive_claim_of_a_server_is_always_accepted(self, trusted: list[str]) -> None:
+    def test_claim_of_a_server_that_a_tool_is_destructive_is_always_accepted(
+        self, trusted: list[str]
+    ) -> None:
         tool = make_tool("destructive", server="shady")
         assert analyze(tool, {}, trusted_servers=trusted).rules == ("destructive:probe",)
 
-    def test_server_tools_cannot_access_runtime_files(self) -> None:
+    def test_tools_of_servers_cannot_access_files_of_toolfold(self) -> None:
         for args in (
             {"path": f"{RUNTIME_DIRECTORY}/config.yaml"},
             {"what": [{"x": "~/.config/toolfold/plugins/a.py"}]},
@@ -196,7 +200,7 @@ class TestServers:
         ({"readOnlyHint": "yes", "destructiveHint": 0}, set()),
     ],
 )
-def test_contradicting_annotations_resolve_to_the_worse_effect(
+def test_contradicting_tool_annotations_count_as_the_worse_effect(
     annotations: Json | None, effects: set[str]
 ) -> None:
     assert effects_of_annotations(annotations) == effects
@@ -226,16 +230,18 @@ class TestWrittenPaths:
         ],
     )
     @pytest.mark.parametrize("declared", [True, False])
-    def test_findings_depend_on_the_written_path(self, path: str, rule: str | None, declared: bool) -> None:
+    def test_findings_of_a_call_depend_on_the_path_it_writes(
+        self, path: str, rule: str | None, declared: bool
+    ) -> None:
         tool = make_tool("write", judged_as={"path": "path"} if declared else None)
         found = analyze(tool, {"path": path, "content": "x"})
         assert (rule in found.rules) if rule else found.rules == ()
         assert found.verdict.blocked is (rule == "own-configuration")
 
-    def test_every_path_in_a_list_is_checked(self) -> None:
+    def test_every_path_in_a_list_argument_is_checked(self) -> None:
         assert "write-startup" in analyze(make_tool("write"), {"paths": ["a", "b", "~/.bashrc"]}).rules
 
-    def test_links_do_not_bypass_the_check(self, tmp_path: Path) -> None:
+    def test_symbolic_links_do_not_bypass_the_check_of_written_paths(self, tmp_path: Path) -> None:
         own, project = tmp_path / "own", tmp_path / "project"
         own.mkdir()
         project.mkdir()
@@ -248,10 +254,12 @@ class TestWrittenPaths:
             assert analyzer.analyze(make_tool("write"), {"path": path}).verdict.blocked
         assert "write-startup" in analyzer.analyze(make_tool("write"), {"path": "rc"}).rules
 
-    def test_too_many_paths_make_the_call_unread(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_call_with_too_many_paths_counts_as_not_understood(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         assert analyze(make_tool("write"), {"paths": ["a"] * 5_000}).verdict.unread
 
-    def test_startup_file_needs_approval_in_every_mode_and_runtime_file_is_blocked(self) -> None:
+    def test_writing_a_startup_file_needs_approval_in_every_mode_and_a_toolfold_file_is_blocked(self) -> None:
         chain = DecisionChain(mode="off")
         startup = analyze(make_tool("write"), {"path": "~/.bashrc"})
         assert chain.decide(startup, "s") is None
@@ -260,17 +268,17 @@ class TestWrittenPaths:
         assert own is not None
         assert own.decided_by is DecidedBy.BLOCKED
 
-    def test_reading_has_no_findings(self) -> None:
+    def test_reading_a_file_has_no_findings(self) -> None:
         assert analyze(make_tool("read"), {"path": "~/.bashrc"}).rules == ()
 
 
 @pytest.mark.parametrize("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
-def test_invalid_judged_as_is_rejected(meaning: Any) -> None:
+def test_tool_with_an_invalid_judged_as_declaration_is_rejected(meaning: Any) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         make_tool(judged_as=meaning)
 
 
-def test_misspelled_argument_in_judged_as_is_rejected() -> None:
+def test_judged_as_declaration_for_a_missing_argument_is_rejected() -> None:
     with pytest.raises(InvalidTool, match=r"'comand', which is not a parameter\. Did you mean command\?"):
         build_tool(
             name="terminal",
@@ -297,13 +305,13 @@ class TestRuntime:
         text = runtime.session().call_sync("write_file", {"path": path, "content": "x"}).text
         return str(json.loads(text).get("error", "")), asked
 
-    def test_project_file_is_written_without_approval(
+    def test_file_in_the_project_is_written_without_approval(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         assert self.write_file(open_test_runtime, "a.txt") == ("", [])
         assert (tmp_path / "a.txt").read_text() == "x"
 
-    def test_startup_file_is_written_after_approval(
+    def test_shell_startup_file_is_written_after_approval(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         error, asked = self.write_file(open_test_runtime, ".envrc")
@@ -314,7 +322,7 @@ class TestRuntime:
         assert (tmp_path / ".envrc").exists()
 
     @pytest.mark.parametrize("mode", ["manual", "off"])
-    def test_runtime_settings_cannot_be_written_even_with_approval(
+    def test_toolfold_settings_cannot_be_written_even_with_approval(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, home: Path, mode: str
     ) -> None:
         (tmp_path / "link.yaml").symlink_to(home / "config.yaml")
@@ -326,7 +334,7 @@ class TestRuntime:
         assert not (tmp_path / "toolfold.yaml").exists()
 
 
-def test_building_approval_does_not_import_the_command_analyzer() -> None:
+def test_building_approval_does_not_import_the_command_analyser() -> None:
     code = (
         "import sys, toolfold.approval.factory as _\n"
         "print([name for name in sys.modules if name.startswith("

@@ -71,7 +71,7 @@ TABLE: list[tuple[str, Mode, Verdict, tuple[str, ...], DecidedBy | None]] = [
 @pytest.mark.parametrize(
     ("mode", "verdict", "grants_given", "decided_by"), [row[1:] for row in TABLE], ids=[r[0] for r in TABLE]
 )
-def test_decisions_follow_the_documented_order(
+def test_approval_decisions_follow_the_documented_order(
     mode: Mode, verdict: Verdict, grants_given: tuple[str, ...], decided_by: DecidedBy | None
 ) -> None:
     decision = chain_with(mode, grants_given, verdict).decide(analysis_of(verdict), SESSION)
@@ -80,7 +80,7 @@ def test_decisions_follow_the_documented_order(
         assert decision.allowed is (decided_by not in (DecidedBy.BLOCKED, DecidedBy.DENY))
 
 
-def test_blocking_precedes_deny_rules() -> None:
+def test_blocked_commands_are_blocked_before_deny_rules_are_checked() -> None:
     both = verdict_on(COMMAND, *BLOCKED.findings, *DENIED.findings)
     decision = DecisionChain(deny_rules=DenyRules(["shred *"])).decide(analysis_of(both), SESSION)
     assert decision is not None
@@ -102,14 +102,14 @@ def test_tools_rules_and_categories_can_be_denied_by_name(entry: str) -> None:
     assert entry in decision.reason
 
 
-def test_denied_tool_is_refused_without_findings() -> None:
+def test_denied_tool_is_refused_even_without_findings() -> None:
     decision = DecisionChain(deny_rules=DenyRules(["tool:terminal"])).decide(analysis_of(HARMLESS), SESSION)
     assert decision is not None
     assert decision.decided_by is DecidedBy.DENY
 
 
 @pytest.mark.parametrize("entry", ["tool:terminals", "rule:delete", "category:disk", "tool:", "", " "])
-def test_deny_entry_matches_only_its_name(entry: str) -> None:
+def test_deny_entry_for_a_tool_matches_only_its_name(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert decision.allowed
@@ -118,7 +118,7 @@ def test_deny_entry_matches_only_its_name(entry: str) -> None:
 @pytest.mark.parametrize(
     "command", ["true; rm -rf x", "$(rm -rf x)", "(rm -rf x)", "bash -c 'rm -rf x'", "a |\nrm  -rf x"]
 )
-def test_deny_entry_matches_inside_unreadable_commands(command: str) -> None:
+def test_deny_entry_matches_inside_commands_that_cannot_be_parsed(command: str) -> None:
     unread = verdict_on(command, finding("too-long", category="unreadable"), unread=True)
     decision = DecisionChain(deny_rules=DenyRules(["rm *"])).decide(analysis_of(unread), SESSION)
     assert decision is not None
@@ -131,24 +131,26 @@ class TestOfferedAnswers:
             analysis_of(verdict)
         )
 
-    def test_all_answers_are_offered_for_a_fully_read_command(self, tmp_path: Path) -> None:
+    def test_all_answers_are_offered_for_a_fully_understood_command(self, tmp_path: Path) -> None:
         assert self.offered(FLAGGED, tmp_path) == tuple(Answer)
 
-    def test_command_without_a_shape_can_be_approved_once(self, tmp_path: Path) -> None:
+    def test_command_with_unknown_parts_can_only_be_approved_once(self, tmp_path: Path) -> None:
         shapeless = verdict_on(COMMAND, finding(category="unreadable"), shape="")
         assert self.offered(shapeless, tmp_path) == (Answer.ONCE, Answer.DENY)
 
-    def test_unread_command_can_be_approved_once(self, tmp_path: Path) -> None:
+    def test_command_that_was_not_understood_can_only_be_approved_once(self, tmp_path: Path) -> None:
         assert self.offered(UNREAD, tmp_path) == (Answer.ONCE, Answer.DENY)
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_opaque_findings_cannot_be_approved_as_a_kind_or_permanently(
+    def test_findings_about_unreadable_code_cannot_be_approved_as_a_kind_or_permanently(
         self, category: str, tmp_path: Path
     ) -> None:
         verdict = verdict_on(COMMAND, finding(), finding("other", category=category))
         assert self.offered(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
-    def test_protecting_findings_cannot_be_approved_as_a_kind_or_permanently(self, tmp_path: Path) -> None:
+    def test_findings_about_protected_files_cannot_be_approved_as_a_kind_or_permanently(
+        self, tmp_path: Path
+    ) -> None:
         for verdict in (PROTECTED, STARTUP):
             assert self.offered(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
@@ -167,17 +169,17 @@ class TestAnswerCoverage:
         decision = chain.decide(analysis_of(verdict), session)
         return decision is not None and decision.allowed
 
-    def test_single_approval_covers_nothing_else(self) -> None:
+    def test_single_approval_covers_only_the_approved_call(self) -> None:
         assert not self.is_allowed(self.remember(Answer.ONCE))
 
-    def test_session_approval_covers_the_same_shape_in_the_same_session(self) -> None:
+    def test_session_approval_covers_the_same_command_in_the_same_session(self) -> None:
         chain = self.remember(Answer.SESSION)
         assert self.is_allowed(chain)
         assert self.is_allowed(chain, verdict_on("rm  -rf 'build'", finding(), shape=COMMAND))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()))
         assert not self.is_allowed(chain, session="session-2")
 
-    def test_session_approval_covers_only_its_working_directory(self) -> None:
+    def test_session_approval_covers_only_the_same_working_directory(self) -> None:
         chain = DecisionChain()
         here = analysis_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/a"})
         there = analysis_of(FLAGGED, args={"command": COMMAND, "workdir": "/srv/b"})
@@ -185,13 +187,13 @@ class TestAnswerCoverage:
         assert chain.decide(here, SESSION) is not None
         assert chain.decide(there, SESSION) is None
 
-    def test_kind_approval_covers_the_same_rules_only(self) -> None:
+    def test_approval_of_a_kind_covers_only_the_rules_of_that_kind(self) -> None:
         chain = self.remember(Answer.KIND)
         assert self.is_allowed(chain, verdict_on("rm -rf src", finding()))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding(), finding("delete-home")))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
 
-    def test_kind_approval_does_not_cover_blocked_commands(self) -> None:
+    def test_approval_of_a_kind_does_not_cover_blocked_commands(self) -> None:
         chain = self.remember(Answer.KIND)
         blocked = verdict_on("rm -rf /", finding(blocked=True))
         assert not self.is_allowed(chain, blocked)
@@ -211,27 +213,27 @@ class TestSmartApprovalEligibility:
         analysis = analysis_of(verdict_on(COMMAND, *findings, unread=unread))
         return DecisionChain(mode=mode, clears=clears).can_be_cleared(analysis)
 
-    def test_only_low_severity_is_eligible(self) -> None:
+    def test_smart_review_covers_only_findings_of_low_severity(self) -> None:
         assert self.is_eligible(finding())
         assert not self.is_eligible(finding(severity=Severity.MEDIUM))
         assert not self.is_eligible(finding(), finding("other", severity=Severity.HIGH))
 
-    def test_medium_severity_is_eligible_if_configured(self) -> None:
+    def test_smart_review_covers_medium_severity_if_configured(self) -> None:
         assert self.is_eligible(finding(severity=Severity.MEDIUM), clears=Severity.MEDIUM)
         assert not self.is_eligible(finding(severity=Severity.HIGH), clears=Severity.MEDIUM)
 
-    def test_eligible_only_in_smart_mode(self) -> None:
+    def test_smart_review_happens_only_in_smart_mode(self) -> None:
         assert not self.is_eligible(finding(), mode="manual")
         assert not self.is_eligible(finding(), mode="off")
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_opaque_findings_are_not_eligible(self, category: str) -> None:
+    def test_smart_review_does_not_cover_unreadable_code(self, category: str) -> None:
         assert not self.is_eligible(finding(category=category))
         assert not self.is_eligible(finding(), unread=True)
         assert not self.is_eligible()
 
 
-def test_grant_does_not_cover_another_tool() -> None:
+def test_session_grant_for_a_tool_does_not_cover_another_tool() -> None:
     remote_terminal = build_tool(
         name="remote_terminal",
         toolset="ssh",
@@ -263,7 +265,7 @@ VERDICTS = st.builds(
 
 
 @given(VERDICTS, st.lists(VERDICTS, max_size=3), st.sampled_from(["manual", "smart", "off"]), st.data())
-def test_blocked_denied_and_unread_commands_never_pass(
+def test_blocked_denied_and_unparsable_commands_are_never_allowed_by_mode_off(
     verdict: Verdict, earlier: list[Verdict], mode: Mode, data: st.DataObject
 ) -> None:
     chain = DecisionChain(mode=mode, allowlist=AllowList([COMMAND]))

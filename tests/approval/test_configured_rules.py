@@ -28,7 +28,7 @@ class TestErrorLocation:
             opened(settings)
         return caught.value
 
-    def test_invalid_value_is_reported_with_file_and_line(
+    def test_invalid_value_in_a_configured_rule_is_reported_with_file_and_line(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT % "lowish")
@@ -38,13 +38,13 @@ class TestErrorLocation:
             error
         )
 
-    def test_missing_key_is_reported_at_the_line_of_the_rule(
+    def test_missing_key_in_a_configured_rule_is_reported_at_the_line_of_the_rule(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT.replace("      severity: %s\n", ""))
         assert self.open_with_error(open_test_runtime).line == 4
 
-    def test_rule_of_a_project_is_reported_with_the_project_file(
+    def test_invalid_rule_of_a_project_is_reported_with_the_project_file(
         self, open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
     ) -> None:
         (home / "config.yaml").write_text(FILE_TEXT % "low")
@@ -52,12 +52,14 @@ class TestErrorLocation:
         error = self.open_with_error(open_test_runtime)
         assert (error.file, error.line) == (str(tmp_path / "toolfold.yaml"), 3)
 
-    def test_rule_without_a_file_is_reported_with_its_origin(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_invalid_rule_that_is_in_no_file_is_reported_with_its_origin(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         assert (
             self.open_with_error(open_test_runtime, **{"approval.rules": [{"name": "x"}]}).file == "argument"
         )
 
-    def test_duplicate_names_and_unknown_deny_entries_have_a_location(
+    def test_duplicate_rule_names_and_unknown_deny_entries_are_reported_with_file_and_line(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         file = home / "config.yaml"

@@ -70,7 +70,7 @@ def decided_by(
     return decision.decided_by if decision else None
 
 
-def test_confinable_rules_are_builtin_and_not_blocking() -> None:
+def test_rules_whose_effects_a_sandbox_can_confine_are_builtin_and_not_blocking() -> None:
     shipped = {rule.name: rule for rule in Rules.shipped().rules}
     for category, rules in CONFINABLE_RULES.items():
         assert {shipped[name].category for name in rules} == {category}
@@ -93,7 +93,7 @@ class TestConfinement:
         ],
     )
     @pytest.mark.parametrize("site", [MOUNTED, UNSHARED, SANDBOXED], ids=lambda site: site.name)
-    def test_effects_on_the_sites_own_files_and_processes_need_no_approval(
+    def test_effects_on_files_and_processes_of_the_sandbox_itself_need_no_approval(
         self, command: str, site: ExecutionSite
     ) -> None:
         assert analyze(command, None).needs_approval
@@ -126,7 +126,9 @@ class TestConfinement:
         ],
     )
     @pytest.mark.parametrize("site", [MOUNTED, UNSHARED, SANDBOXED], ids=lambda site: site.name)
-    def test_effects_on_the_project_need_approval(self, command: str, site: ExecutionSite) -> None:
+    def test_effects_on_the_project_shared_with_a_sandbox_need_approval(
+        self, command: str, site: ExecutionSite
+    ) -> None:
         top = site.home.split("/")[1]
         assert decided_by(command.format(home=site.home, top=top), site) is None
 
@@ -155,20 +157,20 @@ class TestConfinement:
         ],
     )
     @pytest.mark.parametrize("site", [MOUNTED, UNSHARED, SANDBOXED], ids=lambda site: site.name)
-    def test_effects_beyond_the_site_and_unread_code_need_approval(
+    def test_effects_outside_the_sandbox_and_unknown_code_need_approval(
         self, command: str, site: ExecutionSite
     ) -> None:
         assert analyze(command, site).needs_approval
         assert decided_by(command, site) is None
 
-    def test_files_are_not_confined_if_the_working_directory_is_unknown(self) -> None:
+    def test_effects_in_a_sandbox_need_approval_if_the_working_directory_is_unknown(self) -> None:
         site = ExecutionSite(name="daytona", has_own_files=True, shared_directories=())
         assert decided_by("rm -rf /etc/nginx", site) is None
         assert decided_by("pkill -9 node", site) is DecidedBy.ISOLATED
 
     @pytest.mark.parametrize("site", [None, REMOTE])
     @pytest.mark.parametrize("command", ["rm -rf /etc/nginx", "rm -rf /tmp/x", "pkill -9 node"])
-    def test_local_and_remote_machines_confine_nothing(
+    def test_effects_on_local_and_remote_machines_are_never_confined(
         self, command: str, site: ExecutionSite | None
     ) -> None:
         assert decided_by(command, site) is None
@@ -177,12 +179,14 @@ class TestConfinement:
         "command", ["rm -rf /", "rm -rf /etc", "rm -rf ~", "dd if=/dev/zero of=/dev/sda", ":(){ :|:& };:"]
     )
     @pytest.mark.parametrize("site", [MOUNTED, UNSHARED, SANDBOXED, REMOTE], ids=lambda site: site.name)
-    def test_no_site_unblocks_catastrophic_commands(self, command: str, site: ExecutionSite) -> None:
+    def test_catastrophic_commands_are_blocked_in_every_sandbox(
+        self, command: str, site: ExecutionSite
+    ) -> None:
         assert (
             decided_by(command, site, DecisionChain(mode="off", isolated=ALL_CATEGORIES)) is DecidedBy.BLOCKED
         )
 
-    def test_findings_of_custom_rules_are_not_confined(self) -> None:
+    def test_findings_of_custom_rules_need_approval_in_a_sandbox_too(self) -> None:
         rule = {"name": "no-nginx", "category": "fs-delete", "severity": "low", "effect": "delete"}
         own = Rules.from_tables([{**rule, "description": "d", "target": ["/etc/nginx*"]}])
         judge = Judge(Rules.shipped().merge(own), MOUNTED.classifier_for(LOCAL_PATHS, []), MOUNTED)
@@ -194,7 +198,9 @@ class TestConfinement:
         st.lists(st.sampled_from(["tmp", "etc", "var", "work", "a", "*", "..", "."]), max_size=6),
         st.lists(st.sampled_from(["tmp", "var", "work", "a"]), min_size=1, max_size=4),
     )
-    def test_shared_directories_are_never_confined(self, parts: list[str], folder: list[str]) -> None:
+    def test_effects_on_directories_shared_with_a_sandbox_need_approval(
+        self, parts: list[str], folder: list[str]
+    ) -> None:
         there = "/" + "/".join(folder)
         site = ExecutionSite(
             name="docker", home=there, has_own_files=True, shared_directories=(("/srv/project", there),)
@@ -211,14 +217,14 @@ class TestOrderOfDecisions:
     COMMAND = "rm -rf /etc/nginx"
     DELETES = DecisionChain(isolated=["fs-delete"])
 
-    def test_deny_rule_precedes_confinement(self) -> None:
+    def test_deny_rule_applies_in_a_sandbox_too(self) -> None:
         deny_rules = DenyRules(["category:fs-delete"])
         assert (
             decided_by(self.COMMAND, MOUNTED, DecisionChain(isolated=ALL_CATEGORIES, deny_rules=deny_rules))
             is DecidedBy.DENY
         )
 
-    def test_grants_precede_confinement(self) -> None:
+    def test_session_grants_are_checked_before_confinement_in_a_sandbox(self) -> None:
         analysis, grants = analyze(self.COMMAND, MOUNTED), SessionGrants()
         grants.allow("s", analysis.key)
         assert (
@@ -228,17 +234,17 @@ class TestOrderOfDecisions:
         chain = DecisionChain(isolated=ALL_CATEGORIES, allowlist=AllowList([analysis.allowlist_entry]))
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ALLOWLIST
 
-    def test_confinement_precedes_mode_off(self) -> None:
+    def test_confinement_in_a_sandbox_is_checked_before_mode_off(self) -> None:
         chain = DecisionChain(mode="off", isolated=ALL_CATEGORIES)
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ISOLATED
         assert decided_by("rm -rf build", MOUNTED, chain) is DecidedBy.MODE
 
-    def test_only_configured_categories_are_allowed(self) -> None:
+    def test_only_configured_categories_need_no_approval_in_a_sandbox(self) -> None:
         assert decided_by(self.COMMAND, MOUNTED, self.DELETES) is DecidedBy.ISOLATED
         assert decided_by("pkill -9 node", MOUNTED, self.DELETES) is None
         assert decided_by("rm -rf /etc/nginx; pkill -9 node", MOUNTED, self.DELETES) is None
 
-    def test_one_unconfined_finding_needs_approval(self) -> None:
+    def test_call_in_a_sandbox_needs_approval_if_one_finding_is_not_confined(self) -> None:
         confined = Finding("delete-tree", "fs-delete", Severity.LOW, "", confined_to="docker")
         for other in (found("delete-tree"), found("unreadable", category="unreadable")):
             verdict = verdict_on("x", confined, other)
@@ -250,24 +256,24 @@ class TestOrderOfDecisions:
 
 
 class TestPathsOnOtherSites:
-    def test_local_links_are_not_followed_for_other_sites(self, tmp_path: Path) -> None:
+    def test_local_symbolic_links_are_not_followed_for_commands_in_a_container(self, tmp_path: Path) -> None:
         (tmp_path / "link").symlink_to("/etc")
         command = f"rm -rf {tmp_path}/link/nginx"
         assert "delete-system-tree" in analyze(command, None).rules
         assert "delete-system-tree" not in analyze(command, REMOTE).rules
 
-    def test_runtime_files_are_protected_in_shared_directories(self) -> None:
+    def test_files_of_toolfold_in_shared_directories_are_protected_in_a_sandbox(self) -> None:
         assert "overwrite-protected" in analyze("echo x > toolfold.yaml", MOUNTED).rules
         assert "overwrite-protected" in analyze("cd /tmp; echo x > /workspace/toolfold.yaml", MOUNTED).rules
         assert "overwrite-protected" in analyze("echo x > /srv/project/toolfold.yaml", SANDBOXED).rules
         assert "overwrite-protected" in analyze("echo x > /srv/project/toolfold.yaml", None).rules
         assert "overwrite-protected" not in analyze("echo x > notes.txt", MOUNTED).rules
 
-    def test_initial_directory_of_a_site_is_a_project(self) -> None:
+    def test_initial_directory_of_a_container_is_treated_as_a_project(self) -> None:
         assert analyze("rm -rf ./*", REMOTE).rules == ("delete-whole-directory",)
         assert analyze("rm -rf /srv/app/build", REMOTE).rules == ("delete-tree",)
 
-    def test_tool_of_another_source_is_judged_for_this_machine(
+    def test_tool_that_does_not_run_in_the_container_is_judged_for_this_machine(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         config = open_test_runtime().config
@@ -282,7 +288,7 @@ class TestPathsOnOtherSites:
 
 
 class TestBackends:
-    def test_sandbox_shares_the_project_and_writable_directories(self, tmp_path: Path) -> None:
+    def test_sandbox_backend_shares_the_project_and_writable_directories(self, tmp_path: Path) -> None:
         sandbox = Sandbox(
             home=tmp_path, state_dir=tmp_path / "n", environment={}, writable=[Path("/srv/more")]
         )
@@ -292,11 +298,11 @@ class TestBackends:
             ("/srv/more", "/srv/more"),
         ]
 
-    def test_local_backend_confines_nothing(self, tmp_path: Path) -> None:
+    def test_local_backend_confines_no_effects(self, tmp_path: Path) -> None:
         local = Local(home=tmp_path, state_dir=tmp_path / "n", environment={})
         assert (local.has_own_files, local.shared_directories) == (False, None)
 
-    def test_container_shares_writable_mounts_and_privileged_container_confines_nothing(
+    def test_container_shares_writable_mounts_and_a_privileged_container_confines_nothing(
         self,
     ) -> None:
         mounts = (
@@ -310,7 +316,7 @@ class TestBackends:
             container = ContainerSpec(image="x", mounts=mounts, **opened_up)  # type: ignore[arg-type]
             assert Docker(container, environment={}).shared_directories is None
 
-    def test_ssh_backend_has_own_files_and_confines_nothing(self) -> None:
+    def test_ssh_backend_has_its_own_files_and_confines_nothing(self) -> None:
         ssh = Ssh(SshAddress(host="example.com"), environment={})
         assert (ssh.has_own_files, ssh.shared_directories) == (True, None)
 
@@ -320,7 +326,7 @@ class TestRuntime:
         tool = runtime.registry.snapshot()["terminal"]
         await runtime.approval.require(tool, {"command": command}, CallContext(session_id="s"))
 
-    async def test_confined_call_is_recorded_and_logged(
+    async def test_call_confined_in_a_sandbox_is_recorded_in_the_audit_log(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         runtime = open_test_runtime(SETTINGS)
@@ -332,7 +338,9 @@ class TestRuntime:
         assert entry["rules"] == ["delete-system-tree"]
         assert "terminal runs without approval (delete-system-tree): it only affects sandbox" in caplog.text
 
-    async def test_input_of_a_running_process_is_not_confined(self, open_test_runtime: RuntimeOpener) -> None:
+    async def test_input_of_a_process_in_a_sandbox_needs_approval(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime(SETTINGS)
         args = {"action": "write", "process": "p1", "data": "rm -rf /etc/nginx\n"}
         with pytest.raises(Refused):  # it may be a shell on another machine
@@ -340,23 +348,29 @@ class TestRuntime:
                 runtime.registry.snapshot()["process"], args, CallContext(session_id="s")
             )
 
-    async def test_deleting_in_the_project_needs_approval(self, open_test_runtime: RuntimeOpener) -> None:
+    async def test_deleting_project_files_in_a_sandbox_needs_approval(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime(SETTINGS)
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf build")
 
-    async def test_confinement_is_disabled_by_default(self, open_test_runtime: RuntimeOpener) -> None:
+    async def test_commands_in_a_sandbox_need_approval_by_default(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime({"terminal.backend": "sandbox"})
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
-    async def test_setting_has_no_effect_on_the_local_backend(self, open_test_runtime: RuntimeOpener) -> None:
+    async def test_setting_for_sandboxes_has_no_effect_on_the_local_backend(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime({**SETTINGS, "terminal.backend": "local"})
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_project_cannot_enable_it_even_if_trusted(
+    def test_project_cannot_enable_confinement_without_approval_even_if_trusted(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text("approval: {isolated: [fs-delete]}")

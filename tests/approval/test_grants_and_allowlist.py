@@ -37,41 +37,41 @@ def bump_mtime(file: Path) -> None:
 
 
 class TestSessionGrants:
-    def test_grant_covers_one_session_and_one_key(self) -> None:
+    def test_session_grant_covers_one_session_and_one_call(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         assert grants.covers("a", "rm x")
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
-    def test_empty_key_or_no_kinds_are_never_covered(self) -> None:
+    def test_calls_without_a_key_or_kind_are_never_covered_by_a_session_grant(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())
         assert not grants.covers("a", "")
         assert not grants.covers_kind("a", ())
 
-    def test_kind_grant_requires_all_kinds(self) -> None:
+    def test_session_grant_of_kinds_requires_all_kinds_of_a_call(self) -> None:
         grants = SessionGrants()
         grants.allow_kind("a", ("one", "two"))
         assert grants.covers_kind("a", ("one",))
         assert grants.covers_kind("a", ("two", "one"))
         assert not grants.covers_kind("a", ("one", "three"))
 
-    def test_forget_drops_the_grants_of_a_session(self) -> None:
+    def test_forgetting_a_session_drops_its_grants(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         grants.forget("a")
         assert not grants.covers("a", "rm x")
 
-    def test_oldest_sessions_are_dropped_over_the_limit(self) -> None:
+    def test_session_grants_of_the_oldest_sessions_are_dropped_over_the_limit(self) -> None:
         grants = SessionGrants()
         for number in range(MAX_SESSIONS + 1):
             grants.allow(str(number), "rm x")
         assert not grants.covers("0", "rm x")
         assert grants.covers(str(MAX_SESSIONS), "rm x")
 
-    def test_concurrent_grants_are_not_lost(self) -> None:
+    def test_concurrent_session_grants_are_not_lost(self) -> None:
         grants = SessionGrants()
 
         def grant(name: str) -> None:
@@ -87,26 +87,28 @@ class TestSessionGrants:
 
 
 class TestAllowList:
-    def test_entry_covers_exactly_itself(self) -> None:
+    def test_allowlist_entry_covers_exactly_one_command(self) -> None:
         entries = AllowList(["rm -rf build"])
         assert entries.covers("rm -rf build")
         for other in ("", "rm -rf build2", "rm -rf", "rm -rf build; ls", "RM -rf build"):
             assert not entries.covers(other)
 
-    def test_entry_is_not_a_glob(self) -> None:
+    def test_allowlist_entry_is_not_a_glob(self) -> None:
         assert not AllowList(["rm *", "*"]).covers("rm x")
 
-    def test_hand_written_entry_is_normalized(self) -> None:
+    def test_hand_written_allowlist_entry_is_normalized(self) -> None:
         entries = AllowList(["rm  -rf   build"], normalize=lambda text: (" ".join(text.split()), None))
         assert entries.covers("rm -rf build")
 
-    def test_entry_that_cannot_be_parsed_allows_nothing(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_allowlist_entry_that_cannot_be_parsed_allows_nothing(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         def fail(text: str) -> Any:
             raise ZeroDivisionError(text)
 
         assert not AllowList(["rm x"], normalize=fail).covers("rm x")
 
-    def test_add_preserves_the_rest_of_the_file(self, file: Path) -> None:
+    def test_adding_an_allowlist_entry_preserves_the_rest_of_the_file(self, file: Path) -> None:
         file.write_text("# mine\ntools:\n  rag_top_k: 5  # few\n")
         entries = AllowList(file=file)
         entries.add("rm -rf build")
@@ -118,7 +120,7 @@ class TestAllowList:
         assert "# few" in file.read_text()
         assert load_config(user_file=file, project=file.parent).command_allowlist == entries.entries
 
-    def test_removed_entry_is_effective_at_once(self, file: Path) -> None:
+    def test_removing_an_allowlist_entry_is_effective_at_once(self, file: Path) -> None:
         set_value(file, KEY, ["rm a", "rm b"])
         entries = AllowList(["rm a", "rm b"], file=file)
         assert entries.covers("rm a")
@@ -128,14 +130,14 @@ class TestAllowList:
         assert entries.covers("rm b")
         assert read_file_value(file, KEY) == ["rm b"]
 
-    def test_removing_the_last_entry_removes_the_setting(self, file: Path) -> None:
+    def test_removing_the_last_allowlist_entry_removes_the_setting(self, file: Path) -> None:
         entries = AllowList(file=file)
         entries.add("rm a")
         assert entries.remove("rm a")
         assert not entries.remove("rm a")
         assert read_file_value(file, KEY) is None
 
-    def test_entry_added_to_the_file_is_effective_from_the_next_start(self, file: Path) -> None:
+    def test_allowlist_entry_written_into_the_file_is_effective_from_the_next_start(self, file: Path) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         set_value(file, KEY, ["rm a", "rm -rf ~"])
@@ -143,7 +145,7 @@ class TestAllowList:
         assert not entries.covers("rm -rf ~")
         assert entries.covers("rm a")
 
-    def test_removed_entry_does_not_return_by_editing_the_file(self, file: Path) -> None:
+    def test_removed_allowlist_entry_does_not_return_by_editing_the_file(self, file: Path) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         unset_value(file, KEY)
@@ -152,34 +154,36 @@ class TestAllowList:
         set_value(file, KEY, ["rm a"])
         assert not entries.covers("rm a")
 
-    def test_unreadable_file_allows_nothing(self, file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def test_unreadable_allowlist_file_allows_nothing(
+        self, file: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         file.write_text("command_allowlist: [")
         with caplog.at_level(logging.WARNING):
             assert not entries.covers("rm a")
 
-    def test_deleted_file_allows_nothing(self, file: Path) -> None:
+    def test_deleted_allowlist_file_allows_nothing(self, file: Path) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         file.unlink()
         assert not entries.covers("rm a")
 
-    def test_add_without_a_file_is_an_error(self) -> None:
+    def test_adding_to_an_allowlist_without_a_file_is_an_error(self) -> None:
         with pytest.raises(ConfigError):
             AllowList().add("rm a")
 
-    def test_empty_entries_cannot_be_added(self, file: Path) -> None:
+    def test_empty_allowlist_entries_cannot_be_added(self, file: Path) -> None:
         with pytest.raises(ConfigError):
             AllowList(file=file).add("")
         assert not file.exists()
 
-    def test_entry_does_not_cover_findings_of_new_rules(self) -> None:
+    def test_allowlist_entry_does_not_cover_findings_of_new_rules(self) -> None:
         entries = AllowList(["rm x"], normalize=lambda text: (text, frozenset({"delete"})))
         assert entries.covers("rm x", ["delete"])
         assert not entries.covers("rm x", ["delete", "spoof"])
 
-    def test_concurrent_writers_do_not_lose_entries(self, file: Path, tmp_path: Path) -> None:
+    def test_concurrent_writers_do_not_lose_allowlist_entries(self, file: Path, tmp_path: Path) -> None:
         def add(name: int) -> None:
             mine = AllowList(file=file, lock_directory_path=tmp_path / "lock")
             for number in range(5):
@@ -207,7 +211,7 @@ class TestProjectSettings:
             "approval: {smart_clears: medium}",
         ],
     )
-    def test_project_cannot_weaken_approval_even_if_trusted(
+    def test_project_settings_cannot_weaken_approval_even_if_trusted(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, written: str, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text(written)
@@ -218,7 +222,7 @@ class TestProjectSettings:
         assert (config.approval.smart_model, config.approval.smart_clears) == ("", "low")
         assert "only your own settings file may set it" in config.warnings[0]
 
-    def test_project_can_add_deny_rules_but_not_remove_them(
+    def test_project_settings_can_add_deny_rules_but_not_remove_them(
         self, home: Path, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (home / "config.yaml").write_text("approval: {deny: [git push], mode: off}")
@@ -245,12 +249,12 @@ class TestEntriesWithJudge:
             "echo a | tee /etc/hosts",
         ],
     )
-    def test_entry_covers_the_command_it_was_created_for(self, command: str) -> None:
+    def test_allowlist_entry_covers_the_command_it_was_created_for(self, command: str) -> None:
         analysis = self.ANALYZER.analyze_command(command)
         entries = AllowList([analysis.allowlist_entry], normalize=self.ANALYZER.normalize_entry)
         assert entries.covers(analysis.allowlist_entry, analysis.rules)
 
-    def test_entry_does_not_cover_another_working_directory(self) -> None:
+    def test_allowlist_entry_does_not_cover_another_working_directory(self) -> None:
         allowed = self.ANALYZER.analyze_command("(cd sub; ls); rm -rf y")
         entries = AllowList([allowed.allowlist_entry], normalize=self.ANALYZER.normalize_entry)
         for command in ("cd sub; ls; rm -rf y", "cd sub; (cd sub; ls); rm -rf y", "ls; rm -rf y"):
@@ -270,7 +274,7 @@ class TestEntriesWithJudge:
             ('tool:wipe ["b"]', "all arguments must follow"),
         ],
     )
-    def test_ineffective_entry_is_reported_once(
+    def test_allowlist_entry_without_effect_is_reported_once(
         self, caplog: pytest.LogCaptureFixture, entry: str, why: str
     ) -> None:
         assert why in self.ANALYZER.explain_ineffective(entry)
@@ -290,16 +294,16 @@ class TestEntriesWithJudge:
         "entry",
         ["rm -rf build", "rm *", "cd /srv/x; (in /srv/x) rm -rf y", "ls", 'tool:wipe {"what": "all"}'],
     )
-    def test_effective_entries_are_not_reported(self, entry: str) -> None:
+    def test_allowlist_entries_with_an_effect_are_not_reported(self, entry: str) -> None:
         assert self.ANALYZER.explain_ineffective(entry) == ""
 
-    def test_tool_entry_is_normalized(self) -> None:
+    def test_allowlist_entry_for_a_tool_is_normalized(self) -> None:
         entries = AllowList(['tool:wipe {"b":1,  "a": "ü"}'], normalize=self.ANALYZER.normalize_entry)
         wipe = build_tool(name="wipe", toolset="t", schema={}, handler=dict, effects=["destructive"])
         assert entries.covers(self.ANALYZER.analyze(wipe, {"a": "ü", "b": 1}).allowlist_entry)
         assert not entries.covers(self.ANALYZER.analyze(wipe, {"a": "ü", "b": 2}).allowlist_entry)
 
-    def test_entry_that_a_deny_rule_forbids_is_reported(
+    def test_allowlist_entry_that_a_deny_rule_forbids_is_reported(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         configured = {"approval.deny": ["git push --force*"], KEY: ["git push --force origin main"]}
@@ -319,22 +323,22 @@ class TestFileFormat:
         "log_level: info\n"
     )
 
-    def test_remove_preserves_the_other_lines(self, file: Path) -> None:
+    def test_removing_an_allowlist_entry_preserves_the_other_lines(self, file: Path) -> None:
         file.write_text(self.FILE_TEXT)
         assert AllowList(("rm -rf dist",), file=file).remove("rm -rf dist")
         assert file.read_text() == self.FILE_TEXT.replace('  - "rm -rf dist"   # and this\n', "")
 
-    def test_add_appends_to_a_block_list(self, file: Path) -> None:
+    def test_adding_an_allowlist_entry_appends_to_a_yaml_block_list(self, file: Path) -> None:
         file.write_text(self.FILE_TEXT)
         AllowList(file=file).add("rm -rf 'a b'")
         assert file.read_text() == self.FILE_TEXT.replace("  - rm x\n", "  - rm x\n  - \"rm -rf 'a b'\"\n")
 
-    def test_flow_list_stays_on_one_line(self, file: Path) -> None:
+    def test_yaml_flow_list_of_allowlist_entries_stays_on_one_line(self, file: Path) -> None:
         file.write_text("command_allowlist: [rm a, rm b]  # mine\n")
         AllowList(file=file).remove("rm a")
         assert file.read_text() == 'command_allowlist: ["rm b"]  # mine\n'
 
-    def test_aliased_list_is_not_changed_elsewhere(self, file: Path) -> None:
+    def test_adding_to_an_aliased_yaml_list_does_not_change_the_other_list(self, file: Path) -> None:
         file.write_text("tools:\n  disabled: &a\n  - x\n  - y\ncommand_allowlist: *a\n")
         AllowList(file=file).remove("x")
         assert read_file_value(file, "tools.disabled") == ["x", "y"]
@@ -347,7 +351,7 @@ class TestFileFormat:
         shared=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h"]), min_size=1),
         data=st.data(),
     )
-    def test_file_matches_any_sequence_of_additions_and_removals(
+    def test_allowlist_file_matches_any_sequence_of_additions_and_removals(
         self,
         tmp_path_factory: pytest.TempPathFactory,
         before: list[str],

@@ -54,21 +54,21 @@ def change_to_empty_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 class TestKindsTable:
     @pytest.mark.parametrize("kind", BUILTIN_KINDS.names)
-    def test_every_rule_of_a_kind_exists_and_can_be_allowlisted(self, kind: str) -> None:
+    def test_every_rule_in_a_kind_of_finding_exists_and_can_be_allowlisted(self, kind: str) -> None:
         for name in BUILTIN_KINDS.rules_of(kind):
             rule = RULES[name]
             assert not rule.blocked
             assert can_be_allowlisted(rule.name, rule.category, rule.severity), name
 
-    def test_rule_belongs_to_at_most_one_kind(self) -> None:
+    def test_rule_belongs_to_at_most_one_kind_of_finding(self) -> None:
         rules = [rule for kind in BUILTIN_KINDS.names for rule in BUILTIN_KINDS.rules_of(kind)]
         assert len(rules) == len(set(rules))
 
-    def test_kind_with_the_name_of_a_rule_contains_it(self) -> None:
+    def test_kind_of_finding_named_like_a_rule_contains_that_rule(self) -> None:
         for kind in set(BUILTIN_KINDS.names) & RULES.keys():
             assert kind in BUILTIN_KINDS.rules_of(kind)
 
-    def test_rule_without_a_kind_is_its_own_kind(self) -> None:
+    def test_rule_without_a_kind_is_a_kind_of_its_own(self) -> None:
         assert BUILTIN_KINDS.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
             "recursive-delete",
             "backup-delete",
@@ -78,13 +78,15 @@ class TestKindsTable:
             "rule:backup-delete",
         )
 
-    def test_kind_is_described_in_words(self) -> None:
+    def test_kind_of_finding_is_described_in_words(self) -> None:
         assert describe_kind("recursive-delete") == "recursive delete"
         assert describe_kind("destructive:drop_notes") == "call of drop_notes"
 
 
 class TestSessionKinds:
-    def test_approved_kind_covers_later_commands(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_approving_a_kind_of_finding_covers_later_commands(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
         terminal.run("rm -rf build")
         assert terminal.asked[0].kinds == ("recursive delete",)
@@ -104,7 +106,7 @@ class TestSessionKinds:
         assert terminal.ran == ["rm -rf build"]
 
     @pytest.mark.parametrize("command", BLOCKED)
-    def test_approved_kind_does_not_cover_blocked_commands(
+    def test_approving_a_kind_of_finding_does_not_cover_blocked_commands(
         self, open_test_runtime: RuntimeOpener, command: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
@@ -112,7 +114,9 @@ class TestSessionKinds:
         assert "always blocked" in terminal.run(command)
         assert len(terminal.asked) == 1
 
-    def test_approved_kind_ends_with_the_session(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_approval_of_a_kind_of_finding_ends_with_the_session(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
@@ -132,7 +136,7 @@ class TestSessionKinds:
             ("git reset --hard", "git discard changes"),
         ],
     )
-    def test_request_names_the_kind_in_words(
+    def test_approval_request_names_the_kind_of_finding_in_words(
         self, open_test_runtime: RuntimeOpener, command: str, kind: str
     ) -> None:
         terminal = Terminal(open_test_runtime)
@@ -142,7 +146,7 @@ class TestSessionKinds:
 
 
 class TestPermanentKinds:
-    def test_permanent_kind_is_saved_and_covers_later_sessions(
+    def test_permanently_approved_kind_is_saved_and_covers_later_sessions(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND).run("rm -rf build")
@@ -153,7 +157,9 @@ class TestPermanentKinds:
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_all_kinds_of_a_command_are_saved(self, open_test_runtime: RuntimeOpener, home: Path) -> None:
+    def test_permanent_approval_saves_all_kinds_of_a_command(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
         terminal.run("rm -rf build && git worktree remove -f x")
         assert load_config(env={"TOOLFOLD_HOME": str(home)}).command_allowlist == (
@@ -171,7 +177,7 @@ class TestPermanentKinds:
         assert terminal.ran == []
 
     @pytest.mark.parametrize("command", BLOCKED)
-    def test_no_entry_covers_blocked_commands(
+    def test_no_allowlist_entry_covers_blocked_commands(
         self, open_test_runtime: RuntimeOpener, home: Path, command: str
     ) -> None:
         rules = sorted(name for name, rule in RULES.items() if rule.blocked)
@@ -180,7 +186,9 @@ class TestPermanentKinds:
         assert "always blocked" in terminal.run(command)
         assert terminal.ran == []
 
-    def test_rule_entry_covers_only_that_rule(self, open_test_runtime: RuntimeOpener, home: Path) -> None:
+    def test_allowlist_entry_for_a_rule_covers_only_that_rule(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-tree']\n")
         terminal = Terminal(open_test_runtime)
         assert terminal.run("rm -rf build") == ""
@@ -199,7 +207,7 @@ class TestPermanentKinds:
             ],
         ],
     )
-    def test_protecting_and_opaque_findings_always_need_approval(
+    def test_findings_about_protected_files_and_unreadable_code_always_need_approval(
         self, open_test_runtime: RuntimeOpener, home: Path, entries: list[str]
     ) -> None:
         (home / FILE).write_text(f"command_allowlist: {entries}\n")
@@ -208,7 +216,7 @@ class TestPermanentKinds:
             assert terminal.run(command), command[:40]
         assert terminal.ran == []
 
-    def test_critical_findings_are_not_covered_by_rule_entries(
+    def test_critical_findings_are_not_covered_by_allowlist_entries_for_rules(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-system-tree', 'rule:exfiltrate']\n")
@@ -223,14 +231,14 @@ class TestPermanentKinds:
         assert "forbids" in Terminal(open_test_runtime, answer=True).run("git push --force")
 
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_project_cannot_allow_kinds(
+    def test_project_settings_cannot_allow_kinds_of_findings(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text("command_allowlist: ['kind:recursive-delete']\n")
         terminal = Terminal(functools.partial(open_test_runtime, trusted=trusted))
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_override_cannot_allow_kinds(
+    def test_environment_override_cannot_allow_kinds_of_findings(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         terminal = Terminal(
@@ -240,7 +248,9 @@ class TestPermanentKinds:
         assert terminal.run("git push --force") == ""
         assert "'kind:recursive-delete' is only effective in" in caplog.text
 
-    def test_removed_kind_is_effective_at_once(self, open_test_runtime: RuntimeOpener, home: Path) -> None:
+    def test_removing_an_allowed_kind_is_effective_at_once(
+        self, open_test_runtime: RuntimeOpener, home: Path
+    ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
         terminal.run("rm -rf build")
         terminal.answer = False
@@ -248,14 +258,14 @@ class TestPermanentKinds:
         (home / FILE).write_text("log_level: error\n")
         assert "was declined" in terminal.run("rm -rf src")
 
-    def test_entry_added_to_the_file_has_no_effect_in_an_open_runtime(
+    def test_kind_written_into_the_allowlist_file_has_no_effect_in_an_open_runtime(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime)
         (home / FILE).write_text("command_allowlist: ['kind:recursive-delete']\n")
         assert "was declined" in terminal.run("rm -rf build")
 
-    def test_declared_destructive_tool_cannot_be_allowed_as_a_kind(
+    def test_tool_that_declares_itself_destructive_cannot_be_allowed_as_a_kind(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         asked: list[ApprovalRequest] = []
@@ -273,7 +283,7 @@ class TestPermanentKinds:
         assert not (home / FILE).exists()
 
     @pytest.mark.parametrize("name", ["kind:recursive-delete", "rule:delete-tree", "'kind:recursive-delete'"])
-    def test_program_named_like_an_entry_is_not_added_to_the_allowlist(
+    def test_command_of_a_program_named_like_an_allowlist_entry_is_not_added(
         self, open_test_runtime: RuntimeOpener, home: Path, name: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)
@@ -295,7 +305,7 @@ class TestRequests:
         answers=tuple(Answer),
     )
 
-    def test_gateway_offers_the_kind_for_the_session_but_not_permanently(self) -> None:
+    def test_gateway_offers_approval_of_a_kind_for_the_session_but_not_permanently(self) -> None:
         _, form = build_gateway_form(self.REQUEST)
         choice = form["properties"]["answer"]
         offered = dict(zip(choice["enum"], choice["enumNames"], strict=True))
@@ -304,7 +314,7 @@ class TestRequests:
         assert parse_answer("accept", {"answer": "kind"}, self.REQUEST) is Answer.KIND
         assert parse_answer("accept", {"answer": "always-kind"}, self.REQUEST) is Answer.DENY
 
-    def test_queue_question_contains_the_kind(self) -> None:
+    def test_queued_approval_question_contains_the_kind_of_finding(self) -> None:
         question = Question("1", self.REQUEST, 0.0).as_json()
         assert question["kinds"] == ["recursive delete"]
         assert {"kind", "always-kind"} <= {*question["answers"]}
@@ -326,7 +336,7 @@ FINDINGS = st.builds(
     st.booleans(),
     st.data(),
 )
-def test_patterns_never_cover_findings_that_need_approval(
+def test_rule_and_kind_entries_never_cover_findings_that_always_need_approval(
     findings: list[Finding], rules: list[str], unread: bool, data: st.DataObject
 ) -> None:
     kinds = data.draw(st.lists(st.sampled_from(BUILTIN_KINDS.names)))
@@ -348,13 +358,13 @@ def test_patterns_never_cover_findings_that_need_approval(
         assert decision.decided_by is DecidedBy.ALLOWLIST
 
 
-def test_all_findings_must_be_covered() -> None:
+def test_allowlist_must_cover_all_findings_of_a_command() -> None:
     chain = DecisionChain(allowlist=AllowList(["rule:a"]), kinds=BUILTIN_KINDS)
     assert chain.decide(analysis_of(verdict_on("x", finding("a"))), "s") is not None
     assert chain.decide(analysis_of(verdict_on("x", finding("a"), finding("b"))), "s") is None
 
 
-def test_permanent_kind_is_offered_only_if_it_can_be_saved(tmp_path: Path) -> None:
+def test_permanent_approval_of_a_kind_is_offered_only_if_it_can_be_saved(tmp_path: Path) -> None:
     analysis: Any = analysis_of(verdict_on("x", finding("a")))
     assert Answer.ALWAYS_KIND not in DecisionChain(kinds=BUILTIN_KINDS).offered_answers(analysis)
     chain = DecisionChain(kinds=BUILTIN_KINDS, allowlist=AllowList(file=tmp_path / FILE))

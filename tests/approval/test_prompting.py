@@ -75,7 +75,7 @@ class Unprintable:
     ("answer", "described_as"),
     [("yes", "'yes'"), (None, "None"), (1, "1"), ("once", "'once'"), (Unprintable(), "a Un")],
 )
-async def test_invalid_answer_is_a_refusal_and_the_log_says_what_to_return(
+async def test_invalid_answer_of_an_approver_is_a_refusal_and_the_log_says_what_to_return(
     loops: EventLoops, caplog: pytest.LogCaptureFixture, answer: Any, described_as: str
 ) -> None:
     assert not await is_allowed(approval(FixedAnswer(answer), loops))
@@ -86,14 +86,16 @@ async def test_invalid_answer_is_a_refusal_and_the_log_says_what_to_return(
 
 
 @pytest.mark.parametrize("answer", [True, False, Answer.ONCE, Answer.DENY])
-async def test_valid_answers_are_not_logged(
+async def test_valid_answers_of_an_approver_are_not_logged(
     loops: EventLoops, caplog: pytest.LogCaptureFixture, answer: Any
 ) -> None:
     assert await is_allowed(approval(FixedAnswer(answer), loops)) == (answer in (True, Answer.ONCE))
     assert caplog.records == []
 
 
-async def test_request_contains_command_part_and_reason(loops: EventLoops) -> None:
+async def test_approval_request_contains_the_command_its_dangerous_part_and_the_reason(
+    loops: EventLoops,
+) -> None:
     person = FixedAnswer(True)
     assert await is_allowed(approval(person, loops))
     (asked,) = person.asked
@@ -102,7 +104,7 @@ async def test_request_contains_command_part_and_reason(loops: EventLoops) -> No
 
 
 @pytest.mark.parametrize("answer", [True, Answer.ONCE])
-async def test_single_approval_is_requested_again(loops: EventLoops, answer: Any) -> None:
+async def test_after_a_single_approval_the_next_call_asks_again(loops: EventLoops, answer: Any) -> None:
     person = FixedAnswer(answer)
     gate = approval(person, loops)
     assert await is_allowed(gate)
@@ -111,7 +113,7 @@ async def test_single_approval_is_requested_again(loops: EventLoops, answer: Any
 
 
 @pytest.mark.parametrize("answer", [Answer.SESSION, Answer.KIND])
-async def test_session_grant_is_not_requested_again(loops: EventLoops, answer: Answer) -> None:
+async def test_after_a_session_approval_the_next_call_does_not_ask(loops: EventLoops, answer: Answer) -> None:
     person = FixedAnswer(answer)
     gate = approval(person, loops)
     assert await is_allowed(gate)
@@ -133,7 +135,7 @@ async def test_answer_that_was_not_offered_is_a_refusal_and_grants_nothing(
     assert len(person.asked) == 2
 
 
-async def test_changing_the_approver_keeps_the_grants(loops: EventLoops) -> None:
+async def test_changing_the_approver_keeps_the_session_grants(loops: EventLoops) -> None:
     one, other = FixedAnswer(Answer.SESSION), FixedAnswer(False)
     gate = approval(one, loops)
     assert await is_allowed(gate)
@@ -142,7 +144,9 @@ async def test_changing_the_approver_keeps_the_grants(loops: EventLoops) -> None
     assert not await is_allowed(gate.with_approver(other), "rm -rf src")
 
 
-async def test_failing_judge_requires_approval(loops: EventLoops, caplog: pytest.LogCaptureFixture) -> None:
+async def test_command_needs_approval_if_the_judge_fails(
+    loops: EventLoops, caplog: pytest.LogCaptureFixture
+) -> None:
     def broken(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
         raise ZeroDivisionError
 
@@ -156,7 +160,7 @@ async def test_failing_judge_requires_approval(loops: EventLoops, caplog: pytest
 
 
 class TestConcurrentCalls:
-    async def test_equal_calls_share_one_question(self, loops: EventLoops) -> None:
+    async def test_equal_concurrent_calls_share_one_approval_question(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         calls = [asyncio.create_task(is_allowed(gate)) for _ in range(5)]
@@ -166,7 +170,7 @@ class TestConcurrentCalls:
         assert await asyncio.gather(*calls) == [True] * 5
         assert queue.pending() == ()
 
-    async def test_refusal_is_shared(self, loops: EventLoops) -> None:
+    async def test_refusal_applies_to_all_calls_that_share_the_question(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         calls = [asyncio.create_task(is_allowed(gate)) for _ in range(3)]
@@ -174,7 +178,9 @@ class TestConcurrentCalls:
         queue.answer(queue.pending()[0].id, False)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_other_command_session_or_directory_is_a_separate_question(self, loops: EventLoops) -> None:
+    async def test_call_with_another_command_session_or_directory_asks_a_separate_question(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         calls = [
@@ -191,7 +197,7 @@ class TestConcurrentCalls:
             queue.answer(question.id, question.request.command == COMMAND)
         assert await asyncio.gather(*calls) == [True, False, True, True]
 
-    async def test_calls_without_a_shape_are_never_shared(self, loops: EventLoops) -> None:
+    async def test_calls_with_unknown_parts_never_share_a_question(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         analyzer = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="")
@@ -203,7 +209,7 @@ class TestConcurrentCalls:
             queue.answer(question.id, Answer.DENY)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_next_caller_asks_if_the_asking_one_is_cancelled(self, loops: EventLoops) -> None:
+    async def test_next_waiting_call_asks_if_the_asking_call_is_cancelled(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         first = asyncio.create_task(is_allowed(gate))
@@ -217,7 +223,7 @@ class TestConcurrentCalls:
         queue.answer(queue.pending()[0].id, True)
         assert await second
 
-    async def test_answer_withdraws_other_questions_that_it_covers(self, loops: EventLoops) -> None:
+    async def test_answer_withdraws_other_open_questions_that_it_covers(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         calls = [asyncio.create_task(is_allowed(gate, f"rm -rf {name}")) for name in "abc"]
@@ -233,7 +239,7 @@ class TestConcurrentCalls:
         queue.answer(left.id, Answer.DENY)
         assert not await stranger
 
-    async def test_answer_keeps_other_questions_that_it_does_not_cover(self, loops: EventLoops) -> None:
+    async def test_answer_keeps_other_open_questions_that_it_does_not_cover(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         calls = [asyncio.create_task(is_allowed(gate, f"rm -rf {name}")) for name in "ab"]
@@ -245,7 +251,7 @@ class TestConcurrentCalls:
         queue.answer(second.id, Answer.DENY)
         assert sorted(await asyncio.gather(*calls)) == [False, True]
 
-    async def test_request_is_marked_as_withdrawn_after_the_timeout(self, loops: EventLoops) -> None:
+    async def test_approval_request_is_marked_as_withdrawn_after_the_timeout(self, loops: EventLoops) -> None:
         asked: list[ApprovalRequest] = []
 
         async def never(request: ApprovalRequest) -> bool:
@@ -256,7 +262,7 @@ class TestConcurrentCalls:
         assert not await is_allowed(approval(never, loops, timeout=0.05))
         assert asked[0].withdrawn.is_set()
 
-    def test_threads_with_separate_loops_share_a_question(self) -> None:
+    def test_threads_with_separate_event_loops_share_a_question(self) -> None:
         loops, queue = EventLoops(), ApprovalQueue()
         gate = approval(queue, loops)
         done: list[bool] = []
@@ -282,13 +288,13 @@ class TestQueue:
         await eventually(lambda: len(queue.pending()) == 1)
         return task
 
-    async def test_answer_by_id_from_another_thread(self, loops: EventLoops) -> None:
+    async def test_queued_question_can_be_answered_by_id_from_another_thread(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         await asyncio.to_thread(queue.answer, queue.pending()[0].id, "once")
         assert await task
 
-    async def test_id_is_valid_for_one_answer(self, loops: EventLoops) -> None:
+    async def test_question_id_is_valid_for_one_answer(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         (question,) = queue.pending()
@@ -298,7 +304,9 @@ class TestQueue:
         assert not await task
 
     @pytest.mark.parametrize("unknown_id", ["", "1", "x" * 500])
-    async def test_unknown_id_is_rejected(self, loops: EventLoops, unknown_id: str) -> None:
+    async def test_answer_to_an_unknown_question_id_is_rejected(
+        self, loops: EventLoops, unknown_id: str
+    ) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         with pytest.raises(StaleQuestion):
@@ -306,7 +314,7 @@ class TestQueue:
         queue.answer(queue.pending()[0].id, False)
         assert not await task
 
-    async def test_answer_after_the_timeout_is_rejected(self, loops: EventLoops) -> None:
+    async def test_answer_to_a_question_after_its_timeout_is_rejected(self, loops: EventLoops) -> None:
         seen: list[Question] = []
         queue = ApprovalQueue(changed=lambda: seen.extend(queue.pending()))
         assert not await is_allowed(approval(queue, loops, timeout=0.05))
@@ -314,7 +322,7 @@ class TestQueue:
         with pytest.raises(StaleQuestion):
             queue.answer(seen[0].id, Answer.ONCE)
 
-    async def test_cancelled_call_withdraws_its_question(self, loops: EventLoops) -> None:
+    async def test_cancelled_call_withdraws_its_approval_question(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         (question,) = queue.pending()
@@ -326,7 +334,9 @@ class TestQueue:
             queue.answer(question.id, Answer.ONCE)
 
     @pytest.mark.parametrize("answer", ["always", "yes", "", Answer.ALWAYS, 1])
-    async def test_invalid_answer_leaves_the_question_open(self, loops: EventLoops, answer: Any) -> None:
+    async def test_invalid_answer_leaves_the_approval_question_open(
+        self, loops: EventLoops, answer: Any
+    ) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         (question,) = queue.pending()
@@ -336,7 +346,7 @@ class TestQueue:
         queue.answer(question.id, Answer.ONCE)
         assert await task
 
-    async def test_ids_are_unique(self, loops: EventLoops) -> None:
+    async def test_question_ids_are_unique(self, loops: EventLoops) -> None:
         queue, seen = ApprovalQueue(), set[str]()
         for _ in range(20):
             task = await self.start_waiting_call(queue, loops)
@@ -346,14 +356,18 @@ class TestQueue:
             await task
         assert len(seen) == 20
 
-    async def test_full_queue_is_a_refusal(self, loops: EventLoops, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_call_is_refused_if_the_approval_queue_is_full(
+        self, loops: EventLoops, caplog: pytest.LogCaptureFixture
+    ) -> None:
         queue = ApprovalQueue(most=1)
         task = await self.start_waiting_call(queue, loops)
         assert not await is_allowed(approval(queue, loops), "rm -rf src")
         queue.answer(queue.pending()[0].id, True)
         assert await task
 
-    async def test_json_of_a_question_contains_only_visible_characters(self, loops: EventLoops) -> None:
+    async def test_json_of_an_approval_question_contains_only_visible_characters(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         command = "rm -rf a\u202eb\r\x1b[2K"
         task = asyncio.create_task(is_allowed(approval(queue, loops), command))
@@ -366,7 +380,9 @@ class TestQueue:
         queue.answer(question.id, False)
         await task
 
-    async def test_callback_is_called_when_questions_are_added_and_removed(self, loops: EventLoops) -> None:
+    async def test_callback_is_called_when_questions_are_added_to_or_removed_from_the_queue(
+        self, loops: EventLoops
+    ) -> None:
         lengths: list[int] = []
         queue = ApprovalQueue(changed=lambda: lengths.append(len(queue.pending())))
         task = await self.start_waiting_call(queue, loops)
@@ -374,7 +390,7 @@ class TestQueue:
         await task
         assert lengths == [1, 0]
 
-    async def test_questions_can_be_filtered_by_session(self, loops: EventLoops) -> None:
+    async def test_queued_questions_can_be_filtered_by_session(self, loops: EventLoops) -> None:
         queue = ApprovalQueue()
         task = await self.start_waiting_call(queue, loops)
         assert len(queue.pending("s")) == 1
@@ -383,7 +399,7 @@ class TestQueue:
         await task
 
 
-def test_key_of_a_tool_without_commands_is_the_exact_call() -> None:
+def test_session_approval_of_a_tool_without_commands_covers_only_the_exact_call() -> None:
     wipe = build_tool(name="wipe", toolset="t", schema={}, handler=lambda args: args, effects=["destructive"])
     args: Json = {"b": [1, 2], "a": "x"}
     analysis = CallAnalyzer().analyze(wipe, args)

@@ -310,13 +310,15 @@ def set_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", PROTECTED_COMMANDS)
-def test_administration_and_runtime_files_need_approval_in_every_mode(command: str, tmp_path: Path) -> None:
+def test_administration_commands_and_toolfold_files_need_approval_in_every_mode(
+    command: str, tmp_path: Path
+) -> None:
     result = preview(command, tmp_path, "off")
     assert not result.runs_without_approval
     assert "self-protection" in {each.category for each in result.analysis.verdict.findings}
 
 
-def test_protected_mount_over_the_limit_needs_approval(tmp_path: Path) -> None:
+def test_container_mount_of_protected_files_beyond_the_limit_needs_approval(tmp_path: Path) -> None:
     many = " ".join(f"-v /srv/{number}:/{number}" for number in range(MAX_MOUNTS))
     assert preview(f"docker run {many} alpine", tmp_path, "manual").runs_without_approval
     assert not preview(
@@ -325,16 +327,18 @@ def test_protected_mount_over_the_limit_needs_approval(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ESCAPING_COMMANDS)
-def test_commands_that_escape_the_runtime_need_approval(command: str, tmp_path: Path) -> None:
+def test_commands_that_escape_the_supervision_of_toolfold_need_approval(command: str, tmp_path: Path) -> None:
     assert not preview(command, tmp_path, "manual").runs_without_approval
 
 
 @pytest.mark.parametrize("command", HARMLESS_COMMANDS)
-def test_similar_harmless_commands_run_without_approval(command: str, tmp_path: Path) -> None:
+def test_harmless_commands_similar_to_administration_run_without_approval(
+    command: str, tmp_path: Path
+) -> None:
     assert preview(command, tmp_path, "manual").runs_without_approval
 
 
-def test_program_is_not_protected_in_its_own_checkout(tmp_path: Path) -> None:
+def test_program_of_toolfold_is_not_protected_in_its_own_checkout(tmp_path: Path) -> None:
     package = tmp_path / "src" / "toolfold"
     package.mkdir(parents=True)
     assert runtime_program_paths(tmp_path, package, tmp_path / ".venv") == []
@@ -346,7 +350,7 @@ def test_directory_named_like_the_checkout_does_not_disable_protection(tmp_path:
     assert not preview("rm {package}/provenance.py", tmp_path, "off").runs_without_approval
 
 
-def test_environment_made_for_the_program_is_protected(tmp_path: Path) -> None:
+def test_virtual_environment_made_for_toolfold_is_protected(tmp_path: Path) -> None:
     environment = tmp_path / "tools" / "toolfold"
     package = environment / "lib" / "toolfold"
     assert environment in runtime_program_paths(tmp_path / "project", package, environment)

@@ -31,20 +31,20 @@ def call(runtime: toolfold.Runtime) -> Call:
     return lambda command, **more: session.call_sync("shell", {"command": command, **more})
 
 
-def test_path_exported_by_an_earlier_command_is_known(call: Call) -> None:
+def test_path_variable_exported_by_an_earlier_command_is_known(call: Call) -> None:
     assert call("export TARGET=/etc/passwd").ok
     refused = call("echo x > $TARGET")
     assert not refused.ok
     assert "nobody could be asked" in (refused.error or "")
 
 
-def test_tasks_have_separate_variables(call: Call) -> None:
+def test_terminal_tasks_have_separate_exported_variables(call: Call) -> None:
     assert call("export TARGET=notes.txt", task="a").ok
     assert call("echo x > $TARGET", task="a").ok
     assert not call("echo x > $TARGET", task="b").ok
 
 
-def test_variable_with_an_unknown_value_needs_approval(
+def test_command_with_a_variable_of_unknown_value_needs_approval(
     call: Call,
 ) -> None:
     assert call("export TARGET=$(cat name.txt)").ok
@@ -52,29 +52,29 @@ def test_variable_with_an_unknown_value_needs_approval(
     assert call("ls $TARGET").ok
 
 
-def test_refused_command_exports_nothing(call: Call) -> None:
+def test_refused_command_exports_no_variables(call: Call) -> None:
     assert not call("export TARGET=notes.txt; rm -rf build").ok
     assert not call("echo x > $TARGET").ok
 
 
-def test_unexported_variable_is_not_inherited(call: Call) -> None:
+def test_unexported_variable_is_not_inherited_by_the_next_command(call: Call) -> None:
     assert call("TARGET=notes.txt").ok
     assert not call("echo x > $TARGET").ok
 
 
-def test_changed_value_is_unknown_because_the_command_may_have_failed(call: Call) -> None:
+def test_changed_variable_is_unknown_because_the_command_may_have_failed(call: Call) -> None:
     assert call("export TARGET=notes.txt").ok
     assert call("echo x > $TARGET").ok
     assert call("export TARGET=other.txt").ok
     assert not call("echo x > $TARGET").ok
 
 
-def test_sourcing_an_unread_file_may_set_any_variable(call: Call) -> None:
+def test_sourcing_an_unknown_file_may_set_any_variable(call: Call) -> None:
     assert call("export TARGET=notes.txt").ok
     assert not call(". ./env.sh; echo x > $TARGET").ok
 
 
-def test_number_of_tasks_is_limited() -> None:
+def test_number_of_tasks_with_recorded_variables_is_limited() -> None:
     variables = SessionVariables()
     for number in range(3_000):
         variables.update(("s", "t", str(number)), {"A": Word("1")})

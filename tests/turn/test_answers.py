@@ -95,7 +95,7 @@ def keyword_client(**settings: Any) -> BridgeClient:
 # -- search ---------------------------------------------------------------------------------------------
 
 
-def test_match_contains_everything_needed_for_a_call(client: BridgeClient) -> None:
+def test_search_result_contains_everything_needed_to_call_the_tool(client: BridgeClient) -> None:
     assert client.search("create an invoice", limit=1) == {
         "matches": [
             {
@@ -109,7 +109,7 @@ def test_match_contains_everything_needed_for_a_call(client: BridgeClient) -> No
     }
 
 
-def test_visible_tool_is_to_be_called_directly(client: BridgeClient) -> None:
+def test_search_result_says_that_a_visible_tool_is_to_be_called_directly(client: BridgeClient) -> None:
     (match,) = BridgeClient(chosen=["parcel_track"]).search("where is my parcel", limit=1)["matches"]
     assert match["note"] == "You have this tool: call it directly."
     assert "signature" not in match
@@ -118,7 +118,7 @@ def test_visible_tool_is_to_be_called_directly(client: BridgeClient) -> None:
     assert answer["direct"] == ["invoice_read"]
 
 
-def test_search_returns_five_by_default_and_at_most_the_limit() -> None:
+def test_tool_search_returns_five_tools_by_default_and_at_most_the_limit() -> None:
     many = [make_tool(f"invoice_{number}", "An invoice.") for number in range(60)]
     client = BridgeClient(many)
     assert len(client.find_names("invoice")) == 5
@@ -130,51 +130,53 @@ def test_search_returns_five_by_default_and_at_most_the_limit() -> None:
     assert len(few.find_names("invoice", limit=20)) == 3
 
 
-def test_several_queries_are_merged_with_the_best_of_each_first(client: BridgeClient) -> None:
+def test_results_of_several_search_queries_are_merged_with_the_best_of_each_first(
+    client: BridgeClient,
+) -> None:
     names = client.find_names(queries=["weather today", "track a parcel"], limit=2)
     assert set(names[:2]) == {"weather_today", "parcel_track"}
     assert len(names) == len(set(names)) <= 4
 
 
-def test_several_queries_respect_the_limit() -> None:
+def test_several_search_queries_together_respect_the_limit() -> None:
     client = BridgeClient([make_tool(f"invoice_{number}", "An invoice.") for number in range(60)])
     queries = [f"invoice {number}" for number in range(8)]
     assert len(client.find_names(queries=queries, limit=20)) == 20
 
 
-def test_query_and_queries_may_be_combined(client: BridgeClient) -> None:
+def test_tool_search_accepts_query_and_queries_together(client: BridgeClient) -> None:
     names = client.find_names("weather today", queries=["track a parcel", "weather today"], limit=1)
     assert names == ["weather_today", "parcel_track"]
 
 
 @pytest.mark.parametrize("name", ["process", "weather_today", " parcel_track "])
-def test_exact_name_ranks_first(name: str, client: BridgeClient) -> None:
+def test_exact_tool_name_ranks_first_in_tool_search(name: str, client: BridgeClient) -> None:
     assert client.find_names(name)[0] == name.strip()
 
 
-def test_original_name_finds_the_tool() -> None:
+def test_tool_search_finds_a_tool_by_its_original_name() -> None:
     client = BridgeClient([*TOOLS, make_tool("odd name/with: signs", "Something odd.")])
     assert client.find_names("odd name/with: signs")[0].startswith("odd_name_with_signs_")
 
 
-def test_all_tools_with_the_same_original_name_are_found() -> None:
+def test_tool_search_finds_all_tools_with_the_same_original_name() -> None:
     names = ("a_read", "b_read", "secret_invoice")
     client = BridgeClient(replace(make_tool(name, "Does it."), original_name="files/read") for name in names)
     assert client.find_names("files/read") == ["a_read", "b_read"]
 
 
 @pytest.mark.parametrize("query", ["secret_invoice", "an invoice of somebody else", "use secret_invoice"])
-def test_ungranted_tool_is_not_found(query: str, client: BridgeClient) -> None:
+def test_tool_search_does_not_find_ungranted_tools(query: str, client: BridgeClient) -> None:
     answer = client.search(query, limit=20)
     assert "secret_invoice" not in json.dumps([match["name"] for match in answer["matches"]])
     assert "vault" not in json.dumps(answer)
 
 
-def test_unavailable_tool_is_not_found(client: BridgeClient) -> None:
+def test_tool_search_does_not_find_unavailable_tools(client: BridgeClient) -> None:
     assert "broken_invoice" not in client.find_names("broken_invoice that cannot be made", limit=20)
 
 
-def test_miss_suggests_where_to_look() -> None:
+def test_tool_search_without_results_suggests_where_to_look() -> None:
     answer = keyword_client().search("wether")
     assert answer["matches"] == []
     assert answer["near_names"] == ["weather_today"]
@@ -183,28 +185,30 @@ def test_miss_suggests_where_to_look() -> None:
     assert "Try other words" in answer["hint"]
 
 
-def test_miss_among_several_queries_is_reported_with_the_matches() -> None:
+def test_query_without_results_among_several_is_reported_with_the_matches_of_the_others() -> None:
     answer = keyword_client().search(queries=["create invoice", "qqqq"])
     assert answer["matches"][0]["name"] == "invoice_create"
     assert answer["nothing_for"] == ["qqqq"]
     assert "sources" in answer
 
 
-def test_miss_does_not_name_ungranted_tools() -> None:
+def test_tool_search_without_results_does_not_name_ungranted_tools() -> None:
     answer = json.dumps(keyword_client().search("secrt_invoise"))
     assert "secret_invoice" not in answer
     assert "vault" not in answer
     assert "broken" not in answer
 
 
-def test_hits_without_shared_words_are_marked_as_a_guess(client: BridgeClient) -> None:
+def test_search_results_that_share_no_words_with_the_query_are_marked_as_a_guess(
+    client: BridgeClient,
+) -> None:
     answer = client.search("do I need an umbrella")
     assert answer["matches"][0]["name"] == "weather_today"
     assert "nearest in meaning" in answer["hint"]
     assert "hint" not in client.search("create an invoice")
 
 
-def test_search_in_a_session_without_tools_says_so() -> None:
+def test_tool_search_in_a_session_without_tools_says_so() -> None:
     answer = BridgeClient([]).search("anything")
     assert answer == {
         "matches": [],
@@ -213,7 +217,7 @@ def test_search_in_a_session_without_tools_says_so() -> None:
     }
 
 
-def test_long_source_list_is_truncated() -> None:
+def test_long_list_of_sources_in_a_search_result_is_truncated() -> None:
     client = BridgeClient(
         [make_tool(f"t{number}", "x", f"mcp-{number}") for number in range(200)],
         retriever=Retriever(None, None, None),
@@ -223,7 +227,7 @@ def test_long_source_list_is_truncated() -> None:
     assert sources["…"] == "170 more"
 
 
-def test_description_is_truncated_and_stripped_of_control_characters() -> None:
+def test_description_in_a_search_result_is_truncated_and_has_no_control_characters() -> None:
     odd = make_tool("odd_thing", "An odd\x1b[31m\n\n\u202ething " + "with many words " * 100)
     description = BridgeClient([odd]).search("odd thing")["matches"][0]["description"]
     assert description.startswith("An odd[31m thing with many words")
@@ -232,7 +236,7 @@ def test_description_is_truncated_and_stripped_of_control_characters() -> None:
     assert description.endswith("…")
 
 
-def test_match_mentions_only_granted_tools() -> None:
+def test_description_in_a_search_result_mentions_only_granted_tools() -> None:
     def without_strangers(definition: Definition, present: frozenset[str]) -> Definition:
         if "secret_invoice" in present:
             return definition
@@ -257,7 +261,7 @@ def test_match_mentions_only_granted_tools() -> None:
         ("\u202e:;", "unnamed"),
     ],
 )
-def test_source_name_is_sanitized(source: str, told: str) -> None:
+def test_source_name_in_a_search_result_is_sanitized(source: str, told: str) -> None:
     odd = make_tool("odd_thing", "Odd.", source=Source("mcp", source))
     client = BridgeClient([odd], tool_search={"enabled": "on", "listing": "on"})
     assert client.search("odd_thing")["matches"][0]["source"] == told
@@ -269,7 +273,7 @@ def test_source_name_is_sanitized(source: str, told: str) -> None:
 @pytest.mark.parametrize(
     "change", [{"description": None}, {"parameters": "?"}, {"parameters": {"a": {1, 2}}}]
 )
-def test_invalid_adapted_definition_falls_back_to_the_plain_tool(change: Json) -> None:
+def test_tool_with_an_invalid_adapted_description_is_shown_with_its_original_one(change: Json) -> None:
     def adapt_badly(definition: Definition, _present: frozenset[str]) -> Definition:
         return definition | {"function": definition["function"] | change}
 
@@ -282,17 +286,17 @@ def test_invalid_adapted_definition_falls_back_to_the_plain_tool(change: Json) -
     "args",
     [{}, {"query": ""}, {"query": " \n"}, {"queries": []}, {"queries": ["", " "]}, {"limit": 5}],
 )
-def test_search_without_query_explains_the_arguments(args: Json, client: BridgeClient) -> None:
+def test_tool_search_without_a_query_explains_its_arguments(args: Json, client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_search' was not invoked: it needs `query`"):
         client.search(**args)
 
 
-def test_oversized_query_is_rejected(client: BridgeClient) -> None:
+def test_oversized_search_query_is_rejected(client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match="a query has 1,000,000 characters; say it in a few words"):
         client.search("word " * 199_999 + "words")
 
 
-def test_too_many_queries_are_rejected(client: BridgeClient) -> None:
+def test_too_many_search_queries_are_rejected(client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match="100 queries are more than 8 at once"):
         client.search(queries=[f"query {number}" for number in range(100)])
 
@@ -310,7 +314,7 @@ class FailingRetriever(Retriever):
         return super().find(*args, mode=mode, **options)
 
 
-def test_failing_semantic_search_falls_back_to_keywords(caplog: pytest.LogCaptureFixture) -> None:
+def test_tool_search_uses_keywords_if_semantic_search_fails(caplog: pytest.LogCaptureFixture) -> None:
     assert (
         BridgeClient(retriever=FailingRetriever("hybrid")).find_names("create an invoice")[0]
         == "invoice_create"
@@ -318,7 +322,7 @@ def test_failing_semantic_search_falls_back_to_keywords(caplog: pytest.LogCaptur
     assert "searching tools by hybrid failed" in caplog.text
 
 
-def test_configured_reranker_sets_the_search_mode() -> None:
+def test_configured_reranker_sets_the_mode_of_tool_search() -> None:
     search = {"enabled": "on", "reranker": {"enabled": True, "mode": "semantic"}}
     assert BridgeClient(retriever=FailingRetriever("hybrid"), tool_search=search).find_names("umbrella")[
         :1
@@ -329,14 +333,14 @@ def test_configured_reranker_sets_the_search_mode() -> None:
     )
 
 
-def test_failed_search_returns_a_usable_error(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_tool_search_returns_an_error_the_model_can_act_on(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(CallError, match="The search does not work right now") as caught:
         BridgeClient(retriever=FailingRetriever("hybrid", "keyword")).search("wether")
     assert caught.value.details["near_names"] == ["weather_today"]
     assert "disk" not in str(caught.value)
 
 
-def test_failed_search_is_not_cached() -> None:
+def test_failed_tool_search_is_not_cached() -> None:
     retriever = FailingRetriever("hybrid", "keyword")
     client = BridgeClient(retriever=retriever)
     with pytest.raises(CallError):
@@ -348,7 +352,7 @@ def test_failed_search_is_not_cached() -> None:
 # -- describe -------------------------------------------------------------------------------------------
 
 
-def test_describe_returns_the_whole_definition(client: BridgeClient) -> None:
+def test_tool_describe_returns_the_whole_definition(client: BridgeClient) -> None:
     assert client.describe("invoice_create") == {
         "name": "invoice_create",
         "source": "desk",
@@ -357,7 +361,7 @@ def test_describe_returns_the_whole_definition(client: BridgeClient) -> None:
     }
 
 
-def test_several_tools_are_described_together_with_errors(client: BridgeClient) -> None:
+def test_tool_describe_returns_several_definitions_together_with_errors(client: BridgeClient) -> None:
     answer = client.describe(names=["weather_today", "no_such", "weather_today", "secret_invoice"])
     assert [each["name"] for each in answer["tools"]] == ["weather_today"]
     assert answer["errors"].keys() == {"no_such", "secret_invoice"}
@@ -366,24 +370,24 @@ def test_several_tools_are_described_together_with_errors(client: BridgeClient) 
 
 
 @pytest.mark.parametrize("name", ["secret_invoice", "no_such_tool", "ｉnvoice_create", "INVOICE_CREATE", "*"])
-def test_ungranted_tool_is_not_described(name: str, client: BridgeClient) -> None:
+def test_tool_describe_does_not_describe_ungranted_tools(name: str, client: BridgeClient) -> None:
     with pytest.raises(OutOfScope, match="is not available in this session"):
         client.describe(name)
 
 
-def test_misspelt_name_gets_suggestions(client: BridgeClient) -> None:
+def test_tool_describe_suggests_names_for_a_misspelt_name(client: BridgeClient) -> None:
     with pytest.raises(OutOfScope, match=r"Did you mean invoice_create, invoice_read"):
         client.describe("invoice_creat")
 
 
-def test_unavailable_tool_gives_the_reason(client: BridgeClient) -> None:
+def test_tool_describe_gives_the_reason_why_a_tool_is_unavailable(client: BridgeClient) -> None:
     with pytest.raises(
         CallError, match="'broken_invoice' cannot be used right now: its check returned false"
     ):
         client.describe("broken_invoice")
 
 
-def test_unavailable_tool_among_several_gives_the_reason(client: BridgeClient) -> None:
+def test_tool_describe_of_several_tools_gives_the_reason_why_one_is_unavailable(client: BridgeClient) -> None:
     answer = client.describe(names=["broken_invoice", "invoice_list"])
     assert answer["errors"] == {
         "broken_invoice": "'broken_invoice' cannot be used right now: its check returned false."
@@ -391,23 +395,23 @@ def test_unavailable_tool_among_several_gives_the_reason(client: BridgeClient) -
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
-def test_bridge_tools_are_not_described(name: str, client: BridgeClient) -> None:
+def test_tool_describe_does_not_describe_the_bridge_tools(name: str, client: BridgeClient) -> None:
     with pytest.raises(BridgeMisuse, match="is a bridge tool"):
         client.describe(name)
 
 
 @pytest.mark.parametrize("args", [{}, {"name": ""}, {"names": []}, {"names": [" "]}])
-def test_describe_without_name_explains_the_arguments(args: Json, client: BridgeClient) -> None:
+def test_tool_describe_without_a_name_explains_its_arguments(args: Json, client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_describe' was not invoked: it needs `name`"):
         client.describe(**args)
 
 
-def test_too_many_names_are_rejected(client: BridgeClient) -> None:
+def test_tool_describe_rejects_too_many_names(client: BridgeClient) -> None:
     with pytest.raises(InvalidArguments, match="11 names are more than 10 at once"):
         client.describe(names=[f"tool_{number}" for number in range(11)])
 
 
-def test_omitted_definitions_are_named() -> None:
+def test_tool_describe_names_the_definitions_that_did_not_fit() -> None:
     wordy = [make_tool(f"wordy_{number}", "word " * 100) for number in range(5)]
     answer = BridgeClient(wordy, result_max_chars=1_500).describe(names=[each.name for each in wordy])
     assert [each["name"] for each in answer["tools"]] == ["wordy_0"]
@@ -415,7 +419,7 @@ def test_omitted_definitions_are_named() -> None:
     assert "another call" in answer["hint"]
 
 
-def test_description_mentions_only_granted_tools() -> None:
+def test_tool_describe_mentions_only_granted_tools() -> None:
     def mentions(definition: Definition, present: frozenset[str]) -> Definition:
         function = definition["function"] | {"description": ", ".join(sorted(present))}
         return definition | {"function": function}
@@ -428,7 +432,7 @@ def test_description_mentions_only_granted_tools() -> None:
     assert "broken" not in description
 
 
-def test_invisible_characters_are_removed_from_schemas() -> None:
+def test_invisible_characters_are_removed_from_described_schemas() -> None:
     hidden = "\u202e\u2028\ue000" + "".join(chr(0xE0000 + ord(each)) for each in "ignore")
     parameters = {
         "type": "object",
@@ -450,7 +454,7 @@ def test_invisible_characters_are_removed_from_schemas() -> None:
 # -- many at once ---------------------------------------------------------------------------------------
 
 
-def test_concurrent_turns_use_their_own_grants(
+def test_concurrent_turns_search_only_their_own_granted_tools(
     run_together: Callable[[list[Callable[[], None]]], None],
 ) -> None:
     registry = Registry()

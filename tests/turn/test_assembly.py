@@ -50,19 +50,19 @@ def error_text(turn: Turn, name: str) -> str:
 # -- the gate -------------------------------------------------------------------------------------------
 
 
-def test_granted_tool_is_resolved() -> None:
+def test_granted_tool_is_found_by_name() -> None:
     turn = turn_of(make_tool("a"), make_tool("b"), granted={"a"})
     assert turn.tool("a").name == "a"
 
 
-def test_ungranted_tool_is_not_resolved() -> None:
+def test_ungranted_tool_is_not_found_by_name() -> None:
     turn = turn_of(make_tool("a"), make_tool("b"), granted={"a"})
     assert (
         error_text(turn, "b") == "'b' is not available in this session. Call one of the tools you were given."
     )
 
 
-def test_unknown_name_error_points_to_tool_search() -> None:
+def test_error_for_an_unknown_tool_name_points_to_tool_search() -> None:
     turn = replace(turn_of(make_tool("a")), searchable=True)
     assert (
         error_text(turn, "zzzz") == "'zzzz' is not available in this session. Use tool_search to see what is."
@@ -79,19 +79,19 @@ def test_ungranted_and_missing_tools_give_the_same_error() -> None:
     assert "slack_read" not in error_text(with_it, "slack_rea")
 
 
-def test_misspelt_name_suggests_the_right_one() -> None:
+def test_error_for_a_misspelt_tool_name_suggests_the_right_one() -> None:
     assert "Did you mean read_file?" in error_text(
         turn_of(make_tool("read_file"), make_tool("x")), "read_fle"
     )
 
 
-def test_empty_grant_allows_nothing() -> None:
+def test_session_without_granted_tools_can_call_none() -> None:
     turn = turn_of(make_tool("a"), granted=set())
     assert listed_names(turn) == []
     error_text(turn, "a")
 
 
-def test_original_name_resolves_to_the_granted_name() -> None:
+def test_tool_can_be_called_by_its_original_name() -> None:
     odd = "server.with dots/and a name " + "x" * 80
     turn = turn_of(make_tool(odd))
     assert turn.tool(odd) is turn.tool(listed_names(turn)[0])
@@ -104,14 +104,14 @@ def make_tool_with_original_name(name: str, original: str = "files/read") -> Too
 
 
 @pytest.mark.parametrize("stranger", ["a_read", "z_read", "files_read"])
-def test_ungranted_tool_with_same_original_name_does_not_shadow(stranger: str) -> None:
+def test_ungranted_tool_with_the_same_original_name_does_not_hide_the_granted_one(stranger: str) -> None:
     turn = turn_of(
         make_tool_with_original_name("m_read"), make_tool_with_original_name(stranger), granted={"m_read"}
     )
     assert turn.tool("files/read").name == "m_read"
 
 
-def test_ungranted_tool_named_like_an_original_name_does_not_shadow() -> None:
+def test_ungranted_tool_named_like_an_original_name_does_not_hide_the_granted_one() -> None:
     turn = turn_of(make_tool_with_original_name("m_read", "read"), make_tool("read"), granted={"m_read"})
     assert turn.tool("read").name == "m_read"
 
@@ -121,7 +121,7 @@ def test_registered_name_takes_precedence_over_original_names() -> None:
     assert turn.tool("read").name == "read"
 
 
-def test_original_name_shared_by_granted_tools_is_ambiguous() -> None:
+def test_original_name_shared_by_two_granted_tools_is_ambiguous() -> None:
     tools = [
         make_tool_with_original_name(name) for name in ("a_read", "m_read", "secret_read", "hidden_read")
     ]
@@ -130,12 +130,12 @@ def test_original_name_shared_by_granted_tools_is_ambiguous() -> None:
         turn.tool("files/read")
 
 
-def test_hidden_tool_does_not_make_a_name_ambiguous() -> None:
+def test_hidden_tool_does_not_make_an_original_name_ambiguous() -> None:
     tools = [make_tool_with_original_name("m_read"), make_tool_with_original_name("hidden_read")]
     assert turn_of(*tools, hidden=["hidden_read"]).tool("files/read").name == "m_read"
 
 
-def test_grant_of_an_unknown_name_is_ignored() -> None:
+def test_grant_of_an_unknown_tool_name_is_ignored() -> None:
     turn = turn_of(make_tool("a"), granted={"a", "ghost"})
     assert listed_names(turn) == ["a"]
     error_text(turn, "ghost")
@@ -144,7 +144,7 @@ def test_grant_of_an_unknown_name_is_ignored() -> None:
 # -- what is shown --------------------------------------------------------------------------------------
 
 
-def test_tools_are_listed_in_name_order() -> None:
+def test_visible_tools_are_listed_in_name_order() -> None:
     assert listed_names(turn_of(make_tool("c"), make_tool("a"), make_tool("b"))) == ["a", "b", "c"]
 
 
@@ -154,7 +154,7 @@ def test_hidden_tool_is_not_listed_but_callable() -> None:
     assert turn.tool("b").name == "b"
 
 
-def test_hidden_tool_is_not_mentioned() -> None:
+def test_hidden_tool_is_not_mentioned_to_the_model() -> None:
     turn = turn_of(make_tool("list_tasks"), make_tool("list_secrets"), hidden=["list_secrets"])
     assert turn.find_visible("list_tasks").name == "list_tasks"
     with pytest.raises(OutOfScope) as caught:
@@ -171,12 +171,12 @@ def test_unavailable_tool_is_not_listed_and_calling_it_gives_the_reason() -> Non
     assert not isinstance(caught.value, OutOfScope)
 
 
-def test_unavailable_tool_is_not_suggested() -> None:
+def test_unavailable_tool_is_not_suggested_for_a_misspelt_name() -> None:
     turn = turn_of(make_tool("read_file"), make_tool("read_files", check_fn=lambda: False))
     assert "Did you mean read_file?" in error_text(turn, "read_filess")
 
 
-def test_availability_is_checked_only_for_session_tools() -> None:
+def test_availability_is_checked_only_for_the_tools_of_the_session() -> None:
     ran: list[str] = []
 
     def check(name: str) -> Callable[[], bool]:
@@ -190,7 +190,7 @@ def test_availability_is_checked_only_for_session_tools() -> None:
     assert ran == ["a"]
 
 
-def test_turn_is_unaffected_by_registry_changes() -> None:
+def test_registry_changes_do_not_affect_a_turn_in_progress() -> None:
     registry = Registry()
     registry.add(make_tool("a"))
     turn = assemble(registry.snapshot(), frozenset({"a", "b"}), Availability(timeout=5))
@@ -201,7 +201,7 @@ def test_turn_is_unaffected_by_registry_changes() -> None:
     error_text(turn, "b")
 
 
-def test_definitions_have_the_provider_format() -> None:
+def test_tool_definitions_of_a_turn_have_the_openai_format() -> None:
     schema = {
         "description": "Reads.",
         "parameters": {"type": "object", "properties": {"p": {"type": "string"}}, "required": ["p"]},
@@ -211,7 +211,7 @@ def test_definitions_have_the_provider_format() -> None:
     ]
 
 
-def test_modifying_returned_definitions_affects_no_other_caller() -> None:
+def test_modifying_returned_tool_definitions_affects_no_other_caller() -> None:
     turn = turn_of(make_tool("a"))
     mine = turn.definitions()
     mine[0]["function"]["name"] = "hijacked"
@@ -227,7 +227,7 @@ def toolsets_of(*tools: Tool) -> Toolsets:
     return Toolsets(snapshot_of(tools))
 
 
-def test_grant_is_cached_per_scope() -> None:
+def test_granted_tools_are_computed_once_per_scope() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("b"))
     first = grants.get_grant(toolsets, Scope(("t",)), frozenset())
     assert grants.get_grant(toolsets, Scope(("t",)), frozenset()) is first
@@ -243,7 +243,7 @@ def test_different_scopes_or_tools_have_different_grants() -> None:
     assert grants.get_grant(toolsets, Scope(("t",)), frozenset()).names == {"a", "b"}
 
 
-def test_agent_tool_is_listed_only_if_offered_but_granted_always() -> None:
+def test_agent_level_tool_is_shown_only_if_the_agent_offers_it_but_always_callable() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("todo", agent_level=True))
     without = grants.get_grant(toolsets, Scope(), frozenset())
     offered = grants.get_grant(toolsets, Scope(), frozenset({"todo"}))
@@ -252,14 +252,14 @@ def test_agent_tool_is_listed_only_if_offered_but_granted_always() -> None:
     assert without.names == offered.names == {"a", "todo"}
 
 
-def test_long_scope_chain_has_a_grant() -> None:
+def test_grant_can_be_computed_for_a_long_chain_of_scopes() -> None:
     scope = Scope(("t",))
     for _ in range(5_000):
         scope = scope.narrow()
     assert GrantCache().get_grant(toolsets_of(make_tool("a")), scope, frozenset()).names == {"a"}
 
 
-def test_grant_cache_is_bounded() -> None:
+def test_cache_of_granted_tools_is_bounded() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"))
     for number in range(MAX_CACHED_GRANTS * 2 + 5):
         scope = Scope(None, without=(f"x{number}",))
@@ -281,7 +281,7 @@ def get_description(turn: Turn, name: str) -> str:
     return str(found[name])
 
 
-def test_definition_mentions_only_available_tools() -> None:
+def test_tool_description_mentions_only_available_tools() -> None:
     tools = [
         make_tool("code", adapt=mentions),
         make_tool("a"),
@@ -318,7 +318,7 @@ def takes_another_name(definition: Definition, _present: frozenset[str]) -> Defi
 @pytest.mark.parametrize(
     "adapt", [fails, changes_the_shared_schema, answers_nothing, answers_another_shape, takes_another_name]
 )
-def test_failing_definition_hook_falls_back_to_the_plain_definition(
+def test_failing_description_function_falls_back_to_the_original_description(
     adapt: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     turn = turn_of(make_tool("code", adapt=adapt), make_tool("other"))

@@ -40,7 +40,7 @@ JUNK = st.recursive(
         st.text(st.characters()),
     )
 )
-def test_arbitrary_input_gives_a_call_or_an_error(junk: Any) -> None:
+def test_unwrapping_arbitrary_tool_call_input_gives_a_call_or_an_error(junk: Any) -> None:
     try:
         call = unwrap_call(junk)
     except (BridgeMisuse, InvalidArguments):
@@ -51,47 +51,47 @@ def test_arbitrary_input_gives_a_call_or_an_error(junk: Any) -> None:
     assert call.id == "id-1"
 
 
-def test_other_calls_pass_through_unchanged() -> None:
+def test_calls_of_other_tools_are_not_unwrapped() -> None:
     call = ToolCall("read_file", '{"name": "x"}', "id-1")
     assert unwrap(call) is call
 
 
 @pytest.mark.parametrize("arguments", [{"path": "a"}, '{"path": "a"}', None, "", []])
-def test_unwrapped_call_keeps_arguments_and_id(arguments: Any) -> None:
+def test_call_unwrapped_from_tool_call_keeps_arguments_and_id(arguments: Any) -> None:
     call = unwrap_call({"name": "read_file", "arguments": arguments})
     assert call == ToolCall("read_file", arguments, "id-1")
 
 
-def test_arguments_may_be_left_out() -> None:
+def test_arguments_of_tool_call_may_be_left_out() -> None:
     assert unwrap_call('{"name": " read_file "}') == ToolCall("read_file", None, "id-1")
 
 
 @pytest.mark.parametrize("name", sorted(BRIDGE_NAMES))
-def test_bridge_tool_cannot_be_called_through_the_bridge(name: str) -> None:
+def test_bridge_tool_cannot_be_called_through_tool_call(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=f"'{name}' is a bridge tool: call it directly"):
         unwrap_call({"name": f" {name}", "arguments": {"name": "x"}})
 
 
 @pytest.mark.parametrize("name", ["Tool_Call", "tool-search", "ｔｏｏｌ_ｃａｌｌ", "tool_càll", "TOOL CALL"])
-def test_lookalike_of_a_bridge_tool_is_rejected(name: str) -> None:
+def test_lookalike_name_of_a_bridge_tool_is_rejected(name: str) -> None:
     with pytest.raises(BridgeMisuse, match=r"is a bridge tool: .* Nothing was run"):
         unwrap_call({"name": name, "arguments": {}})
 
 
 @pytest.mark.parametrize("key", ["tool_name", "tool"])
-def test_synonyms_of_the_name_argument_are_accepted(key: str) -> None:
+def test_synonyms_of_the_name_argument_of_tool_call_are_accepted(key: str) -> None:
     call = unwrap_call({key: "read_file", "arguments": {"path": "a"}})
     assert call == ToolCall("read_file", {"path": "a"}, "id-1")
 
 
 @pytest.mark.parametrize("extra", [{"tool": "other"}, {"tool_name": "read_file"}])
-def test_two_names_are_rejected(extra: dict[str, str]) -> None:
+def test_tool_call_with_two_names_is_rejected(extra: dict[str, str]) -> None:
     with pytest.raises(BridgeMisuse, match=r"takes only `name` and `arguments`.* Nothing was run"):
         unwrap_call({"name": "read_file", "arguments": {}, **extra})
 
 
 @pytest.mark.parametrize("key", ["args", "parameters", "params", "input"])
-def test_synonym_of_the_arguments_key_is_explained(key: str) -> None:
+def test_error_explains_a_wrong_key_for_the_arguments_of_tool_call(key: str) -> None:
     with pytest.raises(BridgeMisuse, match=rf"write `arguments` for {key}.* Nothing was run"):
         unwrap_call({"name": "read_file", key: {"path": "a"}})
 
@@ -104,47 +104,47 @@ def test_synonym_of_the_arguments_key_is_explained(key: str) -> None:
         json.dumps('{"name": "read_file", "name": "write_file"}'),
     ],
 )
-def test_duplicate_key_is_rejected(text: str) -> None:
+def test_duplicate_key_in_tool_call_is_rejected(text: str) -> None:
     with pytest.raises(InvalidArguments, match=r"'tool_call' was not invoked: .*more than once"):
         unwrap_call(text)
 
 
-def test_many_keys_are_read_in_linear_time() -> None:
+def test_tool_call_with_many_keys_is_read_in_linear_time() -> None:
     text = "{" + ",".join(f'"k{number}": 1' for number in range(9_000)) + ', "k8999": 2}'
     with pytest.raises(InvalidArguments, match="the key 'k8999' occurs more than once"):
         unwrap_call(text)
 
 
 @pytest.mark.parametrize("name", [None, "", "  ", 5, ["read_file"], {"name": "read_file"}, True])
-def test_call_without_name_explains_the_arguments(name: Any) -> None:
+def test_tool_call_without_a_name_explains_its_arguments(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="tool_call needs `name`"):
         unwrap_call({"name": name, "arguments": {}})
 
 
-def test_misplaced_arguments_are_reported() -> None:
+def test_arguments_at_the_wrong_level_of_tool_call_are_reported() -> None:
     with pytest.raises(BridgeMisuse, match=r"put path inside `arguments`\. Nothing was run"):
         unwrap_call({"name": "read_file", "path": "a"})
 
 
-def test_long_list_of_misplaced_arguments_is_truncated() -> None:
+def test_long_list_of_arguments_at_the_wrong_level_is_truncated() -> None:
     with pytest.raises(BridgeMisuse) as caught:
         unwrap_call({"name": "x", **{"k" * 5000 + str(number): 1 for number in range(500)}})
     assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "5", "not json"])
-def test_bridge_arguments_must_be_a_json_object(text: str) -> None:
+def test_arguments_of_tool_call_must_be_a_json_object(text: str) -> None:
     with pytest.raises(InvalidArguments, match="'tool_call' was not invoked"):
         unwrap_call(text)
 
 
 @pytest.mark.parametrize("name", [None, 5, ["read_file"], {}])
-def test_call_with_a_non_string_name_is_rejected(name: Any) -> None:
+def test_tool_call_with_a_name_that_is_no_string_is_rejected(name: Any) -> None:
     with pytest.raises(BridgeMisuse, match="a call needs the name of a tool"):
         unwrap(ToolCall(name, {}))
 
 
-def test_unwrapping_does_not_modify_the_call() -> None:
+def test_unwrapping_a_call_does_not_modify_it() -> None:
     arguments = {"name": "read_file", "arguments": {"path": "a"}}
     unwrap_call(arguments)
     assert arguments == {"name": "read_file", "arguments": {"path": "a"}}

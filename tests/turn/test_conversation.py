@@ -63,13 +63,13 @@ ANTHROPIC = [
 
 
 @pytest.mark.parametrize("history", [OPENAI, RESPONSES, ANTHROPIC], ids=["openai", "responses", "anthropic"])
-def test_all_provider_formats_give_the_same_conversation(history: list[dict[str, Any]]) -> None:
+def test_histories_in_all_provider_formats_give_the_same_conversation(history: list[dict[str, Any]]) -> None:
     conversation = Conversation.from_messages(history)
     assert conversation.user_texts == ("weather in Oslo", "and\ntomorrow?")
     assert conversation.used_tools == ("get_weather", "get_tides")
 
 
-def test_plain_string_is_a_conversation() -> None:
+def test_single_string_is_read_as_a_conversation() -> None:
     assert Conversation.from_messages("weather in Oslo") == Conversation(("weather in Oslo",))
     assert Conversation.from_messages("  \n") == Conversation(())
 
@@ -78,7 +78,7 @@ def test_plain_string_is_a_conversation() -> None:
     "arguments",
     [{"name": "get_weather", "arguments": {}}, '{"name": "get_weather", "arguments": {"city": "Oslo"}}'],
 )
-def test_bridge_call_counts_as_the_inner_tool(arguments: Any) -> None:
+def test_call_through_tool_call_counts_as_a_use_of_the_inner_tool(arguments: Any) -> None:
     call = {"function": {"name": "tool_call", "arguments": arguments}}
     assert Conversation.from_messages([{"role": "assistant", "tool_calls": [call]}]).used_tools == (
         "get_weather",
@@ -90,14 +90,14 @@ def test_bridge_call_counts_as_the_inner_tool(arguments: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "Tool-Search"])
-def test_bridge_itself_is_not_a_used_tool(name: str) -> None:
+def test_bridge_tools_themselves_do_not_count_as_used(name: str) -> None:
     call = {"type": "function_call", "name": name, "arguments": "{}"}
     nested = {"type": "function_call", "name": "tool_call", "arguments": json.dumps({"name": name})}
     assert Conversation.from_messages([call, nested]).used_tools == ()
 
 
 @pytest.mark.parametrize("arguments", [None, "", "{", "[]", "3", "{}", '{"name": 5}', '{"name": " "}', 7])
-def test_bridge_call_without_tool_is_ignored(arguments: Any) -> None:
+def test_tool_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -> None:
     assert (
         Conversation.from_messages(
             [{"type": "function_call", "name": "tool_call", "arguments": arguments}]
@@ -106,19 +106,19 @@ def test_bridge_call_without_tool_is_ignored(arguments: Any) -> None:
     )
 
 
-def test_unterminated_note_marker_belongs_to_the_user_text() -> None:
+def test_note_without_an_end_marker_belongs_to_the_user_text() -> None:
     text = f"Weather? {OPENING} and a song {CLOSING[:-1]}"
     (said,) = Conversation.from_messages([{"role": "user", "content": text}]).user_texts
     assert said.startswith("Weather?")
     assert "and a song" in said
 
 
-def test_used_tool_counts_once_at_its_last_use() -> None:
+def test_tool_used_several_times_counts_once_at_its_last_use() -> None:
     calls = [{"type": "function_call", "name": name} for name in ("a", "b", "a", "c", "b")]
     assert Conversation.from_messages(calls).used_tools == ("a", "c", "b")
 
 
-def test_only_the_latest_turns_and_tools_are_kept() -> None:
+def test_only_the_latest_messages_and_used_tools_of_a_history_are_kept() -> None:
     history: list[dict[str, Any]] = []
     for number in range(30):
         history += [
@@ -130,7 +130,7 @@ def test_only_the_latest_turns_and_tools_are_kept() -> None:
     assert conversation.used_tools == tuple(f"tool_{number}" for number in range(30 - MAX_USED_TOOLS, 30))
 
 
-def test_user_message_is_found_before_a_long_run_of_calls() -> None:
+def test_user_message_is_found_before_a_long_sequence_of_tool_calls() -> None:
     calls = [{"type": "function_call", "name": "again", "arguments": "{}"} for _ in range(1_000)]
     assert Conversation.from_messages([{"role": "user", "content": "go"}, *calls]).user_texts == ("go",)
 
@@ -153,7 +153,7 @@ def test_huge_history_is_truncated_to_its_end() -> None:
 @pytest.mark.parametrize(
     "odd", [None, 5, b"bytes", {"role": "user", "content": "x"}, [None, 5, "x", []], object()]
 )
-def test_invalid_input_gives_an_empty_conversation(odd: Any) -> None:
+def test_invalid_history_gives_an_empty_conversation(odd: Any) -> None:
     assert Conversation.from_messages(odd) == Conversation(())
 
 
@@ -184,7 +184,7 @@ MESSAGES = st.fixed_dictionaries(
 
 
 @given(st.lists(MESSAGES | JSON, max_size=12) | JSON)
-def test_arbitrary_history_is_tolerated(history: Any) -> None:
+def test_arbitrary_history_can_be_read(history: Any) -> None:
     conversation = Conversation.from_messages(history)
     assert len(conversation.user_texts) <= MAX_USER_TEXTS
     assert len(conversation.used_tools) <= MAX_USED_TOOLS
@@ -197,13 +197,13 @@ def test_arbitrary_history_is_tolerated(history: Any) -> None:
 
 
 @given(st.lists(st.text(max_size=30), max_size=8), st.sampled_from(["user", "assistant"]))
-def test_only_user_messages_are_used(texts: list[str], role: str) -> None:
+def test_only_user_messages_are_read_from_a_history(texts: list[str], role: str) -> None:
     said = Conversation.from_messages([{"role": role, "content": text} for text in texts]).user_texts
     assert said == (tuple(text for text in texts if text.strip())[-MAX_USER_TEXTS:] if role == "user" else ())
 
 
 @given(st.text(max_size=300))
-def test_follow_up_score_is_defined_for_any_text(message: str) -> None:
+def test_dependence_on_earlier_messages_is_defined_for_any_text(message: str) -> None:
     assert 0 <= context_weight(message) <= 1
     assert is_follow_up(message) in (True, False)
 
@@ -220,7 +220,7 @@ def test_follow_up_score_is_defined_for_any_text(message: str) -> None:
         "明天呢",
     ],
 )
-def test_follow_up_depends_on_earlier_messages(message: str) -> None:
+def test_follow_up_message_depends_on_earlier_messages(message: str) -> None:
     assert context_weight(message) >= 0.5
 
 
@@ -241,7 +241,7 @@ def test_self_contained_request_is_not_a_follow_up(message: str) -> None:
 @pytest.mark.parametrize(
     "message", ["yes", "Yes please", "ok", "go ahead", "do it", "ja, bitte", "oui", "はい", "好的"]
 )
-def test_yes_continues_the_previous_request(message: str) -> None:
+def test_message_yes_continues_the_previous_request(message: str) -> None:
     assert is_follow_up(message)
 
 
@@ -260,5 +260,5 @@ def test_yes_continues_the_previous_request(message: str) -> None:
         "",
     ],
 )
-def test_thanks_continue_no_request(message: str) -> None:
+def test_thanks_do_not_continue_a_request(message: str) -> None:
     assert not is_follow_up(message)

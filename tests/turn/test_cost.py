@@ -59,14 +59,14 @@ def cost_in_micro_dollars(*requests: ModelCall, prices: Prices) -> float:
 # Prefixes
 
 
-def test_first_request_is_charged_as_cache_write_and_output() -> None:
+def test_first_model_request_is_charged_as_cache_write_and_output() -> None:
     first = make_request(("a", 1000), output=10)
     assert cost_in_micro_dollars(first, prices=PAID) == 1000 * 5 + 10 * 20
     assert cost_in_micro_dollars(first, prices=FREE) == 1000 * 4 + 10 * 20
     assert cost_in_micro_dollars(first, prices=NONE) == 1000 * 4 + 10 * 20
 
 
-def test_shared_prefix_is_read_from_the_cache() -> None:
+def test_request_prefix_shared_with_an_earlier_request_is_charged_as_cache_read() -> None:
     first, second = make_request(("a", 1000), ("b", 500)), make_request(("a", 1000), ("b", 500), ("c", 200))
     total = compute_bill([first, second], PAID)
     assert (total.calls, total.input, total.cached) == (2, 3200, 1500)
@@ -74,7 +74,7 @@ def test_shared_prefix_is_read_from_the_cache() -> None:
     assert cost_in_micro_dollars(first, second, prices=NONE) == 3200 * 4
 
 
-def test_change_at_the_start_invalidates_the_rest() -> None:
+def test_change_at_the_start_of_a_request_invalidates_the_cache_for_the_rest() -> None:
     first, second = (
         make_request(("tools", 300), ("rest", 5000)),
         make_request(("other tools", 300), ("rest", 5000)),
@@ -87,21 +87,21 @@ def test_change_at_the_start_invalidates_the_rest() -> None:
     assert compute_bill([first, second], PAID).cached == 5000
 
 
-def test_any_earlier_request_can_be_a_cache_hit() -> None:
+def test_prefix_of_any_earlier_request_can_be_a_cache_hit() -> None:
     a, b = make_request(("a", 1000)), make_request(("b", 1000))
     assert [charge.cached for charge in compute_bill([a, b, a, b], PAID).charges] == [0, 0, 1000, 1000]
 
 
-def test_same_block_name_with_another_size_is_a_different_block() -> None:
+def test_request_segment_of_another_size_is_a_different_segment() -> None:
     assert compute_bill([make_request(("a", 1000)), make_request(("a", 999))], PAID).cached == 0
 
 
-def test_prefix_below_the_minimum_is_not_cached() -> None:
+def test_request_prefix_below_the_providers_minimum_is_not_cached() -> None:
     short = make_request(("a", 99))
     assert cost_in_micro_dollars(short, short, prices=PAID) == 2 * 99 * 4
 
 
-def test_cached_prefix_is_rounded_down_to_steps() -> None:
+def test_cached_prefix_length_is_rounded_down_to_the_providers_steps() -> None:
     stepped = Prices(name="s", input=1.0, cached_read=0.5, output=0.0, minimum_prefix=1024, step=128)
     again = [make_request(("a", 1023)), make_request(("a", 1023))]
     assert compute_bill(again, stepped).cached == 0
@@ -121,7 +121,7 @@ def test_cached_prefix_expires_unless_it_is_used() -> None:
     assert cached(0, 250, 500) == [0, 500, 500]
 
 
-def test_token_counts_are_scaled_by_model() -> None:
+def test_token_counts_are_scaled_by_model_in_cost_estimates() -> None:
     double = Prices(name="d", input=1.0, output=1.0, factor=2.0)
     total = compute_bill([make_request(("a", 100), output=10)], double)
     assert (total.input, total.output) == (200, 20)
@@ -151,11 +151,11 @@ def test_cache_hit_is_the_longest_prefix_of_any_earlier_request(requests: list[M
 
 
 @given(REQUESTS)
-def test_cache_with_free_writes_never_costs_more(requests: list[ModelCall]) -> None:
+def test_prompt_cache_with_free_writes_never_costs_more(requests: list[ModelCall]) -> None:
     assert compute_bill(requests, FREE).dollars <= compute_bill(requests, NONE).dollars + 1e-12
 
 
-def test_cumulative_dollars_end_at_the_total() -> None:
+def test_cumulative_cost_ends_at_the_total() -> None:
     total = compute_bill([make_request(("a", 1000), turn=turn) for turn in (0, 0, 1, 3)], PAID)
     spent = total.by_turn()
     assert len(spent) == 4
@@ -194,12 +194,12 @@ def names(each: ModelCall) -> list[str]:
     [("eager", 2), ("eager slim", 2), ("search+describe", 4), ("search", 3)]
     + [(placement, 2) for placement in PLACEMENTS],
 )
-def test_model_calls_per_tool_depend_on_the_strategy(strategy: str, calls: int) -> None:
+def test_simulated_model_calls_per_tool_depend_on_the_strategy(strategy: str, calls: int) -> None:
     assert len(simulate_requests(strategy, make_turn("t7", ranked=("t7", "t8")))) == calls
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_unselected_tool_is_searched(placement: str) -> None:
+def test_simulated_model_searches_for_a_tool_that_was_not_selected(placement: str) -> None:
     elsewhere = tuple(TOOLS[10:18])
     assert (
         len(simulate_requests(placement, make_turn("t7", ranked=elsewhere))) == 4
@@ -207,30 +207,30 @@ def test_unselected_tool_is_searched(placement: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["search+describe", "search", *PLACEMENTS])
-def test_known_tool_is_called_directly(strategy: str) -> None:
+def test_simulated_model_calls_a_tool_it_has_seen_directly(strategy: str) -> None:
     once = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",))))
     twice = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",)), make_turn("t7")))
     assert twice == once + 2
 
 
 @pytest.mark.parametrize("strategy", ["search+describe", "search"])
-def test_core_tool_is_never_searched(strategy: str) -> None:
+def test_simulated_model_never_searches_for_a_core_tool(strategy: str) -> None:
     assert len(simulate_requests(strategy, make_turn("t1"))) == 2
 
 
-def test_eager_sends_all_tools_in_each_request() -> None:
+def test_strategy_eager_sends_all_tools_in_each_request() -> None:
     for each in simulate_requests("eager", make_turn("t7"), make_turn()):
         assert names(each)[:40] == TOOLS
     assert simulate_requests("eager slim", make_turn())[0].segments[0].tokens == 150
 
 
-def test_replace_sends_selected_and_recently_used_tools() -> None:
+def test_strategy_replace_sends_selected_and_recently_used_tools() -> None:
     requests = simulate_requests("replace", make_turn("t7", ranked=("t7", "t8")), make_turn(ranked=("t9",)))
     assert names(requests[0])[:4] == ["the bridge", "t0", "t7", "t8"]
     assert names(requests[-1])[:4] == ["the bridge", "t0", "t7", "t9"]
 
 
-def test_append_grows_until_it_is_reset() -> None:
+def test_strategy_append_adds_tools_until_the_array_is_reset() -> None:
     turns = [make_turn(ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
     arrays = [names(each)[: names(each).index("system")] for each in simulate_requests("append", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(arrays))
@@ -244,7 +244,7 @@ def test_append_grows_until_it_is_reset() -> None:
     assert max(map(len, arrays)) <= 13
 
 
-def test_tail_never_changes_sent_messages_and_sends_each_schema_once() -> None:
+def test_strategy_tail_never_changes_sent_messages_and_sends_each_schema_once() -> None:
     turns = [make_turn(f"t{start}", ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
     requests = [names(each) for each in simulate_requests("tail", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(requests))
@@ -252,19 +252,19 @@ def test_tail_never_changes_sent_messages_and_sends_each_schema_once() -> None:
     assert len(schemas) == len(set(schemas)) > 30
 
 
-def test_compact_tail_costs_as_much_as_signatures() -> None:
+def test_strategy_tail_takes_fewer_tokens_with_signatures_than_with_whole_schemas() -> None:
     (compact,), (whole,) = (
         simulate_requests(each, make_turn(ranked=("t5",))) for each in ("tail", "tail whole")
     )
     assert (compact.segments[-1].tokens, whole.segments[-1].tokens) == (80, 150)
 
 
-def test_selection_size_limits_the_tools() -> None:
+def test_selection_size_limits_the_tools_in_a_cost_simulation() -> None:
     (only,) = simulate_requests("tail", make_turn(ranked=tuple(TOOLS[1:30])))
     assert sum(name.startswith("schema of ") for name in names(only)) == SIZES.shown
 
 
-def test_tool_missing_from_the_catalog_is_ignored() -> None:
+def test_tool_missing_from_the_catalog_is_ignored_in_a_cost_simulation() -> None:
     for strategy in STRATEGIES.values():
         assert strategy(Dialogue(10, (make_turn("gone", ranked=("gone", "t3")),)), SIZES)
 
@@ -274,7 +274,7 @@ def test_empty_conversation_costs_nothing() -> None:
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_tools_are_measured_in_each_format() -> None:
+def test_tool_sizes_are_measured_in_each_format() -> None:
     tools = sample_catalog()[:10]
     make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
@@ -292,7 +292,7 @@ def test_long_description_is_measured_as_truncated_for_search() -> None:
     assert brief[0] == brief[1] < MAX_DESCRIPTION_CHARS
 
 
-def test_tool_sizes_use_the_configured_limits() -> None:
+def test_tool_sizes_depend_on_the_configured_limits() -> None:
     tools = sample_catalog()[:10]
     settings = ToolsSettings(
         pinned=("nobody", tools[0].name),
@@ -305,7 +305,7 @@ def test_tool_sizes_use_the_configured_limits() -> None:
     assert (make_sizes.shown, make_sizes.most_grown, make_sizes.hits) == (3, 20, 2)
 
 
-def test_defaults_are_used_without_settings() -> None:
+def test_tool_sizes_use_default_limits_without_settings() -> None:
     measured, usual = (
         measure_tools([], TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools),
         typical_dialogue()[1],
@@ -314,7 +314,7 @@ def test_defaults_are_used_without_settings() -> None:
         assert getattr(measured, each) == getattr(usual, each), each
 
 
-def test_simulated_conversation_is_deterministic() -> None:
+def test_generated_conversation_is_the_same_for_the_same_seed() -> None:
     asked = [DialogueMessage(10, ("t1",), ("t1", "t2"))] * 5
     assert generate_dialogue(asked) == generate_dialogue(asked) != generate_dialogue(asked, seed=8)
 
@@ -322,7 +322,7 @@ def test_simulated_conversation_is_deterministic() -> None:
 # Choosing
 
 
-def test_cheap_cache_reads_favour_the_tail() -> None:
+def test_strategy_tail_is_cheapest_if_cache_reads_are_cheap() -> None:
     cheap = [prices for prices in PRICES if prices.cached_read <= prices.input * 0.1]
     assert [prices.name for prices in cheap] == [
         "claude-sonnet-4-6",
@@ -334,7 +334,7 @@ def test_cheap_cache_reads_favour_the_tail() -> None:
     assert {best_placement(prices) for prices in cheap} == {"tail"}
 
 
-def test_without_a_cache_the_shortest_request_is_cheapest() -> None:
+def test_strategy_replace_is_cheapest_without_a_prompt_cache() -> None:
     assert best_placement(NONE) == "replace"
 
 
@@ -349,35 +349,35 @@ def two_messages(*, system: int, pause: float = 0.0) -> Dialogue:
     )
 
 
-def test_tail_is_cheapest_after_a_long_prompt() -> None:
+def test_strategy_tail_is_cheapest_after_a_long_prompt() -> None:
     tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     assert best_placement(PAID, two_messages(system=20_000), tools) == "tail"
 
 
-def test_with_an_expired_cache_replace_is_cheapest() -> None:
+def test_strategy_replace_is_cheapest_with_an_expired_cache() -> None:
     tools = make_sizes({"also": 1_000, "large": 1_000}, told={"also": 1_000, "large": 1_000})
     late = two_messages(system=20_000, pause=PAID.lifetime + 1)
     assert best_placement(PAID, late, tools) == "replace"
 
 
-def test_large_reused_tool_is_cheapest_with_append() -> None:
+def test_strategy_append_is_cheapest_for_a_large_tool_used_again() -> None:
     tools = make_sizes({"also": 100, "large": 10_000}, told={"also": 100, "large": 20_000})
     both = DialogueTurn(30, ranked=("also", "large"))  # replaced, `also` stands in front of `large`
     dialogue = Dialogue(100, (DialogueTurn(30, ranked=("large",)), both))
     assert best_placement(PAID, dialogue, tools) == "append"
 
 
-def test_selection_of_one_is_cheapest_if_the_first_hit_is_right() -> None:
+def test_selecting_one_tool_is_cheapest_if_the_first_hit_is_right() -> None:
     dialogue, tools = typical_dialogue()
     assert best_shown(PAID, "tail", dialogue, tools) == 1
 
 
-def test_selection_of_eight_is_cheapest_if_the_eighth_hit_is_right() -> None:
+def test_selecting_eight_tools_is_cheapest_if_the_eighth_hit_is_right() -> None:
     turns = tuple(make_turn(TOOLS[at + 7], ranked=tuple(TOOLS[at : at + 8])) for at in (2, 12, 22, 32))
     assert best_shown(NONE, "replace", Dialogue(20_000, turns), SIZES) == 8
 
 
-def test_cheapest_strategy_is_named_per_model_and_length() -> None:
+def test_cheapest_strategy_is_given_per_model_and_conversation_length() -> None:
     def spending(*dollars: float) -> Bill:
         prices = Prices(name="unit", input=1e6, output=0.0)
         return compute_bill(
@@ -413,12 +413,12 @@ def test_cheapest_strategy_is_named_per_model_and_length() -> None:
         ("", "unknown", "no cache"),
     ],
 )
-def test_model_uses_the_prices_of_its_family(model: str, name: str, kind: str) -> None:
+def test_model_without_own_prices_uses_the_prices_of_its_family(model: str, name: str, kind: str) -> None:
     prices = prices_for(model)
     assert (prices.name, prices.kind) == (name, kind)
 
 
-def test_prices_are_parsed() -> None:
+def test_model_prices_are_read_from_settings() -> None:
     (prices,) = read_prices(
         {"m": {"input": 3, "output": 15, "cached_read": 0.3, "cache_write": 3.75, "step": 0}}
     )
@@ -441,6 +441,6 @@ def test_prices_are_parsed() -> None:
         {"m": {"input": 1, "output": 1, "name": "other"}},
     ],
 )
-def test_invalid_prices_are_rejected(wrong: object) -> None:
+def test_invalid_model_prices_are_rejected(wrong: object) -> None:
     with pytest.raises(ValueError, match=r"m: |expected a map"):
         read_prices(wrong)

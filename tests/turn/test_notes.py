@@ -32,7 +32,9 @@ def circular() -> Json:
 
 
 @given(CONTENTS, st.sampled_from(sorted(DIALECTS)), st.booleans())
-def test_message_with_its_note_is_recognized(content: Any, form: DialectName, is_there: bool) -> None:
+def test_message_that_contains_its_note_is_recognized_as_the_same_message(
+    content: Any, form: DialectName, is_there: bool
+) -> None:
     message = {"role": "user", "name": "ada"} | ({"content": content} if is_there or content else {})
     notes = Notes()
     written = notes.write(notes.read([message]), NOTE, get_dialect(form))
@@ -43,7 +45,7 @@ def test_message_with_its_note_is_recognized(content: Any, form: DialectName, is
     assert notes.write(history, Note(), get_dialect(form)) == written
 
 
-def test_large_messages_are_not_stored() -> None:
+def test_large_messages_are_not_stored_with_their_notes() -> None:
     notes = Notes()
     tracemalloc.start()
     try:
@@ -62,13 +64,13 @@ def test_large_messages_are_not_stored() -> None:
 @pytest.mark.parametrize(
     "content", [nested(100_000), [circular()], [{(1, 2): 3}]], ids=["deep", "circular", "key"]
 )
-def test_unserializable_message_is_named_in_the_error(content: Any) -> None:
+def test_error_for_a_message_that_is_not_json_names_the_message(content: Any) -> None:
     messages = [{"role": "user", "content": "hello"}, {"role": "tool", "content": content}]
     with pytest.raises(TypeError, match="message 1 "):
         Notes().read(messages)
 
 
-def test_mixed_key_types_are_accepted() -> None:
+def test_messages_with_keys_of_several_types_are_accepted() -> None:
     notes = Notes()
     messages: list[Json] = [
         {"role": "tool", "content": [{1: 2, "a": 3}]},

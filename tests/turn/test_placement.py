@@ -148,7 +148,7 @@ def conversation(placement_session: PlacementSession, turns: int = 6) -> list[Re
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_tail_requests_are_prefixes_of_the_next(form: DialectName) -> None:
+def test_with_placement_tail_each_request_is_a_prefix_of_the_next(form: DialectName) -> None:
     requests = conversation(PlacementSession(form=form))
     for earlier, later in itertools.pairwise(requests):
         assert encode(earlier.tools) == encode(later.tools)
@@ -157,7 +157,7 @@ def test_tail_requests_are_prefixes_of_the_next(form: DialectName) -> None:
 
 
 @pytest.mark.parametrize("form", ["anthropic", "responses"])
-def test_native_requests_are_prefixes_of_the_next(form: DialectName) -> None:
+def test_with_native_tool_loading_each_request_is_a_prefix_of_the_next(form: DialectName) -> None:
     placement_session = PlacementSession(form=form)
     history = [user("One")]
     requests = [placement_session.send(history, *NAMES[:3], native=True)]
@@ -170,7 +170,7 @@ def test_native_requests_are_prefixes_of_the_next(form: DialectName) -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_appended_array_extends_the_last_one_until_reset(form: DialectName) -> None:
+def test_with_placement_append_the_tools_array_extends_the_last_one_until_reset(form: DialectName) -> None:
     requests = conversation(PlacementSession(form=form, placement="append", most=12), turns=8)
     resets = 0
     for earlier, later in itertools.pairwise(requests):
@@ -183,7 +183,9 @@ def test_appended_array_extends_the_last_one_until_reset(form: DialectName) -> N
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("placement", ["replace", "append"])
-def test_array_placement_does_not_change_messages(form: DialectName, placement: Placement) -> None:
+def test_placements_in_the_tools_array_do_not_change_messages(
+    form: DialectName, placement: Placement
+) -> None:
     placement_session = PlacementSession(form=form, placement=placement)
     history = [
         user("One"),
@@ -195,7 +197,7 @@ def test_array_placement_does_not_change_messages(form: DialectName, placement: 
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_replaced_array_contains_only_this_turns_tools(form: DialectName) -> None:
+def test_with_placement_replace_the_tools_array_contains_only_this_turns_tools(form: DialectName) -> None:
     placement_session = PlacementSession(form=form, placement="replace")
     history = [user("One")]
     assert names(placement_session.send(history, "tool_09", "tool_02").tools) == [
@@ -209,7 +211,7 @@ def test_replaced_array_contains_only_this_turns_tools(form: DialectName) -> Non
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_array_is_constant_within_a_turn(placement: Placement) -> None:
+def test_tools_array_is_constant_within_a_turn(placement: Placement) -> None:
     placement_session = PlacementSession(placement=placement)
     history = [user("One")]
     first = placement_session.send(history, "tool_01")
@@ -222,14 +224,16 @@ def test_array_is_constant_within_a_turn(placement: Placement) -> None:
 # -- the array ------------------------------------------------------------------------------------------
 
 
-def test_new_tools_are_appended_at_the_end() -> None:
+def test_with_placement_append_new_tools_are_added_at_the_end() -> None:
     placement_session = PlacementSession(placement="append")
     placement_session.send([user("One")], "tool_09", "tool_02")
     request = placement_session.send([user("One"), assistant("Yes"), user("Two")], "tool_02", "tool_01")
     assert names(request.tools) == ["pinned", *BRIDGE, "tool_09", "tool_02", "tool_01"]
 
 
-def test_appended_array_is_reset_beyond_its_limit(caplog: pytest.LogCaptureFixture) -> None:
+def test_with_placement_append_the_tools_array_is_reset_beyond_its_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.INFO, "toolfold")
     placement_session = PlacementSession(placement="append", most=4)
     placement_session.send([user("One")], *NAMES[:4])
@@ -239,14 +243,14 @@ def test_appended_array_is_reset_beyond_its_limit(caplog: pytest.LogCaptureFixtu
     assert "begins anew: more than 4 chosen tools" in caplog.text
 
 
-def test_selection_larger_than_the_limit_is_sent_completely() -> None:
+def test_selection_larger_than_the_array_limit_is_sent_completely() -> None:
     request = PlacementSession(placement="append", most=2).send([user("One")], *NAMES[:5])
     assert names(request.tools) == ["pinned", *BRIDGE, *NAMES[:5]]
     assert not request.reset
 
 
 @pytest.mark.parametrize("placement", ["append", "tail"])
-def test_temporarily_unavailable_tool_stays_in_the_array(placement: Placement) -> None:
+def test_temporarily_unavailable_tool_stays_in_the_tools_array(placement: Placement) -> None:
     placement_session = PlacementSession(placement=placement)
     before = placement_session.send([user("One")], "tool_01")
     placement_session.broken = {"pinned"}
@@ -255,7 +259,7 @@ def test_temporarily_unavailable_tool_stays_in_the_array(placement: Placement) -
 
 
 @pytest.mark.parametrize("placement", ["append", "tail"])
-def test_removed_tool_leaves_the_array_with_a_reason(placement: Placement) -> None:
+def test_tool_removed_from_the_registry_leaves_the_tools_array_with_a_reason(placement: Placement) -> None:
     placement_session = PlacementSession(placement=placement)
     placement_session.send([user("One")])
     placement_session.registry.remove("pinned")
@@ -264,7 +268,7 @@ def test_removed_tool_leaves_the_array_with_a_reason(placement: Placement) -> No
     assert names(request.tools) == BRIDGE
 
 
-def test_changed_tool_is_replaced_with_a_reason() -> None:
+def test_changed_tool_is_replaced_in_the_tools_array_with_a_reason() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")])
     placement_session.registry.add(tool("pinned", "Does another thing."))
@@ -273,7 +277,7 @@ def test_changed_tool_is_replaced_with_a_reason() -> None:
     assert "Does another thing." in json.dumps(request.tools)
 
 
-def test_tool_that_returns_unchanged_keeps_the_array() -> None:
+def test_registering_an_identical_tool_again_keeps_the_tools_array() -> None:
     placement_session = PlacementSession()
     before = placement_session.send([user("One")])
     placement_session.registry.add(tool("pinned"))
@@ -282,7 +286,7 @@ def test_tool_that_returns_unchanged_keeps_the_array() -> None:
     assert not after.reset
 
 
-def test_late_tool_joins_a_constant_array_with_a_reason() -> None:
+def test_tool_registered_late_joins_a_constant_tools_array_with_a_reason() -> None:
     placement_session = PlacementSession()
     placement_session.broken = {"pinned"}
     placement_session.send([user("One")])
@@ -291,7 +295,7 @@ def test_late_tool_joins_a_constant_array_with_a_reason() -> None:
     assert (request.reset, request.why) == (True, "pinned came")
 
 
-def test_definition_that_mentions_other_tools_is_built_once() -> None:
+def test_definition_that_mentions_other_tools_does_not_change_when_tools_are_added() -> None:
     def adapt(definition: Definition, present: frozenset[str]) -> Definition:
         function = definition["function"] | {"description": f"Knows {len(present)} others."}
         return definition | {"function": function}
@@ -304,7 +308,7 @@ def test_definition_that_mentions_other_tools_is_built_once() -> None:
     assert not after.reset
 
 
-def test_changing_the_placement_resets_the_array_and_keeps_messages() -> None:
+def test_changing_the_placement_resets_the_tools_array_and_keeps_messages() -> None:
     placement_session = PlacementSession(placement="tail")
     history = [user("One")]
     first = placement_session.send(history, "tool_01")
@@ -316,7 +320,7 @@ def test_changing_the_placement_resets_the_array_and_keeps_messages() -> None:
     assert second.messages[-1] == history[-1]
 
 
-def test_anthropic_cache_breakpoint_does_not_move() -> None:
+def test_position_of_the_anthropic_cache_breakpoint_does_not_move() -> None:
     placement_session = PlacementSession(form="anthropic", placement="append")
     first = placement_session.send([user("One")], "tool_01", cache=True)
     second = placement_session.send([user("One"), assistant("Yes"), user("Two")], "tool_02", cache=True)
@@ -324,7 +328,7 @@ def test_anthropic_cache_breakpoint_does_not_move() -> None:
     assert [each["name"] for each in second.tools if "cache_control" in each] == ["tool_call"]
 
 
-def test_cheapest_placement_depends_on_model_or_format() -> None:
+def test_cheapest_placement_depends_on_the_model_or_the_request_format() -> None:
     settle = PlacementPolicy().choose
     assert settle("auto", "claude-sonnet-4-6", get_dialect("openai")) == "tail"
     assert settle("auto", "", get_dialect("anthropic")) == "tail"
@@ -337,7 +341,7 @@ def test_cheapest_placement_depends_on_model_or_format() -> None:
 # -- the tail -------------------------------------------------------------------------------------------
 
 
-def test_tail_note_with_signatures_is_added_to_the_newest_message() -> None:
+def test_with_placement_tail_a_note_with_tool_signatures_is_added_to_the_newest_message() -> None:
     request = PlacementSession().send([user("Rain?"), assistant("Where?"), user("Ulm")], "tool_01", "tool_02")
     assert names(request.tools) == ["pinned", *BRIDGE]
     assert [message["content"] for message in request.messages[:2]] == ["Rain?", "Where?"]
@@ -352,13 +356,13 @@ def test_tail_note_with_signatures_is_added_to_the_newest_message() -> None:
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("content", ["Rain in Ulm?", [{"type": "text", "text": "Rain in Ulm?"}], ""])
-def test_tail_note_is_not_user_text(form: DialectName, content: Any) -> None:
+def test_note_about_tools_does_not_count_as_user_text(form: DialectName, content: Any) -> None:
     sent = PlacementSession(form=form).send([user(content)], "tool_01", "tool_02")
     assert "tool_02" in json.dumps(sent.messages)
     assert Conversation.from_messages(sent.messages).user_texts == (("Rain in Ulm?",) if content else ())
 
 
-def test_tool_is_described_once_and_referenced_later() -> None:
+def test_tool_is_described_in_one_note_and_only_referenced_in_later_ones() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")], "tool_01")
     request = placement_session.send([user("One"), assistant("Yes"), user("Two")], "tool_01", "tool_02")
@@ -367,7 +371,7 @@ def test_tool_is_described_once_and_referenced_later() -> None:
     assert "Also, from above: tool_01." in request.tail
 
 
-def test_without_new_tools_the_message_is_unchanged() -> None:
+def test_message_gets_no_note_if_no_new_tools_are_selected() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")], "tool_01")
     for chosen in ((), ("tool_01",), ("pinned",)):
@@ -377,27 +381,27 @@ def test_without_new_tools_the_message_is_unchanged() -> None:
         assert not request.tail
 
 
-def test_tool_described_in_removed_history_is_described_again() -> None:
+def test_tool_described_in_a_removed_message_is_described_again() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")], "tool_01")
     request = placement_session.send([user("Quite another one")], "tool_01")
     assert "- tool_01(" in request.tail
 
 
-def test_message_sent_without_a_note_never_gets_one() -> None:
+def test_message_first_sent_without_a_note_never_gets_one() -> None:
     placement_session = PlacementSession()
     placement_session.send([user("One")])
     request = placement_session.send([user("One"), *call_with_result("tool_01", 1, "openai")], "tool_02")
     assert request.messages[0] == user("One")
 
 
-def test_messages_from_before_the_session_are_unchanged() -> None:
+def test_messages_from_before_the_session_get_no_notes() -> None:
     history = [user("One"), assistant("Yes"), user("Two"), assistant("Yes"), user("Three")]
     request = PlacementSession().send(history, "tool_01")
     assert encode(request.messages[:4]) == encode(history[:4])
 
 
-def test_repeated_text_is_two_messages() -> None:
+def test_two_messages_with_the_same_text_have_separate_notes() -> None:
     placement_session = PlacementSession()
     history = [user("yes")]
     first = placement_session.send(history, "tool_01")
@@ -410,7 +414,7 @@ def test_repeated_text_is_two_messages() -> None:
     assert is_prefix(third.messages, second.messages)
 
 
-def test_changing_system_prompt_does_not_change_notes() -> None:
+def test_changing_the_system_prompt_does_not_change_notes() -> None:
     placement_session = PlacementSession()
     first = placement_session.send([{"role": "system", "content": "It is 9."}, user("One")], "tool_01")
     history = [{"role": "system", "content": "It is 10."}, user("One"), assistant("Yes"), user("Two")]
@@ -419,7 +423,7 @@ def test_changing_system_prompt_does_not_change_notes() -> None:
     assert encode(second.messages[1]) == encode(first.messages[1])
 
 
-def test_moving_cache_marker_does_not_change_message_identity() -> None:
+def test_moving_a_cache_marker_does_not_change_which_message_a_note_belongs_to() -> None:
     placement_session = PlacementSession(form="anthropic")
     marked = {"type": "text", "text": "One", "cache_control": {"type": "ephemeral"}}
     first = placement_session.send([user([marked])], "tool_01")
@@ -432,7 +436,7 @@ def test_moving_cache_marker_does_not_change_message_identity() -> None:
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_caller_may_store_messages_as_sent(form: DialectName, native: bool) -> None:
+def test_caller_may_keep_messages_with_their_notes(form: DialectName, native: bool) -> None:
     placement_session = PlacementSession(form=form)
     first = placement_session.send([user("One")], "tool_01", native=native)
     kept = [*first.messages, assistant("Yes"), user([{"type": "text", "text": "Two"}])]
@@ -454,7 +458,7 @@ def test_caller_may_store_messages_as_sent(form: DialectName, native: bool) -> N
     assert encode(third.messages) == encode(plain.messages)
 
 
-def test_rewound_history_gets_new_notes_and_keeps_old_branch() -> None:
+def test_history_that_branches_gets_new_notes_and_keeps_those_of_the_old_branch() -> None:
     placement_session = PlacementSession()
     begun = [user("One"), assistant("Yes")]
     placement_session.send(begun[:1], "tool_01")
@@ -466,7 +470,7 @@ def test_rewound_history_gets_new_notes_and_keeps_old_branch() -> None:
     assert is_prefix(again.messages, left.messages)
 
 
-def test_summary_of_the_start_leaves_later_messages_unchanged() -> None:
+def test_replacing_the_start_of_a_history_by_a_summary_keeps_later_notes() -> None:
     placement_session = PlacementSession()
     history = [user("One"), assistant("Yes"), user("Two")]
     placement_session.send(history[:1], "tool_01")
@@ -495,14 +499,14 @@ def test_tool_texts_in_a_note_stay_on_one_line() -> None:
     assert request.tail.replace("\n", "").isprintable()
 
 
-def test_tail_note_is_bounded() -> None:
+def test_size_of_a_note_is_bounded() -> None:
     more = [tool(f"wordy_{number}", "word " * 500) for number in range(100)]
     request = PlacementSession(*more).send([user("Hi")], *(each.name for each in more))
     assert len(request.tail) < MAX_TAIL_CHARS + 500
     assert "more: tool_search finds them." in request.tail
 
 
-def test_invalid_message_is_rejected_without_side_effects() -> None:
+def test_invalid_message_is_rejected_without_changing_the_session() -> None:
     placement_session = PlacementSession()
     objects: Any = [user("One"), object()]
     with pytest.raises(TypeError, match="message 1 is a object; give it as a dict"):
@@ -544,7 +548,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["user", "call", "say", "again"]), CO
 
 @settings(max_examples=40, deadline=None)
 @given(STEPS, st.sampled_from(sorted(DIALECTS)), st.sampled_from(PLACEMENTS))
-def test_sent_messages_never_change(
+def test_messages_already_sent_never_change(
     steps: list[tuple[str, Any, list[str]]], form: DialectName, placement: Placement
 ) -> None:
     placement_session = PlacementSession(form=form, placement=placement, most=6)
@@ -580,7 +584,7 @@ EDITS = st.lists(
 
 @settings(max_examples=40, deadline=None)
 @given(EDITS, st.sampled_from(sorted(DIALECTS)))
-def test_unedited_messages_are_resent_unchanged(
+def test_messages_that_the_caller_has_not_edited_are_sent_unchanged_again(
     steps: list[tuple[str, int, list[str]]], form: DialectName
 ) -> None:
     placement_session = PlacementSession(form=form)
@@ -608,7 +612,7 @@ def test_unedited_messages_are_resent_unchanged(
 # -- natively -------------------------------------------------------------------------------------------
 
 
-def test_anthropic_sends_all_tools_and_loads_deferred_ones_by_reference() -> None:
+def test_anthropic_request_has_all_tools_and_loads_deferred_ones_by_reference() -> None:
     placement_session = PlacementSession(form="anthropic")
     request = placement_session.send([user("One")], "tool_01", native=True, cache=True)
     loaded = [each["name"] for each in request.tools if not each.get("defer_loading")]
@@ -624,7 +628,7 @@ def test_anthropic_sends_all_tools_and_loads_deferred_ones_by_reference() -> Non
     assert block["content"] == [{"type": "tool_reference", "tool_name": "tool_09"}]
 
 
-def test_results_of_parallel_calls_are_combined() -> None:
+def test_media_in_results_of_parallel_calls_follow_all_tool_messages() -> None:
     request = PlacementSession().send([user("One")], "tool_01")
     sound = Media(kind="audio", mime_type="audio/wav", data=b"wav", label="audio 1")
     results = [ToolResult(call_id=each, name="tool_01", text="{}", media=(sound,)) for each in ("1", "2")]
@@ -641,7 +645,7 @@ def search_result_message(request: Request, *found: str) -> Json:
     return message
 
 
-def test_referenced_tools_are_sent_while_the_result_is_in_the_history() -> None:
+def test_anthropic_tools_referenced_by_a_result_are_sent_while_it_is_in_the_history() -> None:
     placement_session = PlacementSession(form="anthropic")
     first = placement_session.send([user("One")], native=True)
     answered = [user("One"), assistant("Looking."), search_result_message(first, "tool_09")]
@@ -658,7 +662,7 @@ def test_referenced_tools_are_sent_while_the_result_is_in_the_history() -> None:
     assert "tool_09" in names(again.tools)
 
 
-def test_removed_tools_do_not_displace_current_ones(
+def test_definitions_of_removed_tools_do_not_displace_current_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 70)
@@ -671,7 +675,7 @@ def test_removed_tools_do_not_displace_current_ones(
         placement_session.registry.remove(f"z_{number}")
 
 
-def test_anthropic_tool_limit_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limit_on_the_number_of_anthropic_tools_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolfold.turn.placement.MAX_TOOLS", 20)  # with 10,000 it takes ten seconds
     request = PlacementSession(form="anthropic").send([user("One")], "tool_59", native=True)
     assert len(request.tools) == 20
@@ -682,7 +686,7 @@ def test_anthropic_tool_limit_is_respected(monkeypatch: pytest.MonkeyPatch) -> N
     assert "- tool_59(" in request.tail
 
 
-def test_responses_receives_selected_tools_in_its_input() -> None:
+def test_responses_request_has_the_selected_tools_in_its_input() -> None:
     placement_session = PlacementSession(form="responses")
     request = placement_session.send([user("One")], "tool_01", native=True)
     assert [each.get("name", each["type"]) for each in request.tools] == ["pinned", "tool_search"]
@@ -701,7 +705,7 @@ def test_responses_receives_selected_tools_in_its_input() -> None:
     assert names(later.messages[4]["tools"]) == ["tool_02"]
 
 
-def test_responses_loads_found_tools() -> None:
+def test_responses_request_loads_tools_found_by_search() -> None:
     request = PlacementSession(form="responses").send([user("One")], native=True)
     found = json.dumps({"matches": [{"name": "tool_09"}, {"name": "nobody"}]})
     output, rest = request.answer(ToolResult(call_id="1", name="tool_search", text=found))
@@ -742,7 +746,7 @@ def run_conversation(session: Session, form: DialectName, **options: Any) -> lis
 
 @pytest.mark.parametrize("form", DIALECTS)
 @pytest.mark.parametrize("native", [False, True])
-def test_session_requests_share_the_previous_prefix(
+def test_each_request_of_a_session_starts_with_the_previous_one(
     open_test_runtime: RuntimeOpener, form: DialectName, native: bool
 ) -> None:
     requests = run_conversation(
@@ -754,19 +758,21 @@ def test_session_requests_share_the_previous_prefix(
     assert "weather_today" in json.dumps(requests[2].messages[-2:])
 
 
-def test_session_array_grows(open_test_runtime: RuntimeOpener) -> None:
+def test_tools_array_of_a_session_only_grows(open_test_runtime: RuntimeOpener) -> None:
     requests = run_conversation(open_session(open_test_runtime, rag_placement="append"), "openai")
     assert is_prefix(requests[2].tools, requests[0].tools)
     assert {"invoice_create", "weather_today"} <= set(names(requests[2].tools))
 
 
-def test_session_placement_depends_on_the_model(open_test_runtime: RuntimeOpener) -> None:
+def test_placement_in_a_session_depends_on_the_model(open_test_runtime: RuntimeOpener) -> None:
     session = open_session(open_test_runtime)
     assert session.request([user("create an invoice")], model="claude-sonnet-4-6").placement == "tail"
     assert session.request([user("create an invoice")], model="llama-4-maverick").placement == "replace"
 
 
-async def test_tail_tools_are_callable_by_name_or_bridge(open_test_runtime: RuntimeOpener) -> None:
+async def test_tools_described_in_notes_are_callable_by_name_or_through_tool_call(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     session = open_session(open_test_runtime, rag_placement="tail")
     request = session.request([user("create an invoice")])
     assert "- invoice_create(" in request.tail
@@ -775,7 +781,9 @@ async def test_tail_tools_are_callable_by_name_or_bridge(open_test_runtime: Runt
     assert direct.value == bridged.value == {"city": "Ulm"}
 
 
-async def test_session_search_result_has_the_provider_format(open_test_runtime: RuntimeOpener) -> None:
+async def test_search_result_in_a_session_has_the_format_of_the_provider(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     session = open_session(open_test_runtime, rag_placement="tail")
     request = session.request([user("create an invoice")], form="anthropic", native=True)
     result = await session.call("tool_search", {"query": "weather"}, call_id="toolu_1")
@@ -786,7 +794,9 @@ async def test_session_search_result_has_the_provider_format(open_test_runtime: 
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_chat_falls_back_to_plain_results(open_test_runtime: RuntimeOpener, placement: Placement) -> None:
+def test_openai_chat_ignores_native_tool_loading_and_uses_the_configured_placement(
+    open_test_runtime: RuntimeOpener, placement: Placement
+) -> None:
     settings = {"rag_placement": placement, "tool_search.enabled": "off"}
     plain = run_conversation(open_session(open_test_runtime, **settings), "openai", native=False)
     native = run_conversation(open_session(open_test_runtime, **settings, rag_native=True), "openai")
@@ -820,7 +830,7 @@ WITH_NATIVE_FORM: list[tuple[DialectName, str]] = [
 
 
 @pytest.mark.parametrize(("form", "model"), WITHOUT_NATIVE_FORM)
-def test_unsupported_native_placement_is_an_error(
+def test_requesting_native_tool_loading_from_a_model_without_it_is_an_error(
     open_test_runtime: RuntimeOpener, form: DialectName, model: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^native: .*(no form of its own|cannot load tools on demand)"):
@@ -832,7 +842,7 @@ def test_unsupported_native_placement_is_an_error(
 @pytest.mark.parametrize(
     ("form", "model"), [*WITHOUT_NATIVE_FORM, ("anthropic", "kimi-k2"), ("responses", "deepseek-v3")]
 )
-def test_configured_native_placement_falls_back_with_one_warning(
+def test_configured_native_tool_loading_falls_back_with_one_warning(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture, form: DialectName, model: str
 ) -> None:
     session = open_session(open_test_runtime, rag_native=True)
@@ -842,21 +852,21 @@ def test_configured_native_placement_falls_back_with_one_warning(
 
 
 @pytest.mark.parametrize(("form", "model"), WITH_NATIVE_FORM)
-def test_native_placement_is_used_if_supported(
+def test_native_tool_loading_is_used_if_the_model_supports_it(
     open_test_runtime: RuntimeOpener, form: DialectName, model: str
 ) -> None:
     session = open_session(open_test_runtime, rag_native=True)
     assert session.request([user("create an invoice")], form=form, model=model).deferred is not None
 
 
-def test_unknown_model_uses_the_requested_placement(open_test_runtime: RuntimeOpener) -> None:
+def test_unknown_model_uses_native_tool_loading_if_requested(open_test_runtime: RuntimeOpener) -> None:
     request = open_session(open_test_runtime).request(
         [user("create an invoice")], form="anthropic", model="kimi-k2", native=True
     )
     assert request.deferred is not None
 
 
-def test_without_selection_nothing_is_placed(open_test_runtime: RuntimeOpener) -> None:
+def test_without_selected_tools_nothing_is_placed(open_test_runtime: RuntimeOpener) -> None:
     request = open_session(open_test_runtime, selection="eager", rag_placement="tail").request(
         [user("create an invoice")]
     )
@@ -865,7 +875,7 @@ def test_without_selection_nothing_is_placed(open_test_runtime: RuntimeOpener) -
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_tool_array_is_never_empty_if_a_tool_is_callable(
+def test_tools_array_is_never_empty_if_a_tool_is_callable(
     open_test_runtime: RuntimeOpener, placement: Placement
 ) -> None:
     session = open_session(open_test_runtime, rag_placement=placement, rag_need=1.0)
@@ -881,7 +891,9 @@ def test_delegated_session_has_its_own_notes(open_test_runtime: RuntimeOpener) -
     assert request.messages[0] == history[0]
 
 
-def test_cheapest_placement_adds_no_bridge_if_tool_search_is_off(open_test_runtime: RuntimeOpener) -> None:
+def test_cheapest_placement_adds_no_bridge_tools_if_tool_search_is_off(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     settings = {**SELECTION_SETTINGS, "tools.tool_search.enabled": "off", "tools.pinned": ["read_file"]}
     runtime = open_test_runtime(settings)
     runtime.registry.add_all(list(sample_catalog())[:20])

@@ -86,7 +86,7 @@ def select() -> SelectionHarness:
     return SelectionHarness()
 
 
-def test_matching_tools_are_selected(select: SelectionHarness) -> None:
+def test_tools_that_match_the_message_are_selected(select: SelectionHarness) -> None:
     selection = select("create an invoice", rag_top_k=1)
     assert selection.names == ("invoice_create",)
     assert selection.why == {"invoice_create": FITS}
@@ -94,12 +94,12 @@ def test_matching_tools_are_selected(select: SelectionHarness) -> None:
     assert selection.leg == "keyword"
 
 
-def test_best_match_is_first(select: SelectionHarness) -> None:
+def test_best_matching_tool_is_selected_first(select: SelectionHarness) -> None:
     assert select("list the invoices").names[0] == "invoice_list"
     assert select("create an invoice").names[0] == "invoice_create"
 
 
-def test_semantic_match_without_shared_words_is_selected(select: SelectionHarness) -> None:
+def test_tool_similar_in_meaning_without_shared_words_is_selected(select: SelectionHarness) -> None:
     umbrella = "do I need an umbrella"
     assert "weather_today" not in select(umbrella, selection="keyword").names
     assert select(umbrella, selection="semantic", rag_top_k=1).names == ("weather_today",)
@@ -107,17 +107,17 @@ def test_semantic_match_without_shared_words_is_selected(select: SelectionHarnes
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_selection_respects_the_limit(select: SelectionHarness, mode: str) -> None:
+def test_number_of_selected_tools_respects_the_limit(select: SelectionHarness, mode: str) -> None:
     selection = select("create list invoice customer weather city", selection=mode, rag_top_k=2)
     assert len(selection.names) == len(selection.why) == 2
 
 
-def test_pinned_tool_does_not_count_towards_the_limit(select: SelectionHarness) -> None:
+def test_pinned_tool_does_not_count_towards_the_selection_limit(select: SelectionHarness) -> None:
     selection = select("create an invoice", rag_top_k=1, pinned=("invoice_create",))
     assert selection.names == ("invoice_list",)
 
 
-def test_builtin_tools_compete_like_others(select: SelectionHarness) -> None:
+def test_builtin_tools_compete_for_selection_like_others(select: SelectionHarness) -> None:
     assert select("create an invoice", rag_top_k=1).names == ("invoice_create",)
     assert select("read the file", rag_top_k=1).names == ("read_file",)
 
@@ -159,29 +159,31 @@ def test_unavailable_tool_is_not_selected() -> None:
 
 
 @pytest.mark.parametrize("message", ["", "   ", "\ud800", "!!!", "a" * 100_000, "\x00"])
-def test_any_message_gives_a_selection(select: SelectionHarness, message: str) -> None:
+def test_any_message_gives_a_selection_without_errors(select: SelectionHarness, message: str) -> None:
     for mode in MODES:
         assert len(select(message, selection=mode, rag_top_k=3).names) <= 3
 
 
 class TestNames:
-    def test_named_tool_is_selected(self, select: SelectionHarness) -> None:
+    def test_tool_named_in_the_message_is_selected(self, select: SelectionHarness) -> None:
         selection = select("not an invoice: weather_today", rag_top_k=1)
         assert selection.names == ("weather_today",)
         assert selection.why == {"weather_today": NAMED}
 
-    def test_named_tools_are_selected_beyond_the_limit(self) -> None:
+    def test_tools_named_in_the_message_are_selected_beyond_the_limit(self) -> None:
         many = [tool(f"ledger_page_{number}", "Read a page. " * 200) for number in range(60)]
         names = [each.name for each in many]
         selection = SelectionHarness(many)(" ".join(names), rag_top_k=2, rag_max_tokens=100)
         assert sorted(selection.names) == sorted(names)
         assert {*selection.why.values()} == {NAMED}
 
-    def test_name_in_an_earlier_message_does_not_force_selection(self, select: SelectionHarness) -> None:
+    def test_tool_named_in_an_earlier_message_is_not_forced_into_the_selection(
+        self, select: SelectionHarness
+    ) -> None:
         conversation = make_conversation("use weather_today", "create an invoice for the customer Halden")
         assert select(conversation, rag_top_k=1).names == ("invoice_create",)
 
-    def test_message_naming_a_tool_needs_one(self, select: SelectionHarness) -> None:
+    def test_message_that_names_a_tool_is_treated_as_needing_one(self, select: SelectionHarness) -> None:
         assert select("weather_today", rag_need=1.0).needed
 
 
@@ -189,20 +191,20 @@ class TestTokens:
     def long(self, name: str, words: int) -> Tool:
         return tool(name, "Keeps the ledger. " + "debit credit " * words)
 
-    def test_selection_fits_the_token_limit(self) -> None:
+    def test_selected_tools_fit_the_token_limit(self) -> None:
         tools = [self.long(f"ledger_{number}", 100) for number in range(8)]
         one = count_tokens([tools[0].definition()])
         selection = SelectionHarness(tools)("keep the ledger", rag_max_tokens=3 * one + 10)
         assert len(selection.names) == 3
         assert {*selection.left_out.values()} == {TOO_LARGE}
 
-    def test_oversized_tool_is_skipped_for_the_next(self) -> None:
+    def test_tool_too_large_for_the_token_limit_is_skipped_for_the_next(self) -> None:
         harness = SelectionHarness([tool("ledger_keep", "Keep the ledger. " * 900), *TOOLS])
         selection = harness("keep the ledger, list invoices", rag_max_tokens=1_000)
         assert "ledger_keep" in selection.left_out
         assert "invoice_list" in selection.names
 
-    def test_tool_with_large_estimate_is_counted_exactly(self) -> None:
+    def test_tool_with_a_large_token_estimate_is_counted_exactly(self) -> None:
         tools = [self.long(f"ledger_{number}", 400) for number in range(3)]
         exact = count_tokens([each.definition() for each in tools])
         assert len(SelectionHarness(tools)("keep the ledger", rag_max_tokens=exact).names) == 3
@@ -214,7 +216,7 @@ class TestTokens:
         st.integers(0, 3),
     )
     @settings(max_examples=40, deadline=None)
-    def test_estimated_selection_equals_exact_selection(
+    def test_selection_by_estimated_tokens_equals_selection_by_exact_tokens(
         self, lengths: list[int], most: int, used: int
     ) -> None:
         tools = [self.long(f"ledger_{number}", length) for number, length in enumerate(lengths)]
@@ -235,7 +237,7 @@ class TestTokens:
                 chosen.add(name)
         assert {*selection.names} == kept | chosen
 
-    def test_only_deciding_tools_are_counted(self) -> None:
+    def test_only_tools_that_decide_the_selection_are_counted_exactly(self) -> None:
         counted: list[str] = []
 
         class Counting(ToolTokenCounts):
@@ -253,7 +255,7 @@ class TestTokens:
         assert len(selection.names) == 7
         assert {*counted} == {"ledger_all"}
 
-    def test_recently_used_tools_take_at_most_half_of_the_limit(self) -> None:
+    def test_recently_used_tools_take_at_most_half_of_the_token_limit(self) -> None:
         used = [self.long(f"archive_{number}", 100) for number in range(4)]
         one = count_tokens([used[0].definition()])
         conversation = make_conversation("list invoices", used=[each.name for each in used])
@@ -264,18 +266,22 @@ class TestTokens:
 
 class TestConversations:
     @pytest.mark.parametrize("mode", MODES)
-    def test_follow_up_keeps_earlier_tools(self, select: SelectionHarness, mode: str) -> None:
+    def test_follow_up_message_keeps_the_tools_of_the_earlier_request(
+        self, select: SelectionHarness, mode: str
+    ) -> None:
         conversation = make_conversation("weather in Oslo", "and tomorrow?")
         selection = select(conversation, selection=mode, rag_top_k=2)
         assert "weather_today" in selection.names
         assert selection.why["weather_today"] == FITTED
 
-    def test_elliptical_follow_up_keeps_earlier_tools(self, select: SelectionHarness) -> None:
+    def test_elliptical_follow_up_message_keeps_the_tools_of_the_earlier_request(
+        self, select: SelectionHarness
+    ) -> None:
         selection = select(make_conversation("create an invoice for Alice", "same for Bob"), rag_top_k=1)
         assert selection.names == ("invoice_create",)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_new_request_is_not_displaced_by_an_earlier_one(
+    def test_tools_for_a_new_request_are_not_displaced_by_an_earlier_one(
         self, select: SelectionHarness, mode: str
     ) -> None:
         wish = "create a new invoice for customer Halden"
@@ -283,18 +289,18 @@ class TestConversations:
         after = select(make_conversation("how is the weather in Oslo", wish), selection=mode, rag_top_k=2)
         assert after.names == alone.names
 
-    def test_older_messages_weigh_less(self, select: SelectionHarness) -> None:
+    def test_older_messages_count_less_for_selection(self, select: SelectionHarness) -> None:
         conversation = make_conversation("read the file", "weather in Oslo", "and again?")
         names = select(conversation).names
         assert names.index("weather_today") < names.index("read_file")
 
-    def test_recently_used_tools_stay_with_a_new_request(self, select: SelectionHarness) -> None:
+    def test_recently_used_tools_stay_selected_with_a_new_request(self, select: SelectionHarness) -> None:
         conversation = make_conversation("create an invoice for Halden", used=["weather_today"])
         selection = select(conversation, rag_top_k=1)
         assert selection.names == ("invoice_create", "weather_today")
         assert selection.why["weather_today"] == USED
 
-    def test_only_the_latest_used_tools_stay(self) -> None:
+    def test_only_the_latest_used_tools_stay_selected(self) -> None:
         tools = [tool(f"tool_{number}", "Turns a crank.") for number in range(9)]
         conversation = make_conversation("list the invoices", used=[each.name for each in tools])
         kept = [
@@ -304,10 +310,10 @@ class TestConversations:
         ]
         assert kept == [f"tool_{number}" for number in range(8, 8 - MAX_REUSED_TOOLS, -1)]
 
-    def test_removed_tool_does_not_stay(self, select: SelectionHarness) -> None:
+    def test_used_tool_that_was_removed_does_not_stay_selected(self, select: SelectionHarness) -> None:
         assert "no_such_tool" not in select(make_conversation("list invoices", used=["no_such_tool"])).names
 
-    def test_listed_name_is_not_mistaken_for_an_original_name(self) -> None:
+    def test_name_of_a_listed_tool_is_not_mistaken_for_an_original_name(self) -> None:
         mine = tool("search", "Looks for lost things.")
         theirs = [replace(tool(f"evil_{n}", "Turns a crank."), original_name="search") for n in range(2)]
         for tools, kept in (([mine, *theirs], "search"), ([mine, theirs[0]], "search"), (theirs, None)):
@@ -316,19 +322,19 @@ class TestConversations:
             )
             assert [name for name, why in selection.why.items() if why == USED] == ([kept] if kept else [])
 
-    def test_name_of_an_ungranted_tool_matches_no_other(self) -> None:
+    def test_used_tool_stays_selected_although_an_ungranted_tool_shares_its_name(self) -> None:
         theirs = replace(tool("evil", "Turns a crank."), original_name="search")
         harness = SelectionHarness([tool("search", "Looks."), theirs, *TOOLS], without=("evil",))
         assert harness(make_conversation("list invoices", used=["search"])).why["search"] == USED
 
-    def test_tool_used_under_its_original_name_stays(self) -> None:
+    def test_tool_used_under_its_original_name_stays_selected(self) -> None:
         dotted = tool("crank.turn", "Turns a crank.")
         selection = SelectionHarness([dotted, *TOOLS])(
             make_conversation("list invoices", used=["crank.turn"])
         )
         assert any(name.startswith("crank_turn") for name in selection.names)
 
-    def test_same_conversation_is_searched_once(self) -> None:
+    def test_same_conversation_is_searched_only_once(self) -> None:
         texts: list[str] = []
 
         def counting(given: Sequence[str]) -> list[list[float]]:
@@ -348,13 +354,13 @@ class TestFailures:
         raise OSError("nobody there")
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_unavailable_model_falls_back_to_keywords(self, mode: str) -> None:
+    def test_selection_uses_keywords_if_the_embedding_model_is_unavailable(self, mode: str) -> None:
         harness = SelectionHarness(retriever=Retriever(FunctionEmbedder(self.broken), None, None))
         selection = harness("create an invoice", selection=mode, rag_top_k=1)
         assert selection.names == ("invoice_create",)
         assert selection.leg == "keyword"
 
-    def test_recovered_model_is_used_again(self) -> None:
+    def test_selection_uses_the_embedding_model_again_after_it_recovers(self) -> None:
         works = [False]
 
         def flaky(texts: Sequence[str]) -> list[list[float]]:
@@ -367,7 +373,9 @@ class TestFailures:
         works[0] = True
         assert selector(harness.grant, harness.turn, umbrella).leg == "semantic"
 
-    def test_error_in_one_leg_leaves_the_other(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_selection_uses_keywords_if_semantic_search_raises(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
         class Fused(Retriever):
             def answer(self, *given: Any, mode: Any, **options: Any) -> Any:
                 if mode != "keyword":
@@ -384,7 +392,7 @@ class TestFailures:
         assert len(told) == 1
         assert told[0].exc_info
 
-    def test_failed_selection_falls_back_to_the_bridge(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_model_gets_the_bridge_tools_if_selection_fails(self, caplog: pytest.LogCaptureFixture) -> None:
         harness = SelectionHarness(retriever=FailingRetriever(None, None, None))
         selection = harness(
             make_conversation("create an invoice", used=["weather_today"]), selection="hybrid"
@@ -393,7 +401,9 @@ class TestFailures:
         assert selection.names == ("weather_today",)
         assert len(caplog.records) == 2
 
-    def test_message_without_hits_uses_only_the_bridge(self, select: SelectionHarness) -> None:
+    def test_message_without_matching_tools_shows_only_the_bridge_tools(
+        self, select: SelectionHarness
+    ) -> None:
         selection = select("qwertzuiop", selection="keyword")
         assert selection.names == ()
         assert selection.leg == BRIDGE
@@ -416,7 +426,7 @@ class TestForcedSearch:
         return disclosure(harness.grant, harness.turn, chosen=(), forced=True)
 
     @pytest.mark.parametrize("enabled", ["auto", "on", "off"])
-    def test_bridge_is_listed_with_core_tools(self, enabled: str) -> None:
+    def test_bridge_tools_are_listed_together_with_core_tools(self, enabled: str) -> None:
         turn = self.disclosed(TOOLS, tool_search={"enabled": enabled})
         assert [each.name for each in turn.tools] == [
             "read_file",
@@ -426,7 +436,7 @@ class TestForcedSearch:
         ]
         assert turn.searchable
 
-    def test_without_deferrable_tools_all_are_listed(self) -> None:
+    def test_all_tools_are_listed_if_none_can_be_deferred(self) -> None:
         core = [tool("a_tool", "Does it.", core=True), tool("b_tool", "Does it.", core=True)]
         turn = self.disclosed(core, tool_search={"enabled": "off"})
         assert [each.name for each in turn.tools] == ["a_tool", "b_tool"]
@@ -468,7 +478,7 @@ class TestSessions:
         consent = session.assemble([*history, {"role": "user", "content": "yes, go ahead"}])
         assert best in {each.name for each in consent.tools}
 
-    def test_thanks_select_only_pinned_tools(self, open_session: Callable[..., Session]) -> None:
+    def test_message_of_thanks_selects_only_pinned_tools(self, open_session: Callable[..., Session]) -> None:
         session = open_session()
         history: list[dict[str, Any]] = [
             {"role": "user", "content": "Where is the parcel I sent to Lisbon?"},
@@ -482,12 +492,12 @@ class TestSessions:
             assert [each.name for each in turn.tools] == ["read_file", "search_files", "terminal"]
             assert turn.tool("write_file").name == "write_file"
 
-    def test_need_threshold_can_be_disabled(self, open_session: Callable[..., Session]) -> None:
+    def test_threshold_for_needing_a_tool_can_be_disabled(self, open_session: Callable[..., Session]) -> None:
         turn = open_session(**{"tools.rag_need": "off"}).assemble("Thanks!")
         assert turn.selection is not None
         assert len(turn.selection.names) == 8
 
-    def test_damaged_index_on_disk_does_not_fail_selection(
+    def test_damaged_index_file_does_not_fail_selection(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         for _ in range(2):

@@ -27,7 +27,7 @@ def render_optional(**properties: Any) -> str:
     )
 
 
-def test_documented_example_is_correct() -> None:
+def test_signature_example_in_the_documentation_is_correct() -> None:
     schema = {
         "type": "object",
         "properties": {
@@ -72,11 +72,11 @@ def test_documented_example_is_correct() -> None:
         ({"$ref": "https://elsewhere.example/schema"}, "any"),
     ],
 )
-def test_every_kind_of_schema_has_a_type_name(schema: Any, written: str) -> None:
+def test_every_kind_of_schema_has_a_type_name_in_signatures(schema: Any, written: str) -> None:
     assert render_optional(p=schema) == f"p?: {written}"
 
 
-def test_local_references_are_resolved() -> None:
+def test_local_schema_references_are_resolved_in_signatures() -> None:
     schema = {
         "properties": {"who": {"$ref": "#/$defs/person"}},
         "$defs": {"person": {"properties": {"name": {"type": "string"}}, "required": ["name"]}},
@@ -84,14 +84,14 @@ def test_local_references_are_resolved() -> None:
     assert render_signature(schema) == "go(who?: {name: string})"
 
 
-def test_recursive_schema_is_truncated() -> None:
+def test_recursive_schema_is_truncated_in_a_signature() -> None:
     node = {"properties": {"next": {"$ref": "#/properties/node"}}}
     written = render_optional(node=node)
     assert "…" in written
     assert len(written) < MAX_SIGNATURE_CHARS
 
 
-def test_tool_without_parameters_has_empty_parentheses() -> None:
+def test_signature_of_a_tool_without_parameters_has_empty_parentheses() -> None:
     assert render_signature({}) == render_signature({"properties": []}) == "go()"
 
 
@@ -103,26 +103,26 @@ def test_long_signature_keeps_required_parameters_and_counts_omitted_ones() -> N
     assert written.endswith(f"… {100 - written.count('string')} more)")
 
 
-def test_long_enum_is_truncated() -> None:
+def test_long_enum_is_truncated_in_a_signature() -> None:
     assert render_optional(p={"enum": list(range(50))}).endswith("|11|…")
     assert len(render_optional(p={"enum": ["x" * 5_000]})) < 100
 
 
-def test_names_and_values_stay_on_one_line() -> None:
+def test_names_and_values_in_a_signature_stay_on_one_line() -> None:
     written = render_optional(**{"a b\n": {"enum": ["line\nbreak", "\u202ereversed\x07"]}})
     assert written.isprintable()
     assert written.startswith('"a b\\n"?: "line\\nbreak"|')
 
 
 @pytest.mark.parametrize("odd", ["\u202e", "\u2028", "\u200b"])
-def test_truncated_names_and_values_stay_on_one_line(odd: str) -> None:
+def test_truncated_names_and_values_in_a_signature_stay_on_one_line(odd: str) -> None:
     long = f"{odd}{'x' * 44}"
     written = render_optional(**{long: {"enum": [long], "default": long}})
     assert written.isprintable()
     assert written == f'" {"x" * 39}…?: " {"x" * 39}…'
 
 
-def test_sample_catalog_signatures_are_short() -> None:
+def test_signatures_of_the_sample_catalog_are_short() -> None:
     for tool in sample_catalog():
         written = signature(tool)
         assert written.startswith(f"{tool.name}(")
@@ -146,7 +146,7 @@ JUNK = st.recursive(
 
 @settings(max_examples=200, deadline=None)
 @given(st.dictionaries(KEYS, JUNK, max_size=6))
-def test_any_schema_gives_one_printable_bounded_line(schema: dict[str, Any]) -> None:
+def test_signature_of_any_schema_is_one_printable_line_of_bounded_length(schema: dict[str, Any]) -> None:
     written = render_signature(schema)
     json.dumps(written).encode()
     assert written.isprintable()
@@ -154,7 +154,7 @@ def test_any_schema_gives_one_printable_bounded_line(schema: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("key", ["anyOf", "properties", "allOf"])
-def test_exponential_schema_is_processed_quickly(key: str) -> None:
+def test_signature_of_an_exponentially_large_schema_is_computed_quickly(key: str) -> None:
     def level(number: int) -> Any:
         parts = [{"$ref": f"#/$defs/d{number + 1}"}] * 12
         return {
@@ -165,7 +165,7 @@ def test_exponential_schema_is_processed_quickly(key: str) -> None:
     assert len(render_signature(schema)) < MAX_SIGNATURE_CHARS + 200
 
 
-def test_overlong_parameter_is_reduced_to_its_name() -> None:
+def test_overlong_parameter_is_reduced_to_its_name_in_a_signature() -> None:
     huge = {"properties": {f"a_rather_long_name_{n}": {"enum": ["x" * 30] * 10 + [n]} for n in range(12)}}
     schema = {"properties": {"huge": huge, "small": {"type": "string"}}, "required": ["huge", "small"]}
     assert render_signature(schema) == "go(huge: …, small: string)"

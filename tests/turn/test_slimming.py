@@ -141,7 +141,7 @@ ARGUMENTS = st.dictionaries(NAMES, VALUES, max_size=4)
 
 @settings(max_examples=60, deadline=None)
 @given(ANY_SCHEMA, st.lists(ARGUMENTS | VALUES, min_size=1, max_size=8))
-def test_slim_schema_accepts_the_same_instances(schema: Json, values: list[Any]) -> None:
+def test_shortened_schema_accepts_the_same_instances(schema: Json, values: list[Any]) -> None:
     looks = VisitCounter(schema)
     assume(looks.is_bounded)
     try:
@@ -156,27 +156,27 @@ def test_slim_schema_accepts_the_same_instances(schema: Json, values: list[Any])
 
 @settings(max_examples=30, deadline=None)
 @given(ANY_SCHEMA)
-def test_slimming_is_idempotent(schema: Json) -> None:
+def test_shortening_a_schema_twice_equals_shortening_it_once(schema: Json) -> None:
     once = slim(make_definition(schema))
     assert slim(once) == once
 
 
 @settings(max_examples=30, deadline=None)
 @given(ANY_SCHEMA)
-def test_slimming_never_grows_a_schema(schema: Json) -> None:
+def test_shortening_never_makes_a_schema_longer(schema: Json) -> None:
     assert tokens(slim_schema(schema, "do_it", "Does it.")) <= tokens(schema)
 
 
 @settings(max_examples=20, deadline=None)
 @given(ANY_SCHEMA)
-def test_slimming_does_not_modify_its_input(schema: Json) -> None:
+def test_shortening_a_schema_does_not_modify_the_original(schema: Json) -> None:
     definition = make_definition(schema)
     before = copy.deepcopy(definition)
     slim(definition)
     assert definition == before
 
 
-def test_sample_catalog_shrinks_and_accepts_the_same_instances() -> None:
+def test_shortened_sample_catalog_is_smaller_and_accepts_the_same_instances() -> None:
     for each in sample_catalog():
         slimmed = slim(each.definition())
         assert COUNTER.definition(slimmed) <= COUNTER.definition(each.definition())
@@ -217,7 +217,7 @@ def slimmed_property(schema: Json, name: str = "maxRecords") -> Json:
         {"$comment": "from the generator"},
     ],
 )
-def test_redundant_keywords_are_removed(noise: Json) -> None:
+def test_redundant_schema_keywords_are_removed(noise: Json) -> None:
     kept = {"description": "most of them"} if len(noise) > 1 else {}
     assert slimmed_property({"type": ["object", "string"], **noise}) == {"type": ["object", "string"], **kept}
 
@@ -241,42 +241,42 @@ def test_redundant_keywords_are_removed(noise: Json) -> None:
         {"x-own": {"title": ""}},
     ],
 )
-def test_meaningful_keywords_stay(meaning: Json) -> None:
+def test_schema_keywords_with_meaning_are_kept(meaning: Json) -> None:
     assert slimmed_property({"type": ["object", "string"], **meaning}) == {
         "type": ["object", "string"],
         **meaning,
     }
 
 
-def test_property_may_be_named_like_a_keyword() -> None:
+def test_property_named_like_a_schema_keyword_is_kept() -> None:
     names = ["title", "description", "$schema", "$id", "default", "required", "$comment", "examples", "const"]
     schema = {"type": "object", "properties": {name: {"type": "string"} for name in names}, "required": names}
     assert slim_schema(schema) == schema
 
 
 @pytest.mark.parametrize("key", ["default", "const", "enum", "examples", "x-own"])
-def test_data_that_looks_like_a_schema_is_unchanged(key: str) -> None:
+def test_data_in_a_schema_that_looks_like_a_schema_is_unchanged(key: str) -> None:
     data = {"title": "", "properties": {"a": {"title": "A", "default": None}}, "required": [], "$ref": "#/x"}
     value = [data] if key in ("enum", "examples") else data
     assert slimmed_property({key: value}) == {key: value}
 
 
-def test_long_list_of_examples_is_truncated() -> None:
+def test_long_list_of_examples_in_a_schema_is_truncated() -> None:
     assert slimmed_property({"examples": [1, 2, 3, 4, 5]}) == {"examples": [1, 2, 3]}
 
 
-def test_type_implied_by_const_is_removed() -> None:
+def test_type_implied_by_const_is_removed_from_a_schema() -> None:
     assert slimmed_property({"type": "string", "const": "a"}) == {"const": "a"}
     assert slimmed_property({"type": "integer", "const": True}) == {"type": "integer", "const": True}
     assert slimmed_property({"type": "string", "enum": ["a"]}) == {"type": "string", "enum": ["a"]}
 
 
-def test_source_indentation_is_removed_and_text_indentation_stays() -> None:
+def test_indentation_from_source_code_is_removed_and_indentation_of_text_is_kept() -> None:
     slimmed = slim(make_definition({}, description="\n    Runs it.\n\n\n\n    Args:\n        a: one  \n    "))
     assert slimmed["function"]["description"] == "Runs it.\n\nArgs:\n    a: one"
 
 
-def test_description_equal_to_the_parents_is_removed() -> None:
+def test_description_equal_to_that_of_the_parent_schema_is_removed() -> None:
     branches = [{"type": "string", "description": "A name."}, {"type": "null"}]
     assert slimmed_property({"description": "A name.", "anyOf": branches}) == {
         "description": "A name.",
@@ -287,7 +287,7 @@ def test_description_equal_to_the_parents_is_removed() -> None:
 # The dialect
 
 
-def test_dialect_is_removed_if_it_has_no_effect() -> None:
+def test_schema_version_is_removed_if_it_has_no_effect() -> None:
     schema = {"$schema": DRAFT_07, "$id": "https://example.org/x", "type": "object", "properties": {}}
     assert slim_schema(schema) == {"type": "object", "properties": {}}
 
@@ -302,7 +302,7 @@ def test_dialect_is_removed_if_it_has_no_effect() -> None:
         {"unevaluatedProperties": False},
     ],
 )
-def test_dialect_stays_if_it_changes_validation(inner: Json) -> None:
+def test_schema_version_is_kept_if_it_changes_validation(inner: Json) -> None:
     schema = {
         "$schema": DRAFT_07,
         "properties": {"x": inner},
@@ -314,7 +314,7 @@ def test_dialect_stays_if_it_changes_validation(inner: Json) -> None:
 @pytest.mark.parametrize(
     "dialect", ["http://json-schema.org/draft-04/schema#", "https://example.org/own", 7, None]
 )
-def test_schema_of_an_unknown_dialect_is_unchanged(dialect: Any) -> None:
+def test_schema_of_an_unknown_version_is_unchanged(dialect: Any) -> None:
     schema = {"$schema": dialect, "title": "", "properties": {"a": {"default": None}}}
     assert slim_schema(schema) == schema
 
@@ -322,7 +322,7 @@ def test_schema_of_an_unknown_dialect_is_unchanged(dialect: Any) -> None:
 # Definitions
 
 
-def test_unreferenced_definitions_are_removed() -> None:
+def test_unreferenced_schema_definitions_are_removed() -> None:
     schema = {
         "properties": {"a": {"type": "string"}},
         "$defs": {"loop": {"items": {"$ref": "#/$defs/loop"}}, "other": {"type": "string"}},
@@ -330,7 +330,7 @@ def test_unreferenced_definitions_are_removed() -> None:
     assert slim_schema(schema) == {"properties": {"a": {"type": "string"}}}
 
 
-def test_definition_used_once_is_inlined() -> None:
+def test_schema_definition_used_once_is_inlined() -> None:
     schema = {
         "properties": {"a": {"$ref": "#/$defs/A", "description": "The first."}},
         "$defs": {"A": {"type": "object", "properties": {"b": {"$ref": "#/$defs/B"}}}, "B": {"enum": [1]}},
@@ -351,12 +351,12 @@ def test_definition_used_once_is_inlined() -> None:
         {"a": {"$ref": "#/$defs/A"}, "b": {"$ref": "#/$defs/A/items"}},
     ],
 )
-def test_definition_that_cannot_be_inlined_stays(uses: Json) -> None:
+def test_schema_definition_that_cannot_be_inlined_is_kept(uses: Json) -> None:
     schema = {"properties": uses, "$defs": {"A": {"description": "One.", "items": {"type": "string"}}}}
     assert slim_schema(schema) == schema
 
 
-def test_recursive_definition_stays() -> None:
+def test_recursive_schema_definition_is_kept() -> None:
     schema = {
         "properties": {"tree": {"$ref": "#/$defs/Node"}},
         "$defs": {"Node": {"properties": {"children": {"items": {"$ref": "#/$defs/Node"}}}}},
@@ -364,7 +364,7 @@ def test_recursive_definition_stays() -> None:
     assert slim_schema(schema) == schema
 
 
-def test_definition_name_with_slashes_is_not_a_path() -> None:
+def test_schema_definition_name_with_slashes_is_not_treated_as_a_path() -> None:
     schema = {
         "properties": {"a": {"$ref": "#/$defs/A/items"}, "b": {"$ref": "#/$defs/A"}},
         "$defs": {"A": {"items": {"type": "string"}}, "A/items": {"type": "integer"}},
@@ -375,14 +375,14 @@ def test_definition_name_with_slashes_is_not_a_path() -> None:
 # What depends on what was said elsewhere
 
 
-def test_additional_properties_stays_if_it_affects_validation() -> None:
+def test_additional_properties_keyword_is_kept_if_it_affects_validation() -> None:
     schema = {"allOf": [{"additionalProperties": True}], "unevaluatedProperties": False}
     assert slim_schema(schema) == schema
     assert accepts(slim_schema(schema), {"a": 1})
 
 
 @pytest.mark.parametrize("key", ["additionalProperties", "propertyNames"])
-def test_referenced_redundant_keyword_stays(key: str) -> None:
+def test_redundant_keyword_that_a_reference_points_to_is_kept(key: str) -> None:
     schema = {"properties": {"a": {"$ref": f"#/{key}"}}, key: {}}
     assert slim_schema(schema) == schema
 
@@ -402,7 +402,7 @@ def test_schemas_with_ids_or_anchors_are_unchanged(names: Json) -> None:
 @pytest.mark.parametrize(
     "pointer", ["#/default", "#/x-own/1", "other.json#/a", "#a", "#/examples/0", 5, None]
 )
-def test_reference_to_an_unusual_location_prevents_changes(pointer: Any) -> None:
+def test_schema_with_references_to_unusual_locations_is_unchanged(pointer: Any) -> None:
     schema = {"title": "", "default": {}, "properties": {"a": {"$ref": pointer}}}
     assert slim_schema(schema) == schema
 
@@ -429,12 +429,12 @@ def test_cyclic_data_inside_a_schema_is_unchanged() -> None:
     assert slim_schema(schema) is schema
 
 
-def test_schema_with_100_000_properties_is_unchanged() -> None:
+def test_schema_with_100_000_properties_is_not_shortened() -> None:
     schema = {"properties": {f"p{n}": {"title": ""} for n in range(100_000)}}
     assert slim_schema(schema) is schema
 
 
-def test_long_chain_of_definitions_is_not_inlined_without_limit() -> None:
+def test_long_chain_of_schema_definitions_is_not_inlined_without_limit() -> None:
     chain = {f"d{n}": {"items": {"$ref": f"#/$defs/d{n + 1}"}, "title": ""} for n in range(1_000)}
     chain["d1000"] = {"type": "string"}
     slimmed = slim_schema({"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": chain})
@@ -461,7 +461,7 @@ def test_invalid_subschemas_are_unchanged(junk: Json) -> None:
     assert slim_schema(junk) == junk
 
 
-def test_definition_without_schema_or_description_is_accepted() -> None:
+def test_tool_definition_without_schema_or_description_can_be_shortened() -> None:
     functions: list[Json] = [{"name": "a"}, {"name": "a", "parameters": None}, {"description": None}]
     for function in functions:
         assert slim({"type": "function", "function": function}) == {"type": "function", "function": function}
@@ -470,7 +470,7 @@ def test_definition_without_schema_or_description_is_accepted() -> None:
 # Kept
 
 
-def test_slim_schema_is_cached_and_read_only() -> None:
+def test_shortened_schema_is_cached_and_read_only() -> None:
     slimmer, each = Slimmer(), tool({"type": "object", "properties": {"a": {"title": "A"}}})
     first, second = slimmer(each), slimmer(each)
     assert first == second
@@ -480,19 +480,19 @@ def test_slim_schema_is_cached_and_read_only() -> None:
     assert slimmer(each) == second
 
 
-def test_slimming_does_not_modify_the_tool() -> None:
+def test_shortening_a_schema_does_not_modify_the_tool() -> None:
     schema = {"type": "object", "properties": {"a": {"title": "A", "type": "string"}}}
     each = tool(schema)
     Slimmer()(each)
     assert each.parameters == schema
 
 
-def test_slim_schema_is_not_copied() -> None:
+def test_shortened_schema_is_shared_and_not_copied() -> None:
     schema = freeze({"type": "object", "properties": {"a": {"type": "string"}}})
     assert slim_schema(schema) is schema
 
 
-def test_cached_schema_is_released_with_its_tool() -> None:
+def test_cached_shortened_schema_is_released_with_its_tool() -> None:
     slimmer, each = Slimmer(), tool({"type": "object", "properties": {}})
     slimmer(each)
     gone = weakref.ref(each)

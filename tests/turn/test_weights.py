@@ -23,26 +23,26 @@ def tool(name: str, description: str = "does it", **schema: Any) -> Tool:
     )
 
 
-def test_tool_weight_is_its_definition_token_count() -> None:
+def test_token_count_of_a_tool_is_that_of_its_definition() -> None:
     one = tool("größe", "Mißt die Größe. 漢字 🎲")
     assert ToolTokenCounts().count_tool(one) == count_tokens([one.definition()])
 
 
-def test_total_near_the_limit_is_exact() -> None:
+def test_total_token_count_near_the_limit_is_exact() -> None:
     tools = [tool(f"tool_{number}", "word " * number) for number in range(20)]
     exact = count_tokens(each.definition() for each in tools)
     assert ToolTokenCounts().count_until(tools, exact) == TokenCount(exact)
     assert ToolTokenCounts().count_until(tools, exact + 1) == TokenCount(exact)
 
 
-def test_total_far_below_the_limit_is_decided_by_bytes() -> None:
+def test_total_token_count_far_below_the_limit_is_decided_by_bytes() -> None:
     tools = [tool("a"), tool("ü" * 20, "漢字 🎲 " * 30)]
     weight = ToolTokenCounts().count_until(tools, 20_000)
     assert weight.known == "at most"
     assert count_tokens(each.definition() for each in tools) <= weight.tokens < 20_000
 
 
-def test_few_small_tools_need_no_tokenizer() -> None:
+def test_tokenizer_is_not_loaded_for_few_small_tools() -> None:
     code = (
         "import sys\n"
         "from toolfold.authoring import build_tool\n"
@@ -54,7 +54,7 @@ def test_few_small_tools_need_no_tokenizer() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def test_counting_stops_when_the_decision_is_certain() -> None:
+def test_token_counting_stops_when_the_decision_is_certain() -> None:
     one = tool("a", "word " * 50)
     tools = [
         Tool(name=f"a{n}", toolset="t", description=one.description, parameters=one.parameters, handler=print)
@@ -65,12 +65,12 @@ def test_counting_stops_when_the_decision_is_certain() -> None:
     assert 500 <= weight.tokens < 700
 
 
-def test_no_tools_have_zero_weight() -> None:
+def test_token_count_of_no_tools_is_zero() -> None:
     assert ToolTokenCounts().count_until([], 0) == TokenCount(0)
     assert ToolTokenCounts().count_until([], 5) == TokenCount(0, "at most")
 
 
-def test_removed_tool_is_dropped_from_the_cache() -> None:
+def test_token_count_of_a_removed_tool_is_dropped_from_the_cache() -> None:
     weights = ToolTokenCounts()
     one = tool("a", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
     weights.count_tool(one)
@@ -82,7 +82,7 @@ def test_removed_tool_is_dropped_from_the_cache() -> None:
     assert len(weights._tokens) == len(weights._bytes) == 0
 
 
-def test_byte_bound_is_at_least_the_exact_weight() -> None:
+def test_bound_by_bytes_is_at_least_the_exact_token_count() -> None:
     weights = ToolTokenCounts()
     for each in sample_catalog()[::10]:
         assert weights.count_tool(each) <= weights.estimate_upper_bound(each)
@@ -96,5 +96,5 @@ def test_byte_bound_is_at_least_the_exact_weight() -> None:
         (TokenCount(5, "at least"), "at least 5"),
     ],
 )
-def test_weight_states_its_precision(weight: TokenCount, said: str) -> None:
+def test_token_count_states_whether_it_is_exact(weight: TokenCount, said: str) -> None:
     assert str(weight) == said

@@ -1,4 +1,4 @@
-"""Approval of tool calls: decides, as the last step before a call runs, whether it may.
+"""Decide, as the last step before a tool call runs, whether it needs approval and who gives it.
 
 The package `shellverdict` judges commands. `call_analysis` analyzes a whole call, `chain` makes the
 decisions that need no answer, `smart` and `prompting` ask a model or a person, `audit` records the

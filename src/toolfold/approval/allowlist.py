@@ -1,4 +1,4 @@
-"""The permanent allow-list: `command_allowlist` in the user's configuration file.
+"""The permanent allow-list of commands: `command_allowlist` in the user's configuration file.
 
 Contains exact calls in a canonical spelling that a person approved permanently, and names of rules and
 kinds (`rule:delete-tree`, `kind:recursive-delete`) whose findings need no approval. While a runtime is
@@ -36,7 +36,7 @@ NormalizeEntry: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
 
 
 class AllowList:
-    """The entries in force. `file` is None if they do not come from a file."""
+    """Allow-list entries that are in force. `file` is None if they do not come from a file."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class AllowList:
         key: str = KEY,
         follow_own_changes: bool = False,
     ) -> None:
-        """Create a list; `key` is the setting that contains the entries.
+        """Create an allow-list; `key` is the setting that contains its entries.
 
         With `follow_own_changes`, entries that Toolfold itself adds to the file for the user are
         effective at once.
@@ -75,11 +75,11 @@ class AllowList:
 
     @property
     def is_writable(self) -> bool:
-        """True if a permanent approval can be saved."""
+        """Return True if a permanent approval can be saved to the allow-list file."""
         return self._file is not None
 
     def covers(self, key: str, rules: Collection[str] = ()) -> bool:
-        """Return True if exactly this call is allowed; rules that it did not match before are not covered."""
+        """Return True if the allow-list contains exactly this call and the rules that it matches."""
         if not key:
             return False
         with self._lock:
@@ -92,7 +92,7 @@ class AllowList:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The entries in force that name a rule or a kind."""
+        """Return the allow-list entries that name a rule or a kind of finding."""
         with self._lock:
             self._refresh()
             if self._patterns is None:
@@ -108,7 +108,7 @@ class AllowList:
             return self._entries
 
     def add(self, *keys: str) -> None:
-        """Allow these from now on, and write them to the file. Raises ConfigError."""
+        """Add entries to the allow-list and to its file. Raises ConfigError."""
         if self._file is None or not keys or not all(keys):
             raise ConfigError("this entry cannot be added to the allow-list", key=self._key)
         with self._lock:
@@ -117,7 +117,10 @@ class AllowList:
             self._mark_read()
 
     def remove(self, entry: str) -> bool:
-        """Remove an entry, also from the file. Returns False if there was none. Raises ConfigError."""
+        """Remove an entry from the allow-list and its file; return False if it did not exist.
+
+        Raises ConfigError.
+        """
         with self._lock:
             known = entry in self._entries
             if self._file is not None:
@@ -159,7 +162,7 @@ class AllowList:
                 unset_value(file, self._key, record=self._record)
 
     def _refresh(self) -> None:
-        """Drop entries that are no longer in the file, and add those that Toolfold added for the user."""
+        """Drop entries that are no longer in the file, and add those that Toolfold itself wrote to it."""
         signature = self._file_signature()
         if not self._follows_file or self._file is None or signature == self._last_signature:
             return
@@ -211,6 +214,6 @@ class AllowList:
 
 
 def _read_entries(file: Path, key: str) -> list[str]:
-    """Return the entries in the file itself."""
+    """Return the allow-list entries that the file itself contains."""
     value = read_file_value(file, key)
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

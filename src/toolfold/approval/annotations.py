@@ -1,4 +1,4 @@
-"""Convert the annotations of an MCP tool to effects.
+"""Convert the annotations of an MCP tool (`destructiveHint` …) to effects.
 
 Annotations are hints, not facts: they count if they make a tool look worse; if they make it look better,
 only for servers that the configuration trusts. That distinction is made when a call is judged.
@@ -15,7 +15,7 @@ __all__ = ["effects_of_annotations"]
 
 
 def effects_of_annotations(annotations: Mapping[str, Any] | None) -> frozenset[Effect]:
-    """Return the effects that annotations declare; of contradicting hints, the worse one.
+    """Return the effects that a tool's annotations declare; of contradicting hints, the worse one.
 
     As the protocol defines, a tool that only says it is not read-only may be destructive. A tool without
     annotations has declared nothing.

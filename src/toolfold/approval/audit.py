@@ -1,4 +1,4 @@
-"""Audit log of all decisions: append-only JSON lines, readable by the user only.
+"""Audit log of all approval decisions: append-only JSON lines, readable by the user only.
 
 Each line is written with one system call, so that lines of several processes never mix. A large file is
 rotated, and only the newest files are kept. The module knows nothing about how decisions are made.
@@ -31,7 +31,7 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class AuditLog:
-    """The audit log in one directory. `redact` removes secrets from text and limits its length."""
+    """Audit log of approval decisions in one directory. `redact` removes secrets and limits the length."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class AuditLog:
         return self._directory / FILE_NAME
 
     def write(self, entry: Json) -> None:
-        """Append one entry. Raises OSError."""
+        """Append one entry to the audit log. Raises OSError."""
         redact = self._redact.with_secrets_from(
             str(entry.get("command", ""))
         )  # reasons quote words of the command
@@ -62,7 +62,7 @@ class AuditLog:
         self._append(line.encode() + b"\n")
 
     def read_entries(self, limit: int | None = None) -> list[Json]:
-        """Return the newest entries, oldest first. Invalid lines are skipped."""
+        """Return the newest entries of the audit log, oldest first. Invalid lines are skipped."""
         entries: list[Json] = []
         for file in self._files_newest_first():
             entries[:0] = list(_read_lines(file))

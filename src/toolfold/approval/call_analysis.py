@@ -48,7 +48,7 @@ _PLAIN_TYPES = (bool, int, float, type(None))
 
 
 class JudgeFunction(Protocol):
-    """Judges a command and returns a verdict."""
+    """Interface of a function that judges a shell command and returns a verdict."""
 
     def __call__(
         self, command: str, *, cwd: str | None = None, variables: Mapping[str, Word] = ...
@@ -57,7 +57,7 @@ class JudgeFunction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallAnalysis:
-    """One analyzed call: the findings, and what a grant for it would cover."""
+    """The analysis of one tool call: its findings, and the grant that would cover it."""
 
     tool: Tool
     args: Json
@@ -72,12 +72,12 @@ class CallAnalysis:
 
     @property
     def has_only_declared_effect(self) -> bool:
-        """True if the only finding is that the tool declares that it can destroy data."""
+        """Return True if the only finding about the call is that its tool declares itself destructive."""
         return self.rules == (declared_rule(self.tool),) and not self.verdict.unread
 
     @property
     def grant_key(self) -> str:
-        """The key that a session grant covers; empty if there can be no grant.
+        """Return the key of a session grant for this call; empty if there can be no grant.
 
         For a tool of a server that the user added, it covers every call whose only finding is the declared
         effect.
@@ -96,7 +96,7 @@ class CallAnalysis:
 
 
 class CallAnalyzer:
-    """Analyzes calls. Without a judge, every command and input counts as unread."""
+    """Analyzes tool calls. Without a command judge, every command counts as not understood."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class CallAnalyzer:
         own_servers: Collection[str] = (),
         other_sites: Mapping[tuple[Source, str], CallAnalyzer] | None = None,
     ) -> None:
-        """Create an analyzer.
+        """Create an analyzer of tool calls.
 
         `own_servers` are the MCP servers that the user added. `other_sites` are the analyzers for tools
         whose commands run on another execution site, by source and name.
@@ -123,7 +123,7 @@ class CallAnalyzer:
         self._other_sites = other_sites or {}
 
     def analyze(self, tool: Tool, args: Json, variables: Mapping[str, Word] = NO_VARIABLES) -> CallAnalysis:
-        """Analyze a call. Never raises: a call that cannot be analyzed is marked as unread.
+        """Analyze a tool call. Never raises: a call that cannot be analyzed is marked as not understood.
 
         `variables` are shell variables set by earlier commands.
         """
@@ -138,7 +138,7 @@ class CallAnalyzer:
     def judge(
         self, command: str, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
     ) -> Verdict:
-        """Judge one command. If the judge fails, the command counts as unread."""
+        """Judge one shell command; if the judge fails, the command counts as not understood."""
         if self._judge is None or len(command) > MAX_TEXT_CHARS:
             return _unjudged_verdict(command)
         try:
@@ -148,13 +148,13 @@ class CallAnalyzer:
             return _unjudged_verdict(command)
 
     def analyze_command(self, command: str, cwd: str | None = None, tool: Tool | None = None) -> CallAnalysis:
-        """Analyze a command as a call of `tool`, or of a generic shell tool."""
+        """Analyze a shell command as a call of `tool`, or of a generic shell tool."""
         args = {"command": command} if cwd is None else {"command": command, "cwd": cwd}
         shell_tool = replace(_ANY_SHELL, source=tool.source, name=tool.name) if tool else _ANY_SHELL
         return self.analyze(shell_tool, args)
 
     def normalize_entry(self, entry: str) -> tuple[str, frozenset[str] | None]:
-        """Return an allow-list entry in its canonical spelling and the rules it matches; None means any."""
+        """Return an allow-list entry in canonical spelling and the rules it covers; None means all rules."""
         if entry.startswith(TOOL_PREFIX):
             return _normalize_tool_entry(entry) or entry, None
         stripped = _strip_workdirs(entry)
@@ -205,7 +205,7 @@ class CallAnalyzer:
     def _find_input(
         self, args: Json, meanings: Mapping[str, Meaning], commands: list[str], workdir: str | None
     ) -> ProcessInput | None:
-        """Return the text that a call would write to a program; None if there is none."""
+        """Return the text that a call would write to a running process; None if it writes none."""
         contexts = [args[name] for name in _names_with_meaning(meanings, Meaning.INPUT_CONTEXT)]
         texts = [
             each
@@ -220,7 +220,7 @@ class CallAnalyzer:
         return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
 
     def judge_input(self, written: ProcessInput) -> Verdict:
-        """Judge a write to a process. If the judge fails, the input counts as unread."""
+        """Judge text written to a process; if the judge fails, the text counts as not understood."""
         if self._judge_input is None:
             return _unjudged_verdict(written.description)
         try:
@@ -237,7 +237,7 @@ class CallAnalyzer:
         return [each for each in commands if each.strip()]
 
     def _argument_meanings(self, tool: Tool, args: Json) -> Mapping[str, Meaning]:
-        """Return the meanings of the arguments: as declared, or by their names without a declaration."""
+        """Return the meaning (command, path …) of each argument, as declared or by the argument's name."""
         if tool.judged_as:
             return {name: meaning for name, meaning in tool.judged_as.items() if name in args}
         guessed: dict[str, Meaning] = {}
@@ -287,7 +287,7 @@ class CallAnalyzer:
 
 
 def declared_rule(tool: Tool) -> str:
-    """Return the rule name of the finding that a tool declares itself destructive."""
+    """Return the rule name for the finding that a tool declares itself destructive."""
     return f"{DESTRUCTIVE_PREFIX}{tool.name}"
 
 
@@ -311,7 +311,7 @@ _RUNTIME_FILES_FINDING = Finding(
 
 
 def _written_path_findings(info: PathInfo, path: str) -> Iterator[Finding]:
-    """Yield the findings about writing a file at this path."""
+    """Yield the findings about a tool writing a file at this path."""
     names = shorten(path, 80)
     if PathKind.OWN in info:
         yield _RUNTIME_FILES_FINDING
@@ -345,7 +345,7 @@ def _names_with_meaning(meanings: Mapping[str, Meaning], wanted: Meaning) -> lis
 
 
 def _command_lines(name: str, value: Any) -> list[str]:
-    """Return the command lines in an argument: a string, a list of words, or several commands."""
+    """Return the shell commands in an argument: a string, a list of words, or several commands."""
     if value is None:
         return []
     if isinstance(value, str):
@@ -356,7 +356,7 @@ def _command_lines(name: str, value: Any) -> list[str]:
 
 
 def _nested_commands(args: Json) -> Iterator[str]:
-    """Yield commands in nested values by their usual names, for tools without a declaration."""
+    """Yield shell commands in nested arguments, found by argument names, for tools that declare nothing."""
     for mapping in _iterate_mappings([each for each in args.values() if isinstance(each, (dict, list))]):
         for name, value in mapping.items():
             if name.casefold() in COMMAND_NAMES and isinstance(value, (str, list)):
@@ -364,7 +364,7 @@ def _nested_commands(args: Json) -> Iterator[str]:
 
 
 def _join_verdicts(verdicts: list[Verdict]) -> Verdict:
-    """Join the verdicts on all commands and inputs of one call."""
+    """Join the verdicts on all commands and process inputs of one tool call."""
     if len(verdicts) == 1:
         return verdicts[0]
     findings: list[Finding] = []
@@ -385,12 +385,12 @@ def _shift_span(finding: Finding, by: int) -> Finding:
 
 
 def _strip_workdirs(entry: str) -> str:
-    """Remove the working directory markers from an entry; `cd` is part of it as a command of its own."""
+    """Remove the markers for working directories from an allow-list entry; `cd` commands stay."""
     return _WORKDIR_PREFIX.sub("", entry)
 
 
 def _listable_shape(verdict: Verdict) -> str:
-    """Return the shape of a command as used in the allow-list.
+    """Return the canonical spelling of a command for the allow-list; empty if it cannot be listed.
 
     Empty if the command was not read completely, or if its shape looks like an entry for a tool, rule or
     kind.
@@ -401,7 +401,7 @@ def _listable_shape(verdict: Verdict) -> str:
 
 
 def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verdict) -> tuple[str, str]:
-    """Return the key that a session grant covers, and the corresponding allow-list entry.
+    """Return the key of a session grant for this call, and the corresponding allow-list entry.
 
     Numbers and flags beside a command (a timeout) do not change what it does; text may. The findings are
     part of the key: if the same words get another meaning, approval is needed again.
@@ -428,12 +428,12 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
 
 
 def _shape_as_entry(shape: str) -> str:
-    """Return the allow-list entry for a command of this shape; empty if it cannot have one."""
+    """Return the allow-list entry for a command in canonical spelling; empty if it cannot have one."""
     return shape if _UNKNOWN_INPUT not in shape and len(shape) <= MAX_ENTRY_CHARS else ""
 
 
 def _normalize_tool_entry(entry: str) -> str:
-    """Return a tool entry in its canonical spelling; empty if the arguments are missing."""
+    """Return an allow-list entry for a tool in its canonical spelling; empty if it has no arguments."""
     name, _, written = entry.partition(" ")
     try:
         args = json.loads(written)
@@ -443,7 +443,7 @@ def _normalize_tool_entry(entry: str) -> str:
 
 
 def _hash_if_long(key: str) -> str:
-    """Return the key, or its hash if it is long: keys are stored for the whole session."""
+    """Return a grant key, or its hash if it is long, because keys are stored for the whole session."""
     return key if len(key) <= MAX_KEY_CHARS else hashlib.sha256(key.encode(errors="replace")).hexdigest()
 
 
@@ -452,17 +452,17 @@ def _canonical_json(value: Json) -> str:
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:
-    """Return all strings in a value."""
+    """Return all strings in nested arguments."""
     return (each for each in _iterate_values(value) if isinstance(each, str))
 
 
 def _iterate_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Return all mappings in a value."""
+    """Return all mappings in nested arguments."""
     return (each for each in _iterate_values(value) if isinstance(each, Mapping))
 
 
 def _iterate_values(value: Any) -> Iterator[Any]:
-    """Yield a value and all values in it. Raises ValueError if there are too many."""
+    """Yield a value and all values nested in it. Raises ValueError if there are too many."""
     pending: list[Any] = [value]
     for _ in range(MAX_VALUES):
         if not pending:
@@ -478,7 +478,7 @@ def _iterate_values(value: Any) -> Iterator[Any]:
 
 
 def _find_paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Iterator[str]:
-    """Yield the paths in an argument: all of a path argument, in others text that starts like a path."""
+    """Yield the file paths in an argument: all values of a path argument, otherwise text like a path."""
     if meanings.get(name) in _NEVER_PATHS:
         return
     is_path_argument = meanings.get(name) is Meaning.PATH or name.casefold() in PATH_NAMES

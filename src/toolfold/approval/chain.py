@@ -1,4 +1,4 @@
-"""The order of decisions about a call.
+"""The order of the decisions about a tool call that needs approval.
 
     hard floor → deny rules → session grants → allow-list → allowed tools → isolated site → mode → a person
 
@@ -34,7 +34,7 @@ _STARTUP_RULES = frozenset({"write-startup", "overwrite-startup"})
 
 
 class DecidedBy(StrEnum):
-    """The step that made a decision."""
+    """The step of the approval process that made a decision."""
 
     NOTHING = "nothing found"
     BLOCKED = "hard floor"
@@ -56,7 +56,7 @@ class DecidedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision about a call: whether it may run, who decided, and why."""
+    """Decision about a tool call: whether it may run, who decided, and why."""
 
     allowed: bool
     decided_by: DecidedBy
@@ -65,7 +65,7 @@ class Decision:
 
 
 class DecisionChain:
-    """The decisions that need no answer, and the effect of an answer on later calls."""
+    """Makes the approval decisions that nobody must be asked for, and applies answers to later calls."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class DecisionChain:
         kinds: FindingKinds | None = None,
         allowed_tools: AllowedTools | None = None,
     ) -> None:
-        """Create a chain.
+        """Create a decision chain.
 
         Findings of the `isolated` categories need no approval if a site confines the effects.
         """
@@ -92,7 +92,7 @@ class DecisionChain:
         self._isolated, self._clears = frozenset(isolated), clears
 
     def decide(self, analysis: CallAnalysis, session_id: str, caller: Caller = _NOBODY) -> Decision | None:
-        """Return the decision; None if someone must be asked."""
+        """Return the decision about a call; None if a person or model must be asked."""
         verdict = analysis.verdict
         if verdict.blocked:
             return Decision(
@@ -124,7 +124,7 @@ class DecisionChain:
         return None
 
     def _decide_declared_effect(self, analysis: CallAnalysis, caller: Caller) -> Decision | None:
-        """Decide about a call whose only finding is the effect that its tool declares."""
+        """Decide about a call whose only finding is that its tool declares itself destructive."""
         if not analysis.has_only_declared_effect:
             return None
         if entry := self.allowed_tools.find(analysis, caller.name):
@@ -134,25 +134,25 @@ class DecisionChain:
         return None
 
     def kinds_of(self, analysis: CallAnalysis) -> tuple[str, ...]:
-        """Return the kinds of the findings; a server's declared destructive tools form one kind."""
+        """Return the kinds of the findings; all destructive tools of one server are one kind."""
         rules = list(analysis.rules)
         if analysis.own_server and (declared := declared_rule(analysis.tool)) in rules:
             rules[rules.index(declared)] = f"{DESTRUCTIVE_SERVER_PREFIX}{analysis.own_server}"
         return self._kinds.kinds_of(rules)
 
     def _is_confined(self, analysis: CallAnalysis) -> bool:
-        """Return True if a site confines all effects and the configuration allows that without approval."""
+        """Return True if a sandbox confines all effects and the settings allow that without approval."""
         findings = analysis.verdict.findings
         is_confined = all(each.confined_to and each.category in self._isolated for each in findings)
         return is_confined and _is_described_by_rules(analysis)
 
     def can_be_cleared(self, analysis: CallAnalysis) -> bool:
-        """Return True if a model may answer in place of a person."""
+        """Return True if a model may approve the call in place of a person."""
         worst = max((finding.severity for finding in analysis.verdict.findings), default=Severity.CRITICAL)
         return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(analysis)
 
     def offered_answers(self, analysis: CallAnalysis) -> tuple[Answer, ...]:
-        """Return the answers offered to a person. Opaque or protecting findings are approved only once."""
+        """Return the answers offered to a person; some findings can only be approved once."""
         offered = [Answer.ONCE]
         if analysis.grant_key and not analysis.verdict.unread:
             offered.append(Answer.SESSION)
@@ -165,7 +165,7 @@ class DecisionChain:
         return (*offered, Answer.DENY)
 
     def remember(self, analysis: CallAnalysis, session_id: str, answer: Answer) -> None:
-        """Apply an answer to later calls. Raises ConfigError if "always" cannot be written.
+        """Apply an answer to later calls. Raises ConfigError if a permanent approval cannot be saved.
 
         "Always" adds no session grant: after the entry is removed, approval is needed again at once.
         """
@@ -180,14 +180,14 @@ class DecisionChain:
 
 
 def _is_described_by_rules(analysis: CallAnalysis) -> bool:
-    """Return True if the matched rules say enough about the call to approve it as a kind."""
+    """Return True if the matched rules describe the call well enough to approve it by kind."""
     verdict = analysis.verdict
     is_opaque = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(analysis))
     return bool(verdict.findings) and not is_opaque and not _affects_protection(analysis)
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
-    """Return True if the allow-list may cover everything that a rule finds.
+    """Return True if an allow-list entry may cover everything that a rule finds.
 
     Critical, opaque and protecting rules cannot be covered.
     """
@@ -196,7 +196,7 @@ def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
 
 
 def _can_be_allowlisted_as_kinds(analysis: CallAnalysis) -> bool:
-    """Return True if the allow-list may cover every finding by its rule or kind."""
+    """Return True if allow-list entries for rules or kinds may cover every finding of the call."""
     findings = analysis.verdict.findings
     return _is_described_by_rules(analysis) and all(
         can_be_allowlisted(each.rule, each.category, each.severity) for each in findings
@@ -204,7 +204,7 @@ def _can_be_allowlisted_as_kinds(analysis: CallAnalysis) -> bool:
 
 
 def _affects_protection(analysis: CallAnalysis) -> bool:
-    """Return True if the call affects the configuration of this runtime, another agent or later shells."""
+    """Return True if a call affects the configuration of Toolfold, of another agent or of later shells."""
     return SELF_PROTECTION in _categories_of(analysis) or not _STARTUP_RULES.isdisjoint(analysis.rules)
 
 

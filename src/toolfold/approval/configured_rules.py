@@ -1,4 +1,4 @@
-"""Rules from the configuration, and the file and line of an invalid one.
+"""Danger rules from the configuration, and the file and line of an invalid rule.
 
 The configuration records only where the list begins; the line of a rule is looked up when an error is
 reported.
@@ -23,17 +23,17 @@ KEY = "approval.rules"
 
 
 def configured_rules(config: Config) -> Rules:
-    """Return the rules of `approval.rules`. A ConfigError names the file and line of an invalid rule."""
+    """Return the rules in `approval.rules`. A ConfigError names the file and line of an invalid rule."""
     return Rules(_read_rule(config, table, number) for number, table in enumerate(config.approval.rules))
 
 
 def config_error(error: RuleError) -> ConfigError:
-    """Return the ConfigError for an invalid rule."""
+    """Return the ConfigError for an invalid danger rule."""
     return ConfigError(error.problem, key=error.key, hint=error.hint)
 
 
 def add_location(error: ConfigError, config: Config) -> ConfigError:
-    """Add the origin of the setting, or of the list of rules, to an error, if it is known."""
+    """Add the file and line of the setting, or of the list of rules, to an error, if known."""
     origin = config.origins.get(error.key) or config.origins.get(KEY, "")
     if error.file or origin in ("", "default"):
         return error
@@ -53,7 +53,7 @@ def _read_rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
 
 
 def _find_line(file: Path, table: Mapping[str, Any], key: str) -> int:
-    """Return the line of a key of this rule in a file, or of the rule; 0 if it is not in the file."""
+    """Return the line of a key of a rule in a file, or of the rule; 0 if it is not in the file."""
     try:
         tables = read_file_value(file, KEY)
         node = compose_yaml(read_text(file), SourceLocation())

@@ -1,4 +1,4 @@
-"""Calls that the configuration forbids, even with approval: `approval.deny`.
+"""Forbid tool calls by configuration, even with approval: `approval.deny`.
 
 An entry is `tool:NAME`, `rule:NAME` or `category:NAME`, each a glob, or else a glob that is matched against
 every single command of a command line, whatever wraps it and however it is spelled.
@@ -28,7 +28,7 @@ _TARGETS = ("tool", "rule", "category")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineCondition(RunCondition):
-    """Matches a whole command: its words joined by single spaces."""
+    """Condition that matches a whole command as text: its words joined by single spaces."""
 
     pattern: re.Pattern[str]
 
@@ -39,7 +39,7 @@ class _LineCondition(RunCondition):
 
 
 class DenyRules:
-    """The entries, the rules that they add to the judge, and the lookup for a call."""
+    """The entries of `approval.deny`, and the rules that they add for judging commands."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._named: list[tuple[str, str, re.Pattern[str]]] = []
@@ -53,11 +53,11 @@ class DenyRules:
         self.rules = tuple(_build_rule(entry, glob) for entry, glob in self._globs)
 
     def entries_for(self, kind: str) -> list[tuple[str, re.Pattern[str]]]:
-        """Return the entries for tools, rules or categories, with their patterns."""
+        """Return the `approval.deny` entries for tools, rules or categories, with their patterns."""
         return [(entry, pattern) for entry, each, pattern in self._named if each == kind]
 
     def check_names(self, rules: Iterable[Rule]) -> None:
-        """Raise ConfigError for an entry that names an unknown rule or category."""
+        """Raise ConfigError if an entry of `approval.deny` names an unknown rule or category."""
         known = {"rule": {rule.name for rule in rules}, "category": {rule.category for rule in rules}}
         for kind, names in known.items():
             for entry, pattern in self.entries_for(kind):
@@ -69,7 +69,7 @@ class DenyRules:
                     )
 
     def find(self, analysis: CallAnalysis) -> str:
-        """Return the first entry that forbids the call, or an empty string."""
+        """Return the first entry of `approval.deny` that forbids the call, or an empty string."""
         findings = analysis.verdict.findings
         names = {
             "tool": set(analysis.tool.names),
@@ -85,7 +85,7 @@ class DenyRules:
         return next(denied, "") or self._find_in_unparsed(analysis)
 
     def _find_in_unparsed(self, analysis: CallAnalysis) -> str:
-        """Match text that could not be parsed, split at every possible separator: this only forbids more."""
+        """Return an entry that matches a part of text that could not be parsed, split at every separator."""
         if not analysis.verdict.unread or not self._globs:
             return ""
         parts = {" ".join(part.split()) for part in _SEPARATORS.split(analysis.command)}
@@ -103,7 +103,7 @@ def _build_rule(entry: str, glob: re.Pattern[str]) -> Rule:
 
 
 def _compile_glob(entry: str) -> re.Pattern[str]:
-    """Compile a glob; one that ends in a whole word also forbids the command with further arguments."""
+    """Compile a glob of `approval.deny`; unless it ends in `*`, it also forbids further arguments."""
     words = " ".join(entry.split())
     with_arguments = "" if words.endswith("*") else f"|{translate(f'{words} *')}"
     return re.compile(translate(words) + with_arguments)

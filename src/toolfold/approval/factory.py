@@ -1,4 +1,4 @@
-"""Build the approval components from a configuration. The runtime calls it once."""
+"""Build the approval components from a configuration."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def build_allowlist(
     deny_rules: DenyRules | None = None,
     rules: Sequence[Rule] = (),
 ) -> AllowList:
-    """Build the permanent allow-list. It follows changes of the user's file only if its entries come from it.
+    """Build the permanent allow-list. It follows changes of the user's file if its entries come from it.
 
     Without `analyzer`, it can be listed and changed, but covers nothing.
     """
@@ -130,7 +130,7 @@ def build_audit(config: Config) -> AuditLog:
 
 
 def runtime_paths(config: Config) -> tuple[Path, ...]:
-    """Return the directories and files that control the runtime itself."""
+    """Return the directories and files that control Toolfold itself."""
     paths = config.paths
     return (paths.config_dir, paths.state_dir, paths.cache_dir, paths.user_file, config.plugins_folder)
 
@@ -166,7 +166,7 @@ def _build_analyzer(
 
 
 def _exact_entries(config: Config) -> list[str]:
-    """Return the entries except rules and kinds, which only the user's own file may contain."""
+    """Return the allow-list entries for exact calls; only the user's own file may allow rules and kinds."""
     for entry in filter(is_pattern, config.command_allowlist):
         log.warning("the allow-list entry %r is only effective in %s", entry, config.paths.user_file)
     return [entry for entry in config.command_allowlist if not is_pattern(entry)]
@@ -178,7 +178,7 @@ def _known_rules(config: Config, more: Sequence[Rule] = ()) -> Mapping[str, Rule
 
 
 def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
-    """Return why an entry that names a rule or a kind covers nothing; empty if it covers something."""
+    """Return why an allow-list entry for a rule or kind covers nothing; empty if it covers something."""
     kinds = FindingKinds.shipped()
     word, _, name = entry.partition(":")
     known: Collection[str] = rules if f"{word}:" == RULE_PREFIX else kinds.names
@@ -222,7 +222,7 @@ def _build_classifier(config: Config) -> PathClassifier:
 
 
 class _LazyJudge:
-    """A judge that is created on first use: most command-line runs judge nothing."""
+    """A command judge that is created on first use, because many processes judge no command."""
 
     def __init__(self, make: Callable[[], Judge]) -> None:
         self._make, self._lock = make, threading.Lock()

@@ -1,4 +1,4 @@
-"""The approval gate: every call passes it before it runs.
+"""The approval step that every tool call passes before it runs.
 
 `call_analysis` analyzes a call, `chain` makes the decisions that need no answer, `smart` and
 `prompting` ask, and `audit` records the decision. The call is refused if nobody can be asked, there is no
@@ -52,7 +52,7 @@ _NO_ANSWER = frozenset({DecidedBy.NOBODY, DecidedBy.UNANSWERED, DecidedBy.TIME})
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPreview:
-    """The expected outcome for a command: its findings, and who would decide."""
+    """The expected approval outcome for a command: its findings, and who would decide."""
 
     analysis: CallAnalysis
     decision: Decision | None
@@ -123,14 +123,14 @@ class Approval:
         self._analyzer.own_servers = frozenset(servers)
 
     def with_approver(self, approver: Approver) -> Approval:
-        """Return a copy that asks another approver; grants, rules and the audit log are shared."""
+        """Return a copy that asks another approver and shares grants, rules and the audit log."""
         other = copy.copy(self)
         other._approver, other._questions = approver, PendingQuestions()
         other._asks_client = True
         return other
 
     def preview(self, command: str, *, cwd: str | None = None, tool: Tool | None = None) -> ApprovalPreview:
-        """Return the outcome for a command in a new session. Nothing is run, asked or recorded.
+        """Return the approval outcome for a command in a new session, without running or recording anything.
 
         `tool` is the tool that would run it; it determines the execution site.
         """
@@ -140,7 +140,7 @@ class Approval:
         return ApprovalPreview(analysis, self._chain.decide(analysis, ""), asks)
 
     async def require(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Return if the call may run; raise Refused otherwise."""
+        """Return if the tool call may run; otherwise raise Refused."""
         task = (context.session_id, context.task_id or "", tool.name, str(args.get("task") or ""))
         analysis = await self._analyze_call(tool, args, self._variables.get_variables(task))
         decision = self._chain.decide(analysis, context.session_id, context.caller)
@@ -238,7 +238,7 @@ class Approval:
 
 
 def _count_text(value: object, limit: int = MAX_INLINE_CHARS + 1) -> int:
-    """Count the characters to judge; stop when there are too many to judge them inline."""
+    """Count the characters in a call's arguments, up to the number that is judged in the event loop."""
     if isinstance(value, str):
         return len(value)
     if not isinstance(value, (list, tuple, dict)):
@@ -252,7 +252,7 @@ def _count_text(value: object, limit: int = MAX_INLINE_CHARS + 1) -> int:
 
 
 def _explain_refusal(analysis: CallAnalysis, decision: Decision) -> str:
-    """Return the message for the model; it mentions a refusal only if someone refused."""
+    """Return the message for the model about a call that was not approved."""
     name = analysis.tool.name
     if decision.decided_by not in _NO_ANSWER:
         return f"{name!r} was refused: {decision.reason}. It was not run. {_DO_NOT_RETRY}"
@@ -292,7 +292,7 @@ def _build_request(
 
 
 def _answered_by(decision: Decision, caller: Caller) -> str:
-    """Return who decided, for the log. A gateway client is named: only it knows if a person answered."""
+    """Return who decided, for the log; for a gateway client, its name."""
     if decision.decided_by is not DecidedBy.PERSON or not caller.name:
         return decision.decided_by.value
     return "anonymous client" if caller.name == ANONYMOUS_CLIENT else f"client {caller.name}"

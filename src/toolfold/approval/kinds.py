@@ -1,4 +1,4 @@
-"""Kinds of findings: groups of rules that a person can allow together.
+"""Kinds of findings: groups of danger rules that a person can allow together.
 
 Kinds are defined in `kinds.toml`; a rule that is in none is a kind of its own. This module decides nothing:
 the chain decides which findings can be allowed as a kind.
@@ -23,7 +23,7 @@ DESTRUCTIVE_SERVER_PREFIX: Final = "destructive-server:"
 
 
 class FindingKinds:
-    """Maps rules to kinds."""
+    """Maps danger rules to kinds, the groups in which a person can allow them."""
 
     def __init__(self, groups: Mapping[str, Iterable[str]] | None = None) -> None:
         self._rules = {kind: tuple(rules) for kind, rules in (groups or {}).items()}
@@ -31,7 +31,7 @@ class FindingKinds:
 
     @classmethod
     def shipped(cls) -> FindingKinds:
-        """Load the built-in kinds."""
+        """Load the built-in kinds of findings."""
         text = files(__package__).joinpath("kinds.toml").read_text(encoding="utf-8")
         return cls({kind: table["rules"] for kind, table in tomllib.loads(text).items()})
 
@@ -40,7 +40,7 @@ class FindingKinds:
         return tuple(self._rules)
 
     def rules_of(self, kind: str) -> tuple[str, ...]:
-        """Return the rules of a kind; empty if there is no such kind."""
+        """Return the rules that belong to a kind; empty if there is no such kind."""
         return self._rules.get(kind, ())
 
     def kinds_of(self, rules: Iterable[str]) -> tuple[str, ...]:
@@ -48,28 +48,28 @@ class FindingKinds:
         return tuple(dict.fromkeys(self._kind_of.get(rule, rule) for rule in rules))
 
     def allowlist_entries(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """Return the allow-list entries for these rules, as kinds if they have one."""
+        """Return the allow-list entries for these rules, as kinds where a rule belongs to one."""
         return tuple(dict.fromkeys(self._covering_entries(rule)[0] for rule in rules))
 
     def are_covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:
-        """Return True if the entries cover all of the rules; False if there are none."""
+        """Return True if the allow-list entries cover all of the rules; False without rules."""
         listed = frozenset(entries)
         options = [self._covering_entries(rule) for rule in rules]
         return bool(options) and all(not listed.isdisjoint(each) for each in options)
 
     def _covering_entries(self, rule: str) -> tuple[str, ...]:
-        """Return the entries that cover a rule, the broadest first."""
+        """Return the allow-list entries that would cover a rule, the broadest first."""
         own = f"{RULE_PREFIX}{rule}"
         return (f"{KIND_PREFIX}{self._kind_of[rule]}", own) if rule in self._kind_of else (own,)
 
 
 def is_pattern(entry: str) -> bool:
-    """Return True if an allow-list entry names a rule or a kind."""
+    """Return True if an allow-list entry names a rule or a kind of finding."""
     return entry.startswith(PATTERN_PREFIXES)
 
 
 def describe_kind(kind: str) -> str:
-    """Return a kind as readable text: "recursive delete"."""
+    """Return the name of a kind of finding as readable text: "recursive delete"."""
     if kind.startswith(DESTRUCTIVE_PREFIX):
         return f"call of {kind.removeprefix(DESTRUCTIVE_PREFIX)}"
     if kind.startswith(DESTRUCTIVE_SERVER_PREFIX):

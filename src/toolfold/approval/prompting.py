@@ -28,14 +28,14 @@ _ANSWER_GRACE_S = 5.0
 
 
 class QuestionUnanswered(Exception):
-    """Raised by an approver that got no answer from a person.
+    """Raised by an approver if a person gave no answer.
 
     The message completes "it needs approval, and …".
     """
 
 
 class UntrustedClient(Exception):
-    """Raised by an approver if the process that would answer may belong to a tool.
+    """Raised by an approver if the process that would answer may have been started by a tool.
 
     The message completes "it needs approval, and …".
     """
@@ -48,7 +48,7 @@ class UntrustedClient(Exception):
 async def ask(
     approver: Approver | None, request: ApprovalRequest, loops: EventLoops, seconds: float
 ) -> Decision:
-    """Return the approver's answer as a decision."""
+    """Ask the approver and return the answer as a decision."""
     if approver is None:
         return Decision(False, DecidedBy.NOBODY, f"{request.reason}, and nobody could be asked for approval")
     try:
@@ -79,7 +79,7 @@ def _decision_from_answer(returned: object, request: ApprovalRequest) -> Decisio
 
 
 def _invalid_answer_message(returned: object, tool: str) -> str:
-    """Return a message for the author of an approver that returned an invalid answer, such as "yes"."""
+    """Return a log message about an approver that returned an invalid answer, such as "yes"."""
     what = (
         shorten(repr(returned), 80)
         if type(returned) in (str, int, type(None))
@@ -93,7 +93,7 @@ def _invalid_answer_message(returned: object, tool: str) -> str:
 
 
 class PendingQuestions:
-    """The pending questions, so that the same question is not asked twice at once.
+    """Approval questions that wait for an answer, so that the same question is not asked twice at once.
 
     Callers may wait in different threads, each with its own event loop.
     """
@@ -106,7 +106,7 @@ class PendingQuestions:
     async def ask_once(
         self, key: object, ask_now: Callable[[], Awaitable[Decision]], *, seconds: float
     ) -> Decision:
-        """Return the answer to this question: ask now, or wait for the caller that is already asking.
+        """Return the answer to a question: ask now, or wait for the call that already asks the same.
 
         If the asking caller is cancelled, the next one in line asks again.
         """
@@ -124,7 +124,7 @@ class PendingQuestions:
     async def ask_unless_decided(
         self, topic: object, asking: Coroutine[Any, Any, Decision], decide: Callable[[], Decision | None]
     ) -> Decision:
-        """Return the answer, or what `decide` returns after a notification; then withdraw the question."""
+        """Return the answer; or withdraw the question if `decide` finds a decision after a notification."""
         task = asyncio.create_task(asking)
         try:
             while True:
@@ -143,7 +143,7 @@ class PendingQuestions:
             await asyncio.wait({task})
 
     def notify_waiting(self, topic: object) -> None:
-        """Notify all callers that wait on a topic that an answer may no longer be needed."""
+        """Notify all calls that wait on a topic that an answer may no longer be needed."""
         with self._lock:
             listening = list(self._listeners.get(topic, ()))
         for each in listening:
@@ -174,7 +174,7 @@ class PendingQuestions:
                 each.set_result(decision)
 
     def _join_queue(self, key: object) -> _AnswerWaiter | None:
-        """Return a waiter in the queue, or None for the caller that must ask."""
+        """Return a waiter in the queue for this question, or None for the call that must ask it."""
         with self._lock:
             queue = self._waiters.get(key)
             if queue is None:
@@ -186,7 +186,7 @@ class PendingQuestions:
 
 
 class _AnswerWaiter:
-    """A caller that waits for another caller's answer, in its own event loop."""
+    """A call that waits, in its own event loop, for the answer to a question that another call asked."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

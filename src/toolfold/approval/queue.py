@@ -1,4 +1,4 @@
-"""Approval requests that wait for an answer from a web page, a bot or a gateway.
+"""Queue of approval requests that a web page, a bot or a gateway answers.
 
 An `ApprovalQueue` is an approver: pass it to a runtime or a session. The front end lists the questions
 and answers by id. An id is random and valid for one answer to one question; afterwards, or when nothing
@@ -28,7 +28,7 @@ MAX_QUESTIONS = 1_000
 
 
 class StaleQuestion(ToolfoldError):
-    """The question is no longer pending: it was answered, timed out, or never existed."""
+    """The approval question is no longer pending: it was answered, timed out, or never existed."""
 
     def __init__(self, question_id: str) -> None:
         super().__init__(f"there is no pending question {shorten(question_id, 60)!r}; nothing was changed")
@@ -36,14 +36,14 @@ class StaleQuestion(ToolfoldError):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One pending request, and since when it waits (seconds since 1970)."""
+    """One pending approval request, and since when it waits (seconds since 1970)."""
 
     id: str
     request: ApprovalRequest
     since: float
 
     def as_json(self) -> Json:
-        """Return the question for a web page. Text is escaped for display and may differ from what runs."""
+        """Return the question for a web page; deceptive characters are escaped."""
         request = self.request
         return {
             "id": self.id,
@@ -98,7 +98,7 @@ class ApprovalQueue:
         self._open: dict[str, _OpenQuestion] = {}
 
     async def __call__(self, request: ApprovalRequest, /) -> Answer:
-        """Wait for an answer. If the caller stops waiting, the question is withdrawn."""
+        """Ask for approval and wait for an answer. If the caller stops waiting, the question is withdrawn."""
         question = Question(secrets.token_urlsafe(16), request, self._clock())
         waiting = _OpenQuestion(question, asyncio.get_running_loop())
         with self._lock:
@@ -114,13 +114,13 @@ class ApprovalQueue:
             self._notify_changed()
 
     def pending(self, session_id: str | None = None) -> tuple[Question, ...]:
-        """Return the pending questions, oldest first."""
+        """Return the pending approval questions, oldest first."""
         with self._lock:
             questions = [each.question for each in self._open.values()]
         return tuple(each for each in questions if session_id in (None, each.request.session_id))
 
     def answer(self, question_id: str, answer: Answer | str | bool) -> None:
-        """Answer a question. Raises StaleQuestion, and ToolfoldError if the answer was not offered."""
+        """Answer a pending question. Raises StaleQuestion, or ToolfoldError if the answer was not offered."""
         with self._lock:
             waiting = self._open.get(question_id)
             if waiting is None:

@@ -51,7 +51,7 @@ def make_visible(text: str) -> str:
 
 
 def make_line_visible(text: str) -> str:
-    """Do the same on one line: line breaks are escaped too, so that a name cannot forge other lines."""
+    """Replace deceptive characters and line breaks, so that a name cannot look like other lines."""
     return make_visible(text).replace("\n", "‹LF›")
 
 
@@ -87,13 +87,13 @@ def _is_ascii_in_disguise(character: str) -> bool:
 
 
 def _looks_latin(word: str) -> bool:
-    """Return True if a word with non-ASCII letters could be read as a Latin one."""
+    """Return True if a word with non-ASCII letters could be read as a word in Latin letters."""
     latin = any(letter.isascii() for letter in word)
     return latin or all(letter in _LATIN_LOOKALIKES for letter in word)
 
 
 def _is_non_latin(letter: str) -> bool:
-    """Return True for letters of other scripts and lookalikes; é is an ordinary Latin letter."""
+    """Return True if a letter is of another script or a lookalike; é is an ordinary Latin letter."""
     return letter in _LATIN_LOOKALIKES or not unicodedata.name(letter, "").startswith("LATIN")
 
 

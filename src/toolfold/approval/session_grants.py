@@ -1,4 +1,4 @@
-"""Approvals for the rest of a session. Stored in memory only, until the runtime closes.
+"""Approvals that are valid for the rest of a session, stored in memory only.
 
 Knows keys and names of kinds, not commands. If there are too many sessions, the least recently used are
 dropped; they need approval again.
@@ -24,19 +24,19 @@ class _SessionGrant:
 
 
 class SessionGrants:
-    """The grants of all sessions of a runtime. Thread-safe."""
+    """The approvals that persons gave for the rest of each session. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sessions: OrderedDict[str, _SessionGrant] = OrderedDict()
 
     def allow(self, session_id: str, key: str) -> None:
-        """Allow the same call for this session."""
+        """Allow a call with the same key for the rest of this session."""
         with self._lock:
             _add_limited(self._grant_for(session_id).keys, (key,))
 
     def allow_kind(self, session_id: str, kinds: Iterable[str]) -> None:
-        """Allow all findings of these kinds for this session."""
+        """Allow all findings of these kinds for the rest of this session."""
         with self._lock:
             _add_limited(self._grant_for(session_id).kinds, kinds)
 
@@ -46,14 +46,14 @@ class SessionGrants:
             return grant is not None and bool(key) and key in grant.keys
 
     def covers_kind(self, session_id: str, kinds: Iterable[str]) -> bool:
-        """Return True if all of these kinds are allowed; False if there are none."""
+        """Return True if all of these kinds are allowed in the session; False without kinds."""
         needed = set(kinds)
         with self._lock:
             grant = self._sessions.get(session_id)
             return grant is not None and bool(needed) and needed <= grant.kinds
 
     def forget(self, session_id: str) -> None:
-        """Drop all grants of a session."""
+        """Drop all approvals of a session."""
         with self._lock:
             self._sessions.pop(session_id, None)
 

@@ -20,12 +20,12 @@ MAX_VARIABLES_PER_TASK = 1_000
 
 
 def _merge_value(old: Word | None, new: Word) -> Word:
-    """Return the new value, or unknown text if it differs: the command that set it may have failed."""
+    """Return the new value; unknown text if it differs, because the command that set it may have failed."""
     return new if old is None or old == new else unknown_word(frozenset({Taint.UNREAD}))
 
 
 class SessionVariables:
-    """The variables of all tasks of a runtime. Thread-safe; the least recently used are dropped."""
+    """Exported variables of all terminal tasks of a runtime. Thread-safe and limited in number."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class SessionVariables:
             return self._tasks.get(task, MappingProxyType({}))
 
     def update(self, task: tuple[str, ...], exported: Mapping[str, Word]) -> None:
-        """Record the variables that one more command exports."""
+        """Record the variables that a command of a terminal task exports."""
         if not exported:
             return
         with self._lock:

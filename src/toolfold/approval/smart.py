@@ -48,11 +48,11 @@ Answer with exactly one word: SAFE or ASK."""
 
 
 class ModelUnavailable(ToolfoldError):
-    """The model cannot answer."""
+    """The reviewing model gave no answer."""
 
 
 class SmartApproval:
-    """Asks a model whether a person must be asked."""
+    """Asks a model whether a call is harmless, so that no person must be asked."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SmartApproval:
         self.name = name or str(getattr(reviewer, "name", type(reviewer).__name__))
 
     async def is_cleared(self, analysis: CallAnalysis) -> bool:
-        """Return True if the model says, in one word, that no person must be asked."""
+        """Return True if the model says, in one word, that the call is harmless."""
         text = analysis.command or analysis.key
         if not text or len(text) > MAX_COMMAND_CHARS:
             return False
@@ -104,7 +104,7 @@ class ChatModel:
         self.name = f"{model} at {urlsplit(url).hostname or 'a URL without a host'}"
 
     def __call__(self, messages: Messages) -> str:
-        """Return the model's answer. Raises ModelUnavailable."""
+        """Send messages to the model and return its answer. Raises ModelUnavailable."""
         request = {"model": self._model, "messages": list(messages), "stream": False}
         try:
             return _read_content(self._exchange(request, max_bytes=MAX_RESPONSE_BYTES))
@@ -115,7 +115,7 @@ class ChatModel:
 
 
 def _read_content(answer: Any) -> str:
-    """Return the text of the first choice. Raises ValueError."""
+    """Return the text of the first choice in a chat completion. Raises ValueError."""
     try:
         content = answer["choices"][0]["message"]["content"]
     except (KeyError, IndexError, TypeError):

@@ -1,4 +1,4 @@
-"""The tools that the model sees this turn, and those that it may call.
+"""Decide which tools the model sees in a turn, and which it may call.
 
 `begin_turn` turns a grant into a Turn, once, before the model is called. Callable is everything that is
 granted and available at that moment; visible is a subset. A turn does not change.

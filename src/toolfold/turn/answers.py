@@ -1,4 +1,4 @@
-"""The results of `tool_search` and `tool_describe`.
+"""Answer calls of `tool_search` and `tool_describe`, through which a model finds tools it was not shown.
 
 Only reads; nothing here runs a tool. The turn's scope gate decides which names may be mentioned, and the
 search gets only the turn's own tools.
@@ -40,7 +40,7 @@ _NAME_PART = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True, slots=True)
 class _QueryMatches:
-    """The tools found for one query, best first."""
+    """The tools found for one query of `tool_search`, best first."""
 
     names: Sequence[str]
     sure: bool
@@ -48,7 +48,7 @@ class _QueryMatches:
 
 
 class BridgeAnswers:
-    """Answers the bridge tools from a given turn."""
+    """Answers calls of `tool_search` and `tool_describe` in a given turn."""
 
     def __init__(self, retriever: Retriever, settings: ToolsSettings) -> None:
         self._retriever = retriever
@@ -60,7 +60,7 @@ class BridgeAnswers:
         self._room = settings.result_max_chars * 3 // 4
 
     def search(self, turn: Turn, args: Json) -> Json:
-        """Return the tools that fit, best first, or suggestions if there are none."""
+        """Return the tools that fit the search queries, best first, or suggestions if there are none."""
         queries = _read_texts(BRIDGE_SEARCH, args, "query", "queries", most=MAX_QUERIES)
         if (longest := max(map(len, queries))) > MAX_QUERY_CHARS:
             problem = (
@@ -87,7 +87,7 @@ class BridgeAnswers:
         return answer | _direct_tools(turn, queries) | _held_for_review(turn, queries)
 
     def describe(self, turn: Turn, args: Json) -> Json:
-        """Return the full definitions of tools, as many as fit into one result."""
+        """Return the full definitions of the named tools, as many as fit into one result."""
         names = _read_texts(BRIDGE_DESCRIBE, args, "name", "names", most=MAX_DESCRIBED_TOOLS)
         if len(names) == 1:
             return _render_definition(turn, _require_tool(turn, names[0]))
@@ -107,7 +107,7 @@ class BridgeAnswers:
         return _render_definitions(told, failed)
 
     def _search_one(self, turn: Turn, query: str, limit: int, offered: frozenset[str]) -> _QueryMatches:
-        """Return the matches for one query among the offered names."""
+        """Return the matches for one search query among the tools with the offered names."""
         first = [tool.name for tool in turn.snapshot.named(query) if tool.name in offered]
         hits = self._run_search(turn, query, limit, offered) if offered else []
         names = dict.fromkeys((*first, *(hit.name for hit in hits if hit.name in offered)))
@@ -127,7 +127,7 @@ class BridgeAnswers:
 
 
 def source_name(tool: Tool) -> str:
-    """Return the name of a tool's source for the model, without characters that could form a sentence."""
+    """Return the name of a tool's source (server or plugin) for the model, as a word without spaces."""
     return (
         to_single_line(_NOT_IN_NAMES.sub(" ", tool.server[: MAX_SOURCE_CHARS * 4]), MAX_SOURCE_CHARS)
         or "unnamed"
@@ -135,7 +135,7 @@ def source_name(tool: Tool) -> str:
 
 
 def to_single_line(text: str, limit: int) -> str:
-    """Return untrusted text on one line, without unprintable characters, cut to `limit`."""
+    """Return untrusted text on one line, without unprintable characters, cut to `limit` characters."""
     head = text[: limit * 4]
     words = "".join(char if char.isprintable() else " " for char in head).split()
     joined = " ".join(words)
@@ -143,7 +143,7 @@ def to_single_line(text: str, limit: int) -> str:
 
 
 def _read_texts(bridge: str, args: Json, one: str, many: str, *, most: int) -> list[str]:
-    """Return the distinct texts of a singular and a plural argument, in order."""
+    """Return the distinct texts given as `query` or `queries` (or `name` or `names`), in order."""
     given = [args.get(one), *(args.get(many) or ())]
     asked = list(dict.fromkeys(each.strip() for each in given if each and each.strip()))
     if not asked:
@@ -170,7 +170,7 @@ def _render_match(turn: Turn, tool: Tool, visible: bool) -> Json:
 
 
 def _adapt_to_turn(turn: Turn, tool: Tool) -> Tool:
-    """Return the tool with the description it gives itself beside this turn's tools, or unchanged."""
+    """Return the tool with a description that mentions only tools of this turn, or the tool unchanged."""
     if tool.adapt is None:
         return tool
     function = turn.described(tool)["function"]
@@ -200,7 +200,7 @@ def _render_definition(turn: Turn, tool: Tool) -> Json:
 
 
 def _clean_schema(schema: Any) -> Any:
-    """Return a schema without unprintable characters, for display only."""
+    """Return a tool schema without unprintable characters, for display only."""
     if isinstance(schema, str):
         return _clean_text(schema)
     if isinstance(schema, Mapping):
@@ -223,7 +223,7 @@ def _render_definitions(told: Sequence[Json], failed: Json, left: Sequence[str] 
 
 
 def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
-    """Return similar names, the available sources and a hint for queries that found nothing."""
+    """Return similar tool names, the available sources and a hint for searches that found nothing."""
     if not turn.searchable_names:
         return {"hint": "This session has no tools to search."}
     near = list(dict.fromkeys(name for query in missed for name in _similar_tool_names(turn, query)))
@@ -236,7 +236,7 @@ def _suggest_elsewhere(turn: Turn, missed: Sequence[str]) -> Json:
 
 
 def _held_for_review(turn: Turn, queries: Sequence[str]) -> Json:
-    """Return matching tools that cannot be used until a person has reviewed them."""
+    """Return tools that match the queries but cannot be used until a person has reviewed them."""
     names = sorted(turn.held_names)
     likely = dict.fromkeys(name for query in queries for name in _similar_names(names, query))
     if not likely:
@@ -254,7 +254,7 @@ def _searchable_tools(turn: Turn) -> list[Tool]:
 
 
 def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
-    """Return the tools that a query names and that are in the model's list anyway."""
+    """Return the tools that a query names although they are in the model's tool list anyway."""
     named = (tool.name for query in queries for tool in turn.snapshot.named(query))
     direct = [name for name in dict.fromkeys(named) if name in turn.direct & turn.offered_names]
     if not direct:
@@ -274,7 +274,7 @@ def _similar_names(names: Sequence[str], query: str) -> list[str]:
 
 
 def _count_sources(tools: Iterable[Tool]) -> dict[str, Any]:
-    """Return source → number of tools; the largest sources if there are too many."""
+    """Return the number of tools of each source; only the largest sources if there are too many."""
     counts = Counter(map(source_name, tools))
     kept = sorted(counts.most_common(MAX_LISTED_SOURCES))
     left = len(counts) - len(kept)

@@ -1,4 +1,4 @@
-"""Builds a Turn from a grant: the tools that exist, those that work now, and how each describes itself."""
+"""Build a Turn from a session's granted tools: which work now, and how each is described."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The tools of one turn. A change of the registry takes effect in the next turn."""
+    """The tools that a session has in one turn. Later changes of the registry affect only the next turn."""
 
     snapshot: Snapshot
     granted: frozenset[str]
@@ -49,7 +49,7 @@ class Turn:
     """Names of tools that are always in the model's list: not searchable and not for `tool_call`."""
 
     def tool(self, name: str) -> Tool:
-        """Return a callable tool: the scope gate. A tool that was not granted is reported as not found."""
+        """Return the callable tool with this name; a tool that was not granted is reported as not found."""
         if self.bridge is not None and name in self.bridge:
             return self.bridge.tool(name, self)
         tool = self._find_listed(name)
@@ -58,14 +58,14 @@ class Turn:
         return tool
 
     def find_visible(self, name: str) -> Tool:
-        """Return a tool that may be mentioned to the model. Some tools are callable but never shown."""
+        """Return the tool with this name if it may be mentioned to the model; some callable tools may not."""
         tool = self._find_listed(name)
         if self.visible_names is not None and tool.name not in self.visible_names:
             raise self._not_available(name)
         return tool
 
     def require_deferrable(self, name: str) -> None:
-        """Raise BridgeMisuse for a granted tool that the model must call directly."""
+        """Raise BridgeMisuse if the model must call a tool directly instead of through `tool_call`."""
         tool = self._find_listed(name)
         if tool.name in self.direct:
             raise BridgeMisuse(
@@ -74,7 +74,7 @@ class Turn:
             )
 
     def may_show(self, name: str) -> bool:
-        """Return True if a tool with this name exists and may be shown, even if it does not work now."""
+        """Return True if the tool exists and may be shown to the model, even if it does not work now."""
         return (
             name in self.granted
             and name in self.snapshot
@@ -82,16 +82,16 @@ class Turn:
         )
 
     def definitions(self) -> list[Definition]:
-        """Return the tools array for the model, in the OpenAI format."""
+        """Return the definitions of the visible tools for the model, in the OpenAI format."""
         return render_definitions(self.tools)
 
     def described(self, tool: Tool) -> Definition:
-        """Return the definition of one tool, adapted to all tools of this turn."""
+        """Return the definition of one tool; its description mentions only tools of this turn."""
         return _adapt_definition(tool, self.offered_names) if tool.adapt else tool.definition()
 
     @property
     def searchable_names(self) -> frozenset[str]:
-        """Names that `tool_search` may find: everything offered that is not in the model's list anyway."""
+        """Return the names that `tool_search` may find: offered tools that are not in the model's list."""
         return self.offered_names - self.direct if self.direct else self.offered_names
 
     @property
@@ -115,7 +115,7 @@ class Turn:
         return tool
 
     def _find_granted(self, name: str) -> Tool:
-        """Return the granted tool with this name. A name that authors share prefers the granted tool."""
+        """Return the granted tool with this name; if authors share the name, the granted tool is meant."""
         granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
         if not granted:
             raise self._not_available(name)
@@ -152,7 +152,7 @@ def assemble(
     *,
     hidden: frozenset[str] = frozenset(),
 ) -> Turn:
-    """Return the turn of a session with these granted names; `hidden` ones are callable but not shown."""
+    """Return the turn of a session with these granted tools; the `hidden` ones are callable but not shown."""
     return begin_turn(Grant.from_names(snapshot, granted, hidden), availability)
 
 
@@ -164,7 +164,7 @@ def begin_turn(
     awaiting: frozenset[str] = frozenset(),
     direct: frozenset[str] = frozenset(),
 ) -> Turn:
-    """Return a turn that shows everything that is granted and works now."""
+    """Return a turn that shows every tool that is granted and works now."""
     failures = availability.find_failures(grant.checked)
     unavailable = failures.unavailable
     offered, names = grant.tools, grant.tool_names
@@ -187,13 +187,13 @@ def begin_turn(
 
 
 def select_showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:
-    """Return the tools with these names, in the same order, that may be shown in this turn."""
+    """Return the tools with these names, in the same order, that the model may be shown in this turn."""
     tools = (grant.snapshot.get(name) for name in names if name in grant.shown)
     return [tool for tool in tools if tool is not None and tool.name not in turn.unavailable]
 
 
 def render_definitions(tools: Iterable[Tool]) -> list[Definition]:
-    """Return each tool's definition; those that mention other tools mention only the listed ones."""
+    """Return the definitions of tools; descriptions mention no tool that is not listed."""
     tools = list(tools)
     adapting = any(tool.adapt for tool in tools)
     present = frozenset(tool.name for tool in tools) if adapting else frozenset[str]()

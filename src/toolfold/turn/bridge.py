@@ -1,4 +1,4 @@
-"""The bridge: three tools through which a model finds and calls the tools it was not shown.
+"""The bridge: three tools with which a model finds and calls tools it was not shown.
 
 `tool_search` and `tool_describe` are tools like any others: they pass the gate, the hooks and the time
 limit under their own names, and only look. `tool_call` is no tool: `unwrap`, the first station of
@@ -39,7 +39,7 @@ _ARGUMENT_KEYS = frozenset({"args", "parameters", "params", "input"})
 
 
 class Bridge:
-    """The bridge tools, as the model is shown them and as a turn runs them."""
+    """The tools `tool_search`, `tool_describe` and `tool_call`, as shown to the model and as executed."""
 
     def __init__(self, answers: BridgeAnswers) -> None:
         self._answers: dict[str, Callable[[Turn, Json], Json]] = {
@@ -74,17 +74,17 @@ class Bridge:
         )
 
     def __contains__(self, name: object) -> bool:
-        """Return True for a bridge tool that runs; `tool_call` never does."""
+        """Return True for `tool_search` and `tool_describe`, which are executed; `tool_call` is unwrapped."""
         return isinstance(name, str) and name in self._answers
 
     def tool(self, name: str, turn: Turn) -> Tool:
-        """Return a bridge tool whose handler answers from this turn."""
+        """Return `tool_search` or `tool_describe` as a tool that answers from this turn."""
         definition = next(tool for tool in self.tools if tool.name == name)
         return replace(definition, handler=functools.partial(_run_answer, self._answers[name], turn))
 
 
 def unwrap(call: ToolCall) -> ToolCall:
-    """Return the real call inside `tool_call(name, arguments)`; any other call unchanged."""
+    """Return the call that `tool_call(name, arguments)` contains; any other call unchanged."""
     called: object = call.name
     if not isinstance(called, str):
         raise BridgeMisuse(f"a call needs the name of a tool, not {type(called).__name__}. Nothing was run.")
@@ -110,7 +110,7 @@ def unwrap(call: ToolCall) -> ToolCall:
 
 
 def _explain_extra_keys(extra: Json) -> str:
-    """Say where keys belong that `tool_call` does not have.
+    """Explain to the model where arguments belong that it passed to `tool_call` at the wrong level.
 
     They are not moved automatically: the tool may have a parameter with the same name.
     """

@@ -1,4 +1,4 @@
-"""Reads what a conversation says about the tools it needs: the user's texts and the tools called so far.
+"""Read from a conversation what selecting tools needs: the user's texts and the tools called so far.
 
 Accepts histories in any provider's format. Input is untrusted and bounded; unknown parts are skipped.
 Knows nothing of the tools that exist.
@@ -71,7 +71,7 @@ class Conversation:
 
     @classmethod
     def from_messages(cls, messages: str | Sequence[Mapping[str, Any]]) -> Conversation:
-        """Read a plain message, or a history in the format of OpenAI chat, Responses or Anthropic."""
+        """Read a single message, or a history in the format of OpenAI chat, Responses or Anthropic."""
         if isinstance(messages, str):
             return cls((messages[:MAX_LATEST_CHARS],) if messages.strip() else ())
         if not isinstance(messages, Sequence) or isinstance(messages, (bytes, bytearray, memoryview)):
@@ -91,7 +91,7 @@ class Conversation:
 
 
 def context_weight(message: str) -> float:
-    """Return how much a message depends on earlier ones, from 0 (not at all) to 1 (completely)."""
+    """Return how much a message depends on earlier messages, from 0 (not at all) to 1 (completely)."""
     own, refers = _count_own_words(message)
     if refers:
         return 1.0 if own <= 1 else 0.75 if own == 2 else 0.5 if own == 3 else 0.3 if own <= 6 else 0.0
@@ -107,7 +107,7 @@ def is_follow_up(message: str) -> bool:
 
 
 def _count_own_words(message: str) -> tuple[int, bool]:
-    """Return the number of words with a meaning of their own, and True if any word refers back."""
+    """Return the number of meaningful words in a message, and True if a word refers to earlier messages."""
     every = words(message[:MAX_EARLIER_CHARS])
     own = sum(
         _word_weight(word) for word in every if word not in COMMON_WORDS and word not in _REFERRING_WORDS
@@ -117,7 +117,7 @@ def _count_own_words(message: str) -> tuple[int, bool]:
 
 
 def _word_weight(word: str) -> int:
-    """Return 1, or more in scripts without spaces, where one run of characters may be a sentence."""
+    """Return 1, or more for scripts without spaces, where one "word" may be a whole sentence."""
     return 1 if word.isascii() or not _SCRIPT_WITHOUT_SPACES.search(word) else max(1, len(word) // 3)
 
 
@@ -144,20 +144,20 @@ def _user_text(message: Mapping[str, Any], longest: int) -> str:
 
 
 def _strip_notes(text: str) -> str:
-    """Remove the notes that the `tail` placement adds to a message: the user did not write them."""
+    """Remove the notes about tools that Toolfold added to a user message."""
     before, *noted = text.split(OPENING)  # not a regular expression: quadratic on long texts
     own = "\n".join([before, *map(_after_note, noted)]).strip() if noted else text
     return own if own.strip() else ""
 
 
 def _after_note(noted: str) -> str:
-    """Return the text after a note. An unterminated note is ordinary text."""
+    """Return the text after a note about tools; a note without an end is ordinary text."""
     _, closing, after = noted.partition(CLOSING)
     return after if closing else noted
 
 
 def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the real names of the tools that a message calls, latest first."""
+    """Yield the names of the tools that a message calls, directly or by `tool_call`, latest first."""
     if _type_of(message) in _CALL_BLOCK_TYPES:
         yield from _real_name(message.get("name"), message.get("arguments"))
     if message.get("role") != "assistant":
@@ -173,7 +173,7 @@ def _called_tools(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _real_name(name: Any, arguments: Any) -> Iterator[str]:
-    """Yield the name of the tool that a call is for, if it can be read."""
+    """Yield the name of the tool that a call executes, also through `tool_call`, if it can be read."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         return
     if name == BRIDGE_CALL:

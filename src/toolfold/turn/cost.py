@@ -1,4 +1,4 @@
-"""The cost of a conversation in dollars for each way of showing tools.
+"""Compute the cost of a conversation in dollars for each strategy of showing tools to the model.
 
 Each strategy writes one dialogue down as the model calls it would make; `pricing` adds them up. Sends
 nothing, reads no file and knows tools only by name and size.
@@ -29,7 +29,7 @@ PLACEMENTS: tuple[Placement, ...] = ("tail", "append", "replace")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool call with the tokens of its arguments and its result."""
+    """A tool call in a cost simulation: the token counts of its arguments and its result."""
 
     tool: str
     arguments: int
@@ -38,7 +38,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class DialogueTurn:
-    """One user message with its calls and the answer; sizes in tokens."""
+    """One user message in a cost simulation, with its tool calls and the answer, as token counts."""
 
     user: int
     calls: tuple[Call, ...] = ()
@@ -51,7 +51,7 @@ class DialogueTurn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
-    """A recorded or generated conversation, in sizes only."""
+    """A recorded or generated conversation for a cost simulation, as token counts."""
 
     system: int
     turns: tuple[DialogueTurn, ...]
@@ -59,7 +59,7 @@ class Dialogue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSizes:
-    """Tokens of tools in each format in which a model sees them, and how many are shown at once.
+    """Token counts of tools in each format in which a model sees them, and how many are shown at once.
 
     The defaults are those of the settings, with the bridge tools without a listing.
     """
@@ -91,7 +91,7 @@ _SIGNATURE_OVERHEAD_TOKENS = 4
 def measure_tools(
     tools: Iterable[Tool], counter: TokenCounter, settings: ToolsSettings, *, bridge: Iterable[Tool]
 ) -> ToolSizes:
-    """Count tools in every format."""
+    """Count the tokens of tools in every format in which a model may see them."""
     tools, slimmer = list(tools), Slimmer()
     brief = {tool.name: _HIT_OVERHEAD_TOKENS + counter.text(_hit_text(tool)) for tool in tools}
     return ToolSizes(
@@ -117,7 +117,7 @@ def _hit_text(tool: Tool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DialogueMessage:
-    """A message to generate a dialogue from: its tokens, the tools it needs, those a search finds."""
+    """A message of a generated conversation: its tokens, the tools it needs, and those a search finds."""
 
     tokens: int
     needs: tuple[str, ...]
@@ -125,7 +125,7 @@ class DialogueMessage:
 
 
 def generate_dialogue(messages: Sequence[DialogueMessage], *, system: int = 1_500, seed: int = 7) -> Dialogue:
-    """Generate a dialogue over these messages with realistic sizes and pauses; deterministic per seed."""
+    """Generate a conversation from messages, with realistic sizes and pauses; the same for each seed."""
     dice = random.Random(seed)  # noqa: S311  (nothing to guard)
     return Dialogue(system, tuple(_generate_exchange(each, dice) for each in messages))
 
@@ -153,7 +153,7 @@ _Shown = tuple[Sequence[Segment], Sequence[Segment]]
 
 
 class _CallScript:
-    """A dialogue being written down as model calls."""
+    """A simulated conversation that is being written down as a list of model calls."""
 
     def __init__(self, dialogue: Dialogue, tools: ToolSizes) -> None:
         self.tools, self._dialogue = tools, dialogue
@@ -168,7 +168,7 @@ class _CallScript:
     def write(
         self, show: Callable[[_CallScript, DialogueTurn], _Shown], find: Callable[[_CallScript, str], None]
     ) -> list[ModelCall]:
-        """Return all model calls.
+        """Return all model calls of the simulated conversation.
 
         `show` returns the tools for a message, `find` looks for a tool that is not shown.
         """
@@ -189,7 +189,7 @@ class _CallScript:
         return self.calls
 
     def ask(self, output: int) -> None:
-        """Record one model call; its output joins the history."""
+        """Record one model call of the simulation; its output is added to the history."""
         self.calls.append(ModelCall((*self._array, *self._history), output, self._turn, self._now))
         self._now += _MODEL_CALL_SECONDS
         self.hear("reply", output)
@@ -198,13 +198,13 @@ class _CallScript:
         self._history.append(Segment(f"{what} {len(self._history)}", tokens))
 
     def found(self, name: str) -> list[list[str]]:
-        """Return the results of the searches for a tool: one if the message's words find it, else two."""
+        """Return the results of the simulated searches for a tool: one search, or two if the first fails."""
         first = [each for each in self.ranked if each in self.tools.hit][: self.tools.hits]
         return [first] if name in first else [first, [name, *first[: self.tools.hits - 1]]]
 
 
 def _simulate_search(script: _CallScript, name: str) -> None:
-    """Search, then call by the signature in the result."""
+    """Simulate a search for a tool that is not shown, followed by a call of the tool."""
     for hits in script.found(name):
         script.ask(_SEARCH_OUTPUT_TOKENS)
         script.hear("hits", sum(script.tools.hit.get(each, 0) for each in hits))
@@ -229,7 +229,7 @@ def _constant_segments(tools: ToolSizes, sizes: Mapping[str, int], names: Iterab
 
 
 class _SelectionState:
-    """The tools selected for a message, plus those called before."""
+    """The tools that a strategy has selected for a message, plus those called before."""
 
     def __init__(self, tools: ToolSizes) -> None:
         self.tools = tools
@@ -315,7 +315,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 def best_placement(
     prices: Prices, dialogue: Dialogue | None = None, tools: ToolSizes | None = None
 ) -> Placement:
-    """Return the cheapest placement at these prices, over a typical dialogue unless one is given."""
+    """Return the cheapest placement of tools in the request at these prices."""
     if dialogue is None or tools is None:
         dialogue, tools = typical_dialogue()
     dollars = {each: compute_bill(STRATEGIES[each](dialogue, tools), prices).dollars for each in PLACEMENTS}
@@ -333,7 +333,7 @@ def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: 
 
 
 def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
-    """Return ten messages over two hundred tools; five of the eight tools found change each time."""
+    """Return a typical conversation of ten messages over two hundred tools, for comparing costs."""
     names = [f"tool {number}" for number in range(200)]
     asked = [
         DialogueMessage(
@@ -348,7 +348,7 @@ def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
 
 
 def cheapest(bills: Mapping[str, Mapping[str, Bill]], turns: int) -> dict[str, list[str]]:
-    """Return, for each strategy, the models for which it costs least after this many turns."""
+    """Return, for each strategy, the models for which it is cheapest after this many turns."""
     won: dict[str, list[str]] = {}
     for model, by_strategy in bills.items():
         spent = {name: each.by_turn()[turns - 1] for name, each in by_strategy.items()}

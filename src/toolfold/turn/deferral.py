@@ -1,4 +1,4 @@
-"""Partitions a grant: tools that may be deferred behind tool search, and tools that never are.
+"""Divide the granted tools into those that may be deferred behind tool search and those that may not.
 
 Computed once per grant from the configured lists. When tools are deferred is decided in `disclosure`.
 """
@@ -19,7 +19,7 @@ from toolfold.turn.weights import TokenCount, ToolTokenCounts
 
 @dataclass(slots=True)
 class ToolPartition:
-    """A grant, divided by how its tools may be shown."""
+    """The granted tools of a session, divided by how they may be shown to the model."""
 
     pinned: Sequence[Tool]
     """Shown for every message."""
@@ -33,7 +33,7 @@ class ToolPartition:
         self.kept_names = frozenset(tool.name for tool in self.kept)
 
     def find_unavailable(self, turn: Turn) -> list[Tool]:
-        """Return the deferrable tools that do not work in this turn."""
+        """Return the deferrable tools that cannot be used in this turn."""
         return [self.deferrable[name] for name in turn.unavailable if name in self.deferrable]
 
     def count_tokens(self, turn: Turn, weights: ToolTokenCounts, enough: int) -> TokenCount:
@@ -54,7 +54,7 @@ class ToolPartition:
 
 
 class Deferral:
-    """Partitions grants by the configured lists, and caches the result."""
+    """Divides granted tools by the configured lists, and caches the result."""
 
     def __init__(self, settings: ToolsSettings) -> None:
         self._always = frozenset(settings.tool_search.always_load)
@@ -88,14 +88,14 @@ class Deferral:
 
 
 def _is_decided(weight: TokenCount, enough: int) -> bool:
-    """Return True if the count is known well enough to be compared with `enough`."""
+    """Return True if a token count is known well enough to be compared with the limit `enough`."""
     if weight.known == "exactly":
         return True
     return (weight.known == "at least") is (weight.tokens >= enough)
 
 
 def _is_named_in(tool: Tool, names: Collection[str], tools: Collection[str]) -> bool:
-    """Return True if a list of tools and toolsets contains this tool.
+    """Return True if a configured list of tools and toolsets contains this tool.
 
     The name of a tool is never taken as the name of a toolset.
     """

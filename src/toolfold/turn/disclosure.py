@@ -1,4 +1,4 @@
-"""Progressive disclosure: when tools are deferred behind tool search, and what the model sees instead.
+"""Decide when tools are deferred behind tool search, and what the model sees instead.
 
 Decided for every turn from the tokens of its tools and the model's context window. Below the threshold a
 turn is passed through unchanged. Deferred tools stay callable.
@@ -31,7 +31,7 @@ UNKNOWN_CONTEXT_LIMIT_TOKENS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class DisclosureDecision:
-    """A decision about deferring tools, with its reason."""
+    """Whether tools are deferred behind tool search in a turn, and why."""
 
     active: bool
     reason: str
@@ -40,7 +40,7 @@ class DisclosureDecision:
 
 
 class Disclosure:
-    """Applies one runtime's settings to the turns of all its sessions."""
+    """Decides, by one runtime's settings, which tools the model sees in each turn of its sessions."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Disclosure:
         chosen: Collection[str] | None = None,
         forced: bool = False,
     ) -> Turn:
-        """Return the turn with the tools the model is to see: all or the `chosen` ones, the rest searchable.
+        """Return the turn with the tools that the model is to see; the other tools can be found by search.
 
         `forced` means that selection failed: the model has to search, and keeps the tools that are never
         deferred.
@@ -83,18 +83,18 @@ class Disclosure:
         return disclosed
 
     def always_shown(self, grant: Grant) -> frozenset[str]:
-        """Return the names of the tools that are never deferred."""
+        """Return the names of the granted tools that are never deferred behind tool search."""
         return self._sorted(grant).kept_names
 
     def _show_tools(
         self, grant: Grant, turn: Turn, tools: Sequence[Tool], *, searchable: bool = False
     ) -> Turn:
-        """Return the turn with these tools. Search finds core tools only if they are not shown."""
+        """Return the turn with these visible tools. Search finds core tools only if they are not shown."""
         direct = self.always_shown(grant).intersection(tool.name for tool in tools)
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
     def decide(self, grant: Grant, turn: Turn, context_tokens: int | None) -> DisclosureDecision:
-        """Decide whether to defer this turn's tools for a model with this context window."""
+        """Decide whether to defer this turn's tools for a model with a context window of this size."""
         mode = self._settings.enabled
         parts = self._sorted(grant)
         if mode == "off":
@@ -120,7 +120,7 @@ class Disclosure:
         )
 
     def _token_limit(self, context_tokens: int | None) -> tuple[int, str]:
-        """Return the number of tokens from which tools are deferred, and its origin."""
+        """Return the number of tokens above which tools are deferred, and where the limit comes from."""
         settings = self._settings
         if context_tokens is None:
             limit, why = (
@@ -137,7 +137,7 @@ class Disclosure:
     def _visible_tools(
         self, grant: Grant, turn: Turn, chosen: Collection[str] | None, forced: bool
     ) -> list[Tool]:
-        """Return the tools to show, most stable first, so that prompt caches match as far as possible."""
+        """Return the tools to show, those that change least first, so that prompt caches stay valid."""
         parts = self._sorted(grant)
         bridge = self._shown_bridge(grant, parts)
         if chosen is None:
@@ -147,7 +147,7 @@ class Disclosure:
         return [*first, *bridge, *select_showable(grant, turn, sorted(others))]
 
     def _log_decision(self, grant: Grant, turn: Turn, verdict: DisclosureDecision) -> None:
-        """Log one line: tools shown, tools hidden, tokens saved, and why."""
+        """Log one line per turn: tools shown, tools hidden, tokens saved, and why."""
         if not log.isEnabledFor(logging.INFO):
             return
         shown = frozenset(tool.name for tool in turn.tools)
@@ -167,7 +167,7 @@ class Disclosure:
 
 
 class _BridgeListing:
-    """The bridge tools as shown to a model, with a list of sources if configured."""
+    """The definitions of the bridge tools, with a list of tool sources if the settings ask for it."""
 
     def __init__(self, settings: ToolsSettings, bridge: Bridge) -> None:
         self._listing = settings.tool_search.listing
@@ -193,7 +193,7 @@ class _BridgeListing:
         ]
 
     def _list_sources(self, tools: Iterable[Tool]) -> str:
-        """Return the sources with their tool counts, within the token budget.
+        """Return the sources of the tools with their tool counts, as many as fit the token budget.
 
         Counts come from the grant, not from what works now: a flapping server must not change the prompt.
         """

@@ -1,4 +1,4 @@
-"""The tools that a scope grants, computed once per state of the registry.
+"""Compute the tools that a scope grants, once per state of the registry.
 
 Cached by scope: sessions with the same scope share a grant, and a change of the registry creates a new
 one. Knows nothing of availability or of what a model is shown.
@@ -21,7 +21,7 @@ _Key: TypeAlias = tuple[tuple[_Rule, ...], frozenset[str]]
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Grant:
-    """The tools that one scope grants out of one snapshot."""
+    """The tools that one scope grants out of one snapshot of the registry."""
 
     snapshot: Snapshot
     names: frozenset[str]
@@ -43,19 +43,19 @@ class Grant:
     def from_names(
         cls, snapshot: Snapshot, names: frozenset[str], hidden: frozenset[str] = frozenset()
     ) -> Grant:
-        """Create a grant of these names; the `hidden` ones are callable but never shown."""
+        """Create a grant of the named tools; the `hidden` ones are callable but never shown to the model."""
         shown = names - hidden
         return cls(snapshot, names, [tool for tool in snapshot.ordered if tool.name in shown], shown)
 
 
 class GrantCache:
-    """The grants of the current toolsets."""
+    """Caches the tools that each scope grants, as long as the toolsets do not change."""
 
     def __init__(self) -> None:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
-        """Return what the scope grants; agent-level tools are shown only if the agent `offers` them."""
+        """Return the tools that a scope grants; agent-level tools are shown only if `offers` has them."""
         current, grants = self._held  # read together: another thread may replace them
         if current is not toolsets:
             grants = {}
@@ -72,7 +72,7 @@ class GrantCache:
 
 
 def _flatten_scope(scope: Scope) -> tuple[_Rule, ...]:
-    """Return a scope and its ancestors side by side: hashing them nested would recurse without limit."""
+    """Return a scope and its ancestors as a flat tuple, because hashing deeply nested ones would recurse."""
     rules: list[_Rule] = []
     each: Scope | None = scope
     while each is not None:

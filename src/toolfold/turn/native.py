@@ -1,4 +1,4 @@
-"""Decides which requests may use a provider's own way of loading tools on demand.
+"""Decide which requests use a provider's own way of loading tools on demand.
 
 Decides by the dialect and the model's name. Knows nothing of how such a request is written.
 """
@@ -16,13 +16,13 @@ MAX_WARNINGS = 100
 
 
 class NativePolicy:
-    """Decides for all sessions of a runtime, and warns once per model that cannot load tools on demand."""
+    """Decides whether requests use the provider's own tool loading; warns once per model that lacks it."""
 
     def __init__(self) -> None:
         self._warned: set[tuple[DialectName, str]] = set()
 
     def decide(self, requested: bool | None, configured: bool, *, dialect: Dialect, model: str) -> bool:
-        """Return True if the native form is to be used.
+        """Return True if the provider's own way of loading tools on demand is to be used.
 
         An explicit request for what the model lacks raises a ValueError; the setting only gives way.
         """
@@ -40,7 +40,7 @@ class NativePolicy:
 
 
 def _explain_unknown_vendor(dialect: Dialect, model: str) -> str:
-    """Other vendors' models speak these dialects too; only their users know whether they defer tools."""
+    """Explain that only the user knows whether this model of an unknown vendor can load tools on demand."""
     if not dialect.is_other_vendor(model):
         return ""
     return f"it is unknown whether {shorten(model)!r} can load tools on demand (pass native=True if it can)"

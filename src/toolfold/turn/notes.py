@@ -1,4 +1,4 @@
-"""The notes that earlier requests put beside user messages, so that later requests repeat them exactly.
+"""Remember the notes about tools that were added to user messages, so that they are repeated exactly.
 
 A caller keeps a plain history and passes it again each time. A message is recognised by everything up to
 it; if the history was edited, cut or summarised, by its own text and position. What was sent once never
@@ -32,7 +32,7 @@ _TO_JSON = json.JSONEncoder(default=repr).encode
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """The note beside one message; empty if there was nothing to add."""
+    """The note about tools added to one user message; empty if there was nothing to add."""
 
     text: str = ""
     definitions: tuple[Definition, ...] = ()
@@ -45,7 +45,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class _HistoryEntry:
-    """One message that is not an instruction: instructions may change from request to request."""
+    """A message of the history that is not a system instruction; instructions may change between requests."""
 
     position: int
     """Its index among all messages."""
@@ -68,7 +68,7 @@ class _NoteRemover:
     """The content of a message that was empty before, if the key existed."""
 
     def remove_note(self, message: Message) -> Message:
-        """Return the caller's message."""
+        """Return the message as the caller wrote it, without the note."""
         content = message["content"]
         if isinstance(content, (list, tuple)):
             return {**message, "content": content[:-1]}
@@ -81,7 +81,7 @@ class _NoteRemover:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A request's messages and the notes of its user messages."""
+    """The messages of a request and the notes added to its user messages."""
 
     messages: Sequence[Message]
     entries: Sequence[_HistoryEntry]
@@ -90,7 +90,7 @@ class History:
 
     @property
     def newest_user_entry(self) -> int | None:
-        """The index of the user's newest message."""
+        """Return the index of the user's newest message."""
         last = len(self.entries) - 1
         return next(
             (at for at in range(last, -1, -1) if is_user_message(self.entries[at].plain_message)), None
@@ -98,7 +98,7 @@ class History:
 
     @property
     def newest_note(self) -> Note | None:
-        """The note of the newest message, if it was sent before."""
+        """Return the note of the newest user message, if that message was sent before."""
         return None if self.newest_user_entry is None else self.notes.get(self.newest_user_entry)
 
     def plain_messages(self) -> list[Message]:
@@ -111,7 +111,7 @@ class History:
 
 
 class Notes:
-    """The notes of one session. Not thread-safe: the owner locks."""
+    """The notes added to the user messages of one session. Not thread-safe: the owner must lock."""
 
     def __init__(self) -> None:
         self._sent: dict[bytes, Note] = {}
@@ -120,7 +120,7 @@ class Notes:
         """Messages as they were sent with a note → how it comes off; None for a message we added."""
 
     def export_state(self) -> Json:
-        """Return the notes as JSON data, from which `restore_state` continues in another process."""
+        """Return the notes as JSON data, with which `restore_state` continues in another process."""
         digests, notes = self._last
         return {
             "sent": [[chain.hex(), _note_to_json(note)] for chain, note in self._sent.items()],
@@ -133,7 +133,7 @@ class Notes:
         }
 
     def restore_state(self, state: Json) -> None:
-        """Continue with exported notes."""
+        """Continue with notes that another process exported."""
         self._sent = {bytes.fromhex(chain): _note_from_json(note) for chain, note in state["sent"]}
         digests = [bytes.fromhex(each) for each in state["last"]]
         self._last = digests, {at: _note_from_json(note) for at, note in state["last_notes"]}
@@ -143,7 +143,7 @@ class Notes:
         }
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history with its known notes. It may contain notes already."""
+        """Return the caller's history with the notes known for it; the caller may have kept notes in it."""
         said: list[_HistoryEntry] = []
         chain = b""
         for place, message in enumerate(messages):
@@ -163,11 +163,11 @@ class Notes:
         return History(messages, said, self._find_notes(said))
 
     def refresh(self, history: History) -> History:
-        """Return the same history with the notes known by now."""
+        """Return the same history with notes that were added to its messages since it was read."""
         return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:
-        """Return the messages to send; `newest` is put beside the newest one if it was never sent."""
+        """Return the messages to send; the note `newest` is added to the newest one if it was never sent."""
         said = history.entries
         notes = {
             at: history.notes.get(at, Note())
@@ -231,7 +231,7 @@ def _note_from_json(state: Json) -> Note:
 
 
 def _match_suffix(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
-    """Map current positions to those of the last request, for the longest common suffix."""
+    """Map the positions of messages now to those in the last request, for the longest common suffix."""
     old, new = last[::-1], now[::-1]
     falls = _prefix_table(old)
     length = best = at = 0
@@ -273,7 +273,7 @@ def _digest_checked(place: int, message: Message) -> bytes:
 
 
 def _hash_message(message: Message) -> bytes:
-    """Hash a message. Cache marks move with every request and are ignored."""
+    """Hash a message, ignoring cache markers, which move with every request."""
     unmarked = {key: _strip_cache_marks(value) for key, value in message.items() if key != _CACHE_MARK_KEY}
     try:
         text = _TO_SORTED_JSON(unmarked)

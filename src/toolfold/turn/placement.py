@@ -1,4 +1,4 @@
-"""Where a turn's selection is placed in the request, so that the provider's prompt cache stays valid.
+"""Place the selected tools in a request so that the provider's prompt cache stays valid.
 
 `replace`: the tools array is this turn's. `append`: a session's array only grows, until it reaches its
 limit and is reset. `tail`: the array is constant, and the selected tools are listed beside the user's
@@ -41,13 +41,13 @@ _MARKUP_LIKE = re.compile(r"[<＜](?![\s\d=])[\u0300-\u036f]*|\[(?=/?INST\])", r
 
 
 class PlacementPolicy:
-    """Chooses the cheapest placement for a model; computed once per set of prices."""
+    """Chooses the cheapest placement of tools in requests for a model; computed once per set of prices."""
 
     def __init__(self) -> None:
         self._best: dict[Prices, Placement] = {}
 
     def choose(self, choice: PlacementChoice, model: str, dialect: Dialect) -> Placement:
-        """Return the configured placement, or the cheapest for the model or the dialect's usual model."""
+        """Return the configured placement of tools, or the cheapest one for the model."""
         if choice != "auto":
             return choice
         prices = replace(prices_for(model or dialect.default_model), name="")
@@ -57,7 +57,7 @@ class PlacementPolicy:
 
 
 class DefinitionCache:
-    """Each tool as it is written for a model, cached while the tool exists."""
+    """Caches the definition of each tool as written for a model, as long as the tool exists."""
 
     def __init__(self) -> None:
         self._slimmer = Slimmer()
@@ -74,7 +74,7 @@ class DefinitionCache:
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
     def line(self, turn: Turn, tool: Tool) -> str:
-        """Return a tool on one line; untrusted text cannot end the line or close the note."""
+        """Return the line about a tool in a note; untrusted text in it cannot end the line or the note."""
         if tool.adapt:  # its description may mention other tools of this turn
             return _render_line(tool, turn.described(tool)["function"].get("description", ""))
         with self._lock:
@@ -88,7 +88,7 @@ class DefinitionCache:
 
 @dataclass(frozen=True, slots=True)
 class PlacedTools:
-    """A request's tools and messages before they are rendered in a dialect."""
+    """Tools and messages of a request before they are converted to a provider's format."""
 
     tools: Sequence[Tool]
     definitions: Sequence[Definition]
@@ -107,7 +107,7 @@ class PlacedTools:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to send: `tools` and `messages` in the dialect's format."""
+    """A request that is ready to send: `tools` and `messages` in the provider's format."""
 
     tools: list[Json]
     messages: list[Json]
@@ -124,7 +124,10 @@ class Request:
 
     @classmethod
     def of(cls, placed: PlacedTools, turn: Turn, dialect: Dialect, *, cache: bool = False) -> Request:
-        """Render a request. With `cache`, dialects that need one get a mark after the constant tools."""
+        """Create a request.
+
+        With `cache`, a cache marker follows the constant tools where a provider needs one.
+        """
         is_native = placed.deferred is not None
         listed = placed.deferred if is_native and dialect.lists_deferred_tools else None
         return cls(
@@ -147,7 +150,7 @@ class Request:
         )
 
     def answer(self, *results: ToolResult, takes: Collection[str] = DEFAULT_MEDIA_KINDS) -> list[Json]:
-        """Return the messages to append to the history for the calls of one reply.
+        """Return the tool-result messages to append to the history for the calls in one model reply.
 
         `takes` lists the kinds of media that the model accepts.
         """
@@ -155,7 +158,7 @@ class Request:
 
 
 class SessionPlacement:
-    """The state that makes a session's next request start like its last. Thread-safe."""
+    """State of a session's requests that lets the next request start exactly like the last. Thread-safe."""
 
     def __init__(self, wording: DefinitionCache, *, most: int = MAX_APPENDED_TOOLS) -> None:
         self._wording = wording
@@ -167,7 +170,7 @@ class SessionPlacement:
         self._last: Placement | None = None
 
     def export_state(self) -> Json:
-        """Return what makes the next request start like the last one, as JSON data."""
+        """Return the state that makes the next request start like the last one, as JSON data."""
         with self._lock:
             return {
                 "notes": self._notes.export_state(),
@@ -176,14 +179,14 @@ class SessionPlacement:
             }
 
     def restore_state(self, state: Json) -> None:
-        """Continue a session whose state was exported by another process."""
+        """Continue a session whose request state was exported by another process."""
         with self._lock:
             self._notes.restore_state(state["notes"])
             self._array.restore_state(state["array"])
             self._last = state["placement"]
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history with its known notes."""
+        """Return the caller's history with the notes that earlier requests added to it."""
         with self._lock:
             return self._notes.read(messages)
 
@@ -198,7 +201,7 @@ class SessionPlacement:
         dialect: Dialect,
         native: bool = False,
     ) -> PlacedTools:
-        """Place the `fixed` tools and those `chosen` for the newest message.
+        """Place the `fixed` tools, and those `chosen` for the newest message, in a request.
 
         `native` uses the provider's own way of loading tools on demand.
         """
@@ -251,7 +254,7 @@ class SessionPlacement:
     def _place_natively(
         self, turn: Turn, history: History, fixed: Sequence[Tool], chosen: Sequence[Tool], dialect: Dialect
     ) -> PlacedTools:
-        """Keep the array constant; the provider loads what it does not hold."""
+        """Place tools so that the tools array stays constant and the provider loads the others on demand."""
         if dialect.accepts_tools_in_input:  # tools that are found or added can be called by name at once
             fixed = [tool for tool in fixed if tool.name not in BRIDGE_NAMES or tool.name == BRIDGE_SEARCH]
         why = self._keep_array(turn, fixed)
@@ -268,7 +271,7 @@ class SessionPlacement:
         return replace(placed, deferred=late)
 
     def _keep_array(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Keep the array unchanged if possible; return the reason if it had to be reset."""
+        """Keep the tools array unchanged if possible; return the reason if it had to be reset."""
         why = self._array.explain_outdated(turn, fixed) or self._explain_switch("tail")
         new = [tool.name for tool in fixed if tool.name not in self._array.names]
         if self._array.names and new and not why:
@@ -291,7 +294,7 @@ class SessionPlacement:
         )
 
     def _definitions_note(self, turn: Turn, chosen: Sequence[Tool], history: History) -> Note:
-        """Return the selected tools as definitions to add inside the input."""
+        """Return a note that contains the definitions of the selected tools, as part of the model's input."""
         known = history.known_lines()
         lines = {tool.name: self._wording.line(turn, tool) for tool in chosen}
         new = [tool for tool in chosen if lines[tool.name] not in known]
@@ -301,7 +304,7 @@ class SessionPlacement:
     def _deferred_definitions(
         self, turn: Turn, shown: Sequence[Tool], history: History
     ) -> Mapping[str, Definition]:
-        """Return all other tools, and removed ones that results in the history refer to."""
+        """Return all tools not shown, and removed tools to which results in the history refer."""
         standing = {tool.name for tool in shown}
         wanted = find_references(history.messages) | {name for name in self._deferred if turn.may_show(name)}
         for tool in turn.offered:
@@ -319,14 +322,14 @@ class SessionPlacement:
         }
 
     def _forget_removed(self, wanted: Collection[str]) -> None:
-        """Drop the oldest definitions of removed tools beyond the limit."""
+        """Drop the oldest definitions of removed tools if there are more than the limit."""
         gone = [name for name in self._deferred if name not in wanted]
         for name in gone[: max(0, len(gone) - MAX_KEPT_DEFINITIONS)]:
             del self._deferred[name]
 
 
 class _ToolsArray:
-    """The tools array as it was last sent. Definitions in it never change."""
+    """The tools array of a request as it was last sent. Definitions in it never change."""
 
     def __init__(self, wording: DefinitionCache) -> None:
         self._wording = wording
@@ -335,12 +338,12 @@ class _ToolsArray:
         self.constant = 0
 
     def export_state(self) -> Json:
-        """Return the array as JSON data."""
+        """Return the tools array as JSON data."""
         written = [definition for _, definition in self._held.values()]
         return {"constant": self.constant, "definitions": written}
 
     def restore_state(self, state: Json) -> None:
-        """Continue with an exported array; its definitions are sent again as they were."""
+        """Continue with a tools array that another process exported; its definitions are sent unchanged."""
         self.constant = state["constant"]
         self._held = {each["function"]["name"]: (None, each) for each in state["definitions"]}
 
@@ -360,7 +363,7 @@ class _ToolsArray:
         self._held = {}
 
     def explain_outdated(self, turn: Turn, fixed: Sequence[Tool]) -> str:
-        """Return why the array cannot be sent again. A tool that does not work now is not a reason."""
+        """Return why the tools array cannot be sent again; a tool that is unavailable now is no reason."""
         bridge = {tool.name: tool for tool in fixed if tool.name in BRIDGE_NAMES}
         for name, (tool, written) in list(self._held.items()):
             now = turn.snapshot.get(name) if turn.may_show(name) else None
@@ -374,7 +377,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Append the tools that are missing; with `anew` (a reason) start again."""
+        """Append missing tools to the tools array; with the reason `anew`, start a new array."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:
@@ -383,7 +386,7 @@ class _ToolsArray:
 
 
 class _OfferedDefinitions(Mapping[str, Definition]):
-    """The definitions of a turn's tools, each rendered on access."""
+    """The definitions of a turn's tools, each created when it is accessed."""
 
     def __init__(self, turn: Turn, wording: DefinitionCache) -> None:
         self._turn, self._wording = turn, wording
@@ -409,7 +412,7 @@ def _render_line(tool: Tool, description: str) -> str:
 
 
 def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wording: DefinitionCache) -> Note:
-    """Return a note with one line per selected tool, without lines that the request already has."""
+    """Return a note with one line per selected tool, without lines that the request already contains."""
     new: list[str] = []
     room = MAX_TAIL_CHARS
     lines = {tool.name: wording.line(turn, tool) for tool in chosen}
@@ -431,7 +434,7 @@ def _text_note(turn: Turn, chosen: Sequence[Tool], known: frozenset[str], wordin
 
 
 def _tail_text(history: History, new: Note | None = None) -> str:
-    """Return the note beside the newest message: the earlier one, or the new one."""
+    """Return the note for the newest message: the one sent earlier if there is one, otherwise the new one."""
     note = history.newest_note or new
     return note.text if note is not None and history.newest_user_entry is not None else ""
 

@@ -1,4 +1,4 @@
-"""The cost of model calls in dollars, from a provider's prices and its prompt cache.
+"""Compute the cost of model calls in dollars, from a provider's prices and its prompt cache.
 
 A provider charges less for the part of a request that starts like a recent one, so the order of the
 segments matters. Pure arithmetic: sends nothing, reads no file and knows nothing of tools.
@@ -20,7 +20,7 @@ PRICES_AS_OF = "November 2026"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a request. The same identity means the same text."""
+    """A piece of a request with an identity: the same identity means the same text."""
 
     identity: str
     tokens: int
@@ -28,7 +28,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class ModelCall:
-    """The segments of a request in the order the provider reads them, and the output size."""
+    """A model call for cost estimates: the segments of its request in order, and the size of its output."""
 
     segments: tuple[Segment, ...]
     output: int
@@ -39,7 +39,7 @@ class ModelCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """A model's prices in dollars per million tokens, and how its provider caches prefixes."""
+    """A model's prices in dollars per million tokens, and how its provider caches prompt prefixes."""
 
     name: str
     input: float
@@ -65,7 +65,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The cost of one model call."""
+    """The cost of one model call in dollars."""
 
     turn: int
     input: int
@@ -76,7 +76,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The cost of a conversation."""
+    """The cost of a conversation in dollars."""
 
     charges: tuple[Charge, ...]
 
@@ -113,7 +113,7 @@ class Bill:
 
 
 def compute_bill(calls: Iterable[ModelCall], prices: Prices) -> Bill:
-    """Return the cost of model calls made in this order."""
+    """Return the cost of model calls that are made in this order."""
     seen = _PrefixCache(prices)
     return Bill(tuple(_charge_call(call, seen.match_prefix(call), prices) for call in calls))
 
@@ -129,14 +129,14 @@ def _charge_call(call: ModelCall, cached: int, prices: Prices) -> Charge:
 
 
 class _PrefixCache:
-    """The provider's prompt cache: a tree of segments, each with the time of its last use."""
+    """Simulates a provider's prompt cache: a tree of segments, each with the time of its last use."""
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._root: _Branch = {}
 
     def match_prefix(self, call: ModelCall) -> int:
-        """Return how many of the tokens sent are cached, and cache all of them."""
+        """Return how many tokens of a request are in the prompt cache, and add the request to the cache."""
         if self._prices.cached_read >= self._prices.input:
             return 0
         branch, shared, is_shared = self._root, 0, True
@@ -201,12 +201,12 @@ _FAMILIES = {
 
 
 def prices_for(model: str, table: Sequence[Prices] = PRICES) -> Prices:
-    """Return the prices of a model or of its family; an unknown model gets a price without a cache."""
+    """Return the prices of a model or of its family; an unknown model gets prices without a cache."""
     return find_prices(model, table) or Prices(name=model or "unknown", input=1.0, output=3.0)
 
 
 def find_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
-    """Return the prices of a model or of the nearest of its family, or None if it is unknown."""
+    """Return the prices of a model or of the nearest model of its family; None if it is unknown."""
     name = model.lower()
     named = {prices.name: prices for prices in table}
     exact = next((prices for prices in table if prices.name.lower() in name), None)
@@ -215,7 +215,7 @@ def find_prices(model: str, table: Sequence[Prices] = PRICES) -> Prices | None:
 
 
 def cost_of_call(usage: Usage, prices: Prices | None) -> float | None:
-    """Return the dollars of one model call, or None if the model's price is unknown."""
+    """Return the cost of one model call in dollars; None if the model's price is unknown."""
     if prices is None:
         return None
     fresh = usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens
@@ -227,7 +227,7 @@ def cost_of_call(usage: Usage, prices: Prices | None) -> float | None:
 
 
 def read_prices(table: Any) -> tuple[Prices, ...]:
-    """Read prices from a mapping of model names to figures. Raises ValueError."""
+    """Read prices from a mapping of model names to numbers. Raises ValueError."""
     if not isinstance(table, Mapping) or not table:
         raise ValueError("expected a map of models, each with its prices")
     return tuple(_read_one(str(name), figures) for name, figures in table.items())

@@ -1,4 +1,4 @@
-"""Builds a session's model requests: which placement applies, and which tools are always in the array.
+"""Build the model requests of a session: choose the placement of tools, and the tools always sent.
 
 Holds the state of one session's requests. Knows nothing of how a session is granted its tools.
 """
@@ -23,7 +23,7 @@ from toolfold.turn.selection import Selector
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
-    """The parts that the requests of all sessions share."""
+    """The components that build the requests of all sessions of a runtime."""
 
     settings: ToolsSettings
     selector: Selector
@@ -34,22 +34,22 @@ class RequestPolicy:
 
 
 class RequestBuilder:
-    """The requests of one session, each starting like the one before so that prompt caches apply."""
+    """Builds the requests of one session, each starting like the one before so that prompt caches apply."""
 
     def __init__(self, policy: RequestPolicy) -> None:
         self._policy = policy
         self._placing = SessionPlacement(policy.wording, most=policy.settings.rag_append_max)
 
     def export_state(self) -> Json:
-        """Return the state as JSON data, from which `restore_state` continues with the same prefix."""
+        """Return the state of the session's requests as JSON data, for `restore_state` in another process."""
         return self._placing.export_state()
 
     def restore_state(self, state: Json) -> None:
-        """Continue a session whose state was exported by another process."""
+        """Continue a session whose request state was exported by another process."""
         self._placing.restore_state(state)
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history with the notes that earlier requests put beside its messages."""
+        """Return the caller's history with the notes about tools that earlier requests added to it."""
         return self._placing.read(messages)
 
     def build(
@@ -63,7 +63,7 @@ class RequestBuilder:
         native: bool | None,
         cache: bool,
     ) -> Request:
-        """Return the request for a turn that was assembled for this history.
+        """Return the model request for a turn and its message history.
 
         Raises ValueError if `native` is True and the dialect or the model has no native form.
         """
@@ -97,7 +97,7 @@ class RequestBuilder:
         return self._policy.placements.choose(choice, model, dialect)
 
     def _fixed_tools(self, grant: Grant, turn: Turn, placement: Placement) -> list[Tool]:
-        """Return the tools that are shown whatever is selected.
+        """Return the tools that are sent in every request, whatever is selected for the message.
 
         For placements with a constant array they do not depend on the message.
         """

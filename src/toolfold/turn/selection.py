@@ -1,4 +1,4 @@
-"""Pre-selection: the tools of a turn that fit the conversation.
+"""Select the tools that fit the conversation, before the model is called.
 
 Selection only hides: what it leaves out stays callable. The latest message is searched as it is; earlier
 ones count as far as the latest depends on them.
@@ -42,7 +42,7 @@ _MAX_CACHED_ANSWERS = 64
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The tools to show beyond the pinned ones, with reasons."""
+    """The tools selected for a message, beyond those that are always shown, with reasons."""
 
     names: tuple[str, ...]
     """Best first."""
@@ -60,7 +60,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class _MessageResult:
-    """The search result of one message, and the mode that produced it."""
+    """The search result for one message, and the search mode that produced it."""
 
     found: SearchResult
     leg: str
@@ -72,7 +72,7 @@ class _MessageResult:
 
 
 class Selector:
-    """Selects tools for all sessions of a runtime."""
+    """Selects tools for the messages of all sessions of a runtime."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Selector:
         self._logged_modes: set[str] = set()
 
     def pinned(self, grant: Grant) -> Sequence[Tool]:
-        """Return the tools that are shown beside any selection."""
+        """Return the tools that are shown whatever is selected."""
         return self._sorted(grant).pinned
 
     def __call__(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection:
-        """Return the tools that fit the conversation, out of those this turn could show."""
+        """Return the tools that fit the conversation, out of those that this turn could show."""
         field = self._candidates_of(grant)
         competing = field.competing(turn)
         used = _find_reusable(turn, conversation.used_tools, competing)
@@ -125,7 +125,7 @@ class Selector:
     def _search_earlier(
         self, field: _GrantCandidates, turn: Turn, messages: Iterable[str], competing: frozenset[str]
     ) -> list[tuple[float, SearchResult]]:
-        """Return the results of earlier messages that needed tools, each with its weight."""
+        """Return the search results for earlier messages that needed tools, each with its weight."""
         answers = [self._search_message(field, turn, message, competing) for message in messages]
         needing = [answer.found for answer in answers if answer and answer.needed]
         return [(_DECAY**age, found) for age, found in enumerate(needing)]
@@ -133,7 +133,7 @@ class Selector:
     def _search_message(
         self, field: _GrantCandidates, turn: Turn, message: str, competing: frozenset[str]
     ) -> _MessageResult | None:
-        """Return the result of a message, or None if no search mode works."""
+        """Return the search result for one message, or None if no search mode works."""
         key = message, competing
         if (known := field.answers.get(key)) is not None:
             return known
@@ -162,7 +162,7 @@ class Selector:
         return _MessageResult(found, "keyword" if by_words else mode, needed)
 
     def _log_failure(self, mode: str) -> None:
-        """Log a traceback once per mode, until it works again."""
+        """Log a failed search with traceback, once per search mode until it works again."""
         if mode not in self._logged_modes:
             self._logged_modes.add(mode)
             log.exception("selecting tools by %s failed", mode)
@@ -170,7 +170,7 @@ class Selector:
     def _apply_limits(
         self, turn: Turn, named: Sequence[str], fitting: Mapping[str, str], used: Sequence[str]
     ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the selected tools, best first, and those that did not fit; each with its reason.
+        """Return the selected tools, best first, and those over the limits; each with its reason.
 
         Named tools are always in. Reused tools may take half of the token budget, fitting ones the rest.
         """
@@ -192,7 +192,7 @@ class Selector:
 
 
 class _GrantCandidates:
-    """The parts that the selections of one grant share: competing tools and recent results."""
+    """State that all selections from the same granted tools share: candidates and recent results."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
@@ -200,7 +200,7 @@ class _GrantCandidates:
         self.answers: dict[tuple[str, frozenset[str]], _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
-        """Return the showable tools that are not pinned; the same object while nothing changes."""
+        """Return the tools to choose from: showable and not pinned; the same object while nothing changes."""
         unavailable = frozenset(turn.unavailable)
         last = self._last
         if last is None or last[0] != unavailable:
@@ -216,7 +216,7 @@ class _GrantCandidates:
 
 
 class _TokenBudget:
-    """The tokens left for selected tools. Counted exactly only if the decision depends on it."""
+    """The tokens left for selected tools, counted exactly only if a decision depends on it."""
 
     def __init__(self, turn: Turn, tokens: int, weights: ToolTokenCounts) -> None:
         self._tools, self._left, self._weights = turn.snapshot, tokens, weights
@@ -225,12 +225,12 @@ class _TokenBudget:
         self.refused: list[str] = []
 
     def take(self, name: str) -> None:
-        """Add a tool even if it does not fit."""
+        """Add a tool to the selection even if its tokens exceed the budget."""
         self._estimates[name] = guess = self._weights.estimate_upper_bound(self._tools[name])
         self._left -= guess
 
     def takes(self, name: str, *, leaving: int = 0) -> bool:
-        """Add a tool if it fits and leaves `leaving` tokens."""
+        """Add a tool to the selection if its tokens fit and leave `leaving` tokens."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):
             self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))
@@ -241,18 +241,18 @@ class _TokenBudget:
         return False
 
     def _replace_estimate(self, name: str) -> None:
-        """Replace a tool's estimate by its exact count."""
+        """Replace a tool's estimated token count by the exact one."""
         self._left += self._estimates.pop(name) - self._weights.count_tool(self._tools[name])
 
 
 def _find_reusable(turn: Turn, used: Sequence[str], competing: frozenset[str]) -> tuple[str, ...]:
-    """Return previously used tools that could be shown now, latest first."""
+    """Return tools used earlier in the conversation that could be shown now, latest first."""
     names = dict.fromkeys(_resolve_name(turn, name) for name in reversed(used))
     return tuple(name for name in names if name in competing)[:MAX_REUSED_TOOLS]
 
 
 def _resolve_name(turn: Turn, name: str) -> str:
-    """Return the name under which a tool is shown. Its author's name counts if it is unambiguous."""
+    """Return the name under which a tool is shown; its author's name is accepted if it is unambiguous."""
     if name in turn.granted:
         return name
     granted = [tool.name for tool in turn.snapshot.named(name) if tool.name in turn.granted]
@@ -262,7 +262,7 @@ def _resolve_name(turn: Turn, name: str) -> str:
 def _merge_rankings(
     latest: _MessageResult, before: Sequence[tuple[float, SearchResult]], lean: float
 ) -> dict[str, str]:
-    """Return every fitting tool with its reason, best first. Lower ranks and earlier messages count less."""
+    """Return every fitting tool with its reason, best first; ranks in earlier messages count less."""
     if not before:
         return dict.fromkeys((hit.name for hit in latest.found.hits), FITS) if latest.needed else {}
     weighed = [(FITTED, lean * share, found) for share, found in before]

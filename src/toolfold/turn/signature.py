@@ -1,4 +1,4 @@
-"""A tool's parameters on one line: short enough for a search result, exact enough to call it.
+"""Write a tool's parameters on one line: short enough for a search result, exact enough to call it.
 
 `create_issue(repo: string, title: string, labels?: string[], state?: "open"|"closed")`. What does not fit
 is cut with "…". Schemas are untrusted: every step is counted, and references are followed only inside the
@@ -26,7 +26,7 @@ _SCALARS = (str, int, float, bool)
 
 
 def signature(tool: Tool) -> str:
-    """Return the tool as a declaration, required parameters first."""
+    """Return the tool's name and parameters as a one-line declaration, required parameters first."""
     writer = _SignatureWriter(tool.parameters)
     room = MAX_SIGNATURE_CHARS - len(tool.name)
     written: list[str] = []
@@ -44,14 +44,14 @@ def signature(tool: Tool) -> str:
 
 
 class _SignatureWriter:
-    """Renders the types of one schema in a bounded number of steps."""
+    """Writes the types in one JSON schema on one line, in a bounded number of steps."""
 
     def __init__(self, root: Json) -> None:
         self._root = root
         self._steps = _MAX_STEPS
 
     def members(self, schema: Json) -> Iterator[tuple[str, Any, bool]]:
-        """Yield the properties of an object and whether each is required, required ones first."""
+        """Yield the properties of an object schema and whether each is required, required ones first."""
         properties = schema.get("properties")
         if not isinstance(properties, dict):
             return
@@ -66,7 +66,7 @@ class _SignatureWriter:
         return f"{_render_name(name, required)}: {self.type(schema, depth)}{default}"
 
     def type(self, schema: Any, depth: int = 0) -> str:
-        """Render the type that a schema describes."""
+        """Return the type that a schema describes, such as `string[]`."""
         self._steps -= 1
         if self._steps < 0 or depth > _MAX_DEPTH:
             return _ELLIPSIS

@@ -1,4 +1,4 @@
-"""Shorter schemas for the model: keywords without meaning are left out.
+"""Shorten tool schemas for the model by leaving out keywords without meaning.
 
 A slim schema accepts exactly what the original accepts and tells a reader the same. Validation always
 uses the original. Unusual schemas (own identifiers, unknown dialects, references to odd places, too deep,
@@ -68,14 +68,17 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 class Slimmer:
-    """Slims each tool once and caches the result while the tool exists."""
+    """Shortens the schema of each tool once, and caches the result while the tool exists."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._slim: weakref.WeakKeyDictionary[Tool, Definition] = weakref.WeakKeyDictionary()
 
     def __call__(self, tool: Tool) -> Definition:
-        """Return the tool's slim definition. The outer dicts belong to the caller; the schema is shared."""
+        """Return the tool's shortened definition.
+
+        The outer dicts belong to the caller; the schema is shared.
+        """
         with self._lock:
             function = self._slim.get(tool)
         if function is None:
@@ -86,7 +89,7 @@ class Slimmer:
 
 
 def slim(definition: Definition) -> Definition:
-    """Return the same definition in fewer tokens; the original is not changed."""
+    """Return the same tool definition in fewer tokens; the original is not changed."""
     function = dict(definition["function"])
     description = function.get("description")
     if isinstance(description, str):
@@ -99,7 +102,7 @@ def slim(definition: Definition) -> Definition:
 
 
 def slim_schema(schema: Json, name: str = "", described: str = "") -> Json:
-    """Return a schema's slim form, for a tool with this name and description."""
+    """Return a shortened schema that accepts the same values, for a tool with this name and description."""
     for _ in range(_MAX_PASSES):
         slimmed = _slim_once(schema, name, described)
         if slimmed is schema or _DEFINITION_KEYS.isdisjoint(schema):
@@ -129,7 +132,7 @@ def _slim_once(schema: Json, name: str, described: str) -> Json:
 
 
 def _trim_text(text: str) -> str:
-    """Remove the indentation and blank lines of the source that the text was taken from."""
+    """Remove the source code's indentation and blank lines from a description."""
     text = text.strip()
     if "\n" not in text:
         return text
@@ -147,7 +150,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaSurvey:
-    """The result of one look at every schema inside a schema."""
+    """The facts about all schemas nested in a schema that shortening needs."""
 
     nodes: list[Json]
     """All schemas, the root first."""
@@ -159,7 +162,7 @@ class _SchemaSurvey:
 
     @property
     def is_plain(self) -> bool:
-        """Return True if removing keywords cannot change what a reference means or how the schema is read."""
+        """Return True if removing keywords from the schema cannot change the meaning of a reference."""
         if not _IDENTITY_KEYS.isdisjoint(self.keys):
             inner = {key for node in self.nodes[1:] for key in node}
             if not inner.isdisjoint(_IDENTITY_KEYS) or not _has_known_dialect(self.nodes[0]):
@@ -168,7 +171,7 @@ class _SchemaSurvey:
 
     @property
     def is_of_any_dialect(self) -> bool:
-        """Return True if the schema means the same in all supported dialects."""
+        """Return True if the schema means the same in all supported versions of JSON Schema."""
         if not _DIFFERS_BY_DIALECT.isdisjoint(self.keys):
             return False
         if "items" in self.keys and any(isinstance(node.get("items"), list) for node in self.nodes):
@@ -177,7 +180,7 @@ class _SchemaSurvey:
 
 
 def _has_known_dialect(root: Json) -> bool:
-    """Return True if the root states no dialect or identifier, or only known ones."""
+    """Return True if a schema declares no JSON Schema version or identifier, or only known ones."""
     if not _IDENTITY_KEYS.isdisjoint(root.keys() - {"$id", "$schema"}) or not isinstance(
         root.get("$id", ""), str
     ):
@@ -188,7 +191,7 @@ def _has_known_dialect(root: Json) -> bool:
 
 
 def _survey_schema(root: Json) -> _SchemaSurvey | None:
-    """Survey a schema; None if it is too large or too deep."""
+    """Inspect a schema and everything nested in it; None if it is too large or too deep."""
     nodes, keys, level = [root], set(root), [root]
     for _ in range(MAX_DEPTH):
         level = [
@@ -204,7 +207,7 @@ def _survey_schema(root: Json) -> _SchemaSurvey | None:
 
 
 def _inner_schemas(schema: Json) -> Iterator[Json]:
-    """Yield the schemas directly inside one."""
+    """Yield the schemas directly inside a schema."""
     for key, value in schema.items():
         if key not in _ALL_SCHEMA_KEYS:
             continue
@@ -220,7 +223,7 @@ def _inner_schemas(schema: Json) -> Iterator[Json]:
 
 
 def _is_stable_pointer(pointer: object) -> bool:
-    """Return True if a reference points, by its path alone, to a schema that is not moved."""
+    """Return True if a `$ref` points to a schema that shortening does not move."""
     if not isinstance(pointer, str) or not pointer.startswith("#") or "%" in pointer or "~" in pointer:
         return False
     parts = iter(pointer[1:].split("/"))
@@ -245,7 +248,7 @@ class _NestingTooDeep(Exception):
 
 
 def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
-    """Return the root without unused definitions, and with those used once inlined."""
+    """Return the schema without unused definitions, and with definitions used once inlined."""
     holders = root.keys() & _DEFINITION_KEYS
     if not all(isinstance(root[holder], dict) for holder in holders):
         return root
@@ -275,7 +278,7 @@ def _fold_definitions(root: FrozenDict, pointers: Sequence[str]) -> FrozenDict:
 
 
 def _rebuild_in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str, Any]]:
-    """Yield the keywords in their original order, with the definitions that are kept."""
+    """Yield the keywords of a schema in their original order, with the definitions that are kept."""
     for key in root:
         if key in body:
             yield key, body[key]
@@ -285,7 +288,7 @@ def _rebuild_in_order(root: Json, body: Json, kept: Json) -> Iterator[tuple[str,
 
 
 def _find_uses(body: Json, held: Json) -> dict[str, list[Json]]:
-    """Return, for each definition reachable from the body, the schemas that refer to it."""
+    """Return, for each definition reachable from the schema's body, the schemas that refer to it."""
     uses: dict[str, list[Json]] = {}
     pending = [body]
     while pending:
@@ -300,7 +303,7 @@ def _find_uses(body: Json, held: Json) -> dict[str, list[Json]]:
 
 
 def _can_inline(schema: Json, nodes: Sequence[Json]) -> bool:
-    """Return True if the only schema that refers to a definition can hold all of it."""
+    """Return True if a definition can be inlined into the only schema that refers to it."""
     if len(nodes) != 1:
         return False
     beside = nodes[0].keys() - {"$ref"}
@@ -318,7 +321,7 @@ def _inline_definitions(schema: FrozenDict, moved: Json, depth: int = 0) -> Froz
 
 
 def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDict]) -> FrozenDict:
-    """Return the schema with each direct inner schema changed; `change` gets its property name, if any."""
+    """Return the schema with `change` applied to each schema directly inside it."""
     changed: Json = {}
     for key, value in schema.items():
         if key not in _ALL_SCHEMA_KEYS:
@@ -344,7 +347,7 @@ def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDic
 def _map_changed(
     held: dict[Any, Any], change: Callable[[FrozenDict, Any], FrozenDict]
 ) -> dict[Any, FrozenDict]:
-    """Return the entries that differ after the change."""
+    """Return the entries that differ after `change` was applied to them."""
     changed = {}
     for place, each in held.items():
         if type(each) is FrozenDict:
@@ -358,7 +361,7 @@ def _map_changed(
 
 
 class _SlimmingPass:
-    """One pass over a tool's schema, from the outside in."""
+    """One pass that shortens a tool's schema, from the outside in."""
 
     def __init__(self, about: str, *, counts_spoken: bool) -> None:
         self._about = about
@@ -399,7 +402,7 @@ class _SlimmingPass:
         return schema if tidy == description else FrozenDict({**schema, "description": tidy})
 
     def _has_no_effect(self, key: str, value: Any) -> bool:
-        """Return True if the keyword with this value states what holds without it."""
+        """Return True if a schema keyword with this value states what holds without it."""
         if key in ("additionalProperties", "propertyNames"):
             if value is True or value == {}:
                 return key == "propertyNames" or not self._counts_properties
@@ -418,7 +421,7 @@ def _drop_redundant_values(schema: FrozenDict) -> FrozenDict:
 
 
 def _is_covered(title: str, name: str, description: str, besides: frozenset[str] = frozenset()) -> bool:
-    """Return True if every word of a title occurs in the name or the description."""
+    """Return True if every word of a schema's title occurs in its name or description."""
     words = _split_words(title) - besides
     if not words:
         return bool(besides) or not title.strip()

@@ -1,4 +1,4 @@
-"""Counts the tokens of a tools array.
+"""Count the tokens of tool definitions.
 
 The compact JSON of each definition's `function` object is counted. How a provider writes tools into its
 prompt is not published; the count is exact for that JSON text where the tokenizer is public, elsewhere an
@@ -23,7 +23,7 @@ _LONG_RUN = re.compile(r"(\w{256}|\s{256}|[^\w\s]{256})")
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """The tokenizer of a model family: a public one, or a multiple of one."""
+    """The tokenizer of a model family: a public one, or an estimate as a multiple of a public one."""
 
     name: str
     encoding: str = ENCODING
@@ -66,7 +66,7 @@ _VERSION = re.compile(r"(?<!\d)(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
 
 
 def tokenizer_for(model: str) -> Tokenizer:
-    """Return the tokenizer of a model, by its name as providers and routers spell it."""
+    """Return the tokenizer for a model, by its name as providers and routers spell it."""
     name = model.lower()
     if "claude" in name:
         return _claude_tokenizer(name)
@@ -81,7 +81,7 @@ def _claude_tokenizer(name: str) -> Tokenizer:
 
 
 class TokenCounter:
-    """Counts with one tokenizer and caches, so that each tool is counted once."""
+    """Counts tokens with one tokenizer, and caches counts so that each tool is counted once."""
 
     def __init__(self, tokenizer: Tokenizer = O200K, *, remembers: int = 50_000) -> None:
         self.tokenizer = tokenizer
@@ -91,7 +91,7 @@ class TokenCounter:
         self._of_shared: dict[tuple[int, str, str], tuple[FrozenDict, int]] = {}
 
     def text(self, text: str) -> int:
-        """Return the tokens of a text."""
+        """Return the number of tokens of a text."""
         raw = text.encode("utf-8", "replace")  # lone surrogates cannot be tokenized
         key = hashlib.blake2b(raw, digest_size=16).digest()
         known = self._of_text.get(key)
@@ -101,7 +101,7 @@ class TokenCounter:
         return known
 
     def definition(self, definition: Definition) -> int:
-        """Return the tokens of one tool definition."""
+        """Return the number of tokens of one tool definition."""
         function = definition["function"]
         key = _identity_key(function)
         if key is None:
@@ -114,7 +114,7 @@ class TokenCounter:
         return known[1]
 
     def definitions(self, definitions: Iterable[Definition]) -> int:
-        """Return the tokens of a tools array, without the provider's own wrapping."""
+        """Return the number of tokens of a tools array, without what the provider adds to it."""
         return sum(map(self.definition, definitions))
 
     def _remember(self, memo: dict[Any, Any], key: Any, value: Any) -> None:
@@ -125,17 +125,17 @@ class TokenCounter:
 
 
 def count_tokens(definitions: Iterable[Definition]) -> int:
-    """Return the o200k tokens of definitions as compact JSON; exact for that text, offline."""
+    """Return the number of o200k tokens of tool definitions as compact JSON."""
     return TokenCounter().definitions(definitions)
 
 
 def compact(function: object, *, escaped: bool = False) -> str:
-    """Return compact JSON, the text that is counted. `escaped` gives ASCII, never shorter than its bytes."""
+    """Return a definition as compact JSON; with `escaped`, as ASCII."""
     return json.dumps(function, ensure_ascii=escaped, separators=(",", ":"))
 
 
 def _identity_key(function: Definition) -> tuple[int, str, str] | None:
-    """Return a cache key for a definition with an immutable schema; None for any other."""
+    """Return a cache key for a tool definition with an immutable schema; None for any other."""
     parameters = function.get("parameters")
     if type(parameters) is not FrozenDict or len(function) != 3:
         return None
@@ -155,5 +155,5 @@ def _count_tokens_of(text: str, encoding: str) -> int:
 
 
 def _split_long_runs(text: str) -> list[str]:
-    """Split runs of 256 equal-class characters: the tokenizer needs quadratic time for them."""
+    """Split 256 or more similar characters in a row, for which the tokenizer needs quadratic time."""
     return [text] if _LONG_RUN.search(text) is None else [piece for piece in _LONG_RUN.split(text) if piece]

@@ -1,4 +1,4 @@
-"""The tokens of tools, counted once per tool and no more exactly than a decision needs.
+"""Count the tokens of tools, once per tool and no more exactly than a decision needs.
 
 The tokenizer takes half a second to load and half a millisecond per tool. Decisions that a byte count can
 make use the byte count, and a very large catalog is counted only until it is known to be large.
@@ -22,7 +22,7 @@ _MIN_BYTES_PER_TOKEN = 2.5
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A number of tokens, and how exactly it is known."""
+    """A number of tokens, and whether it is exact or a bound."""
 
     tokens: int
     known: Literal["exactly", "at least", "at most"] = "exactly"
@@ -32,7 +32,7 @@ class TokenCount:
 
 
 class ToolTokenCounts:
-    """Caches each tool's token count while the tool exists."""
+    """Caches the token count of each tool while the tool exists."""
 
     def __init__(self) -> None:
         self._counter = TokenCounter()
@@ -41,19 +41,19 @@ class ToolTokenCounts:
         self._bytes: weakref.WeakKeyDictionary[Tool, int] = weakref.WeakKeyDictionary()
 
     def count_tool(self, tool: Tool) -> int:
-        """Return the exact tokens of a tool's definition."""
+        """Return the exact number of tokens of a tool's definition."""
         # Count the text: the counter would otherwise keep removed tools' schemas alive.
         return self._get_or_count(self._tokens, tool, lambda: self._counter.text(_definition_text(tool)))
 
     def estimate_upper_bound(self, tool: Tool) -> int:
-        """Return an upper bound without loading the tokenizer.
+        """Return an upper bound of a tool's token count without loading the tokenizer.
 
         1,251 measured definitions all have at least 2.7 bytes per token.
         """
         return int(self._count_bytes(tool) / _MIN_BYTES_PER_TOKEN)
 
     def count_until(self, tools: Sequence[Tool], enough: int) -> TokenCount:
-        """Return the tokens of all these tools, exact enough to compare with `enough`."""
+        """Return the tokens of all these tools together, exact enough to compare with `enough`."""
         at_most = self._sum_bytes(tools, enough)
         if at_most < enough:
             return TokenCount(at_most, "at most")
@@ -72,7 +72,7 @@ class ToolTokenCounts:
         return TokenCount(tokens)
 
     def _sum_bytes(self, tools: Sequence[Tool], enough: int) -> int:
-        """Return the bytes of the definitions, an upper bound of their tokens; stops at `enough`."""
+        """Return the bytes of the tools' definitions, an upper bound of their tokens; stops at `enough`."""
         total = 0
         for tool in tools:
             total += self._count_bytes(tool)
