@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import threading
 from collections.abc import Callable
 
 import pytest
 
 from tests.conftest import RuntimeOpener, recording_tool
-from toolfold import Answer, ApprovalRequest, Runtime
-from toolfold.events import ApprovalAnswered, ApprovalAsked, Event, ToolFinished, ToolStarted
-from toolfold.model import Effect
+from tests.mcp.faults import server_entry
+from toolfold import Answer, ApprovalRequest, Runtime, build_tool
+from toolfold.call_events import MIN_PROGRESS_INTERVAL_S, ProgressLimiter
+from toolfold.events import ApprovalAnswered, ApprovalAsked, Event, ToolFinished, ToolProgressed, ToolStarted
+from toolfold.model import CallContext, Effect, Json
 
 WRITES = frozenset({Effect.WRITE, Effect.DESTRUCTIVE})
 DEFERRED = {"tools": {"tool_search": {"enabled": "on"}}}
@@ -123,3 +127,72 @@ async def test_question_shows_no_secret_of_the_command(open_test_runtime: Runtim
     assert asked.severity
     assert secret not in repr(events)
     assert answered.tool == "terminal"
+
+
+def progress_events(events: list[Event]) -> list[ToolProgressed]:
+    return [each for each in events if isinstance(each, ToolProgressed)]
+
+
+async def test_progress_of_a_handler_is_published_under_its_tool(open_test_runtime: RuntimeOpener) -> None:
+    runtime = open_test_runtime(DEFERRED)
+
+    def load(_args: Json, context: CallContext) -> str:
+        context.report_progress("loading with --password hunter2secret", 1, 2)
+        context.report_progress("half", float("nan"), 2)
+        context.report_progress("loaded", 2, 2)
+        return "done"
+
+    runtime.registry.add(build_tool(name="load_boats", toolset="harbour", schema={}, handler=load))
+    events = record_events(runtime)
+    session = runtime.session()
+    session.assemble("load the boats")
+    await session.call("tool_call", {"name": "load_boats", "arguments": {}}, call_id="c1")
+    first, last = progress_events(events)
+    assert (first.tool, first.call_id, first.session_id) == ("load_boats", "c1", session.id)
+    assert (first.progress, first.total, last.message, last.progress) == (1, 2, "loaded", 2)
+    assert "hunter2secret" not in first.message
+    assert [type(each) for each in events] == [ToolStarted, ToolProgressed, ToolProgressed, ToolFinished]
+    json.dumps([each.to_json() for each in events], allow_nan=False)
+
+
+def test_progress_is_limited_in_rate_and_the_last_report_is_kept() -> None:
+    now = 0.0
+    published: list[str] = []
+    limiter = ProgressLimiter(lambda message, *_: published.append(message), clock=lambda: now)
+    for step in range(1_000):
+        now = step * MIN_PROGRESS_INTERVAL_S / 100
+        limiter.report(f"step {step}")
+    limiter.close()
+    limiter.report("too late")
+    assert len(published) in (10, 11)
+    assert (published[0], published[-1]) == ("step 0", "step 999")
+
+
+async def test_progress_after_a_timeout_is_not_published(runtime: Runtime) -> None:
+    may_end, has_ended = threading.Event(), threading.Event()
+
+    def hang(_args: Json, context: CallContext) -> str:
+        may_end.wait(30)
+        context.report_progress("still here")
+        has_ended.set()
+        return "late"
+
+    runtime.registry.add(build_tool(name="hang", toolset="harbour", schema={}, handler=hang, timeout=0.2))
+    events = record_events(runtime)
+    assert not (await runtime.session().call("hang")).ok
+    may_end.set()
+    assert await asyncio.to_thread(has_ended.wait, 30)
+    assert progress_events(events) == []
+
+
+async def test_progress_notifications_of_an_mcp_server_are_published(
+    open_test_runtime: RuntimeOpener,
+) -> None:
+    runtime = open_test_runtime({"mcp.servers": {"slow": server_entry("progress")}, "mcp.wait_seconds": 60.0})
+    events = record_events(runtime)
+    result = await runtime.session().call("mcp_slow_echo", {"text": "now"}, call_id="c1")
+    assert result.ok, result.text
+    published = progress_events(events)
+    assert published
+    assert {(each.tool, each.call_id, each.total) for each in published} == {("mcp_slow_echo", "c1", 8)}
+    assert (published[0].message, published[-1].message) == ("step 1", "step 8")

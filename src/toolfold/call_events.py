@@ -5,8 +5,12 @@ Secrets are removed and large values cut before anything is published.
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import json
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +39,8 @@ from toolfold.redaction import Redaction
 
 MAX_ARGUMENT_CHARS = 2_000
 MAX_RESULT_CHARS = 2_000
+MIN_PROGRESS_INTERVAL_S = 0.1
+"""The shortest time between two progress events of one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,29 +105,28 @@ class CallEvents:
             )
         )
 
-    def reporter(self, tool: Tool, context: CallContext) -> Progress:
-        """Return the function by which a handler reports its progress."""
-        return functools.partial(self._report_progress, tool.name, context.session_id, context.call_id)
+    @contextlib.contextmanager
+    def follow_progress(self, tool: Tool, context: CallContext) -> Iterator[Progress]:
+        """Return the function by which a handler reports its progress while it runs."""
 
-    def _report_progress(
-        self,
-        tool: str,
-        session_id: str,
-        call_id: str,
-        message: str = "",
-        progress: float | None = None,
-        total: float | None = None,
-    ) -> None:
-        self.bus.publish(
-            ToolProgressed(
-                session_id=session_id,
-                call_id=call_id,
-                tool=tool,
-                message=self.redact(message[:MAX_RESULT_CHARS]),
-                progress=progress,
-                total=total,
-            )
-        )
+        def publish(message: str, progress: float | None, total: float | None) -> None:
+            if self.bus.has_listeners:
+                self.bus.publish(
+                    ToolProgressed(
+                        session_id=context.session_id,
+                        call_id=context.call_id,
+                        tool=tool.name,
+                        message=self.redact(str(message)[:MAX_RESULT_CHARS]),
+                        progress=_finite_or_none(progress),
+                        total=_finite_or_none(total),
+                    )
+                )
+
+        limiter = ProgressLimiter(publish)
+        try:
+            yield limiter.report
+        finally:
+            limiter.close()
 
     def finish(
         self, call: ToolCall, result: ToolResult, context: CallContext, *, refused: bool = False
@@ -165,6 +170,49 @@ class CallEvents:
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
         cut = text if len(text) <= MAX_ARGUMENT_CHARS else text[:MAX_ARGUMENT_CHARS] + "…"
         return self.redact(cut)
+
+
+class ProgressLimiter:
+    """Passes on at most one progress report per `MIN_PROGRESS_INTERVAL_S`.
+
+    A report that comes too early is kept until the next one replaces it or the call ends, so that the last
+    report is never lost. Reports after the end are ignored: a handler that timed out may still run.
+    Thread-safe.
+    """
+
+    def __init__(
+        self,
+        publish: Callable[[str, float | None, float | None], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._publish, self._clock, self._lock = publish, clock, threading.RLock()
+        self._next_time = 0.0
+        self._delayed: tuple[str, float | None, float | None] | None = None
+        self._is_closed = False
+
+    def report(self, message: str = "", progress: float | None = None, total: float | None = None) -> None:
+        """Publish the progress now, or keep it if the last report was published just before."""
+        with self._lock:  # held while publishing, so that nothing is published after the end
+            if self._is_closed:
+                return
+            if self._clock() < self._next_time:
+                self._delayed = message, progress, total
+                return
+            self._next_time, self._delayed = self._clock() + MIN_PROGRESS_INTERVAL_S, None
+            self._publish(message, progress, total)
+
+    def close(self) -> None:
+        """Publish the report that was kept, and ignore later ones."""
+        with self._lock:
+            self._is_closed = True
+            if self._delayed is not None:
+                self._publish(*self._delayed)
+
+
+def _finite_or_none(number: float | None) -> float | None:
+    """Return a number that JSON can express, or None. MCP servers and tools may report anything."""
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    return number if is_number and number is not None and math.isfinite(number) else None
 
 
 def _read_mapping(value: Any) -> Json:

@@ -99,8 +99,9 @@ class Dispatch:
         self.events.start(tool, args, context)
         await self.approval.require(tool, args, context)  # approval of the final arguments
         async with slot, self._watch_settings(tool, context) as watch:
-            context = replace(context, report_progress=self.events.reporter(tool, context))
-            result = await self._run_handler(turn, tool, call, args, context)
+            with self.events.follow_progress(tool, context) as report:
+                context = replace(context, report_progress=report)
+                result = await self._run_handler(turn, tool, call, args, context)
         result = _with_notice(result, watch.notice)
         return await self._run_post_hooks(turn, tool, args, result, context)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import error_message, shorten
-from toolfold.model import Json
+from toolfold.model import Json, Progress
 from toolfold.sources.mcp import server_process
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.sources.mcp.error_mapping import (
@@ -46,6 +46,7 @@ from toolfold.sources.mcp.notifications import NotificationSubscription, Resourc
 from toolfold.sources.mcp.session_hooks import repair_list_results, stamp_client_capabilities
 from toolfold.sources.mcp.stdio_transport import StdioTransport
 from toolfold.sources.mcp.tool_listing import MAX_LISTED_TOOLS, Listing, parse_tools
+from toolfold.visible_text import remove_invisible
 
 MAX_TOOL_PAGES = 100
 MAX_LISTING_CHARS = 30_000_000  # characters of JSON
@@ -255,7 +256,13 @@ class ServerConnection:
             cursors.add(cursor)
         return tools, [*problems, "its list of tools never ends; only the first pages are used"]
 
-    async def call_tool(self, tool: str, args: Json, relay: CallRelay | None = None) -> Any:
+    async def call_tool(
+        self,
+        tool: str,
+        args: Json,
+        relay: CallRelay | None = None,
+        report_progress: Progress | None = None,
+    ) -> Any:
         """Call a tool. Progress notifications extend the timeout, up to `max_call_seconds`."""
         settings = self.settings
         deadline = _ResponseDeadline(
@@ -266,6 +273,8 @@ class ServerConnection:
             deadline.restart()
             if relay is not None and relay.progress is not None:
                 relay.send(relay.progress(done, total, message))
+            if report_progress is not None:
+                report_progress(remove_invisible(message or ""), done, total)
 
         work = _run_for_client(relay, self._send_call(tool, args, on_progress, relay))
         answer = await self._await_response(work, deadline, f"a call of {tool!r}")

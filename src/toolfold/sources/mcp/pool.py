@@ -347,7 +347,9 @@ class McpServers:
 
         async def call() -> Any:
             supervised = self._server_for(server, context.client)
-            return await supervised.call_tool(tool, args, _relay_of(context), require)
+            return await supervised.call_tool(
+                tool, args, _relay_of(context), require, context.report_progress
+            )
 
         return await self._run_on_loop(call())
 

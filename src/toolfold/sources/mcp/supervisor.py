@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from toolfold.config.servers import McpServerSettings
 from toolfold.errors import ConfigError
-from toolfold.model import Json
+from toolfold.model import Json, Progress
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.sources.mcp.connection import ConnectionDeps, ServerConnection
 from toolfold.sources.mcp.faults import (
@@ -160,16 +160,18 @@ class ServerSupervisor:
         args: Json,
         relay: CallRelay | None = None,
         require: Callable[[Listing | None], None] | None = None,
+        report_progress: Progress | None = None,
     ) -> Any:
         """Call a tool. A call is sent a second time only if it cannot have run.
 
-        `require` is called before sending, with the current listing, and may raise.
+        `require` is called before sending, with the current listing, and may raise. `report_progress`
+        receives the server's progress notifications.
         """
 
         def send(connection: ServerConnection) -> Awaitable[Any]:
             if require is not None:
                 require(self.listing)
-            return connection.call_tool(tool, args, relay)
+            return connection.call_tool(tool, args, relay, report_progress)
 
         return await self._run_on_connection(send, relay)
 
