@@ -9,7 +9,7 @@ import sys
 from tests.environments.servers import ROOT
 
 
-def test_environment_is_measured_against_its_bare_client() -> None:
+def test_benchmark_compares_an_environment_with_its_bare_client_program() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "local", "--runs", "2", "--json"],
         capture_output=True,
@@ -22,7 +22,7 @@ def test_environment_is_measured_against_its_bare_client() -> None:
     )
 
 
-def test_unknown_environment_is_reported() -> None:
+def test_benchmark_of_an_unknown_environment_is_reported() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "moon"], capture_output=True
     )

@@ -48,7 +48,7 @@ def make(name: str, options: Options, *, kept: bool = True) -> CloudBackend:
     return MAKERS[name](options, kept=kept)
 
 
-async def test_sandbox_is_created_with_limits_and_without_network(name: str, options: Options) -> None:
+async def test_cloud_sandbox_is_created_with_limits_and_without_network(name: str, options: Options) -> None:
     async with Environment(make(name, options)) as environment:
         await environment.run("true")
         (made,) = CLOUD_SERVERS.list_running(name, options)
@@ -57,7 +57,7 @@ async def test_sandbox_is_created_with_limits_and_without_network(name: str, opt
         assert made["idle_seconds"] == 3_600
 
 
-async def test_persistent_sandbox_is_found_again(name: str, options: Options) -> None:
+async def test_persistent_cloud_sandbox_is_found_again(name: str, options: Options) -> None:
     async with Environment(make(name, options)) as environment:
         await environment.run("echo kept >file")
     async with Environment(make(name, options)) as environment:
@@ -65,7 +65,7 @@ async def test_persistent_sandbox_is_found_again(name: str, options: Options) ->
         assert len(CLOUD_SERVERS.list_running(name, options)) == 1
 
 
-async def test_two_concurrent_clients_share_a_sandbox(name: str, options: Options) -> None:
+async def test_two_concurrent_clients_share_a_cloud_sandbox(name: str, options: Options) -> None:
     async def run_client() -> str:
         async with Environment(make(name, options)) as environment:
             return (await environment.run("echo here")).output
@@ -74,7 +74,7 @@ async def test_two_concurrent_clients_share_a_sandbox(name: str, options: Option
     assert len(CLOUD_SERVERS.list_running(name, options)) == 1
 
 
-async def test_sandbox_with_other_settings_is_not_reused(name: str, options: Options) -> None:
+async def test_cloud_sandbox_with_other_settings_is_not_reused(name: str, options: Options) -> None:
     async with (
         Environment(make(name, options)) as one,
         Environment(make(name, {**options, "home": f"{options['home']}2"})) as other,
@@ -84,7 +84,9 @@ async def test_sandbox_with_other_settings_is_not_reused(name: str, options: Opt
         assert len(CLOUD_SERVERS.list_running(name, options)) == 2
 
 
-async def test_temporary_sandbox_is_removed_with_its_client(name: str, options: Options, token: str) -> None:
+async def test_temporary_cloud_sandbox_is_removed_with_its_client(
+    name: str, options: Options, token: str
+) -> None:
     backend = make(name, options, kept=False)
     assert not backend.is_persistent
     async with Environment(backend) as environment:
@@ -95,7 +97,7 @@ async def test_temporary_sandbox_is_removed_with_its_client(name: str, options: 
     await wait_until_gone(token)
 
 
-async def test_lost_sandbox_is_reported_and_replaced_for_the_next_command(
+async def test_lost_cloud_sandbox_is_reported_and_replaced_for_the_next_command(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -107,7 +109,7 @@ async def test_lost_sandbox_is_reported_and_replaced_for_the_next_command(
         assert (await environment.run("echo on")).output == "on\n"
 
 
-async def test_silent_server_is_reported_and_the_next_command_works(
+async def test_silent_cloud_server_is_reported_and_the_next_command_works(
     name: str, options: Options, token: str
 ) -> None:
     async with Environment(make(name, {**options, **SHORT_LEASE})) as environment:
@@ -121,7 +123,7 @@ async def test_silent_server_is_reported_and_the_next_command_works(
     await wait_until_gone(token)
 
 
-async def test_silent_server_does_not_block_callers(
+async def test_silent_cloud_server_does_not_block_callers(
     name: str, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = {"PROBE_TIMEOUT_S", "FIND_TIMEOUT_S", "CLOSE_TIMEOUT_S", "START_TIMEOUT_S", "CALL_TIMEOUT_S"}
@@ -140,7 +142,7 @@ async def test_silent_server_does_not_block_callers(
                         await other.run("true")
 
 
-async def test_long_command_can_run_in_background(name: str, options: Options) -> None:
+async def test_long_command_in_a_cloud_sandbox_can_run_in_background(name: str, options: Options) -> None:
     async with Environment(make(name, options)) as environment:
         process = await environment.start_process(f": {'x' * 50_000}\nread line; echo got $line")
         await environment.processes.write(process.name, b"it\n")
@@ -148,7 +150,9 @@ async def test_long_command_can_run_in_background(name: str, options: Options) -
         assert await environment.processes.read_log(process.name, 0, 100) == b"got it\n"
 
 
-async def test_unread_output_blocks_the_writer(name: str, options: Options) -> None:
+async def test_program_in_a_cloud_sandbox_blocks_if_its_output_is_not_read(
+    name: str, options: Options
+) -> None:
     async with Environment(make(name, options)) as environment:
         running = await environment.start("head -c 30000000 /dev/zero; echo over")
         heard = len(await running.read())
@@ -159,7 +163,7 @@ async def test_unread_output_blocks_the_writer(name: str, options: Options) -> N
         await environment.finish(running)
 
 
-async def test_missing_package_is_reported_with_install_command(
+async def test_missing_cloud_sdk_is_reported_with_the_install_command(
     name: str, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = make(name, options)
@@ -172,7 +176,7 @@ async def test_missing_package_is_reported_with_install_command(
         await Environment(backend).run("true")
 
 
-async def test_slow_and_broken_package_does_not_delay_other_checks(
+async def test_slow_and_broken_cloud_sdk_does_not_delay_other_checks(
     name: str, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = make(name, options)
@@ -191,7 +195,7 @@ async def test_slow_and_broken_package_does_not_delay_other_checks(
     assert f"pip install 'toolfold[{name}]'" in readiness.advice
 
 
-async def test_missing_credentials_are_reported_with_advice(name: str, options: Options) -> None:
+async def test_missing_cloud_credentials_are_reported_with_advice(name: str, options: Options) -> None:
     """Runs in a separate process, because an SDK caches credentials."""
     program = (
         "import asyncio\n"
@@ -206,7 +210,7 @@ async def test_missing_credentials_are_reported_with_advice(name: str, options: 
     assert any(variable in said.decode() for variable in TOKENS[name])
 
 
-async def test_unreachable_server_is_reported(name: str, options: Options) -> None:
+async def test_unreachable_cloud_server_is_reported(name: str, options: Options) -> None:
     program = (
         "import asyncio\n"
         "from tests.environments.cloud_backends import MAKERS\n"
@@ -220,7 +224,9 @@ async def test_unreachable_server_is_reported(name: str, options: Options) -> No
     assert "network" in said.decode()
 
 
-async def test_output_is_readable_while_input_is_written(name: str, options: Options) -> None:
+async def test_output_of_a_cloud_program_is_readable_while_input_is_written(
+    name: str, options: Options
+) -> None:
     given = bytes(range(256)) * 16_000
     async with Environment(make(name, options)) as environment:
         running = await environment.start("cat")
@@ -233,7 +239,7 @@ async def test_output_is_readable_while_input_is_written(name: str, options: Opt
         await environment.finish(running)
 
 
-async def test_interrupt_reaches_only_the_program(name: str, options: Options) -> None:
+async def test_interrupt_in_a_cloud_sandbox_reaches_only_the_program(name: str, options: Options) -> None:
     async with Environment(make(name, options)) as environment:
         running = await environment.start(
             "trap 'echo caught; exit 6' INT; echo ready; while :; do sleep 0.05; done"
@@ -247,7 +253,7 @@ async def test_interrupt_reaches_only_the_program(name: str, options: Options) -
         await environment.finish(running)
 
 
-async def test_finished_program_leaves_no_files(name: str, options: Options) -> None:
+async def test_finished_program_leaves_no_files_in_a_cloud_sandbox(name: str, options: Options) -> None:
     async with Environment(make(name, options)) as environment:
         for n in range(5):
             await environment.run(f"echo {n}", stdin=b"x" * 100_000)
@@ -258,7 +264,9 @@ async def test_finished_program_leaves_no_files(name: str, options: Options) -> 
         await wait_until(tidy)
 
 
-async def test_killed_program_leaves_no_files(name: str, options: Options, token: str) -> None:
+async def test_killed_program_leaves_no_files_in_a_cloud_sandbox(
+    name: str, options: Options, token: str
+) -> None:
     async with Environment(make(name, options)) as environment:
         running = await environment.start(f"trap '' TERM; export MARK={token}; while :; do sleep 86400; done")
         await wait_for_sleep(token)
@@ -268,7 +276,7 @@ async def test_killed_program_leaves_no_files(name: str, options: Options, token
 
 
 @pytest.mark.parametrize("name", ["daytona"])  # the other one has none for a command this short
-async def test_killed_client_leaves_no_files(name: str, options: Options) -> None:
+async def test_killed_client_leaves_no_files_in_a_cloud_sandbox(name: str, options: Options) -> None:
     wanted = {**options, **SHORT_LEASE}
     program = (
         "import asyncio\n"
@@ -293,7 +301,9 @@ async def test_killed_client_leaves_no_files(name: str, options: Options) -> Non
 
 
 @pytest.mark.parametrize("name", ["daytona"])
-async def test_only_files_of_dead_processes_are_removed(name: str, options: Options) -> None:
+async def test_only_files_of_dead_processes_are_removed_from_a_cloud_sandbox(
+    name: str, options: Options
+) -> None:
     dead, alive = (Path(options["notes"]) / f"pipes.{number}" for number in (2**30, os.getpid()))
     for folder in (dead, alive):
         folder.mkdir(parents=True)

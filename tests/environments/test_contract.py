@@ -81,7 +81,7 @@ class TestForegroundCommand:
     """Commands in the foreground."""
 
     @pytest.mark.parametrize("code", [0, 1, 7, 125, 126, 127, 137, 143, 255])
-    async def test_exit_code_is_returned(self, environment: Environment, code: int) -> None:
+    async def test_exit_code_of_a_command_is_returned(self, environment: Environment, code: int) -> None:
         done = await environment.run(f"echo out; exit {code}")
         assert (done.exit_code, done.output, done.timed_out) == (code, "out\n", False)
 
@@ -114,17 +114,17 @@ class TestForegroundCommand:
         done = await environment.run("wc -c; cat; echo nothing follows", stdin=given)
         assert done.output.split() == [str(len(given)), "nothing", "follows"]
 
-    async def test_without_stdin_command_reads_end_of_file(self, environment: Environment) -> None:
+    async def test_command_without_stdin_reads_end_of_file(self, environment: Environment) -> None:
         assert (await environment.run("cat; echo over")).output == "over\n"
 
     async def test_command_may_ignore_its_stdin(self, environment: Environment) -> None:
         assert (await environment.run("echo no", stdin=b"x" * 5_000_000)).output == "no\n"
 
-    async def test_stdout_and_stderr_keep_their_order(self, environment: Environment) -> None:
+    async def test_stdout_and_stderr_of_a_command_keep_their_order(self, environment: Environment) -> None:
         done = await environment.run("for n in 1 2 3; do echo out $n; echo err $n >&2; done")
         assert done.output.split("\n")[:-1] == [f"{kind} {n}" for n in (1, 2, 3) for kind in ("out", "err")]
 
-    async def test_listener_receives_output_while_the_command_runs(
+    async def test_output_listener_receives_output_while_the_command_runs(
         self, environment: Environment, token: str
     ) -> None:
         heard: list[str] = []
@@ -141,20 +141,26 @@ class TestForegroundCommand:
         with pytest.raises(asyncio.CancelledError):
             await running
 
-    async def test_unicode_quotes_and_newlines_are_preserved(self, environment: Environment) -> None:
+    async def test_unicode_quotes_and_newlines_in_a_command_are_preserved(
+        self, environment: Environment
+    ) -> None:
         text = "naïve 'quoted' \"twice\" $HOME `x` \\ 漢字 🦊\nnext line\n"
         done = await environment.run(f"cat <<'END'\n{text}END\n")
         assert done.output == text
 
-    async def test_command_may_exceed_the_argument_limit(self, environment: Environment) -> None:
+    async def test_command_may_be_longer_than_the_systems_argument_limit(
+        self, environment: Environment
+    ) -> None:
         done = await environment.run(f": {'x' * 300_000}\necho long; exit 3")
         assert (done.exit_code, done.output) == (3, "long\n")
 
-    async def test_invalid_utf8_is_made_visible(self, environment: Environment) -> None:
+    async def test_invalid_utf8_in_command_output_is_made_visible(self, environment: Environment) -> None:
         done = await environment.run(r"printf 'a\377b\0c\303'")
         assert done.output == "a\ufffdb\N{SYMBOL FOR NULL}c\ufffd"
 
-    async def test_long_output_is_truncated_and_stored_on_disk(self, environment: Environment) -> None:
+    async def test_long_command_output_is_truncated_and_stored_on_disk(
+        self, environment: Environment
+    ) -> None:
         done = await environment.run("i=0; while [ $i -lt 30000 ]; do echo line $i; i=$((i+1)); done")
         whole = "".join(f"line {n}\n" for n in range(30_000))
         assert done.output_file is not None
@@ -164,7 +170,7 @@ class TestForegroundCommand:
         assert done.output.endswith("line 29999\n")
         assert (done.total_bytes, done.lost_bytes) == (len(whole), 0)
 
-    async def test_leftover_process_does_not_block_and_ends_with_the_client(
+    async def test_process_left_by_a_command_does_not_block_and_ends_with_the_client(
         self, site: BackendSite, token: str
     ) -> None:
         async with Environment(site.backend()) as environment:
@@ -181,7 +187,9 @@ class TestCommandTermination:
         " (env -i {forever} &); {forever} & {forever}; {forever}"
     )
 
-    async def test_timeout_leaves_no_process(self, environment: Environment, token: str) -> None:
+    async def test_command_that_times_out_leaves_no_process(
+        self, environment: Environment, token: str
+    ) -> None:
         command = "echo before; " + self.IGNORING_SIGNALS.format(token=token, forever=FOREVER)
         done = await run_until_timeout(environment, command)
         assert find_traces(token) == []
@@ -189,14 +197,14 @@ class TestCommandTermination:
         assert done.output.startswith("before\n")
         assert (await environment.run("echo still here")).output == "still here\n"
 
-    async def test_timeout_terminates_detached_process_without_environment(
+    async def test_timeout_terminates_a_detached_process_without_environment_variables(
         self, environment: Environment, token: str
     ) -> None:
         done = await environment.run(f"{DETACHED.format(token=token)}; {FOREVER}", timeout_s=2)
         assert done.timed_out
         await wait_until_gone(token)
 
-    async def test_timeout_applies_to_command_that_closed_its_output(
+    async def test_timeout_applies_to_a_command_that_closed_its_output(
         self, environment: Environment, token: str
     ) -> None:
         done = await environment.run(f"export MARK={token}; exec {FOREVER} >/dev/null 2>&1", timeout_s=0.5)
@@ -214,7 +222,7 @@ class TestCommandTermination:
         assert find_traces(token) == []
         assert (await environment.run("echo still here")).output == "still here\n"
 
-    async def test_output_during_graceful_termination_is_kept(
+    async def test_output_of_a_command_during_graceful_termination_is_kept(
         self, environment: Environment, token: str
     ) -> None:
         command = f"trap 'echo last {token}; exit 1' TERM; echo ready; {FOREVER} & wait"
@@ -230,7 +238,7 @@ class TestCommandTermination:
         assert ended.timed_out
         assert other.exit_code == 0
 
-    async def test_killed_client_leaves_no_process(
+    async def test_killed_client_leaves_no_command_running(
         self, environment: Environment, site: BackendSite, token: str
     ) -> None:
         command = f"echo up; export MARK={token}; (setsid {FOREVER} &); {FOREVER}"
@@ -242,7 +250,9 @@ class TestCommandTermination:
         await wait_until_gone(token)
         assert (await environment.run("echo on")).output == "on\n"
 
-    async def test_close_terminates_commands_and_may_be_repeated(self, site: BackendSite, token: str) -> None:
+    async def test_closing_an_environment_terminates_commands_and_may_be_repeated(
+        self, site: BackendSite, token: str
+    ) -> None:
         environment = Environment(site.backend())
         running = asyncio.create_task(environment.run(f"export MARK={token}; {FOREVER}"))
         await wait_for_sleep(token)
@@ -262,21 +272,27 @@ class TestTaskState:
         done = await environment.run("pwd")
         assert done.output.strip() == done.directory == environment.backend.home
 
-    async def test_directory_and_exported_variables_persist(self, environment: Environment) -> None:
+    async def test_directory_and_exported_variables_persist_between_commands_of_a_task(
+        self, environment: Environment
+    ) -> None:
         odd = 'it\'s\n"odd" $HOME \\'
         await environment.run(f"mkdir -p 'a b/ç' && cd 'a b/ç' && export ODD={_quote_text(odd)} && hidden=1")
         done = await environment.run('pwd; printf "%s|%s" "$ODD" "$hidden"')
         assert done.output == f"{environment.backend.home}/a b/ç\n{odd}|"
 
-    async def test_unset_variables_stay_unset(self, environment: Environment) -> None:
+    async def test_unset_variables_stay_unset_in_the_next_command(self, environment: Environment) -> None:
         await environment.run("unset NAMED")
         assert (await environment.run("echo ${NAMED-none}")).output == "none\n"
 
-    async def test_state_persists_after_exit_and_failure(self, environment: Environment) -> None:
+    async def test_directory_and_variables_persist_after_exit_and_failure(
+        self, environment: Environment
+    ) -> None:
         await environment.run("cd /; export KEPT=yes; set -e; false; echo never")
         assert (await environment.run("pwd; echo $KEPT; exit 1")).output == "/\nyes\n"
 
-    async def test_readonly_variables_do_not_break_the_next_command(self, environment: Environment) -> None:
+    async def test_readonly_shell_variables_do_not_break_the_next_command(
+        self, environment: Environment
+    ) -> None:
         await environment.run(
             "cd /usr; export UID KEPT=1; readonly KEPT TOOLFOLD_RUN TOOLFOLD_PWD=/etc;"
             " export __toolfold_mark __toolfold_task"
@@ -286,19 +302,21 @@ class TestTaskState:
         assert (done.exit_code, done.output.splitlines()[-3:]) == (0, ["1", "2", "/"])
         assert (await environment.run("pwd")).output == "/\n"
 
-    async def test_tasks_have_separate_state(self, environment: Environment) -> None:
+    async def test_tasks_have_separate_directories_and_variables(self, environment: Environment) -> None:
         await environment.run("cd /; export MINE=1", task="one")
         other = await environment.run("pwd; echo ${MINE-none}", task="two")
         assert other.output == f"{environment.backend.home}\nnone\n"
         assert (await environment.run("pwd", task="one")).output == "/\n"
 
-    async def test_explicit_directory_becomes_the_task_directory(self, environment: Environment) -> None:
+    async def test_explicit_directory_of_a_command_becomes_the_task_directory(
+        self, environment: Environment
+    ) -> None:
         done = await environment.run("pwd; export SET=1; cd bin", directory="/usr")
         assert (done.output, done.directory) == ("/usr\n", "/usr/bin")
         assert environment.working_directory() == "/usr/bin"
         assert (await environment.run("pwd; echo $SET")).output == "/usr/bin\n1\n"
 
-    async def test_missing_directory_is_an_error(self, environment: Environment) -> None:
+    async def test_command_in_a_missing_directory_is_an_error(self, environment: Environment) -> None:
         await environment.run("mkdir -p here; : >here/file")
         for folder in ("/nowhere", "here/file"):
             with pytest.raises(
@@ -308,7 +326,7 @@ class TestTaskState:
             assert "shell/command" not in str(said.value)
         assert (await environment.run("pwd; ls")).output == f"{environment.backend.home}\nhere\n"
 
-    async def test_missing_directory_of_background_process_is_an_error(
+    async def test_background_process_in_a_missing_directory_is_an_error(
         self, environment: Environment
     ) -> None:
         with pytest.raises(CallError, match=r"Cannot enter the directory nope from .*Create it first"):
@@ -316,13 +334,15 @@ class TestTaskState:
         assert (await environment.run("ls")).output == ""
         assert [each.state for each in await environment.processes.list_all()] == ["ended"]
 
-    async def test_deleted_task_directory_is_reported(self, environment: Environment) -> None:
+    async def test_command_in_a_deleted_task_directory_reports_it(self, environment: Environment) -> None:
         await environment.run("mkdir gone; cd gone; rmdir ../gone")
         done = await environment.run("pwd")
         assert "no longer exists" in done.output
         assert done.output.endswith(f"{environment.backend.home}\n")
 
-    async def test_concurrent_commands_do_not_corrupt_the_state(self, environment: Environment) -> None:
+    async def test_concurrent_commands_do_not_corrupt_directory_and_variables(
+        self, environment: Environment
+    ) -> None:
         await environment.run("export KEPT=yes; cd /usr")
         await asyncio.gather(*(environment.run(f"export N={n}") for n in range(10)))
         done = await environment.run("pwd; echo $KEPT; case $N in [0-9]) echo one of them;; esac")
@@ -335,7 +355,7 @@ class TestTaskState:
 
 
 class TestCommandVariables:
-    async def test_runtime_secrets_are_not_passed_to_commands(
+    async def test_secrets_of_the_runtime_are_not_passed_to_commands(
         self, environment: Environment, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-very-secret")
@@ -344,7 +364,7 @@ class TestCommandVariables:
     async def test_configured_variables_are_passed_to_commands(self, environment: Environment) -> None:
         assert (await environment.run('printf %s "$NAMED"')).output == 'it\'s\n"given" $HOME'
 
-    async def test_configured_values_do_not_appear_in_the_process_list(
+    async def test_values_of_configured_variables_do_not_appear_in_the_process_list(
         self, environment: Environment
     ) -> None:
         await environment.run(FOREVER, timeout_s=0.1)
@@ -353,14 +373,14 @@ class TestCommandVariables:
 
 
 class TestTerminal:
-    async def test_pty_is_a_terminal_with_a_size(self, environment: Environment) -> None:
+    async def test_command_with_pty_has_a_terminal_with_a_size(self, environment: Environment) -> None:
         done = await environment.run("[ -t 0 ] && [ -t 1 ] && stty size", pty=TerminalSize(31, 97))
         assert (done.exit_code, done.output.split()) == (0, ["31", "97"])
 
-    async def test_without_pty_there_is_no_terminal(self, environment: Environment) -> None:
+    async def test_command_without_pty_has_no_terminal(self, environment: Environment) -> None:
         assert (await environment.run("[ -t 0 ] || [ -t 1 ] || [ -t 2 ]")).exit_code == 1
 
-    async def test_resize_is_visible_to_the_program(self, environment: Environment) -> None:
+    async def test_new_terminal_size_is_visible_to_the_program(self, environment: Environment) -> None:
         running = await environment.start("while stty size; do read line; done", pty=TerminalSize(10, 20))
         await _read_until(running, b"10 20")
         running.resize(TerminalSize(44, 132))
@@ -371,7 +391,9 @@ class TestTerminal:
                 heard += await _read_until(running, b"2")
         await environment.finish(running)
 
-    async def test_control_c_interrupts_the_program(self, environment: Environment, token: str) -> None:
+    async def test_control_c_on_the_terminal_interrupts_the_program(
+        self, environment: Environment, token: str
+    ) -> None:
         command = f"trap 'echo caught; exit 3' INT; export MARK={token}; echo ready; {FOREVER}; echo never"
         running = await environment.start(command, pty=TerminalSize())
         await _read_until(running, b"ready\r\n")
@@ -384,48 +406,58 @@ class TestTerminal:
         assert running.reported_exit.exit_code == 3
         await environment.finish(running)
 
-    async def test_timeout_on_terminal_leaves_no_process(self, environment: Environment, token: str) -> None:
+    async def test_command_that_times_out_on_a_terminal_leaves_no_process(
+        self, environment: Environment, token: str
+    ) -> None:
         done = await environment.run(f"export MARK={token}; {FOREVER}", pty=TerminalSize(), timeout_s=0.5)
         assert done.timed_out
         assert find_traces(token) == []
 
 
 class TestFileTransfer:
-    async def test_binary_content_round_trips(self, environment: Environment) -> None:
+    async def test_binary_file_is_written_and_read_back_unchanged(self, environment: Environment) -> None:
         data = bytes(range(256)) * 4_000 + b"\x1e\r\n"
         await environment.write_file("new/folder/file name", data)
         assert await environment.read_file("new/folder/file name") == data
         assert await environment.read_file("new/folder/file name", offset=250, max_bytes=10) == data[250:260]
 
-    async def test_empty_file_round_trips(self, environment: Environment) -> None:
+    async def test_empty_file_is_written_and_read_back(self, environment: Environment) -> None:
         await environment.write_file("empty", b"")
         assert await environment.read_file("empty") == b""
 
-    async def test_replaced_file_keeps_mode_and_symlink(self, environment: Environment) -> None:
+    async def test_replaced_file_on_the_target_keeps_mode_and_symlink(self, environment: Environment) -> None:
         await environment.run("echo old >real; chmod 751 real; ln -s real link")
         await environment.write_file("link", b"new")
         done = await environment.run("cat real; [ -L link ] && ls -l real | cut -c1-10; ls")
         assert done.output == "new-rwxr-x--x\nlink\nreal\n"
 
-    async def test_concurrent_writes_leave_one_complete_file(self, environment: Environment) -> None:
+    async def test_concurrent_writes_leave_one_complete_file_on_the_target(
+        self, environment: Environment
+    ) -> None:
         texts = [bytes([65 + number]) * 50_000 for number in range(4)]
         await environment.run("mkdir at-once")
         await asyncio.gather(*(environment.write_file("at-once/file", text) for text in texts))
         assert await environment.read_file("at-once/file") in texts
         assert (await environment.run("ls at-once")).output == "file\n"
 
-    async def test_relative_path_is_resolved_in_the_task_directory(self, environment: Environment) -> None:
+    async def test_relative_file_path_is_resolved_in_the_task_directory(
+        self, environment: Environment
+    ) -> None:
         await environment.run("mkdir here; cd here", task="one")
         await environment.write_file("file", b"x", task="one")
         assert (await environment.run("ls here", task="two")).output == "file\n"
 
     @pytest.mark.parametrize("path", ["missing", "/", "folder"])
-    async def test_unreadable_file_is_an_error(self, environment: Environment, path: str) -> None:
+    async def test_reading_an_unreadable_file_on_the_target_is_an_error(
+        self, environment: Environment, path: str
+    ) -> None:
         await environment.run("mkdir folder")
         with pytest.raises(CallError, match=path):
             await environment.read_file(path)
 
-    async def test_unwritable_file_is_an_error(self, environment: Environment) -> None:
+    async def test_writing_an_unwritable_file_on_the_target_is_an_error(
+        self, environment: Environment
+    ) -> None:
         await environment.run("mkdir folder; : >file")
         for path in ("folder", "file/below"):
             with pytest.raises(CallError):
@@ -433,7 +465,7 @@ class TestFileTransfer:
 
 
 class TestBackgroundProcess:
-    async def test_end_of_process_is_reported(self, environment: Environment) -> None:
+    async def test_end_of_a_background_process_is_reported(self, environment: Environment) -> None:
         started = await environment.start_process("echo begun; read line; echo got $line; exit 5")
         assert (started.state, started.exit_code) == ("running", None)
         assert [each.name for each in await environment.processes.list_all()] == [started.name]
@@ -446,24 +478,28 @@ class TestBackgroundProcess:
         assert (notice.process.name, notice.process.exit_code, notice.lines) == (started.name, 5, ())
         assert await environment.processes.take_notices() == []
 
-    async def test_process_starts_in_the_task_directory(self, environment: Environment) -> None:
+    async def test_background_process_starts_in_the_task_directory(self, environment: Environment) -> None:
         await environment.run("cd /usr; export FROM=task")
         process = await environment.start_process('pwd; echo $FROM; printf %s "$NAMED"')
         await environment.processes.wait(process.name, WAIT_TIMEOUT_S)
         log = await environment.processes.read_log(process.name, 0, 1_000)
         assert log.decode() == '/usr\ntask\nit\'s\n"given" $HOME'
 
-    async def test_process_command_may_exceed_the_argument_limit(self, environment: Environment) -> None:
+    async def test_background_command_may_be_longer_than_the_systems_argument_limit(
+        self, environment: Environment
+    ) -> None:
         process = await environment.start_process(f": {'x' * 300_000}\nexit 3")
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 3
 
-    async def test_unknown_signal_is_an_error(self, environment: Environment) -> None:
+    async def test_unknown_signal_name_is_an_error(self, environment: Environment) -> None:
         process = await environment.start_process("read line")
         for name in ("NONE", "INT\n9 end-process x 1"):
             with pytest.raises(CallError, match="no such signal"):
                 await environment.processes.send_signal(process.name, name)
 
-    async def test_input_is_logged_and_stale_write_is_rejected(self, environment: Environment) -> None:
+    async def test_input_of_a_background_process_is_logged_and_a_stale_write_is_rejected(
+        self, environment: Environment
+    ) -> None:
         process = await environment.start_process("cat", directory="/usr")
         before = await environment.processes.get_input_log(process.name)
         assert (before.command, before.directory, before.pty, before.entries) == ("cat", "/usr", False, [])
@@ -476,13 +512,13 @@ class TestBackgroundProcess:
         await environment.processes.wait(process.name, WAIT_TIMEOUT_S)
         assert await environment.processes.read_log(process.name, 0, 100) == b"one\ntwo\n"
 
-    async def test_input_can_be_closed(self, environment: Environment) -> None:
+    async def test_input_of_a_background_process_can_be_closed(self, environment: Environment) -> None:
         process = await environment.start_process("wc -c")
         await environment.processes.write(process.name, b"12345", close=True)
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 0
         assert (await environment.processes.read_log(process.name, 0, 100)).strip() == b"5"
 
-    async def test_signal_reaches_the_process(self, environment: Environment) -> None:
+    async def test_signal_reaches_the_background_process(self, environment: Environment) -> None:
         process = await environment.start_process(
             "trap 'echo interrupted; exit 6' INT; echo ready; while :; do sleep 0.05; done"
         )
@@ -490,7 +526,7 @@ class TestBackgroundProcess:
         await environment.processes.send_signal(process.name, "INT")
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 6
 
-    async def test_kill_includes_detached_process_without_environment(
+    async def test_killing_a_background_process_includes_detached_ones_without_environment_variables(
         self, environment: Environment, token: str
     ) -> None:
         process = await environment.start_process(f"{DETACHED.format(token=token)}; echo begun; {FOREVER}")
@@ -499,7 +535,9 @@ class TestBackgroundProcess:
         await environment.processes.kill(process.name)
         await wait_until_gone(token)
 
-    async def test_kill_leaves_no_process(self, environment: Environment, token: str) -> None:
+    async def test_killing_a_background_process_leaves_no_process(
+        self, environment: Environment, token: str
+    ) -> None:
         process = await environment.start_process(
             f"trap '' TERM; export MARK={token}; (setsid {FOREVER} &); echo ready; {FOREVER}; {FOREVER}"
         )
@@ -510,7 +548,9 @@ class TestBackgroundProcess:
         assert killed.exit_code not in (0, None)
         assert await environment.processes.kill(process.name) == killed
 
-    async def test_watched_words_are_reported(self, environment: Environment) -> None:
+    async def test_watched_words_in_the_log_of_a_background_process_are_reported(
+        self, environment: Environment
+    ) -> None:
         process = await environment.start_process(
             "echo one; read go; echo now READY; read go; printf 'Password: '; read go",
             watch_words=["READY", "Password:"],
@@ -526,7 +566,7 @@ class TestBackgroundProcess:
         (notice,) = await environment.processes.take_notices()
         assert notice.lines == ("Password: ",)
 
-    async def test_number_of_processes_is_limited(self, site: BackendSite) -> None:
+    async def test_number_of_background_processes_is_limited(self, site: BackendSite) -> None:
         async with Environment(site.backend(), limits=EnvironmentLimits(max_processes=2)) as environment:
             both = [await environment.start_process("read line") for _ in range(2)]
             with pytest.raises(CallError, match="2 background processes are running"):
@@ -536,7 +576,7 @@ class TestBackgroundProcess:
             for each in (both[1], third):
                 await environment.processes.kill(each.name)
 
-    async def test_log_size_is_limited(self, site: BackendSite) -> None:
+    async def test_log_size_of_a_background_process_is_limited(self, site: BackendSite) -> None:
         async with Environment(
             site.backend(), limits=EnvironmentLimits(max_stored_bytes=10_000)
         ) as environment:
@@ -562,11 +602,11 @@ class TestBackgroundProcess:
             assert left.endswith(b"after\n")
             assert len(left) <= 10_000
 
-    async def test_unknown_process_is_an_error(self, environment: Environment) -> None:
+    async def test_unknown_background_process_is_an_error(self, environment: Environment) -> None:
         with pytest.raises(CallError, match="There is no background process 'nobody'"):
             await environment.processes.get("nobody")
 
-    async def test_process_can_have_a_terminal(self, environment: Environment) -> None:
+    async def test_background_process_can_have_a_terminal(self, environment: Environment) -> None:
         try:
             process = await environment.start_process(
                 "[ -t 0 ] && stty size; read l; exit 8", pty=TerminalSize(9, 99)
@@ -577,7 +617,7 @@ class TestBackgroundProcess:
         await environment.processes.write(process.name, b"\n")
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 8
 
-    async def test_process_survives_a_killed_client_and_is_found_again(
+    async def test_background_process_survives_a_killed_client_and_is_found_again(
         self, environment: Environment, site: BackendSite, token: str
     ) -> None:
         if not environment.backend.is_persistent:
@@ -596,7 +636,7 @@ class TestBackgroundProcess:
         assert find_traces(token) == []
 
 
-async def test_concurrent_writes_arrive_complete_and_once(site: BackendSite) -> None:
+async def test_concurrent_writes_to_a_program_arrive_complete_and_once(site: BackendSite) -> None:
     backend = site.backend()
     await backend.open()
     channel = await backend.spawn(["cat"], env={}, pty=None)
@@ -614,7 +654,7 @@ async def test_concurrent_writes_arrive_complete_and_once(site: BackendSite) -> 
     assert sorted(heard.splitlines(keepends=True)) == sorted(lines)
 
 
-async def test_check_reports_an_available_backend(site: BackendSite) -> None:
+async def test_check_of_an_available_backend_reports_that_it_is_ready(site: BackendSite) -> None:
     readiness = await site.backend().check()
     assert (readiness.available, readiness.advice) == (True, "")
 

@@ -26,12 +26,12 @@ def test_every_configurable_backend_name_is_known() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_backend_is_built_from_settings(name: str, tmp_path: Path) -> None:
+def test_terminal_backend_is_built_from_settings(name: str, tmp_path: Path) -> None:
     config = make_config(tmp_path, backend=name, image="some/image", ssh={"host": "build.example"})
     assert build_backend(config, name).name == name
 
 
-def test_ssh_without_host_is_a_config_error(tmp_path: Path) -> None:
+def test_ssh_backend_without_host_is_a_config_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"terminal\.ssh\.host"):
         build_backend(make_config(tmp_path), "ssh")
 
@@ -48,21 +48,21 @@ def test_ssh_without_host_is_a_config_error(tmp_path: Path) -> None:
         ("ssh", "{host: evil.example, identity: ~/.ssh/id, known_hosts: ./known}"),
     ],
 )
-def test_project_settings_cannot_change_the_backend(key: str, value: str, tmp_path: Path) -> None:
+def test_project_settings_cannot_change_the_terminal_backend(key: str, value: str, tmp_path: Path) -> None:
     usual = getattr(make_config(tmp_path).terminal, key)
     (tmp_path / "toolfold.yaml").write_text(f"terminal:\n  {key}: {value}\n")
     assert getattr(make_config(tmp_path).terminal, key) == usual
 
 
 @pytest.mark.parametrize("name", ["x,", "x:y"])
-async def test_special_characters_in_project_path_mount_nothing_else(name: str, tmp_path: Path) -> None:
+async def test_special_characters_in_the_project_path_mount_nothing_else(name: str, tmp_path: Path) -> None:
     project = tmp_path / name / "etc"
     project.mkdir(parents=True)
     with pytest.raises(EnvironmentFailed, match="Rename the directory"):
         await build_backend(make_config(project, image="some/image"), "apptainer").open()
 
 
-def test_only_known_harmless_variables_are_passed_on() -> None:
+def test_only_known_harmless_environment_variables_are_passed_on() -> None:
     named = dict.fromkeys(
         ("PATH", "LC_ALL", "LC_TOKEN", "TERM_TOKEN", "XPATH", "HOME2", "SHELLS", "AWS_KEY"), "x"
     )
@@ -104,13 +104,13 @@ def installed_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("installed_plugin")
 class TestPluginBackends:
-    async def test_commands_run_in_the_backend_of_an_installed_package(self, tmp_path: Path) -> None:
+    async def test_commands_run_in_a_backend_provided_by_an_installed_package(self, tmp_path: Path) -> None:
         config = make_config(tmp_path, backend="plugin:tree")
         async with build_environment(config) as environment:
             done = await environment.run("echo from the tree")
         assert (done.exit_code, done.output.strip()) == (0, "from the tree")
 
-    def test_plugin_backends_are_listed(self) -> None:
+    def test_backends_of_installed_packages_are_listed(self) -> None:
         assert {"plugin:tree", "plugin:number", "local"} <= set(backend_names())
 
     @pytest.mark.parametrize(
@@ -121,6 +121,8 @@ class TestPluginBackends:
             ("gone", "cannot be loaded"),
         ],
     )
-    def test_unusable_plugin_backend_is_a_config_error(self, tmp_path: Path, name: str, problem: str) -> None:
+    def test_unusable_backend_of_an_installed_package_is_a_config_error(
+        self, tmp_path: Path, name: str, problem: str
+    ) -> None:
         with pytest.raises(ConfigError, match=problem):
             build_backend(make_config(tmp_path), f"plugin:{name}")

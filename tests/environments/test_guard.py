@@ -44,7 +44,9 @@ async def wait_until_gone_except(token: str, pid: int) -> None:
     await wait_until(is_gone)
 
 
-async def test_commands_of_silent_client_are_terminated(options: dict[str, str], token: str) -> None:
+async def test_commands_of_a_client_without_heartbeats_are_terminated(
+    options: dict[str, str], token: str
+) -> None:
     command = f"export MARK={token}; {FOREVER}"
     client = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.environments.backend_kinds", "leased", json.dumps(options)),
@@ -64,7 +66,9 @@ def guards(options: dict[str, str]) -> list[int]:
     return [int(each.partition(":")[0]) for each in find_traces(options["notes"]) if "shell/guard" in each]
 
 
-async def test_silent_target_is_reported_before_the_timeout(options: dict[str, str], token: str) -> None:
+async def test_target_that_stops_answering_is_reported_before_the_command_timeout(
+    options: dict[str, str], token: str
+) -> None:
     async with Environment(make_leased(options)) as environment:
         command = asyncio.create_task(environment.run(f"export MARK={token}; {FOREVER}"))
         await wait_for_sleep(token)
@@ -113,7 +117,9 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"toolfold.environments.guard.{name}", 0.2)
 
 
-async def test_unanswered_request_times_out(options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unanswered_request_to_the_guard_process_times_out(
+    options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     backend = UnresponsiveBackend(
         home=Path(options["home"]), state_dir=Path(options["notes"]), environment=os.environ
     )
@@ -127,7 +133,7 @@ async def test_unanswered_request_times_out(options: dict[str, str], monkeypatch
         await environment.close()
 
 
-async def test_unterminated_command_is_reported_as_possibly_running(
+async def test_command_that_could_not_be_terminated_is_reported_as_possibly_running(
     options: dict[str, str], token: str
 ) -> None:
     backend = UnresponsiveBackend(
@@ -167,7 +173,7 @@ class LateStartingBackend(Local):
 
 
 @pytest.mark.parametrize("how", ["time", "finish"])
-async def test_command_that_starts_after_its_termination_is_terminated(
+async def test_command_that_starts_after_its_termination_was_requested_is_terminated(
     options: dict[str, str], token: str, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend, end = LateStartingBackend(options), Guard.terminate
@@ -188,7 +194,7 @@ async def test_command_that_starts_after_its_termination_is_terminated(
         assert find_traces(token) == []
 
 
-async def test_killed_guard_is_replaced(options: dict[str, str], token: str) -> None:
+async def test_killed_guard_process_is_replaced(options: dict[str, str], token: str) -> None:
     async with Environment(make_local(options)) as environment:
         await environment.run("cd /usr; export KEPT=1")
         for each in guards(options):
@@ -200,7 +206,7 @@ async def test_killed_guard_is_replaced(options: dict[str, str], token: str) -> 
         assert find_traces(token) == []
 
 
-async def test_unusable_target_is_reported_with_advice(tmp_path: Path) -> None:
+async def test_target_without_required_programs_is_reported_with_advice(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("not a folder")
     environment = Environment(make_local({"home": str(tmp_path), "notes": str(tmp_path / "notes")}))
     with pytest.raises(EnvironmentFailed, match=r"local cannot run commands: .*Try again"):
@@ -219,7 +225,7 @@ def redirected_client(tmp_path: Path) -> Iterator[str]:
     link.unlink()
 
 
-async def test_memory_directory_of_another_user_is_not_used(
+async def test_state_directory_in_memory_owned_by_another_user_is_not_used(
     options: dict[str, str], tmp_path: Path, redirected_client: str
 ) -> None:
     guard = await Guard.start(make_local(options), redirected_client, 1_000_000)
@@ -228,7 +234,9 @@ async def test_memory_directory_of_another_user_is_not_used(
     await guard.shut_down()
 
 
-async def test_foreign_memory_directories_do_not_cause_deletions(options: dict[str, str], token: str) -> None:
+async def test_state_directories_of_other_users_do_not_cause_deletions(
+    options: dict[str, str], token: str
+) -> None:
     precious = Path(options["notes"]) / token
     precious.mkdir(parents=True)
     dead, words = (Path(f"/dev/shm/toolfold.{name}") for name in (f"{token}x", f"{token} {token}"))
@@ -249,7 +257,7 @@ async def test_foreign_memory_directories_do_not_cause_deletions(options: dict[s
             shutil.rmtree(each, ignore_errors=True)
 
 
-async def test_foreign_directories_are_neither_listed_nor_removed(
+async def test_state_directories_of_other_users_are_neither_listed_nor_removed(
     options: dict[str, str], tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
@@ -270,7 +278,7 @@ async def test_foreign_directories_are_neither_listed_nor_removed(
     assert precious.exists()
 
 
-async def test_unlimited_answer_cannot_exhaust_memory(
+async def test_endless_answer_of_the_guard_process_cannot_exhaust_memory(
     options: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(CommandRunner.collect_output, "__defaults__", (1_000_000,))
@@ -290,7 +298,7 @@ async def test_unlimited_answer_cannot_exhaust_memory(
         assert found.command == "(unreadable description)"
 
 
-async def test_command_that_imitates_the_guard_only_breaks_the_guard(options: dict[str, str]) -> None:
+async def test_command_that_imitates_the_guard_process_only_breaks_the_guard(options: dict[str, str]) -> None:
     async with Environment(make_local(options)) as environment:
         await environment.open()
         for line in ("1 done nothing", "2 what ever", "3 done " + "9" * 5000, "x" * 200_000):

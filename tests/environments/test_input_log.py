@@ -11,7 +11,7 @@ from toolfold.environments.input_log import (
 )
 
 
-def test_writes_and_signals_are_kept_in_order() -> None:
+def test_writes_and_signals_are_kept_in_order_in_the_input_log() -> None:
     log = InputLog("bash")
     log.add_write(b"sleep 9\n")
     log.add_signal("INT")
@@ -20,7 +20,7 @@ def test_writes_and_signals_are_kept_in_order() -> None:
     assert (log.size, log.revision, log.incomplete_reason) == (13, 3, "")
 
 
-def test_too_many_bytes_make_the_log_incomplete() -> None:
+def test_input_log_over_the_byte_limit_is_marked_incomplete() -> None:
     log = InputLog("bash")
     log.add_write(b"x" * MAX_LOGGED_BYTES)
     assert log.incomplete_reason == ""
@@ -29,7 +29,7 @@ def test_too_many_bytes_make_the_log_incomplete() -> None:
     assert log.size == MAX_LOGGED_BYTES + 1
 
 
-def test_too_many_writes_make_the_log_incomplete() -> None:
+def test_input_log_over_the_write_limit_is_marked_incomplete() -> None:
     log = InputLog("bash")
     for _ in range(MAX_LOGGED_ENTRIES + 1):
         log.add_write(b"\n")
@@ -37,14 +37,14 @@ def test_too_many_writes_make_the_log_incomplete() -> None:
     assert len(log.entries) == MAX_LOGGED_ENTRIES
 
 
-def test_the_first_reason_for_an_incomplete_log_stays() -> None:
+def test_first_reason_for_an_incomplete_input_log_stays() -> None:
     log = InputLog("bash")
     log.mark_incomplete("first")
     log.mark_incomplete("second")
     assert (log.incomplete_reason, log.revision) == ("first", 2)
 
 
-def test_dropped_log_is_replaced_by_an_incomplete_one() -> None:
+def test_input_log_dropped_over_the_limit_is_replaced_by_an_incomplete_one() -> None:
     logs = InputLogs()
     for number in range(MAX_LOGS + 1):
         logs.start(f"p{number}", InputLog("bash"))

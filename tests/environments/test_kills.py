@@ -97,7 +97,7 @@ async def commands_work_again(environment: Environment) -> bool:
 
 
 class TestKilledClient:
-    async def test_killed_client_program_leaves_nothing_and_next_command_works(
+    async def test_killed_client_program_leaves_no_process_and_the_next_command_works(
         self, remote: tuple[Kind, Options], token: str
     ) -> None:
         kind, options = remote
@@ -110,7 +110,7 @@ class TestKilledClient:
                 assert (await command).exit_code == 137
                 assert find_traces(token) == []
 
-    async def test_killed_guard_client_terminates_the_commands(
+    async def test_killed_connection_to_the_guard_process_terminates_the_commands(
         self, remote: tuple[Kind, Options], token: str
     ) -> None:
         kind, options = remote
@@ -140,14 +140,16 @@ class TestContainer:
                 assert find_traces(token) == []
             assert (await environment.run("cat file")).output == "kept\n"
 
-    async def test_removed_container_is_recreated(self, containers: Options, token: str) -> None:
+    async def test_removed_container_is_recreated_for_the_next_command(
+        self, containers: Options, token: str
+    ) -> None:
         environment = Environment(server_backends.make_container(containers))
         async with environment, running_command(environment, token) as command:
             run_docker(containers, "rm", "-f", server_backends.container_name(containers))
             with pytest.raises(EnvironmentFailed):
                 await command
 
-    async def test_paused_container_is_resumed(self, containers: Options) -> None:
+    async def test_paused_container_is_resumed_for_the_next_command(self, containers: Options) -> None:
         async with Environment(server_backends.make_container(containers)) as environment:
             await environment.run("echo kept >/dev/shm/file")
         run_docker(containers, "pause", server_backends.container_name(containers))
@@ -160,7 +162,9 @@ class TestContainer:
             assert len(list_temporary_containers(containers)) == 1
         assert list_temporary_containers(containers) == []
 
-    async def test_container_of_killed_client_is_removed_by_the_next(self, containers: Options) -> None:
+    async def test_container_of_a_killed_client_is_removed_by_the_next_client(
+        self, containers: Options
+    ) -> None:
         client = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.environments.test_kills"),
             env={**os.environ, **containers},
@@ -176,7 +180,7 @@ class TestContainer:
             (other,) = list_temporary_containers(containers)
             assert other != orphan
 
-    async def test_container_of_live_client_is_not_removed(self, containers: Options) -> None:
+    async def test_container_of_a_running_client_is_not_removed(self, containers: Options) -> None:
         async with (
             Environment(temporary_container(containers)) as one,
             Environment(temporary_container(containers)) as other,
@@ -192,7 +196,7 @@ class TestContainer:
         assert "NoNewPrivs:\t1\n" in status
         assert status.splitlines()[-1] == "lo"
 
-    async def test_container_process_limit_is_enforced(self, containers: Options) -> None:
+    async def test_process_limit_of_a_container_is_enforced(self, containers: Options) -> None:
         wanted = ContainerSpec(image=containers["image"], processes=64)
         environment = {**os.environ, **containers}
         backend = Docker(
@@ -205,7 +209,9 @@ class TestContainer:
         finally:
             await backend.remove()
 
-    async def test_project_is_written_as_its_owner(self, containers: Options, tmp_path: Path) -> None:
+    async def test_project_files_written_in_a_container_belong_to_the_project_owner(
+        self, containers: Options, tmp_path: Path
+    ) -> None:
         os.chown(tmp_path, 4_321, 4_322)
         wanted = ContainerSpec(
             image=containers["image"], mounts=(Mount(source=str(tmp_path), target="/workspace"),)
@@ -216,14 +222,14 @@ class TestContainer:
             assert (await remote.run("echo mine >file; cat file; id -u")).output == "mine\n4321\n"
         assert (tmp_path / "file").stat().st_uid == 4_321
 
-    async def test_container_is_shared_by_equal_specifications(self, containers: Options) -> None:
+    async def test_clients_with_equal_specifications_share_a_container(self, containers: Options) -> None:
         first, second = server_backends.make_container(containers), server_backends.make_container(containers)
         async with Environment(first) as one, Environment(second) as other:
             await asyncio.gather(one.open(), other.open())
             await one.run("echo shared >file")
             assert (await other.run("cat file")).output == "shared\n"
 
-    async def test_missing_daemon_is_reported_with_advice(self, containers: Options) -> None:
+    async def test_missing_docker_daemon_is_reported_with_advice(self, containers: Options) -> None:
         nowhere = {**containers, "DOCKER_HOST": "unix:///nowhere"}
         if containers["program"].endswith("podman"):
             pytest.skip("podman has no daemon")
@@ -233,7 +239,7 @@ class TestContainer:
         readiness = await server_backends.make_container(nowhere).check()
         assert (readiness.available, "daemon is running" in readiness.advice) == (False, True)
 
-    async def test_missing_image_is_reported_with_advice(self, containers: Options) -> None:
+    async def test_missing_container_image_is_reported_with_advice(self, containers: Options) -> None:
         backend = server_backends.make_container({**containers, "image": "localhost/no-such-image"})
         async with Environment(backend) as environment:
             with pytest.raises(EnvironmentFailed, match="no-such-image"):
@@ -241,7 +247,7 @@ class TestContainer:
 
 
 class TestSshConnection:
-    async def test_cut_connection_is_reported_and_reopened(self, machine: Options, token: str) -> None:
+    async def test_cut_ssh_connection_is_reported_and_reopened(self, machine: Options, token: str) -> None:
         before = children()
         async with Environment(server_backends.make_ssh(machine)) as environment:
             await environment.open()
@@ -252,7 +258,9 @@ class TestSshConnection:
                     await command
                 await wait_until_gone(token)
 
-    async def test_connection_closed_by_server_is_reopened(self, machine: Options, token: str) -> None:
+    async def test_ssh_connection_closed_by_the_server_is_reopened(
+        self, machine: Options, token: str
+    ) -> None:
         async with Environment(server_backends.make_ssh(machine)) as environment:
             await environment.open()
             sessions = [number for number in descendants(int(machine["server"])) if is_sshd(number)]
@@ -263,7 +271,9 @@ class TestSshConnection:
                     await command
                 await wait_until_gone(token)
 
-    async def test_silent_connection_terminates_remote_commands(self, machine: Options, token: str) -> None:
+    async def test_remote_commands_are_terminated_if_the_ssh_connection_is_silent(
+        self, machine: Options, token: str
+    ) -> None:
         before = children()
         backend = server_backends.make_ssh(machine)
         backend.lease_s = 4
@@ -281,7 +291,7 @@ class TestSshConnection:
                 with pytest.raises(EnvironmentFailed):
                     await command
 
-    async def test_commands_share_one_connection(self, machine: Options) -> None:
+    async def test_ssh_commands_share_one_connection(self, machine: Options) -> None:
         before = children()
         async with Environment(server_backends.make_ssh(machine)) as environment:
             await environment.run("true")
@@ -290,7 +300,9 @@ class TestSshConnection:
             assert len(children() - before) <= 6
         assert children() == before
 
-    async def test_unknown_host_key_is_rejected_with_advice(self, machine: Options, tmp_path: Path) -> None:
+    async def test_unknown_ssh_host_key_is_rejected_with_advice(
+        self, machine: Options, tmp_path: Path
+    ) -> None:
         unknown = tmp_path / "known_hosts"
         unknown.touch()
         async with Environment(
@@ -301,7 +313,7 @@ class TestSshConnection:
         assert f"ssh-keyscan -p {machine['port']} 127.0.0.1 >>{unknown}" in str(refused.value)
         assert unknown.read_text() == ""
 
-    async def test_changed_host_key_is_rejected(self, machine: Options, tmp_path: Path) -> None:
+    async def test_changed_ssh_host_key_is_rejected(self, machine: Options, tmp_path: Path) -> None:
         wrong = tmp_path / "known_hosts"
         public = Path(machine["identity"]).with_suffix(".pub").read_text().split()[:2]
         wrong.write_text(f"[127.0.0.1]:{machine['port']} {' '.join(public)}\n")
@@ -309,13 +321,15 @@ class TestSshConnection:
         assert not readiness.available
         assert "has changed" in readiness.reason
 
-    async def test_missing_key_is_reported_with_advice(self, machine: Options, tmp_path: Path) -> None:
+    async def test_missing_ssh_key_is_reported_with_advice(self, machine: Options, tmp_path: Path) -> None:
         other = Path(machine["identity"]).with_name("host_key")
         async with Environment(server_backends.make_ssh({**machine, "identity": str(other)})) as environment:
             with pytest.raises(EnvironmentFailed, match="rejected the login"):
                 await environment.run("true")
 
-    async def test_control_socket_is_in_a_private_directory(self, machine: Options, temp_dir: Path) -> None:
+    async def test_ssh_control_socket_is_in_a_private_directory(
+        self, machine: Options, temp_dir: Path
+    ) -> None:
         async with Environment(server_backends.make_ssh(machine)) as environment:
             await environment.run("true")
             (way,) = list_files(temp_dir)
@@ -324,7 +338,7 @@ class TestSshConnection:
         assert list_files(temp_dir) == []
 
     @pytest.mark.parametrize("setting", ["host", "user", "identity", "known_hosts"])
-    async def test_setting_cannot_inject_ssh_options(self, setting: str, tmp_path: Path) -> None:
+    async def test_settings_cannot_inject_ssh_options(self, setting: str, tmp_path: Path) -> None:
         made = tmp_path / "made"
         for text in (f"-oProxyCommand=touch {made}", f"none\nProxyCommand touch {made}"):
             settings = {"host": "127.0.0.1", setting: text}
@@ -332,7 +346,7 @@ class TestSshConnection:
             assert not (await backend.check()).available
         assert not made.exists()
 
-    async def test_unreachable_host_is_reported_with_advice(self) -> None:
+    async def test_unreachable_ssh_host_is_reported_with_advice(self) -> None:
         async with Environment(
             Ssh(SshAddress(host="127.0.0.1", port=1), environment=os.environ)
         ) as environment:

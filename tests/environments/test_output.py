@@ -44,7 +44,7 @@ def test_short_output_is_complete_and_long_output_is_truncated(
 
 
 @given(texts, st.lists(st.integers(0, 1_000), max_size=5))
-def test_listener_receives_all_text_for_any_chunking(text: str, places: list[int]) -> None:
+def test_output_listener_receives_all_text_however_output_is_split(text: str, places: list[int]) -> None:
     heard: list[str] = []
     output = OutputBuffer(max_bytes=10, listener=heard.append)
     for piece in split_at(text.encode(errors="replace"), places):
@@ -54,14 +54,14 @@ def test_listener_receives_all_text_for_any_chunking(text: str, places: list[int
 
 
 @given(texts, st.integers(4, 40))
-def test_truncation_respects_character_boundaries(text: str, most: int) -> None:
+def test_output_is_truncated_at_character_boundaries(text: str, most: int) -> None:
     output = OutputBuffer(max_bytes=most)
     output.append(text.encode(errors="replace"))
     assert "\ufffd" not in output.text() or "\ufffd" in text or "?" in text
 
 
 @given(st.text(max_size=50), st.integers(0, 200))
-def test_trimmed_bytes_are_a_decodable_prefix(text: str, at: int) -> None:
+def test_bytes_without_a_partial_character_are_a_decodable_prefix(text: str, at: int) -> None:
     data = text.encode(errors="replace")[:at]
     whole = trim_partial_character(data)
     whole.decode()
@@ -75,7 +75,7 @@ def test_trimmed_bytes_are_a_decodable_prefix(text: str, at: int) -> None:
     st.text(max_size=40),
     st.lists(st.integers(0, 1_000), max_size=8),
 )
-def test_end_mark_is_found_for_any_chunking(
+def test_end_mark_of_a_command_is_found_however_output_is_split(
     written: bytes, code: int, folder: str, places: list[int]
 ) -> None:
     ending = EndMarkParser()
@@ -88,7 +88,9 @@ def test_end_mark_is_found_for_any_chunking(
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 1_000), max_size=8), st.integers(0, 26))
-def test_output_without_end_mark_is_complete(written: bytes, places: list[int], mark_bytes: int) -> None:
+def test_output_without_an_end_mark_is_returned_completely(
+    written: bytes, places: list[int], mark_bytes: int
+) -> None:
     ending = EndMarkParser()
     data = written + (b"\x1e" + ending.mark.encode() + b" ")[:mark_bytes]
     passed = b"".join(map(ending.feed, split_at(data, places)))
@@ -102,7 +104,7 @@ def test_output_without_end_mark_is_complete(written: bytes, places: list[int], 
     ),
     st.lists(st.integers(0, 300), max_size=8),
 )
-def test_forged_marks_lose_no_output(parts: list[bytes], places: list[int]) -> None:
+def test_end_marks_forged_by_a_command_lose_no_output(parts: list[bytes], places: list[int]) -> None:
     ending = EndMarkParser()
     data = b"".join(parts).replace(b"MARK", ending.mark.encode())
     passed = b"".join(map(ending.feed, split_at(data, places)))
@@ -111,7 +113,7 @@ def test_forged_marks_lose_no_output(parts: list[bytes], places: list[int]) -> N
     assert data.startswith(passed)
 
 
-def test_unterminated_mark_holds_back_few_bytes() -> None:
+def test_unterminated_end_mark_holds_back_few_bytes() -> None:
     ending = EndMarkParser()
     begun = b"\x1e" + ending.mark.encode() + b" "
     passed = ending.feed(begun) + b"".join(ending.feed(b"y" * 10_000) for _ in range(20))

@@ -56,26 +56,32 @@ async def sandbox(workspace_root: Path) -> AsyncIterator[Environment]:
         yield environment
 
 
-async def test_only_the_project_is_writable(sandbox: Environment, workspace_root: Path) -> None:
+async def test_only_the_project_is_writable_in_the_sandbox(
+    sandbox: Environment, workspace_root: Path
+) -> None:
     done = await sandbox.run("touch mine; touch ~/other /other /etc/other /usr/other; echo over")
     assert done.output.count("Read-only file system") == 3
     assert (workspace_root / "project" / "mine").exists()
     assert not (workspace_root / "home" / "other").exists()
 
 
-async def test_system_is_readable_and_credentials_are_not(sandbox: Environment) -> None:
+async def test_system_files_are_readable_in_the_sandbox_and_credentials_are_not(sandbox: Environment) -> None:
     done = await sandbox.run(
         "cat /etc/hostname >/dev/null && echo system; cat ~/notes.txt ~/.ssh/id_ed25519 ~/.netrc 2>/dev/null"
     )
     assert done.output == "system\n"
 
 
-async def test_runtime_files_are_hidden(sandbox: Environment, workspace_root: Path) -> None:
+async def test_files_of_toolfold_are_hidden_in_the_sandbox(
+    sandbox: Environment, workspace_root: Path
+) -> None:
     (workspace_root / "state" / "audit").write_text("who did what")
     assert (await sandbox.run(f"cat {workspace_root}/state/audit")).exit_code == 1
 
 
-async def test_project_containing_home_hides_credentials_and_runtime_files(workspace_root: Path) -> None:
+async def test_project_containing_the_home_directory_hides_credentials_and_toolfold_files(
+    workspace_root: Path,
+) -> None:
     make_sandbox(workspace_root)
     (workspace_root / "state" / "audit").write_text("who did what")
     home = workspace_root / "home"
@@ -102,7 +108,7 @@ async def test_project_containing_home_hides_credentials_and_runtime_files(works
     assert list((home / ".cache").iterdir()) == []
 
 
-async def test_project_inside_a_hidden_directory_is_visible(workspace_root: Path) -> None:
+async def test_project_inside_a_hidden_directory_is_visible_in_the_sandbox(workspace_root: Path) -> None:
     make_sandbox(workspace_root)
     project = workspace_root / "state" / "project"
     project.mkdir()
@@ -118,7 +124,9 @@ async def test_project_inside_a_hidden_directory_is_visible(workspace_root: Path
     assert (project / "made").exists()
 
 
-async def test_links_and_mounts_do_not_escape_the_sandbox(sandbox: Environment, workspace_root: Path) -> None:
+async def test_symbolic_links_and_mounts_do_not_escape_the_sandbox(
+    sandbox: Environment, workspace_root: Path
+) -> None:
     done = await sandbox.run(
         "ln -s ~ way; echo x >way/notes.txt; ln ~/notes.txt hard; echo x >/proc/self/root/etc/hostname;"
         " echo x >/proc/1/root/etc/hostname; echo x >/proc/sys/kernel/hostname;"
@@ -129,14 +137,16 @@ async def test_links_and_mounts_do_not_escape_the_sandbox(sandbox: Environment, 
     assert not (workspace_root / "project" / "hard").exists()
 
 
-async def test_runtime_variables_are_in_no_visible_process(
+async def test_variables_of_the_runtime_are_in_no_process_visible_in_the_sandbox(
     sandbox: Environment,
 ) -> None:
     done = await sandbox.run("cat /proc/[0-9]*/environ | tr '\\0' '\\n' | cut -d= -f1 | sort -u")
     assert set(done.output.split()) <= EXPECTED_VARIABLES
 
 
-async def test_network_is_disabled_by_default(sandbox: Environment, workspace_root: Path) -> None:
+async def test_network_is_disabled_in_the_sandbox_by_default(
+    sandbox: Environment, workspace_root: Path
+) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     connect = f"bash -c 'exec 3<>/dev/tcp/127.0.0.1/{port}'"
@@ -146,13 +156,13 @@ async def test_network_is_disabled_by_default(sandbox: Environment, workspace_ro
     server.close()
 
 
-async def test_other_processes_are_invisible_and_unreachable(sandbox: Environment) -> None:
+async def test_other_processes_are_invisible_and_unreachable_in_the_sandbox(sandbox: Environment) -> None:
     done = await sandbox.run(f"ls -d /proc/[0-9]* | wc -l; kill -0 {os.getpid()}")
     assert int(done.output.split()[0]) < 10
     assert done.exit_code == 1
 
 
-async def test_temporary_files_are_private_and_persist(
+async def test_temporary_files_of_the_sandbox_are_private_and_persist(
     sandbox: Environment, workspace_root: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -163,7 +173,7 @@ async def test_temporary_files_are_private_and_persist(
     assert list((workspace_root / "home" / ".cache").iterdir()) == []
 
 
-async def test_command_cannot_change_variables_of_the_next_one(sandbox: Environment) -> None:
+async def test_command_cannot_change_the_sandbox_variables_of_the_next_one(sandbox: Environment) -> None:
     await sandbox.run(
         "for f in /dev/shm/toolfold.*/variables; do echo 'export GIVEN=2' >$f; ln -sf /etc/passwd $f; done"
     )

@@ -73,7 +73,7 @@ def is_root() -> bool:
     return os.geteuid() == 0
 
 
-async def test_no_planted_credential_can_be_read(workspace_root: Path, home: Path) -> None:
+async def test_no_known_credential_file_can_be_read_in_the_sandbox(workspace_root: Path, home: Path) -> None:
     planted = plant(home)
     assert len(planted) > 150
     for tool in (
@@ -94,7 +94,9 @@ async def test_no_planted_credential_can_be_read(workspace_root: Path, home: Pat
     assert output == "finished\n"
 
 
-async def test_only_visible_parts_of_home_are_listed(workspace_root: Path, home: Path) -> None:
+async def test_only_visible_parts_of_the_home_directory_are_listed_in_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     plant(home)
     write(home / ".cargo/registry/a.crate")
     shown = set((await run_in(workspace_root / "project", home, "ls -A ~ ~/.cargo")).split())
@@ -115,7 +117,7 @@ async def test_only_visible_parts_of_home_are_listed(workspace_root: Path, home:
     }
 
 
-async def test_package_stores_and_version_managers_are_shown_read_only(
+async def test_package_stores_and_version_managers_are_read_only_in_the_sandbox(
     workspace_root: Path, home: Path
 ) -> None:
     stores = [
@@ -135,7 +137,7 @@ async def test_package_stores_and_version_managers_are_shown_read_only(
     assert all((home / name).read_text() == f"<{name}>" for name in stores)
 
 
-async def test_the_interpreter_of_a_virtual_environment_runs(workspace_root: Path) -> None:
+async def test_interpreter_of_a_virtual_environment_runs_in_the_sandbox(workspace_root: Path) -> None:
     """Uses this machine's real interpreter, wherever in the real home directory its base is."""
     if not Path(sys.base_prefix).is_relative_to(Path.home()) and not sys.base_prefix.startswith("/usr"):
         pytest.skip(
@@ -156,7 +158,7 @@ async def _run_with_state(project: Path, workspace_root: Path, command: str) -> 
         return (await environment.run(command)).output
 
 
-async def test_workspace_in_home_is_writable_and_siblings_are_hidden(home: Path) -> None:
+async def test_workspace_in_the_home_directory_is_writable_and_its_siblings_are_hidden(home: Path) -> None:
     write(home / "projects/other/.env")
     project = home / "projects" / "mine"
     write(project / ".env", "own settings ")
@@ -166,7 +168,7 @@ async def test_workspace_in_home_is_writable_and_siblings_are_hidden(home: Path)
     assert (project / "made").exists()
 
 
-async def test_home_as_workspace_hides_dot_files_except_tools(home: Path) -> None:
+async def test_home_directory_as_workspace_hides_dot_files_except_tools(home: Path) -> None:
     planted = plant(home)
     write(home / "thesis.tex", "chapter")
     write(home / ".cargo/registry/a.crate", "crate")
@@ -185,7 +187,9 @@ async def test_home_as_workspace_hides_dot_files_except_tools(home: Path) -> Non
     }
 
 
-async def test_added_paths_are_read_only_and_hide_credentials(workspace_root: Path, home: Path) -> None:
+async def test_paths_added_to_the_sandbox_are_read_only_and_hide_credentials(
+    workspace_root: Path, home: Path
+) -> None:
     write(home / ".config/tool/settings", "wanted ")
     write(home / ".config/gcloud/credentials.db", "secret")
     data = write(workspace_root / "data" / "model", "model ")
@@ -201,7 +205,9 @@ async def test_added_paths_are_read_only_and_hide_credentials(workspace_root: Pa
     assert output.count("Read-only file system") == 2
 
 
-async def test_explicitly_added_credential_is_visible(workspace_root: Path, home: Path) -> None:
+async def test_credential_added_explicitly_to_the_sandbox_is_visible(
+    workspace_root: Path, home: Path
+) -> None:
     write(home / ".aws/config", "region")
     write(home / ".aws/credentials", "secret")
     output = await run_in(
@@ -214,7 +220,9 @@ async def test_explicitly_added_credential_is_visible(workspace_root: Path, home
     assert "secret" not in output
 
 
-async def test_runtime_files_stay_hidden_in_an_added_path(workspace_root: Path, home: Path) -> None:
+async def test_files_of_toolfold_stay_hidden_in_a_path_added_to_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     own = write(workspace_root / "data" / "toolfold" / "tokens", "secret")
     write(workspace_root / "data" / "other", "shown")
     output = await run_in(
@@ -229,7 +237,7 @@ async def test_runtime_files_stay_hidden_in_an_added_path(workspace_root: Path, 
 
 
 @pytest.mark.parametrize("link", [".cargo/registry", ".cargo", ".nvm", ".local/share", ".cache/huggingface"])
-async def test_symlink_in_visible_directory_exposes_nothing_else(
+async def test_symlink_in_a_visible_directory_exposes_nothing_else_in_the_sandbox(
     link: str, workspace_root: Path, home: Path
 ) -> None:
     write(home / "private/secret", "secret")
@@ -246,12 +254,14 @@ async def test_symlink_in_visible_directory_exposes_nothing_else(
     assert output == "finished\n"
 
 
-async def test_symlink_between_visible_directories_works(workspace_root: Path, home: Path) -> None:
+async def test_symlink_between_visible_directories_works_in_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     (home / ".nvm").symlink_to("/usr/bin")
     assert (await run_in(workspace_root / "project", home, "test -x ~/.nvm/env && echo works")) == "works\n"
 
 
-async def test_home_behind_a_symlink_works(workspace_root: Path, home: Path) -> None:
+async def test_home_directory_behind_a_symlink_works_in_the_sandbox(workspace_root: Path, home: Path) -> None:
     write(home / ".cargo/bin/tool", "tool")
     write(home / ".netrc", "secret")
     (workspace_root / "way").symlink_to("home")
@@ -267,7 +277,7 @@ async def test_home_behind_a_symlink_works(workspace_root: Path, home: Path) -> 
 
 
 @pytest.mark.parametrize("value", ["/", "/usr", "/nonexistent/home", "relative", ""])
-async def test_an_unusual_home_does_not_break_the_sandbox(value: str, workspace_root: Path) -> None:
+async def test_unusual_home_directory_does_not_break_the_sandbox(value: str, workspace_root: Path) -> None:
     (workspace_root / "project").mkdir()
     backend = Sandbox(
         home=workspace_root / "project",
@@ -279,14 +289,18 @@ async def test_an_unusual_home_does_not_break_the_sandbox(value: str, workspace_
         assert (await environment.run("touch made && ls /usr/bin | wc -l")).output.strip() != "0"
 
 
-async def test_home_is_empty_again_for_the_next_command(workspace_root: Path, home: Path) -> None:
+async def test_home_directory_in_the_sandbox_is_empty_again_for_the_next_command(
+    workspace_root: Path, home: Path
+) -> None:
     async with await open_sandbox(workspace_root / "project", home) as environment:
         assert (await environment.run("echo x >~/.profile && cat ~/.profile")).output == "x\n"
         assert (await environment.run("ls ~/.profile")).exit_code != 0
     assert not list(home.iterdir())
 
 
-async def test_git_sees_user_name_but_no_secret_settings(workspace_root: Path, home: Path) -> None:
+async def test_git_in_the_sandbox_sees_the_user_name_but_no_secret_settings(
+    workspace_root: Path, home: Path
+) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
     write(
@@ -303,7 +317,7 @@ async def test_git_sees_user_name_but_no_secret_settings(workspace_root: Path, h
     assert "helper=store" not in output
 
 
-async def test_kernel_settings_are_read_only(workspace_root: Path, home: Path) -> None:
+async def test_kernel_settings_are_read_only_in_the_sandbox(workspace_root: Path, home: Path) -> None:
     output = await run_in(
         workspace_root / "project",
         home,
@@ -315,7 +329,7 @@ async def test_kernel_settings_are_read_only(workspace_root: Path, home: Path) -
     assert output == "readable\nfinished\n"
 
 
-async def test_writable_paths_are_a_short_list(workspace_root: Path, home: Path) -> None:
+async def test_writable_paths_of_the_sandbox_are_a_short_list(workspace_root: Path, home: Path) -> None:
     plant(home)
     project = workspace_root / "project"
     output = await run_in(project, home, FIND_WRITABLE)
@@ -345,7 +359,9 @@ def unexpectedly_writable(output: str, project: Path, home: Path) -> list[str]:
     return sorted(line for line in shown if not line.startswith(f"{home}/"))
 
 
-async def test_writes_reach_this_machine_only_through_the_project(workspace_root: Path, home: Path) -> None:
+async def test_writes_in_the_sandbox_reach_this_machine_only_through_the_project(
+    workspace_root: Path, home: Path
+) -> None:
     """Tries to write everywhere; only the project has changed afterwards."""
     plant(home)
     before = {path: path.stat().st_mtime_ns for path in home.rglob("*")}
@@ -362,7 +378,9 @@ async def test_writes_reach_this_machine_only_through_the_project(workspace_root
     assert (workspace_root / "project" / "tried").exists()
 
 
-async def test_sandbox_of_unprivileged_user_is_equally_restricted(workspace_root: Path, home: Path) -> None:
+async def test_sandbox_of_an_unprivileged_user_is_equally_restricted(
+    workspace_root: Path, home: Path
+) -> None:
     if not is_root():
         pytest.skip("only root can become another user to try it; the other tests ran unprivileged")
     plant(home)
@@ -391,7 +409,7 @@ async def test_sandbox_of_unprivileged_user_is_equally_restricted(workspace_root
     ] == []
 
 
-async def test_private_system_files_are_hidden(workspace_root: Path, home: Path) -> None:
+async def test_private_system_files_are_hidden_in_the_sandbox(workspace_root: Path, home: Path) -> None:
     output = await run_in(
         workspace_root / "project",
         home,
@@ -402,7 +420,7 @@ async def test_private_system_files_are_hidden(workspace_root: Path, home: Path)
     assert output == "public\nfinished\n"
 
 
-async def test_other_system_directories_are_absent(workspace_root: Path, home: Path) -> None:
+async def test_other_system_directories_are_absent_in_the_sandbox(workspace_root: Path, home: Path) -> None:
     secret = write(workspace_root / "elsewhere" / "file")
     output = await run_in(
         workspace_root / "project",
@@ -414,7 +432,9 @@ async def test_other_system_directories_are_absent(workspace_root: Path, home: P
     assert output == "finished\n"
 
 
-async def test_kernel_interfaces_reveal_no_secrets_to_root(workspace_root: Path, home: Path) -> None:
+async def test_kernel_interfaces_reveal_no_secrets_to_root_in_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     output = await run_in(
         workspace_root / "project",
         home,
@@ -424,7 +444,9 @@ async def test_kernel_interfaces_reveal_no_secrets_to_root(workspace_root: Path,
     assert output == "finished\n"
 
 
-async def test_sockets_of_this_machine_cannot_be_connected_to(workspace_root: Path, home: Path) -> None:
+async def test_sockets_of_this_machine_cannot_be_connected_to_from_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("there is no python3 of the system to connect with")
@@ -455,7 +477,7 @@ def listen(address: str) -> socket.socket:
     return listener
 
 
-async def test_no_inherited_file_descriptor_escapes(workspace_root: Path, home: Path) -> None:
+async def test_sandbox_inherits_no_open_file_descriptor(workspace_root: Path, home: Path) -> None:
     with Path("/etc/hostname").open() as file:
         os.set_inheritable(file.fileno(), True)
         output = await run_in(
@@ -466,7 +488,9 @@ async def test_no_inherited_file_descriptor_escapes(workspace_root: Path, home: 
     assert all(line.startswith(("pipe:", "/dev/shm/toolfold.")) for line in output.splitlines()), output
 
 
-async def test_kernel_keyring_of_the_user_is_unreadable(workspace_root: Path, home: Path) -> None:
+async def test_kernel_keyring_of_the_user_is_unreadable_in_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     python = shutil.which("python3", path="/usr/bin:/bin")
     numbers = {"x86_64": (248, 250), "aarch64": (217, 219)}.get(os.uname().machine)
     if python is None or numbers is None:
@@ -488,7 +512,7 @@ async def test_kernel_keyring_of_the_user_is_unreadable(workspace_root: Path, ho
     assert "secret" not in output
 
 
-async def test_symlink_left_in_tmp_is_not_followed_by_the_next_command(home: Path) -> None:
+async def test_symlink_left_in_tmp_of_the_sandbox_is_not_followed_by_the_next_command(home: Path) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as outer:
         project = Path(outer) / "project"
         target = home.parent / "target"
@@ -505,5 +529,5 @@ async def test_symlink_left_in_tmp_is_not_followed_by_the_next_command(home: Pat
         assert list(target.iterdir()) == []
 
 
-def test_the_list_of_planted_credentials_has_no_duplicates() -> None:
+def test_list_of_credential_files_for_the_sandbox_test_has_no_duplicates() -> None:
     assert len(CREDENTIALS) == len(set(CREDENTIALS)) >= 90

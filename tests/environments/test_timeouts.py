@@ -18,7 +18,7 @@ async def ignore_cancellation(until: asyncio.Event) -> str:
     return "at last"
 
 
-async def test_result_and_exception_are_passed_on() -> None:
+async def test_call_with_timeout_passes_on_result_and_exception() -> None:
     async def answer() -> int:
         return 1
 
@@ -30,14 +30,14 @@ async def test_result_and_exception_are_passed_on() -> None:
         await call_with_timeout(10, failure())
 
 
-async def test_uncancellable_call_is_abandoned_after_the_timeout() -> None:
+async def test_call_that_ignores_cancellation_is_abandoned_after_the_timeout() -> None:
     over = asyncio.Event()
     with pytest.raises(TimeoutError):
         await call_with_timeout(0.01, ignore_cancellation(over))
     over.set()
 
 
-async def test_cancelled_caller_does_not_wait_for_the_call() -> None:
+async def test_cancelled_caller_does_not_wait_for_a_call_that_ignores_cancellation() -> None:
     over = asyncio.Event()
     caller = asyncio.create_task(call_with_timeout(3600, ignore_cancellation(over)))
     await asyncio.sleep(0)
@@ -48,7 +48,7 @@ async def test_cancelled_caller_does_not_wait_for_the_call() -> None:
     over.set()
 
 
-async def test_self_cancelled_call_raises_connection_error() -> None:
+async def test_call_that_cancels_itself_raises_connection_error() -> None:
     async def broken() -> None:
         raise asyncio.CancelledError
 

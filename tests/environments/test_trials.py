@@ -14,7 +14,9 @@ from toolfold.environments.trials import check_readiness, run_trials
 from toolfold.errors import EnvironmentFailed
 
 
-async def test_all_trials_pass_and_leave_nothing_running(environment: Environment) -> None:
+async def test_all_trial_steps_of_an_environment_pass_and_leave_nothing_running(
+    environment: Environment,
+) -> None:
     outcomes = [each async for each in run_trials(environment)]
     assert [(each.step, each.problem) for each in outcomes if not each.passed] == []
     assert len(outcomes) == 8
@@ -37,7 +39,7 @@ class LostBackend(Local):
         return await super().spawn(argv, env=env, pty=pty)
 
 
-async def test_unreachable_environment_stops_the_trials(tmp_path: Path) -> None:
+async def test_trial_of_an_unreachable_environment_stops_at_once(tmp_path: Path) -> None:
     async with Environment(
         UnreachableBackend(home=tmp_path, state_dir=tmp_path / "n", environment={})
     ) as environment:
@@ -45,7 +47,7 @@ async def test_unreachable_environment_stops_the_trials(tmp_path: Path) -> None:
     assert (outcome.passed, outcome.problem, outcome.advice) == (False, "nobody is there.", "Switch it on.")
 
 
-async def test_failed_trial_gives_advice_and_the_rest_continues(tmp_path: Path) -> None:
+async def test_failed_trial_step_gives_advice_and_the_rest_continues(tmp_path: Path) -> None:
     async with Environment(
         LostBackend(home=tmp_path, state_dir=tmp_path / "n", environment={})
     ) as environment:
@@ -56,7 +58,7 @@ async def test_failed_trial_gives_advice_and_the_rest_continues(tmp_path: Path) 
     ]
 
 
-async def test_backend_whose_check_fails_or_hangs_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_backend_whose_self_check_fails_or_hangs_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     async def never_answer() -> Readiness:
         await asyncio.sleep(3600)
         return Readiness(True)

@@ -72,16 +72,18 @@ def snapshot_tree(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("path", ["a.txt", "./a.txt", "sub/../a.txt", "a.txt/"])
-def test_relative_path_is_resolved_against_the_root(workspace: Workspace, root: Path, path: str) -> None:
+def test_relative_path_is_resolved_against_the_workspace_root(
+    workspace: Workspace, root: Path, path: str
+) -> None:
     (root / "sub").mkdir()
     assert read(workspace, path) == b"alpha\n"
 
 
-def test_absolute_path_inside_the_root_is_accepted(workspace: Workspace, root: Path) -> None:
+def test_absolute_path_inside_the_workspace_is_accepted(workspace: Workspace, root: Path) -> None:
     assert read(workspace, str(root / "a.txt")) == b"alpha\n"
 
 
-def test_tilde_expands_to_the_home_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tilde_in_a_path_expands_to_the_home_directory(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(root))
     assert read(Workspace(root), "~/a.txt") == b"alpha\n"
     monkeypatch.setenv("HOME", "/somewhere/else")
@@ -91,7 +93,7 @@ def test_tilde_expands_to_the_home_directory(root: Path, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "../outside/secret.txt", "../../../../etc/passwd", "..", "/"]
 )
-def test_path_outside_is_rejected_for_reading_and_writing(
+def test_path_outside_the_workspace_is_rejected_for_reading_and_writing(
     workspace: Workspace, outside: Path, path: str
 ) -> None:
     assert "is outside the workspace" in read_error(workspace, path)
@@ -99,7 +101,9 @@ def test_path_outside_is_rejected_for_reading_and_writing(
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
-def test_sibling_with_root_as_name_prefix_is_outside(workspace: Workspace, root: Path) -> None:
+def test_sibling_directory_whose_name_starts_like_the_workspace_is_outside(
+    workspace: Workspace, root: Path
+) -> None:
     twin = root.with_name("work-twin")
     twin.mkdir()
     assert "is outside the workspace" in write_error(workspace, str(twin / "x"))
@@ -129,7 +133,7 @@ def test_invalid_path_is_rejected_with_a_short_message(
 
 @given(st.text(max_size=60))
 @settings(deadline=None)  # a busy disk is slow to sync
-def test_any_path_stays_inside_or_raises_call_error(path: str) -> None:
+def test_any_path_stays_inside_the_workspace_or_raises_call_error(path: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
         try:
@@ -140,13 +144,13 @@ def test_any_path_stays_inside_or_raises_call_error(path: str) -> None:
         assert written.path.read_bytes() == b"x"
 
 
-def test_extra_roots_are_reachable_by_absolute_path(root: Path, outside: Path) -> None:
+def test_additional_workspace_directories_are_accessible_by_absolute_path(root: Path, outside: Path) -> None:
     workspace = Workspace(root, [outside])
     assert read(workspace, str(outside / "secret.txt")) == SECRET
     assert workspace.write_atomically(outside / "new", b"x").created
 
 
-def test_readable_directories_of_a_session_are_not_writable(workspace: Workspace, outside: Path) -> None:
+def test_directories_that_a_session_may_read_are_not_writable(workspace: Workspace, outside: Path) -> None:
     target = outside / "secret.txt"
     assert read(workspace, target, outside) == SECRET
     assert "is outside the workspace" in read_error(workspace, target)
@@ -154,7 +158,9 @@ def test_readable_directories_of_a_session_are_not_writable(workspace: Workspace
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
-def test_shown_path_is_relative_to_the_root_and_absolute_elsewhere(root: Path, outside: Path) -> None:
+def test_displayed_path_is_relative_to_the_workspace_and_absolute_elsewhere(
+    root: Path, outside: Path
+) -> None:
     workspace = Workspace(root, [outside])
     assert workspace.relative(workspace.resolve("sub/x.py")) == "sub/x.py"
     assert workspace.relative(workspace.resolve(".")) == "."
@@ -164,7 +170,7 @@ def test_shown_path_is_relative_to_the_root_and_absolute_elsewhere(root: Path, o
 # Reading
 
 
-def test_too_long_chain_of_links_is_rejected(workspace: Workspace, root: Path) -> None:
+def test_too_long_chain_of_symlinks_is_rejected(workspace: Workspace, root: Path) -> None:
     for number in range(1_500):
         (root / f"l{number}").symlink_to(f"l{number + 1}")
     (root / "l1500").write_bytes(b"end")
@@ -175,7 +181,7 @@ def test_too_long_chain_of_links_is_rejected(workspace: Workspace, root: Path) -
     assert (root / "l1500").read_bytes() == b"end"
 
 
-def test_missing_file_error_suggests_similar_names(workspace: Workspace, root: Path) -> None:
+def test_error_for_a_missing_file_suggests_similar_names(workspace: Workspace, root: Path) -> None:
     (root / "src").mkdir()
     (root / "src" / "config.py").touch()
     assert (
@@ -185,7 +191,7 @@ def test_missing_file_error_suggests_similar_names(workspace: Workspace, root: P
     assert read_error(workspace, "zzzzzzzz") == "'zzzzzzzz' does not exist. Check the path."
 
 
-def test_directory_error_lists_its_entries(workspace: Workspace, root: Path) -> None:
+def test_error_for_reading_a_directory_lists_its_entries(workspace: Workspace, root: Path) -> None:
     assert read_error(workspace, ".") == "'.' is a directory, not a file. It contains: a.txt."
     (root / "many").mkdir()
     for number in range(30):
@@ -195,27 +201,27 @@ def test_directory_error_lists_its_entries(workspace: Workspace, root: Path) -> 
     assert message.endswith("19, ….")
 
 
-def test_file_used_as_directory_is_reported(workspace: Workspace, root: Path) -> None:
+def test_error_says_that_a_file_was_used_as_a_directory(workspace: Workspace, root: Path) -> None:
     assert "a part of the path is a file" in read_error(workspace, "a.txt/b")
     assert "a part of the path is a file" in write_error(workspace, "a.txt/b")
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_missing_root_is_reported(tmp_path: Path) -> None:
+def test_missing_workspace_directory_is_reported(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "gone")
     assert "workspace directory" in read_error(workspace, "a")
     assert "workspace directory" in write_error(workspace, "a")
     assert not (tmp_path / "gone").exists()
 
 
-def test_named_pipe_is_rejected_without_blocking(workspace: Workspace, root: Path) -> None:
+def test_reading_a_named_pipe_is_rejected_without_blocking(workspace: Workspace, root: Path) -> None:
     os.mkfifo(root / "pipe")
     assert "not a regular file but a named pipe" in read_error(workspace, "pipe")
     assert "not a regular file but a named pipe" in write_error(workspace, "pipe")
     assert stat.S_ISFIFO((root / "pipe").lstat().st_mode)
 
 
-def test_file_swapped_for_a_pipe_does_not_block(
+def test_file_replaced_by_a_named_pipe_meanwhile_does_not_block(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -226,7 +232,7 @@ def test_file_swapped_for_a_pipe_does_not_block(
     assert "named pipe" in read_error(workspace, "a.txt")
 
 
-def test_socket_is_rejected(root: Path) -> None:
+def test_reading_a_socket_is_rejected(root: Path) -> None:
     with socket.socket(socket.AF_UNIX) as server:
         there = Path.cwd()
         os.chdir(root)  # socket paths must be short
@@ -238,7 +244,7 @@ def test_socket_is_rejected(root: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
-def test_device_inside_the_root_is_not_opened(workspace: Workspace, root: Path) -> None:
+def test_device_inside_the_workspace_is_not_opened(workspace: Workspace, root: Path) -> None:
     try:
         os.mknod(root / "zero", stat.S_IFCHR | 0o600, os.makedev(1, 5))
     except PermissionError:
@@ -246,7 +252,7 @@ def test_device_inside_the_root_is_not_opened(workspace: Workspace, root: Path) 
     assert "not a regular file but a device" in read_error(workspace, "zero")
 
 
-def test_reading_leaks_no_file_descriptor(workspace: Workspace, root: Path) -> None:
+def test_reading_a_file_leaks_no_file_descriptor(workspace: Workspace, root: Path) -> None:
     (root / "link").symlink_to("/etc/passwd")
     before = len(list(Path("/proc/self/fd").iterdir()))
     read(workspace, "a.txt")
@@ -260,7 +266,7 @@ def test_reading_leaks_no_file_descriptor(workspace: Workspace, root: Path) -> N
 # Links
 
 
-def test_symlink_inside_the_root_is_followed(workspace: Workspace, root: Path) -> None:
+def test_symlink_inside_the_workspace_is_followed(workspace: Workspace, root: Path) -> None:
     (root / "sub").mkdir()
     (root / "sub" / "link").symlink_to("../a.txt")
     (root / "folder").symlink_to("sub")
@@ -268,13 +274,15 @@ def test_symlink_inside_the_root_is_followed(workspace: Workspace, root: Path) -
     assert read(workspace, "folder/link") == b"alpha\n"
 
 
-def test_root_behind_a_symlink_works(root: Path, tmp_path: Path) -> None:
+def test_workspace_behind_a_symlink_works(root: Path, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(root)
     workspace = Workspace(tmp_path / "alias")
     assert read(workspace, str(tmp_path / "alias" / "a.txt")) == b"alpha\n"
 
 
-def test_symlink_to_outside_is_rejected_and_named(workspace: Workspace, root: Path, outside: Path) -> None:
+def test_error_for_a_symlink_to_outside_names_the_symlink(
+    workspace: Workspace, root: Path, outside: Path
+) -> None:
     (root / "file").symlink_to(outside / "secret.txt")
     (root / "folder").symlink_to(outside)
     (root / "zero").symlink_to("/dev/zero")
@@ -330,7 +338,7 @@ def swap_before_open(monkeypatch: pytest.MonkeyPatch, name: str, swap: object) -
     monkeypatch.setattr(os, "open", racing)
 
 
-def test_file_swapped_for_a_symlink_is_not_read(
+def test_file_replaced_by_a_symlink_meanwhile_is_not_read(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -352,14 +360,14 @@ def swapped_directory(root: Path, outside: Path) -> object:
     return swap
 
 
-def test_directory_swapped_for_a_symlink_is_not_read_through(
+def test_directory_replaced_by_a_symlink_meanwhile_is_not_read_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
     assert "was just changed" in read_error(workspace, "sub/secret.txt")
 
 
-def test_directory_swapped_for_a_symlink_is_not_written_through(
+def test_directory_replaced_by_a_symlink_meanwhile_is_not_written_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
@@ -368,7 +376,7 @@ def test_directory_swapped_for_a_symlink_is_not_written_through(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
 
 
-def test_swapped_parent_cannot_redirect_a_write(
+def test_parent_directory_replaced_meanwhile_cannot_redirect_a_write(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap, real_replace = swapped_directory(root, outside), os.replace
@@ -384,7 +392,7 @@ def test_swapped_parent_cannot_redirect_a_write(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"new"}
 
 
-def test_root_replaced_by_a_symlink_is_not_used(
+def test_workspace_directory_replaced_by_a_symlink_is_not_used(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (outside / "work").mkdir()
@@ -402,7 +410,7 @@ def test_root_replaced_by_a_symlink_is_not_used(
         root.parent.with_name("elsewhere").rename(root.parent)
 
 
-def test_constantly_changing_symlink_never_allows_an_escape(
+def test_constantly_changing_symlink_never_allows_access_outside_the_workspace(
     workspace: Workspace, root: Path, outside: Path
 ) -> None:
     (root / "real").mkdir()
@@ -439,7 +447,7 @@ def home(root: Path) -> Path:
     return folder
 
 
-def test_runtime_directory_inside_the_workspace_is_inaccessible(root: Path, home: Path) -> None:
+def test_toolfold_directory_inside_the_workspace_is_inaccessible(root: Path, home: Path) -> None:
     workspace = Workspace(root, private=[home])
     (root / "link").symlink_to("home")
     for path in ("home/secret.txt", "link/secret.txt", "home/new"):
@@ -450,7 +458,7 @@ def test_runtime_directory_inside_the_workspace_is_inaccessible(root: Path, home
     assert read(workspace, "home/secret.txt", home) == SECRET
 
 
-def test_directory_swapped_for_a_symlink_to_runtime_files_is_not_used(
+def test_directory_replaced_by_a_symlink_to_toolfold_files_is_not_used(
     root: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workspace = Workspace(root, private=[home])
@@ -473,7 +481,9 @@ def test_symlink_removed_while_it_is_followed_is_a_call_error(
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])
-def test_no_swap_allows_access_to_the_runtime_directory(root: Path, home: Path, kind: str) -> None:
+def test_replacing_directories_meanwhile_never_allows_access_to_the_toolfold_directory(
+    root: Path, home: Path, kind: str
+) -> None:
     workspace = Workspace(root, private=[home])
     (root / "real").mkdir()
     (root / "real" / "secret.txt").write_bytes(b"mine")
@@ -513,7 +523,7 @@ def test_no_swap_allows_access_to_the_runtime_directory(root: Path, home: Path, 
 # Writing
 
 
-def test_new_file_and_directories_follow_the_umask(workspace: Workspace, root: Path) -> None:
+def test_mode_of_new_files_and_directories_follows_the_umask(workspace: Workspace, root: Path) -> None:
     before = os.umask(0o027)
     try:
         written = workspace.write_atomically("new/deep/b.txt", b"beta")
@@ -526,7 +536,7 @@ def test_new_file_and_directories_follow_the_umask(workspace: Workspace, root: P
     assert stat.S_IMODE(written.path.parent.stat().st_mode) == 0o750
 
 
-def test_parents_are_created_only_on_request(workspace: Workspace, root: Path) -> None:
+def test_parent_directories_are_created_only_on_request(workspace: Workspace, root: Path) -> None:
     with pytest.raises(CallError, match="'new' does not exist"):
         workspace.write_atomically("new/b.txt", b"", make_parents=False)
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
@@ -581,7 +591,7 @@ def test_unreadable_file_is_a_call_error(unprivileged_directory: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])
-def test_failed_write_keeps_the_old_file_and_no_temporary_one(
+def test_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -592,7 +602,7 @@ def test_failed_write_keeps_the_old_file_and_no_temporary_one(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_interrupted_write_keeps_the_old_file_and_no_temporary_one(
+def test_interrupted_write_keeps_the_old_file_and_leaves_no_temporary_one(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*_: object) -> None:
@@ -604,18 +614,18 @@ def test_interrupted_write_keeps_the_old_file_and_no_temporary_one(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_writing_a_hard_link_does_not_change_the_other_name(workspace: Workspace, root: Path) -> None:
+def test_writing_a_hard_linked_file_does_not_change_its_other_name(workspace: Workspace, root: Path) -> None:
     (root / "b.txt").hardlink_to(root / "a.txt")
     workspace.write_atomically("b.txt", b"beta")
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "b.txt": b"beta"}
 
 
-def test_path_with_trailing_slash_is_not_written(workspace: Workspace, root: Path) -> None:
+def test_path_with_a_trailing_slash_cannot_be_written(workspace: Workspace, root: Path) -> None:
     assert "names a directory" in write_error(workspace, "notes/")
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
 
 
-def test_concurrent_reader_sees_old_or_new_content(workspace: Workspace) -> None:
+def test_concurrent_reader_sees_either_old_or_new_content(workspace: Workspace) -> None:
     versions = [b"a" * 300_000, b"b" * 300_000]
     workspace.write_atomically("big", versions[0])
     stop = threading.Event()
@@ -653,13 +663,13 @@ def test_concurrent_reader_sees_old_or_new_content(workspace: Workspace) -> None
         "sub/../.git/config",
     ],
 )
-def test_runtime_and_git_files_are_not_written(workspace: Workspace, root: Path, path: str) -> None:
+def test_files_of_toolfold_and_git_cannot_be_written(workspace: Workspace, root: Path, path: str) -> None:
     assert "is protected from the file tools" in write_error(workspace, path)
     assert snapshot_tree(root) == {"a.txt": b"alpha\n"}
     assert sorted(each.name for each in root.iterdir()) == ["a.txt"]
 
 
-def test_protected_files_are_not_written_through_symlinks(workspace: Workspace, root: Path) -> None:
+def test_protected_files_cannot_be_written_through_symlinks(workspace: Workspace, root: Path) -> None:
     (root / ".git" / "hooks").mkdir(parents=True)
     (root / "toolfold.yaml").write_bytes(b"mine")
     (root / "hooks").symlink_to(".git/hooks")
@@ -672,7 +682,7 @@ def test_protected_files_are_not_written_through_symlinks(workspace: Workspace, 
     assert snapshot_tree(root) == before
 
 
-def test_names_similar_to_protected_ones_are_writable(workspace: Workspace) -> None:
+def test_files_with_names_similar_to_protected_ones_are_writable(workspace: Workspace) -> None:
     for path in (".gitignore", ".github/x", "toolfold.yaml.md", "my.toolfold/x"):
         assert workspace.write_atomically(path, b"x").created
 
@@ -680,7 +690,7 @@ def test_names_similar_to_protected_ones_are_writable(workspace: Workspace) -> N
 GIT = "git runs code that is stored there"
 
 
-def test_git_directory_of_any_name_is_not_written(workspace: Workspace, root: Path) -> None:
+def test_git_directory_of_any_name_cannot_be_written(workspace: Workspace, root: Path) -> None:
     subprocess.run(["git", "init", "-q", "--separate-git-dir", root / "meta", root], check=True)
     before = snapshot_tree(root)
     for path in ("meta/hooks/pre-commit", "meta/config", "meta/new/x", "meta/HEAD"):
@@ -691,7 +701,7 @@ def test_git_directory_of_any_name_is_not_written(workspace: Workspace, root: Pa
     assert not (root / "meta" / "new").exists()
 
 
-def test_workspace_that_is_a_git_directory_is_not_written(root: Path) -> None:
+def test_workspace_that_is_a_git_directory_cannot_be_written(root: Path) -> None:
     subprocess.run(["git", "init", "-q", "--bare", root], check=True)
     assert GIT in write_error(Workspace(root), "hooks/pre-commit")
     assert GIT in write_error(Workspace(root / "hooks"), "pre-commit")
@@ -699,7 +709,9 @@ def test_workspace_that_is_a_git_directory_is_not_written(root: Path) -> None:
 
 
 @pytest.mark.parametrize("marker", ["file", "link", "link to a file"])
-def test_target_of_a_git_file_is_not_written(workspace: Workspace, root: Path, marker: str) -> None:
+def test_git_directory_that_a_dot_git_file_points_to_cannot_be_written(
+    workspace: Workspace, root: Path, marker: str
+) -> None:
     (root / "store").mkdir()
     (root / "named").write_text("gitdir: store\n")
     if marker == "file":
@@ -711,7 +723,7 @@ def test_target_of_a_git_file_is_not_written(workspace: Workspace, root: Path, m
     assert workspace.write_atomically("storehouse/config", b"x").created
 
 
-def test_invalid_git_file_does_not_block_writes(workspace: Workspace, root: Path) -> None:
+def test_invalid_dot_git_file_does_not_block_writes(workspace: Workspace, root: Path) -> None:
     os.mkfifo(root / ".git")
     (root / "sub").mkdir()
     (root / "sub" / ".git").write_bytes(b"gitdir: \0\xff")
@@ -739,12 +751,12 @@ def test_write_that_would_create_a_git_directory_is_rejected(
     assert not (root / "sub" / paths[-1]).exists()
 
 
-def test_git_file_names_are_writable_outside_git_directories(workspace: Workspace) -> None:
+def test_file_names_used_by_git_are_writable_outside_git_directories(workspace: Workspace) -> None:
     for path in ("HEAD", "config", "objects/x", "docs/refs/x", "docs/hooks/x", "docs/config"):
         assert workspace.write_atomically(path, b"x").created
 
 
-def test_protected_files_are_readable(workspace: Workspace, root: Path) -> None:
+def test_protected_files_can_be_read(workspace: Workspace, root: Path) -> None:
     (root / "toolfold.yaml").write_bytes(b"mine")
     assert read(workspace, "toolfold.yaml") == b"mine"
 
@@ -768,7 +780,9 @@ def test_files_are_listed_in_a_fixed_order_without_skipped_directories(
     assert list_files(workspace, "b/1") == ["b/1"]
 
 
-def test_listing_handles_link_cycles_and_names_each_file_once(workspace: Workspace, root: Path) -> None:
+def test_file_listing_handles_symlink_cycles_and_names_each_file_once(
+    workspace: Workspace, root: Path
+) -> None:
     (root / "sub").mkdir()
     (root / "sub" / "f").touch()
     (root / "sub" / "up").symlink_to("..")
@@ -779,7 +793,7 @@ def test_listing_handles_link_cycles_and_names_each_file_once(workspace: Workspa
     assert list_files(workspace, "sub") == ["sub/f", "a.txt"]
 
 
-def test_listing_never_leaves_the_roots(workspace: Workspace, root: Path, outside: Path) -> None:
+def test_file_listing_never_leaves_the_workspace(workspace: Workspace, root: Path, outside: Path) -> None:
     (root / "out").symlink_to(outside)
     (root / "file").symlink_to(outside / "secret.txt")
     assert list_files(workspace) == ["a.txt"]
@@ -788,7 +802,7 @@ def test_listing_never_leaves_the_roots(workspace: Workspace, root: Path, outsid
         list_files(workspace, "out")
 
 
-def test_directory_swapped_for_a_symlink_while_listing_is_skipped(
+def test_directory_replaced_by_a_symlink_while_listing_is_skipped(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
@@ -800,7 +814,7 @@ def test_listing_a_missing_directory_is_an_error(workspace: Workspace) -> None:
         list_files(workspace, "missing")
 
 
-def test_listing_stops_on_request_even_without_files(workspace: Workspace, root: Path) -> None:
+def test_file_listing_stops_on_request_even_without_files(workspace: Workspace, root: Path) -> None:
     for number in range(50):
         (root / "empty" / f"{number}").mkdir(parents=True)
         (root / f"link{number}").symlink_to("empty")
@@ -814,7 +828,7 @@ def test_listing_stops_on_request_even_without_files(workspace: Workspace, root:
     assert len(asked) < 30
 
 
-def test_listing_handles_a_very_deep_tree(workspace: Workspace, root: Path) -> None:
+def test_file_listing_handles_a_very_deep_tree(workspace: Workspace, root: Path) -> None:
     folder = root
     for _ in range(300):
         folder = folder / "d"

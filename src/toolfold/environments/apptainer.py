@@ -1,4 +1,4 @@
-"""Backend for containers of apptainer or singularity, as used on clusters: no daemon, one user.
+"""Backend for apptainer or singularity containers, as used on clusters: no daemon, one user.
 
 Commands run in an instance, which outlives this client and is found again by the next one with the same
 specification. An instance in which nothing runs is stopped when its client exits.
@@ -35,7 +35,7 @@ _IDLE_COUNT = "2"  # the init program of an instance, and the counting one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpec:
-    """Specification of an instance. Nothing else of this machine is visible in it."""
+    """Specification of an apptainer instance. Nothing else of this machine is visible in it."""
 
     image: str
     work: str
@@ -53,7 +53,7 @@ class InstanceSpec:
         return f"toolfold-{fingerprint(asdict(self))}"
 
     def lacks_image(self) -> bool:
-        """Return True if the image is a local file that does not exist."""
+        """Return True if the container image is a local file that does not exist."""
         return "://" not in self.image and not Path(self.image).exists()
 
     def create_work_dir(self) -> None:
@@ -71,7 +71,7 @@ class InstanceSpec:
 
 
 class Apptainer(Backend):
-    """Runs commands in one instance."""
+    """Backend that runs commands in one apptainer instance."""
 
     name = "apptainer"
     has_own_files = True
@@ -80,7 +80,7 @@ class Apptainer(Backend):
     def __init__(
         self, spec: InstanceSpec, *, environment: Mapping[str, str], program: str = "apptainer"
     ) -> None:
-        """Describe the instance; nothing is started. `program` is apptainer or singularity."""
+        """Store the specification; nothing is started yet. `program` is apptainer or singularity."""
         self.name = program.rpartition("/")[2]
         self._spec, self._program = spec, program
         self._environment = client_variables(environment)
@@ -141,7 +141,7 @@ class Apptainer(Backend):
         return LocalProcess.start(command, env=self._environment, pty=pty, controls_terminal=False, cwd="/")
 
     async def close(self) -> None:
-        """Stop the instance unless another client uses it or a process runs in it."""
+        """Stop the instance unless another client uses it or a process still runs in it."""
         if not self._is_open:
             return
         self._is_open = False
@@ -150,7 +150,7 @@ class Apptainer(Backend):
             await self.remove()
 
     async def remove(self) -> None:
-        """Stop the instance and everything that runs in it."""
+        """Stop the instance and all processes in it."""
         await self._run_client(["instance", "stop", "--force", self._spec.name])
 
     def _exec_argv(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""The interface that a backend implements.
+"""The interface that each terminal backend (local, docker, ssh …) implements.
 
 A backend knows how to reach its target and how to start one program there. `environment.py` builds
 everything else on `spawn`: time limits, working directories, background processes, files and the termination
@@ -23,7 +23,7 @@ class TerminalSize:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Result of a backend's self-check: usable, or the reason why not and what to do about it."""
+    """Result of a backend's self-check: usable, or the reason why not and advice."""
 
     available: bool
     reason: str = ""
@@ -34,28 +34,28 @@ class Channel(Protocol):
     """Streams and exit code of a program that runs on the target. Any wait on it may be cancelled."""
 
     async def read(self) -> bytes:
-        """Return the next bytes of its standard output; empty at the end. Reads nothing ahead."""
+        """Return the next bytes of the program's output; empty at the end. Reads nothing ahead."""
 
     async def write(self, data: bytes) -> None:
-        """Write all of the data to its standard input. Data is dropped if the program no longer reads.
+        """Write all of the data to the program's standard input; it is dropped if the program has closed it.
 
         May be called again, by another task, before the first call has returned.
         """
 
     async def close_input(self) -> None:
-        """Close its standard input. Does nothing on a terminal."""
+        """Close the program's standard input. Does nothing on a terminal."""
 
     async def wait(self) -> int:
         """Wait for the program to exit and return its exit code; 128 + n after signal n."""
 
     def resize(self, size: TerminalSize) -> None:
-        """Change the size of its terminal."""
+        """Change the size of the program's terminal."""
 
     def error_text(self) -> str:
-        """Return the end of the error output of the client program that connects to the target."""
+        """Return the end of the error output of the client program (`docker`, `ssh` …) for the target."""
 
     async def close(self) -> None:
-        """Release the channel at once.
+        """Release the channel at once, even if the program still runs.
 
         The program may keep running on the target: the guard terminates it.
         """
@@ -83,7 +83,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def state_dir(self) -> str:
-        """Absolute path of Toolfold's state directory on the target. Private to this user.
+        """Return the absolute path of Toolfold's state directory on the target, private to this user.
 
         Known once open.
         """
@@ -91,11 +91,11 @@ class Backend(ABC):
     @property
     @abstractmethod
     def home(self) -> str:
-        """Absolute path of the directory in which a new task starts. Known once open."""
+        """Return the absolute path of the directory in which new tasks start. Known once open."""
 
     @property
     def shared_directories(self) -> Sequence[tuple[str, str]] | None:
-        """Directories of this machine that commands can change, as pairs (path here, path on the target).
+        """Return the directories of this machine that commands can change: pairs of local and target path.
 
         All other effects of commands on files and processes stay on the target. None if nothing confines
         them, as on this machine itself.
@@ -104,10 +104,10 @@ class Backend(ABC):
 
     @abstractmethod
     async def check(self) -> Readiness:
-        """Check quickly, from any event loop, whether `open` can work."""
+        """Check quickly, from any event loop, whether the target can be opened."""
 
     async def open(self) -> None:  # noqa: B027  (most backends need no preparation)
-        """Make the target usable; called again after it was lost. Raises EnvironmentFailed."""
+        """Connect to the target or start it, also again after it was lost. Raises EnvironmentFailed."""
 
     @abstractmethod
     async def spawn(
@@ -121,7 +121,7 @@ class Backend(ABC):
         """
 
     def entry_argv(self, tasks_dir: str, *, persistent: bool, terminal: bool) -> Sequence[str]:  # noqa: ARG002
-        """Return the command prefix that runs a user's program in the backend's inner sandbox, if any.
+        """Return the command prefix that runs a user's program in the backend's own sandbox, if it has one.
 
         Inside, `tasks_dir` is writable, and its parent and `state_dir` are readable. Toolfold's own helper
         programs run outside. A `persistent` program outlives this client; with `terminal`, `spawn` provides
@@ -130,4 +130,4 @@ class Backend(ABC):
         return ()
 
     async def close(self) -> None:  # noqa: B027
-        """Release the target; may be called more than once."""
+        """Release the target. May be called more than once."""

@@ -1,4 +1,4 @@
-"""Specification of a container and its owner, as arguments that docker and podman both accept.
+"""Specify a container and its owner, as arguments that docker and podman both accept.
 
 Runs nothing itself: `docker.py` does.
 """
@@ -35,7 +35,7 @@ done"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """Directory of this machine that is visible in the container."""
+    """Directory of this machine that is mounted in a container."""
 
     source: str
     target: str
@@ -44,7 +44,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerSpec:
-    """Specification of a container. Everything not listed here is forbidden in it."""
+    """Specification of a container. Everything not listed here is forbidden in the container."""
 
     image: str
     home: str = "/workspace"
@@ -71,7 +71,7 @@ class ContainerSpec:
         return fingerprint([key, asdict(self)])
 
     def mount_owner(self) -> str:
-        """Return the owner of the first writable mount as `user:group`; empty if it is root."""
+        """Return the owner of the first writable mount as `user:group`; empty if the owner is root."""
         for mount in self.mounts:
             if mount.writable:
                 status = Path(mount.source).stat()
@@ -108,12 +108,12 @@ def _volume_argument(mount: Mount) -> str:
 
 
 def current_owner() -> str:
-    """Return an identifier of this process, from which other processes can tell whether it still runs."""
+    """Return an identifier of this process by which other processes can tell whether it still runs."""
     return f"{_machine_id()}.{_boot_id()}.{os.getpid()}.{_start_time(os.getpid())}"
 
 
 def has_exited(owner: str) -> bool:
-    """Return True if the owner process has exited. False if it belongs to another machine."""
+    """Return True if the process that owns a container has exited; False if it is on another machine."""
     machine, _, rest = owner.partition(".")
     boot, _, process = rest.partition(".")
     pid, _, start_time = process.partition(".")
@@ -138,7 +138,7 @@ def _boot_id() -> str:
 
 
 def _start_time(pid: int) -> str:
-    """Return the start time of a process; empty if there is none with this number."""
+    """Return the start time of a process; empty if no process has this id."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

@@ -1,4 +1,4 @@
-"""Backend for sandboxes at Daytona, through its SDK.
+"""Backend for cloud sandboxes of Daytona, through its SDK.
 
 A persistent sandbox is found again by its name; it stops when it has been unused for a while, and the next
 client starts it again with its files. A temporary one is deleted with its client or, if that was killed,
@@ -46,7 +46,7 @@ _CLEAN_UP_SCRIPT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaytonaSandboxSpec:
-    """Specification of a sandbox."""
+    """Specification of a Daytona sandbox."""
 
     image: str = "debian:12"
     """Image name in a registry."""
@@ -89,7 +89,7 @@ class Daytona(Backend):
         persistent: bool = True,
         lease_s: int = DEFAULT_LEASE_S,
     ) -> None:
-        """Describe the sandbox; nothing is started.
+        """Store the specification of the sandbox; nothing is started yet.
 
         A persistent sandbox is shared by all clients with the same key and specification.
         """
@@ -171,7 +171,7 @@ class Daytona(Backend):
             await _close_client(client)
 
     async def remove(self) -> None:
-        """Delete the sandbox with all its contents."""
+        """Delete the Daytona sandbox with all its contents."""
         client = self._open_client()
         try:
             if sandbox := await self._find_sandbox(client):
@@ -251,7 +251,7 @@ class Daytona(Backend):
         return daytona.CreateSandboxFromImageParams(image=spec.image, resources=limits, **common)
 
     async def _refresh_activity(self) -> None:
-        """Mark the sandbox as in use at intervals, since activity in a terminal may not count."""
+        """Mark the sandbox as in use at intervals, because Daytona may not count activity in a terminal."""
         while self._sandbox:
             await asyncio.sleep(REFRESH_INTERVAL_S)
             with contextlib.suppress(Exception):
@@ -259,7 +259,7 @@ class Daytona(Backend):
 
 
 class _DaytonaPty:
-    """Terminal in the sandbox."""
+    """Terminal in a Daytona sandbox."""
 
     def __init__(self, handle: daytona.handle.async_pty_handle.AsyncPtyHandle) -> None:
         self._handle = handle
@@ -307,7 +307,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _advise(error: Exception) -> str:
-    """Return advice for an error of the SDK."""
+    """Return advice for an error of the Daytona SDK."""
     import daytona
 
     if isinstance(error, daytona.DaytonaAuthenticationError | daytona.DaytonaForbiddenError):

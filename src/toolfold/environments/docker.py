@@ -1,4 +1,4 @@
-"""Backend for containers of docker or podman, which accept the same commands.
+"""Backend for docker or podman containers.
 
 A persistent container is found again by the next client with the same specification, with everything
 installed and running in it. A temporary one is removed with its client; if the client was killed, the next
@@ -40,7 +40,7 @@ _CONTAINER_TMP = "/tmp"  # noqa: S108  (in the container, which has no other use
 
 
 class Docker(Backend):
-    """Runs commands in one container."""
+    """Backend that runs commands in one docker or podman container."""
 
     has_own_files = True
     advice = "The next command restarts the container. Its processes have ended, its files are kept."
@@ -54,7 +54,7 @@ class Docker(Backend):
         key: str = "",
         persistent: bool = True,
     ) -> None:
-        """Describe the container; nothing is started. `program` is docker or podman.
+        """Store the specification; nothing is started yet. `program` is docker or podman.
 
         A persistent container is shared by all clients with the same key and specification.
         """
@@ -123,7 +123,7 @@ class Docker(Backend):
         await self._run_client(["rm", "--force", self._name])
 
     async def _restart_if_full(self) -> ClientOutput:
-        """Restart the container if no process can be started in it.
+        """Restart the container if it has reached its process limit.
 
         Nothing inside could then terminate the others.
         """
@@ -145,7 +145,7 @@ class Docker(Backend):
         return await self._run_client(["run", *arguments], timeout_s=PULL_TIMEOUT_S)
 
     async def _is_rootless(self) -> bool:
-        """Return True if root in the container is only this user outside."""
+        """Return True if root in the container is an ordinary user outside."""
         info = (await self._run_client(["info", "--format", "{{json .}}"])).text.replace(" ", "")
         return '"rootless":true' in info or "name=rootless" in info
 
@@ -181,7 +181,7 @@ class Docker(Backend):
         )
 
     def _advise(self, error: str) -> str:
-        """Return advice for an error message of the client."""
+        """Return advice for an error message of docker or podman."""
         text = error.lower()
         if "permission denied" in text:
             return "This user has no access: add the user to the group `docker`, or use podman."

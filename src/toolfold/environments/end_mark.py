@@ -1,4 +1,4 @@
-"""Detects the end of a command from a mark in its output.
+"""Detect the end of a command by an unguessable mark that its shell prints after the output.
 
 The shell on the target ends the output with an unguessable mark, which contains the exit code and the
 working directory. It cannot be confused with a failure of the client program, and it arrives even if
@@ -28,7 +28,7 @@ class CommandExit:
 
 
 class EndMarkParser:
-    """Separates a command's output from the end mark."""
+    """Separates a command's output from the mark that its shell prints at the end."""
 
     def __init__(self) -> None:
         self.mark = secrets.token_hex(12)
@@ -38,7 +38,7 @@ class EndMarkParser:
         self._pending = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the bytes that are output; hold back those that may be part of the mark."""
+        """Return the bytes that are output; hold back those that may be part of the end mark."""
         if self.exit:
             return b""
         data, self._pending = self._pending + data, b""
@@ -51,12 +51,12 @@ class EndMarkParser:
         return data[:at]
 
     def flush(self) -> bytes:
-        """Return the held-back bytes, which were no mark after all."""
+        """Return the bytes held back, which turned out not to be an end mark."""
         held, self._pending = self._pending, b""
         return b"" if self.exit else held
 
     def _parse_at(self, data: bytes, at: int) -> bool:
-        """Return True if a mark starts here, or may start.
+        """Return True if an end mark starts at this position, or may start there.
 
         A command can find out its mark and print invalid ones.
         """
@@ -72,6 +72,6 @@ class EndMarkParser:
 
 
 def _partial_mark_length(data: bytes, start: bytes) -> int:
-    """Return how many of the last bytes may be the beginning of a mark. Only its first byte is the sign."""
+    """Return how many of the last bytes may be the beginning of an end mark."""
     position = data.rfind(_SIGN, max(0, len(data) - len(start) + 1))
     return len(data) - position if position >= 0 and start.startswith(data[position:]) else 0

@@ -1,4 +1,4 @@
-"""Commands, background processes and files over any backend.
+"""Run commands and background processes, and transfer files, on any backend.
 
 Holds what is the same for all backends. Does not judge commands: approval has done so before.
 """
@@ -30,7 +30,7 @@ MAX_ERROR_TEXT_BYTES = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentLimits:
-    """Limits on time, output, files and background processes."""
+    """Limits on time, output, files and background processes of an environment."""
 
     timeout_s: float = 120.0
     """Default time limit of a foreground command."""
@@ -46,7 +46,7 @@ class EnvironmentLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandResult:
-    """Result of a foreground command. A non-zero exit code is not an error."""
+    """Result of a foreground command. A non-zero exit code does not raise."""
 
     output: str
     exit_code: int | None
@@ -65,7 +65,7 @@ class CommandResult:
 
 
 class Environment:
-    """Target to run commands on. Use it within one event loop, from any number of tasks."""
+    """A target on which commands run. Use it within one event loop, from any number of tasks."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Environment:
         variables: Mapping[str, str] | None = None,
         limits: EnvironmentLimits | None = None,
     ) -> None:
-        """Describe the environment; nothing is started.
+        """Store the backend and the settings; nothing is started yet.
 
         Long outputs are stored below `output_dir` on this machine; every command gets `variables`.
         """
@@ -88,11 +88,11 @@ class Environment:
 
     @property
     def client_id(self) -> str:
-        """Identifier of this client, carried in the environment and in a resource limit of its commands."""
+        """Return the identifier of this client, which all its commands carry in their environment."""
         return self._runner.client_id
 
     async def open(self) -> None:
-        """Connect now instead of at the first use. Raises EnvironmentFailed."""
+        """Connect to the target now instead of at the first use. Raises EnvironmentFailed."""
         await self._runner.ensure_guard()
 
     def working_directory(self, task: str = DEFAULT_TASK) -> str:
@@ -111,7 +111,7 @@ class Environment:
         listener: Listener | None = None,
         output_dir: Path | None = None,
     ) -> CommandResult:
-        """Run a command until it exits or its time is up; all of its processes are terminated then.
+        """Run a command until it exits or times out; then all of its processes are terminated.
 
         It starts in `directory` or, without one, in the directory and with the exported variables that the
         last command of the task left. Raises CallError if it cannot start there. `stdin` is its complete
@@ -155,7 +155,7 @@ class Environment:
     async def start(
         self, command: str, *, task: str = DEFAULT_TASK, directory: str = "", pty: TerminalSize | None = None
     ) -> RunningCommand:
-        """Start a command for interactive use. The caller must `finish` it."""
+        """Start a command for interactive use. The caller must call `finish` afterwards."""
         return await self._runner.start(CommandSpec(text=command, task=task, directory=directory, pty=pty))
 
     async def interrupt(self, running: RunningCommand, signal: str = "INT") -> bool:
@@ -169,7 +169,7 @@ class Environment:
     async def read_file(
         self, path: str, *, task: str = DEFAULT_TASK, offset: int = 0, max_bytes: int | None = None
     ) -> bytes:
-        """Return the bytes of a file from `offset` on. Raises CallError if it cannot be read.
+        """Return the bytes of a file on the target from `offset` on. Raises CallError if it cannot be read.
 
         Without `max_bytes`, return the whole rest, and raise CallError if the file is too large for that.
         """
@@ -184,7 +184,10 @@ class Environment:
         return data
 
     async def write_file(self, path: str, data: bytes, *, task: str = DEFAULT_TASK) -> None:
-        """Create or replace a file atomically, with its parent directories. Raises CallError."""
+        """Create or replace a file on the target atomically, with its parent directories.
+
+        Raises CallError.
+        """
         await self._run_file_script("write_file", task, data, path, str(len(data)), secrets.token_hex(8))
 
     async def start_process(
@@ -196,7 +199,7 @@ class Environment:
         pty: TerminalSize | None = None,
         watch_words: Sequence[str] = (),
     ) -> BackgroundProcess:
-        """Start a background process in the working directory of its task. It has no time limit.
+        """Start a background process in the working directory of its task, without a time limit.
 
         `processes.take_notices` reports its end, and lines of its log that contain one of `watch_words`.
         """
@@ -217,7 +220,7 @@ class Environment:
     async def _wait_for_end(
         self, running: RunningCommand, stdin: bytes, output: OutputBuffer, timeout_s: float
     ) -> bool:
-        """Feed a command and collect its output until it exits. Return False if it had to be terminated."""
+        """Write a command's input and collect its output until it exits; return False after a timeout."""
         io_task = asyncio.create_task(feed_and_drain(running, stdin, output.append))
         try:
             await asyncio.wait({io_task}, timeout=timeout_s)

@@ -1,4 +1,4 @@
-"""An environment with its own event loop in its own thread, usable from any other loop or from none.
+"""Run an environment in an event loop and thread of its own, so that any other loop can use it.
 
 Sessions are called from short-lived event loops, while connections and the watcher of background processes
 belong to one loop for their whole life.
@@ -24,7 +24,7 @@ READY_CACHE_S = 60.0
 
 
 class EnvironmentThread:
-    """Runs an environment in a thread, which starts with the first use."""
+    """Runs an environment in a thread of its own, which is started on first use."""
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
@@ -36,7 +36,7 @@ class EnvironmentThread:
         self._ready_at = 0.0
 
     async def run(self, work: Callable[[Environment], Coroutine[Any, Any, T]]) -> T:
-        """Run a coroutine with the environment in its thread.
+        """Run a coroutine with the environment in the environment's thread.
 
         Cancelling the wait cancels the work, which then cleans up.
         """

@@ -1,4 +1,4 @@
-"""Builds the environment that the configuration names.
+"""Build the environment that the configuration selects.
 
 The only module that knows the backends by name. Each is imported on demand, since some need packages that
 are not installed everywhere.
@@ -23,7 +23,7 @@ PLUGIN_PREFIX = "plugin:"
 
 
 def build_backend(config: Config, name: str) -> Backend:
-    """Return the backend with this name, configured. Raises ConfigError for an unknown name."""
+    """Return the configured backend with this name. Raises ConfigError for an unknown name."""
     if name.startswith(PLUGIN_PREFIX):
         return _build_plugin(config, name.removeprefix(PLUGIN_PREFIX))
     if name not in BACKENDS:
@@ -54,7 +54,7 @@ def build_environment(config: Config, name: str = "") -> Environment:
 
 
 def _build_plugin(config: Config, name: str) -> Backend:
-    """Build a backend of an installed package: its entry point is called with the configuration."""
+    """Build a backend of an installed package by calling its entry point with the configuration."""
     points = [point for point in entry_points(group=ENTRY_POINT_GROUP) if point.name.lower() == name]
     if not points:
         raise ConfigError(
@@ -196,7 +196,7 @@ BACKENDS: dict[str, Callable[[Config], Backend]] = {
 
 
 def _state_dir(config: Config, name: str) -> Path:
-    """Return the state directory, one per project, so that background processes are listed only there."""
+    """Return the state directory of this project, in which its background processes are recorded."""
     return config.paths.state_dir / "environments" / f"{name}-{_project_key(config)}"
 
 

@@ -1,4 +1,4 @@
-"""Connection to the guard, a helper process on the target that terminates commands.
+"""Connect to the guard, a helper process on the target that terminates commands.
 
 The guard reads requests from its standard input. When that is closed, because this client closed it or was
 killed, it terminates all foreground commands of this client. Knows processes only by their identifiers.
@@ -32,12 +32,12 @@ _NO_VARIABLES: Mapping[str, str] = {}
 
 
 class GuardLost(Exception):
-    """The guard does not answer: it was killed, or the target is gone."""
+    """The guard process on the target does not answer: it was killed, or the target is unreachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class TargetTools:
-    """Programs and directories on the target; empty if a program is missing."""
+    """Paths of programs and directories on the target; empty if a program is missing."""
 
     tasks_dir: str
     """Directory with the state of this client's tasks.
@@ -49,12 +49,12 @@ class TargetTools:
     script: str
 
     def shared_path(self, name: str) -> str:
-        """Return the path of a file that commands may read but not change."""
+        """Return the path of a file on the target that commands may read but not change."""
         return f"{self.tasks_dir.rpartition('/')[0]}/{name}"
 
 
 class Guard:
-    """Connection to one guard process."""
+    """Connection to a guard, the helper process on the target that terminates commands."""
 
     def __init__(self, channel: Channel, tools: TargetTools, unread: bytes, backend: Backend) -> None:
         self.tools = tools
@@ -75,7 +75,7 @@ class Guard:
 
     @classmethod
     async def start(cls, backend: Backend, client_id: str, max_log_bytes: int) -> Guard:
-        """Start a guard on the target. Raises EnvironmentFailed."""
+        """Start a guard process on the target. Raises EnvironmentFailed."""
         lease = str(backend.lease_s) if backend.lease_s else ""
         argv = [
             "sh",
@@ -112,7 +112,7 @@ class Guard:
         return await self._request(f"tell {run_id} {signal} {self._gate_name}", ANSWER_TIMEOUT_S) == 0
 
     async def wait_started(self, name: str) -> bool:
-        """Wait until a background process runs on its own. Return False if its command did not start."""
+        """Wait until a background process has started; return False if its command could not be started."""
         return await self._request(f"begun {name}", START_TIMEOUT_S) == 0
 
     async def terminate_process(self, name: str) -> bool:
@@ -141,7 +141,7 @@ class Guard:
         return True
 
     async def shut_down(self) -> None:
-        """Let the guard terminate the remaining commands and exit."""
+        """Make the guard process terminate the remaining commands and exit."""
         if self._heartbeat:
             self._heartbeat.cancel()
         with contextlib.suppress(TimeoutError):
@@ -152,7 +152,7 @@ class Guard:
         await self._channel.close()
 
     def _shutdown_timeout(self) -> float:
-        """Return how long to wait for the guard to exit.
+        """Return how long to wait for the guard process to exit.
 
         Even a guard that was too slow to answer terminates everything with this client's identifier, so it
         must be done before new commands get that identifier.
@@ -178,7 +178,7 @@ class Guard:
             del self._pending[number]
 
     async def _send_heartbeats(self, interval_s: float) -> None:
-        """Send heartbeats, so that each side can tell from silence that the other one is gone."""
+        """Send heartbeats to the guard, so that each side notices when the other one is gone."""
         while not self._reader.done():
             await asyncio.sleep(interval_s)
             self._missed_beats += 1

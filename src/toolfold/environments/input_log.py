@@ -1,4 +1,4 @@
-"""Log of what this runtime wrote to a background process, so that further input can be judged in context.
+"""Log what was written to a background process, so that further input can be judged in context.
 
 Held in memory, because commands can modify the files of a process on the target. Nothing is dropped
 silently: if something is missing, the log says that it is incomplete, and why.
@@ -23,7 +23,7 @@ WRITTEN_ELSEWHERE = "another client has written to the process"
 
 @dataclass(slots=True)
 class InputLog:
-    """Input of one process."""
+    """Log of the text written to one background process, in order."""
 
     command: str
     directory: str = ""
@@ -45,7 +45,7 @@ class InputLog:
         self._add("signal", name)
 
     def mark_incomplete(self, why: str) -> None:
-        """Record that something is missing. The known entries stay, for display."""
+        """Record why the log does not contain all input. The known entries stay, for display."""
         self.incomplete_reason = self.incomplete_reason or why
         self.revision += 1
 
@@ -58,7 +58,7 @@ class InputLog:
 
 
 class InputLogs:
-    """Logs of the processes that this runtime started; the oldest are dropped beyond MAX_LOGS."""
+    """Input logs of the processes that this runtime started; the oldest are dropped beyond MAX_LOGS."""
 
     def __init__(self) -> None:
         self._logs: OrderedDict[str, InputLog] = OrderedDict()
@@ -69,7 +69,7 @@ class InputLogs:
             self._logs.popitem(last=False)
 
     def get(self, name: str, command: str) -> InputLog:
-        """Return the log of a process; an incomplete one if another runtime started it."""
+        """Return the input log of a process; marked incomplete if another runtime started the process."""
         if name not in self._logs:
             self.start(name, InputLog(command, incomplete_reason=STARTED_ELSEWHERE))
         return self._logs[name]

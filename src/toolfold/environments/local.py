@@ -1,4 +1,4 @@
-"""Backend for this machine without isolation: a command may do whatever its user may.
+"""Backend that runs commands on this machine without isolation.
 
 Of the runtime's environment, commands get only harmless variables and those named in the settings.
 """
@@ -23,17 +23,17 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def safe_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that any program may see."""
+    """Return the environment variables that are harmless for any program to see."""
     return {name: value for name, value in environment.items() if _SAFE_NAMES.fullmatch(name)}
 
 
 class Local(Backend):
-    """Runs commands on this machine, in sessions of their own."""
+    """Backend that runs commands on this machine, each in a process session of its own."""
 
     name = "local"
 
     def __init__(self, *, home: Path, state_dir: Path, environment: Mapping[str, str]) -> None:
-        """Describe the backend. Tasks start in `home`; Toolfold's own files are in `state_dir`."""
+        """Store the settings. Tasks start in `home`; Toolfold's own files are in `state_dir`."""
         self._home, self._state = home, state_dir
         self._environment = {"PATH": _DEFAULT_PATH, **safe_variables(environment)}
 

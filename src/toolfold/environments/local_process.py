@@ -1,4 +1,4 @@
-"""A program on this machine, run from the event loop: by itself, or as the client of a remote target.
+"""Run a program on this machine from the event loop: a command, or the client of a remote target.
 
 Its output is read only as fast as the caller takes it, so that any amount passes in little memory. Its exit
 is detected even if processes that it left running hold its output open.
@@ -31,12 +31,12 @@ _Remove = Callable[[int], Any]
 
 
 def terminal_wrapper(path: str) -> Sequence[str]:
-    """Return the command prefix that makes a program control a terminal, the first one its session opens."""
+    """Return the command prefix that gives a program control of the terminal it runs on."""
     return ("/bin/sh", "-c", 'tty=$0; exec "$@" <>"$tty" >&0 2>&0', path)
 
 
 class LocalProcess:
-    """Running program, as a Channel."""
+    """A running program on this machine, as a Channel."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], output_fd: int, input_fd: int, *, terminal: bool
@@ -66,7 +66,7 @@ class LocalProcess:
         controls_terminal: bool = True,
         cwd: str | None = None,
     ) -> Self:
-        """Start a program as the leader of a new session, on pipes or on a terminal.
+        """Start a program as the leader of a new process session, with pipes or on a terminal.
 
         Without `controls_terminal`, Ctrl-C does not reach it: a program inside of it will control the
         terminal.
@@ -174,7 +174,7 @@ class LocalProcess:
         return "; ".join(dict.fromkeys(line.strip() for line in lines if line.strip()))
 
     async def close(self) -> None:
-        """Kill the program itself, if it still runs, but not the processes that it started."""
+        """Kill the program itself if it still runs, but not the processes that it started."""
         self._close_descriptors()
         self._close_errors()
         if not self._exit_task.done():
@@ -193,7 +193,7 @@ class LocalProcess:
             _resolve_future(ready)
 
     async def _wait_ready(self, descriptor: int, add: _Add, remove: _Remove) -> None:
-        """Wait until a descriptor is ready, or is closed by this object."""
+        """Wait until a file descriptor is ready, or is closed by this object."""
         ready = _watch_descriptor(descriptor, add)
         self._waiters.add(ready)
         try:
@@ -233,7 +233,7 @@ def _resolve_future(ready: asyncio.Future[None]) -> None:
 
 
 async def _wait_for_exit(process: subprocess.Popen[bytes]) -> int:
-    """Wait for the exit only. asyncio's own subprocess support also waits for the output to be closed."""
+    """Wait until a process exits, even if other processes keep its output open."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except (AttributeError, OSError):  # not Linux, or an old kernel

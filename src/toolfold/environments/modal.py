@@ -1,4 +1,4 @@
-"""Backend for sandboxes at Modal, through its SDK.
+"""Backend for cloud sandboxes of Modal, through its SDK.
 
 A persistent sandbox is found again by its name, with everything installed and running in it, until it has
 been unused for a while or its lifetime ends. A temporary one ends with its client or, if that was killed,
@@ -51,7 +51,7 @@ done"""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModalSandboxSpec:
-    """Specification of a sandbox."""
+    """Specification of a Modal sandbox."""
 
     image: str = ""
     """Image name in a registry; empty for the SDK's own Debian with Python."""
@@ -91,7 +91,7 @@ class Modal(Backend):
         persistent: bool = True,
         lease_s: int = DEFAULT_LEASE_S,
     ) -> None:
-        """Describe the sandbox; nothing is started.
+        """Store the specification of the sandbox; nothing is started yet.
 
         A persistent sandbox is shared by all clients with the same app, key and specification.
         """
@@ -158,7 +158,7 @@ class Modal(Backend):
             await call_with_timeout(CLOSE_TIMEOUT_S, self._release_sandbox(sandbox))
 
     async def remove(self) -> None:
-        """Terminate the sandbox with all its contents."""
+        """Terminate the Modal sandbox with all its contents."""
         with contextlib.suppress(Exception):
             if sandbox := await self._find_sandbox():
                 await call_with_timeout(CLOSE_TIMEOUT_S, sandbox.terminate.aio())
@@ -231,7 +231,7 @@ class Modal(Backend):
         return await self._sandbox.exec.aio(*argv, env=variables, pty=terminal, text=False)
 
     async def _store_arguments(self, sandbox: modal.Sandbox, argv: Sequence[str]) -> Sequence[str]:
-        """Store the arguments in a file and return a short argv that runs it."""
+        """Store a program's arguments in a file and return a short command that runs the program."""
         path = f"{self.state_dir}/arguments.{secrets.token_hex(8)}"
         store = await sandbox.exec.aio("sh", "-c", 'umask 077; cat >"$0"', path, text=False)
         await _write_stdin(store, f"exec {shlex.join(argv)}".encode(), end=True)
@@ -240,7 +240,7 @@ class Modal(Backend):
 
 
 class _ModalProgram:
-    """Channel to a program in the sandbox."""
+    """Channel to a program in a Modal sandbox."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class _ModalProgram:
             await self._send_input(b"", end=True)
 
     async def _send_input(self, data: bytes, *, end: bool = False) -> bool:
-        """Return False if the program no longer reads. The write continues if the caller is cancelled."""
+        """Write input to the program; return False if the program no longer reads it."""
         write_task = self._run_in_background(self._write_input(data, end=end))
         await asyncio.wait({write_task})
         return not write_task.cancelled() and write_task.exception() is None
@@ -361,7 +361,7 @@ def _error_text(error: Exception) -> str:
 
 
 def _advise(error: Exception) -> str:
-    """Return advice for an error of the SDK."""
+    """Return advice for an error of the Modal SDK."""
     import modal
 
     if isinstance(error, modal.exception.AuthError):

@@ -1,4 +1,4 @@
-"""Collects the output of a command: its start and end in memory, all of it on disk if it is long.
+"""Collect the output of a command: start and end in memory, all of it on disk if it is long.
 
 Takes bytes and returns text. Knows nothing of commands.
 """
@@ -28,7 +28,7 @@ def decode_text(data: bytes) -> str:
 
 
 class OutputBuffer:
-    """Takes any number of bytes and keeps the first and the last of them."""
+    """Collects output of any length and keeps its first and last bytes in memory."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class OutputBuffer:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def append(self, data: bytes) -> None:
-        """Add the next bytes."""
+        """Add the next bytes of the output."""
         if not data:
             return
         self._buffer_bytes(data)
@@ -58,7 +58,7 @@ class OutputBuffer:
         self._notify_listener(self._decoder.decode(data))
 
     def finish(self) -> None:
-        """Mark the end of the output and close the file."""
+        """Mark the output as complete and close its file."""
         self._notify_listener(self._decoder.decode(b"", final=True))
         if self._file:
             self._file.close()
@@ -66,7 +66,7 @@ class OutputBuffer:
 
     @property
     def complete(self) -> bytes | None:
-        """All of the bytes; None if some were omitted."""
+        """Return all bytes of the output; None if some were omitted."""
         return bytes(self._head + self._tail) if self._omitted_bytes == 0 else None
 
     @property
@@ -79,7 +79,7 @@ class OutputBuffer:
 
     @property
     def lost_bytes(self) -> int:
-        """Number of bytes that are neither in memory nor on disk."""
+        """Return the number of output bytes that are neither in memory nor on disk."""
         return max(0, self.total_bytes - self._written_bytes) if self.is_truncated else 0
 
     def text(self) -> str:
@@ -113,7 +113,7 @@ class OutputBuffer:
             self._directory = None
 
     def _create_file(self, directory: Path) -> None:
-        """Create the file and write everything so far, while nothing has been omitted yet."""
+        """Create the output file and write everything received so far."""
         make_private_directory(directory)
         self.file = directory / f"output-{secrets.token_hex(6)}.txt"
         descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -129,7 +129,7 @@ class OutputBuffer:
 
 
 def trim_partial_character(data: bytes) -> bytes:
-    """Remove an incomplete UTF-8 character at the end.
+    """Remove an incomplete UTF-8 character at the end of the bytes.
 
     A character has up to four bytes, and its first byte tells how many.
     """

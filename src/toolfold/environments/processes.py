@@ -1,4 +1,4 @@
-"""Background processes, which run on the target independently of this client.
+"""Background processes, which keep running on the target when this client exits.
 
 Each has a directory on the target with its description, log, input and finally its exit code. Any client of
 the same target can therefore find it, also one that starts after the client that launched it has exited.
@@ -51,7 +51,7 @@ _CLOSE_INPUT = 'read -r holder <"$1/processes/$2/holder" && kill "$holder"'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundProcess:
-    """Snapshot of a background process."""
+    """Description and state of a background process at one moment."""
 
     name: str
     command: str
@@ -71,7 +71,7 @@ class BackgroundProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessNotice:
-    """Event of a background process: it ended, or its log has a watched word."""
+    """Event of a background process: it ended, or its log contains a watched word."""
 
     process: BackgroundProcess
     lines: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class ProcessNotice:
 
 
 class ProcessTable:
-    """Background processes on one target."""
+    """Manages the background processes on one target."""
 
     def __init__(self, runner: CommandRunner, max_running: int) -> None:
         self._runner, self._max_running = runner, max_running
@@ -92,7 +92,7 @@ class ProcessTable:
         self._watch_task: asyncio.Task[None] | None = None
 
     async def start(self, command: CommandSpec, watch_words: Sequence[str] = ()) -> BackgroundProcess:
-        """Start a process. Raises CallError if too many run, or if it cannot start in its directory."""
+        """Start a background process. Raises CallError if too many run or it cannot start."""
         async with self._start_lock:
             running = [each for each in await self.list_all() if each.state == "running"]
             if len(running) >= self._max_running:
@@ -117,7 +117,7 @@ class ProcessTable:
         return started
 
     async def list_all(self) -> list[BackgroundProcess]:
-        """Return all processes, the oldest first."""
+        """Return all background processes, the oldest first."""
         processes = [self._parse_line(line) for line in await self._list_lines()]
         if any(each is None for each in processes):
             await self._load_descriptions()
@@ -129,7 +129,7 @@ class ProcessTable:
         return sorted(known, key=lambda each: each.started_at)
 
     async def get(self, name: str) -> BackgroundProcess:
-        """Return one process. Raises CallError if it does not exist."""
+        """Return one background process. Raises CallError if it does not exist."""
         processes = {each.name: each for each in await self.list_all()}
         if name not in processes:
             raise CallError(
@@ -147,7 +147,7 @@ class ProcessTable:
         return process
 
     async def read_log(self, name: str, offset: int, max_bytes: int) -> bytes:
-        """Return a part of its output, from `offset` or from the first byte that is still stored."""
+        """Return a part of the process's output, from `offset` or from the first byte still stored."""
         process = await self.get(name)
         path = f"{self._runner.backend.state_dir}/processes/{process.name}/log"
         offset = max(0, offset - process.dropped_bytes)
@@ -161,7 +161,7 @@ class ProcessTable:
     async def write(
         self, name: str, data: bytes, *, close: bool = False, revision: int | None = None
     ) -> None:
-        """Write to its standard input; with `close`, close the input afterwards.
+        """Write to the process's standard input; with `close`, close the input afterwards.
 
         Raises CallError if its input is no longer at this revision (see `input_log`).
         """
@@ -179,12 +179,12 @@ class ProcessTable:
             await self._runner.run_script(_CLOSE_INPUT, state_dir, name)
 
     async def get_input_log(self, name: str) -> InputLog:
-        """Return a copy of the log of its input. Raises CallError if there is no such process."""
+        """Return a copy of the log of the process's input. Raises CallError if there is no such process."""
         async with self._write_lock:
             return copy.deepcopy(await self._load_input_log(name))
 
     async def _deliver_input(self, name: str, data: bytes, log: InputLog) -> None:
-        """Write to its input and log the write.
+        """Write to the process's input and log the write.
 
         If it may have arrived only in part, the log becomes incomplete.
         """
@@ -202,7 +202,7 @@ class ProcessTable:
             raise CallError(f"{name} does not read its input. At most a part of this write has arrived.")
 
     async def _load_input_log(self, name: str) -> InputLog:
-        """Return its input log, compared with the input stored on the target.
+        """Return the process's input log, compared with the input stored on the target.
 
         Other clients may have written too.
         """
@@ -217,7 +217,7 @@ class ProcessTable:
         return log
 
     async def _read_written_input(self, name: str) -> tuple[int, str]:
-        """Return the number of bytes that all clients have written to its input, and the last of them."""
+        """Return how many bytes all clients have written to the process's input, and the last of them."""
         state_dir, max_bytes = self._runner.backend.state_dir, str(MAX_READ_BACK_BYTES)
         code, data = await self._runner.run_script(_READ_INPUT, state_dir, name, max_bytes)
         if code:
@@ -226,7 +226,7 @@ class ProcessTable:
         return int(count) if count.strip().isdigit() else 0, rest.decode("utf-8", "replace")
 
     async def send_signal(self, name: str, signal: str) -> None:
-        """Send a signal, named without SIG, to it and to all processes that it started."""
+        """Send a signal (a name without SIG) to the process and all processes that it started."""
         process = await self._require_running(name)
         self._input_logs.get(name, process.command).add_signal(
             signal
@@ -238,7 +238,7 @@ class ProcessTable:
             )
 
     async def kill(self, name: str) -> BackgroundProcess:
-        """Terminate it and all processes that it started. Does nothing if it has ended."""
+        """Terminate the process and all processes that it started. Does nothing if it has ended."""
         process = await self.get(name)
         if process.state == "ended":
             return process
@@ -247,7 +247,7 @@ class ProcessTable:
         return await self.get(name)
 
     async def take_notices(self, task_prefix: str = "") -> list[ProcessNotice]:
-        """Return and clear the notices for tasks whose names start with `task_prefix`."""
+        """Return and clear the events of processes whose tasks start with `task_prefix`."""
         if self._watch_task and not self._watch_task.done():
             with contextlib.suppress(EnvironmentFailed):
                 await self._poll()
@@ -256,7 +256,7 @@ class ProcessTable:
         return taken
 
     async def close(self) -> None:
-        """Stop watching the processes. They keep running."""
+        """Stop watching the background processes, which keep running."""
         if self._watch_task:
             self._watch_task.cancel()
             await asyncio.wait({self._watch_task}, timeout=CLOSE_TIMEOUT_S)
@@ -266,7 +266,7 @@ class ProcessTable:
         return output or f"The process could not be started: exit code {process.exit_code}."
 
     async def _launch_process(self, process: BackgroundProcess, command: CommandSpec) -> bool:
-        """Launch a process. Return False if its command is known not to have started."""
+        """Start a background process; return False if its command is known not to have started."""
         guard = await self._runner.ensure_guard()
         description = json.dumps(
             {
@@ -331,7 +331,7 @@ class ProcessTable:
         )
 
     async def _load_descriptions(self) -> None:
-        """Load the descriptions of processes that other clients started."""
+        """Load the descriptions of background processes that other clients started."""
         _, data = await self._runner.run_script(_PRINT_DESCRIPTIONS, self._runner.backend.state_dir)
         for line in data.decode("utf-8", "replace").splitlines():
             name, _, description = line.partition(" ")
@@ -342,13 +342,13 @@ class ProcessTable:
             self._watch_task = asyncio.create_task(self._watch_until_idle())
 
     async def _watch_until_idle(self) -> None:
-        """Poll for as long as a process runs and the target is reachable."""
+        """Poll the background processes while one of them runs and the target is reachable."""
         with contextlib.suppress(EnvironmentFailed):
             while await self._poll():  # noqa: ASYNC110  (the target sends no events)
                 await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _poll(self) -> bool:
-        """Collect new notices. Return False if no process runs any more."""
+        """Collect new events of background processes; return False if no process runs any more."""
         async with self._poll_lock:
             processes = [each for line in await self._list_lines() if (each := self._parse_line(line))]
             for process in processes:
@@ -397,7 +397,7 @@ def _wrap_in_terminal(guard: Guard, program: list[str]) -> list[str]:
 
 
 def _parse_description(name: str, description: str) -> BackgroundProcess:
-    """Parse a description file. Commands can modify it, so nothing in it is trusted."""
+    """Parse a process description file, which is untrusted because commands can modify it."""
     try:
         fields = json.loads(description)
         return BackgroundProcess(

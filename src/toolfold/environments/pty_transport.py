@@ -1,4 +1,4 @@
-"""Runs programs over remote terminals, for targets that offer no other byte stream.
+"""Run programs over remote terminals, for targets that offer no other byte stream.
 
 Types one line, by which the remote shell replaces itself with a helper script that passes any bytes:
 `shell/pipe.sh` turns the terminal into three streams, `shell/terminal.sh` keeps it a terminal. Their control
@@ -33,16 +33,16 @@ _MAX_FRAME_BYTES = 8_000  # the exit frame contains the end of the program's err
 
 
 class RemotePty(Protocol):
-    """Terminal on the target."""
+    """Interface to a terminal on the target."""
 
     async def send(self, data: bytes) -> None:
-        """Write to the terminal. Raises if it is gone."""
+        """Write to the terminal. Raises if the terminal is gone."""
 
     async def wait_closed(self) -> tuple[int | None, str]:
-        """Wait until it is closed. Return the exit code of its shell, if known, and an error text."""
+        """Wait until the terminal is closed; return its shell's exit code, if known, and an error text."""
 
     async def resize(self, size: TerminalSize) -> None:
-        """Change its size."""
+        """Change the size of the terminal."""
 
     async def disconnect(self) -> None:
         """Disconnect from the terminal."""
@@ -63,7 +63,7 @@ class FrameParser:
         self._pending_flow = self._pending_frame = b""
 
     def split(self, data: bytes) -> list[bytes | str]:
-        """Return output bytes and control frames in order.
+        """Split output into program output and control frames, in order.
 
         Bytes that may be part of a frame are held back.
         """
@@ -99,7 +99,7 @@ class FrameParser:
 
 
 def _partial_frame_length(data: bytes, sign: bytes, *frames: bytes) -> int:
-    """Return how many bytes at the end may be the beginning of a frame."""
+    """Return how many bytes at the end of the data may be the beginning of a control frame."""
     position = data.rfind(sign)
     return (
         len(data) - position
@@ -109,10 +109,10 @@ def _partial_frame_length(data: bytes, sign: bytes, *frames: bytes) -> int:
 
 
 class PtyChannel:
-    """Channel to a program behind a remote terminal. Pass the terminal's output to `feed`."""
+    """Channel to a program that runs on a remote terminal. Pass the terminal's output to `feed`."""
 
     def __init__(self, *, terminal: bool, lease_s: int) -> None:
-        """Prepare a channel; nothing is started.
+        """Prepare a channel over a remote terminal; nothing is started yet.
 
         The remote helper script exits `lease_s` seconds after the program unless it is asked to earlier.
         """
@@ -132,7 +132,7 @@ class PtyChannel:
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def start(self, pty: RemotePty, state_dir: str, argv: Sequence[str]) -> None:
-        """Start the program. Raises EnvironmentFailed."""
+        """Start the program on the remote terminal. Raises EnvironmentFailed."""
         self._pty = pty
         self._run_in_background(self._watch_pty(pty))
         arguments = (
@@ -156,7 +156,7 @@ class PtyChannel:
             raise
 
     async def feed(self, data: bytes) -> None:
-        """Process output of the terminal."""
+        """Process output of the remote terminal."""
         for each in self._frames.split(data):
             if isinstance(each, str):
                 await self._handle_frame(each)
@@ -222,7 +222,7 @@ class PtyChannel:
 
     @property
     def _output_before_start(self) -> str:
-        """Output of the terminal before the helper script started."""
+        """Return the terminal's output before the helper script started."""
         return self._early_output.decode(errors="replace").strip()
 
     async def _handle_frame(self, frame: str) -> None:
@@ -282,6 +282,6 @@ _BOOTSTRAP_LINE = (
 
 
 async def _ignore_errors(work: Awaitable[object]) -> None:
-    """Await the work and ignore errors: a lost connection is detected elsewhere."""
+    """Await the work and ignore errors, because a lost connection is detected elsewhere."""
     with contextlib.suppress(Exception):
         await work

@@ -1,4 +1,4 @@
-"""Shared helpers for backends that use a command-line client: environment, calls and fingerprints.
+"""Helpers for backends that use a command-line client such as docker or ssh.
 
 Knows no specific backend.
 """
@@ -28,7 +28,7 @@ _CONNECTION_VARIABLES = re.compile("(DOCKER|CONTAINERS?|APPTAINER|SINGULARITY|XD
 
 @dataclass(frozen=True, slots=True)
 class ClientOutput:
-    """Exit code and output of a client program."""
+    """Exit code and output of a client program such as docker or ssh."""
 
     code: int
     text: str
@@ -36,7 +36,7 @@ class ClientOutput:
 
 
 class ResizableProcess(LocalProcess):
-    """Client program that forwards changes of its terminal size.
+    """Client program (docker, ssh …) that forwards changes of its terminal size to the target.
 
     It may not handle the signal yet when the size changes, so the signal is repeated.
     """
@@ -52,7 +52,7 @@ class ResizableProcess(LocalProcess):
 
 
 def client_variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a client program: what it needs to connect, and harmless variables."""
+    """Return the environment of a client program: harmless variables, and those it needs to connect."""
     connection = {name: value for name, value in environment.items() if _CONNECTION_VARIABLES.fullmatch(name)}
     return {"PATH": os.defpath, **safe_variables(environment), **connection}
 

@@ -1,4 +1,4 @@
-"""Runs programs through a backend, supervised by a guard process on the target.
+"""Run programs through a backend, supervised by a guard process on the target.
 
 Every program gets an identifier by which the guard finds all processes that belong to it. A target that was
 lost is opened again for the next program.
@@ -45,7 +45,7 @@ trap 'code=$?; printf "\\036%s %s \\036%s" "$mark" "$code" "$mark"' EXIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSpec:
-    """Command to run, with its task, directory and terminal."""
+    """A command to run, with its task, directory and terminal."""
 
     text: str
     task: str
@@ -70,7 +70,7 @@ class CommandRunner:
         self._pending_work: set[asyncio.Task[object]] = set()
 
     async def ensure_guard(self) -> Guard:
-        """Return the guard; start a new one if there is none or it was lost."""
+        """Return the guard process; start a new one if there is none or it was lost."""
         async with self._open_lock:
             if self._closed:
                 raise EnvironmentFailed(f"{self.backend.name} is closed.", advice="Open it again.")
@@ -87,7 +87,7 @@ class CommandRunner:
         return await self._start_program(guard, [*entry, *argv], end_mark, command.pty)
 
     async def build_argv(self, guard: Guard, command: CommandSpec, mark: str) -> list[str]:
-        """Return the argv that runs a command in its task's directory.
+        """Return the arguments that run a command in its task's directory.
 
         The program prints `mark` when it ends or, if `mark` is `@` and a path, creates that file when it
         starts.
@@ -107,7 +107,7 @@ class CommandRunner:
         ]
 
     async def launch_background(self, argv: Sequence[str], name: str) -> None:
-        """Run the helper script that starts a background process and exits."""
+        """Run the helper script on the target that starts a background process."""
         channel = await self._spawn_program(argv, f"process.{name}.", None)
         try:
             async with asyncio.timeout(SCRIPT_TIMEOUT_S):
@@ -122,7 +122,7 @@ class CommandRunner:
     async def run_script(
         self, text: str, *arguments: str, stdin: bytes = b"", timeout_s: float = SCRIPT_TIMEOUT_S
     ) -> tuple[int, bytes]:
-        """Run a helper script, outside of any inner sandbox. Return its exit code and its output."""
+        """Run a helper script on the target, without the sandbox of commands; return exit code and output."""
         guard, end_mark = await self.ensure_guard(), EndMarkParser()
         argv = [guard.tools.shell, "-c", _SCRIPT_PREAMBLE + text, "sh", end_mark.mark, *arguments]
         return await self.collect_output(await self._start_program(guard, argv, end_mark), stdin, timeout_s)
@@ -134,7 +134,10 @@ class CommandRunner:
         timeout_s: float,
         max_bytes: int = MAX_SCRIPT_OUTPUT_BYTES,
     ) -> tuple[int, bytes]:
-        """Feed a program and return its exit code and output once it has exited. Raises EnvironmentFailed."""
+        """Write a program's input; return its exit code and output after it exits.
+
+        Raises EnvironmentFailed.
+        """
         output = bytearray()
 
         def take(data: bytes) -> None:
@@ -156,7 +159,7 @@ class CommandRunner:
         return running.reported_exit.exit_code, bytes(output)
 
     async def resolve_exit_code(self, running: RunningCommand) -> int:
-        """Return the exit code of a command that printed no end mark.
+        """Return the exit code of a command whose shell printed no end mark.
 
         It was killed, or replaced itself by exec.
         """
@@ -167,7 +170,7 @@ class CommandRunner:
         return code
 
     async def finish(self, running: RunningCommand, *, terminate: bool = False) -> None:
-        """Release a command; with `terminate`, first terminate it and all processes that it started."""
+        """Release a command; with `terminate`, terminate it and all processes that it started."""
 
         async def finish() -> None:
             if terminate:
@@ -177,14 +180,14 @@ class CommandRunner:
         await self.run_to_completion(finish())
 
     async def run_to_completion(self, work: Coroutine[Any, Any, object]) -> None:
-        """Run the work to its end even if the caller is cancelled meanwhile."""
+        """Run a coroutine to its end even if the caller is cancelled meanwhile."""
         task = asyncio.create_task(work)
         self._pending_work.add(task)
         task.add_done_callback(self._pending_work.discard)
         await asyncio.shield(task)
 
     async def terminate_run(self, run: str) -> bool:
-        """Terminate a command. Return False if it did not end, or if the guard cannot be asked."""
+        """Terminate a command; return False if it did not end, or if the guard process is unreachable."""
         if self._is_silent:  # the guard terminates everything by itself then
             return False
         try:
@@ -193,7 +196,7 @@ class CommandRunner:
             return False
 
     async def stop(self, running: RunningCommand) -> bool:
-        """Terminate a command repeatedly until it is gone.
+        """Terminate a command repeatedly until none of its processes is left.
 
         It may start only after the guard has looked for it.
         """
@@ -205,7 +208,7 @@ class CommandRunner:
         return False
 
     async def ask_guard(self, question: Callable[[Guard], Awaitable[T]]) -> T:
-        """Return the guard's answer; if the guard is lost, ask a new one. Raises EnvironmentFailed."""
+        """Return the guard process's answer; if the guard is lost, start and ask a new one."""
         for _ in range(2):
             with contextlib.suppress(GuardLost):
                 return await question(await self.ensure_guard())
@@ -218,7 +221,7 @@ class CommandRunner:
         return self._guard is not None and self._guard.silence.done()
 
     async def close(self) -> None:
-        """Terminate what runs in the foreground and release the target."""
+        """Terminate all foreground commands and release the target."""
         async with self._open_lock:
             self._closed = True
             guard, self._guard = self._guard, None
@@ -238,7 +241,7 @@ class CommandRunner:
         return guard
 
     async def _send_variables(self, guard: Guard) -> None:
-        """Store the variables on the target. Sent over stdin, because other users can read arguments."""
+        """Store the variables for commands on the target, sent over stdin because arguments are public."""
         text = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self._variables.items())
         end_mark = EndMarkParser()
         argv = [

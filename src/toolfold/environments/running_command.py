@@ -21,7 +21,7 @@ LOST_EXIT_CODE = 255
 
 
 class RunningCommand:
-    """Command that runs in the foreground."""
+    """A command that runs in the foreground."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class RunningCommand:
         self._at_end = False
 
     async def read(self) -> bytes:
-        """Return its next output; empty at the end."""
+        """Return the next output of the command; empty at the end."""
         while not self._at_end:
             data = await self._read_chunk()
             output = self._end_mark.feed(data) if data else self._end_mark.flush()
@@ -54,26 +54,26 @@ class RunningCommand:
         return b""
 
     async def write(self, data: bytes) -> None:
-        """Write to its standard input."""
+        """Write to the standard input of the command."""
         await self._channel.write(data)
 
     async def feed(self, data: bytes) -> None:
-        """Write all of its standard input and close it."""
+        """Write the whole standard input of the command and close it."""
         await self._channel.write(data)
         await self._channel.close_input()
 
     def resize(self, size: TerminalSize) -> None:
-        """Change the size of its terminal."""
+        """Change the size of the command's terminal."""
         self._channel.resize(size)
 
     @property
     def reported_exit(self) -> CommandExit | None:
-        """Exit that the command's own shell reported; None if it has not (yet)."""
+        """Return the exit that the command's shell reported; None if it has not yet."""
         return self._end_mark.exit
 
     @property
     def is_silent(self) -> bool:
-        """True if the target has been silent for so long that the command is terminated there."""
+        """Return True if the target has been silent for so long that the command is terminated there."""
         return self._silence.done()
 
     async def exit_code(self) -> int:
@@ -96,7 +96,7 @@ class RunningCommand:
         return self._channel.error_text() or fallback
 
     async def close(self) -> None:
-        """Release the command."""
+        """Release the streams of the command."""
         if self._read_task:
             self._read_task.cancel()
         if self._end_mark.exit:  # its shell is about to exit; killing it could interrupt its cleanup
@@ -118,7 +118,7 @@ class RunningCommand:
 
 
 async def feed_and_drain(running: RunningCommand, stdin: bytes, on_output: Callable[[bytes], object]) -> None:
-    """Feed a command and pass all of its output on, until it is over. It may close its output before that."""
+    """Write a command's input and pass its output on, until the command has exited."""
     feed_task = asyncio.create_task(running.feed(stdin))
     try:
         while data := await running.read():

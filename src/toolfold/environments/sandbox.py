@@ -53,7 +53,7 @@ class Sandbox(Local):
         visible: Iterable[Path] = (),
         hidden: Iterable[Path] = (),
     ) -> None:
-        """Describe a sandbox; nothing is started.
+        """Store the settings of the sandbox; nothing is started yet.
 
         `writable` are directories besides the project, `visible` further readable ones, and `hidden` paths
         that are never shown unless they are the project.
@@ -164,7 +164,7 @@ class Sandbox(Local):
         return self._state / "gitconfig"
 
     def _build_view(self) -> FileView:
-        """Build the file view. If two rules name the same path, the later one applies."""
+        """Build the file system that commands see. If two rules name the same path, the later one applies."""
         view = FileView(self._empty_file, self._empty_directory)
         for path in visible_paths.SYSTEM:
             view.show(path, follow=False)
@@ -207,7 +207,7 @@ class Sandbox(Local):
         return {path.resolve() for path in self._writable} | set(self._writable)
 
     def _show_home(self, view: FileView, *, around: FileView) -> None:
-        """Show the tools in the user's home directory, and hide the rest of it.
+        """Show the tools in the user's home directory, and hide the rest of that directory.
 
         If the home directory itself was chosen, only its dot files are hidden.
         """
@@ -240,13 +240,13 @@ class Sandbox(Local):
                     (self._cache / name).symlink_to(_OWN_FILES / "cache" / name)
 
     def _show_resolver(self, view: FileView) -> None:
-        """Show the DNS resolver configuration, which may be a link into /run."""
+        """Show the DNS resolver configuration, which may be a symbolic link into /run."""
         config = Path("/etc/resolv.conf").resolve()
         if config.is_relative_to("/run") and config.exists():
             view.bind(config, config)
 
     async def _read_git_identity(self) -> str:
-        """Return the user's git name and email address as a git config file; nothing else of it is shown."""
+        """Return a git config file with the user's name and email address only."""
         if self._user is None or not shutil.which("git", path=self._environment["PATH"]):
             return ""
         words = ("git", "config", "--global", "--null", "--get-regexp", r"^user\.(name|email)$")
@@ -264,7 +264,7 @@ class Sandbox(Local):
 
 
 def _proc_arguments(empty: Path) -> list[str]:
-    """Return options for /proc in which nothing of the whole machine can be changed.
+    """Return bubblewrap options for a /proc in which a command cannot change the machine.
 
     bubblewrap assumes that /proc/sys is read-only because nothing can be added to it, which does not hold
     for root.
@@ -279,13 +279,13 @@ def _proc_arguments(empty: Path) -> list[str]:
 
 
 def _cgroup_arguments() -> list[str]:
-    """Return options that show the cgroup limits, from which programs learn how much memory they have."""
+    """Return bubblewrap options that show the cgroup limits, by which programs learn their memory limit."""
     folder = "/sys/fs/cgroup"
     return ["--ro-bind", folder, folder] if Path(folder, "cgroup.controllers").exists() else []
 
 
 def _user_home(value: str) -> Path | None:
-    """Return the home directory; None if it is not absolute or contains system directories."""
+    """Return the user's home directory; None if the path is not absolute or contains system directories."""
     home = Path(value)
     if not home.is_absolute():
         return None
@@ -294,12 +294,12 @@ def _user_home(value: str) -> Path | None:
 
 
 def _is_plain_directory(path: Path) -> bool:
-    """Return True if it is a directory and its path contains no symbolic link."""
+    """Return True if the path is a directory and contains no symbolic link."""
     return path.is_dir() and path.resolve() == path
 
 
 def _make_directories(parent: Path, names: Iterable[str]) -> None:
-    """Create directories in one that commands can write, replacing links that they may have left there."""
+    """Create directories where commands can write, replacing symbolic links that they may have left."""
     for name in names:
         path = parent / name
         if path.is_symlink() or (path.exists() and not path.is_dir()):

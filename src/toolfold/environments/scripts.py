@@ -1,4 +1,4 @@
-"""The shell scripts that run on the target.
+"""Load the shell scripts that run on the target.
 
 They need only POSIX sh and busybox, because a container may have nothing else. Each is a file in `shell/`.
 Scripts that run often or long are installed on the target once, so that its process list stays readable.
@@ -19,7 +19,7 @@ def load_script(name: str) -> str:
 
 
 def script_with_arguments(name: str, *arguments: str) -> str:
-    """Return a script with its arguments as a command for a shell that was started with other arguments."""
+    """Return a script with its arguments as a command for a shell that is started without them."""
     return f"set -- {shlex.join(arguments)}\n{load_script(name)}"
 
 

@@ -1,4 +1,4 @@
-"""Backend for another machine, through the ssh client of this one with the user's settings, keys and agent.
+"""Backend for another machine, through the local ssh client with the user's settings, keys and agent.
 
 One connection is opened and shared by all programs; when a server's session limit is reached, another one is
 opened. The client never prompts, and unknown host keys are rejected. Connections end with this process,
@@ -43,7 +43,7 @@ _SHARED_OPTIONS = ("-F", "none", "-o", "ProxyCommand=false", "-o", "EscapeChar=n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshAddress:
-    """Host, port, user and keys. Empty values are left to the ssh client's own settings."""
+    """Host, port, user and keys of an ssh connection. Empty values are left to the ssh client's settings."""
 
     host: str
     port: int = 0
@@ -54,7 +54,7 @@ class SshAddress:
     """File with host keys; empty for the user's own."""
 
     def arguments(self) -> list[str]:
-        """Return the arguments for the ssh client."""
+        """Return the ssh client's arguments for this address."""
         return [
             *(("-p", str(self.port)) if self.port else ()),
             *(("-l", self.user) if self.user else ()),
@@ -65,7 +65,7 @@ class SshAddress:
 
 
 class SshConnection:
-    """Master connection to the machine, opened when it is created."""
+    """Shared (master) connection to the remote machine, opened when it is created."""
 
     def __init__(self, address: SshAddress, environment: Mapping[str, str]) -> None:
         # In a private directory: the process list shows the path before the socket exists, and another user
@@ -84,7 +84,7 @@ class SshConnection:
         return self._exit_task.done()
 
     async def home(self) -> str:
-        """Wait for the connection and return the user's home directory there. Raises EnvironmentFailed."""
+        """Wait for the connection and return the user's remote home directory. Raises EnvironmentFailed."""
         return await asyncio.shield(self._open_task)
 
     async def close(self) -> None:
@@ -115,17 +115,17 @@ class SshConnection:
 
 
 class SshProgram(ResizableProcess):
-    """Program on the remote machine."""
+    """A program on the remote machine."""
 
     _connection: SshConnection
 
     def attach_to(self, connection: SshConnection) -> None:
-        """Count as a program of this connection until it exits."""
+        """Count this program as a user of the shared connection until it exits."""
         self._connection = connection
         self._exit_task.add_done_callback(connection.remove_program)
 
     async def wait(self) -> int:
-        """Return the exit code.
+        """Return the exit code of the remote program.
 
         The client reports 255 for any signal without naming it; SIGKILL is the most likely one.
         """
@@ -135,7 +135,7 @@ class SshProgram(ResizableProcess):
 
 
 class Ssh(Backend):
-    """Runs commands on another machine."""
+    """Backend that runs commands on another machine over ssh."""
 
     name = "ssh"
     has_own_files = True
@@ -145,7 +145,7 @@ class Ssh(Backend):
     def __init__(
         self, address: SshAddress, *, environment: Mapping[str, str], home: str = "", state_dir: str = ""
     ) -> None:
-        """Describe the remote machine; nothing is started.
+        """Store the address of the remote machine; nothing is started yet.
 
         `home` and `state_dir` are remote directories: where tasks start, and where Toolfold's files are.
         """
@@ -179,7 +179,7 @@ class Ssh(Backend):
         return Readiness(False, error.problem, error.advice)
 
     async def open(self) -> None:
-        """Connect, unless connected already."""
+        """Connect to the remote machine, unless connected already."""
         connection = self._free_connection()
         try:
             self._user_home = await connection.home()
@@ -209,7 +209,7 @@ class Ssh(Backend):
         await asyncio.gather(*(connection.close() for connection in closing))
 
     def _free_connection(self) -> SshConnection:
-        """Return a connection with capacity, perhaps a new one, and count one more program on it."""
+        """Return a shared connection with free capacity, perhaps a new one, and count a program on it."""
         self._lost_connections += [each for each in self._connections if each.is_lost]
         self._connections = [each for each in self._connections if not each.is_lost]
         free = [each for each in self._connections if each.programs < MAX_PROGRAMS_PER_CONNECTION]
@@ -221,19 +221,19 @@ class Ssh(Backend):
 
 
 def master_argv(socket: str) -> list[str]:
-    """Return the argv of the client that holds a connection, which others use through this socket."""
+    """Return the arguments of the ssh client that holds the shared connection at this socket."""
     options = (*_MASTER_OPTIONS, f"ConnectTimeout={int(CONNECT_TIMEOUT_S)}", f"ControlPath={socket}")
     return ["ssh", *(word for option in options for word in ("-o", option))]
 
 
 def _consume_exception(task: asyncio.Future[str]) -> None:
-    """Retrieve the exception, so that asyncio does not log it if the waiting caller has gone."""
+    """Retrieve a task's exception, so that asyncio does not log it if nobody waits for the task."""
     if not task.cancelled():
         task.exception()
 
 
 async def _read_hello(client: LocalProcess) -> str | None:
-    """Return the user's home directory from the last line of the greeting; None if there is no greeting."""
+    """Return the remote home directory from the server's greeting; None if there is no greeting."""
     received = b""
     while not received.endswith(b"\n"):
         data = await client.read()

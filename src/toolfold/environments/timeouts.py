@@ -1,4 +1,4 @@
-"""A time limit for third-party coroutines that may ignore cancellation.
+"""Apply a time limit to coroutines of other packages, which may ignore cancellation.
 
 An SDK may wait for its server before it gives up a call, or lose the cancellation. So the caller does not
 wait for it: after the timeout, or when the caller is cancelled, the call is cancelled and abandoned.
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 async def call_with_timeout(timeout_s: float, call: Coroutine[Any, Any, T]) -> T:
-    """Return the result of the call. Raises TimeoutError if there is none in time."""
+    """Await `call` and return its result. Raises TimeoutError if there is none in time."""
     task = asyncio.ensure_future(call)
     task.add_done_callback(consume_exception)
     try:

@@ -1,4 +1,4 @@
-"""Trial run of an environment: performs once what sessions do every day.
+"""Try out an environment: perform once what sessions do every day.
 
 For a user who wants to know whether it works. The full contract is covered by the tests.
 """
@@ -34,7 +34,7 @@ class TrialResult:
 
 
 class _TrialFailed(Exception):
-    """A trial step had an unexpected result."""
+    """A step of the trial run had an unexpected result."""
 
 
 async def check_readiness(check: Callable[[], Awaitable[Readiness]]) -> Readiness:
@@ -78,7 +78,7 @@ async def _run_trial(step: str, work: Awaitable[None]) -> TrialResult:
 
 
 class _TrialSuite:
-    """The trial steps, in a temporary directory on the target."""
+    """The steps of a trial run, in a temporary directory on the target."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

@@ -1,4 +1,4 @@
-"""The file system visible in a sandbox, as mount options for bubblewrap.
+"""Describe the file system that is visible in a sandbox, as mount options for bubblewrap.
 
 Starts from an empty root: nothing of this machine is visible unless it was added. A symbolic link on the way
 to an added path is recreated as a link, so that it leads only to what is visible as well.
@@ -19,7 +19,7 @@ MAX_LINKS = 40
 
 
 class MountKind(Enum):
-    """Kind of a mount, with bubblewrap's option for it."""
+    """Kind of a sandbox mount, with bubblewrap's option for it."""
 
     READ_ONLY = "--ro-bind"
     WRITABLE = "--bind"
@@ -31,7 +31,7 @@ class MountKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ViewMount:
-    """One mount: its kind, and the file or directory of this machine that it shows."""
+    """One sandbox mount: its kind, and the file or directory of this machine that it shows."""
 
     kind: MountKind
     source: Path | None = None
@@ -43,7 +43,7 @@ class ViewMount:
 
 @dataclass(slots=True)
 class FileView:
-    """Mounts and links by their path inside the sandbox.
+    """Mounts and symbolic links of a sandbox, by their path inside it.
 
     A path that is added twice keeps its last definition.
     """
@@ -58,7 +58,7 @@ class FileView:
     links: dict[Path, str] = field(default_factory=dict)
 
     def show(self, path: Path, *, writable: bool = False, follow: bool = True) -> None:
-        """Show a file or directory of this machine.
+        """Show a file or directory of this machine at the same path in the sandbox.
 
         If its path contains a symbolic link and `follow` is False, show only the link.
         """
@@ -72,21 +72,21 @@ class FileView:
             self.mounts[shown] = ViewMount(MountKind.WRITABLE if writable else MountKind.READ_ONLY, real)
 
     def add_empty(self, path: Path) -> None:
-        """Add an empty directory, writable until the command ends."""
+        """Add an empty directory to the sandbox, writable until the command ends."""
         links, real = trace_links(path)
         self.links |= links
         self.mounts[real] = ViewMount(MountKind.EMPTY)
 
     def bind(self, source: Path, path: Path, *, writable: bool = False) -> None:
-        """Show a file or directory at a different path."""
+        """Show a file or directory of this machine at a different path in the sandbox."""
         self.mounts[path] = ViewMount(MountKind.WRITABLE if writable else MountKind.READ_ONLY, source)
 
     def cover(self, path: Path) -> None:
-        """Hide a file or directory, in case a visible directory contains it."""
+        """Hide a file or directory in the sandbox, in case a visible directory contains it."""
         self.mounts[path] = ViewMount(MountKind.COVER)
 
     def is_shown(self, path: Path) -> bool:
-        """Return True if files of this machine are visible at this very path."""
+        """Return True if files of this machine are visible at exactly this path of the sandbox."""
         nearest = self._nearest(path, itself=True)
         return nearest is not None and nearest.shows_files
 
@@ -100,7 +100,7 @@ class FileView:
         return [word for _, words in sorted(entries, key=lambda entry: entry[0]) for word in words]
 
     def _secure_scratch(self) -> None:
-        """Mount memory at the scratch directory's entries on the way to deeper mounts.
+        """Protect mounts below the scratch directory from symbolic links that a command may have left there.
 
         A command may leave a link there, which bubblewrap would follow while it creates the path to a mount.
         The entry itself is safe: it is a mount in every command, which nothing inside can replace.
@@ -117,7 +117,7 @@ class FileView:
         return {path.parts[depth] for path in inside}
 
     def _nearest(self, path: Path, *, itself: bool = False) -> ViewMount | None:
-        """Return the mount that contains a path."""
+        """Return the mount that contains a path of the sandbox."""
         for each in (path, *path.parents) if itself else path.parents:
             if each in self.mounts and (
                 self.mounts[each].kind is not MountKind.COVER or self._is_needed(each)
@@ -126,7 +126,7 @@ class FileView:
         return None
 
     def _is_needed(self, path: Path) -> bool:
-        """Return True if the mount changes what would be visible without it."""
+        """Return True if a mount changes what would be visible in the sandbox without it."""
         mount, around = self.mounts[path], self._nearest(path)
         visible = around is not None and around.shows_files
         if mount.kind is MountKind.COVER:
@@ -160,7 +160,7 @@ class FileView:
 
 
 def trace_links(path: Path) -> tuple[dict[Path, str], Path]:
-    """Return each symbolic link on the way to a path, with its target, and the path they lead to.
+    """Return each symbolic link on the way to a path with its target, and the final path.
 
     The parent directories of these links are real directories.
     """
@@ -190,7 +190,7 @@ def _read_link(path: Path) -> str | None:
 
 
 def find_private(directory: Path, *, max_depth: int) -> Iterator[Path]:
-    """Yield what our user can read below a system directory but other users cannot."""
+    """Yield files below a system directory that the current user can read but other users cannot."""
     for path, status in _scan(directory):
         is_directory = stat.S_ISDIR(status.st_mode)
         public = stat.S_IXOTH | stat.S_IROTH if is_directory else stat.S_IROTH
@@ -202,7 +202,7 @@ def find_private(directory: Path, *, max_depth: int) -> Iterator[Path]:
 
 
 def has_writable_file(path: Path, *, max_depth: int = 3) -> bool:
-    """Return True if our user may write to this file, or to one below this directory."""
+    """Return True if the current user may write to this file, or to a file below this directory."""
     try:
         status = path.lstat()
     except OSError:
@@ -224,7 +224,7 @@ def _scan(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _is_permitted(status: os.stat_result, wanted: int) -> bool:
-    """Return True if the permission bits allow it to our user. In a sandbox root has no other rights."""
+    """Return True if the permission bits allow the access to the current user."""
     if status.st_uid == os.geteuid():
         return bool(status.st_mode >> 6 & wanted)
     if status.st_gid in {os.getegid(), *os.getgroups()}:

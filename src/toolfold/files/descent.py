@@ -1,4 +1,4 @@
-"""Resolves paths, and opens directories from a root step by step, by descriptor and never through a link.
+"""Resolve paths, and open directories step by step from a root without following symbolic links.
 
 Makes no decisions: the workspace defines the roots and what may be done below them.
 """
@@ -16,7 +16,7 @@ _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def resolve_links(path: str | Path) -> Path:
-    """Return the path without symbolic links.
+    """Return the path with symbolic links resolved; a broken link stays in it.
 
     A broken link stays in it and fails when the path is opened.
     """
@@ -28,7 +28,7 @@ def resolve_links(path: str | Path) -> Path:
 
 
 def find_root(path: Path, roots: Sequence[Path]) -> Path | None:
-    """Return the first root that contains the path."""
+    """Return the first of the root directories that contains the path."""
     return next((root for root in roots if path.is_relative_to(root)), None)
 
 
@@ -44,7 +44,7 @@ def open_parent(target: Path, roots: Sequence[Path], *, create: bool = False) ->
 
 @contextmanager
 def open_directory(directory: Path, root: Path, *, create: bool = False) -> Iterator[int]:
-    """Open a descriptor that is reached from the root through real directories only."""
+    """Open a directory that is reached from the root through real directories only."""
     descriptor = os.open(root, _OPEN_DIRECTORY)
     try:
         _require_inside(descriptor, root)
@@ -67,7 +67,7 @@ def descriptor_path(descriptor: int) -> Path | None:
 
 
 def entry_status(name: str, parent: int) -> os.stat_result:
-    """Return the status of an entry of an open directory without following links."""
+    """Return the status of an entry of an open directory without following symbolic links."""
     return os.stat(name, dir_fd=parent, follow_symlinks=False)
 
 
@@ -87,7 +87,7 @@ def _open_child(parent: int, name: str, *, create: bool) -> int:
 
 
 def _require_inside(descriptor: int, root: Path) -> None:
-    """Raise OSError if the root, or a directory on the way, was moved meanwhile."""
+    """Raise OSError if an opened directory was moved out of the root meanwhile."""
     path = descriptor_path(descriptor)
     if path is not None and not path.is_relative_to(root):
         raise OSError(errno.ELOOP, "moved out of the workspace")

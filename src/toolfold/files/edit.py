@@ -1,4 +1,4 @@
-"""Finds a piece of text and replaces it: exactly, or approximately if that is safe.
+"""Find a piece of text and replace it: exactly, or approximately if that is safe.
 
 Works on strings and bytes in memory and touches no file. An edit is made only if it is certain which text
 is meant; otherwise an error shows what is needed to try again.
@@ -36,7 +36,7 @@ _PLAIN_PUNCTUATION = str.maketrans("‘’‚‛“”„‟′″‐‑‒–�
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Replacement of the characters `start` to `end` by `text`."""
+    """Replacement of the characters from `start` to `end` by `text`."""
 
     start: int
     end: int
@@ -45,7 +45,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class EditCandidates:
-    """All matches of the old text as edits, and the strategy that found them."""
+    """All matches of the old text as possible edits, and the matching strategy that found them."""
 
     strategy: str
     edits: Sequence[Edit]
@@ -95,7 +95,7 @@ def _apply_edits(text: str, edits: Sequence[Edit]) -> str:
 
 
 def require_not_cancelled(cancelled: threading.Event) -> None:
-    """Raise CallError if the patch was cancelled."""
+    """Raise CallError if the edit was cancelled."""
     if cancelled.is_set():
         raise CallError("Patching was cancelled. Nothing was changed.")
 
@@ -103,7 +103,7 @@ def require_not_cancelled(cancelled: threading.Event) -> None:
 def find_edits(
     document: Document, old: str, new: str, name: str, cancelled: threading.Event
 ) -> EditCandidates:
-    """Return the matches of `old`: exact ones, or those of the strictest strategy with a match."""
+    """Return the matches of `old`: exact ones, or those of the strictest approximate strategy."""
     encode_text(old, "old")
     encode_text(new, "new")
     if not old:
@@ -178,7 +178,7 @@ def _normalize_lines(text: str, normalize: Callable[[str], str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _LineReplacement:
-    """New lines for old ones, parsed once for all matches."""
+    """Replaces matched lines by new ones, with the indentation of the file."""
 
     indents: Sequence[str | None]
     lines: Sequence[str]
@@ -191,7 +191,7 @@ class _LineReplacement:
         return cls([*map(_indentation, old.split("\n"))], body.split("\n"), deletes=ended and not new)
 
     def edit(self, block: Sequence[str], start: int) -> Edit:
-        """Replace whole lines. The last keeps its line end; all get the indentation of the file."""
+        """Return the edit that replaces these whole lines with the file's indentation and line end."""
         end = start + sum(len(line) + 1 for line in block) - 1
         if self.deletes:
             return Edit(start, end + 1, "")
@@ -233,7 +233,7 @@ def _reindent_line(line: str, learned: Mapping[str, str], shortest: str) -> str:
 
 
 def _find_similar(text: str, old: str, new: str, name: str, cancelled: threading.Event) -> EditCandidates:
-    """Return the only block that is nearly `old`. Raises CallError with the nearest one."""
+    """Return the only block of lines that is nearly `old`. Raises CallError that shows the nearest one."""
     lines, wanted = text.split("\n"), old.removesuffix("\n").split("\n")
     deadline = time.monotonic() + COMPARE_TIMEOUT_S
     ranked = _rank_blocks(lines, wanted, deadline, cancelled)
@@ -269,7 +269,7 @@ def _number_lines(lines: Sequence[str], at: int, count: int) -> str:
 def _rank_blocks(
     lines: Sequence[str], wanted: Sequence[str], deadline: float, cancelled: threading.Event
 ) -> list[tuple[float, int]]:
-    """Return the most promising blocks with their similarity, best first; fewer if time runs out."""
+    """Return the blocks of lines most similar to the wanted ones, best first; fewer if time runs out."""
     if len(lines) > MAX_COMPARED_LINES or sum(map(len, lines)) > MAX_COMPARED_CHARS:
         return []
     ranked = []
@@ -282,7 +282,7 @@ def _rank_blocks(
 
 
 def _find_promising_starts(lines: Sequence[str], wanted: Sequence[str], max_starts: int = 12) -> list[int]:
-    """Return the first lines of the blocks that share the most words with `wanted`.
+    """Return where the blocks begin that share the most words with the wanted lines.
 
     One pass of a sliding window.
     """
@@ -313,7 +313,7 @@ def _strip_line(line: str) -> str:
 def _similarity(
     block: Sequence[str], wanted: Sequence[str], deadline: float, cancelled: threading.Event
 ) -> float:
-    """Return the similarity from 0 to 1, weighted by length.
+    """Return the similarity of two blocks of lines from 0 to 1, weighted by line length.
 
     Lines not compared in time count as different.
     """
@@ -330,7 +330,7 @@ def _similarity(
 
 
 def choose_edits(candidates: EditCandidates, text: str, name: str, *, replace_all: bool) -> Sequence[Edit]:
-    """Return the only edit, or all edits with `replace_all`. Raises CallError if the match is ambiguous."""
+    """Return the only edit, or all with `replace_all`. Raises CallError if several places match."""
     if replace_all or len(candidates.edits) == 1:
         return candidates.edits
     shown_lines = ", ".join(str(line) for line in _line_numbers(text, candidates.edits[:10]))
@@ -350,7 +350,7 @@ def _line_numbers(text: str, edits: Sequence[Edit]) -> Iterator[int]:
 
 
 def render_diff(text: str, edits: Sequence[Edit], name: str) -> str:
-    """Return a unified diff, built edit by edit: comparing whole files can take minutes on repeated lines."""
+    """Return a unified diff built from the edits, because comparing whole files can take minutes."""
     parts, size, line_shift = [f"--- {name}\n+++ {name}\n"], 0, 0
     for region in _group_edits(text, edits):
         hunk, more = _render_hunk(text, region, line_shift)
@@ -365,7 +365,7 @@ def render_diff(text: str, edits: Sequence[Edit], name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _DiffRegion:
-    """Edits close enough to share a hunk, with the whole lines around them."""
+    """Edits that are close enough to share a hunk of a diff, with the whole lines around them."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""The child process that runs a model's pattern; the parent kills it when it takes too long.
+"""Child process that runs a regular expression of a model, so that the parent can kill it in time.
 
 Runs as a script without the project and so imports nothing of it. Reads a request and then one file after
 another; answers each with one line of JSON. Exits when it runs out of memory, which the parent notices.
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 
 def main(source: BinaryIO) -> None:
-    """Compile the pattern of the first line, then search each file that follows."""
+    """Compile the regular expression in the first line, then search each file that follows."""
     request = json.loads(source.readline())
     _set_limit(resource.RLIMIT_CPU, request["seconds"])
     _set_limit(resource.RLIMIT_AS, request["memory"])

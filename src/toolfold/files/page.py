@@ -1,4 +1,4 @@
-"""Reads a text file page by page, however large it is.
+"""Read a text file page by page, however large it is.
 
 Works on an open file and counts in lines. The caller has chosen the file and made sure that it is text.
 """
@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class PageReader:
-    """Reader for some lines of a file of any size, with no more than a page in memory."""
+    """Reads some lines of a file of any size, with no more than a page in memory."""
 
     file: BinaryIO
     offset: int
@@ -34,7 +34,7 @@ class PageReader:
     ended: bool = False
 
     def read(self, size: int) -> Json:
-        """Return the lines with their numbers, and how to read on; `size` is the size of the whole file."""
+        """Return the lines with their numbers, and how to read on; `size` is that of the whole file."""
         skipped = self._skip_lines(self.offset - 1)
         if skipped < self.offset - 1 or self.file.tell() == size:
             return self._answer_past_end(skipped)

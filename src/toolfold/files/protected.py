@@ -1,4 +1,4 @@
-"""Paths that the file tools never write: Toolfold's own settings and state, and git directories.
+"""Protect paths that the file tools never write: Toolfold's own settings and state, git directories.
 
 Decides by name and, for git, by content: a directory is a git directory by what it contains, whatever its
 name.
@@ -30,7 +30,7 @@ _OPEN_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def require_unprotected(target: Path, *, named: str | Path = "") -> None:
-    """Raise CallError if a real path, or the path as the model wrote it, is protected."""
+    """Raise CallError if the file, by its real path or as the model wrote it, must not be written."""
     for part in (*Path(named).parts, *target.parts):
         reason = _PROTECTED.get(_fold_name(part))
         if reason:
@@ -39,7 +39,7 @@ def require_unprotected(target: Path, *, named: str | Path = "") -> None:
 
 
 def _require_outside_git(target: Path) -> None:
-    """Raise CallError if the file is in a git directory, or would turn its directory into one."""
+    """Raise CallError if a file is in a git directory, or writing it would create one."""
     for directory, entry in zip(target.parents, (target, *target.parents), strict=False):
         if _looks_like_git(directory, with_entry=_fold_name(entry.name)):
             _raise_protected(directory.name, _GIT_REASON)
@@ -53,7 +53,7 @@ def _raise_protected(name: str, reason: str) -> NoReturn:
 
 
 def _fold_name(name: str) -> str:
-    """Return the name as a file system that ignores case, width and invisible characters compares it."""
+    """Return a file name as a file system compares it that ignores case, width and invisible characters."""
     visible = "".join(each for each in name if unicodedata.category(each) != "Cf")
     return unicodedata.normalize("NFKC", visible).casefold().rstrip(". ")
 

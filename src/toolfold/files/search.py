@@ -1,4 +1,4 @@
-"""Searches the workspace: files by name, lines by text or regular expression.
+"""Search the workspace: files by name, lines by text or regular expression.
 
 The workspace decides which files there are. A pattern from a model runs only in a child process, because a
 regular expression can hang the interpreter.
@@ -45,7 +45,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileQuery:
-    """Pattern and options of a search."""
+    """Pattern and options of a file search."""
 
     pattern: str
     path: str = "."
@@ -57,7 +57,7 @@ class FileQuery:
 
 @dataclass(slots=True)
 class FileSearch:
-    """One search: matches, skipped files and the reason for an early end."""
+    """One file search: matches, skipped files and the reason for an early end."""
 
     workspace: Workspace
     query: FileQuery
@@ -69,7 +69,7 @@ class FileSearch:
     partial: str = ""
 
     def search_names(self) -> Json:
-        """Return the files whose names match."""
+        """Return the files whose names match the query."""
         if self.query.regex:
             raise CallError(
                 "regex works only for kind 'content'. For kind 'name' give a glob or a part of the name."
@@ -82,7 +82,7 @@ class FileSearch:
         return self._build_answer()
 
     def search_contents(self) -> Json:
-        """Return the lines that match."""
+        """Return the lines of files that match the query."""
         with _MatcherProcess(
             self._build_pattern(), self.query.ignore_case, self.deadline, self.context.cancelled
         ) as child:
@@ -111,7 +111,7 @@ class FileSearch:
         return re.escape(pattern)
 
     def _may_match(self, data: bytes) -> bool:
-        """Return False if a plain search of the bytes rules out a match.
+        """Return False if a quick search of the bytes shows that a file cannot match.
 
         Spares the child process most files in most searches.
         """
@@ -157,7 +157,7 @@ class FileSearch:
             self.partial = f"there are more than {self.query.limit} matches; narrow the search or raise limit"
 
     def _stop_reason(self) -> str:
-        """Return why the search ended early: cancelled, timed out, or else the matcher process failed."""
+        """Return why the search ended early: cancelled, timed out, or the child process failed."""
         if self.context.cancelled.is_set():
             return "cancelled"
         if time.monotonic() > self.deadline:
@@ -179,7 +179,7 @@ class FileSearch:
 
 
 def _matches_glob(path: Path, shown_path: str, glob: str, *, ignore_case: bool) -> bool:
-    """Return True if the glob matches the path from the workspace (with a slash) or the name (without)."""
+    """Return True if a glob matches the path (if it has a slash) or the file name (otherwise)."""
     name = shown_path if "/" in glob else path.name
     if ignore_case:
         name, glob = name.casefold(), glob.casefold()
@@ -187,7 +187,7 @@ def _matches_glob(path: Path, shown_path: str, glob: str, *, ignore_case: bool) 
 
 
 class _MatcherProcess:
-    """Child process that holds the pattern and searches one file after another; killed on timeout."""
+    """Child process that runs the pattern on one file after another; killed on timeout."""
 
     def __init__(self, pattern: str, ignore_case: bool, deadline: float, cancelled: threading.Event) -> None:
         self._deadline, self._cancelled = deadline, cancelled
@@ -224,7 +224,7 @@ class _MatcherProcess:
         self._child.wait()
 
     def find_hits(self, data: bytes, max_hits: int) -> list[tuple[int, str]] | None:
-        """Return line numbers and lines, at most `max_hits`; None if the process ended or timed out."""
+        """Return at most `max_hits` line numbers and lines; None if the child process ended or timed out."""
         hits: list[tuple[int, str]] | None = self._request(b"%d %d\n" % (len(data), max_hits) + data)
         return hits
 

@@ -1,4 +1,4 @@
-"""Detection of text, and size limits.
+"""Detect text files and enforce size limits.
 
 Works on strings, bytes and open files. Opens no file itself, and knows nothing of pages, edits or searches.
 """
@@ -46,7 +46,7 @@ def encode_text(text: str, argument: str) -> bytes:
 
 
 def require_size(size: int, what: str) -> None:
-    """Raise CallError if the data is too large to be written."""
+    """Raise CallError if data is too large to be written; `what` names it in the message."""
     if size > MAX_FILE_BYTES:
         raise CallError(f"{what} has {size:,} bytes; the limit is {MAX_FILE_BYTES:,}. Nothing was written.")
 
@@ -62,7 +62,7 @@ def require_text(file: BinaryIO, name: str) -> int:
 
 
 def detect_binary(sample: bytes, name: str) -> str | None:
-    """Return the kind of a file that starts like this; None if it is text."""
+    """Return the kind of a file that starts with this sample; None if it is text."""
     for magic, kind in _MAGIC:
         if sample.startswith(magic):
             return kind

@@ -1,4 +1,4 @@
-"""Lists files below a directory. Opens directories as the workspace does, and reads no file."""
+"""List files below a directory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True)
 class FileWalk:
-    """Recursive listing within some roots, with exclusions and a stop condition."""
+    """Recursive file listing within root directories, with exclusions and a stop condition."""
 
     roots: Sequence[Path]
     skip: Set[str]
@@ -76,7 +76,7 @@ class FileWalk:
         return listing
 
     def _link_targets(self, links: Sequence[Path], known: Set[Path]) -> Iterator[Path]:
-        """Yield link targets inside the roots that are not listed anyway as part of a directory."""
+        """Yield targets of symbolic links inside the roots that are not listed anyway."""
         for link in self._until_stopped(links):
             # The system rejects a long chain of links at once; resolving each link would take very long.
             if link.name in self.skip or not os.path.exists(link):  # noqa: PTH110 - must not raise

@@ -1,4 +1,4 @@
-"""Decides which files the file tools may use, and opens them safely.
+"""Decide which files the file tools may use, and open them safely.
 
 A path from a model is resolved, symbolic links included, and must be below a root. It is then opened again
 step by step from that root, each directory by descriptor and never through a link: a file swapped between
@@ -44,7 +44,7 @@ _OPEN_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """Result of a write: the real path, and whether the file is new."""
+    """Result of writing a file: the real path, and whether the file is new."""
 
     path: Path
     created: bool
@@ -59,7 +59,7 @@ class Workspace:
         self._private = tuple(map(resolve_links, private))
 
     def resolve(self, path: str | Path, extra: Sequence[Path] = ()) -> Path:
-        """Return the real path of a path from a model, if it is inside; it need not exist."""
+        """Return the real path of a path that a model gave, if it is in the workspace; it need not exist."""
         roots = self._all_roots(extra)
         named = self._make_absolute(path)
         target = resolve_links(named)
@@ -74,12 +74,12 @@ class Workspace:
         raise CallError(f"{_quote_path(path)} is outside the workspace. {_describe_roots(roots)}")
 
     def relative(self, path: Path) -> str:
-        """Return a real path of this workspace in a short form that can be used in the next call."""
+        """Return a real path of the workspace in a short form that a model can use in its next call."""
         inside = path.relative_to(self.root) if path.is_relative_to(self.root) else path
         return os.fsencode(inside).decode("utf-8", "replace")
 
     def open_for_reading(self, path: str | Path, extra: Sequence[Path] = ()) -> BinaryIO:
-        """Open a regular file inside the roots or the `extra` directories readable in this session."""
+        """Open a regular file in the workspace or in the `extra` directories of this session."""
         roots = self._all_roots(extra)
         target = self.resolve(path, extra)
         with self._explain_errors(target, roots), open_parent(target, roots) as parent:
@@ -130,7 +130,7 @@ class Workspace:
         return (*self.roots, *map(resolve_links, extra))
 
     def _is_private(self, path: Path, extra: Sequence[Path] = ()) -> bool:
-        """Return True if a real path belongs to the runtime and is not shared with this session."""
+        """Return True if a real path belongs to Toolfold and is not shared with this session."""
         return bool(find_root(path, self._private)) and not find_root(
             path, [resolve_links(each) for each in extra]
         )
@@ -272,7 +272,7 @@ def _write_new_file(parent: int, name: str, data: bytes, template: os.stat_resul
 
 
 def _copy_ownership(descriptor: int, template: os.stat_result) -> None:
-    """Copy owner and mode of the replaced file, except set-user-ID: a model wrote the new content."""
+    """Copy owner and mode of the replaced file, but not set-user-ID, because a model wrote the content."""
     with suppress(PermissionError):
         os.fchown(descriptor, template.st_uid, template.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(template.st_mode) & 0o777)

@@ -61,7 +61,7 @@ class Redaction:
         return self._redact_once(plain) != plain
 
     def with_secrets_from(self, text: str) -> Redaction:
-        """Return a redaction that also hides the secrets of this text wherever they are quoted."""
+        """Return a redaction that also hides the secrets found in this text wherever they occur."""
         plain = text.replace(_PADDING, "")[: self._window]
         secrets_found = {
             plain[start:end].strip("\"' ") for start, end in merge_spans(self._find_secrets(plain))
@@ -71,7 +71,7 @@ class Redaction:
         return Redaction(self._known_secrets | known, max_chars=self._max_chars) if known else self
 
     def redact_setting(self, name: str, value: Any) -> Any:
-        """Return a setting without secrets. A text is hidden if the name marks it as secret."""
+        """Return a setting's value without secrets; hide it all if the name marks it as secret."""
         if isinstance(value, Mapping):
             return {key: self.redact_setting(str(key), each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
@@ -83,7 +83,7 @@ class Redaction:
         return self(value)
 
     def _redact_fully(self, text: str) -> str:
-        """Redact until nothing more is found: a replaced value can change how later text is parsed."""
+        """Redact repeatedly until nothing more is found: a replacement can change how text is parsed."""
         for _ in range(_MAX_PASSES):
             redacted = self._redact_once(text)
             if redacted == text:
@@ -113,12 +113,12 @@ def _find_occurrences(secret: str, text: str) -> Iterator[Span]:
 
 
 def _padded_marker(secret: str) -> str:
-    """Return the marker padded to the length of the secret, so that no later secret becomes visible."""
+    """Return the redaction marker padded to the secret's length, so that truncated text shows no more."""
     return HIDDEN.ljust(len(secret), _PADDING) if secret.strip(_PADDING) != HIDDEN else secret
 
 
 def _drop_partial_marker(shown: str, redacted: str) -> str:
-    """Remove a marker that would be truncated: part of one could be read as something else."""
+    """Remove a redaction marker that the length limit would cut in two."""
     start = shown.rfind(HIDDEN[0])
     if start >= 0 and len(shown) - start < len(HIDDEN) and redacted.startswith(HIDDEN, start):
         return shown[:start]
@@ -126,6 +126,6 @@ def _drop_partial_marker(shown: str, redacted: str) -> str:
 
 
 def _encoded_spellings(secret: str) -> tuple[str, ...]:
-    """Return the secret as written in plain text, JSON, a Python literal and a URL."""
+    """Return a secret as it is written in ordinary text, JSON, a Python literal and a URL."""
     addressed = quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace")
     return secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *addressed

@@ -34,7 +34,7 @@ _CLOSING_QUOTE = {"'": re.compile(r"[^']*'"), '"': re.compile(r'(?:[^"\\]|\\.)*"
 
 @dataclass(slots=True)
 class TextWord:
-    """A word without its quotes, and the position of each of its characters in the text."""
+    """A shell word without its quotes, and the position of each of its characters in the text."""
 
     start: int
     end: int = 0
@@ -44,7 +44,7 @@ class TextWord:
     """For each character the position of its opening quote; -1 outside of quotes."""
 
     def span(self, offset: int = 0) -> Span:
-        """Return the span from a character of the word to its end, including the quotes around it."""
+        """Return the span of text from a character of the word to its end, including the quotes around it."""
         if offset == 0 or offset >= len(self.positions):
             return self.start, self.end
         opened = self.quote_positions[offset]
@@ -57,7 +57,7 @@ class TextWord:
 
 @dataclass(slots=True)
 class CommandLine:
-    """A simple command: its words, and the text that it reads."""
+    """A simple shell command: its words, and the text that it reads as input."""
 
     words: list[TextWord] = field(default_factory=list)
     input_spans: list[Span] = field(default_factory=list)
@@ -66,7 +66,7 @@ class CommandLine:
 
 
 def split_commands(text: str) -> Iterator[list[CommandLine]]:
-    """Yield the pipelines of a text, and those inside quoted parts."""
+    """Yield the shell pipelines in a text, and those inside quoted parts."""
     yield from _CommandSplitter(text, 0, len(text), 0).split_pipelines()
 
 
@@ -95,7 +95,7 @@ class _CommandSplitter:
             yield from _CommandSplitter(self._text, start, end, self._depth + 1).split_pipelines()
 
     def _process_token(self, kind: str, token: re.Match[str]) -> bool:
-        """Process one token; return True at the end of a pipeline."""
+        """Process one shell token; return True at the end of a pipeline."""
         if kind == "quote":
             self._process_quote(token.start())
         elif kind in ("plain", "escape"):
@@ -152,7 +152,7 @@ class _CommandSplitter:
             self._line.words.append(word)
 
     def _add_heredoc(self, delimiter: str) -> None:
-        """Record the text between this line and the delimiter; it is also split as commands."""
+        """Record the here-document text up to the delimiter, which is also split as commands."""
         self._heredocs += 1
         start = self._text.find("\n", self._at - 1, self._end) + 1
         if self._heredocs > _MAX_HEREDOCS or not start or not delimiter:

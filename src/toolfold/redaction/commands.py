@@ -1,4 +1,4 @@
-"""Find secrets on command lines: option values, assignments, and text piped to a program that reads one."""
+"""Find secrets in shell commands: option values, assignments, and text piped to a program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PRINTF_FORMAT = re.compile(r"(?:%[-0-9.]*[sbqd]|\\[nrt0])+")
 
 
 def find_command_secrets(text: str) -> Iterator[Span]:
-    """Yield the secrets in all commands of a text."""
+    """Yield the secrets in all shell commands of a text."""
     executed = find_executed_values(text)
     for pipeline in split_commands(text):
         for line in pipeline:
@@ -53,7 +53,7 @@ def _find_in_line(line: CommandLine, executed: frozenset[int]) -> Iterator[Span]
 def _find_known_programs(
     words: Sequence[TextWord],
 ) -> Iterator[tuple[tuple[SecretArguments, ...], Sequence[TextWord]]]:
-    """Yield the known programs among the words, each with its words up to its next occurrence."""
+    """Yield the programs known to take secrets, each with its arguments."""
     located = [
         (number, name) for number, word in enumerate(words) if (name := _program_name(word)) in BY_PROGRAM
     ]
@@ -69,7 +69,7 @@ def _program_name(word: TextWord) -> str:
 
 
 def _find_in_word(word: TextWord, following: TextWord | None) -> Iterator[Span]:
-    """Yield the secret that a word itself marks: `NAME=X`, `--password=X`, `--password X`."""
+    """Yield the secret that a word marks by a name: `NAME=X`, `--password=X`, `--password X`."""
     assigned = _ASSIGNMENT.match(word.text)
     if assigned:
         name, value = assigned[0].rstrip("="), word.text[assigned.end() :]
@@ -175,7 +175,7 @@ def _names_secret(name: str) -> bool:
 
 
 def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:
-    """Yield the secret in `user/secret@host`: from after the separator to the last `@`."""
+    """Yield the secret in a login such as `user/secret@host`."""
     before, located, rest = (
         word.text.rpartition("@")[0].rpartition(sign) if "@" in word.text else ("", "", "")
     )
@@ -185,7 +185,7 @@ def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:
 
 
 def _remaining_span(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
-    """Yield the rest of a word from an offset, or from after the sign. Nothing if it is empty."""
+    """Yield the rest of a word from an offset, or from after a separator. Nothing if it is empty."""
     if sign:
         located = word.text.find(sign, offset)
         if located < 0:
@@ -207,7 +207,7 @@ def _reads_secret(line: CommandLine) -> bool:
 
 
 def _starts_shell(words: Sequence[TextWord]) -> bool:
-    """Return True if the input is executed: a shell without a script or a command (`sudo -S sh`)."""
+    """Return True if a command runs its input as code: a shell without a script (`sudo -S sh`)."""
     at = 0
     while at < len(words) and words[at].text.startswith("-"):
         at += 2 if _SUDO_VALUED.fullmatch(words[at].text) else 1
@@ -236,7 +236,7 @@ def _reads_stdin(arguments: SecretArguments, words: Sequence[TextWord]) -> bool:
 
 
 def _find_piped_text(lines: Sequence[CommandLine]) -> Iterator[Span]:
-    """Yield the input of the last command: here-documents, and text printed into its pipe."""
+    """Yield the input of the last command in a pipeline: here-documents, and text printed into the pipe."""
     for line in lines:
         yield from line.input_spans
     for line in lines[:-1]:

@@ -1,4 +1,4 @@
-"""Values that are code, not secrets: commands that a shell runs, and expressions of a program.
+"""Recognise values that are code, not secrets: shell commands and program expressions.
 
 Code that runs must stay readable: people and models decide by it, and the log records it.
 """
@@ -31,7 +31,7 @@ def find_executed_values(text: str) -> frozenset[int]:
 
 
 def is_expression(name: str, value: str) -> bool:
-    """Return True if a value is a call, a lookup, a query placeholder or a number of tests."""
+    """Return True if a value is code, such as a call, a lookup or a query placeholder, and no secret."""
     if _CALL.fullmatch(value) or _PLACEHOLDER.fullmatch(value):
         return True
     return name.lower() == "pass" and _TEST_COUNT.fullmatch(value) is not None

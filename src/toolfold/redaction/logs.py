@@ -15,7 +15,7 @@ MAX_RECORD_CHARS = 20_000
 
 
 class RedactingFormatter(logging.Formatter):
-    """A formatter that redacts the whole record: message, traceback and stack."""
+    """A log formatter that removes secrets from the whole record: message, traceback and stack."""
 
     def __init__(self, format_: str, redact: Callable[[str], str]) -> None:
         super().__init__(format_)

@@ -13,7 +13,7 @@ __all__ = ["BY_PROGRAM", "SecretArguments"]
 
 @dataclass(frozen=True, slots=True)
 class SecretArguments:
-    """The arguments of a program that contain a secret.
+    """The arguments of one program that contain a secret.
 
     Options are written with their dashes. All fields are about the words after `subcommand`, if it is set.
     """

@@ -32,7 +32,7 @@ QUERY_NAMES = split_words(
 
 
 def is_secret_name(name: str) -> bool:
-    """Return True if a value with this name is a secret: `DB_PASSWORD`, `apiKey`, `X-Auth-Token`."""
+    """Return True if a name marks its value as secret: `DB_PASSWORD`, `apiKey`, `X-Auth-Token`."""
     parts = [part for part in _SEPARATOR.split(_CAMEL_CASE.sub("_", name).lower()) if part]
     if not parts or len(parts) > 16:
         return False

@@ -1,4 +1,4 @@
-"""Find secrets in any text: tokens of well-known formats, and values after names that mark a secret.
+"""Find secrets in any text: tokens of well-known formats, and values after names like `password=`.
 
 Every pattern is bounded and starts with characters that few texts match, so that the search is linear.
 """
@@ -101,7 +101,7 @@ _PLAIN_WORDS = split_words(
 
 
 def find_pattern_secrets(text: str) -> Iterator[Span]:
-    """Yield the secrets that are recognized by their format or by the surrounding text."""
+    """Yield the secrets that are recognised by their format or by the surrounding text."""
     yield from (match.span() for match in _TOKENS.finditer(text))
     yield from _find_assigned(text)
     for pattern in _VALUES:
@@ -133,7 +133,7 @@ def _find_assigned(text: str) -> Iterator[Span]:
 
 
 def _is_harmless(named: re.Match[str], value: str | None) -> bool:
-    """Return True if an unquoted value is prose, an expression, or the operand after a search for `name=`."""
+    """Return True if an unquoted value is no secret: prose, an expression, or what a search looks for."""
     if value is None:
         return False
     if len(named["sign"]) > 1 and named["sign"].startswith("=="):  # a comparison with a variable
@@ -144,7 +144,7 @@ def _is_harmless(named: re.Match[str], value: str | None) -> bool:
 
 
 def _is_plain_word(value: str | None, sign: str) -> bool:
-    """Return True if the text after a colon is prose: `token: none`, `password: ok`."""
+    """Return True if the text after a colon is an ordinary word: `token: none`, `password: ok`."""
     if value is None or sign != ":":
         return False
     return len(value) < 3 or value.lower().strip(".!)") in _PLAIN_WORDS

@@ -1,4 +1,4 @@
-"""Spans of text, and which parts of them are literal values rather than references."""
+"""Spans of text, and which parts of them are literal values rather than variable references."""
 
 from __future__ import annotations
 
