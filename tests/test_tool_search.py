@@ -744,3 +744,23 @@ def test_search_before_any_turn_returns_signatures(desk: Runtime) -> None:
     ]
     assert match["signature"].startswith("hub_list_folder(path: string")
     assert "note" not in match
+
+
+@pytest.mark.parametrize(
+    ("model", "context_tokens", "is_deferred"),
+    [
+        ("gpt-4", None, True),  # 8,192 tokens
+        ("openai/gpt-4.1", None, False),  # 1,047,576 tokens
+        ("unknown-model", None, False),  # below 20,000 tokens
+        ("gpt-4", 1_000_000, False),  # the session's own window comes first
+    ],
+)
+def test_request_defers_tools_by_the_context_window_of_its_model(
+    open_test_runtime: RuntimeOpener, model: str, context_tokens: int | None, is_deferred: bool
+) -> None:
+    runtime = open_test_runtime({"tools.selection": "eager", "plugins.enabled": False})
+    for number in range(20):
+        add(runtime, f"hub_{number}", "mcp-hub", [], description="Lists the files of a folder. " * 10)
+    session = runtime.session(["mcp-hub"], context_tokens=context_tokens)
+    request = session.request([{"role": "user", "content": "list the files"}], model=model)
+    assert request.turn.searchable is is_deferred

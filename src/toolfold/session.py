@@ -28,6 +28,7 @@ from toolfold.model import (
     ToolResult,
 )
 from toolfold.providers import DialectName, get_dialect
+from toolfold.providers.models import find_limits
 from toolfold.scope import Scope, Toolsets
 from toolfold.turn import (
     Bridge,
@@ -131,13 +132,14 @@ class Session:
     ) -> Request:
         """Begin a turn and build the model request for a history in the provider's own `form`.
 
-        The history stays the caller's; what was added beside its messages before is added again. Raises
-        ValueError if `native` is requested and the form or the model does not support it.
+        The history stays the caller's; what was added beside its messages before is added again. The
+        `model` decides the context window if the session has none of its own and the shipped table knows the
+        model. Raises ValueError if `native` is requested and the form or the model does not support it.
         """
         dialect = get_dialect(form)
         history = self._requests.read(messages)
         grant = self._current_grant()
-        turn = self._assemble_turn(grant, history.plain_messages())
+        turn = self._assemble_turn(grant, history.plain_messages(), model)
         request = self._requests.build(
             grant, turn, history, dialect=dialect, model=model, native=native, cache=cache
         )
@@ -225,16 +227,23 @@ class Session:
         offers = frozenset(self.agent.offers if self.agent else ())
         return self._deps.grants.get_grant(self._deps.toolsets(), self.scope, offers)
 
-    def _assemble_turn(self, grant: Grant, message: Message) -> Turn:
+    def _assemble_turn(self, grant: Grant, message: Message, model: str = "") -> Turn:
         whole = self._full_turn(grant)
         selection = self._select_tools(grant, whole, message)
         return self._deps.disclosure(
             grant,
             whole if selection is None else replace(whole, selection=selection),
-            context_tokens=self._context_tokens,
+            context_tokens=self._find_context_tokens(model),
             chosen=self._chosen_names(grant, selection),
             forced=selection is not None and selection.leg == BRIDGE,
         )
+
+    def _find_context_tokens(self, model: str) -> int | None:
+        """Return the session's context window, else that of the model in the shipped table."""
+        if self._context_tokens is not None:
+            return self._context_tokens
+        limits = find_limits(model)
+        return limits.context if limits else None
 
     async def _recheck_failing(self, turn: Turn, calls: Sequence[ToolCall]) -> Turn:
         """Repeat the failed checks of the tools about to be called: they may pass now."""

@@ -178,6 +178,7 @@ class TestModelNames:
         assert whole is not None
         assert (mini.context, whole.context) == (128_000, 200_000)
         assert find_limits("my-own-model") is None
+        assert find_limits("proto1-7b") is None  # contains "o1", but not as a word
 
     async def test_context_window_of_an_unknown_model_comes_from_the_listing(
         self, tmp_path: Path, server: ScriptedServer

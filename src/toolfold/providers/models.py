@@ -166,8 +166,16 @@ def find_limits(model: str) -> ModelLimits | None:
     """Return a model's limits from the shipped table, or None if it is not in it."""
     lowered = model.lower()
     table = _read_table()[1]
-    names = sorted((name for name in table if name in lowered), key=len)
+    names = sorted((name for name in table if _contains_name(lowered, name)), key=len)
     return table[names[-1]] if names else None
+
+
+def _contains_name(model: str, name: str) -> bool:
+    """Return True if the model's name contains the other one, and not in the middle of a word."""
+    start = model.find(name)
+    while start > 0 and model[start - 1].isalnum():
+        start = model.find(name, start + 1)
+    return start >= 0
 
 
 async def find_context_tokens(name: ModelName, config: Config, client: ModelClient) -> int | None:
