@@ -27,20 +27,20 @@ RUN_ALL_VARIABLE = "TOOLFOLD_TEST_ALL"
 FULL_CONTRACT = ("local", "sandbox", "docker")
 REPRESENTATIVE = frozenset(
     {
-        "test_exit_code_is_returned",
+        "test_exit_code_of_a_command_is_returned",
         "test_command_reads_its_stdin",
-        "test_long_output_is_truncated_and_stored_on_disk",
-        "test_timeout_leaves_no_process",
+        "test_long_command_output_is_truncated_and_stored_on_disk",
+        "test_command_that_times_out_leaves_no_process",
         "test_cancelled_command_leaves_no_process",
-        "test_killed_client_leaves_no_process",
-        "test_directory_and_exported_variables_persist",
-        "test_runtime_secrets_are_not_passed_to_commands",
-        "test_pty_is_a_terminal_with_a_size",
-        "test_binary_content_round_trips",
-        "test_end_of_process_is_reported",
-        "test_kill_leaves_no_process",
-        "test_process_survives_a_killed_client_and_is_found_again",
-        "test_check_reports_an_available_backend",
+        "test_killed_client_leaves_no_command_running",
+        "test_directory_and_exported_variables_persist_between_commands_of_a_task",
+        "test_secrets_of_the_runtime_are_not_passed_to_commands",
+        "test_command_with_pty_has_a_terminal_with_a_size",
+        "test_binary_file_is_written_and_read_back_unchanged",
+        "test_end_of_a_background_process_is_reported",
+        "test_killing_a_background_process_leaves_no_process",
+        "test_background_process_survives_a_killed_client_and_is_found_again",
+        "test_check_of_an_available_backend_reports_that_it_is_ready",
     }
 )
 """Contract tests that run for the other backends too: one for each part of the contract."""
