@@ -1,4 +1,4 @@
-"""Finds the built-in tool modules and loads them in order of their names.
+"""Find the built-in tool modules and load them in order of their names.
 
 A module that cannot be imported, usually because an optional package is missing, is reported and skipped.
 """
@@ -25,7 +25,7 @@ def load_builtin(
     package: str = "toolfold.tools",
     path: Iterable[str] | None = None,
 ) -> list[SourceReport]:
-    """Register the tools of every module of the package, except those that start with an underscore."""
+    """Register the tools of every module of a package, except modules that start with an underscore."""
     modules = pkgutil.iter_modules(toolfold.tools.__path__ if path is None else path)
     names = sorted(module.name for module in modules if not module.name.startswith("_"))
     return [_load_module(registry, services, package, name) for name in names]

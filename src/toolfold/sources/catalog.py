@@ -1,4 +1,4 @@
-"""Reads tool definitions from a catalog file.
+"""Read tool definitions from a catalog file.
 
 The file has one JSON object per line, `{"type": "function", "function": {…}, "meta": {"server": …}}`, and may
 be gzipped. The tools can be listed, searched and counted, but not called.
@@ -22,7 +22,7 @@ def load_catalog(file: Path) -> list[Tool]:
 
 
 def sample_catalog() -> list[Tool]:
-    """Return the catalog shipped with the package: fictional services for trying things out."""
+    """Return the sample catalog shipped with the package: fictional services for trying out tool search."""
     with files("toolfold").joinpath("sample/catalog.jsonl").open("rb") as stream:
         return list(parse_json_lines(stream, _parse_entry, where="the sample catalog"))
 

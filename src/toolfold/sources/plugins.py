@@ -1,4 +1,4 @@
-"""Loads plugins, which add tools, hooks, toolsets and approval rules.
+"""Load plugins, which add tools, hooks, toolsets and approval rules.
 
 Plugins come from Python entry points (group `toolfold.plugins`), the user's directory, and the project's
 directory if the user trusts it. A plugin is a module with a function `register(plugin)`. What it registers
@@ -42,7 +42,7 @@ ENTRY_POINT_GROUP = "toolfold.plugins"
 
 
 class Plugin:
-    """Interface for plugins, passed to their `register(plugin)`."""
+    """Interface that a plugin gets in its `register(plugin)` function."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class Plugin:
         self._rules: list[Rule] = []
 
     def register(self, **definition: Any) -> None:
-        """Register a tool with the arguments of `build_tool`; its default toolset is the plugin's name."""
+        """Register a tool with the arguments of `build_tool`; the default toolset is the plugin's name."""
         self.add(build_tool(**{"toolset": self.name, **definition}))
 
     def add(self, tool: Tool | ToolFunction[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""Imports a plugin's file from source only, without changing its directory.
+"""Import a plugin's file from source only, without changing its directory.
 
 A directory is trusted by its readable content: bytecode and compiled modules in it are not run, and none are
 written to it, neither now nor when a submodule is first imported during a call. Knows nothing of plugins or
@@ -23,7 +23,7 @@ _MODULE_PREFIX = "_toolfold_plugin_"
 
 
 def import_file(file: Path) -> ModuleType:
-    """Import a module, or a package from its `__init__.py`; on failure it is removed from sys.modules."""
+    """Import a module or package file; on failure, remove it from sys.modules."""
     # Use a unique name: another runtime may have a plugin of the same name with different code.
     name = _MODULE_PREFIX + secrets.token_hex(8)
     loader = _SourceOnlyLoader(name, str(file))
@@ -52,7 +52,7 @@ def _install_finder() -> None:
 
 
 class _SourceOnlyLoader(SourceFileLoader):
-    """Loader that neither runs nor writes bytecode."""
+    """Module loader that neither runs nor writes bytecode."""
 
     def get_code(self, fullname: str) -> CodeType:
         file = self.get_filename(fullname)
@@ -63,7 +63,7 @@ class _SourceOnlyLoader(SourceFileLoader):
 
 
 class _SubmoduleFinder(MetaPathFinder):
-    """Finder for submodules of packages that were imported by this module."""
+    """Finds submodules of the packages that this module has imported."""
 
     def find_spec(
         self,

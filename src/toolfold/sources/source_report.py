@@ -1,4 +1,4 @@
-"""Result of loading one source of tools, for display."""
+"""Report the result of loading one source of tools, for display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ UNTRUSTED = "untrusted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """Result of loading one source: location, state, error, and what it registered."""
+    """Result of loading one source of tools: location, state, error, and what it registered."""
 
     kind: str
     """`builtin`, `entry point`, `user folder` or `project folder`."""
@@ -28,7 +28,7 @@ class SourceReport:
 
 
 def describe_exception(error: BaseException) -> str:
-    """Return type and message of an exception; a foreign exception's message may itself raise."""
+    """Return type and message of an exception, even if formatting the message raises."""
     try:
         text = f"{type(error).__name__}: {error}"
     except Exception:

@@ -1,1 +1,1 @@
-"""Tools from MCP servers: connections, supervision, and the trust policy for their tools."""
+"""Tools from MCP servers: connections, supervision, and the policy which tools are trusted."""

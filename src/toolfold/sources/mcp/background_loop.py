@@ -33,7 +33,7 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(work, self._ensure_running())
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop."""
+        """Call a function in the thread of the event loop."""
         with contextlib.suppress(RuntimeError):  # it is closing
             self._ensure_running().call_soon_threadsafe(function, *args)
 

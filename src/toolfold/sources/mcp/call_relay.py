@@ -1,4 +1,4 @@
-"""Messages between a server and a gateway client during a call.
+"""Pass messages between an MCP server and a gateway client during a tool call.
 
 The gateway creates a relay for each call; the server's progress, log messages and requests are sent through
 it. A relay belongs to the event loop that it was created in and may be used from any other. Knows neither
@@ -28,7 +28,7 @@ MAX_PENDING_NOTIFICATIONS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallRelay(CallOrigin):
-    """Channel back to the client of one call."""
+    """Channel from an MCP server back to the gateway client that made a tool call."""
 
     client: str
     progress: Callable[[float, float | None, str | None], Coroutine[Any, Any, None]] | None = None
@@ -48,11 +48,11 @@ class CallRelay(CallOrigin):
     """Notifications that are being sent to the client."""
 
     async def ask(self, send_request: Callable[[Any], Coroutine[Any, Any, Any]], params: Any) -> Any:
-        """Send a request to the client, in its own event loop, and return the response."""
+        """Send a server's request to the client, in the client's event loop, and return the response."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(send_request(params), self.loop))
 
     def send(self, work: Coroutine[Any, Any, None]) -> None:
-        """Send a notification to the client without waiting. Errors are ignored: the client may be gone.
+        """Send a notification to the client without waiting; errors are ignored, the client may be gone.
 
         Dropped while too many notifications are pending.
         """
@@ -73,14 +73,14 @@ def only_client_relay(relays: list[CallRelay]) -> CallRelay | None:
 
 
 def name_requesting_server(params: Any, server: str) -> Any:
-    """Return the request with the server's name in its message, so that it cannot pose as another sender."""
+    """Return a server's request with the server's name in its message, so that it cannot pose as another."""
     return params.model_copy(
         update={"message": f"The server {server!r} asks: {remove_invisible(params.message)}"}
     )
 
 
 class ServerRequestRouter:
-    """Routes requests of a server to the client that called it, or to the local prompt handler."""
+    """Routes requests of an MCP server to the client that called it, or to the local prompt handler."""
 
     def __init__(self, server: ServerSupervisor, prompt_handler: PromptHandler) -> None:
         self._server, self._prompt_handler = server, prompt_handler
@@ -91,7 +91,7 @@ class ServerRequestRouter:
         return self._pending_count > 0
 
     async def elicit(self, context: Any, params: Any) -> Any:
-        """Answer an elicitation request."""
+        """Answer an elicitation request of the server."""
         from mcp_types import ElicitResult
 
         relay = only_client_relay(self._server.call_relays)
@@ -106,7 +106,7 @@ class ServerRequestRouter:
         return ElicitResult(action="decline")
 
     async def sample(self, context: Any, params: Any) -> Any:
-        """Answer a sampling request."""
+        """Answer a sampling request of the server."""
         relay = (
             only_client_relay(self._server.call_relays)
             if self._pending_count < MAX_PENDING_REQUESTS
@@ -121,7 +121,7 @@ class ServerRequestRouter:
         return ErrorData(code=INVALID_REQUEST, message="Sampling is not available.")
 
     async def log(self, params: Any) -> None:
-        """Send a log message to the calling client; drop it if several clients could be meant."""
+        """Send the server's log message to the calling client; drop it if several clients could be meant."""
         relay = only_client_relay(self._server.call_relays)
         if relay is not None and relay.log is not None:
             relay.send(relay.log(self._server.name, params))

@@ -1,4 +1,4 @@
-"""One open connection to an MCP server: start it, send requests, and report when it ends.
+"""One open connection to an MCP server: open it, send requests, and report when it ends.
 
 Wraps the SDK's client, which supports every protocol revision, and adds the limits that it lacks. Everything
 runs in one event loop. A connection is never repaired: its supervisor opens a new one.
@@ -60,7 +60,7 @@ PROBE_TIMEOUT_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionDeps:
-    """Settings and callbacks that a connection needs."""
+    """Settings and callbacks that a connection to an MCP server needs."""
 
     settings: McpServerSettings
     """Settings of the server, with all references resolved."""
@@ -82,7 +82,7 @@ class ConnectionDeps:
 
 
 class ServerConnection:
-    """Connection to one server. Call `open` before anything else."""
+    """Connection to one MCP server. Call `open` before anything else."""
 
     def __init__(self, server: str, deps: ConnectionDeps) -> None:
         self.server, self.settings, self._deps = server, deps.settings, deps
@@ -106,23 +106,23 @@ class ServerConnection:
 
     @property
     def run_task(self) -> asyncio.Task[None]:
-        """Task that is done when the connection has ended."""
+        """Return the task that is done when the connection has ended."""
         assert self._task is not None  # noqa: S101 - set by `open`
         return self._task
 
     @property
     def idle_seconds(self) -> float:
-        """Seconds since the last message from the server."""
+        """Return the seconds since the last message from the server."""
         return time.monotonic() - self._last_received
 
     @property
     def is_busy(self) -> bool:
-        """True while a response is pending. Many servers handle only one request at a time."""
+        """Return True while a response is pending; many servers handle only one request at a time."""
         return self._pending_count > 0
 
     @property
     def is_legacy(self) -> bool:
-        """True if the server speaks a revision older than the newest."""
+        """Return True if the server speaks an older revision of the protocol."""
         return not self._is_modern
 
     @property
@@ -130,7 +130,7 @@ class ServerConnection:
         return str(self._client.protocol_version) if self._client else ""
 
     async def open(self, seconds: float) -> None:
-        """Start or reach the server and initialize the session.
+        """Start the server or connect to it, and initialize the MCP session.
 
         Raises NotStarted, NeedsLogin or ConnectionLost, and cleans up before it does.
         """
@@ -170,7 +170,7 @@ class ServerConnection:
             await self._process.close(0.0)
 
     async def list_tools(self, seconds: float) -> Listing:
-        """Fetch all tools, page by page, and find out what else the server has."""
+        """Fetch all tools page by page, and find out whether the server has resources and prompts."""
         from mcp_types import Implementation
 
         async with self._limit_startup(seconds, "to list its tools"):
@@ -200,7 +200,7 @@ class ServerConnection:
         )
 
     async def _has_entries(self, capability: Any, *methods: str) -> bool:
-        """Return True if one of the lists has an entry, or if the server does not answer in time."""
+        """Return True if the server lists any resources or prompts, or does not answer in time."""
         from mcp import MCPError
 
         if capability is None:
@@ -225,7 +225,7 @@ class ServerConnection:
         return not any((capabilities.tools, capabilities.resources, capabilities.prompts))
 
     async def _wait_for_list_subscription(self) -> None:
-        """Wait briefly until changes are subscribed to, so that none is missed after the tools are listed."""
+        """Wait briefly until list changes are subscribed to, so that no change is missed."""
         if self._list_subscription is not None:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(SETTLE_TIMEOUT_S):
@@ -263,7 +263,7 @@ class ServerConnection:
         relay: CallRelay | None = None,
         report_progress: Progress | None = None,
     ) -> Any:
-        """Call a tool. Progress notifications extend the timeout, up to `max_call_seconds`."""
+        """Call a tool of the server. Progress notifications extend the timeout, up to `max_call_seconds`."""
         settings = self.settings
         deadline = _ResponseDeadline(
             settings.call_timeout_seconds, settings.max_call_seconds, self._deps.is_awaiting_user
@@ -295,7 +295,7 @@ class ServerConnection:
     async def send_request(
         self, method: str, params: Json, seconds: float, relay: CallRelay | None = None
     ) -> Any:
-        """Send any other request, such as `resources/read`."""
+        """Send a request other than a tool call, such as `resources/read`, to the server."""
         work = _run_for_client(relay, self._dispatch_request(method, params, relay))
         return await self._await_response(work, _ResponseDeadline(seconds, seconds), method)
 
@@ -362,7 +362,7 @@ class ServerConnection:
         return self.protocol in MODERN_PROTOCOL_VERSIONS
 
     async def _run(self) -> None:
-        """Hold the transport and the client open, in one task as the SDK's cancel scopes require."""
+        """Keep the transport and the SDK's client open, in one task as the SDK requires."""
         try:
             async with self._open_transport() as transport, self._open_client(transport) as client:
                 self._client = client
@@ -392,7 +392,7 @@ class ServerConnection:
             stamp_client_capabilities(session, self._client_capabilities)
 
     def _client_capabilities(self) -> Json | None:
-        """Return the capabilities of the client that made the current request, or None without a client."""
+        """Return the capabilities of the gateway client that made the current request, or None."""
         relay = _CALL_RELAY.get()
         declared = None if relay is None else relay.capabilities
         return None if declared is None else self._filter_capabilities(declared)
@@ -419,7 +419,7 @@ class ServerConnection:
             disconnected.cancel()
 
     def _subscribe_to_lists(self) -> NotificationSubscription:
-        """Subscribe to changes of the server's lists."""
+        """Subscribe to changes of the server's lists of tools, resources and prompts."""
         lists = ("tools_list_changed", "prompts_list_changed", "resources_list_changed")
 
         def on_event(event: Any) -> None:
@@ -487,7 +487,7 @@ class ServerConnection:
             self._deps.on_change(kind)
 
     async def _await_response(self, work: Any, deadline: _ResponseDeadline, request: str) -> Any:
-        """Return the response to a request, or raise the fault that prevented it."""
+        """Return the response to a request, or raise the ServerFailed that prevented it."""
         task = asyncio.ensure_future(work)
         task.add_done_callback(_retrieve_exception)
         self._pending_count += 1
@@ -521,7 +521,7 @@ class ServerConnection:
                 return
 
     async def _cancel_task(self, task: asyncio.Future[Any]) -> None:
-        """Cancel a request and allow the client a moment to send the cancellation to the server."""
+        """Cancel a request, and give the SDK's client a moment to tell the server."""
         task.cancel()
         await asyncio.wait({task}, timeout=SETTLE_TIMEOUT_S)
 
@@ -538,7 +538,7 @@ class ServerConnection:
             raise await self._to_fault(error, NotStarted) from None
 
     async def _to_fault(self, error: BaseException | None, otherwise: type[ServerFailed]) -> ServerFailed:
-        """Convert an error to a ServerFailed without secrets; `otherwise` is its default type."""
+        """Convert an exception to a ServerFailed without secrets; `otherwise` is its default type."""
         fault = unwrap_group(await self._find_cause(error))
         if isinstance(fault, ServerFailed):
             return fault
@@ -555,7 +555,7 @@ class ServerConnection:
         return ConnectionLost(self.server, f"disconnected: {reason}", advice=UNKNOWN_EFFECT_ADVICE)
 
     async def _find_cause(self, error: BaseException | None) -> BaseException | None:
-        """Return the exception that ended the connection if the error says no more than that it has ended."""
+        """Return the exception that ended the connection, if the error only says that it has ended."""
         task = self._task
         if task is None or not self._disconnected.is_set() or self._process is not None:
             return error
@@ -578,13 +578,13 @@ _CALL_RELAY: ContextVar[CallRelay | None] = ContextVar("toolfold_call_relay", de
 
 
 async def _run_for_client(relay: CallRelay | None, work: Awaitable[Any]) -> Any:
-    """Await the work with the client's relay as context, which the session reads its capabilities from."""
+    """Await a request on behalf of a gateway client, so that the client's capabilities are sent with it."""
     _CALL_RELAY.set(relay)
     return await work
 
 
 class _ResponseDeadline:
-    """Deadline for a response, restarted by each progress notification up to a maximum."""
+    """Deadline for a server's response; each progress notification extends it up to a maximum."""
 
     def __init__(
         self, idle_seconds: float, max_seconds: float, is_suspended: Callable[[], bool] = bool

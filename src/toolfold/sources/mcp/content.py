@@ -1,4 +1,4 @@
-"""Conversion of protocol results to content for a model.
+"""Convert results of MCP servers to content for a model.
 
 Takes results as plain data: text, structured values, images, audio, embedded resources and links. Media are
 replaced in the text by a label. All texts of the server pass through a marker function, which may change
@@ -52,18 +52,18 @@ _TEXT_TYPES = ("application/json", "application/xml", "application/yaml", "appli
 
 @dataclass(frozen=True, slots=True)
 class McpResponse(SourceResponse):
-    """A server's result, or the error that it answered with."""
+    """A result of an MCP server, or the error that it answered with."""
 
     result: mcp_types.Result | Exception | Mapping[str, Any]
 
 
 def leave_unmarked(text: str) -> str:
-    """Return the text unchanged."""
+    """Return the text without marking injected instructions."""
     return text
 
 
 def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_unmarked) -> Content:
-    """Convert the result of a tool call."""
+    """Convert the result of an MCP tool call to content for a model."""
     mark = functools.cache(mark)  # every text is marked twice: for the model and for protocol clients
     plain = _result_to_json(result)
     is_error = plain.get("isError") is True
@@ -78,7 +78,7 @@ def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_un
 
 
 def mark_result(result: R, mark: TextMarker) -> R:
-    """Return a protocol object with its untrusted texts marked, itself if nothing is to be marked.
+    """Return a result for protocol clients with injected instructions in its texts marked.
 
     The one place where results of tools, resources and prompts are marked for protocol clients. Names, URIs
     and data stay as they are: clients send them back.
@@ -110,7 +110,7 @@ def _mark_protocol_field(key: str, value: Any, mark: TextMarker, depth: int) -> 
 
 
 def resource_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
-    """Convert the result of `resources/read`. A single text gets no heading: the model knows its URI."""
+    """Convert the result of `resources/read` to content for a model."""
     mark = functools.cache(mark)
     reader = _BlockReader()
     contents = _keep_mappings(_result_to_json(result).get("contents"))
@@ -124,7 +124,7 @@ def resource_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Conte
 
 
 def prompt_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
-    """Convert the result of `prompts/get`."""
+    """Convert the result of `prompts/get` to content for a model."""
     mark = functools.cache(mark)
     plain, media, counts = _result_to_json(result), list[Media](), Counter[str]()
     messages: list[Json] = []
@@ -141,7 +141,7 @@ def prompt_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content
 def resource_list_content(
     result: Any, templates: Any = None, *, mark: TextMarker = leave_unmarked
 ) -> Content:
-    """Convert the results of `resources/list` and `resources/templates/list`."""
+    """Convert the results of `resources/list` and `resources/templates/list` to content for a model."""
     page, patterns = _result_to_json(result), _result_to_json(templates)
     value = {
         "resources": [_describe_resource(each, "uri") for each in _keep_mappings(page.get("resources"))],
@@ -155,7 +155,7 @@ def resource_list_content(
 
 
 def prompt_list_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Content:
-    """Convert the result of `prompts/list`."""
+    """Convert the result of `prompts/list` to content for a model."""
     page = _result_to_json(result)
     prompts = [_describe_prompt(each) for each in _keep_mappings(page.get("prompts"))]
     value = _omit_empty({"prompts": prompts, "next_cursor": page.get("nextCursor")})
@@ -163,7 +163,7 @@ def prompt_list_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Co
 
 
 class _BlockReader:
-    """Collects text, notes and media of content blocks."""
+    """Collects text, notes and media from the content blocks of a result."""
 
     def __init__(self, media: list[Media] | None = None, counts: Counter[str] | None = None) -> None:
         self.media = [] if media is None else media
@@ -173,7 +173,7 @@ class _BlockReader:
         self._texts: list[str] = []  # lines of the server
 
     def to_value(self, structured: Any = None) -> Any:
-        """Return the value for the model: only the structured value if the text says the same."""
+        """Return the content for the model: only the structured value if the texts repeat it."""
         text = "\n".join(self._lines)
         if structured is None:
             return text
@@ -186,7 +186,7 @@ class _BlockReader:
             self._read_block(block)
 
     def read_resource(self, resource: Mapping[str, Any], *, heading: bool = True) -> None:
-        """Add the contents of a resource, as text if it can be decoded."""
+        """Add the contents of a resource, as text if they can be decoded."""
         uri, mime = _text_or_empty(resource.get("uri")), _text_or_empty(resource.get("mimeType"))
         text = resource.get("text")
         if not isinstance(text, str):
@@ -235,7 +235,7 @@ class _BlockReader:
         self._add_note(f"({_join_labels(label, name, mime)}, {len(decoded):,} bytes)")
 
     def _classify_media(self, kind: MediaKind, mime: str, data: bytes) -> tuple[MediaKind, str]:
-        """Return the kind and type by content. An image that models do not accept becomes a file."""
+        """Return the kind and MIME type of media by their content; an unsupported image becomes a file."""
         if kind == "audio":
             return kind, detect_audio_type(data) or mime
         image = detect_image(data) if kind == "image" else None
@@ -246,7 +246,7 @@ class _BlockReader:
 
 
 def _result_to_json(result: Any) -> Mapping[str, Any]:
-    """Return a result as JSON data, whether it is an SDK model or a mapping."""
+    """Return a result as JSON data, whether it is an SDK object or a mapping."""
     if isinstance(result, Mapping):
         return result
     if result is None:
@@ -256,7 +256,7 @@ def _result_to_json(result: Any) -> Mapping[str, Any]:
 
 
 def _is_redundant_text(texts: Sequence[str], structured: Any) -> bool:
-    """Return True if the structured value, or one of its members, contains the same as the texts."""
+    """Return True if the structured value of a result, or one of its members, repeats its texts."""
     pairs = [(text.strip(), _parse_json(text)) for text in texts]
     parts = [structured, *(structured.values() if isinstance(structured, Mapping) else ())]
     if len(pairs) == 1 and any(_matches_text(part, pairs[0]) for part in parts):
@@ -283,7 +283,7 @@ def _parse_json(text: str) -> Any:
 
 
 def mark_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
-    """Return a value with every text in it marked."""
+    """Return a JSON value with injected instructions marked in every text."""
     if depth > MAX_VALUE_DEPTH:
         return "… (nested too deeply)"
     if isinstance(value, str):
@@ -298,7 +298,7 @@ def mark_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
 
 
 def _decode_text(blob: Any, mime: str) -> str | None:
-    """Decode a blob whose type says that it is text; return None if it is not."""
+    """Decode binary content whose MIME type is text; None if it is not text."""
     plain = mime.partition(";")[0].strip().lower()
     if not (plain.startswith("text/") or plain in _TEXT_TYPES or plain.endswith(("+json", "+xml"))):
         return None
@@ -354,7 +354,7 @@ def _describe_prompt(prompt: Mapping[str, Any]) -> Json:
 
 
 def _omit_empty(values: Mapping[str, Any]) -> Json:
-    """Return the values without empty ones."""
+    """Return the mapping without its empty values."""
     return {key: value for key, value in values.items() if value not in (None, "", [])}
 
 
@@ -363,7 +363,7 @@ def _join_labels(*facts: str) -> str:
 
 
 def _clean_label(value: Any) -> str:
-    """Return a text of the server as a short single line."""
+    """Return a short text of the server as a single line without control characters."""
     return shorten(" ".join(_text_or_empty(value).split()), MAX_LABEL_CHARS)
 
 
@@ -372,7 +372,7 @@ def _text_or_empty(value: Any) -> str:
 
 
 def _as_sequence(value: Any) -> Iterable[Any]:
-    """Return a list for one block or several: protocol revisions differ."""
+    """Return a list of content blocks; some protocol revisions send a single block."""
     return value if isinstance(value, (list, tuple)) else (value,)
 
 

@@ -1,4 +1,4 @@
-"""Answers to elicitation and sampling requests of servers, by policy and by a person.
+"""Answer elicitation and sampling requests of MCP servers, by policy and by a person.
 
 Fails closed: if no person can be asked, the capability is not declared; a timeout, an invalid reply, or a
 request that cannot be displayed counts as refusal. A server has one request at a time before the person, and
@@ -56,7 +56,7 @@ _DECLINE, _CANCEL = ElicitationReply("decline"), ElicitationReply("cancel")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InteractionCallbacks:
-    """Callbacks to ask a person and the model, if there are any."""
+    """Callbacks that ask a person or the model on behalf of a server, if there are any."""
 
     elicit: Elicit | None = None
     sampler: Sampler | None = None
@@ -64,12 +64,12 @@ class InteractionCallbacks:
     timeout_seconds: float = ANSWER_TIMEOUT_S
 
     def create_prompt_handler(self, server: str, settings: McpServerSettings) -> PromptHandler:
-        """Return the handler for the requests of one server."""
+        """Return the object that answers elicitation and sampling requests of one server."""
         return PromptHandler(self, server, settings)
 
 
 class PromptHandler:
-    """Answers the requests of one server.
+    """Answers the elicitation and sampling requests of one server.
 
     `elicitation_callback` and `sampling_callback` are None if the capability is not declared to the server.
     """
@@ -81,12 +81,12 @@ class PromptHandler:
 
     @property
     def is_waiting(self) -> bool:
-        """True while a person or the model is being asked; the server's timeouts are suspended then."""
+        """Return True while a person or the model is asked; the server's timeouts are suspended then."""
         return self._pending_count > 0
 
     @property
     def elicitation_callback(self) -> ElicitationFnT | None:
-        """Callback for the SDK's client. With the policy `decline` every request is declined."""
+        """Return the SDK's callback for elicitation; with the policy `decline` it declines every request."""
         return (
             self._handle_elicitation
             if self._callbacks.elicit or self._settings.elicitation == "decline"
@@ -95,7 +95,7 @@ class PromptHandler:
 
     @property
     def sampling_callback(self) -> SamplingFnT | None:
-        """Callback for the SDK's client. The policy `ask` requires a person who can be asked."""
+        """Return the SDK's callback for sampling; the policy `ask` requires a person who can be asked."""
         allowed = {"allow": True, "ask": self._callbacks.elicit is not None, "deny": False}
         return self._handle_sampling if self._callbacks.sampler and allowed[self._settings.sampling] else None
 
@@ -156,7 +156,7 @@ class PromptHandler:
         return parse_form(self._server, params.message, params.requested_schema)
 
     async def _ask_user(self, request: ElicitationRequest) -> ElicitationReply:
-        """Ask the person, again after an invalid reply. The timeout covers all attempts together."""
+        """Ask the person, and again after an invalid reply; the timeout covers all attempts."""
         try:
             async with self._queue_slot(), asyncio.timeout(self._callbacks.timeout_seconds):
                 for _ in range(MAX_ATTEMPTS):
@@ -221,7 +221,7 @@ class PromptHandler:
 
     @contextlib.asynccontextmanager
     async def _queue_slot(self) -> AsyncIterator[None]:
-        """Allow one request at a time. Raises _QueueFull if too many wait already."""
+        """Wait for the previous request of the server. Raises _QueueFull if too many wait already."""
         if self._pending_count >= MAX_QUEUED_REQUESTS:
             raise _QueueFull
         self._pending_count += 1
@@ -233,7 +233,7 @@ class PromptHandler:
 
 
 class _QueueFull(Exception):
-    """Too many requests of the server wait for a person."""
+    """Too many requests of the server already wait for a person."""
 
 
 def _repeat_with_problem(request: ElicitationRequest, problem: str) -> ElicitationRequest:
@@ -251,7 +251,7 @@ def _parse_reply(reply: object) -> ElicitationReply:
 
 
 def _parse_sampling_request(server: str, params: mcp_types.CreateMessageRequestParams) -> SamplingRequest:
-    """Convert and check the parameters. Raises ValueError if the request is not supported."""
+    """Check and convert a server's sampling request. Raises ValueError if it is not supported."""
     if params.tools or params.tool_choice:
         raise ValueError("Sampling with tools is not supported.")
     if params.max_tokens < 1:

@@ -1,4 +1,4 @@
-"""Elicitation and sampling requests of servers as plain data, and validation of replies.
+"""Elicitation and sampling requests of MCP servers as data, and validation of replies.
 
 Texts of a server are limited in length and stripped of invisible characters. A form is flat (text, number,
 yes/no, choices), so that any interface can show it; other forms are refused. A URL is never opened here.
@@ -54,7 +54,7 @@ _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class FieldChoice:
-    """A value that a field may have, and its label."""
+    """A value that a form field may have, and the label shown for it."""
 
     value: str
     label: str
@@ -62,7 +62,7 @@ class FieldChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormField:
-    """One field of a form."""
+    """One field of an elicitation form."""
 
     name: str
     kind: FieldKind
@@ -74,7 +74,7 @@ class FormField:
     schema: FrozenDict = field(default_factory=FrozenDict)
 
     def parse_input(self, text: str) -> Any:
-        """Convert typed text to a value of the field; return the text if it cannot be converted."""
+        """Convert typed text to a value of the form field; the text itself if that fails."""
         stripped = text.strip()
         if self.kind == "switch":
             return {"yes": True, "y": True, "true": True, "no": False, "n": False, "false": False}.get(
@@ -87,7 +87,7 @@ class FormField:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ElicitationRequest:
-    """Request that a person must answer: a form, a URL to visit, or permission to use the model."""
+    """A server's request to a person: a form, a URL to visit, or permission to use the model."""
 
     server: str
     """Name of the requesting server. Always show it: the message may pretend to be from somebody else."""
@@ -114,7 +114,7 @@ class ElicitationReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingRequest:
-    """Request of a server to the model."""
+    """A server's request to use the model."""
 
     server: str
     messages: tuple[FrozenDict, ...]
@@ -127,7 +127,7 @@ class SamplingRequest:
     """Names of models that the server prefers; they are not binding."""
 
     def to_approval_request(self) -> ElicitationRequest:
-        """Return the request for permission that shows a person the whole prompt, up to the length limit."""
+        """Return a permission request that shows a person the whole prompt, up to the length limit."""
         lines = [f"system: {self.system}"] if self.system else []
         lines += [
             f"{each['role']}: {_block_text(block)}" for each in self.messages for block in each["content"]
@@ -139,7 +139,7 @@ class SamplingRequest:
 
 @dataclass(frozen=True, slots=True)
 class SamplingResult:
-    """Response of the model."""
+    """The model's response to a sampling request."""
 
     text: str
     model: str = "unknown"
@@ -147,7 +147,7 @@ class SamplingResult:
 
 
 def parse_form(server: str, message: str, schema: Mapping[str, Any]) -> ElicitationRequest:
-    """Parse a form request. Raises ValueError with the reason why it cannot be shown."""
+    """Parse a server's form request. Raises ValueError with the reason if it cannot be shown."""
     properties = schema.get("properties")
     if schema.get("type", "object") != "object" or not isinstance(properties, Mapping):
         raise ValueError("its form is not an object with properties")
@@ -170,7 +170,7 @@ def parse_form(server: str, message: str, schema: Mapping[str, Any]) -> Elicitat
 
 
 def parse_url_request(server: str, message: str, url: str) -> ElicitationRequest:
-    """Parse a request to visit a URL. Raises ValueError if the URL should not be shown."""
+    """Parse a server's request to visit a URL. Raises ValueError if the URL should not be shown."""
     if len(url) > MAX_URL_CHARS or _INVALID_URL_CHARS.search(url) or remove_invisible(url) != url:
         raise ValueError("its URL is too long or has invalid characters")
     try:
@@ -193,7 +193,7 @@ def parse_url_request(server: str, message: str, url: str) -> ElicitationRequest
 
 
 def validate_values(request: ElicitationRequest, values: Mapping[str, Any]) -> Json:
-    """Return the values to send: those of the form's fields, with defaults for missing ones.
+    """Return the form values to send: those of known fields, with defaults for missing ones.
 
     None removes a default. Raises ValueError with the first invalid value.
     """
@@ -248,7 +248,7 @@ def _parse_field(name: str, declared: Any, required: bool) -> FormField:
 
 
 def _build_field_schema(declared: Mapping[str, Any], choices: Sequence[FieldChoice]) -> FrozenDict:
-    """Return the part of the field's schema that is validated, without references and slow keywords."""
+    """Return the part of a form field's schema that is validated, without slow keywords."""
     kind = declared["type"]
     schema: Json = {"type": kind}
     for bound in _BOUND_KEYWORDS[kind]:

@@ -1,4 +1,4 @@
-"""Mapping of errors of the SDK, the network and the transports to ServerFailed with advice.
+"""Convert exceptions of the MCP SDK, the network and the transports to ServerFailed with advice.
 
 The only module that recognizes their errors. Secrets are removed from error texts of a server. Knows no
 connection: callers say whether it has ended.
@@ -40,7 +40,7 @@ _REQUEST_LESS_ADVICE = "Request less data at once. " + UNKNOWN_EFFECT_ADVICE
 
 
 def log_advice(server: str) -> str:
-    """Return the advice to read the server's log."""
+    """Return advice for the user to read the server's log."""
     return f"`toolfold mcp logs {server}` shows its log."
 
 
@@ -54,7 +54,7 @@ def unwrap_group(error: BaseException | None) -> BaseException | None:
 def map_error(
     server: str, error: BaseException | None, is_over: bool, redact: Redaction
 ) -> ServerFailed | None:
-    """Convert the error of a failed request to a ServerFailed; return None if the connection was lost."""
+    """Convert the exception of a failed request to a ServerFailed; None if the connection was lost."""
     from mcp import MCPError
     from mcp_types import CONNECTION_CLOSED
     from pydantic import ValidationError
@@ -90,20 +90,20 @@ def map_error(
 
 
 def _describe_first_violation(error: Any) -> str:
-    """Describe where a message violates the protocol, without its values: they may be secret."""
+    """Describe where a message violates the protocol, without its values, which may be secret."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     location = shorten(".".join(map(str, first["loc"])), 120) or "the whole message"
     return f"{location}: {shorten(first['msg'], 120)}"
 
 
 def _drop_if_secret(data: Any, redact: Redaction) -> Any:
-    """Return the data of an error, or None if it is too large or contains a secret."""
+    """Return the data of a server's error, or None if it is too large or contains a secret."""
     text = "" if data is None else json.dumps(data, default=str)
     return None if len(text) > MAX_ERROR_DATA_CHARS or redact.contains_secret(text) else data
 
 
 def redact_error_result(result: Any, redact: Redaction) -> Any:
-    """Return the result; if it reports an error, with secrets removed from its texts."""
+    """Return the result; if it reports an error, secrets are removed from its texts."""
     if getattr(result, "is_error", False) is not True:
         return result
     content = [
@@ -117,7 +117,7 @@ def redact_error_result(result: Any, redact: Redaction) -> Any:
 
 
 def _map_transport_error(server: str, kind: str, problem: str) -> ServerFailed:
-    """Convert an error that a transport of Toolfold created in place of the server's response."""
+    """Convert an error response that Toolfold's transport created in place of the server's."""
     faults: Mapping[str, Callable[[], ServerFailed]] = {
         "garbled": lambda: InvalidResponse(server, f"{problem}.", advice=UNKNOWN_EFFECT_ADVICE),
         "too-large": lambda: ResponseTooLarge(server, f"{problem}.", advice=_REQUEST_LESS_ADVICE),
@@ -135,7 +135,7 @@ def _map_transport_error(server: str, kind: str, problem: str) -> ServerFailed:
 
 
 def as_start_failure(fault: ServerFailed) -> ServerFailed:
-    """Return the fault as NotStarted, for a failure before any call was sent."""
+    """Return the error as NotStarted, because it happened before any call was sent."""
     if isinstance(fault, NeedsLogin):
         return fault
     problem = (

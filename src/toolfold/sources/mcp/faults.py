@@ -22,7 +22,7 @@ from toolfold.errors import CallError, shorten
 
 
 class ServerFailed(CallError):
-    """A server failed. `server` is its name, `problem` what happened, `advice` what to do next."""
+    """An MCP server failed: `server` is its name, `problem` what happened, `advice` what to do."""
 
     kind = "failed"
     may_have_run = False
@@ -37,65 +37,65 @@ class ServerFailed(CallError):
 
 
 class NotStarted(ServerFailed):
-    """The server could not be started or reached. The call did not run."""
+    """The MCP server could not be started or reached. The call did not run."""
 
     kind = "not-started"
 
 
 class ResponseTimeout(ServerFailed):
-    """The server did not respond in time. The call may have run."""
+    """The MCP server did not respond in time. The call may have run."""
 
     kind = "no-answer"
     may_have_run = True
 
 
 class ConnectionLost(ServerFailed):
-    """The server exited or the connection broke. The call may have run."""
+    """The MCP server exited or the connection broke. The call may have run."""
 
     kind = "lost"
     may_have_run = True
 
 
 class RequestNotSent(ServerFailed):
-    """The connection was gone before the call was sent. The call did not run."""
+    """The connection to the MCP server was gone before the call was sent. The call did not run."""
 
     kind = "unsent"
 
 
 class InvalidResponse(ServerFailed):
-    """The server's response does not follow the protocol. The call may have run."""
+    """The MCP server's response does not follow the protocol. The call may have run."""
 
     kind = "garbled"
     may_have_run = True
 
 
 class ResponseTooLarge(ServerFailed):
-    """The server's response exceeds a limit. The call may have run."""
+    """The MCP server's response exceeds a limit. The call may have run."""
 
     kind = "too-large"
     may_have_run = True
 
 
 class ServerBackingOff(ServerFailed):
-    """The server failed repeatedly and is not retried yet. The call did not run."""
+    """The MCP server failed repeatedly and is not retried yet. The call did not run."""
 
     kind = "resting"
 
 
 class NeedsLogin(ServerFailed):
-    """A person must log in at the server first. The call did not run."""
+    """A person must log in at the MCP server first. The call did not run."""
 
     kind = "needs-login"
 
 
 class ToolHeldForReview(ServerFailed):
-    """A person must review the tool first. The call did not run."""
+    """A person must review the MCP server's tool first. The call did not run."""
 
     kind = "withheld"
 
 
 class RequestRejected(ServerFailed):
-    """The server responded with an error; `original` is the SDK's exception."""
+    """The MCP server responded with an error; `original` is the SDK's exception."""
 
     kind = "rejected"
 

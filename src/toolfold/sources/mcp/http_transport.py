@@ -1,4 +1,4 @@
-"""Transports over HTTP: Streamable HTTP and the older SSE.
+"""Connect to MCP servers over HTTP: Streamable HTTP and the older SSE.
 
 The SDK's transports end as a whole when one request has a network error. The guard below them converts such
 errors to error responses of the request, limits what is read, and sends credentials of one origin to no other
@@ -65,7 +65,7 @@ async def open_http_transport(
     disconnected: asyncio.Event,
     is_ready: Callable[[], bool] = bool,
 ) -> AsyncIterator[Any]:
-    """Open a transport for the SDK's client. `disconnected` is set when the server is known to be gone.
+    """Open an HTTP transport for the SDK's client; `disconnected` is set when the server is gone.
 
     Before `is_ready` returns True a missing login is raised: the SDK would take an error response for that
     of an older server.
@@ -106,7 +106,7 @@ async def open_http_transport(
 async def _forward_messages(
     opened: Any, disconnected: asyncio.Event, pending: _PendingRequests
 ) -> AsyncIterator[tuple[Any, Any]]:
-    """Open the transport, check and forward its messages, and set `disconnected` after the last one."""
+    """Open the transport, check and forward its messages; set `disconnected` after the last one."""
     import anyio
 
     incoming, reading = anyio.create_memory_object_stream[Any](16)
@@ -133,7 +133,7 @@ async def _forward_messages(
 
 
 class _PendingRequests:
-    """Requests whose responses arrive over a shared stream."""
+    """Requests that wait for responses over a shared event stream."""
 
     def __init__(self, limiter: NotificationLimiter) -> None:
         self.limiter = limiter
@@ -146,7 +146,7 @@ class _PendingRequests:
         self._sent_ids.append(id_)
 
     def check_message(self, item: Any) -> Any:
-        """Return the message, or an error for the only pending request if the message is invalid."""
+        """Return the message; if it is invalid, an error response for the only pending request."""
         message = getattr(item, "message", None)
         id_ = getattr(message, "id", None)
         if isinstance(item, Exception) and b"jsonrpc" in _rejected_input(item):
@@ -160,7 +160,7 @@ class _PendingRequests:
         return item
 
     def deliver_failure(self, response: httpx2.Response) -> None:
-        """Deliver the error response to a request that could not be sent, over the stream."""
+        """Deliver the error response to a request that could not be sent."""
         from mcp.shared.message import SessionMessage
         from mcp_types import jsonrpc_message_adapter
 
@@ -174,7 +174,7 @@ class _PendingRequests:
 
 
 def _rejected_input(error: Exception) -> bytes:
-    """Return the input of a message that did not validate."""
+    """Return the input of a message that failed validation."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -183,7 +183,7 @@ def _rejected_input(error: Exception) -> bytes:
 
 
 def _client_class(is_ready: Callable[[], bool], pending: _PendingRequests | None) -> type[httpx2.AsyncClient]:
-    """Return a client class. `pending` is set if responses arrive over a separate stream."""
+    """Return an HTTP client class that turns a missing login into an error response."""
     import httpx2
 
     class MessageClient(httpx2.AsyncClient):
@@ -224,13 +224,13 @@ def _client_class(is_ready: Callable[[], bool], pending: _PendingRequests | None
 def _guard_transport(
     inner: httpx2.AsyncBaseTransport, limiter: NotificationLimiter, has_direct_responses: bool
 ) -> Any:
-    """Return the transport with guards. `has_direct_responses`: responses come with the HTTP response."""
+    """Return the HTTP transport with checks of responses, sizes and rates added."""
     import httpx2
 
     max_event_bytes = MAX_MESSAGE_BYTES if has_direct_responses else MAX_SSE_EVENT_BYTES
 
     class GuardedTransport(httpx2.AsyncBaseTransport):
-        """Converts network errors and unusable responses to error responses."""
+        """Converts network errors and unusable HTTP responses to JSON-RPC error responses."""
 
         async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
             if request.method == "DELETE":
@@ -257,7 +257,7 @@ def _guard_transport(
 def _limit_events(
     response: httpx2.Response, limiter: NotificationLimiter, max_event_bytes: int, id_: Any = None
 ) -> httpx2.Response:
-    """Return an event stream without events above the rate limit. `id_` is the request that it answers."""
+    """Return an event stream without the events above the rate limit; `id_` is the request it answers."""
     import httpx2
 
     if not response.headers.get("content-type", "").lower().startswith(_EVENT_STREAM):
@@ -285,7 +285,7 @@ def _limit_events(
 async def _split_events(
     chunks: AsyncIterator[bytes], max_event_bytes: int, pacer: Pacer
 ) -> AsyncIterator[bytes]:
-    """Yield the bytes event by event, without blank lines and comments.
+    """Yield the bytes of an event stream event by event, without blank lines and comments.
 
     An event that is too large is yielded in the chunks it was received in: the SDK refuses it.
     """
@@ -308,14 +308,14 @@ async def _split_events(
 
 
 class _ChunkRate:
-    """Counter of the chunks of a stream per second."""
+    """Counts the chunks of a stream per second."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._chunks = self._bytes = 0
 
     def count(self, size: int) -> None:
-        """Count a chunk. Raises NotificationFlood if there are too many small ones."""
+        """Count a chunk of the stream. Raises NotificationFlood if there are too many small ones."""
         now = time.monotonic()
         if now - self._began > 1.0:
             self._began, self._chunks, self._bytes = now, 0, 0
@@ -326,7 +326,7 @@ class _ChunkRate:
 
 
 def _replace_excessive_event(event: bytes, id_: Any) -> bytes:
-    """Return the event, or an error event if it exceeds a limit."""
+    """Return the event, or an error event in its place if it exceeds a limit."""
     if event.count(b"\n") + event.count(b"\r") > MAX_EVENT_LINES:
         excess: str | None = f"has more than {MAX_EVENT_LINES:,} lines"
     else:
@@ -344,7 +344,7 @@ def _replace_excessive_event(event: bytes, id_: Any) -> bytes:
 
 
 def _event_data(event: bytes) -> bytes:
-    """Return the data lines of an event, joined as the SSE specification says."""
+    """Return the data of a server-sent event, its lines joined as the specification says."""
     lines = event.removeprefix(b"\xef\xbb\xbf").splitlines()
     return b"\n".join(line.partition(b":")[2] for line in lines if line.startswith(b"data"))
 
@@ -365,7 +365,7 @@ def _require_uncompressed(response: httpx2.Response) -> httpx2.Response:
 
 
 def _is_message(request: httpx2.Request) -> bool:
-    """Return True if the request carries a protocol message, and not a login."""
+    """Return True if an HTTP request carries an MCP message and does not belong to a login."""
     return request.headers.get("content-type", "").startswith("application/json") and (
         b'"jsonrpc"' in request.content
     )
@@ -374,7 +374,7 @@ def _is_message(request: httpx2.Request) -> bool:
 async def _check_response(
     request: httpx2.Request, response: httpx2.Response, *, is_response: bool
 ) -> httpx2.Response:
-    """Return the response, with its body read unless it is an event stream, or an error response."""
+    """Return the HTTP response after checking it, or an error response in its place."""
     import httpx2
 
     kind = response.headers.get("content-type", "").lower()
@@ -406,11 +406,11 @@ async def _check_response(
 
 
 class _BodyTooLarge(Exception):
-    """A body exceeds a limit, which the message names."""
+    """The body of an HTTP response exceeds a limit, which the message names."""
 
 
 async def _read_body(response: httpx2.Response) -> bytes:
-    """Read the whole body. Raises _BodyTooLarge."""
+    """Read the whole body of an HTTP response. Raises _BodyTooLarge."""
     body, parts, pacer = bytearray(), 0, Pacer()
     async for part in response.aiter_raw():
         pacer.resume()
@@ -429,7 +429,7 @@ async def _read_body(response: httpx2.Response) -> bytes:
 
 
 def _describe_mismatch(request: httpx2.Request, response: httpx2.Response, kind: str, body: bytes) -> str:
-    """Describe why the body cannot be the response to the request; empty if it can."""
+    """Describe why the body cannot be the response to the request; empty if it can be."""
     sent_id = _request_id(request)
     if sent_id is None or not 200 <= response.status_code < 300:
         return ""
@@ -443,7 +443,7 @@ def _describe_mismatch(request: httpx2.Request, response: httpx2.Response, kind:
 
 
 def _make_status_error(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
-    """Return an error response for a bare HTTP status, with the headers that a login needs."""
+    """Return a JSON-RPC error response for an HTTP error status, with the headers that a login needs."""
     status = response.status_code
     if status in (401, 403):
         kind, reason = "login", f"requires a login (HTTP {status})."
@@ -470,7 +470,7 @@ def _is_jsonrpc_error(kind: str, body: bytes) -> bool:
 
 
 def _request_id(request: httpx2.Request) -> Any:
-    """Return the JSON-RPC id of a request; None for a notification."""
+    """Return the JSON-RPC id of an HTTP request; None for a notification."""
     try:
         message = json.loads(request.content)
         return message.get("id") if "method" in message else None

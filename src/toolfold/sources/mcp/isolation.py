@@ -1,4 +1,4 @@
-"""Detection of servers whose state must not be shared between clients.
+"""Detect MCP servers whose state must not be shared between clients.
 
 A browser has an open page, a memory server stores notes, a shell has a working directory. Servers do not
 declare this; it is inferred from the server's name, its command line and its tool names. A server wrongly
@@ -27,7 +27,7 @@ _TOOLS = re.compile(
 
 
 def is_per_client(name: str, settings: McpServerSettings, listing: Listing | None) -> bool:
-    """Return True if each client gets its own process of the server."""
+    """Return True if each client must get its own process of this MCP server."""
     if settings.isolation != "auto":
         return settings.isolation == "per-client"
     if settings.effective_transport != "stdio":

@@ -1,4 +1,4 @@
-"""Resources, resource templates and prompts of MCP servers, as they were last listed.
+"""Resources, resource templates and prompts of MCP servers, cached from the last listing.
 
 Cached on disk, so that a list can be returned without starting a server. The cached lists are fetched again
 when a server starts or reports a change. Requests run in the servers' event loop and go to the process that
@@ -34,7 +34,7 @@ FetchPage = Callable[[str, str, Json], Awaitable[Any]]
 
 
 class ItemLists:
-    """Item lists of all servers."""
+    """Cached lists of resources, templates and prompts of all MCP servers."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ItemLists:
         fetch_page: FetchPage,
         notify: Callable[[str, str], None],
     ) -> None:
-        """`notify` is called with the server and the kind of a list that has changed."""
+        """Create the lists; `notify` is called with the server and the kind of a changed list."""
         self._cache, self._settings, self._fetch_page, self._notify = cache, settings, fetch_page, notify
         self._known: dict[str, dict[str, list[Json]]] = {}
         self._fetch_tasks: dict[tuple[str, str], asyncio.Task[bool]] = {}
@@ -57,7 +57,7 @@ class ItemLists:
             self._known.pop(server, None)
 
     async def get_items(self, server: str, method: str, wait: float) -> list[Any]:
-        """Return the cached items. A list that is not cached is fetched, waiting at most `wait` seconds."""
+        """Return the cached entries of a list; fetch it, for at most `wait` seconds, if it is not cached."""
         if method not in self._cached_lists(server):
             task = self._start_fetch(server, method)
             _, late = await asyncio.wait({task}, timeout=min(wait, LIST_TIMEOUT_S))
@@ -66,11 +66,11 @@ class ItemLists:
         return self.cached_items(server, method)
 
     def cached_items(self, server: str, method: str) -> list[Any]:
-        """Return the cached items as SDK types, without starting the server."""
+        """Return the cached entries of a list as SDK objects, without starting the server."""
         return _parse_items(method, self._cached_lists(server).get(method, ()))
 
     def refresh(self, server: str, kind: str = "") -> bool:
-        """Fetch the cached lists again, or only those of one kind. Return False if there are none."""
+        """Fetch the server's cached lists again, or only one kind; return False if there are none."""
         methods = [each for each in self._cached_lists(server) if kind in ("", ITEM_LISTS[each][0])]
         for method in methods:
             self._start_fetch(server, method)
@@ -85,7 +85,7 @@ class ItemLists:
         return self._known[server]
 
     def _start_fetch(self, server: str, method: str) -> asyncio.Task[bool]:
-        """Fetch a list; concurrent callers share one request."""
+        """Fetch a list of the server; concurrent callers share one request."""
         key = server, method
         task = self._fetch_tasks.get(key)
         if task is None:
@@ -94,7 +94,7 @@ class ItemLists:
         return task
 
     async def _fetch_list(self, server: str, method: str) -> bool:
-        """Fetch and store a list. Return True if the server has responded."""
+        """Fetch and store a list of the server; return True if the server has responded."""
         settings = self._settings.get(server)
         if settings is None:  # it was removed meanwhile
             return False
@@ -117,7 +117,7 @@ class ItemLists:
 
 
 async def fetch_all_pages(page: Callable[[Json], Awaitable[Any]], method: str) -> list[Any]:
-    """Fetch page after page, within the limits of this module."""
+    """Fetch all pages of a server's list, within limits."""
     items: list[Any] = []
     cursor: str | None = None
     left = MAX_LIST_CHARS
@@ -139,7 +139,7 @@ def _item_to_json(item: Any) -> Json:
 
 
 def _parse_items(method: str, items: Sequence[Json]) -> list[Any]:
-    """Return the items as SDK types; items that do not validate are left out."""
+    """Return list entries as SDK objects; entries that do not validate are left out."""
     import mcp_types
     from pydantic import BaseModel, ValidationError
 

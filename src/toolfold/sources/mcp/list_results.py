@@ -1,4 +1,4 @@
-"""Repair of list results, entry by entry.
+"""Repair the lists that MCP servers return, entry by entry.
 
 The SDK validates the result of `tools/list`, `resources/list`, `resources/templates/list` and `prompts/list`
 as a whole, so that one malformed entry would make all others unusable. Here each entry is validated
@@ -25,7 +25,7 @@ _MAX_VALUE_CHARS = 60
 
 
 class UnusableEntry(ValueError):
-    """An entry must be dropped; the message is the reason."""
+    """An entry of a server's list must be dropped; the message is the reason."""
 
 
 class _Kind(NamedTuple):
@@ -39,7 +39,7 @@ class _Kind(NamedTuple):
 
 
 def repair_list_result(method: str, protocol: str, result: Any) -> Any:
-    """Return the result with usable, valid entries only; the problems are in its `_meta`.
+    """Return a server's list with valid entries only; the problems are added to its `_meta`.
 
     The result of any other method is returned unchanged.
     """
@@ -59,7 +59,7 @@ def repair_list_result(method: str, protocol: str, result: Any) -> Any:
 
 
 def list_problems(page: Any) -> list[str]:
-    """Return the problems that `repair_list_result` found in a page."""
+    """Return the problems that `repair_list_result` found in one page of a list."""
     return list((getattr(page, "meta", None) or {}).get(PROBLEMS_KEY, ()))
 
 
@@ -82,7 +82,7 @@ def _read_entries(kind: _Kind, value: Any, problems: list[str]) -> Sequence[Any]
 
 
 def _repair_envelope(result: Mapping[str, Any], problems: list[str]) -> Json:
-    """Return the fields beside the entries, in a form that every protocol revision accepts."""
+    """Return the fields of a list result beside its entries, valid for every protocol revision."""
     cursor = result.get("nextCursor")
     if cursor is not None and not isinstance(cursor, str):
         problems.append(
@@ -129,7 +129,7 @@ def _repair_entry(
 
 
 def _remove_malformed(entry: Json, model: type[Any], entry_problems: list[str]) -> None:
-    """Remove fields that the model rejects. Raises UnusableEntry if the entry needs one of them."""
+    """Remove fields of an entry that fail validation. Raises UnusableEntry if one of them is required."""
     from pydantic import ValidationError
 
     for _ in range(2):  # twice: removing one field may reveal another problem
@@ -151,7 +151,7 @@ def _remove_malformed(entry: Json, model: type[Any], entry_problems: list[str]) 
 
 
 def _remove_field(entry: Json, key: str, inner: Sequence[Any]) -> None:
-    """Remove the field, or only the malformed elements if it is a list."""
+    """Remove a field of an entry, or only the malformed elements if the field is a list."""
     value = entry[key]
     if key == "inputSchema":
         raise UnusableEntry(
@@ -175,7 +175,7 @@ def _repair_tool(tool: Json, protocol: str, entry_problems: list[str]) -> None:
 
 
 def _require_valid_headers(schema: Json, protocol: str) -> None:
-    """Raise UnusableEntry for a tool that clients must drop according to the newest revision."""
+    """Raise UnusableEntry for a tool that clients must drop according to the newest protocol revision."""
     from mcp.shared.inbound import find_invalid_x_mcp_header
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -184,7 +184,7 @@ def _require_valid_headers(schema: Json, protocol: str) -> None:
 
 
 def _repair_input_schema(schema: Any, entry_problems: list[str]) -> Json:
-    """Return a valid object schema. Missing parts are added; contradictions raise UnusableEntry."""
+    """Return a valid object schema for a tool's input; contradictions raise UnusableEntry."""
     if schema is None or schema is True or schema == []:  # PHP encodes an empty object as []
         schema = {}
     if not isinstance(schema, Mapping):
@@ -219,7 +219,7 @@ def _repair_properties(properties: Any, entry_problems: list[str]) -> Json:
 
 
 def _is_json_schema(schema: Any) -> bool:
-    """Return True if results can be validated against the schema."""
+    """Return True if a tool's results can be validated against the schema."""
     import jsonschema_rs
 
     if not isinstance(schema, Mapping):
@@ -235,7 +235,7 @@ def _is_json_schema(schema: Any) -> bool:
 
 
 def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
-    """Return a repair function that uses another field as the name of an entry without one."""
+    """Return a repair function that names an entry without a name after another of its fields."""
 
     def repair(entry: Json, _protocol: str, _found: list[str]) -> None:
         if not isinstance(entry.get("name"), str):
@@ -245,7 +245,7 @@ def _name_by(field: str) -> Callable[[Json, str, list[str]], None]:
 
 
 def _no_repair(_entry: Json, _protocol: str, _found: list[str]) -> None:
-    """Change nothing; validation removes malformed fields."""
+    """Change nothing, because validation removes malformed fields."""
 
 
 def _name_of(kind: _Kind, entry: Any, position: int) -> str:
@@ -257,7 +257,7 @@ def _name_of(kind: _Kind, entry: Any, position: int) -> str:
 
 
 def _describe_value(value: Any) -> str:
-    """Describe a value of the wrong type."""
+    """Describe a value of the wrong type for a message."""
     if isinstance(value, str):
         return repr(shorten(value, _MAX_VALUE_CHARS))
     if value is None or isinstance(value, bool):
@@ -268,7 +268,7 @@ def _describe_value(value: Any) -> str:
 
 
 def _entry_models(method: str, protocol: str, key: str) -> list[type[Any]]:
-    """Return the models that the SDK validates an entry with."""
+    """Return the SDK classes that validate an entry of a list."""
     from mcp_types.methods import MONOLITH_RESULTS, SERVER_RESULTS
 
     results = SERVER_RESULTS.get((method, protocol)), MONOLITH_RESULTS.get(method)

@@ -1,4 +1,4 @@
-"""Cache of server listings on disk, so that tools are available before their servers are started.
+"""Cache the tool lists of MCP servers on disk, so that tools are known before servers start.
 
 One file for each server and start configuration: with other arguments it is another server. Cached data is
 validated like data from the server. A file that cannot be read counts as missing.
@@ -24,13 +24,13 @@ FORMAT_VERSION = 3
 
 
 class ListingCache:
-    """Cached listings of all servers."""
+    """Cached tool lists of all MCP servers."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def read(self, name: str, settings: McpServerSettings) -> tuple[Listing, float] | None:
-        """Return a server's cached listing and its age in seconds, or None."""
+        """Return a server's cached tool list and its age in seconds, or None."""
         try:
             file = self.listing_file(name, settings)
             status = file.stat()
@@ -42,7 +42,7 @@ class ListingCache:
             return None
 
     def write(self, name: str, settings: McpServerSettings, listing: Listing) -> None:
-        """Store a listing. Write errors are ignored: without the cache the next start only takes longer.
+        """Store a server's tool list. Write errors are ignored, because the cache only saves time.
 
         The same listing gives the same content, so that files can be compared; the age is that of the file.
         """
@@ -63,7 +63,7 @@ class ListingCache:
             self.listing_file(name, settings).with_suffix(".failed").unlink(missing_ok=True)
 
     def read_item_lists(self, name: str, settings: McpServerSettings) -> dict[str, list[Json]]:
-        """Return a server's cached resources, templates and prompts by the method that lists them."""
+        """Return a server's cached resources, templates and prompts, by the method that lists them."""
         try:
             file = self.item_lists_file(name, settings)
             if file.stat().st_size > MAX_CACHE_FILE_BYTES:
@@ -85,17 +85,17 @@ class ListingCache:
             replace_file(self.item_lists_file(name, settings), text.encode(), mode=0o600)
 
     def has_failed(self, name: str, settings: McpServerSettings) -> bool:
-        """Return True if the server could not be listed the last time; it is then not waited for."""
+        """Return True if the server's tools could not be listed the last time."""
         return self.listing_file(name, settings).with_suffix(".failed").exists()
 
     def record_failure(self, name: str, settings: McpServerSettings) -> None:
-        """Record that the server could not be listed."""
+        """Record that the server's tools could not be listed."""
         with contextlib.suppress(OSError):
             self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.listing_file(name, settings).with_suffix(".failed").touch()
 
     def clear_failure(self, name: str) -> None:
-        """Remove the record of a failure, so that the server is waited for again."""
+        """Remove the record that the server's tools could not be listed."""
         for file in self._directory.glob(f"{name}-*.failed") if self._directory.is_dir() else ():
             file.unlink(missing_ok=True)
 
@@ -105,7 +105,7 @@ class ListingCache:
             file.unlink(missing_ok=True)
 
     def listing_file(self, name: str, settings: McpServerSettings) -> Path:
-        """Return the cache file of a server with these start settings."""
+        """Return the file in which a server's tool list is cached."""
         start_settings = settings.model_dump_json(
             include={"command", "args", "env", "pass_env", "cwd", "url", "transport", "headers"}
         )

@@ -1,4 +1,4 @@
-"""Lock file: the tools of each server as a person accepted them.
+"""Lock file: the tools of each MCP server as a person accepted them.
 
 One JSON file that can be read, compared and committed, beside the file that declares the server. The same
 pins give the same bytes. A tool's hash decides; its definition is stored to show changes. A harmless new
@@ -38,7 +38,7 @@ _REPAIR_HINT = "restore it from version control, or delete it to pin the tools o
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One accepted tool."""
+    """One tool in the lock file, as a person accepted it."""
 
     fingerprint: str
     tool: ListedTool | None = None
@@ -47,7 +47,7 @@ class Pin:
     """A later version with harmless changes only, accepted automatically."""
 
     def accepts(self, fingerprint: str) -> bool:
-        """Return True if this version may be used."""
+        """Return True if a tool with this fingerprint may be used."""
         return fingerprint == self.fingerprint or (
             self.update is not None and fingerprint == self.update.fingerprint
         )
@@ -61,7 +61,7 @@ _NOTHING: Pins = MappingProxyType({})
 
 
 def lock_path(config: Config, server: str) -> Path:
-    """Return a server's lock file: in the project if that declares the server, else in the user's config."""
+    """Return a server's lock file: in the project that declares the server, else in the user's directory."""
     declared = config.origins.get(f"mcp.servers.{server}", "")
     project = config.paths.project_file
     if project is not None and declared.startswith(f"project file {project}:"):
@@ -73,7 +73,7 @@ class LockFile:
     """One lock file, read again whenever it has changed. Safe for several threads and processes."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """With a `record`, a change of the file that Toolfold did not make is an error."""
+        """Open a lock file; with a `record`, changes that Toolfold did not make are errors."""
         self.file, self._record = file, record
         self._fingerprint, self._last_step = "", 0
         self._guard = threading.Lock()
@@ -82,13 +82,13 @@ class LockFile:
         self._texts: _Texts = {}
 
     def pins(self, server: str) -> Pins | None:
-        """Return the accepted tools of a server; None if it has no pins yet. Raises ConfigError."""
+        """Return the accepted tools of a server; None if none were accepted yet. Raises ConfigError."""
         with self._guard:
             block = self._read_blocks().get(server)
             return None if block is None else MappingProxyType(block)
 
     def pin_new_server(self, server: str, tools: Iterable[ListedTool]) -> Pins:
-        """Pin the tools of a server without pins; existing pins are returned unchanged.
+        """Accept all tools of a new server; if tools were accepted before, return those.
 
         In a process started by a tool call nothing is written: the pins are valid for this process only.
         """
@@ -102,7 +102,7 @@ class LockFile:
         return self._update(pin_if_new).get(server, _NOTHING)
 
     def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
-        """Pin these tools as they are now, in addition to the existing pins."""
+        """Record these tools as accepted in their current form, in addition to those accepted before."""
         require_user(f"accepting tools of the MCP server {server!r}")
 
         def pin_all(blocks: _Blocks) -> None:
@@ -111,7 +111,7 @@ class LockFile:
         self._update(pin_all)
 
     def record_updates(self, server: str, tools: Iterable[ListedTool], compared: Pins) -> None:
-        """Record versions with harmless changes from these pins. Pins replaced meanwhile are skipped.
+        """Record new versions of accepted tools that changed harmlessly.
 
         In a process started by a tool call nothing is written.
         """
@@ -131,7 +131,7 @@ class LockFile:
         self._update(add_updates)
 
     def forget(self, server: str) -> bool:
-        """Remove all pins of a server. Return False if it had none."""
+        """Remove all accepted tools of a server; return False if it had none."""
         require_user(f"forgetting the tools of the MCP server {server!r}")
         if self.pins(server) is None:
             return False
@@ -183,7 +183,7 @@ class LockFile:
         return 0 if self._record is None else self._record.last_step()
 
     def _require_own_change(self, now: str) -> None:
-        """Raise ConfigError if the file was changed since it was first read, and not by Toolfold."""
+        """Raise ConfigError if the lock file was changed since it was first read, and not by Toolfold."""
         if self._record is None or not self._fingerprint:
             return
         if self._record.is_own_change(self.file, self._fingerprint, now, since=self._last_step):
@@ -204,7 +204,7 @@ def _read_file_state(file: Path) -> tuple[int, ...]:
 
 
 def serialize_pins(blocks: Mapping[str, Pins], texts: _Texts | None = None) -> bytes:
-    """Return the content of the lock file, in ASCII so that invisible characters show in a review.
+    """Return the lock file's content, in ASCII so that invisible characters show in a review.
 
     `texts` caches serialized blocks: with many servers most are unchanged.
     """

@@ -1,4 +1,4 @@
-"""Detection of media types by content: type and size of an image, type of audio.
+"""Detect media types by content: type and size of an image, type of audio.
 
 Providers reject a whole conversation because of one image that is not what its type says, or too large, so
 declared types are not trusted. Reads headers, decodes nothing, never raises.
@@ -17,7 +17,7 @@ _NON_FRAME_MARKERS = frozenset({0xC4, 0xC8, 0xCC})
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """Type and size of an image, from its header."""
+    """Type and size of an image, read from its header."""
 
     mime_type: str
     width: int
@@ -49,7 +49,7 @@ def detect_audio_type(data: bytes) -> str:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int]:
-    """Return width and height from the first frame, skipping the segments before it."""
+    """Return width and height of a JPEG image."""
     at = 2
     while at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]

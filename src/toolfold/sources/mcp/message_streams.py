@@ -1,4 +1,4 @@
-"""Stream interface that the SDK expects beside messages. Pipes are closed by their owner."""
+"""Streams of messages as the MCP SDK expects them from a transport."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Self
 
 
 class MessageStream:
-    """One direction of a connection, without a task between the SDK and the pipe."""
+    """One direction of a connection: messages that the SDK sends or receives."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -20,7 +20,7 @@ class MessageStream:
 
 
 async def write_message(pipe: asyncio.StreamWriter, message: Any) -> None:
-    """Write a message as one line when the pipe has room.
+    """Write a message as one line to a server's pipe when the pipe has room.
 
     A caller that is cancelled while it waits leaves nothing in the buffer of a server that does not read.
     """

@@ -1,4 +1,4 @@
-"""Limit on the rate of notifications and requests from a server.
+"""Limit the rate of notifications and requests from an MCP server.
 
 A flood of messages would take time from every other server. Works on bytes; knows no transport.
 """
@@ -29,7 +29,7 @@ class NotificationFlood(ValueError):
 
 
 def _classify_message(message: bytes) -> _MessageKind:
-    """Return the kind of a message. Only a message that contains both `id` and `method` is parsed."""
+    """Return the kind of a JSON-RPC message, parsing it only if it has both `id` and `method`."""
     if b'"id"' not in message:
         return "notification"
     if b'"method"' not in message:
@@ -41,7 +41,7 @@ def _classify_message(message: bytes) -> _MessageKind:
 
 
 def _parse_message(message: bytes) -> Json:
-    """Parse the message of a line or of an event with several lines; return {} if it is not JSON."""
+    """Parse the message in a line or in an event of several lines; {} if it is not JSON."""
     _, brace, rest = message.replace(b"\ndata:", b"\n").partition(b"{")
     try:
         parsed: Json = json.loads((brace + rest).decode("utf-8", "replace"))
@@ -51,7 +51,7 @@ def _parse_message(message: bytes) -> Json:
 
 
 class NotificationLimiter:
-    """Drops messages above the rate limits. One for each connection."""
+    """Drops messages of one connection that exceed the rate limits."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note

@@ -1,4 +1,4 @@
-"""Subscriptions to server notifications in the newest protocol revision, reopened when they end.
+"""Subscribe to notifications of MCP servers in the newest protocol revision, and renew subscriptions.
 
 A subscription cannot be changed: to add a resource, a new one is opened before the old one is closed, so that
 no notification is missed.
@@ -21,12 +21,12 @@ Listen = Callable[..., Any]
 
 
 class NotificationSubscription:
-    """One subscription, which listens from its creation on."""
+    """One subscription to a server's notifications, which listens from its creation on."""
 
     def __init__(
         self, listen: Callable[[], Any], on_event: Callable[[Any], None], on_open: Callable[[bool], None]
     ) -> None:
-        """`on_open` is called each time it opens, with True if it was open before."""
+        """Start listening; `on_open` is called whenever the subscription opens or reopens."""
         self._listen, self._on_event, self._on_open = listen, on_event, on_open
         self._is_settled = asyncio.Event()
         self._was_open = False
@@ -34,7 +34,7 @@ class NotificationSubscription:
         self._task = asyncio.create_task(self._run())
 
     async def wait_until_open(self) -> None:
-        """Wait until the subscription is open. Raises the server's error if it refuses the first attempt."""
+        """Wait until the subscription is open. Raises the server's error if it refuses it."""
         await self._is_settled.wait()
         if self._refusal is not None and not self._was_open:
             raise self._refusal
@@ -71,10 +71,10 @@ class NotificationSubscription:
 
 
 class ResourceSubscriptions:
-    """All resource subscriptions of one connection, as one subscription."""
+    """All resource subscriptions of one connection, sent to the server as one subscription."""
 
     def __init__(self, listen: Listen, on_update: Callable[[str], None]) -> None:
-        """`on_update` is called with the URI of a resource that has changed."""
+        """Create it without resources; `on_update` is called with the URI of a changed resource."""
         self._listen, self._on_update = listen, on_update
         self._uris: frozenset[str] = frozenset()
         self._subscription: NotificationSubscription | None = None
@@ -95,7 +95,7 @@ class ResourceSubscriptions:
                 self.close()
 
     def close(self) -> None:
-        """Close the subscription, also one that is being opened."""
+        """Close the subscription, even while it is being opened."""
         self._is_closed = True
         if self._subscription is not None:
             self._subscription.close()

@@ -1,4 +1,4 @@
-"""Fair sharing of the event loop among the servers."""
+"""Share the time of the event loop fairly among MCP servers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _WAITED_S = 0.001
 
 
 class Pacer:
-    """Yields to other tasks while a connection is read, and slows down a connection without pauses."""
+    """Lets other tasks run while a connection is read, and slows down a connection without pauses."""
 
     def __init__(self) -> None:
         self._began, self._active = time.thread_time(), time.monotonic()
         self._burst = 0.0
 
     def resume(self) -> None:
-        """Record that data was received; if it had to be waited for, start a new time slice."""
+        """Record that data was received; after a pause, a new time slice starts."""
         now = time.monotonic()
         if now - self._active > _WAITED_S:
             self._burst = max(0.0, self._burst - (now - self._active))
@@ -29,7 +29,7 @@ class Pacer:
         self._active = now
 
     async def rest_if_due(self) -> None:
-        """Yield if the time slice is used up; sleep if the connection has been busy for too long."""
+        """Let other tasks run if the time slice is used up; sleep if the connection was busy for long."""
         spent = time.thread_time() - self._began
         if spent >= MAX_WORK_S:
             self._burst += spent

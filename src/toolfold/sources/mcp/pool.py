@@ -69,7 +69,7 @@ MAX_BLOCKS_IN_LOOP = 20
 
 
 class McpServers:
-    """All enabled servers of the configuration."""
+    """All enabled MCP servers of a configuration."""
 
     def __init__(
         self,
@@ -124,11 +124,11 @@ class McpServers:
 
     @property
     def servers(self) -> Mapping[str, ServerSupervisor]:
-        """Supervisors of the servers in use; another mapping after each change."""
+        """Return the supervisors of the servers in use; a new mapping after each change."""
         return self._servers
 
     def open(self) -> None:
-        """Register the cached tools and start servers without a cached listing. Does not wait."""
+        """Register the cached tools, and start servers whose tools are not cached. Does not wait."""
         for name in self._settings:
             self._open_server(name)
 
@@ -150,7 +150,7 @@ class McpServers:
         *,
         wait_seconds: float | None = None,
     ) -> None:
-        """Add a server to this runtime, or replace the one with this name. Writes no settings file.
+        """Add an MCP server to this runtime, or replace the one with this name. Writes no settings file.
 
         `settings` are the keys below `mcp.servers.NAME` of a settings file. Waits until the server has
         listed its tools or failed, by default at most `mcp.wait_seconds`; `states` tells which. Sessions
@@ -173,7 +173,7 @@ class McpServers:
         self.settle(wait_seconds)
 
     def remove(self, name: str) -> bool:
-        """Remove a server from this runtime. Returns False if there is none. Writes no settings file.
+        """Remove an MCP server from this runtime; return False if there is none. Writes no settings file.
 
         Its tools are gone in the next turn of every session. Calls in progress may finish; then the server
         is stopped.
@@ -198,7 +198,7 @@ class McpServers:
             return self._apply_settings()
 
     def find_own_servers(self) -> list[str]:
-        """Return the servers that the user or this program added, and no project's file."""
+        """Return the servers that the user or this program added, without those of a project's file."""
         return [name for name in self._settings if name in self._added or is_own_server(self._config, name)]
 
     def _effective_settings(self) -> dict[str, McpServerSettings]:
@@ -236,7 +236,7 @@ class McpServers:
         return changes.describe()
 
     def _rename_tools(self) -> set[str]:
-        """Recompute the names of tools; return the servers of which one has another name now.
+        """Compute the tool names again; return the servers of which a tool has another name now.
 
         A new server may have a better claim to a name, or a removed one may have left it.
         """
@@ -262,7 +262,7 @@ class McpServers:
         self.events.broadcast(name, "tools", None)
 
     def _retire_servers(self, names: Iterable[str], former: Mapping[str, ServerSupervisor]) -> None:
-        """Close the former processes of these servers, and those of single clients, once they are idle."""
+        """Close the former processes of these servers once they are idle."""
         names = frozenset(names)
         own = [key for key in tuple(self._client_servers) if key[1] in names]
         retired = [former[name] for name in names] + [self._client_servers.pop(key) for key in own]
@@ -285,7 +285,7 @@ class McpServers:
             self._sharing.pop(server.name, None)
 
     def settle(self, seconds: float | None = None) -> None:
-        """Wait until new servers have listed their tools or failed, up to the given number of seconds.
+        """Wait until new servers have listed their tools or failed, for at most this many seconds.
 
         A server that takes longer is not waited for again until it has listed its tools once.
         """
@@ -299,21 +299,21 @@ class McpServers:
                 self._cache.record_failure(name, self._settings[name])
 
     def states(self) -> list[ServerState]:
-        """Return the state of each server."""
+        """Return the state of each MCP server."""
         return [
             replace(each.state, held=len(self._held_tools.get(name, ())))
             for name, each in self._servers.items()
         ]
 
     def listing_files(self) -> Iterator[Path]:
-        """Yield the files that determine which tools are registered before any server is started."""
+        """Yield the cache files that determine which tools are registered before any server starts."""
         for name, settings in self._settings.items():
             yield self._cache.listing_file(name, settings)
             yield self._cache.item_lists_file(name, settings)
             yield lock_path(self._config, name)
 
     def listing(self, server: str) -> Listing | None:
-        """Return the last known listing of a server."""
+        """Return the tools that a server listed last."""
         return self._servers[server].listing
 
     def find_tool(self, server: str, tool: str) -> ListedTool | None:
@@ -321,11 +321,11 @@ class McpServers:
         return _find_tool(self._servers[server].listing, tool) if server in self._servers else None
 
     def held_tools(self, server: str) -> tuple[HeldTool, ...]:
-        """Return the tools of a server that are held until a person reviews them."""
+        """Return the tools of a server that cannot be used until a person reviews them."""
         return self._held_tools.get(server, ())
 
     def held_tool_names(self) -> Mapping[str, frozenset[str]]:
-        """Map each toolset to the names that its held tools would have."""
+        """Map each toolset to the names of its tools that cannot be used until a person reviews them."""
         held = [(server, each) for server, each in tuple(self._held_tools.items()) if each]
         return {
             MCP_PREFIX + server: frozenset(self._names.names_of(server, one.tool.name)[0] for one in each)
@@ -340,7 +340,7 @@ class McpServers:
         context: CallContext,
         require: Callable[[Listing | None], None] | None = None,
     ) -> Any:
-        """Call a tool of a server and return the result as a protocol object.
+        """Call a tool of an MCP server and return its result as a protocol object.
 
         `require` is called before the call is sent, with the current listing, and may raise.
         """
@@ -356,7 +356,7 @@ class McpServers:
     async def send_request(
         self, server: str, method: str, *, context: CallContext | None = None, **params: Any
     ) -> Any:
-        """Send a resource or prompt request to a server."""
+        """Send a resource or prompt request to an MCP server."""
 
         async def send() -> Any:
             supervised = self._server_for(server, context.client if context else "")
@@ -365,7 +365,7 @@ class McpServers:
         return await self._run_on_loop(send())
 
     async def get_items(self, server: str, method: str, *, client: str = "", start: bool = True) -> list[Any]:
-        """Return the resources, templates or prompts of a server.
+        """Return the resources, templates or prompts of an MCP server.
 
         The client's own process is asked if it runs. Otherwise the cached list is returned; a list that is
         not cached is fetched, unless `start` is False.
@@ -418,7 +418,7 @@ class McpServers:
         return found
 
     def _server_for(self, server: str, client: str) -> ServerSupervisor:
-        """Return the supervisor that this client uses: the shared one or its own. Raises NotStarted.
+        """Return the supervisor of the server process that this client uses: shared or its own.
 
         Runs in the servers' event loop, so that no server is retired before the request is counted.
         """
@@ -439,18 +439,18 @@ class McpServers:
         return self._run_blocking(self._servers[server].refresh_listing(), server, limit)
 
     def restart(self, server: str) -> None:
-        """Restart a server. Raises ServerFailed."""
+        """Restart an MCP server. Raises ServerFailed."""
         limit = 2 * self._settings[server].connect_timeout_seconds
         self._run_blocking(self._servers[server].restart(), server, limit)
 
     def publish_reviewed(self, server: str) -> None:
-        """Register the tools of a server again, after a review has accepted some of them."""
+        """Register a server's tools again after a review has accepted some of them."""
         supervised = self._servers[server]
         if supervised.listing is not None:
             self._publish_tools(supervised, supervised.listing)
 
     def close(self) -> None:
-        """Close every server in a bounded time."""
+        """Close all MCP servers in a bounded time."""
         with self._change_lock:
             if self._closed:
                 return
@@ -536,7 +536,7 @@ class McpServers:
             self.events.broadcast(server.name, kind, None)
 
     def _load_auth(self, server: ServerSupervisor) -> Any:
-        """Return the stored OAuth login of a server, if any. No login is started while a call waits."""
+        """Return the stored OAuth login of a server, if any. Starts no login."""
         settings, config = server.settings, self._config
         if settings.effective_transport == "stdio" or "authorization" in map(str.lower, settings.headers):
             return None
@@ -556,7 +556,7 @@ class McpServers:
         self._loop.call_soon(self._item_lists.refresh, server.name)
 
     def _publish_tools(self, server: ServerSupervisor, listing: Listing) -> None:
-        """Register the tools that the trust policy accepts; none if the lock file cannot be read."""
+        """Register the server's tools that are trusted; none if the lock file cannot be read."""
         name = server.name
         try:
             sifted = self.trust.check_tools(name, server.settings.trust, listing.tools)
@@ -591,7 +591,7 @@ class McpServers:
             )
 
     def _register_tools(self, server: ServerSupervisor, tools: list[Tool]) -> None:
-        """Replace the server's tools in the registry; with none, if the registry rejects them."""
+        """Replace the server's tools in the registry; by none if the registry rejects them."""
         toolset = MCP_PREFIX + server.name
         with self._change_lock:
             if not self._is_in_use(server):
@@ -631,7 +631,7 @@ class McpServers:
         ]
 
     def _require_allowed(self, server: str, tool: ListedTool, listing: Listing | None) -> None:
-        """Raise ToolHeldForReview if the tool is not accepted as the server lists it now.
+        """Raise ToolHeldForReview if the tool was not accepted in the form the server lists now.
 
         A server that was just started may list another tool than the cached one.
         """
@@ -676,7 +676,7 @@ def _is_long_result(answer: Any) -> bool:
 
 
 def mark_injections(text: str) -> str:
-    """Return the text with injected instructions marked as data.
+    """Return a server's text with injected instructions marked as data.
 
     Of a very long text only the beginning and the end are scanned: no more of it is shown to a model.
     """
@@ -701,7 +701,7 @@ def _mark_piece(text: str) -> str:
 
 
 def _find_split(text: str) -> int:
-    """Return a position to split a text at, where no injected instruction crosses the boundary."""
+    """Return where to split a long text so that no injected instruction crosses the boundary."""
     places = range(MAX_SCANNED_CHARS, MAX_SCANNED_CHARS - 4 * SEAM_CHARS, -SEAM_CHARS)
     return next(
         (at for at in places if not scan_text(text[at - SEAM_CHARS // 2 : at + SEAM_CHARS // 2])),
@@ -714,4 +714,4 @@ def _relay_of(context: CallContext) -> CallRelay | None:
 
 
 def _ignore_listing(_server: str, _listing: Listing) -> None:
-    """Ignore the listing of a client's own process: only tools that the shared process lists are offered."""
+    """Ignore the tool list of a client's own process; only the shared process's tools are offered."""

@@ -1,4 +1,4 @@
-"""Limit on the number of items in a result, applied before the SDK validates it.
+"""Limit the number of items in a server's result, before the SDK validates it.
 
 Listings are limited where they are repaired (`list_results`).
 """
@@ -16,7 +16,7 @@ MAX_PARTS = 1_000
 
 
 def truncate_result(result: Any) -> Any:
-    """Truncate lists of a result in place and add a note for the model with the number of dropped items."""
+    """Shorten the lists in a result in place, and add a note for the model about dropped items."""
     if not isinstance(result, dict):
         return result
     for key, make_note in _PARTS.items():

@@ -1,4 +1,4 @@
-"""All uses of private names and unspecified behaviour of the MCP SDK.
+"""All uses of private names and undocumented behaviour of the MCP SDK.
 
 The SDK has no public interface for some things that Toolfold needs. No other module may use a name of the
 SDK that starts with an underscore, or depend on the wording of its errors. `PRIVATE_NAMES` lists what is used
@@ -44,7 +44,7 @@ SendRawRequest = Callable[..., Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class PrivateName:
-    """A private name of the SDK that this module uses."""
+    """A private name of the MCP SDK that this module uses."""
 
     owner: str
     """Module and class, with a colon between them; without a class it is a module's name."""
@@ -113,7 +113,7 @@ PRIVATE_NAMES = (
 
 
 def load_sdk() -> None:
-    """Import the SDK, or wait until another thread has imported it. Slow the first time.
+    """Import the MCP SDK, or wait until another thread has imported it. Slow the first time.
 
     The packages of the SDK import each other. If one thread imports `mcp` and another one a package below it,
     each waits for the other's import lock; Python resolves this by handing out an incomplete module, and both
@@ -123,7 +123,7 @@ def load_sdk() -> None:
 
 
 def _require_names(owner: object, *names: str) -> None:
-    """Raise SourceError if the installed SDK lacks a private name."""
+    """Raise SourceError if the installed MCP SDK lacks a private name."""
     missing = [name for name in names if getattr(owner, name, None) is None]
     if missing:
         kind = owner if isinstance(owner, type) else type(owner)
@@ -134,7 +134,7 @@ def _require_names(owner: object, *names: str) -> None:
 
 
 def wrap_raw_requests(session: Any, wrap: Callable[[SendRawRequest], SendRawRequest]) -> None:
-    """Replace the function that sends the requests of a client session by a wrapped one."""
+    """Replace the function that sends a client session's requests by a wrapped one."""
     _require_names(session, "_dispatcher")
     dispatcher = session._dispatcher
     _require_names(dispatcher, "send_raw_request")
@@ -142,7 +142,7 @@ def wrap_raw_requests(session: Any, wrap: Callable[[SendRawRequest], SendRawRequ
 
 
 def add_request_stamp(session: Any, stamp: Callable[[Json], None]) -> None:
-    """Call `stamp` with each outgoing message of a client session, after the SDK has added its metadata."""
+    """Call `stamp` with each outgoing message of a client session, after the SDK's own changes."""
     _require_names(session, "_stamp")
     sdk_stamp = session._stamp
 
@@ -154,14 +154,14 @@ def add_request_stamp(session: Any, stamp: Callable[[Json], None]) -> None:
 
 
 def get_connection(session: Any) -> Connection:
-    """Return the client connection that a server session belongs to."""
+    """Return the client connection that an SDK server session belongs to."""
     _require_names(session, "_connection")
     connection: Connection = session._connection
     return connection
 
 
 def make_hookable_manager(base: type[StreamableHTTPSessionManager]) -> type[Any]:
-    """Return the SDK's manager of HTTP sessions with public methods in place of its private ones.
+    """Return the SDK's manager of HTTP sessions with overridable public methods.
 
     A subclass may override `handle_stateful_request`, `serve_opening_request` and `discard_session`.
     `open_sessions` maps the ids of open sessions to their transports.

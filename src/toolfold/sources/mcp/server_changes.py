@@ -1,4 +1,4 @@
-"""Compares two sets of server settings: which servers were added, removed, changed.
+"""Compare two sets of MCP server settings: which servers were added, removed, changed.
 
 A changed server is reconnected only if the change concerns its process or connection; otherwise it keeps
 running with the new settings. Knows no server and no configuration file.
@@ -19,7 +19,7 @@ APPLIED_IN_PLACE = frozenset({"prefix", "include", "exclude", "resources", "prom
 
 @dataclass(frozen=True, slots=True)
 class ServerChanges:
-    """Names of the servers that differ between two sets of settings."""
+    """Names of the MCP servers that differ between two sets of settings."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class ServerChanges:
         return bool(self.added or self.removed or self.reconnected or self.adjusted)
 
     def describe(self) -> tuple[str, ...]:
-        """Return one line for each server, such as `mcp.servers.git added`."""
+        """Return one line for each changed server, such as `mcp.servers.git added`."""
         groups = {
             "added": self.added,
             "removed": self.removed,

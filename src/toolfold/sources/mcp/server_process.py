@@ -1,4 +1,4 @@
-"""Process of a stdio server: started in its own process group, and terminated with all of its descendants.
+"""Run a stdio server in its own process group, and terminate it with all its descendants.
 
 A watcher, a few lines of shell, waits at the end of a pipe that this process holds. When the pipe closes,
 because this process closed it or was killed, the watcher kills the group and every process that carries the
@@ -57,7 +57,7 @@ exec "$@"
 
 
 class ServerProcess:
-    """A running server. `close` terminates it."""
+    """A running stdio server. `close` terminates it."""
 
     def __init__(self, process: asyncio.subprocess.Process, lifeline: int, log: ServerLog) -> None:
         self._process, self._watcher_pipe, self._log = process, lifeline, log
@@ -76,7 +76,7 @@ class ServerProcess:
         return self._process.pid
 
     async def describe_exit(self, seconds: float) -> str:
-        """Wait for the process to exit, then describe its exit code and the end of its log."""
+        """Wait for the server to exit, then describe its exit code and the end of its log."""
         if await self._wait_for_exit(seconds):
             await asyncio.wait({self._stderr_task}, timeout=STDERR_DRAIN_TIMEOUT_S)
         tail = self._log.tail()
@@ -104,13 +104,13 @@ class ServerProcess:
             transport.close()
 
     def _trigger_watcher(self) -> None:
-        """Make the watcher kill the remaining processes by closing its pipe."""
+        """Close the watcher's pipe, upon which it kills the remaining processes of the server."""
         lifeline, self._watcher_pipe = self._watcher_pipe, -1
         if lifeline >= 0:
             os.close(lifeline)
 
     async def _wait_for_exit(self, seconds: float) -> bool:
-        """Return True if the process exits in time.
+        """Return True if the server process exits in time.
 
         asyncio's own `wait` would also wait for descendants that hold its pipes open.
         """
@@ -131,7 +131,7 @@ async def start_server(
     cwd: Path | None,
     log: ServerLog,
 ) -> ServerProcess:
-    """Start a server. Raises NotStarted with advice."""
+    """Start a stdio server. Raises NotStarted with advice."""
     program = _find_program(server, command, environment, cwd)
     hold, lifeline = os.pipe()
     try:
@@ -196,7 +196,7 @@ def _describe_exit_code(code: int | None) -> str:
 
 
 def has_unread_input(stream: asyncio.StreamWriter) -> bool:
-    """Return True if data written to the pipe has not been read yet; False if that cannot be determined."""
+    """Return True if data in a pipe has not been read yet; False if that cannot be determined."""
     if sys.platform != "linux":
         return False
     import fcntl
@@ -228,7 +228,7 @@ class ServerLog:
         self._second = self._lines = 0
 
     async def copy_stream(self, stream: asyncio.StreamReader) -> None:
-        """Store the lines of a stream until it ends."""
+        """Write the lines of a stream to the log until the stream ends."""
         part = b""
         while chunk := await stream.read(1 << 16):
             *lines, part = (part + chunk).split(b"\n")
@@ -239,7 +239,7 @@ class ServerLog:
         self._add_line(part)
 
     def note(self, text: str) -> None:
-        """Store one line. Write errors are ignored: they are no reason to fail a call."""
+        """Write one line to the log; write errors are ignored, they are no reason to fail a call."""
         self._add_line(text.encode("utf-8", "replace"))
 
     def _add_line(self, line: bytes) -> None:
@@ -263,7 +263,7 @@ class ServerLog:
         return self._lines > MAX_LINES_PER_SECOND
 
     def tail(self, max_chars: int = 400) -> str:
-        """Return the end of the log."""
+        """Return the end of the server's log."""
         return " · ".join(self._recent_lines)[-max_chars:]
 
     def close(self) -> None:

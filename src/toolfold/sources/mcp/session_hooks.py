@@ -1,4 +1,4 @@
-"""Changes to a client session of the SDK: repair of list results and capabilities of gateway clients."""
+"""Change a client session of the MCP SDK: repair lists, send capabilities of gateway clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MAX_ENTRIES_IN_LOOP = 50
 
 
 def repair_list_results(session: Any, protocol: Callable[[], str], note: Callable[[str], None]) -> None:
-    """Truncate and repair results before the SDK validates them, and report each problem to `note`."""
+    """Repair list results before the SDK validates them, and report each problem to `note`."""
 
     def wrap(send: SendRawRequest) -> SendRawRequest:
         async def send_and_repair(method: str, *params: Any, **options: Any) -> Any:
@@ -42,7 +42,7 @@ def _count_entries(result: Any) -> int:
 
 
 def stamp_client_capabilities(session: Any, capabilities: Callable[[], Json | None]) -> None:
-    """Send the capabilities of the client that made a request instead of Toolfold's own, if not None.
+    """Send the capabilities of the gateway client that made a request instead of Toolfold's own.
 
     Servers of the newest revision read them from every request.
     """

@@ -1,4 +1,4 @@
-"""References `${…}` in a server's settings, and the environment of a server's process.
+"""Resolve `${…}` references in a server's settings, and build its process's environment.
 
     ${NAME}                    an environment variable; an error if it is not set
     ${NAME:-default}           the same, with a default if it is not set or empty
@@ -49,7 +49,7 @@ _MIN_SECRET_CHARS = 8  # redacting shorter ones would remove ordinary words from
 
 
 def resolve_references(text: str, environment: Mapping[str, str], *, keyring: Keyring | None = None) -> str:
-    """Return the text with every reference replaced. Raises ConfigError, which contains no resolved value."""
+    """Return the text with every `${…}` reference replaced. Raises ConfigError, without secrets."""
     return _REFERENCE.sub(
         lambda match: _replace_reference(match, environment, keyring or _system_keyring), text
     )
@@ -76,7 +76,7 @@ def build_environment(
 def resolve_settings(
     server: McpServerSettings, environment: Mapping[str, str], *, keyring: Keyring | None = None
 ) -> McpServerSettings:
-    """Return the settings with the references in command, URL and headers resolved. Raises ConfigError."""
+    """Return settings with resolved references in command, URL and headers. Raises ConfigError."""
 
     def look_up(text: str) -> str:
         return resolve_references(text, environment, keyring=keyring)
@@ -198,5 +198,5 @@ def _iter_resolved(text: str, environment: Mapping[str, str], keyring: Keyring) 
 
 
 def _is_secret(name: str, values: Mapping[str, str]) -> bool:
-    """Return True if the name or the value suggests a secret."""
+    """Return True if a setting's name or value suggests that it is a secret."""
     return name.lower() in _SECRET_HEADERS or Redaction().contains_secret(f"{name}={values[name][:500]}")

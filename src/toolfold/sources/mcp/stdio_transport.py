@@ -1,4 +1,4 @@
-"""Transport over a server's stdin and stdout, robust against invalid output.
+"""Exchange messages over a server's stdin and stdout, robust against invalid output.
 
 One line is one message. Lines are limited in length and decoded safely; a line that is not a message goes to
 the server's log. An invalid response fails only the request that it belongs to; the connection stays open.
@@ -35,7 +35,7 @@ _EDGE_BYTES = 2_048
 
 
 class StdioTransport:
-    """Streams of one server process, as the transport of an MCP session."""
+    """Transport of an MCP session over the streams of one server process."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class StdioTransport:
         *,
         limits: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """`limits` maps methods that a server may not know to the seconds until they are refused."""
+        """Create a transport; `limits` are time limits for methods that a server may not know."""
         self._process, self._note, self._disconnected, self._limits = process, note, disconnected, limits
         self._pending: dict[Any, float] = {}
         """Pending requests: id → time of sending."""
@@ -58,7 +58,7 @@ class StdioTransport:
 
     @asynccontextmanager
     async def open_streams(self) -> AsyncIterator[tuple[Any, Any]]:
-        """Open the streams that a session reads from and writes to."""
+        """Open the streams that an MCP session reads from and writes to."""
         import anyio
 
         incoming, reading = anyio.create_memory_object_stream[Any](16)
@@ -75,7 +75,7 @@ class StdioTransport:
                 stream.close()
 
     async def _write_input(self, message: Any) -> None:
-        """Write a message. If the server no longer reads, the connection ends."""
+        """Write a message to the server; if the server no longer reads, the connection ends."""
         try:
             self._track_request(message)
             await write_message(self._process.stdin, message)
@@ -114,7 +114,7 @@ class StdioTransport:
             self._disconnect()
 
     def _disconnect(self) -> None:
-        """Signal that no more messages will come; pending requests then fail."""
+        """Signal that no more messages will come, so that pending requests fail."""
         self._disconnected.set()
         self._incoming.close()
 
@@ -138,7 +138,7 @@ class StdioTransport:
             await self._deliver(set_default_result_type(message))
 
     async def _handle_oversized_line(self, line: _OversizedLine) -> None:
-        """Fail the request that an oversized line belongs to, as soon as that is known."""
+        """Fail the request that an oversized output line answers, as soon as that is known."""
         is_clear = len(self._pending) == 1 or bool(_find_ids(line.edges) & self._pending.keys())
         if not self._is_oversize_reported and (line.is_complete or is_clear):
             await self._fail_request(
@@ -149,7 +149,7 @@ class StdioTransport:
             self._is_oversize_reported = False
 
     def _match_response(self, id_: Any) -> bool:
-        """Return True if the response belongs to a pending request."""
+        """Return True if a response belongs to a pending request."""
         if self._pending.pop(id_, None) is not None:
             self._has_responded = True
             if self._suspicion_timer:  # the suspicious line was not a broken response
@@ -162,7 +162,7 @@ class StdioTransport:
         return False
 
     async def _handle_invalid_line(self, line: bytes) -> None:
-        """Log a line that is not a message, and fail the request that it seems to answer.
+        """Log an output line that is not a message, and fail the request that it seems to answer.
 
         Many servers print log lines to stdout; plain text is ignored.
         """
@@ -175,7 +175,7 @@ class StdioTransport:
             self._start_suspicion_timer(f"wrote a line that is not a message: {text[:120]!r}")
 
     def _start_suspicion_timer(self, reason: str) -> None:
-        """Fail the pending requests unless a valid response follows within the grace period."""
+        """Fail the pending requests unless a valid response follows soon."""
         if self._suspicion_timer or not self._pending:
             return
         now = time.monotonic()
@@ -193,7 +193,7 @@ class StdioTransport:
             self._incoming.send_nowait(error)
 
     async def _fail_request(self, line: bytes, kind: str, reason: str) -> None:
-        """Fail the request that an invalid response names, else the only pending one, else all of them."""
+        """Fail the request that an invalid response names, else the only pending one, else all."""
         ids = _find_ids(line) & self._pending.keys() or (
             self._pending.keys() if len(self._pending) == 1 else set()
         )
@@ -210,7 +210,7 @@ class StdioTransport:
 
 
 class _ServerInputStream(MessageStream):
-    """Stream that writes the client's messages to the server."""
+    """Stream that writes the client's messages to the server's stdin."""
 
     def __init__(self, write: Callable[[Any], Awaitable[None]]) -> None:
         self._write = write
@@ -220,14 +220,14 @@ class _ServerInputStream(MessageStream):
 
 
 class _OversizedLine:
-    """First bytes and, once complete, last bytes of a line that exceeds the limit."""
+    """First bytes and, once complete, last bytes of an output line that exceeds the limit."""
 
     def __init__(self, edges: bytes, *, is_complete: bool) -> None:
         self.edges, self.is_complete = edges, is_complete
 
 
 async def _split_lines(stream: asyncio.StreamReader, pacer: Pacer) -> AsyncIterator[bytes | _OversizedLine]:
-    """Yield the lines of a stream without line endings; blank ones may be skipped."""
+    """Yield the lines of a stream without line ends; blank lines may be skipped."""
     buffer = bytearray()
     head, size = b"", 0
     while chunk := await stream.read(1 << 16):
@@ -257,7 +257,7 @@ async def _split_lines(stream: asyncio.StreamReader, pacer: Pacer) -> AsyncItera
 
 
 def _parse_line(line: bytes) -> Any:
-    """Return the message of a line, or None if it is not a message."""
+    """Return the message in an output line, or None if it is not a message."""
     from mcp_types import jsonrpc_message_adapter
 
     text = line.decode("utf-8", "replace")
@@ -285,7 +285,7 @@ def _find_ids(line: bytes) -> set[Any]:
 
 
 def set_default_result_type(message: Any) -> Any:
-    """Add `resultType: complete` to a result without one: servers may omit it, but the SDK requires it."""
+    """Add the field `resultType: complete` to a result, because servers may omit it."""
     result = getattr(message, "result", None)
     if isinstance(result, dict):
         result.setdefault("resultType", "complete")

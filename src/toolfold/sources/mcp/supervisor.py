@@ -1,4 +1,4 @@
-"""Supervision of one MCP server: start it when needed, list it again when it changes, reopen it on failure.
+"""Supervise one MCP server: start it when needed, list its tools again, reconnect on failure.
 
 A server that fails is retried with growing backoff; after several failures calls are refused at once, with
 the time of the next attempt. A call that may have run is never repeated. Everything runs in one event loop,
@@ -54,7 +54,7 @@ StateName = Literal["idle", "starting", "up", "waiting", "resting", "login", "fa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerState:
-    """State of a server, for display."""
+    """State of an MCP server, for display."""
 
     name: str
     state: StateName
@@ -69,7 +69,7 @@ class ServerState:
 
 
 class ServerSupervisor:
-    """Supervisor of one server."""
+    """Keeps one MCP server available: connects, reconnects and lists its tools."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ServerSupervisor:
         build_deps: Callable[[ServerSupervisor], Awaitable[ConnectionDeps]],
         publish: Callable[[str, Listing], None],
     ) -> None:
-        """`build_deps` gathers what a connection needs; `publish` is called with every new listing."""
+        """Create a supervisor; `publish` is called with every new tool list of the server."""
         self.name, self.settings = name, settings
         self._build_deps, self._publish = build_deps, publish
         self._connection: ServerConnection | None = None
@@ -137,11 +137,11 @@ class ServerSupervisor:
         )
 
     def use_cached_listing(self, listing: Listing) -> None:
-        """Use a listing from an earlier run until the server is connected."""
+        """Use a tool list from an earlier run until the server is connected."""
         self.listing, self.is_legacy = listing, listing.protocol < FIRST_MODERN_PROTOCOL
 
     async def get_connection(self) -> ServerConnection:
-        """Return the open connection or open one. Concurrent callers share one attempt."""
+        """Return the open connection or open one; concurrent callers share one attempt."""
         if self._closed:
             raise NotStarted(self.name, "is closed because the runtime was closed.")
         if self._connection is not None and self._connection.is_alive:
@@ -162,7 +162,7 @@ class ServerSupervisor:
         require: Callable[[Listing | None], None] | None = None,
         report_progress: Progress | None = None,
     ) -> Any:
-        """Call a tool. A call is sent a second time only if it cannot have run.
+        """Call a tool of the server; send the call a second time only if it cannot have run.
 
         `require` is called before sending, with the current listing, and may raise. `report_progress`
         receives the server's progress notifications.
@@ -176,7 +176,7 @@ class ServerSupervisor:
         return await self._run_on_connection(send, relay)
 
     async def send_request(self, method: str, params: Json, relay: CallRelay | None = None) -> Any:
-        """Send a request other than a tool call."""
+        """Send a request other than a tool call to the server."""
         seconds = self.settings.call_timeout_seconds
         if method == "resources/unsubscribe":  # even if the request fails: do not resubscribe
             self._subscriptions.discard(params["uri"])
@@ -208,7 +208,7 @@ class ServerSupervisor:
         self._subscriptions = set(other._subscriptions)
 
     async def retire(self) -> None:
-        """Let the requests in progress finish, then close. Nothing may send it further requests."""
+        """Let the requests in progress finish, then close. No further requests may be sent."""
         self._is_retired = True
         limit = self.settings.connect_timeout_seconds + self.settings.max_call_seconds
         with contextlib.suppress(TimeoutError):
@@ -216,7 +216,7 @@ class ServerSupervisor:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections in a bounded time."""
+        """Close all connections to the server in a bounded time."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -295,7 +295,7 @@ class ServerSupervisor:
         return connection, listing
 
     async def _watch_connection(self, connection: ServerConnection) -> None:
-        """Check the connection periodically until it ends, then open another one after a backoff."""
+        """Check a connection periodically until it ends, then open another one after a backoff."""
         keepalive, started = self.settings.keepalive_seconds, time.monotonic()
         while connection.is_alive:
             await asyncio.wait({connection.run_task}, timeout=keepalive or None)
@@ -321,7 +321,7 @@ class ServerSupervisor:
                 return
 
     async def _close_if_unresponsive(self, connection: ServerConnection) -> None:
-        """Ping the server and close the connection if there is no response."""
+        """Ping the server, and close the connection if there is no response."""
         try:
             await connection.check_alive(PING_TIMEOUT_S)
         except ServerFailed as error:
@@ -329,7 +329,7 @@ class ServerSupervisor:
             await self._close_connection(connection, force=True)
 
     def schedule_relist(self, kind: str) -> None:
-        """List the server again soon; several changes within the delay are handled once."""
+        """List the server's tools again soon; several changes within the delay are handled together."""
         if (
             kind and not self._is_relist_scheduled and not self._closed
         ):  # resources and prompts become tools as well
@@ -351,7 +351,7 @@ class ServerSupervisor:
                 )
 
     async def _publish_listing(self, listing: Listing) -> None:
-        """Publish a listing in a thread, one at a time: checking many tools takes a while."""
+        """Publish a tool list in a thread, one at a time, because checking many tools takes a while."""
         async with self._publish_lock:
             self.listing = listing
             await asyncio.to_thread(self._publish, self.name, listing)
@@ -366,7 +366,7 @@ class ServerSupervisor:
         self._connections.discard(connection)
 
     def _retire_connection(self, connection: ServerConnection) -> None:
-        """Use the connection for no new request, and close it once its pending requests are done."""
+        """Use a connection for no new request, and close it once its pending requests are done."""
         if self._connection is connection:
             self._connection = None
             self._start_task(self._close_when_idle(connection))

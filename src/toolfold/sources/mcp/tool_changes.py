@@ -1,4 +1,4 @@
-"""Comparison of a tool with the accepted version: which changes need a person's decision.
+"""Compare a tool with its accepted version: which changes need a person's decision.
 
 Compares definitions only; suspicious texts are found by the scanner, which the caller runs as well. Comparing
 with the version that a person accepted, not with the last one recorded, makes small steps add up.
@@ -91,7 +91,7 @@ SENSITIVE_NAMES = _DATA_WORDS | frozenset(
 
 
 def find_meaningful_changes(before: ListedTool, after: ListedTool) -> tuple[str, ...]:
-    """List the changes that a person must decide about, one line each; empty if all changes are harmless.
+    """Return the changes of a tool that a person must decide about; empty if all are harmless.
 
     Harmless, compared with the accepted version, are:
 
@@ -116,7 +116,7 @@ def find_meaningful_changes(before: ListedTool, after: ListedTool) -> tuple[str,
 
 
 def cautious_annotations(before: ListedTool, after: ListedTool) -> FrozenDict:
-    """Return the accepted annotations plus the new hints that make the tool look less safe.
+    """Return the accepted annotations plus new ones that make the tool look less safe.
 
     For readers of hints, such as gateway clients: the other new hints were not accepted by anyone.
     """
@@ -155,7 +155,7 @@ def _tokenize_text(text: str) -> list[str]:
 
 
 def _describe_word_difference(old: str, new: str) -> str:
-    """Show removed words as [-…-] and added words as {+…+}, with a few words of context."""
+    """Show how two texts differ: removed words as [-…-] and added words as {+…+}."""
     was, now = escape_hidden(old).split(), escape_hidden(new).split()
     if len(was) + len(now) > MAX_COMPARED_WORDS:
         return "its text has changed (too long to compare word by word)"
@@ -183,7 +183,7 @@ def _find_annotation_changes(before: ListedTool, after: ListedTool) -> Iterator[
 
 
 def _find_approval_changes(before: ListedTool, after: ListedTool) -> Iterator[str]:
-    """Yield changes that make approval ask about less, or treat other arguments as commands and paths."""
+    """Yield changes of a tool that make approval ask less often or about other arguments."""
     (old_effects, old_meanings), (new_effects, new_meanings) = (
         approval_traits(before),
         approval_traits(after),
@@ -268,7 +268,7 @@ def _find_added_parameter_changes(before: ListedTool, after: ListedTool) -> Iter
 
 
 def _describe_parameter_problem(name: str, schema: Any) -> str:
-    """Return why an added parameter needs a decision. (A required one changes `required`.)"""
+    """Return why an added parameter of a tool needs a person's decision."""
     if not _is_simple(schema) or len(canonical_json(schema)) > MAX_ADDED_SCHEMA_CHARS:
         return "is not of a simple type"
     if not SENSITIVE_NAMES.isdisjoint(_split_words(name)) or not name.isascii():
@@ -286,7 +286,7 @@ def _describe_parameter_problem(name: str, schema: Any) -> str:
 
 
 def _is_long(text: str, max_chars: int) -> bool:
-    """Return True if a text is too long; other scripts say as much with a third of the characters."""
+    """Return True if a text is too long; non-Latin scripts need a third of the characters."""
     return len(text) > (max_chars if text.isascii() else max_chars // 3)
 
 
@@ -307,7 +307,7 @@ def _accepts_text(schema: Mapping[str, Any]) -> bool:
 
 
 def _find_title_changes(before: ListedTool, after: ListedTool) -> Iterator[str]:
-    """Yield title changes that a person must see: titles are shown when approval is asked for."""
+    """Yield changes of titles, which people see when approval is asked for."""
     accepted_words = set(_split_words(json.dumps(before.to_json(), ensure_ascii=False)))
     old = dict(_iter_titles(before))
     changed = {path: title for path, title in _iter_titles(after) if title and title != old.get(path, "")}
@@ -335,7 +335,7 @@ def _split_words(text: str) -> list[str]:
 
 
 def _iter_titles(tool: ListedTool) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield every title that a model or a client may be shown, with its path."""
+    """Yield every title in a tool definition that a model or client may show, with its path."""
     yield from _iter_titles_in((), tool.to_json())
 
 

@@ -1,4 +1,4 @@
-"""Tools of a server as it lists them: parsed, limited in size, not yet trusted.
+"""Parse and limit the tools that an MCP server lists, before they are trusted.
 
 Tools without a usable name and tools that exceed a limit are left out and reported. Does not decide whether a
 tool may be used. Knows no connection and no registry.
@@ -25,7 +25,7 @@ _EMPTY_SCHEMA: FrozenDict = FrozenDict({"type": "object", "properties": FrozenDi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedTool:
-    """One tool as its server describes it."""
+    """One tool as its MCP server describes it."""
 
     name: str
     title: str = ""
@@ -59,7 +59,7 @@ class ListedTool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """Everything that a server has listed about itself."""
+    """Everything that an MCP server has listed about itself: tools, instructions and capabilities."""
 
     tools: tuple[ListedTool, ...] = ()
     instructions: str = ""
@@ -74,7 +74,7 @@ class Listing:
 
 
 def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
-    """Parse the tools of a `tools/list` result; return them and the reasons why others are left out.
+    """Parse a `tools/list` result; return the tools, and why others are left out.
 
     If two tools have the same name, the first is used.
     """
@@ -97,7 +97,7 @@ def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, .
 
 
 def parse_tool(tool: Mapping[str, Any]) -> ListedTool:
-    """Parse one tool. Raises ValueError with the reason why it cannot be used."""
+    """Parse one tool of a server. Raises ValueError with the reason if it cannot be used."""
     name = tool.get("name") if isinstance(tool, Mapping) else None
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_TOOL_NAME_CHARS:
         raise ValueError("it has no usable name")
@@ -134,12 +134,12 @@ def _freeze_schema(schema: Mapping[str, Any] | None) -> FrozenDict:
 
 
 def canonical_json(value: Any) -> str:
-    """Serialize a JSON value independently of the order of keys and the notation of numbers."""
+    """Serialize a JSON value independently of key order and number notation."""
     return json.dumps(_normalize_numbers(value), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
 
 
 def _normalize_numbers(value: Any) -> Any:
-    """Convert integral floats to int: 1, 1.0 and 1e0 are the same number in JSON."""
+    """Convert integral floats to int, because 1, 1.0 and 1e0 are the same number in JSON."""
     if isinstance(value, Mapping):
         return {key: _normalize_numbers(each) for key, each in value.items()}
     if isinstance(value, list):

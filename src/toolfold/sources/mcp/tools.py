@@ -1,4 +1,4 @@
-"""Registry tools for the tools, resources and prompts of a server.
+"""Create registry tools for the tools, resources and prompts of an MCP server.
 
 Names them, applies `include` and `exclude`, and declares their effects. Resources and prompts become
 auxiliary tools. The functions that perform calls are passed in: knows no connection.
@@ -69,7 +69,7 @@ _READ_ONLY = frozenset({Effect.READ})
 def build_tools(
     server: str, settings: McpServerSettings, listed: Iterable[ListedTool], names: ToolNames, call: CallTool
 ) -> list[Tool]:
-    """Build the tools of a server. A tool that cannot be used is left out and logged."""
+    """Create the registry tools of an MCP server; unusable tools are left out and logged."""
     tools: dict[str, Tool] = {}
     for each in listed:
         if not is_wanted(settings, each.name):
@@ -84,7 +84,7 @@ def build_tools(
 
 
 def is_wanted(settings: McpServerSettings, tool: str) -> bool:
-    """Return True if the configuration includes a tool of this name from the server."""
+    """Return True if the settings include the server's tool with this name."""
     included = any(fnmatchcase(tool, glob) for glob in settings.include)
     return included and not any(fnmatchcase(tool, glob) for glob in settings.exclude)
 
@@ -113,7 +113,7 @@ def _build_listed_tool(
 
 
 def approval_traits(tool: ListedTool) -> tuple[frozenset[Effect], Mapping[str, Meaning]]:
-    """Return what approval goes by: the effects a tool declares, and the arguments declared as commands."""
+    """Return the effects and the command arguments that a tool declares, by which approval decides."""
     effects = effects_of_annotations(tool.annotations)
     if Effect.READ not in effects and any(
         name.casefold() in _CODE_PARAMETERS for name in _parameter_schemas(tool)
@@ -150,7 +150,7 @@ def _parameter_schemas(tool: ListedTool) -> Mapping[str, Any]:
 
 
 def _argument_meanings(tool: ListedTool, effects: Collection[Effect]) -> dict[str, Meaning]:
-    """Map arguments to meanings if one of them holds a shell script; {} keeps the default names.
+    """Map a tool's arguments to meanings (command, path …) if one of them holds a shell script.
 
     Declared meanings replace the default names at any depth, so the defaults are declared as well, and
     nothing is declared for a tool with nested parameters.
@@ -197,7 +197,7 @@ def build_auxiliary_tools(
     *,
     mark: TextMarker = leave_unmarked,
 ) -> list[Tool]:
-    """Build tools for resources and prompts. A tool of the server with the same name takes precedence."""
+    """Create tools that read a server's resources and prompts."""
     extras: list[_AuxiliaryTool] = []
     if settings.resources and listing.has_resources:
         extras += _resource_tools(server, ask, mark)
@@ -266,7 +266,7 @@ def _resource_tools(server: str, ask: SendRequest, mark: TextMarker) -> list[_Au
 
 
 async def _list_templates(ask: SendRequest, context: CallContext) -> Any:
-    """Return the resource templates; None if the server does not know the method."""
+    """Return the server's resource templates; None if the server does not know the method."""
     try:
         return await ask("resources/templates/list", {}, context)
     except RequestRejected:

@@ -1,4 +1,4 @@
-"""Trust policy for server tools: a tool may be used if it is what a person accepted.
+"""Trust policy for tools of MCP servers: a tool may be used if a person accepted it as it is.
 
 Adding a server is the first approval, so its first listing is pinned, except for tools that the scanner
 flags. After that a tool that is new or has changed meaningfully is held until a person accepts it (`pin`),
@@ -42,7 +42,7 @@ _REASON_TEXTS = {"new": "is new", "changed": "has changed", "flagged": "is suspi
 
 @dataclass(frozen=True, slots=True)
 class HeldTool:
-    """A tool that a person must review before it can be used."""
+    """A tool of a server that a person must review before it can be used."""
 
     tool: ListedTool
     accepted_version: ListedTool | None
@@ -59,7 +59,7 @@ class HeldTool:
 
 @dataclass(frozen=True, slots=True)
 class TrustResult:
-    """Tools of a server, divided into accepted and held ones."""
+    """Tools of a server, divided into accepted ones and those that a person must review."""
 
     accepted: tuple[ListedTool, ...] = ()
     held: tuple[HeldTool, ...] = ()
@@ -69,7 +69,7 @@ class TrustResult:
 
 
 class Trust:
-    """Accepted tools of all servers. Safe for several threads."""
+    """Decides which tools of MCP servers may be used, by what a person accepted. Thread-safe."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Trust:
         record: SettingsRecord | None = None,
         strict: bool = False,
     ) -> None:
-        """`own` is the file for what was accepted on this machine of servers with a lock file in a project.
+        """Create the policy; `own` is the file with tools accepted on this machine.
 
         `record` distinguishes Toolfold's changes of the user's lock files from others. `strict` also holds
         tools with doubtful findings.
@@ -96,23 +96,23 @@ class Trust:
 
     @classmethod
     def from_config(cls, config: Config) -> Trust:
-        """Create it with the lock files of the configured servers."""
+        """Create the trust policy with the lock files of the configured servers."""
         own = config.paths.state_dir / "mcp" / "accepted.lock"
         record = SettingsRecord(config.paths.state_dir)
         strict = config.mcp.scan == "strict"
         return cls(lambda server: lock_path(config, server), own=own, record=record, strict=strict)
 
     def use_config(self, config: Config) -> None:
-        """Follow a changed configuration: another file may declare a server now."""
+        """Use a changed configuration, in which another file may declare a server."""
         self._lock_of = lambda server: lock_path(config, server)
 
     def drop_listing(self, server: str) -> None:
-        """Forget the listed tools of a server that is not used any more. Its pins stay."""
+        """Forget the listed tools of a server that is no longer used; what was accepted stays."""
         with self._guard:
             self._listed.pop(server, None)
 
     def check_tools(self, server: str, policy: Policy, tools: Iterable[ListedTool]) -> TrustResult:
-        """Divide tools into accepted and held ones. Pins a server that is listed for the first time.
+        """Divide a server's tools into accepted ones and those to review; accept all of a new server.
 
         Raises ConfigError if the lock file cannot be used: no tool of the server may be used then.
         """
@@ -136,7 +136,7 @@ class Trust:
         return self._store_accepted(server, replace(result, updated=tuple(updated)))
 
     def check_call(self, server: str, policy: Policy, tool: ListedTool) -> HeldTool | None:
-        """Return None if the tool may be called as it is now, or else why it is held. Raises ConfigError.
+        """Return None if the tool may be called as it is now, or why it needs a review. Raises ConfigError.
 
         Compares pins only: scanning a held tool at every call would let a server consume time.
         """
@@ -148,7 +148,7 @@ class Trust:
         return _make_held_tool(tool, pins, ())
 
     def with_cautious_hints(self, server: str, tool: ListedTool) -> ListedTool:
-        """Return a tool without the hints that make it look safer than the version a person accepted."""
+        """Return a tool without annotations that make it look safer than its accepted version."""
         try:
             pin = (self._lock_for(server).pins(server) or {}).get(tool.name)
         except ConfigError:
@@ -158,14 +158,14 @@ class Trust:
         return replace(tool, annotations=cautious_annotations(pin.tool, tool))
 
     def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
-        """Pin tools that a person has reviewed and accepted."""
+        """Record tools that a person has reviewed and accepted."""
         tools, lock = tuple(tools), self._lock_for(server)
         lock.accept(server, tools)
         if self._local_lock is not None and _is_project_lock(lock):
             self._local_lock.accept(_local_lock_key(server, lock), tools)
 
     def forget(self, server: str) -> bool:
-        """Remove all pins of a server, so that it is new when added again. Return False if it had none."""
+        """Forget all accepted tools of a server; return False if there were none."""
         with self._guard:
             self._listed.pop(server, None)
         lock = self._lock_for(server)
@@ -174,7 +174,7 @@ class Trust:
         return lock.forget(server)
 
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
-        """Return the accepted tools that count on this machine.
+        """Return the accepted tools of a server that count on this machine.
 
         The project's lock file may come from the author of the tools: a suspicious tool must have been
         accepted on this machine as well.
@@ -204,14 +204,14 @@ class Trust:
             self._local_lock.record_updates(_local_lock_key(server, lock), updated, pins)
 
     def _was_harmless(self, server: str, tool: ListedTool, pins: Pins) -> bool:
-        """Return True if this change was found harmless before, even if another one was recorded since."""
+        """Return True if this change of a tool was found harmless before."""
         pin = pins.get(tool.name)
         return pin is not None and (server, pin.fingerprint, tool.fingerprint) in self._harmless_changes
 
     def find_suspicious(
         self, server: str, tools: Sequence[ListedTool]
     ) -> list[tuple[ListedTool, ScanFinding]]:
-        """Scan tools that are in use, and return grave findings."""
+        """Scan the tools of a server that are in use, and return grave findings."""
         with self._guard:
             others = dict(self._listed)
         findings = scan_tools(tools, server, others)
@@ -235,7 +235,7 @@ class Trust:
             return self._locks[file]
 
     def _add_listed(self, server: str, tools: tuple[ListedTool, ...]) -> Mapping[str, tuple[ListedTool, ...]]:
-        """Add these tools and return those of all servers, so that concurrent listings see each other."""
+        """Record a server's listed tools and return those of all servers, for comparisons between servers."""
         with self._guard:
             self._listed[server] = tools
             return dict(self._listed)
@@ -247,7 +247,7 @@ class Trust:
 
 
 def _is_project_lock(lock: LockFile) -> bool:
-    """Return True if the lock file is beside a project's settings, and may come from somebody else."""
+    """Return True if the lock file is in a project and may come from somebody else."""
     return (lock.file.parent / PROJECT_FILE).exists()
 
 
@@ -269,7 +269,7 @@ def _find_changes_to_review(
     server: str,
     others: Mapping[str, tuple[ListedTool, ...]],
 ) -> tuple[str, ...] | None:
-    """List meaningful changes; return None if there is no accepted version to compare with."""
+    """Return the changes that a person must review; None if there is no accepted version of the tool."""
     pin = pins.get(tool.name)
     if pin is None or pin.tool is None or pin.fingerprint == tool.fingerprint:
         return None
@@ -322,7 +322,7 @@ def _make_held_tool(
 
 
 def describe_difference(before: ListedTool | None, after: ListedTool) -> tuple[str, ...]:
-    """Return what a person must see to decide: `- ` old, `+ ` new, other lines say where.
+    """Return the difference between two versions of a tool, for a person who decides about it.
 
     Complete, and free of terminal control characters.
     """
@@ -341,7 +341,7 @@ def _path_order(path: str) -> tuple[int, str]:
 
 
 def _flatten_values(tool: ListedTool) -> Iterator[tuple[str, str]]:
-    """Yield each scalar or flat list as text, with its path."""
+    """Yield each scalar or flat list in a tool definition as text, with its path."""
     stack: list[tuple[str, Any]] = [(key, value) for key, value in tool.to_json().items()]
     while stack:
         path, value = stack.pop()
@@ -354,7 +354,7 @@ def _flatten_values(tool: ListedTool) -> Iterator[tuple[str, str]]:
 
 
 def _format_path_step(key: str) -> str:
-    """Format one key of a path; quoted if it could be taken for several."""
+    """Format one key of a path in a tool definition, quoted if it could be taken for several."""
     return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key, ensure_ascii=False)}]"
 
 
@@ -369,7 +369,7 @@ def _describe_value_change(path: str, old: str | None, new: str | None) -> list[
 
 
 def _split_sentences(text: str | None) -> list[str]:
-    """Split text into sentences, so that one inserted into a long paragraph shows in the comparison."""
+    """Split text into sentences, so that one inserted into a long paragraph shows in a comparison."""
     if text is None:
         return []
     return [part for line in _SENTENCES.split(escape_hidden(text)) if (part := line.strip())] or ["(empty)"]

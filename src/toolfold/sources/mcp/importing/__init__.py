@@ -1,4 +1,4 @@
-"""Import of MCP servers from the configuration files of other clients.
+"""Import MCP servers from the configuration files of other clients.
 
 `locations` finds the files, `documents` parses them without trust, `entry_reader`, `variables` and one module
 per client format translate their entries into Toolfold's settings, `gateways` recognises Toolfold's own

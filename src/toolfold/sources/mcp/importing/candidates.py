@@ -1,4 +1,4 @@
-"""Selects the servers that can be imported and gives each a unique name.
+"""Select the servers that can be imported and give each a unique name.
 
 Identical servers of two clients become one; different servers with the same name get the client's name added.
 """
@@ -18,7 +18,7 @@ MAX_NAME_LENGTH = 40
 
 @dataclass(frozen=True, slots=True)
 class ImportCandidate:
-    """Server that could be imported, with its new name."""
+    """An MCP server that could be imported, with the name it would get."""
 
     name: str
     server: ImportedServer
@@ -31,7 +31,7 @@ class ImportCandidate:
 def build_candidates(
     servers: Iterable[ImportedServer], known: Mapping[str, McpServerSettings]
 ) -> tuple[ImportCandidate, ...]:
-    """Return each distinct server once, in order; `known` are the configured servers."""
+    """Return each distinct server once, in order; `known` are the servers already configured."""
     chosen: dict[tuple[str, str], ImportCandidate] = {}
     for imported in servers:
         server, name = parse_server_settings(imported.settings), normalise_server_name(imported.name)

@@ -1,4 +1,4 @@
-"""Description of a client's configuration file: its title and the functions that read it."""
+"""Describe a client's configuration file: its title and the functions that read it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolfold.sources.mcp.importing.variables import Variables
 
 @dataclass(frozen=True, slots=True)
 class ImportContext:
-    """Directories around a file; `project` is None for servers that belong to no project."""
+    """Directories that matter for reading a file; `project` is None for a user's own servers."""
 
     home: Path
     project: Path | None = None
@@ -38,7 +38,7 @@ class ClientFormat:
 
 
 def get_mapping(document: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return the mapping at this key path, or an empty one."""
+    """Return the mapping at a path of keys in the document, or an empty mapping."""
     value: Any = document
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None

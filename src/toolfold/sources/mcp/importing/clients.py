@@ -1,4 +1,4 @@
-"""Supported clients, and reading their configuration files.
+"""Supported clients (Claude Code, Cursor …), and reading their configuration files.
 
 A file that cannot be read, or an entry that cannot be used, is reported and does not affect the others.
 """
@@ -56,7 +56,7 @@ CLIENTS: Mapping[ClientName, ClientFormat] = MappingProxyType(
 
 
 def read_client_file(source: ClientConfigFile, *, home: Path, project: Path) -> ImportResult:
-    """Read all servers of a file; `project` is the current directory."""
+    """Read all MCP servers in a client's configuration file; `project` is the current directory."""
     client_format = CLIENTS[source.client_name]
     context = ImportContext(home, project if source.scope == "project" else None, project)
     try:
@@ -75,7 +75,7 @@ def read_snippet(
     project: Path,
     name_entry: Callable[[Sequence[str]], str],
 ) -> ImportResult:
-    """Read servers from a copied text in any form that READMEs use."""
+    """Read MCP servers from a copied text in any form that READMEs use."""
     try:
         document = parse_snippet(text, source.file, name_entry)
     except ConfigError as error:
@@ -105,7 +105,7 @@ def _read_document(
 
 
 def guess_client(file: Path) -> ClientName:
-    """Return the client that most likely owns the file, judged by its name."""
+    """Return the client that most likely owns a configuration file, judged by the file's name."""
     if file.suffix == ".toml":
         return "codex"
     if file.suffix in (".yaml", ".yml"):
@@ -144,7 +144,7 @@ def _read_entry(
 
 
 def _set_working_directory(entry: EntryReader, context: ImportContext) -> None:
-    """Set the working directory of a server: relative paths start at its project or at home."""
+    """Set the working directory of an imported server; relative paths start at its project or home."""
     if "${" in entry.settings.get("cwd", ""):
         entry.add_remark(f"cwd {shorten(entry.settings.pop('cwd'), 80)} contains a variable and is left out")
     if not entry.settings.get("command"):

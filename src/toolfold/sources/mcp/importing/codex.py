@@ -1,4 +1,4 @@
-"""Format of Codex: TOML with a table `mcp_servers` that has a table for each server."""
+"""Configuration format of Codex: TOML with a table `mcp_servers`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _read_oauth(entry: EntryReader) -> None:
 
 
 def _read_passed_variables(entry: EntryReader) -> list[str]:
-    """Return the names of passed variables; variables of another machine are left out."""
+    """Return the names of environment variables passed to a server, except those of another machine."""
     variables = entry.take("env_vars") or []
     if not isinstance(variables, list):
         raise RejectedEntryError("env_vars is not a list")

@@ -1,4 +1,4 @@
-"""Parses other clients' files: JSON with or without comments, TOML and YAML.
+"""Parse other clients' configuration files: JSON with or without comments, TOML and YAML.
 
 The files may come from an untrusted repository, so size and depth are limited, and every error is a
 ConfigError. Knows nothing of servers.
@@ -30,13 +30,13 @@ _TRAILING_COMMAS = re.compile(rf"({_STRING})|,(?=\s*[\]}}])", re.DOTALL)
 
 
 def read_document(file: Path, *, with_history: bool = False) -> Json:
-    """Return the top-level mapping of a file; empty for an empty file. Raises ConfigError."""
+    """Return the top-level mapping of a configuration file; empty for an empty file. Raises ConfigError."""
     text = read_text(file, limit=MAX_BYTES_WITH_HISTORY if with_history else MAX_CONFIG_BYTES)
     return parse_document(text, file)
 
 
 def parse_document(text: str, file: Path) -> Json:
-    """Return the top-level mapping of a text; the file's suffix selects the format."""
+    """Return the top-level mapping of a text; the suffix of `file` selects the format."""
     if not text.strip():
         return {}
     try:

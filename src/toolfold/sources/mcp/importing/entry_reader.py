@@ -1,4 +1,4 @@
-"""Reads one server's entry in another client's file, key by key.
+"""Read one server's entry in another client's configuration file, key by key.
 
 Keys that are read are checked; keys that no reader asks for are reported at the end. Knows no client: the
 format modules decide which keys exist and what they mean.
@@ -33,7 +33,7 @@ _MAX_REMARK_CHARS = 300
 
 
 class EntryReader:
-    """Reader of one entry; collects settings and remarks."""
+    """Reads one server's entry in a configuration file; collects settings and remarks."""
 
     def __init__(self, entry: Any, variables: Variables) -> None:
         if not isinstance(entry, Mapping):
@@ -47,7 +47,7 @@ class EntryReader:
         return self.variables.translate(text, self.remarks, is_value=is_value)
 
     def take(self, *keys: str) -> Any:
-        """Return the first non-empty value of these keys and mark all of them as read."""
+        """Return the first non-empty value of these keys, and mark all of them as read."""
         values = [self._unread.pop(key, None) for key in keys]
         return next((value for value in values if value not in (None, "", [], {})), None)
 
@@ -70,7 +70,7 @@ class EntryReader:
         return [self.translate(_as_text(item)) for item in value]
 
     def read_names(self, *keys: str) -> list[str]:
-        """Return a list of names without expanding variables; a text is split at spaces."""
+        """Return a list of names without expanding variables; a string is split at spaces."""
         value = self.take(*keys) or []
         value = value.split() if isinstance(value, str) else value
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -100,7 +100,7 @@ class EntryReader:
         return value if isinstance(value, bool) else None
 
     def read_seconds(self, key: str, setting: str, *, per_second: float = 1) -> None:
-        """Read a time limit, clamped to the allowed range."""
+        """Read a time limit from the entry, limited to the allowed range."""
         value = self.take(key)
         if value is None:
             return
@@ -118,12 +118,12 @@ class EntryReader:
             self.settings["max_call_seconds"] = limit
 
     def read_tool_names(self, key: str, setting: str) -> None:
-        """Read tool names into a setting that takes glob patterns."""
+        """Read tool names from the entry into a setting that takes glob patterns."""
         if names := self.read_names(key):
             self.settings[setting] = [glob.escape(name) for name in names]
 
     def set(self, setting: str, value: Any) -> None:
-        """Set a value unless it is empty."""
+        """Set a value of the imported server unless it is empty."""
         if value not in (None, "", [], {}):
             self.settings[setting] = value
 
@@ -136,7 +136,7 @@ class EntryReader:
             self._unread.pop(key, None)
 
     def set_transport(self, transport: str, *, url: str) -> None:
-        """Set the transport from the client's word for it. Raises RejectedEntryError."""
+        """Set the transport from the client's name for it. Raises RejectedEntryError if it is unknown."""
         known = _TRANSPORTS.get(transport.lower()) if transport else None
         if transport and known is None:
             raise RejectedEntryError(f"its transport {shorten(transport, 40)!r} is not supported")
@@ -146,11 +146,11 @@ class EntryReader:
             raise RejectedEntryError("its transport is stdio, but it has a URL and no command")
 
     def list_unread(self) -> list[str]:
-        """Return a remark for each key that was not read."""
+        """Return a remark for each key of the entry that was not read."""
         return [f"{shorten(str(key), 60)} has no counterpart and is left out" for key in self._unread]
 
     def finish(self, name: str, source: ClientConfigFile) -> ImportedServer:
-        """Return the finished server. Raises RejectedEntryError if the settings are not valid."""
+        """Return the imported server. Raises RejectedEntryError if its settings are not valid."""
         self.remarks += self.list_unread()
         try:
             parse_server_settings(self.settings)

@@ -1,4 +1,4 @@
-"""Recognises Toolfold's own gateway among servers: behind itself it would start itself endlessly.
+"""Recognise Toolfold's own gateway among servers, because it must not start itself.
 
 Starts nothing and connects to nothing.
 """
@@ -27,7 +27,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def is_gateway(settings: Mapping[str, Any], addresses: Collection[str]) -> bool:
-    """Return True if a server is a Toolfold gateway; `addresses` are the URLs of running ones."""
+    """Return True if a server is a Toolfold gateway; `addresses` are the URLs of running gateways."""
     running = {endpoint for url in addresses if (endpoint := _parse_endpoint(url))}
     if settings.get("url"):
         return _parse_endpoint(str(settings["url"])) in running
@@ -38,7 +38,7 @@ def is_gateway(settings: Mapping[str, Any], addresses: Collection[str]) -> bool:
 
 
 def reject_gateways(result: ImportResult, addresses: Collection[str]) -> ImportResult:
-    """Return the result with Toolfold's own gateways moved to the rejected entries."""
+    """Return the import result with Toolfold's own gateways moved to the rejected entries."""
     gateways = [each for each in result.servers if is_gateway(each.settings, addresses)]
     return replace(
         result,
@@ -60,7 +60,7 @@ def _is_toolfold(word: str) -> bool:
 
 
 def _parse_endpoint(url: str) -> tuple[str, int, str] | None:
-    """Return host, port and path, with one name for all names of this machine; None if not a URL."""
+    """Return host, port and path of a URL, with one name for this machine; None if it is not a URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)

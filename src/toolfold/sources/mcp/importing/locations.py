@@ -1,4 +1,4 @@
-"""Locations of other clients' configuration files on Linux, macOS and Windows.
+"""Find other clients' configuration files on Linux, macOS and Windows.
 
 Checks which files exist and reads none. Home directory, platform and environment are parameters, so that the
 locations of another machine can be computed here.
@@ -30,7 +30,7 @@ _PROJECT_FILES: tuple[tuple[ClientName, str], ...] = (
 def find_config_files(
     *, home: Path, project: Path | None, platform: str, environment: Mapping[str, str]
 ) -> tuple[ClientConfigFile, ...]:
-    """Return the existing files, the user's before the project's; `platform` is as in `sys.platform`."""
+    """Return the existing configuration files, the user's before the project's."""
     files = [
         ClientConfigFile(client, "user", file)
         for client, file in _iter_user_files(home, platform, environment)
@@ -43,7 +43,7 @@ def find_config_files(
 def user_config_file(
     client: ClientName, *, home: Path, platform: str, environment: Mapping[str, str]
 ) -> Path:
-    """Return the file to which new user servers of this client are added; it may not exist yet."""
+    """Return the file to which a client's new user-wide servers are added; it may not exist yet."""
     files = [
         file
         for each, file in _iter_user_files(home, platform, environment)
@@ -78,7 +78,7 @@ def _iter_user_files(
 
 
 def _config_directories(home: Path, platform: str, environment: Mapping[str, str]) -> tuple[Path, Path]:
-    """Return the directories for settings of desktop and of terminal programs."""
+    """Return the directories for settings of desktop programs and of terminal programs."""
     settings = Path(environment.get("XDG_CONFIG_HOME") or home / ".config")
     if platform == "darwin":
         return home / "Library" / "Application Support", settings

@@ -33,7 +33,7 @@ _SANDBOX_KEYS = ("sandbox", "sandboxEnabled")
 
 
 def read_server(entry: EntryReader) -> None:
-    """Read an entry of the common format, with all key names that these clients use."""
+    """Read a server's entry in the common JSON format, with all key names that clients use."""
     _read_command(entry)
     url = entry.read_text("url", "serverUrl", "httpUrl", "endpoint")
     entry.set("url", url)
@@ -60,7 +60,7 @@ def _read_command(entry: EntryReader) -> None:
 
 
 def _read_oauth(entry: EntryReader) -> None:
-    """Read the OAuth client settings, which have several spellings."""
+    """Read the OAuth client settings of an entry, which have several spellings."""
     reader = EntryReader({**entry.read_mapping("auth"), **entry.read_mapping("oauth")}, entry.variables)
     oauth: Json = {
         "client_id": reader.read_text("clientId", "CLIENT_ID", "client_id", is_value=True),
@@ -94,7 +94,7 @@ def _read_claude_code_entry(entry: EntryReader) -> None:
 
 
 def _read_gemini_entry(entry: EntryReader) -> None:
-    """Read a Gemini entry: `httpUrl` means Streamable HTTP and `url` means SSE."""
+    """Read a Gemini CLI entry, in which `httpUrl` means Streamable HTTP and `url` means SSE."""
     if entry.has("url") and not entry.has("httpUrl", "type"):
         entry.settings["transport"] = "sse"
     entry.read_seconds("timeout", "call_timeout_seconds", per_second=1_000)
@@ -104,7 +104,7 @@ def _read_gemini_entry(entry: EntryReader) -> None:
 
 
 def _list_claude_code_entries(document: Json, context: ImportContext) -> Mapping[str, Any]:
-    """Return the user's servers, overridden by those of the current project."""
+    """Return the user's servers in Claude Code's file, overridden by those of the current project."""
     local = get_mapping(document, "projects", str(context.current))
     project_servers = {
         name: _set_default_cwd(entry, context) for name, entry in get_mapping(local, "mcpServers").items()
@@ -136,7 +136,7 @@ def _list_other_projects(document: Json, context: ImportContext) -> tuple[str, .
 
 
 def _list_vscode_entries(document: Json, _context: ImportContext) -> Mapping[str, Any]:
-    """Return servers from all three places that VS Code and its users put them."""
+    """Return the servers from all three places in which VS Code settings may have them."""
     older = {**get_mapping(document, "mcp", "servers"), **get_mapping(document, "mcp", "mcpServers")}
     return {**older, **get_mapping(document, "mcpServers"), **get_mapping(document, "servers")}
 

@@ -1,4 +1,4 @@
-"""Format of opencode: JSON with comments and a mapping `mcp` of `local` or `remote` servers."""
+"""Configuration format of opencode: JSON with comments and a mapping `mcp` of servers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _list_entries(document: Json, _context: ImportContext) -> Mapping[str, Any]:
 
 
 def _expand_references(value: Any) -> Any:
-    """Write opencode's `{env:NAME}` as `${NAME}` in every text of an entry."""
+    """Write opencode's `{env:NAME}` as `${NAME}` in every string of an entry."""
     if isinstance(value, str):
         return _REFERENCE.sub(_translate_reference, value.replace("${", "$${"))
     if isinstance(value, list):
@@ -73,7 +73,7 @@ def _read_oauth(entry: EntryReader) -> None:
 
 
 def _reject_file_references(settings: Any) -> None:
-    """Raise RejectedEntryError for a reference to a file's content: settings cannot express it."""
+    """Raise RejectedEntryError for a reference to a file's content, which Toolfold does not support."""
     if isinstance(settings, str) and (found := re.search(r"\{(?:file|env):[^{}]*\}", settings)):
         raise RejectedEntryError(f"{shorten(found[0], 80)} cannot be expanded: use an environment variable")
     values = settings.values() if isinstance(settings, Mapping) else settings

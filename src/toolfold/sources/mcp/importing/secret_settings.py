@@ -1,4 +1,4 @@
-"""Finds secrets written literally in a server's settings and replaces them by references.
+"""Find secrets written literally in a server's settings, and replace them by references.
 
 Decides by key names and the formats of well-known tokens; a secret without a recognisable format is missed.
 """
@@ -19,12 +19,12 @@ _MAX_CHARS = 2_000
 
 
 def find_literal_secrets(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the keys whose values contain a secret: `env.TOKEN`, `headers.X-Key`, `args`."""
+    """Return the setting keys whose values contain a secret: `env.TOKEN`, `headers.X-Key`, `args`."""
     return tuple(_iter_literal_secrets(settings))
 
 
 def replace_secrets(server: str, settings: Mapping[str, Any]) -> tuple[Json, tuple[str, ...]]:
-    """Return the settings with references for secrets, and the variables that must be set.
+    """Return the settings with references for secrets, and the variables that the user must set.
 
     A secret in an argument or a URL has no name of its own and stays as it is.
     """
@@ -43,7 +43,7 @@ def replace_secrets(server: str, settings: Mapping[str, Any]) -> tuple[Json, tup
 
 
 def redact_settings(settings: Mapping[str, Any]) -> Json:
-    """Return the settings with secrets replaced by a placeholder; references stay."""
+    """Return the settings with secrets replaced by a placeholder; references to variables stay."""
     changed = dict(settings)
     for key in find_literal_secrets(settings):
         section, _, name = key.partition(".")
@@ -55,7 +55,7 @@ def redact_settings(settings: Mapping[str, Any]) -> Json:
 
 
 def _redact_arguments(args: Iterable[Any]) -> list[str]:
-    """Return the arguments without secrets; an option such as `--api-key` marks the next one as secret."""
+    """Return the arguments without secrets; after an option such as `--api-key` comes a secret."""
     previous, words = "", []
     for argument in map(str, args):
         is_option_value = previous.startswith("-") and not argument.startswith("-")
@@ -86,5 +86,5 @@ def _is_literal_secret(name: str, value: str) -> bool:
 
 
 def _looks_secret(text: str) -> bool:
-    """Return True if the text contains a secret besides references."""
+    """Return True if the text contains a secret other than a reference to a variable."""
     return Redaction().contains_secret(_REFERENCE.sub("", text)[:_MAX_CHARS])

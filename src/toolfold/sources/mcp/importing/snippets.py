@@ -1,4 +1,4 @@
-"""Servers in JSON copied from a README, with or without the surrounding keys of a file."""
+"""Read servers from JSON copied from a README, with or without the surrounding keys of a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENTRY_KEYS = ("command", "url", "serverUrl", "httpUrl", "endpoint")
 
 
 def parse_snippet(text: str, file: Path, name_entry: Callable[[Sequence[str]], str]) -> Json:
-    """Return a document whose `mcpServers` contains the servers of a copied text. Raises ConfigError.
+    """Return a document whose `mcpServers` contains the servers in a copied text. Raises ConfigError.
 
     `name_entry` names an entry without a name, from the words of its command or from its URL.
     """
@@ -28,7 +28,7 @@ def parse_snippet(text: str, file: Path, name_entry: Callable[[Sequence[str]], s
 
 
 def _parse_text(text: str, file: Path) -> Json:
-    """Return the mapping in a text; code fence, missing braces and trailing comma are corrected."""
+    """Return the mapping in a copied text; a code fence, missing braces and trailing commas are corrected."""
     bare = text.lstrip("\ufeff")
     fenced = _FENCE.match(bare)
     bare = (fenced[1] if fenced else bare).strip().removesuffix(",")

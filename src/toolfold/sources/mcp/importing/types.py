@@ -1,4 +1,4 @@
-"""Data types of the import: files, servers, rejected entries and results."""
+"""Data types for importing MCP servers: files, servers, rejected entries and results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FileScope = Literal["user", "project"]
 
 @dataclass(frozen=True, slots=True)
 class ClientConfigFile:
-    """Configuration file of a client; files of a project are untrusted."""
+    """Configuration file of a client; a file inside a project is untrusted."""
 
     client_name: ClientName
     scope: FileScope
@@ -25,7 +25,7 @@ class ClientConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
-    """Server in Toolfold's settings format; `settings` contains only values that differ from the defaults."""
+    """An MCP server in Toolfold's settings format, with only the values that differ from defaults."""
 
     name: str
     """Name in the client's file."""
@@ -37,7 +37,7 @@ class ImportedServer:
 
 @dataclass(frozen=True, slots=True)
 class RejectedEntry:
-    """Entry that cannot be imported, with the reason."""
+    """A server entry that cannot be imported, with the reason."""
 
     name: str
     source: ClientConfigFile
@@ -46,7 +46,7 @@ class RejectedEntry:
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """Everything read from one file; `problem` is set if the file could not be read."""
+    """Everything read from one configuration file; `problem` is set if it could not be read."""
 
     source: ClientConfigFile
     servers: tuple[ImportedServer, ...] = ()
@@ -56,4 +56,4 @@ class ImportResult:
 
 
 class RejectedEntryError(ValueError):
-    """An entry cannot be expressed in Toolfold's settings; the message is for the user."""
+    """A server entry cannot be expressed in Toolfold's settings; the message is for the user."""

@@ -1,4 +1,4 @@
-"""Translates `${…}` references of other clients into Toolfold's.
+"""Translate `${…}` references in other clients' files into Toolfold's.
 
 Each client has its own style: some expand variables like a shell, editors write `${env:NAME}` and know
 directory names, others expand nothing. Text that a client would pass on unchanged is escaped.
@@ -24,7 +24,7 @@ _INPUT_PREFIX = "input:"
 
 @dataclass(frozen=True, slots=True)
 class Variables:
-    """Rules for translating the references of one file."""
+    """Rules for translating the `${…}` references in one client's file."""
 
     style: Style = "none"
     constants: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Variables:
         return _REFERENCE.sub(replace, text)
 
     def _translate_reference(self, inside: str, remarks: list[str], *, is_value: bool) -> str | None:
-        """Return the replacement for `${inside}`, or None if it is literal text."""
+        """Return Toolfold's form of the reference `${inside}`, or None if it is literal text."""
         if _SHELL_REFERENCE.fullmatch(inside):
             if self.style == "editor" and inside in self.constants:
                 return self.constants[inside]
@@ -93,6 +93,6 @@ class Variables:
 
 
 def variable_name(text: str) -> str:
-    """Return a valid variable name: `github-token` becomes `GITHUB_TOKEN`."""
+    """Return a valid environment variable name: `github-token` becomes `GITHUB_TOKEN`."""
     name = re.sub(r"[^A-Za-z0-9]+", "_", text).strip("_").upper()[:60] or "VALUE"
     return name if not name[0].isdigit() else f"_{name}"

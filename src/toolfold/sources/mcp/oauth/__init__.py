@@ -42,7 +42,7 @@ It may return the redirect URL that the person pasted, if the browser runs on an
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginStatus:
-    """State of a stored login."""
+    """State of a stored OAuth login."""
 
     issuer: str
     scopes: tuple[str, ...]
@@ -63,7 +63,7 @@ def create_auth(
     timeout_s: float = LOGIN_TIMEOUT_S,
     loops: EventLoops | None = None,
 ) -> OAuthProvider:
-    """Return an `httpx2.Auth` that authorizes each request; `directory` contains the stored logins.
+    """Return an `httpx2.Auth` that authorizes requests to an MCP server with the stored OAuth login.
 
     If a login is needed, it raises NeedsLogin, unless `interactive` is set and a browser or `open_url` is
     available: then the login runs at once. Raises ConfigError for an unresolved reference in the settings.
@@ -88,7 +88,7 @@ async def log_in(
     timeout_s: float = LOGIN_TIMEOUT_S,
     loops: EventLoops | None = None,
 ) -> LoginStatus:
-    """Log in, replacing any stored login; concurrent calls share one. Raises ServerFailed, ConfigError."""
+    """Log in at an MCP server, replacing any stored login. Raises ServerFailed, ConfigError."""
     import httpx2
 
     from toolfold.sources.mcp.faults import NotStarted
@@ -120,7 +120,7 @@ async def log_in(
 async def log_out(
     server: str, settings: McpServerSettings | None, directory: Path, *, environment: Mapping[str, str]
 ) -> bool:
-    """Delete all logins of the server and revoke their tokens if possible; return True if there were any."""
+    """Delete all logins of a server and revoke their tokens if possible; return True if there were any."""
     deleted = LoginStore(directory).delete(server)
     if settings is not None and any(login.token for login in deleted):
         await _revoke_tokens(server, settings, environment, deleted)
@@ -130,7 +130,7 @@ async def log_out(
 def login_status(
     server: str, settings: McpServerSettings, directory: Path, *, environment: Mapping[str, str]
 ) -> LoginStatus | None:
-    """Return the state of the stored login without any request; None if there is none. Raises ConfigError."""
+    """Return the state of the stored login without any request; None without one. Raises ConfigError."""
     login = LoginStore(directory).find(server, resolve_references(settings.url, environment))
     if login is None or not login.token:
         return None
@@ -144,7 +144,7 @@ def login_status(
 
 
 def find_browser(environment: Mapping[str, str]) -> OpenUrl | None:
-    """Return a function that opens a page in the local browser, or None without a display."""
+    """Return a function that opens a page in the local browser; None without a display."""
     has_display = sys.platform in ("darwin", "win32") or any(
         environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
     )
@@ -161,7 +161,7 @@ def _open_page(url: str) -> None:
 async def _revoke_tokens(
     server: str, settings: McpServerSettings, environment: Mapping[str, str], logins: Iterable[Login]
 ) -> None:
-    """Revoke tokens at their issuer; failures are ignored because the tokens expire by themselves."""
+    """Revoke tokens at their issuer; failures are ignored, because the tokens expire by themselves."""
     from toolfold.sources.mcp.oauth.auth_requests import AuthError
     from toolfold.sources.mcp.oauth.token_refresh import revoke_login
 
@@ -188,7 +188,7 @@ def _build_client(server: str, settings: McpServerSettings, environment: Mapping
 
 
 async def _fetch_challenge(url: str, headers: Mapping[str, str]) -> Any:
-    """Return the server's 401 response; a bare one if it does not demand a login at once."""
+    """Return the server's 401 response; an empty one if the server does not demand a login at once."""
     import httpx2
 
     ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}

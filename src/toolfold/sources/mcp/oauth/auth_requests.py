@@ -1,4 +1,4 @@
-"""HTTP requests of a login, and the URLs they may go to.
+"""Send the HTTP requests of an OAuth login, and check the URLs that they may go to.
 
 The server names its authorization server, so the URLs are untrusted: only HTTPS is allowed besides the
 server's own origin, and this machine only for servers on this machine. Responses are bounded. The content of
@@ -27,7 +27,7 @@ _ENCODING_HEADERS = ("content-encoding", "content-length", "transfer-encoding")
 
 
 class AuthError(Exception):
-    """Failed authorization request. `code` is the issuer's OAuth error code, if any."""
+    """A failed OAuth request. `code` is the issuer's error code, if any."""
 
     def __init__(self, message: str, code: str = "", *, status: int = 0) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class AuthError(Exception):
 
 
 class AuthHttpClient:
-    """HTTP client for one login or token refresh."""
+    """HTTP client for one OAuth login or token refresh."""
 
     def __init__(self, server_url: str, secrets: Collection[str] = ()) -> None:
         self._server_url = server_url
@@ -51,7 +51,7 @@ class AuthHttpClient:
         await self._client.aclose()
 
     async def send(self, request: httpx2.Request, *, required_field: str | None = None) -> httpx2.Response:
-        """Return the complete response. Raises AuthError if a required field is missing.
+        """Send a request and return the complete response. Raises AuthError if a required field is missing.
 
         By default, a posted form must return a token and a posted JSON document a client.
         """
@@ -103,7 +103,7 @@ def _is_usable(token: Json) -> bool:
 
 
 def parse_json_object(response: httpx2.Response) -> Json:
-    """Return the JSON object of a response, or an empty one."""
+    """Return the JSON object in a response, or an empty one."""
     try:
         body = read_json(response.text)
     except (ValueError, RecursionError):

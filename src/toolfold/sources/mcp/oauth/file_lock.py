@@ -1,4 +1,4 @@
-"""Lock file that serialises an operation across processes.
+"""Lock file with which only one process at a time does an operation.
 
 The operating system releases the lock when its process ends. Knows nothing of the operation.
 """

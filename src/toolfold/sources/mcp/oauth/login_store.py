@@ -1,4 +1,4 @@
-"""Stored logins: one JSON file each, readable only by its owner.
+"""Stored OAuth logins: one JSON file each, readable only by its owner.
 
 A file belongs to one server, URL, issuer and client. Tokens of one issuer are never shown to another, and a
 token is only used for the URL it was issued for. An unreadable or untrusted file counts as no login. Knows
@@ -33,7 +33,7 @@ _MAX_LEEWAY_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Login:
-    """Client registration and tokens that a server's issuer granted.
+    """Client registration and tokens that a server's OAuth issuer granted.
 
     The field names are the file format.
     """
@@ -57,42 +57,42 @@ class Login:
 
     @property
     def token(self) -> str:
-        """Access token; empty if there is none."""
+        """Return the access token; empty if there is none."""
         return str(self.tokens.get("access_token") or "")
 
     @property
     def refresh_token(self) -> str:
-        """Refresh token; empty if there is none."""
+        """Return the refresh token; empty if there is none."""
         return str(self.tokens.get("refresh_token") or "")
 
     @property
     def scopes(self) -> tuple[str, ...]:
-        """Granted scopes."""
+        """Return the granted OAuth scopes."""
         return tuple(str(self.tokens.get("scope") or "").split())
 
     def without_tokens(self) -> Login:
-        """Return a copy without tokens, after the issuer revoked them; the client stays registered."""
+        """Return a copy without the revoked tokens; the client registration stays."""
         return dataclasses.replace(self, tokens={}, fresh_until=None)
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the values that must never be shown or logged."""
+        """Return the values of this login that must never be shown or logged."""
         values = (*self.tokens.values(), self.client.get("client_secret"))
         return tuple(value for value in values if isinstance(value, str) and len(value) > 7)
 
 
 def compute_fresh_until(now: float, expires_in: float | None) -> float | None:
-    """Return the time to refresh: shortly before expiry, because requests take time and clocks differ."""
+    """Return when to refresh a token: shortly before it expires."""
     return None if expires_in is None else now + expires_in - min(_MAX_LEEWAY_S, expires_in / 10)
 
 
 class LoginStore:
-    """Directory of stored logins."""
+    """Directory of stored OAuth logins."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def find(self, server: str, url: str) -> Login | None:
-        """Return the latest login for this URL, with or without tokens."""
+        """Return the latest login for this server and URL, with or without tokens."""
         known = [login for _, login in self._iter_logins(server) if login.url == url]
         return max(known, key=lambda login: login.obtained, default=None)
 
@@ -116,7 +116,7 @@ class LoginStore:
         return tuple(login for _, login in known)
 
     def lock_file(self, server: str, operation: str) -> Path:
-        """Return the file to lock during an operation for the server. Raises ConfigError."""
+        """Return the file to lock during an operation for this server. Raises ConfigError."""
         self._create_directory()
         return self._directory / f"{server}-{_digest(server)}.{operation}.lock"
 

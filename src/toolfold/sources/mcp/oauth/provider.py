@@ -1,4 +1,4 @@
-"""Authorization of the requests to one server: reads the token, refreshes it, and starts a login if allowed.
+"""Authorize requests to one server: read the token, refresh it, start a login if allowed.
 
 Only requests to the server's own origin get the token. Refreshing and logging in are done by one process at a
 time; the others use its result. A request that was rejected for lack of a valid token has not run and is sent
@@ -28,7 +28,7 @@ _PROTOCOL_HEADER = "mcp-protocol-version"
 
 
 class OAuthProvider(httpx2.Auth):
-    """Authorizes the requests to one server; `problem` is the last reason why that failed."""
+    """Authorizes requests to one server; `problem` is the last reason why that failed."""
 
     def __init__(self, client: OAuthClient, logins: LoginStore, prompt: SignInPrompt | None) -> None:
         self._client, self._logins, self._prompt = client, logins, prompt
@@ -89,7 +89,7 @@ class OAuthProvider(httpx2.Auth):
         return await self._refresh(login.token, request.headers.get(_PROTOCOL_HEADER))
 
     async def _token_after_refresh(self, rejected: str, response: httpx2.Response) -> str:
-        """Return a token other than the rejected one, or "" if that needs a login."""
+        """Return a token other than the rejected one; empty if a login is needed for that."""
         login = self._load()
         if login is None or not login.token:
             return ""
@@ -100,7 +100,7 @@ class OAuthProvider(httpx2.Auth):
         )
 
     async def _refresh(self, rejected: str, protocol: str | None) -> str:
-        """Refresh the token in one process; the others use its result. Return "" if a login is needed."""
+        """Refresh the token in one process; others use its result. Return "" if a login is needed."""
         if rejected and rejected == self._untested_token:
             return ""  # it was just refreshed; refreshing again would not help
         busy = NotStarted(self._client.server, "has a login that another process is refreshing.")
@@ -112,7 +112,7 @@ class OAuthProvider(httpx2.Auth):
 
     @contextlib.asynccontextmanager
     async def _exclusive(self, operation: str, timeout_s: float, busy: ServerFailed) -> AsyncIterator[None]:
-        """Hold the lock for one operation on this server across processes."""
+        """Hold the lock for an operation on this server, so that no other process does it."""
         async with contextlib.AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(

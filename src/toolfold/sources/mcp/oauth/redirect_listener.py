@@ -1,4 +1,4 @@
-"""Local HTTP listener that receives the redirect at the end of one login.
+"""Local HTTP server that receives the redirect at the end of an OAuth login.
 
 Accepts only requests to its own address with the expected state; anything else is answered and ignored, so
 that no other page can end or hijack a login. The same parser reads a URL that a person pastes. Handles no
@@ -36,7 +36,7 @@ _HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationResponse:
-    """Response of the authorization endpoint: a code or an error."""
+    """Response of the OAuth authorization endpoint: a code or an error."""
 
     code: str = ""
     issuer: str | None = None
@@ -44,7 +44,7 @@ class AuthorizationResponse:
 
 
 def parse_redirect(url: str, state: str) -> AuthorizationResponse:
-    """Return the response in a redirect URL. Raises ValueError if it has none or another state."""
+    """Return the response in a redirect URL. Raises ValueError if there is none, or the state differs."""
     try:
         query = parse_qs(urlsplit(url.strip()).query, max_num_fields=50)
     except ValueError:
@@ -63,7 +63,7 @@ def parse_redirect(url: str, state: str) -> AuthorizationResponse:
 
 
 class RedirectListener:
-    """Waits for one redirect; `uri` is the redirect URI."""
+    """Waits for the redirect of one OAuth login; `uri` is the redirect URI."""
 
     def __init__(self, server: str) -> None:
         self._server = server
@@ -73,7 +73,7 @@ class RedirectListener:
 
     @property
     def uri(self) -> str:
-        """Redirect URI."""
+        """Return the redirect URI."""
         return f"http://{HOST}:{self.port}{PATH}"
 
     async def wait_for_response(self, state: str) -> AuthorizationResponse:
@@ -82,7 +82,7 @@ class RedirectListener:
         return await self._response
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Handle one connection."""
+        """Handle one HTTP connection."""
         with contextlib.suppress(
             OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError
         ):
@@ -121,7 +121,7 @@ class RedirectListener:
 async def open_listener(
     server: str, port: int, *, preferred_port: int = 0
 ) -> AsyncIterator[RedirectListener]:
-    """Listen on `port`; if it is 0, on `preferred_port` if free, or on any free port. Raises OSError."""
+    """Listen on `port`; if it is 0, on `preferred_port` or any free port. Raises OSError."""
     listener = RedirectListener(server)
     http_server = (
         await _start_server(listener, port) if port else await _start_on_free_port(listener, preferred_port)

@@ -1,4 +1,4 @@
-"""Interactive login at one server, from its 401 response to the token.
+"""Interactive OAuth login at one server, from its 401 response to the token.
 
 The MCP SDK discovers the issuer, registers the client and does PKCE. Its flow is driven request by request,
 so that every URL and response passes through `auth_requests`; on failure the flow is closed, because its
@@ -46,7 +46,7 @@ _PROTOCOL_HEADER = "mcp-protocol-version"
 
 
 class SignInCancelled(Exception):
-    """The person did not log in: refused, timed out, or the page could not be opened."""
+    """The person did not log in: refused, timed out, or the login page could not be opened."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class OAuthClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignInPrompt:
-    """Means to ask a person to log in."""
+    """Functions that ask a person to log in: by opening a browser or by showing a URL."""
 
     open_url: OpenUrl
     timeout_s: float
@@ -74,7 +74,7 @@ class SignInPrompt:
 async def sign_in(
     client: OAuthClient, challenge: httpx2.Response, prompt: SignInPrompt, previous: Login | None
 ) -> Login:
-    """Return a new login. Raises SignInCancelled, AuthError, or OSError if the redirect port is in use."""
+    """Log in and return the login. Raises SignInCancelled, AuthError, or OSError if the port is in use."""
     port = _redirect_port(previous.client) if previous and not client.client_id else 0
     async with open_listener(client.server, client.redirect_port, preferred_port=port) as listener:
         return await _SignInFlow(client, prompt, previous, listener).run(challenge)
@@ -164,7 +164,7 @@ class _SignInFlow:
         return OAuthToken(access_token="refused", scope=" ".join(self._previous.scopes) or None)  # noqa: S106
 
     def _prepare_request(self, outgoing: httpx2.Request) -> httpx2.Request:
-        """Add the scopes to a client registration. Raises AuthError if `client_id` is configured."""
+        """Add the scopes to a client registration request. Raises AuthError if `client_id` is configured."""
         if outgoing.method != "POST" or "json" not in outgoing.headers.get("content-type", ""):
             return outgoing
         if self._client.client_id:
@@ -203,7 +203,7 @@ class _SignInFlow:
         return f"{base}?{urlencode(parameters)}"
 
     def _merge_scopes(self, demanded: str | None) -> str | None:
-        """Return the scopes to request: configured or else demanded ones, plus those missing so far."""
+        """Return the scopes to request: configured or demanded ones, plus those missing so far."""
         configured = " ".join(self._client.scopes) or None
         scope = union_scopes(configured, demanded) if self._is_step_up else configured or demanded
         return union_scopes(scope, self._previous.wanted if self._previous else None)
@@ -235,7 +235,7 @@ class _SignInFlow:
         return response
 
     async def _first_response(self, state: str) -> AuthorizationResponse:
-        """Wait for the redirect to the listener or for a pasted redirect URL."""
+        """Wait for the redirect to the local server or for a redirect URL that the user pastes."""
         redirect = asyncio.create_task(self._listener.wait_for_response(state))
         page = asyncio.create_task(self._open_page(state))
         try:
@@ -305,7 +305,7 @@ class MemoryTokenStorage:
 
 
 def dump_model(model: BaseModel | None, excluded: set[str] | None = None) -> Json:
-    """Return a model as JSON; empty for None."""
+    """Return an SDK object as JSON data; empty for None."""
     if model is None:
         return {}
     return model.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=excluded)

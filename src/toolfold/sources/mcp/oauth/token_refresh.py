@@ -1,4 +1,4 @@
-"""Refreshes and revokes the tokens of a stored login without a person. Reads and writes no file."""
+"""Refresh and revoke the tokens of a stored login, without a person."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UNKNOWN_CLIENT_ERRORS = frozenset({"invalid_client", "unauthorized_client"})
 
 
 async def refresh_login(client: OAuthClient, login: Login, protocol: str | None) -> Login:
-    """Return the login with a new token. Raises AuthError; `code` is in REVOKED_ERRORS if it is over."""
+    """Return the login with a new token. Raises AuthError with the issuer's code if it is refused."""
     try:
         request = _build_refresh_request(client, login, protocol)
     except (ValidationError, OAuthFlowError, ValueError):
@@ -39,7 +39,7 @@ async def refresh_login(client: OAuthClient, login: Login, protocol: str | None)
 
 
 async def revoke_login(client: OAuthClient, login: Login) -> None:
-    """Revoke the tokens if the issuer has a revocation endpoint. Raises AuthError."""
+    """Revoke the login's tokens if the issuer has a revocation endpoint. Raises AuthError."""
     endpoint = login.metadata.get("revocation_endpoint")
     token = login.refresh_token or login.token
     if not endpoint or not token:

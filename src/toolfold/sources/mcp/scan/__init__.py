@@ -1,4 +1,4 @@
-"""Scanner for prompt injection and disguised content in text from MCP servers.
+"""Scan text from MCP servers for prompt injection and disguised content.
 
 Pure functions over tool definitions and tool results. The scanner reports and marks; it never drops text
 silently, and a clean result does not prove that a text is harmless. Knows nothing of lock files, policies or
@@ -18,7 +18,7 @@ __all__ = ["ScanFinding", "escape_hidden", "neutralise_text", "scan_text", "scan
 def scan_tool(
     tool: ListedTool, server: str, others: Mapping[str, Sequence[ListedTool]]
 ) -> tuple[ScanFinding, ...]:
-    """Return the reasons to review a tool before a model sees it.
+    """Return the reasons why a person should review a tool before a model sees it.
 
     `others` maps each server to its tools; the server's own name maps to its own tools.
     """
@@ -30,14 +30,14 @@ def scan_tool(
 def scan_tools(
     tools: Iterable[ListedTool], server: str, others: Mapping[str, Sequence[ListedTool]]
 ) -> list[tuple[ScanFinding, ...]]:
-    """Return the findings for each tool of one server; faster than one call per tool."""
+    """Return the scan findings for each tool of one server; faster than one call per tool."""
     from toolfold.sources.mcp.scan import scanner
 
     return scanner.scan_tools(tools, server, others)
 
 
 def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
-    """Return the findings for a tool's result."""
+    """Return the scan findings for the text of a tool's result."""
     from toolfold.sources.mcp.scan import scanner
 
     return scanner.scan_text(text, where=where)
@@ -51,7 +51,7 @@ def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
 
 
 def escape_hidden(text: str) -> str:
-    """Return printable text: hidden and control characters are shown as code points."""
+    """Return printable text in which hidden and control characters are shown as code points."""
     from toolfold.sources.mcp.scan import hidden_characters
 
     return hidden_characters.escape_hidden(text)

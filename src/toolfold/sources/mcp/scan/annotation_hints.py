@@ -1,4 +1,4 @@
-"""Checks of tool annotations that contradict the tool's name and description.
+"""Find tool annotations that contradict the tool's name and description.
 
 Reports only hints that make a tool look more harmless than its description; the opposite does no damage.
 Compares names and leading words; what the tool really does is unknown.
@@ -18,7 +18,7 @@ _NAME_PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 def scan_hints(tool: ListedTool) -> Iterator[ScanFinding]:
-    """Yield a finding for each annotation that understates what name and description say."""
+    """Yield a finding for each annotation that understates what the tool's name or description says."""
     hints = tool.annotations
     excerpt = f"{tool.name}: {tool.description[:160]}"
     if hints.get("readOnlyHint") is True and _changes_something(tool):
@@ -88,7 +88,7 @@ def _destroys_something(tool: ListedTool) -> bool:
 
 
 def _main_verb(name: str) -> str:
-    """Return the verb of a tool name: the first word, or a later one if only that is a known verb."""
+    """Return the verb in a tool name: the first word, or a later one if only that is a known verb."""
     parts: list[str] = [part.lower() for part in _NAME_PART.findall(name)]
     if parts and parts[0] not in get_word_set("reading_verbs"):
         if parts[0] in _changing_verbs() | get_word_set("executing_verbs"):

@@ -31,7 +31,7 @@ PieceIndices = np.ndarray[Any, np.dtype[np.intp]]
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Input of the classifier for one sentence, or for two in a row."""
+    """Input of the classifier for one sentence, or for two consecutive ones."""
 
     piece_indices: PieceIndices
     """Indices of the sentence's pieces in the weight table."""
@@ -43,7 +43,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class AttackClassifier:
-    """Weights of both linear models."""
+    """Weights of the two linear models of the prompt injection classifier."""
 
     pieces: np.ndarray[Any, np.dtype[np.float32]]
     group_indices: Mapping[str, int]
@@ -56,7 +56,7 @@ class AttackClassifier:
     embedding_bias: float
 
     def score(self, features: Features) -> float:
-        """Return the score of the first model; above zero means it resembles an attack."""
+        """Return the word-based score of a sentence; above zero means it resembles an attack."""
         groups = sorted(self.group_indices[group] for group in features.groups if group in self.group_indices)
         total = self.bias + sum(self.group_weights[group] for group in groups)
         for index, first in enumerate(groups):
@@ -75,7 +75,7 @@ def _weighted_sum(values: Sequence[float], weights: Sequence[float]) -> float:
 
 @lru_cache(maxsize=4096)  # the tools of one server repeat the same sentences about their parameters
 def score_meaning(folded: str) -> float:
-    """Return the score of the sentence's embedding; 0 if the encoder is not available."""
+    """Return the classifier's score for a sentence's embedding; 0 without the encoder."""
     try:
         score = float(embed_sentence(folded) @ load_classifier().embedding)
     except EmbeddingUnavailable:
@@ -84,7 +84,7 @@ def score_meaning(folded: str) -> float:
 
 
 def embed_sentence(folded: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return the sentence's vector, followed by mean and maximum of the encoder's lowest token states.
+    """Return a sentence's vector, followed by mean and maximum of the encoder's token states.
 
     The vector carries the topic, the token states the phrasing. Raises EmbeddingUnavailable.
     """
@@ -95,7 +95,7 @@ def embed_sentence(folded: str) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 @lru_cache(maxsize=64)  # a sentence is scored alone and beside each of its neighbours
 def piece_indices(folded: str) -> PieceIndices:
-    """Return hashed indices of all runs of three to five characters and of one to three words."""
+    """Return hashed indices of a text's sequences of three to five characters and one to three words."""
     text = f" {' '.join(_TOKEN.findall(folded.translate(_DIGITS_TO_ZERO)))} "
     letters = np.frombuffer(text.encode("utf-32-le", "replace"), np.uint32)
     hashes = []
@@ -122,7 +122,7 @@ def piece_indices(folded: str) -> PieceIndices:
 
 
 def join_piece_indices(indices: Iterable[PieceIndices]) -> PieceIndices:
-    """Concatenate the indices of sentences that are scored together."""
+    """Concatenate the feature indices of sentences that are scored together."""
     return np.concatenate(list(indices))
 
 
@@ -138,7 +138,7 @@ def _hash_words(letters: np.ndarray[Any, np.dtype[np.uint32]]) -> np.ndarray[Any
 
 @cache
 def load_classifier() -> AttackClassifier:
-    """Load the weights shipped with the package."""
+    """Load the classifier weights shipped with the package."""
     with files(__package__).joinpath("classifier.npz").open("rb") as file, np.load(file) as stored:
         return AttackClassifier(
             pieces=stored["pieces"].astype(np.float32) * float(stored["scale"]),

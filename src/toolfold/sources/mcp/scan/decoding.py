@@ -1,4 +1,4 @@
-"""Decodes text in encodings that a model can read: Base64, hex, escapes, shifted, spaced or reversed letters.
+"""Decode text in encodings that a model can read: Base64, hex, shifted, spaced or reversed letters.
 
 Only decodes; does not judge the decoded text.
 """
@@ -58,7 +58,7 @@ _MORSE_CODE = {
 
 
 def decode_text(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield (encoded span, decoded text, is certain) for each encoding found."""
+    """Yield (encoded span, decoded text, is certain) for each encoding found in a text."""
     yield from _decode_shifted(text)
     if text.count("\n") >= 5 or text.count(". ") >= 5:
         yield from _decode_initials(text)
@@ -79,7 +79,7 @@ def decode_text(text: str) -> Iterator[tuple[str, str, bool]]:
 
 
 def is_readable_text(text: str) -> bool:
-    """Return True if it is mostly letters and spaces, not arbitrary bytes."""
+    """Return True if decoded text is mostly letters and spaces, not arbitrary bytes."""
     if not text.isprintable() and not text.replace("\n", " ").replace("\t", " ").isprintable():
         return False
     letters = sum(each.isalpha() or each == " " for each in text)
@@ -87,7 +87,7 @@ def is_readable_text(text: str) -> bool:
 
 
 def _decode_whole_text(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Decode encodings that keep word boundaries: reversed, upside-down, leetspeak and pig Latin."""
+    """Decode a whole text that is reversed, upside-down, in leetspeak or in pig Latin."""
     if len(_UPSIDE_DOWN_LETTER.findall(text)) >= 3:
         yield text, text.lower().translate(_UPRIGHT_LETTERS)[::-1], False
     if len(_word_pattern("reversed_words").findall(text)) >= 2:
@@ -136,7 +136,7 @@ def _shift_letter(letter: str, by: int) -> str:
 
 
 def _decode_initials(text: str) -> Iterator[tuple[str, str, bool]]:
-    """Yield suspicious words formed by the first letters of the lines or of the sentences."""
+    """Yield suspicious words formed by the first letters of the lines or sentences."""
     for parts in (text.split("\n"), re.split(r"[.!?]\s+", text)):
         letters = "".join(part.strip()[:1].lower() for part in parts)
         if len(letters) >= 6 and _has_suspicious_word(letters):
@@ -152,7 +152,7 @@ def _from_pig_latin(word: str, moved_letters: int) -> str:
 
 
 def _from_base64(text: str) -> str:
-    """Decode Base64, also if compressed, in UTF-16 or encoded twice."""
+    """Decode Base64 text, also if it is compressed, in UTF-16 or encoded twice."""
     body = text.rstrip("=").replace("-", "+").replace("_", "/")
     decoded = _decode_utf8(
         lambda: _decompress(base64.b64decode(body + "=" * (-len(body) % 4), validate=True))
@@ -226,7 +226,7 @@ def _from_concatenation(text: str) -> str:
 
 @cache
 def _word_pattern(name: str) -> re.Pattern[str]:
-    """Return a pattern that matches any word of a list."""
+    """Return a regular expression that matches any word of a word list."""
     return re.compile(rf"\b(?:{'|'.join(get_words(name))})\b", re.IGNORECASE)
 
 
@@ -236,7 +236,7 @@ def _has_suspicious_word(letters: str) -> bool:
 
 @cache
 def _any_encoding() -> re.Pattern[str]:
-    """Return a fast check: text in any supported encoding matches it."""
+    """Return a regular expression that matches text in any supported encoding, as a fast first check."""
     reversed_words = _word_pattern("reversed_words").pattern
     return re.compile(
         r"[A-Za-z0-9+/_-]{16}|[01]{8}|U\+[0-9A-F]{4}|=[0-9A-F]{2}=|[ǝɹɐʇɥʍʎ]|%[0-9a-fA-F]{2}\w{0,8}%|\\[xu0-7]|&#"

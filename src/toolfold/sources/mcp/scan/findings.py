@@ -1,4 +1,4 @@
-"""Findings of the scanner: plain data, independent of the rules that produce them."""
+"""Findings of the scan of server texts. Data only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ScanFinding:
     """True if it rests on wording alone and rules and classifier do not agree about it."""
 
     def requires_review(self, *, strict: bool = False) -> bool:
-        """Return True if the tool must wait for review; doubtful findings count only if `strict`."""
+        """Return True if the tool must wait for a review; doubtful findings count only with `strict`."""
         return self.grave and (strict or not self.doubtful)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Characters that a model reads but a person cannot see.
+"""Find characters that a model reads but a person cannot see.
 
 Looks at characters only, not at the meaning of the text. Legitimate uses are not reported: joiners in emoji
 and Persian, emoji variation selectors, direction marks beside right-to-left text, and flags.
@@ -45,7 +45,7 @@ _PADDING = re.compile(r"[^\S\n]{120,}|\n(?:[^\S\n]{0,200}\n){11,}")
 
 @dataclass(frozen=True, slots=True)
 class HiddenRun:
-    """Adjacent hidden characters."""
+    """Consecutive hidden characters in a text."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class HiddenRun:
 
 
 def find_hidden_runs(text: str) -> Iterator[HiddenRun]:
-    """Yield each run of hidden characters without a legitimate use."""
+    """Yield each sequence of hidden characters without a legitimate use."""
     if text.isascii() and text.isprintable():
         return
     for match in _HIDDEN_RUN.finditer(text):
@@ -65,7 +65,7 @@ def find_hidden_runs(text: str) -> Iterator[HiddenRun]:
 
 
 def find_padding(text: str) -> tuple[int, int] | None:
-    """Return the span of the first whitespace long enough to push the following text out of view."""
+    """Return the span of white space that is long enough to push the following text out of view."""
     for match in _PADDING.finditer(text):
         if text[match.end() : match.end() + 200].strip():
             return match.span()
@@ -88,7 +88,7 @@ def remove_hidden_characters(text: str) -> str:
 
 
 def escape_hidden(text: str) -> str:
-    """Return printable text: hidden characters as code points, long whitespace as its length."""
+    """Return printable text: hidden characters as code points, long white space as its length."""
     text = re.sub(r"[^\S\n]{9,}", lambda match: f" ⟨{len(match[0])} blanks⟩ ", text)
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
@@ -96,7 +96,7 @@ def escape_hidden(text: str) -> str:
 
 
 def decode_hidden_run(run: str) -> str:
-    """Return the text that tag characters or variation selectors encode; empty if none."""
+    """Return the text that hidden characters encode; empty if they encode none."""
     tags = "".join(chr(ord(each) - 0xE0000) for each in run if 0xE0020 <= ord(each) < 0xE007F)
     if tags:
         return tags

@@ -1,4 +1,4 @@
-"""Detection of prompt injections: text that gives the model orders behind its user's back.
+"""Detect prompt injections: text that gives the model orders behind its user's back.
 
 No single phrase decides. Each rule adds to a sentence's weight or lowers it, a trained classifier scores the
 sentence as well, and only sentences above a threshold are reported. Orders about the tool itself are ordinary
@@ -63,20 +63,20 @@ _LEADING_CLAUSE = re.compile(r"([^:：,，!！\n]{2,60})[:：,，!！]")
 
 
 class EmbeddingBudget:
-    """Number of sentences of a listing that may still be embedded; the rest are scored by words alone."""
+    """Number of sentences that may still be embedded in one scan; others are scored by words alone."""
 
     def __init__(self) -> None:
         self._left = MAX_EMBEDDED_SENTENCES
 
     def take(self) -> bool:
-        """Use one unit; return False if none was left."""
+        """Use one sentence of the budget; return False if none was left."""
         self._left -= 1
         return self._left >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class TextContext:
-    """Origin of a text and the names known around it."""
+    """Origin of a scanned text, and the tool and parameter names known around it."""
 
     is_result: bool = False
     """True for a tool's result, False for its definition."""
@@ -99,7 +99,7 @@ class TextContext:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """Span of text that is addressed to the model."""
+    """Span of a scanned text that is addressed to the model."""
 
     start: int
     end: int
@@ -114,7 +114,7 @@ class Passage:
 
     @property
     def is_certain(self) -> bool:
-        """Return True if rules and classifier agree, or one of them is precise enough alone.
+        """Return True if the passage is certainly an injection: rules and classifier agree, or one is sure.
 
         Otherwise a finding about a real tool is more often wrong than right.
         """
@@ -130,7 +130,7 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """One sentence, or two in a row."""
+    """One sentence of a scanned text, or two consecutive ones."""
 
     sentence: Sentence
     texts: tuple[str, ...]
@@ -154,7 +154,7 @@ _Rule = Callable[[Sentence, TextContext, _WeightSum], None]
 
 
 def find_instructions(text: str, context: TextContext) -> Iterator[Passage]:
-    """Yield the suspicious passages in order; adjacent sentences are tried in pairs if none is found."""
+    """Yield the suspicious passages of a text in order, or the first suspicious pair of sentences."""
     if context.is_result or len(text) > MAX_EMBEDDED_CHARS:
         context = replace(context, without_embedding=True)
     windows = [_single_window(each) for each in split_sentences(text)]
@@ -169,14 +169,14 @@ def find_instructions(text: str, context: TextContext) -> Iterator[Passage]:
 
 
 def max_weight(text: str, context: TextContext) -> float:
-    """Return the largest weight of any sentence; a high classifier score counts as the threshold."""
+    """Return the largest suspicion weight of any sentence in a text."""
     context = replace(context, without_embedding=True)  # for hidden or encoded text the words suffice
     passages = [_weigh(_single_window(each), context) for each in split_sentences(text)]
     return max((max(each.weight, WEIGHT_THRESHOLD * each.is_suspicious) for each in passages), default=0.0)
 
 
 def iter_features(text: str, context: TextContext) -> Iterator[tuple[str, Features]]:
-    """Yield each scorable sentence and sentence pair with its features, for training."""
+    """Yield each sentence and pair of sentences with its classifier features, for training."""
     windows = [_single_window(each) for each in split_sentences(text)]
     for window in [*windows, *_iter_pairs(windows)]:
         if _is_scorable(window.sentence):
@@ -191,7 +191,7 @@ def _single_window(sentence: Sentence) -> _Window:
 
 
 def _find_in_pairs(windows: Sequence[_Window], context: TextContext) -> Iterator[Passage]:
-    """Yield the first suspicious pair: an order may be split over two sentences."""
+    """Yield the first suspicious pair of sentences, because an order may be split over two."""
     for window in _iter_pairs(windows):
         passage = _weigh(window, context)
         if passage.is_suspicious:
@@ -243,7 +243,7 @@ def _is_scorable(sentence: Sentence) -> bool:
 
 
 def _apply_rules(sentence: Sentence, context: TextContext) -> tuple[_WeightSum, list[float]]:
-    """Return the sum of all rules and the weight each one added."""
+    """Return the sum of all rules' weights for a sentence, and the weight of each rule."""
     total = _WeightSum()
     weights = []
     for rule in _RULES:
@@ -585,7 +585,7 @@ def _requires_asking(sentence: Sentence) -> bool:
 
 
 def _is_negated(sentence: Sentence, group: str) -> bool:
-    """Return True if every occurrence of the group follows a negation."""
+    """Return True if every occurrence of a phrase group in the sentence follows a negation."""
     negations = sentence.positions.get("negation", ())
     positions = sentence.positions.get(group, ())
     return bool(negations and positions) and all(
@@ -594,7 +594,7 @@ def _is_negated(sentence: Sentence, group: str) -> bool:
 
 
 def _involves_user(sentence: Sentence) -> bool:
-    """Return True if the user is to be asked or told, as in "tell the user", without a negation."""
+    """Return True if a sentence wants the user to be asked or told, as in "tell the user"."""
     return sentence.has_all("involves_user") and not _is_negated(sentence, "involves_user")
 
 
@@ -610,7 +610,7 @@ def _has_private_topic(context: TextContext) -> bool:
 
 
 def _describes_parameter(sentence: Sentence, context: TextContext) -> bool:
-    """Return True if the line describes one of the tool's parameters, as in tables and docstrings."""
+    """Return True if a line describes one of the tool's parameters, as in tables and docstrings."""
     match = _PARAMETER_LINE.match(sentence.text)
     return bool(match and match[1] in context.parameters)
 

@@ -1,4 +1,4 @@
-"""Checks of tool names: unprintable characters, mixed alphabets, and imitated tool names.
+"""Check tool names: unprintable characters, mixed alphabets, and imitations of other tools.
 
 Two servers often share a plain name, which is only reported; a name that merely looks the same is suspicious.
 """
@@ -30,7 +30,7 @@ _LOOK_ALIKES = str.maketrans(
 def scan_name(
     tool: ListedTool, server: str, others: Mapping[str, Sequence[ListedTool]]
 ) -> Iterator[ScanFinding]:
-    """Yield findings about a tool's name, alone and compared with the tools of other servers."""
+    """Yield findings about a tool's name, by itself and compared with tools of other servers."""
     yield from _check_characters(tool.name)
     own = _normalise_name(tool.name)
     for other, tools in others.items():
@@ -73,7 +73,7 @@ def _is_mixed(word: str) -> bool:
 
 
 def _is_compound(letter_scripts: list[str]) -> bool:
-    """Return True if the alphabet changes once, as in a foreign name with a native ending."""
+    """Return True if a word's alphabet changes only once, as in a foreign name with a native ending."""
     changes = [
         index for index in range(1, len(letter_scripts)) if letter_scripts[index] != letter_scripts[index - 1]
     ]
@@ -82,7 +82,7 @@ def _is_compound(letter_scripts: list[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _NameForms:
-    """Forms of a tool name used for comparison."""
+    """Normalised forms of a tool name, used to compare it with others."""
 
     name: str
     plain: str
@@ -129,7 +129,7 @@ def _split_name(name: str) -> list[str]:
 
 
 def _differs_by_typo(parts: Sequence[str], others: Sequence[str]) -> bool:
-    """Return True if exactly one word differs, by swapped, doubled or missing letters."""
+    """Return True if two names differ in one word, by swapped, doubled or missing letters."""
     if len(parts) != len(others):
         return False
     pairs = [(one, other) for one, other in zip(parts, others, strict=True) if one != other]

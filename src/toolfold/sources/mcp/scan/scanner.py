@@ -1,4 +1,4 @@
-"""Scans tool definitions and results with all checks of this package, and neutralises results.
+"""Scan tool definitions and results with all checks of this package.
 
 Covers everything that a model would see of a tool: name, title, description, and every string in its schemas
 and annotations.
@@ -53,7 +53,7 @@ _KEYWORDS_WITH_NAMES = frozenset(
 def scan_tools(
     tools: Iterable[ListedTool], server: str, others: Mapping[str, Sequence[ListedTool]]
 ) -> list[tuple[ScanFinding, ...]]:
-    """Return the findings for each tool of one server; neighbouring tools are read only once."""
+    """Return the scan findings for each tool of one server."""
     neighbours, embedding_budget = _collect_neighbours(server, others), EmbeddingBudget()
     return [
         _scan_tool(tool, server, others, _build_context(tool, neighbours, embedding_budget)) for tool in tools
@@ -73,7 +73,7 @@ def _scan_tool(
 
 
 def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
-    """Return the findings for a tool's result."""
+    """Return the scan findings for the text of a tool's result."""
     visible = text if _CONCEAL_SEQUENCE.search(text) else _COLOUR_SEQUENCE.sub("", text)
     return tuple(_scan_text(_COMMON_CONTROL_CHARACTER.sub("", visible), where, TextContext(is_result=True)))[
         :MAX_FINDINGS
@@ -98,7 +98,7 @@ def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _NeighbourTools:
-    """Names of the server's own tools and of the other servers' tools."""
+    """Names of a server's own tools and of other servers' tools, which scanned texts may mention."""
 
     siblings: frozenset[str]
     own_words: frozenset[str]
@@ -139,7 +139,7 @@ def _build_context(
 
 
 def _iter_own_words(tool: ListedTool) -> Iterator[str]:
-    """Yield the tool's name, its suffixes without leading parts, and the identifiers in its schema."""
+    """Yield words that a tool's text may legitimately contain: its name and the names in its schema."""
     parts = tool.name.lower().split("_")
     yield from ("_".join(parts[index:]) for index in range(len(parts)))
     for _, word, _ in _iter_json_texts("", tool.input_schema):

@@ -1,4 +1,4 @@
-"""Splits text into sentences and finds the positions of known phrases in each.
+"""Split text into sentences and find known phrases in each.
 
 Normalises spelling first: look-alike letters of other alphabets, styled letters, accents, hidden characters.
 Runs in linear time. Does not decide whether a sentence is suspicious.
@@ -51,7 +51,7 @@ _SMALL_LETTERS = str.maketrans(
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence with the phrases, names and addresses found in it."""
+    """One sentence with the known phrases, names and addresses found in it."""
 
     start: int
     end: int
@@ -96,7 +96,7 @@ class _PhraseIndex(NamedTuple):
 
 
 def split_sentences(text: str) -> Iterator[Sentence]:
-    """Yield the sentences of a text in order; consecutive blank ones count as one."""
+    """Yield the sentences of a text in order."""
     position = 0
     was_blank = False
     for stop in [*(match.start() for match in _SENTENCE_END.finditer(text)), len(text)]:
@@ -110,7 +110,7 @@ def split_sentences(text: str) -> Iterator[Sentence]:
 
 
 def read_sentence(text: str, start: int = 0) -> Sentence:
-    """Return one sentence with everything found in it."""
+    """Return one sentence with the phrases, names and addresses found in it."""
     folded = fold(text)
     positions: dict[str, list[int]] = {}
     names, urls, emails = {name.lower() for name in _CAMEL_CASE_NAME.findall(text)}, [], []
@@ -151,7 +151,7 @@ def read_sentence(text: str, start: int = 0) -> Sentence:
 
 
 def _split_token(token: str) -> list[str]:
-    """Split a long snake-case name and a hyphenated word; drop an elided article such as "l'"."""
+    """Split a long snake-case name or hyphenated word; drop an elided article such as "l'"."""
     if "_" in token:
         parts = [part for part in token.split("_") if part]
         return parts if len(parts) >= 4 else [token]
@@ -186,7 +186,7 @@ def _matches_rest(words: list[str], position: int, rest: tuple[str, ...]) -> boo
 
 
 def fold(text: str) -> str:
-    """Return the text in lower case, with look-alike and styled letters replaced and accents removed."""
+    """Return the text in lower case, with look-alike letters replaced and accents removed."""
     if text.isascii():
         return text.lower()
     text = remove_hidden_characters(_LINE_BREAK.sub("\n", text)).translate(_SMALL_LETTERS)

@@ -1,4 +1,4 @@
-"""Phrases, words and patterns of the scanner, read from the TOML files beside this module.
+"""Load phrases, words and patterns of the scanner from TOML files.
 
 Each file is read on first use. The files are data: what a match means is decided by the rules.
 """
@@ -14,26 +14,26 @@ from typing import Any
 
 @cache
 def load_phrases() -> dict[str, list[str]]:
-    """Return the phrases of each group."""
+    """Return the phrases of each phrase group of the scanner."""
     groups: dict[str, str] = _read_data("phrases.toml")
     return {name: [" ".join(phrase.split()) for phrase in text.split("|")] for name, text in groups.items()}
 
 
 @cache
 def get_words(name: str) -> tuple[str, ...]:
-    """Return a word list in its order in the file."""
+    """Return a word list of the scanner in its order in the file."""
     return tuple(_read_data("words.toml")[name])
 
 
 @cache
 def get_word_set(name: str) -> frozenset[str]:
-    """Return a word list for membership tests."""
+    """Return a word list of the scanner as a set."""
     return frozenset(get_words(name))
 
 
 @cache
 def get_pattern(name: str) -> re.Pattern[str]:
-    """Return a compiled pattern."""
+    """Return a regular expression of the scanner."""
     entry = _read_data("patterns.toml")[name]
     flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
     return re.compile("|".join(map(_join_lines, entry["alternatives"])), flags)
