@@ -53,6 +53,8 @@ class ModelServer:
     script: Sequence[Step]
     task: str
     requests: list[Json] = field(default_factory=list)
+    missing_tools: int = 0
+    """How often a step needed a tool that the client had not listed yet."""
 
     def task_requests(self) -> list[Json]:
         """Return the requests about the task, without those for titles and summaries."""
@@ -119,11 +121,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._send("text/event-stream", _stream_reply(path, request, step))
 
     def _name_tool(self, step: Call, request: Json) -> Step:
-        self.namespace = ""
         for tool in list_tools(request):
             if tool.name == step.tool or tool.name.endswith(("_" + step.tool, "." + step.tool)):
-                self.namespace = tool.namespace
                 return _NamedCall(tool.name, step.arguments, tool.namespace)
+        self.server_model.missing_tools += 1
         listed = ", ".join(tool.name for tool in list_tools(request))
         return Say(f"NOT LISTED: {step.tool}; the client listed {listed}")
 

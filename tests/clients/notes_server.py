@@ -2,8 +2,8 @@
 
     python notes_server.py RECORD
 
-Its tools are `echo`, `delete_note` (declared destructive) and `crash`, which ends the process. RECORD gets a
-line for each call that reaches the server.
+Its tools are `echo`, `delete_note` and `delete_draft` (declared destructive) and `crash`, which ends the
+process. RECORD gets a line for each call that reaches the server.
 """
 
 from __future__ import annotations
@@ -16,13 +16,20 @@ from typing import Any
 
 Json = dict[str, Any]
 TEXT = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+DESTRUCTIVE = {"destructiveHint": True, "readOnlyHint": False}
 TOOLS = [
     {"name": "echo", "description": "Echo a message back.", "inputSchema": TEXT},
     {
         "name": "delete_note",
         "description": "Delete a note for good.",
         "inputSchema": TEXT,
-        "annotations": {"destructiveHint": True, "readOnlyHint": False},
+        "annotations": DESTRUCTIVE,
+    },
+    {
+        "name": "delete_draft",
+        "description": "Delete an unfinished note for good.",
+        "inputSchema": TEXT,
+        "annotations": DESTRUCTIVE,
     },
     {
         "name": "crash",

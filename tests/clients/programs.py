@@ -1,4 +1,4 @@
-"""The real client programs: how each is installed, configured for the scripted model, and run once.
+"""The real client programs: how each is installed, configured for the scripted model, run and answered.
 
 Only `toolfold connect` adds the gateway to the client's settings. A test adds what a user of it already
 has: a model, and a permission for the gateway's tools.
@@ -65,6 +65,14 @@ class Home:
 
 
 @dataclass(frozen=True)
+class KeyPress:
+    """A key to press while the screen shows a text, which disappears when the key has had its effect."""
+
+    screen: str
+    key: str
+
+
+@dataclass(frozen=True)
 class ClientProgram:
     """An MCP client program."""
 
@@ -76,14 +84,20 @@ class ClientProgram:
     """Let the client run the gateway's tools without asking its own user."""
     arguments: Callable[[str], Sequence[str]]
     """The arguments that run one task without a terminal."""
+    terminal_arguments: Callable[[str], Sequence[str]]
+    """The arguments that open the text interface with a first task."""
+    accept: Sequence[KeyPress] = ()
+    """The keys that accept an approval form. None for a program that cannot show one."""
+    decline: Sequence[KeyPress] = ()
+    """The keys that refuse an approval form."""
 
-    def command(self, task: str) -> list[str]:
-        """Return the command that runs one task. Skips the test if the client is not installed."""
+    def command(self, arguments: Sequence[str]) -> list[str]:
+        """Return the command that runs the client. Skips the test if the client is not installed."""
         executable = list(self.executable())
         missing = [each for each in executable if not Path(each).exists()]
         if missing:
             pytest.skip(f"{self.name} is not installed: scripts/prepare_tests.sh installs it")
-        return [*executable, *self.arguments(task)]
+        return [*executable, *arguments]
 
 
 def _binary(*patterns: str) -> Sequence[str]:
@@ -96,10 +110,21 @@ def _node_program(path: str) -> Sequence[str]:
     return [shutil.which("node", path=str(_NODE)) or "node", str(_PACKAGES / path)]
 
 
-def _configure_claude(_home: Home, url: str) -> dict[str, str]:
+_API_KEY = "unused"
+
+
+def _configure_claude(home: Home, url: str) -> dict[str, str]:
+    # Answers to the questions of the first start, which would need a connection to the provider.
+    first_start = {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [_API_KEY], "rejected": []},
+        "projects": {str(home.project): {"hasTrustDialogAccepted": True}},
+    }
+    home.write(".claude.json", json.dumps(first_start, indent=2))
     return {
         "ANTHROPIC_BASE_URL": url,
-        "ANTHROPIC_API_KEY": "unused",
+        "ANTHROPIC_API_KEY": _API_KEY,
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         # On a busy machine, starting the gateway may take longer than the default of five seconds.
         "MCP_CONNECTION_NONBLOCKING": "false",
@@ -125,7 +150,7 @@ env_key = "OPENAI_API_KEY"
 
 def _configure_codex(home: Home, url: str) -> dict[str, str]:
     home.write(".codex/config.toml", _CODEX_MODEL.format(url=url))
-    return {"OPENAI_API_KEY": "unused"}
+    return {"OPENAI_API_KEY": _API_KEY}
 
 
 def _allow_for_codex(home: Home) -> None:
@@ -137,11 +162,13 @@ def _configure_gemini(home: Home, url: str) -> dict[str, str]:
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
         "general": {"disableAutoUpdate": True},
+        # Without a model, the client first asks one to choose, and retries for minutes.
+        "model": {"name": "gemini-2.5-flash"},
     }
     home.write(".gemini/settings.json", json.dumps(settings, indent=2))
     return {
         "GOOGLE_GEMINI_BASE_URL": url,
-        "GEMINI_API_KEY": "unused",
+        "GEMINI_API_KEY": _API_KEY,
         "GEMINI_CLI_TRUST_WORKSPACE": "true",
     }
 
@@ -158,7 +185,7 @@ def _configure_opencode(home: Home, url: str) -> dict[str, str]:
     provider = {
         "npm": "@ai-sdk/openai-compatible",
         "name": "scripted",
-        "options": {"baseURL": f"{url}/v1", "apiKey": "unused"},
+        "options": {"baseURL": f"{url}/v1", "apiKey": _API_KEY},
         "models": {"scripted": model},
     }
     settings = {
@@ -169,40 +196,48 @@ def _configure_opencode(home: Home, url: str) -> dict[str, str]:
         "provider": {"scripted": provider},
     }
     home.write(".config/opencode/opencode.json", json.dumps(settings, indent=2))
-    return {}
+    # Downloads that would only fail, after a time limit.
+    downloads = ("MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "AUTOUPDATE")
+    return {f"OPENCODE_DISABLE_{each}": "1" for each in downloads}
 
 
 def _allow_nothing(_home: Home) -> None:
     """Do nothing: opencode does not ask before it runs a tool."""
 
 
-PROGRAMS = (
-    ClientProgram(
-        "claude-code",
-        lambda: _binary("@anthropic-ai/claude-code-*/claude"),
-        _configure_claude,
-        _allow_for_claude,
-        lambda task: ("-p", task, "--output-format", "json"),
-    ),
-    ClientProgram(
-        "codex",
-        lambda: _binary("@openai/codex-*/vendor/*/bin/codex"),
-        _configure_codex,
-        _allow_for_codex,
-        lambda task: ("exec", "--json", "--skip-git-repo-check", "-s", "read-only", task),
-    ),
-    ClientProgram(
-        "gemini",
-        lambda: _node_program("@google/gemini-cli/bundle/gemini.js"),
-        _configure_gemini,
-        _allow_for_gemini,
-        lambda task: ("-p", task, "--output-format", "json"),
-    ),
-    ClientProgram(
-        "opencode",
-        lambda: _binary("opencode-*/bin/opencode"),
-        _configure_opencode,
-        _allow_nothing,
-        lambda task: ("run", "--format", "json", task),
-    ),
+CLAUDE_CODE = ClientProgram(
+    "claude-code",
+    lambda: _binary("@anthropic-ai/claude-code-*/claude"),
+    _configure_claude,
+    _allow_for_claude,
+    lambda task: ("-p", task, "--output-format", "json"),
+    lambda task: (task,),
+    accept=(KeyPress("❯ ✔ Allow: ", "Down"), KeyPress("❯ Accept", "Enter")),
+    decline=(KeyPress("❯ ✔ Allow: ", "Down"), KeyPress("❯ Accept", "Right"), KeyPress("❯ Decline", "Enter")),
+)
+CODEX = ClientProgram(
+    "codex",
+    lambda: _binary("@openai/codex-*/vendor/*/bin/codex"),
+    _configure_codex,
+    _allow_for_codex,
+    lambda task: ("exec", "--json", "--skip-git-repo-check", "-s", "read-only", task),
+    lambda task: ("--no-daemon", "-s", "read-only", task),  # a daemon would outlive the terminal
+    accept=(KeyPress("› 1. this call only", "Enter"),),
+    decline=(KeyPress("› 1. this call only", "Escape"),),  # it has no other way to refuse
+)
+GEMINI = ClientProgram(
+    "gemini",
+    lambda: _node_program("@google/gemini-cli/bundle/gemini.js"),
+    _configure_gemini,
+    _allow_for_gemini,
+    lambda task: ("-p", task, "--output-format", "json"),
+    lambda task: ("-i", task),
+)
+OPENCODE = ClientProgram(
+    "opencode",
+    lambda: _binary("opencode-*/bin/opencode"),
+    _configure_opencode,
+    _allow_nothing,
+    lambda task: ("run", "--format", "json", task),
+    lambda task: ("--prompt", task),
 )

@@ -1,0 +1,188 @@
+"""The gateway in real client programs, each driven by a scripted model, without a terminal and in one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from tests.clients.model_server import Call, ModelServer, Say, Step, serve_model
+from tests.clients.programs import CLAUDE_CODE, CODEX, GEMINI, OPENCODE, ClientProgram, Home, KeyPress
+from tests.clients.scenario import (
+    CHECKS,
+    DELETE,
+    QUESTION,
+    STEPS,
+    Outcome,
+    Request,
+    call_through_bridge,
+    read_calls,
+    write_settings,
+)
+from tests.clients.terminal import Terminal, open_terminal
+
+TASK = "MARKED-TASK: use the notes"
+END = "the task is finished"
+
+
+@dataclass(frozen=True)
+class ConnectedClient:
+    """A client that `toolfold connect` has connected, with its user and its model."""
+
+    program: ClientProgram
+    user: Home
+    model: ModelServer
+    record: Path
+
+    def run_task(self) -> Outcome:
+        """Run the task without a terminal."""
+        done = self.user.run(*self.program.command(self.program.arguments(TASK)))
+        tools = [each for each in self.model.listed_tools() if "toolfold" in each.name + each.namespace]
+        output = done.stdout[-2000:] + done.stderr[-2000:]
+        return Outcome([each.name for each in tools], self.model.tool_results(), self.calls(), output)
+
+    @contextmanager
+    def open_terminal(self) -> Iterator[Terminal]:
+        """Open the client's text interface with the task."""
+        command = self.program.command(self.program.terminal_arguments(TASK))
+        with open_terminal(command, self.user.environment, self.user.project) as terminal:
+            yield terminal
+
+    def has_gateway(self) -> bool:
+        """Return True if a gateway runs that reports a client."""
+        files = (self.user.path / ".toolfold/state/gateway/status").glob("*.json")
+        return any(json.loads(each.read_text()).get("clients") for each in files)
+
+    def calls(self) -> list[str]:
+        """Return the calls that reached the MCP server."""
+        return read_calls(self.record)
+
+
+@contextmanager
+def connect(program: ClientProgram, tmp_path: Path, steps: Sequence[Request]) -> Iterator[ConnectedClient]:
+    """Set up Toolfold and the client as a user would, with a model that takes these steps."""
+    program.command(())  # skips the test if the program is not installed
+    home = Home(tmp_path / "home", tmp_path / "project")
+    home.project.mkdir()
+    write_settings(home.path / ".toolfold", tmp_path / "record")
+    script: list[Step] = [*(Call(each.tool, each.arguments) for each in steps), Say(END)]
+    with serve_model(TASK, script) as model:
+        user = replace(home, variables=program.configure_model(home, model.url))
+        done = user.run("toolfold", "connect", program.name, "--yes")
+        assert done.returncode == 0, done.stdout + done.stderr
+        program.allow_tools(user)
+        yield ConnectedClient(program, user, model, tmp_path / "record")
+
+
+def press_keys(terminal: Terminal, keys: Sequence[KeyPress]) -> None:
+    """Press each key when the screen shows that it will have the intended effect."""
+    for each in keys:
+        terminal.press_until_gone(each.key, each.screen)
+
+
+class ProgramTests:
+    """The tests of one program."""
+
+    program: ClassVar[ClientProgram]
+
+    def test_gateway_is_used_without_a_terminal(self, tmp_path: Path, subtests: pytest.Subtests) -> None:
+        with connect(self.program, tmp_path, STEPS) as client:
+            outcome = client.run_task()
+        for column, check in CHECKS.items():
+            with subtests.test(column):
+                check(outcome)
+
+
+class AskingProgramTests(ProgramTests):
+    """The tests of a program that shows approval forms in its text interface."""
+
+    def test_form_on_the_screen_allows_one_call_or_refuses_it(self, tmp_path: Path) -> None:
+        steps = [call_through_bridge(DELETE, text=each) for each in ("draft", "letter")]
+        with connect(self.program, tmp_path, steps) as client, client.open_terminal() as terminal:
+            wait_for_question(client, terminal, "draft")
+            assert client.calls() == []
+            press_keys(terminal, self.program.accept)
+            wait_for_question(client, terminal, "letter")  # accepting allowed one call, not the next
+            assert client.calls() == ["delete_note draft"]
+            press_keys(terminal, self.program.decline)
+            terminal.wait_for(END)
+            allowed, refused = client.model.tool_results()
+        assert "delete_note: draft" in allowed
+        assert f"{DELETE}' was not run: " in refused
+        assert client.calls() == ["delete_note draft"]
+
+
+class SilentProgramTests(ProgramTests):
+    """The tests of a program that cannot show approval forms, not even in its text interface."""
+
+    def test_text_interface_shows_no_form_and_the_call_is_refused(self, tmp_path: Path) -> None:
+        steps = [call_through_bridge(DELETE, text="draft")]
+        with connect(self.program, tmp_path, steps) as client, client.open_terminal() as terminal:
+            wait_for_tool_result(client, terminal)
+            screen = terminal.wait_for(END)
+            (refused,) = client.model.tool_results()
+        assert QUESTION not in screen
+        assert "nobody could be asked for approval" in refused
+        assert f"toolfold approvals allow {DELETE}" in refused
+        assert client.calls() == []
+
+
+def wait_for(
+    condition: Callable[[], bool], meaning: str, client: ConnectedClient, terminal: Terminal
+) -> None:
+    """Wait for a condition. Enter the task again if the client started it without the gateway's tools."""
+    attempts = 1
+
+    def is_met() -> bool:
+        nonlocal attempts
+        if client.model.missing_tools >= attempts:
+            attempts += 1
+            terminal.wait_until(client.has_gateway, "the gateway has a client")
+            enter_line(terminal, f"{TASK} (attempt {attempts})")
+        return condition()
+
+    terminal.wait_until(is_met, meaning)
+
+
+def enter_line(terminal: Terminal, text: str) -> None:
+    """Type a line into the text interface, and press Enter when it is there."""
+    terminal.type(text)
+    terminal.wait_for(text)
+    terminal.press("Enter")
+
+
+def wait_for_question(client: ConnectedClient, terminal: Terminal, text: str) -> None:
+    """Wait until the screen shows the form about the deletion of this note."""
+    wait_for(
+        lambda: is_asked(terminal.read_screen(), text), f"the form about {text} is shown", client, terminal
+    )
+
+
+def wait_for_tool_result(client: ConnectedClient, terminal: Terminal) -> None:
+    """Wait until the model has received a tool result."""
+    wait_for(lambda: bool(client.model.tool_results()), "the model has a tool result", client, terminal)
+
+
+def is_asked(screen: str, text: str) -> bool:
+    return QUESTION in screen and f'{{"text": "{text}"}}' in screen
+
+
+class TestClaudeCode(AskingProgramTests):
+    program = CLAUDE_CODE
+
+
+class TestCodex(AskingProgramTests):
+    program = CODEX
+
+
+class TestGeminiCli(SilentProgramTests):
+    program = GEMINI
+
+
+class TestOpencode(SilentProgramTests):
+    program = OPENCODE
