@@ -113,7 +113,7 @@ class TestNewServers:
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         text = self.add(toolfold, tmp_path)
-        assert "1 tool declares that it can destroy data" in text
+        assert "2 tools declare that they can destroy data" in text
         assert "toolfold approvals allow notes" in text
         assert read_file_value(file, KEY) is None
 
