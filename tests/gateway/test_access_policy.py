@@ -67,7 +67,7 @@ def local_policy(tokens: Tokens, **more: Any) -> AccessPolicy:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8765", "localhost:1", "[::1]:8765", "LOCALHOST"])
-def test_loopback_request_without_a_token_is_accepted(tokens: Tokens, host: str) -> None:
+def test_gateway_accepts_a_loopback_request_without_a_token(tokens: Tokens, host: str) -> None:
     status, inside, _ = send_request(local_policy(tokens), {"host": host})
     assert status == 200
     assert inside.scopes[0][CLIENT_SCOPE_KEY] == GatewayClient(ANONYMOUS)
@@ -77,7 +77,7 @@ def test_loopback_request_without_a_token_is_accepted(tokens: Tokens, host: str)
     "host",
     ["evil.example", "evil.example:8765", "127.0.0.1.evil.example", "localhost@evil.example", "", "[", "a b"],
 )
-def test_unknown_host_is_refused(tokens: Tokens, host: str) -> None:
+def test_request_with_an_unknown_host_header_is_refused(tokens: Tokens, host: str) -> None:
     status, inside, response = send_request(local_policy(tokens), {"host": host})
     assert (status, inside.scopes) == (421, [])
     assert "gateway.hosts" in response["error"]
@@ -94,30 +94,30 @@ def test_unknown_host_is_refused(tokens: Tokens, host: str) -> None:
         "ftp://localhost",
     ],
 )
-def test_foreign_origin_is_refused(tokens: Tokens, origin: str) -> None:
+def test_request_from_a_foreign_origin_is_refused(tokens: Tokens, origin: str) -> None:
     status, inside, _ = send_request(local_policy(tokens), {**LOCAL, "origin": origin})
     assert (status, inside.scopes) == (403, [])
 
 
 @pytest.mark.parametrize("origin", ["http://127.0.0.1:3000", "http://localhost", "https://[::1]:8765"])
-def test_loopback_origin_is_accepted(tokens: Tokens, origin: str) -> None:
+def test_request_from_a_loopback_origin_is_accepted(tokens: Tokens, origin: str) -> None:
     assert send_request(local_policy(tokens), {**LOCAL, "origin": origin})[0] == 200
 
 
-def test_configured_hosts_and_origins_are_accepted(tokens: Tokens) -> None:
+def test_requests_with_configured_hosts_and_origins_are_accepted(tokens: Tokens) -> None:
     at = local_policy(tokens, hosts=("box.lan",), origins=("https://app.example",))
     assert send_request(at, {"host": "box.lan:80", "origin": "https://app.example"})[0] == 200
 
 
 @pytest.mark.parametrize("given", ["Bearer wrong", "Basic eDp5", "Bearer", "bearer  ", "tf_x"])
-def test_wrong_token_is_refused_even_if_none_is_needed(tokens: Tokens, given: str) -> None:
+def test_request_with_a_wrong_token_is_refused_even_if_none_is_needed(tokens: Tokens, given: str) -> None:
     tokens.add("bob")
     status, inside, response = send_request(local_policy(tokens), {**LOCAL, "authorization": given})
     assert (status, inside.scopes) == (401, [])
     assert "toolfold token add" in response["error"]
 
 
-def test_token_is_removed_from_the_request(tokens: Tokens) -> None:
+def test_token_is_removed_from_the_request_after_the_check(tokens: Tokens) -> None:
     token = tokens.add("bob", ["mcp-x"])
     status, inside, _ = send_request(local_policy(tokens), {**LOCAL, "authorization": f"Bearer {token}"})
     assert status == 200
@@ -137,20 +137,20 @@ def test_every_client_needs_a_token_once_one_exists(tokens: Tokens) -> None:
     assert send_request(at, {**LOCAL, "authorization": f"Bearer {token}"})[0] == 200
 
 
-def test_token_is_still_needed_after_revoking_the_last_one(tokens: Tokens) -> None:
+def test_token_is_still_needed_after_the_last_one_is_revoked(tokens: Tokens) -> None:
     tokens.add("narrow")
     tokens.revoke("narrow")
     assert send_request(local_policy(tokens), LOCAL)[0] == 401
 
 
-def test_allow_anonymous_accepts_clients_without_a_token(tokens: Tokens) -> None:
+def test_setting_allow_anonymous_accepts_clients_without_a_token(tokens: Tokens) -> None:
     tokens.add("narrow")
     at = local_policy(tokens, allow_anonymous=True)
     assert send_request(at, LOCAL)[0] == 200
     assert send_request(at, {**LOCAL, "authorization": "Bearer wrong"})[0] == 401
 
 
-def test_anonymous_stream_ends_when_the_first_token_is_created(tokens: Tokens) -> None:
+def test_stream_of_an_anonymous_client_ends_when_the_first_token_is_created(tokens: Tokens) -> None:
     sent: list[Any] = []
 
     async def stream(_scope: Any, _receive: Any, send: Any) -> None:
@@ -173,14 +173,14 @@ def test_anonymous_stream_ends_when_the_first_token_is_created(tokens: Tokens) -
     assert [each.get("body") for each in sent] == [None, b"before", b""]
 
 
-def test_token_is_needed_on_other_addresses(tokens: Tokens) -> None:
+def test_gateway_on_another_address_than_loopback_needs_a_token(tokens: Tokens) -> None:
     token = tokens.add("bob")
     at = make_access_policy("192.0.2.7", tokens, toolsets=None, hosts=(), origins=())
     assert send_request(at, {"host": "192.0.2.7:8765"})[0] == 401
     assert send_request(at, {"host": "192.0.2.7:8765", "authorization": f"Bearer {token}"})[0] == 200
 
 
-def test_other_address_without_any_token_is_a_config_error(tokens: Tokens) -> None:
+def test_gateway_on_another_address_without_any_token_is_a_config_error(tokens: Tokens) -> None:
     with pytest.raises(ConfigError, match="clients need a token"):
         make_access_policy("0.0.0.0", tokens, toolsets=None, hosts=(), origins=())
 
@@ -197,5 +197,5 @@ def test_other_address_without_any_token_is_a_config_error(tokens: Tokens) -> No
         ("localhost.evil", False),
     ],
 )
-def test_is_loopback(host: str, expected: bool) -> None:
+def test_loopback_addresses_are_recognised(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected

@@ -74,7 +74,7 @@ async def wait_for(condition: Any) -> None:
 
 
 @both_revisions
-async def test_client_without_a_token_cannot_use_the_session_of_a_token(
+async def test_client_without_a_token_cannot_use_the_session_of_a_client_with_one(
     two_servers: RunningGateway, revision: str
 ) -> None:
     name = f"local{'' if revision == NEWEST else '-'}"
@@ -86,7 +86,7 @@ async def test_client_without_a_token_cannot_use_the_session_of_a_token(
 
 
 @both_revisions
-async def test_new_token_of_the_same_name_does_not_inherit_state(
+async def test_new_token_of_the_same_name_does_not_inherit_sessions_and_grants(
     two_servers: RunningGateway, revision: str
 ) -> None:
     name = f"renewed-{revision}"
@@ -99,7 +99,9 @@ async def test_new_token_of_the_same_name_does_not_inherit_state(
         assert await tool_names(client) == ["one_echo"]
 
 
-async def test_session_ends_with_its_token_even_if_the_name_is_reused(two_servers: RunningGateway) -> None:
+async def test_client_session_ends_with_its_token_even_if_the_name_is_reused(
+    two_servers: RunningGateway,
+) -> None:
     token = two_servers.tokens.add("again", ["mcp-one", "mcp-two"])
     async with httpx2.AsyncClient(headers=KINDS, timeout=TIMEOUT_S) as http:
         begun = await http.post(two_servers.url, json=HELLO, headers={"authorization": f"Bearer {token}"})
@@ -117,7 +119,7 @@ async def test_session_ends_with_its_token_even_if_the_name_is_reused(two_server
         assert new.status_code == 404
 
 
-async def test_open_stream_ends_when_its_token_is_revoked(two_servers: RunningGateway) -> None:
+async def test_open_stream_of_a_client_ends_when_its_token_is_revoked(two_servers: RunningGateway) -> None:
     token = two_servers.tokens.add("streaming", ["mcp-one"])
     headers = {**KINDS, "authorization": f"Bearer {token}"}
     async with httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as http:
@@ -139,7 +141,7 @@ async def test_open_stream_ends_when_its_token_is_revoked(two_servers: RunningGa
 
 
 @both_revisions
-async def test_no_spelling_of_a_name_reaches_a_server_without_a_grant(
+async def test_no_spelling_of_a_tool_name_reaches_a_server_without_a_grant(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"speller-{revision}", ["mcp-one"])
@@ -173,7 +175,7 @@ async def test_no_spelling_of_a_name_reaches_a_server_without_a_grant(
 
 
 @both_revisions
-async def test_ungranted_and_missing_tools_give_the_same_error(
+async def test_ungranted_and_missing_tools_give_clients_the_same_error(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"guesser-{revision}", ["mcp-one"])
@@ -251,7 +253,7 @@ async def test_unsubscribing_does_not_end_the_subscription_of_another_client(tmp
             wait_until(lambda: "unsubscribed" in read_log(log))
 
 
-async def test_client_with_many_sessions_evicts_only_its_own(
+async def test_client_with_many_sessions_loses_only_its_own(
     two_servers: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
@@ -291,7 +293,7 @@ async def test_concurrent_calls_per_client_are_limited(
 
 
 @both_revisions
-async def test_uri_sent_by_a_server_resolves_to_that_server_only(
+async def test_resource_uri_sent_by_a_server_resolves_to_that_server_only(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -314,7 +316,7 @@ def has_unmarked_order(words_: str) -> bool:
 
 
 @both_revisions
-async def test_injected_orders_are_marked_in_every_kind_of_result(
+async def test_injected_orders_are_marked_in_every_kind_of_result_for_clients(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -336,7 +338,7 @@ async def test_injected_orders_are_marked_in_every_kind_of_result(
 
 
 @both_revisions
-async def test_secret_in_a_server_error_is_redacted(tmp_path: Path, revision: str) -> None:
+async def test_secret_in_a_server_error_is_redacted_for_clients(tmp_path: Path, revision: str) -> None:
     secret = "hunter2-hunter2-hunter2"
     with serve_gateway(tmp_path, {"one": attacker("one", env={"API_KEY": secret})}) as served:
         async with served.client(revision) as client:
@@ -373,7 +375,7 @@ async def test_log_messages_of_a_call_reach_only_the_calling_client(tmp_path: Pa
     assert not received["b"] or received["b"] == ["the balance of b"]
 
 
-async def test_elicitation_names_the_server_and_is_limited(tmp_path: Path) -> None:
+async def test_elicitation_passed_to_a_client_names_the_server_and_is_limited(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
@@ -442,7 +444,7 @@ async def test_client_that_does_not_read_does_not_delay_notifications_to_others(
                             await asyncio.sleep(0.2)
 
 
-async def test_flood_of_log_messages_during_requests_is_limited(tmp_path: Path) -> None:
+async def test_flood_of_server_log_messages_during_requests_is_limited(tmp_path: Path) -> None:
     received: list[Any] = []
 
     async def hear(params: Any) -> None:
@@ -476,7 +478,7 @@ async def test_approval_by_one_client_does_not_apply_to_another(tmp_path: Path) 
     assert marker.exists()
 
 
-async def test_question_about_a_long_command_shows_the_dangerous_part(tmp_path: Path) -> None:
+async def test_approval_question_about_a_long_command_shows_the_dangerous_part(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def elicit(context: Any, params: Any) -> mcp_types.ElicitResult:
@@ -530,7 +532,7 @@ _LIST = b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}'
         b"Host: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n",
     ],
 )
-def test_malformed_headers_do_not_bypass_the_access_policy(
+def test_malformed_http_headers_do_not_bypass_the_access_policy(
     two_servers: RunningGateway, headers: bytes
 ) -> None:
     for path in (b"/mcp", b"http://127.0.0.1/mcp", b"//evil.example/mcp", b"/mcp?token=x"):
@@ -544,7 +546,7 @@ def test_malformed_headers_do_not_bypass_the_access_policy(
         assert not answer.startswith(b"HTTP/1.1 200"), answer[:200]
 
 
-async def test_too_large_request_is_refused(two_servers: RunningGateway) -> None:
+async def test_too_large_http_request_is_refused(two_servers: RunningGateway) -> None:
     async with httpx2.AsyncClient(headers=KINDS, timeout=TIMEOUT_S) as http:
         answer = await http.post(two_servers.url, content=b"[" + b" " * (MAX_REQUEST_BYTES + 1) + b"]")
     assert answer.status_code == 413
@@ -564,7 +566,7 @@ async def test_long_client_names_are_not_stored(two_servers: RunningGateway) -> 
 
 
 @both_revisions
-async def test_endless_list_is_truncated_and_does_not_block_other_servers(
+async def test_endless_list_of_one_server_is_truncated_and_does_not_block_others(
     tmp_path: Path, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(item_lists, "MAX_LIST_CHARS", 200_000)  # scanning the whole list takes a while
@@ -584,7 +586,7 @@ async def test_endless_list_is_truncated_and_does_not_block_other_servers(
 
 
 @both_revisions
-async def test_state_of_a_per_client_server_is_not_visible_to_other_clients(
+async def test_state_of_a_server_with_one_process_per_client_is_not_visible_to_other_clients(
     tmp_path: Path, revision: str
 ) -> None:
     ref = mcp_types.PromptReference(type="ref/prompt", name="notes_plan")
@@ -599,7 +601,7 @@ async def test_state_of_a_per_client_server_is_not_visible_to_other_clients(
     assert found == [["notes-value"], ["notes-value"]]
 
 
-async def test_declared_header_is_checked_without_revealing_the_tool_to_others(
+async def test_tool_header_is_checked_without_revealing_the_tool_to_ungranted_clients(
     tmp_path: Path,
 ) -> None:
     region = {"type": "string", "x-mcp-header": "Region"}
@@ -628,7 +630,7 @@ async def test_declared_header_is_checked_without_revealing_the_tool_to_others(
         assert foreign == await status(served, tokens[1], "one_nowhere")
 
 
-async def test_paused_call_cannot_be_resumed_by_another_client(tmp_path: Path) -> None:
+async def test_call_that_waits_for_approval_cannot_be_resumed_by_another_client(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     command = {"command": f"rm -rf {victim}"}
@@ -660,7 +662,7 @@ async def test_paused_call_cannot_be_resumed_by_another_client(tmp_path: Path) -
     assert victim.exists()
 
 
-async def test_token_appears_in_no_log_error_or_file(
+async def test_client_token_appears_in_no_log_error_or_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")

@@ -28,7 +28,7 @@ async def call_delete(client: Any, text: str = "draft") -> Any:
 
 
 @both_revisions
-async def test_allowed_tool_with_client_scope_matches_the_token_name(tmp_path: Path, revision: str) -> None:
+async def test_allowed_tool_entry_for_a_client_matches_the_token_name(tmp_path: Path, revision: str) -> None:
     allowed = {"approval.allowed_tools": ["server:notes client=desk"]}
     with serve_gateway(tmp_path / "home", servers(tmp_path), **allowed) as served:
         for name, runs in (("desk", True), ("other", False)):
@@ -44,7 +44,7 @@ async def test_allowed_tool_with_client_scope_matches_the_token_name(tmp_path: P
         ("cancel", "the client did not answer the question"),
     ],
 )
-async def test_unanswered_form_is_not_reported_as_the_users_refusal(
+async def test_unanswered_approval_form_is_not_reported_as_the_users_refusal(
     tmp_path: Path, revision: str, action: Any, reason: str
 ) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
@@ -59,7 +59,7 @@ async def test_unanswered_form_is_not_reported_as_the_users_refusal(
 
 
 @both_revisions
-async def test_question_to_a_client_is_published_as_events(tmp_path: Path, revision: str) -> None:
+async def test_approval_question_to_a_client_is_published_as_events(tmp_path: Path, revision: str) -> None:
     async def elicit(_context: Any, _params: Any) -> mcp_types.ElicitResult:
         return mcp_types.ElicitResult(action="accept", content={"answer": "once"})
 
@@ -77,7 +77,9 @@ async def test_question_to_a_client_is_published_as_events(tmp_path: Path, revis
 
 
 @both_revisions
-async def test_session_answer_covers_calls_with_other_arguments(tmp_path: Path, revision: str) -> None:
+async def test_session_approval_by_a_client_covers_calls_with_other_arguments(
+    tmp_path: Path, revision: str
+) -> None:
     forms: list[Any] = []
 
     async def elicit(_context: Any, params: Any) -> mcp_types.ElicitResult:
@@ -93,7 +95,9 @@ async def test_session_answer_covers_calls_with_other_arguments(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_trust_client_approval_skips_the_question(tmp_path: Path, trusted: bool) -> None:
+async def test_setting_trust_client_approval_skips_the_approval_question(
+    tmp_path: Path, trusted: bool
+) -> None:
     setting = {"gateway.trust_client_approval": trusted}
     with serve_gateway(tmp_path / "home", servers(tmp_path), **setting) as served:
         async with served.client() as client:
@@ -112,7 +116,7 @@ async def test_trust_client_approval_skips_the_question(tmp_path: Path, trusted:
         ("192.0.2.7", (), False),
     ],
 )
-def test_policy_is_local_only_on_loopback_without_other_hosts(
+def test_gateway_counts_as_local_only_on_loopback_without_other_hosts(
     tmp_path: Path, host: str, hosts: tuple[str, ...], is_local: bool
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")
@@ -120,7 +124,9 @@ def test_policy_is_local_only_on_loopback_without_other_hosts(
     assert make_access_policy(host, tokens, toolsets=None, hosts=hosts, origins=()).is_local is is_local
 
 
-async def test_trust_client_approval_has_no_effect_beyond_loopback(tmp_path: Path, monkeypatch: Any) -> None:
+async def test_setting_trust_client_approval_has_no_effect_beyond_loopback(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     import tests.gateway.harness as harness
 
     def beyond(_host: str, tokens: Tokens, **_: Any) -> AccessPolicy:

@@ -46,7 +46,9 @@ def run_fixture_server() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("revision", "protocol"), [("2025-11-25", "legacy"), ("2026-07-28", "auto")])
-def test_every_core_scenario_passes(tmp_path: Path, revision: str, protocol: str) -> None:
+def test_gateway_passes_every_core_mcp_conformance_scenario(
+    tmp_path: Path, revision: str, protocol: str
+) -> None:
     runner = conformance_command()
     with run_fixture_server() as behind:
         servers = {"fixture": {"url": behind, "prefix": "", "protocol": protocol}}

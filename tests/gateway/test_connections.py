@@ -83,20 +83,22 @@ def initialize(gateway: GatewayProcess) -> bytes:
     ],
     ids=["nothing", "request-line", "half-a-head", "half-a-body", "half-a-chunk"],
 )
-def test_incomplete_request_is_closed_after_the_timeout(short_timeouts: GatewayProcess, sent: bytes) -> None:
+def test_incomplete_http_request_is_closed_after_the_timeout(
+    short_timeouts: GatewayProcess, sent: bytes
+) -> None:
     with connect(short_timeouts) as connection:
         connection.sendall(sent)
         read_until_closed(connection)
     assert b" 200 " in initialize(short_timeouts)
 
 
-def test_incomplete_second_request_is_closed_after_the_timeout(short_timeouts: GatewayProcess) -> None:
+def test_incomplete_second_http_request_is_closed_after_the_timeout(short_timeouts: GatewayProcess) -> None:
     with connect(short_timeouts) as connection:
         connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nPOST /mcp HTTP/1.1\r\nHo")
         assert b" 404 " in read_until_closed(connection)
 
 
-def test_open_stream_is_not_closed_by_the_timeouts(short_timeouts: GatewayProcess) -> None:
+def test_open_event_stream_is_not_closed_by_the_timeouts(short_timeouts: GatewayProcess) -> None:
     body = json.dumps(HELLO).encode()
     with connect(short_timeouts) as connection:
         connection.sendall(HEAD + ACCEPT + f"Content-Length: {len(body)}\r\n\r\n".encode() + body)
@@ -118,7 +120,7 @@ def test_open_stream_is_not_closed_by_the_timeouts(short_timeouts: GatewayProces
             assert stream.recv(1) != b""
 
 
-def test_listening_socket_has_keepalive_options() -> None:
+def test_listening_socket_of_the_gateway_has_keepalive_options() -> None:
     with socket.socket() as listening:
         http_connections.detect_vanished_peers(listening)
         listening.bind(("127.0.0.1", 0))
@@ -179,7 +181,9 @@ async def uvicorn_server() -> AsyncIterator[tuple[uvicorn.Server, int]]:
         await task
 
 
-async def test_bursts_of_connections_do_not_exceed_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bursts_of_connections_do_not_exceed_the_connection_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """All connections of a burst are accepted in one turn of the loop."""
     limit = 20
     monkeypatch.setattr(http_connections, "MAX_CONNECTIONS", limit)
@@ -202,7 +206,7 @@ async def _wait_until_settled(server: uvicorn.Server) -> None:
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process need Linux")
-def test_lack_of_files_is_logged_once_and_recovers(tmp_path: Path) -> None:
+def test_lack_of_file_descriptors_is_logged_once_and_recovers(tmp_path: Path) -> None:
     """The limit of files leaves room for only a few connections."""
     with gateway_process(tmp_path, code=("-c", RARE_LOG)) as gateway:
         assert b" 200 " in initialize(gateway)  # everything that is opened lazily is open now

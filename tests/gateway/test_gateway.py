@@ -46,7 +46,7 @@ async def tool_names(client: Client) -> list[str]:
 
 
 @both_revisions
-async def test_small_catalog_is_listed_in_full_without_mcp_prefix(
+async def test_small_catalog_is_listed_to_clients_in_full_without_the_mcp_prefix(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -55,7 +55,7 @@ async def test_small_catalog_is_listed_in_full_without_mcp_prefix(
 
 
 @both_revisions
-async def test_tool_search_is_annotated_read_only_but_tool_call_is_not(
+async def test_tool_search_is_annotated_as_read_only_but_tool_call_is_not(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:
@@ -68,7 +68,7 @@ async def test_tool_search_is_annotated_read_only_but_tool_call_is_not(
 
 
 @both_revisions
-async def test_large_catalog_is_deferred_and_every_tool_name_can_be_called(
+async def test_large_catalog_is_deferred_and_clients_can_call_every_tool_name(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:
@@ -83,7 +83,7 @@ async def test_large_catalog_is_deferred_and_every_tool_name_can_be_called(
 
 
 @both_revisions
-async def test_token_grants_only_its_toolsets(large_catalog: RunningGateway, revision: str) -> None:
+async def test_client_token_grants_only_its_toolsets(large_catalog: RunningGateway, revision: str) -> None:
     token = large_catalog.tokens.add(f"only-one-{revision}", ["mcp-one"])
     async with large_catalog.client(revision, token=token) as client:
         assert result_text(await client.call_tool("one_echo", {"text": "x"})) == "x"
@@ -104,7 +104,7 @@ async def test_token_grants_only_its_toolsets(large_catalog: RunningGateway, rev
 
 
 @both_revisions
-async def test_file_and_terminal_tools_are_offered_only_if_granted(
+async def test_file_and_terminal_tools_are_offered_to_clients_only_if_granted(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"shell-{revision}", ["file"])
@@ -114,13 +114,13 @@ async def test_file_and_terminal_tools_are_offered_only_if_granted(
         assert "read_file" in await tool_names(client)
 
 
-async def test_wrong_token_is_refused(two_servers: RunningGateway) -> None:
+async def test_client_with_a_wrong_token_is_refused(two_servers: RunningGateway) -> None:
     with pytest.raises(BaseException):  # noqa: B017, PT011 - the SDK wraps it in exception groups
         async with two_servers.client(token="tf_wrong") as client:
             await client.list_tools()
 
 
-async def test_session_cannot_be_used_with_another_token(two_servers: RunningGateway) -> None:
+async def test_client_session_cannot_be_used_with_another_token(two_servers: RunningGateway) -> None:
     import httpx2
 
     mine, other = two_servers.tokens.add("mine", ["mcp-one"]), two_servers.tokens.add("other", ["mcp-two"])
@@ -169,7 +169,9 @@ async def test_concurrent_clients_get_their_own_tools_and_results(
 
 
 @both_revisions
-async def test_progress_notifications_are_forwarded(tmp_path: Path, revision: str) -> None:
+async def test_progress_notifications_of_servers_are_forwarded_to_clients(
+    tmp_path: Path, revision: str
+) -> None:
     with serve_gateway(tmp_path, {"slow": fault_server("--fault", "progress")}) as served:
         steps: list[float] = []
 
@@ -184,7 +186,7 @@ async def test_progress_notifications_are_forwarded(tmp_path: Path, revision: st
 
 
 @both_revisions
-async def test_cancelled_call_is_cancelled_at_the_server(tmp_path: Path, revision: str) -> None:
+async def test_call_cancelled_by_a_client_is_cancelled_at_the_server(tmp_path: Path, revision: str) -> None:
     diary = tmp_path / "diary"
     with serve_gateway(tmp_path, {"slow": fault_server("--fault", "hang", "--diary", str(diary))}) as served:
         async with served.client(revision) as client:
@@ -235,7 +237,7 @@ async def test_server_faults_affect_only_the_calling_client(tmp_path: Path, revi
 
 
 @both_revisions
-async def test_stateful_server_has_one_process_per_client(tmp_path: Path, revision: str) -> None:
+async def test_server_with_state_has_one_process_per_client(tmp_path: Path, revision: str) -> None:
     servers = {"shell": fault_server("--fault", "pid"), "plain": fault_server("--fault", "pid")}
     with serve_gateway(tmp_path, servers) as served:
         shells: list[int] = []
@@ -258,7 +260,7 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-async def test_new_tool_is_announced_and_listed(tmp_path: Path) -> None:
+async def test_new_tool_is_announced_to_clients_and_listed(tmp_path: Path) -> None:
     with serve_gateway(tmp_path, {"late": fault_server("--fault", "changing-list", trust="off")}) as served:
         notified = asyncio.Event()
 
@@ -278,7 +280,7 @@ async def test_new_tool_is_announced_and_listed(tmp_path: Path) -> None:
             assert "late_arrived_late" in await tool_names(client)
 
 
-async def test_changed_tool_is_held_at_the_gateway(tmp_path: Path) -> None:
+async def test_changed_tool_is_not_offered_to_clients_before_review(tmp_path: Path) -> None:
     with serve_gateway(tmp_path, {"late": fault_server("--fault", "changing-list", trust="pin")}) as served:
         async with served.client("legacy") as client:
             await client.call_tool("late_echo", {"text": "now"})
@@ -301,7 +303,7 @@ async def asked_client(served: RunningGateway, revision: str, answer: str) -> As
 
 
 @both_revisions
-async def test_kind_approved_through_the_client_applies_only_to_its_session(
+async def test_kind_of_finding_approved_through_a_client_applies_only_to_its_session(
     tmp_path: Path, revision: str
 ) -> None:
     victims = [tmp_path / name for name in ("build", "src", "other")]
@@ -388,7 +390,7 @@ async def test_call_is_refused_if_the_client_cannot_ask_a_user(tmp_path: Path, r
     assert victim.exists()
 
 
-async def test_unknown_or_used_request_state_is_rejected(tmp_path: Path) -> None:
+async def test_unknown_or_used_state_of_an_approval_request_is_rejected(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     command = {"command": f"rm -rf {victim}"}
@@ -412,7 +414,7 @@ async def test_unknown_or_used_request_state_is_rejected(tmp_path: Path) -> None
     assert victim.exists()
 
 
-async def test_empty_search_names_held_tools_that_the_client_may_use(
+async def test_search_without_results_names_tools_under_review_that_the_client_may_use(
     tmp_path: Path,
 ) -> None:
     servers = {"late": fault_server("--fault", "changing-list", trust="pin"), "other": fault_server()}
@@ -436,7 +438,9 @@ async def test_empty_search_names_held_tools_that_the_client_may_use(
 
 
 @both_revisions
-async def test_token_for_a_missing_toolset_grants_nothing(two_servers: RunningGateway, revision: str) -> None:
+async def test_client_token_for_a_missing_toolset_grants_nothing(
+    two_servers: RunningGateway, revision: str
+) -> None:
     token = two_servers.tokens.add(f"gone-{revision}", ["no-such-toolset"])
     async with two_servers.client(revision, token=token) as client:
         assert await tool_names(client) == []

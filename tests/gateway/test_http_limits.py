@@ -81,7 +81,9 @@ TINY = chunk(b" ") * (3 * MAX_SMALL_CHUNKS)
 CHUNKED = (*KINDS, "Transfer-Encoding: chunked")
 
 
-async def test_tiny_chunks_are_refused_while_another_client_is_served(served: RunningGateway) -> None:
+async def test_request_body_in_tiny_chunks_is_refused_while_another_client_is_served(
+    served: RunningGateway,
+) -> None:
     async with served.client() as other:
         with RawClient(served) as raw:
             raw.start(*CHUNKED)
@@ -103,7 +105,7 @@ async def test_tiny_chunks_are_refused_while_another_client_is_served(served: Ru
         (("Content-Encoding: gzip",), "", "415"),
     ],
 )
-def test_refusal_from_headers_reads_no_chunk_and_closes(
+def test_request_refused_by_its_headers_is_closed_without_reading_a_chunk(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
 ) -> None:
     counted: list[int] = []
@@ -120,7 +122,7 @@ def test_refusal_from_headers_reads_no_chunk_and_closes(
 
 
 @pytest.mark.parametrize("size", [MIN_CHUNK_BYTES + 8, 5_000])
-def test_large_body_in_chunks_of_usual_size_is_accepted(served: RunningGateway, size: int) -> None:
+def test_large_request_body_in_chunks_of_usual_size_is_accepted(served: RunningGateway, size: int) -> None:
     body = call(json.dumps("a" * 1_000_000))
     with RawClient(served) as raw:
         raw.start(*CHUNKED, "Connection: close")
@@ -130,7 +132,7 @@ def test_large_body_in_chunks_of_usual_size_is_accepted(served: RunningGateway, 
     assert "Missing session ID" in answer  # so the protocol has read the body
 
 
-def test_body_with_content_length_may_arrive_in_tiny_pieces(served: RunningGateway) -> None:
+def test_request_body_with_content_length_may_arrive_in_tiny_pieces(served: RunningGateway) -> None:
     with RawClient(served) as raw:
         raw.start(*KINDS, f"Content-Length: {len(PING)}", "Connection: close")
         for byte in PING:
@@ -138,7 +140,7 @@ def test_body_with_content_length_may_arrive_in_tiny_pieces(served: RunningGatew
         assert "Missing session ID" in raw.receive()
 
 
-def test_pipelined_requests_are_answered_in_order(served: RunningGateway) -> None:
+def test_pipelined_http_requests_are_answered_in_order(served: RunningGateway) -> None:
     large = call(json.dumps("a" * 100_000))
     with RawClient(served) as raw:
         for body, last in ((PING, ""), (large, ""), (PING, "close")):
@@ -148,7 +150,7 @@ def test_pipelined_requests_are_answered_in_order(served: RunningGateway) -> Non
 
 
 @pytest.mark.parametrize("place", ["headers", "trailers"])
-def test_endless_headers_are_refused(served: RunningGateway, place: str) -> None:
+def test_endless_http_headers_are_refused(served: RunningGateway, place: str) -> None:
     flood = b"a: b\r\n" * 200_000
     with RawClient(served) as raw:
         if place == "trailers":
@@ -168,7 +170,7 @@ def test_endless_headers_are_refused(served: RunningGateway, place: str) -> None
     ],
     ids=["lists", "strings", "deep"],
 )
-async def test_message_with_too_many_values_is_refused(
+async def test_client_message_with_too_many_values_is_refused(
     served: RunningGateway, body: bytes, problem: str
 ) -> None:
     async with served.client() as other:
@@ -178,19 +180,19 @@ async def test_message_with_too_many_values_is_refused(
         assert result_text(await other.call_tool("one_echo", {"text": "hello"})) == "hello"
 
 
-def test_content_length_above_the_limit_is_refused_without_reading(served: RunningGateway) -> None:
+def test_content_length_above_the_limit_is_refused_without_reading_the_body(served: RunningGateway) -> None:
     with RawClient(served) as raw:
         raw.start(*KINDS, f"Content-Length: {MAX_REQUEST_BYTES + 1}")
         answer = raw.receive()  # nothing of the body was sent
     assert answer.startswith("HTTP/1.1 413")
 
 
-def test_client_that_is_still_sending_receives_the_refusal(served: RunningGateway) -> None:
+def test_client_that_is_still_sending_its_request_receives_the_refusal(served: RunningGateway) -> None:
     body = b"[" + b" " * (MAX_REQUEST_BYTES + 1_000_000) + b"]"
     assert f"longer than {MAX_REQUEST_BYTES:,} bytes" in post(served, body)
 
 
-def test_body_that_arrives_too_slowly_is_refused(
+def test_request_body_that_arrives_too_slowly_is_refused(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "BODY_TIMEOUT_S", 0.2)
@@ -200,7 +202,7 @@ def test_body_that_arrives_too_slowly_is_refused(
         assert raw.receive().startswith("HTTP/1.1 408")
 
 
-def test_bodies_of_one_client_share_a_memory_limit(
+def test_request_bodies_of_one_client_share_a_memory_limit(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BUFFERED_PER_CLIENT_BYTES", 1_000_000)
@@ -226,7 +228,7 @@ def test_bodies_of_one_client_share_a_memory_limit(
     assert received[0].startswith("HTTP/1.1 503")
 
 
-def test_concurrent_bodies_per_client_are_limited(
+def test_concurrent_request_bodies_per_client_are_limited(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(request_bodies, "MAX_BODIES_PER_CLIENT", 2)
@@ -246,20 +248,20 @@ def test_concurrent_bodies_per_client_are_limited(
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "OPTIONS"])
-def test_body_of_a_request_other_than_post_is_refused(served: RunningGateway, method: str) -> None:
+def test_body_of_an_http_request_other_than_post_is_refused(served: RunningGateway, method: str) -> None:
     with RawClient(served) as raw:
         raw.start(*CHUNKED, method=method)
         answer = raw.receive()
     assert answer.startswith(("HTTP/1.1 400", "HTTP/1.1 405"))
 
 
-async def test_large_arguments_within_the_limits_are_accepted(served: RunningGateway) -> None:
+async def test_large_call_arguments_within_the_limits_are_accepted(served: RunningGateway) -> None:
     text = "1,2:[3]{4}\n" * 400_000
     async with served.client() as client:
         assert "truncated" in result_text(await client.call_tool("one_echo", {"text": text}))
 
 
-async def test_session_continues_after_a_refused_message(served: RunningGateway) -> None:
+async def test_client_session_continues_after_a_refused_message(served: RunningGateway) -> None:
     headers = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
     async with httpx2.AsyncClient(headers=headers, timeout=TIMEOUT_S) as http:
         params: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}}

@@ -35,14 +35,16 @@ def listed_names(runtime: Runtime) -> set[str]:
 
 
 @pytest.mark.parametrize(("tools", "is_deferred"), [(30, False), (31, True)])
-def test_gateway_defers_more_than_thirty_tools(tmp_path: Path, tools: int, is_deferred: bool) -> None:
+def test_gateway_defers_tools_if_there_are_more_than_thirty(
+    tmp_path: Path, tools: int, is_deferred: bool
+) -> None:
     with open_with_tools(tmp_path, tools) as runtime:
         assert (listed_names(runtime) == BRIDGE) is is_deferred
         assert len(listed_names(runtime)) == (3 if is_deferred else tools)
 
 
 @pytest.mark.parametrize(("setting", "count"), [(0, 40), (40, 40), (39, 3)])
-def test_threshold_tools_sets_the_limit(tmp_path: Path, setting: int, count: int) -> None:
+def test_setting_threshold_tools_limits_the_listed_tools(tmp_path: Path, setting: int, count: int) -> None:
     with open_with_tools(tmp_path, 40, setting) as runtime:
         assert len(listed_names(runtime)) == count
 
@@ -67,7 +69,7 @@ def test_listing_size_counts_tools_and_tokens(tmp_path: Path) -> None:
     )
 
 
-def test_gateway_prints_the_listing_size_at_start(tmp_path: Path) -> None:
+def test_gateway_prints_the_size_of_its_tool_list_at_start(tmp_path: Path) -> None:
     write_settings(tmp_path, {"mcp": {"servers": {"a": fault_server("--tools", "40")}, "wait_seconds": 60}})
     with gateway_process(tmp_path) as gateway:
         wait_until(lambda: "40 are behind tool_search" in gateway.log.read_text())

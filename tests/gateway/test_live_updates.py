@@ -34,7 +34,9 @@ class ListChanges:
 
 
 @both_revisions
-async def test_added_server_is_listed_and_called_by_connected_clients(tmp_path: Path, revision: str) -> None:
+async def test_server_added_to_the_settings_is_listed_and_callable_for_connected_clients(
+    tmp_path: Path, revision: str
+) -> None:
     with serve_gateway(tmp_path, {"one": fault_server()}) as served:
         async with served.client(revision) as client:
             assert await tool_names(client) == ["one_echo"]
@@ -50,7 +52,7 @@ async def test_added_server_is_listed_and_called_by_connected_clients(tmp_path: 
             assert (await client.list_resources()).resources == []
 
 
-async def test_only_clients_whose_list_has_changed_are_notified(tmp_path: Path) -> None:
+async def test_only_clients_whose_tool_list_has_changed_are_notified(tmp_path: Path) -> None:
     with serve_gateway(tmp_path, {"one": fault_server()}) as served:
         token = served.tokens.add("narrow", ["mcp-one"])
         wide, narrow = ListChanges(), ListChanges()

@@ -79,7 +79,7 @@ def read_answer(file: Path, output: str = "") -> Any:
 
 @both_revisions
 @pytest.mark.parametrize("start", STARTS)
-def test_client_started_by_a_tool_call_cannot_approve(
+def test_client_process_started_by_a_tool_call_cannot_approve(
     gateway: GatewayProcess, tmp_path: Path, victim: Path, revision: str, start: str
 ) -> None:
     words, file = client_words(gateway, revision, victim)
@@ -91,7 +91,7 @@ def test_client_started_by_a_tool_call_cannot_approve(
     assert decisions(gateway.log.parent, victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-def test_client_with_a_token_started_by_a_tool_call_cannot_approve(
+def test_client_process_with_a_token_started_by_a_tool_call_cannot_approve(
     gateway: GatewayProcess, tmp_path: Path, victim: Path
 ) -> None:
     words, file = client_words(gateway, "legacy", victim, add_token(gateway, "stolen"))
@@ -110,7 +110,7 @@ def add_token(gateway: GatewayProcess, name: str) -> str:
 
 @both_revisions
 @pytest.mark.parametrize("with_token", [False, True])
-def test_client_of_the_user_is_asked_and_named_in_the_log(
+def test_client_of_the_user_is_asked_for_approval_and_named_in_the_log(
     gateway: GatewayProcess, tmp_path: Path, victim: Path, revision: str, with_token: bool
 ) -> None:
     name = f"desk-{revision}"
@@ -124,7 +124,7 @@ def test_client_of_the_user_is_asked_and_named_in_the_log(
     ]
 
 
-def test_stdio_gateway_started_by_a_tool_call_does_not_ask(tmp_path: Path, victim: Path) -> None:
+def test_stdio_gateway_started_by_a_tool_call_does_not_ask_for_approval(tmp_path: Path, victim: Path) -> None:
     script = tmp_path / "stdio_client.py"
     answer = tmp_path / "answer.json"
     script.write_text(
@@ -154,7 +154,7 @@ asyncio.run(main())
     assert decisions(tmp_path / "home", victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-def test_environment_of_a_process_identifies_its_tool_call() -> None:
+def test_environment_of_a_process_shows_that_a_tool_call_started_it() -> None:
     words = ["sleep", "60"]
     for marks, is_marked in (({"TOOLFOLD_RUN": "x"}, True), ({}, False)):
         with subprocess.Popen(words, env={"PATH": os.environ["PATH"], **marks}) as process:
@@ -181,14 +181,14 @@ def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, Pee
 @pytest.mark.parametrize(
     ("host", "listening_on"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::")]
 )
-def test_socket_of_the_client_is_found(host: str, listening_on: str) -> None:
+def test_socket_of_a_client_process_is_found(host: str, listening_on: str) -> None:
     with connected(host, listening_on) as (client, connection):
         inode = find_socket(connection)
         assert str(Path(f"/proc/self/fd/{client.fileno()}").readlink()) == f"socket:[{inode}]"
         assert find_origin(inode) is PeerOrigin.USER
 
 
-async def test_client_that_closed_its_connection_is_not_trusted() -> None:
+async def test_client_that_closed_its_connection_is_not_trusted_to_approve() -> None:
     with connected("127.0.0.1", "127.0.0.1") as (client, connection):
         client.close()
         for has_token in (False, True):
@@ -196,19 +196,19 @@ async def test_client_that_closed_its_connection_is_not_trusted() -> None:
                 await PeerProcesses().require_user(connection.client, connection.server, has_token=has_token)
 
 
-async def test_client_on_another_machine_is_accepted() -> None:
+async def test_client_on_another_machine_may_approve() -> None:
     await PeerProcesses().require_user(("192.0.2.7", 40_000), ("192.0.2.8", 443), has_token=True)
 
 
 @pytest.mark.parametrize("address", [None, ("testclient", 50_000), ("", 0)])
-async def test_client_without_an_address_needs_a_token(address: Any) -> None:
+async def test_client_without_an_address_needs_a_token_to_approve(address: Any) -> None:
     peers, server = PeerProcesses(), ("127.0.0.1", 80)
     with pytest.raises(Exception, match="create a token"):
         await peers.require_user(address, server, has_token=False)
     await peers.require_user(address, server, has_token=True)
 
 
-def test_socket_of_another_users_process_has_unknown_origin() -> None:
+def test_client_process_of_another_user_has_unknown_origin() -> None:
     if os.getuid():
         pytest.skip("needs root")
     with connected("127.0.0.1", "127.0.0.1") as (client, connection):
@@ -218,7 +218,7 @@ def test_socket_of_another_users_process_has_unknown_origin() -> None:
         )  # processes of other tool calls may run
 
 
-def test_unreadable_process_of_a_tool_call_is_suspected() -> None:
+def test_unreadable_client_process_is_suspected_to_belong_to_a_tool_call() -> None:
     """Its descriptors cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")

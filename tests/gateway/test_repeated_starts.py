@@ -39,7 +39,7 @@ assert not failures, failures
 
 
 @pytest.mark.timeout(1_200)
-def test_fifty_starts_with_dead_slow_and_missing_servers_all_respond(tmp_path: Path) -> None:
+def test_gateway_started_fifty_times_with_dead_and_slow_servers_always_responds(tmp_path: Path) -> None:
     unset = {"url": "http://127.0.0.1:9/mcp", "headers": {"Authorization": "Bearer ${UNSET_VARIABLE}"}}
     good = {f"good_{number}": server_entry("", "--tools", "2") for number in range(3)}
     bad = {
@@ -59,6 +59,6 @@ def test_fifty_starts_with_dead_slow_and_missing_servers_all_respond(tmp_path: P
     assert [each for each in json.loads(done.stdout) if each] == []
 
 
-def test_sdk_can_be_loaded_by_several_threads_at_once() -> None:
+def test_mcp_sdk_can_be_loaded_by_several_threads_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

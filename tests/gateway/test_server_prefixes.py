@@ -14,23 +14,23 @@ def prefixes_for(servers: list[str]) -> ServerPrefixes:
     return ServerPrefixes({server: f"{server}_" for server in servers})
 
 
-def test_uri_gets_the_server_name_before_its_scheme() -> None:
+def test_resource_uri_for_clients_has_the_server_name_before_its_scheme() -> None:
     assert prefixes_for(["files"]).prefix_uri("files", "file:///a") == "files+file:///a"
 
 
-def test_server_without_a_prefix_keeps_its_uris_and_names() -> None:
+def test_server_without_a_prefix_keeps_its_resource_uris_and_names() -> None:
     addresses = ServerPrefixes({"files": ""})
     assert addresses.prefix_uri("files", "file:///a") == "file:///a"
     assert addresses.prefix_prompt("files", "greet") == "greet"
 
 
-def test_longest_matching_prefix_comes_first() -> None:
+def test_longest_matching_server_prefix_is_tried_first() -> None:
     addresses = prefixes_for(["a", "a_b"])
     assert addresses.resolve_prompt("a_b_c") == [("a_b", "c"), ("a", "b_c")]
 
 
 @given(st.lists(names, min_size=1, max_size=6, unique=True), st.text(min_size=1, max_size=40))
-def test_prefixes_can_be_resolved(servers: list[str], own: str) -> None:
+def test_server_prefixes_of_uris_and_names_can_be_resolved(servers: list[str], own: str) -> None:
     addresses = prefixes_for(servers)
     for server in servers:
         assert (server, own) in addresses.resolve_uri(addresses.prefix_uri(server, own))
@@ -38,7 +38,7 @@ def test_prefixes_can_be_resolved(servers: list[str], own: str) -> None:
 
 
 @given(st.lists(names, min_size=2, max_size=6, unique=True))
-def test_schemes_are_unique_and_valid(servers: list[str]) -> None:
+def test_uri_schemes_for_servers_are_unique_and_valid(servers: list[str]) -> None:
     addresses = prefixes_for(servers)
     schemes = {addresses.prefix_uri(server, "") for server in servers}
     assert len(schemes) == len(servers)

@@ -76,7 +76,9 @@ async def open_stream(
 
 
 @pytest.mark.parametrize("has_token", [False, True])
-async def test_abandoned_sessions_do_not_block_new_ones(served: RunningGateway, has_token: bool) -> None:
+async def test_abandoned_client_sessions_do_not_block_new_ones(
+    served: RunningGateway, has_token: bool
+) -> None:
     token = served.tokens.add(f"abandoning-{has_token}") if has_token else ""
     async with http(token) as client:
         sessions = [await open_session(client, served) for _ in range(3 * LIMIT)]
@@ -84,7 +86,7 @@ async def test_abandoned_sessions_do_not_block_new_ones(served: RunningGateway, 
     assert found == [404] * 2 * LIMIT + [200] * LIMIT
 
 
-async def test_least_recently_used_session_is_closed_first(served: RunningGateway) -> None:
+async def test_least_recently_used_client_session_is_closed_first(served: RunningGateway) -> None:
     async with http(served.tokens.add("recent")) as client:
         sessions = [await open_session(client, served) for _ in range(LIMIT)]
         assert await status(client, served, sessions[0]) == 200
@@ -93,7 +95,7 @@ async def test_least_recently_used_session_is_closed_first(served: RunningGatewa
         assert await status(client, served, sessions[0]) == 200
 
 
-async def test_session_with_an_open_stream_is_not_evicted(served: RunningGateway) -> None:
+async def test_client_session_with_an_open_stream_is_not_evicted(served: RunningGateway) -> None:
     async with http(served.tokens.add("streaming")) as client, AsyncExitStack() as streams:
         sessions = [await open_session(client, served) for _ in range(LIMIT)]
         for each in sessions:
@@ -107,7 +109,7 @@ async def test_session_with_an_open_stream_is_not_evicted(served: RunningGateway
             await open_session(other, served)  # and nobody else is refused
 
 
-async def test_session_with_a_call_in_progress_is_not_evicted(served: RunningGateway) -> None:
+async def test_http_session_with_a_call_in_progress_is_not_evicted(served: RunningGateway) -> None:
     token = served.tokens.add("calling")
     async with served.client(token=token) as client, http(token) as abandoning:
         waiting = asyncio.create_task(client.call_tool("one_echo", {"text": "wait"}))
@@ -131,7 +133,7 @@ async def test_at_the_total_limit_the_client_with_most_sessions_loses_one(
             assert [await status(greedy, own, each) for each in theirs] == [404] + [200] * (LIMIT - 2)
 
 
-async def test_concurrently_opened_sessions_do_not_exceed_the_limit(served: RunningGateway) -> None:
+async def test_client_sessions_opened_concurrently_do_not_exceed_the_limit(served: RunningGateway) -> None:
     async with http(served.tokens.add("hasty")) as client:
         answers = await asyncio.gather(*(client.post(served.url, json=HELLO) for _ in range(4 * LIMIT)))
         sessions = [each.headers["mcp-session-id"] for each in answers if each.status_code == 200]
@@ -198,11 +200,11 @@ def make_manager(is_busy: Callable[[str], bool]) -> Any:
     return base(Server("empty"))
 
 
-def test_sdk_session_manager_gets_the_total_limit() -> None:
+def test_session_manager_of_the_sdk_gets_the_total_limit() -> None:
     assert make_manager(never_busy).max_sessions == http_sessions.MAX_HTTP_SESSIONS
 
 
-async def test_eviction_checks_sessions_in_order_of_last_use() -> None:
+async def test_sessions_are_checked_for_eviction_in_order_of_last_use() -> None:
     asked: list[str] = []
 
     def is_busy(session: str) -> bool:

@@ -29,7 +29,7 @@ async def tool_names(client: Client) -> set[str]:
 
 @both_revisions
 @pytest.mark.parametrize("entry", ["tool:mcp_one_*", "tool:one_*", "tool:mcp__one__echo"])
-async def test_denied_tool_is_refused_under_each_of_its_names(
+async def test_denied_tool_is_refused_to_clients_under_each_of_its_names(
     tmp_path: Path, revision: str, entry: str
 ) -> None:
     with serve_gateway(
@@ -43,7 +43,9 @@ async def test_denied_tool_is_refused_under_each_of_its_names(
 
 @both_revisions
 @pytest.mark.parametrize("name", ["mcp_one_tool_2", "one_tool_2"])
-async def test_disabled_tool_is_neither_listed_nor_callable(tmp_path: Path, revision: str, name: str) -> None:
+async def test_disabled_tool_is_neither_listed_to_clients_nor_callable(
+    tmp_path: Path, revision: str, name: str
+) -> None:
     settings = {"tools.disabled": [name]}
     with serve_gateway(tmp_path, {"one": fault_server("--tools", "3")}, **settings) as served:
         async with served.client(revision) as client:
@@ -52,7 +54,7 @@ async def test_disabled_tool_is_neither_listed_nor_callable(tmp_path: Path, revi
                 assert await call_text(client, called, {"text": "hello"}) != "hello"
 
 
-async def test_pinned_and_toolsets_accept_the_full_tool_name(tmp_path: Path) -> None:
+async def test_settings_pinned_and_toolsets_accept_the_full_tool_name(tmp_path: Path) -> None:
     settings: dict[str, Any] = {
         "tools.pinned": ["mcp_one_tool_7"],
         "tools.tool_search.threshold_tokens": 500,
@@ -66,7 +68,7 @@ async def test_pinned_and_toolsets_accept_the_full_tool_name(tmp_path: Path) -> 
             assert await tool_names(client) == {"one_tool_7"}
 
 
-async def test_allowlist_matches_the_name_used_in_settings(tmp_path: Path) -> None:
+async def test_allowlist_entry_with_the_tool_name_from_settings_applies_to_clients(tmp_path: Path) -> None:
     wipe = {"name": "wipe", "inputSchema": {"type": "object"}, "annotations": {"destructiveHint": True}}
     server = {"command": sys.executable, "args": [ATTACKER, "--name", "one", "--tools", json.dumps([wipe])]}
     allowed = {"command_allowlist": ["tool:mcp_one_wipe " + json.dumps({"text": "these"})]}

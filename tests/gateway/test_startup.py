@@ -202,7 +202,7 @@ def run_once(home: GatewayHome, env: dict[str, str] | None = None) -> dict[str, 
     return found
 
 
-def test_recorded_lists_are_answered_before_the_runtime_is_open(home: GatewayHome) -> None:
+def test_gateway_answers_lists_from_its_record_before_the_runtime_is_open(home: GatewayHome) -> None:
     first = run_once(home)
     assert [tool["name"] for tool in first["tools/list"]["tools"]] == ["a_echo", "a_tool_2"]
     assert len(first["resources/list"]["resources"]) == 2
@@ -217,7 +217,7 @@ def test_recorded_lists_are_answered_before_the_runtime_is_open(home: GatewayHom
         assert not any(map(gateway.count_notifications, ("tools", "resources", "prompts")))
 
 
-def test_clients_without_a_handshake_are_answered_from_the_record(home: GatewayHome) -> None:
+def test_clients_that_skip_the_handshake_are_answered_from_the_recorded_lists(home: GatewayHome) -> None:
     with home.start() as gateway:
         first = {each: gateway.ask(each, each, MODERN) for each in ("server/discover", "tools/list")}
         assert gateway.end() == 0, gateway.errors
@@ -229,7 +229,7 @@ def test_clients_without_a_handshake_are_answered_from_the_record(home: GatewayH
         assert all(len(gateway.answers(each)) == 1 for each in first)
 
 
-def test_calls_sent_during_startup_are_answered_by_the_runtime(home: GatewayHome) -> None:
+def test_calls_sent_during_gateway_startup_are_answered_by_the_runtime(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -241,7 +241,7 @@ def test_calls_sent_during_startup_are_answered_by_the_runtime(home: GatewayHome
         assert gateway.answer(7)["result"]["content"][0]["text"] == "hello"
 
 
-def test_list_that_differs_from_the_record_is_announced_once(home: GatewayHome) -> None:
+def test_list_that_differs_from_the_recorded_one_is_announced_once(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True, env=EXTRA) as gateway:
         gateway.initialize()
@@ -270,7 +270,7 @@ def test_call_of_a_recorded_tool_that_no_longer_exists_is_refused(home: GatewayH
         assert "not available" in json.dumps(gateway.answer(7))
 
 
-def test_record_is_ignored_if_one_of_its_inputs_has_changed(home: GatewayHome) -> None:
+def test_recorded_lists_are_ignored_if_one_of_their_inputs_has_changed(home: GatewayHome) -> None:
     run_once(home)
     folder, record = home.folder, ListingRecord(home.record)
     inputs = [
@@ -296,7 +296,7 @@ def test_record_is_ignored_if_one_of_its_inputs_has_changed(home: GatewayHome) -
     assert not record.read()
 
 
-def test_no_early_answers_after_a_change_of_settings(home: GatewayHome) -> None:
+def test_recorded_lists_are_not_used_after_a_change_of_settings(home: GatewayHome) -> None:
     run_once(home)
     settings = json.loads((home.folder / "config.yaml").read_text())
     settings["mcp"]["servers"]["a"]["exclude"] = ["echo"]
@@ -311,7 +311,7 @@ def test_no_early_answers_after_a_change_of_settings(home: GatewayHome) -> None:
         assert gateway.tools("list") == ["a_tool_2"]
 
 
-def test_different_arguments_and_clients_have_separate_records(home: GatewayHome) -> None:
+def test_different_gateway_arguments_and_clients_have_separate_recorded_lists(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True, env={"TOOLFOLD_LOG_LEVEL": "error"}) as gateway:
         gateway.send("initialize", HELLO, 1)
@@ -325,7 +325,7 @@ def test_different_arguments_and_clients_have_separate_records(home: GatewayHome
         assert gateway.messages == []
 
 
-def test_unsafe_or_damaged_record_is_ignored(home: GatewayHome) -> None:
+def test_unsafe_or_damaged_record_of_lists_is_ignored(home: GatewayHome) -> None:
     run_once(home)
     file, other = home.record, home.folder / "other"
     text = file.read_text()
@@ -357,7 +357,7 @@ def test_unsafe_or_damaged_record_is_ignored(home: GatewayHome) -> None:
     assert ListingRecord(home.record).read()
 
 
-def test_invalid_lines_during_startup_are_handled_as_after_it(home: GatewayHome) -> None:
+def test_invalid_lines_during_gateway_startup_are_handled_as_after_it(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -371,7 +371,7 @@ def test_invalid_lines_during_startup_are_handled_as_after_it(home: GatewayHome)
         assert len(gateway.answers("list")) == 1
 
 
-def test_very_long_line_during_startup_is_left_to_the_gateway(home: GatewayHome) -> None:
+def test_very_long_line_during_startup_is_left_to_the_opened_gateway(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -384,7 +384,7 @@ def test_very_long_line_during_startup_is_left_to_the_gateway(home: GatewayHome)
         assert len(gateway.tools("list")) == 2
 
 
-def test_end_of_input_during_startup_ends_the_process_after_the_answers(home: GatewayHome) -> None:
+def test_end_of_input_during_startup_ends_the_gateway_after_the_answers(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -396,7 +396,7 @@ def test_end_of_input_during_startup_ends_the_process_after_the_answers(home: Ga
         assert [len(gateway.answers(id_)) for id_ in ("hello", 2, 3)] == [1, 1, 1]
 
 
-def test_client_that_leaves_during_startup_does_not_damage_the_record(home: GatewayHome) -> None:
+def test_client_that_leaves_during_startup_does_not_damage_the_recorded_lists(home: GatewayHome) -> None:
     run_once(home)
     before = home.record.read_bytes()
     with home.start() as gateway:
@@ -407,7 +407,7 @@ def test_client_that_leaves_during_startup_does_not_damage_the_record(home: Gate
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_during_startup_ends_the_process(home: GatewayHome, number: signal.Signals) -> None:
+def test_signal_during_startup_ends_the_gateway(home: GatewayHome, number: signal.Signals) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -416,7 +416,7 @@ def test_signal_during_startup_ends_the_process(home: GatewayHome, number: signa
         assert gateway.process.wait(TIMEOUT_S) in (-number, 130)
 
 
-def test_listing_resources_and_prompts_does_not_start_a_recorded_server(
+def test_listing_recorded_resources_and_prompts_does_not_start_their_server(
     home: GatewayHome, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -430,7 +430,7 @@ def test_listing_resources_and_prompts_does_not_start_a_recorded_server(
     assert diary.read_text().count("start") == before
 
 
-def test_start_of_an_unchanged_server_is_not_announced(home: GatewayHome, tmp_path: Path) -> None:
+def test_start_of_a_server_with_unchanged_tools_is_not_announced(home: GatewayHome, tmp_path: Path) -> None:
     run_once(home)
     asked = (tmp_path / "diary").read_text().count("resources/list")
     with home.start() as gateway:
@@ -445,7 +445,7 @@ def test_start_of_an_unchanged_server_is_not_announced(home: GatewayHome, tmp_pa
 
 
 @pytest.mark.parametrize(("fault", "kind"), [("changing-list", "tools"), ("more-resources", "resources")])
-def test_change_of_a_server_is_announced_once(tmp_path: Path, fault: str, kind: str) -> None:
+def test_change_of_a_servers_tools_is_announced_once(tmp_path: Path, fault: str, kind: str) -> None:
     server = fault_server("--fault", fault, "--resources", "2", trust="off")
     home = GatewayHome(tmp_path, {"a": server, "b": fault_server("--resources", "1")}, wait_seconds=60)
     first = run_once(home)
@@ -483,7 +483,7 @@ def test_tools_of_slow_new_servers_are_announced_when_they_are_ready(tmp_path: P
         st.binary(max_size=200) | st.from_regex(rb'\{"jsonrpc":"2.0","id":.{0,9},"method":"tools/list"}')
     )
 )
-def test_arbitrary_lines_do_not_break_the_early_answers(lines: list[bytes]) -> None:
+def test_arbitrary_lines_do_not_break_answers_during_startup(lines: list[bytes]) -> None:
     record = ListingRecord(Path("unused"), {digest_json(HELLO): {"initialize": "{}", "tools/list": "{}"}})
     conversation = _EarlyConversation(record)
     for line in lines:
@@ -498,7 +498,7 @@ JSON = PLAIN | MAPS | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_
 
 
 @given(JSON, JSON)
-def test_arbitrary_records_are_ignored(
+def test_arbitrary_records_of_lists_are_ignored(
     tmp_path_factory: pytest.TempPathFactory, inputs: Any, clients: Any
 ) -> None:
     file = tmp_path_factory.mktemp("records") / "record.json"

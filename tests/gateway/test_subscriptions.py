@@ -104,7 +104,7 @@ def read_server_log(served: RunningGateway, server: str) -> str:
 
 @pytest.mark.parametrize("server", ["old", "new"])
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_subscriber_is_notified_of_an_update(
+async def test_subscribed_client_is_notified_of_a_resource_update(
     served: RunningGateway, revision: str, server: str
 ) -> None:
     uri = f"{server}+note://secret"
@@ -132,7 +132,7 @@ async def test_subscribing_and_unsubscribing_does_not_affect_other_resources(
         assert set(other.received) == {b}
 
 
-async def test_slow_subscription_completes_while_the_stream_is_open(
+async def test_slow_resource_subscription_completes_while_the_stream_is_open(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscriptions, "SUBSCRIBE_TIMEOUT_S", 0.0)
@@ -146,7 +146,9 @@ async def test_slow_subscription_completes_while_the_stream_is_open(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_subscription_survives_a_restart_of_the_server(served: RunningGateway, revision: str) -> None:
+async def test_resource_subscription_survives_a_restart_of_the_server(
+    served: RunningGateway, revision: str
+) -> None:
     uri = f"new+note://lasting-{revision}"
     async with connect_subscriber(served, revision) as one:
         await one.subscribe(uri)
@@ -178,7 +180,7 @@ async def test_server_is_unsubscribed_when_the_last_client_unsubscribes(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_subscriptions_end_when_the_client_disconnects(tmp_path: Path, revision: str) -> None:
+async def test_resource_subscriptions_end_when_the_client_disconnects(tmp_path: Path, revision: str) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:
         async with connect_subscriber(served, revision) as one:
@@ -187,7 +189,7 @@ async def test_subscriptions_end_when_the_client_disconnects(tmp_path: Path, rev
         await wait_for(lambda: "unsubscribed note://secret" in read_server_log(served, "old"))
 
 
-async def test_subscriptions_are_limited_and_end_with_the_stream(tmp_path: Path) -> None:
+async def test_resource_subscriptions_are_limited_and_end_with_the_stream(tmp_path: Path) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:
         async with served.client(NEWEST, token=served.tokens.add("one")) as client:
@@ -223,7 +225,7 @@ async def test_concurrent_streams_share_the_subscription_limit(tmp_path: Path) -
             await wait_until_unsubscribed(client)
 
 
-async def test_cancelled_streams_leave_no_subscriptions(tmp_path: Path) -> None:
+async def test_cancelled_streams_leave_no_resource_subscriptions(tmp_path: Path) -> None:
     entry = {"command": sys.executable, "args": [str(SERVERS / "attack_server.py"), "--name", "old"]}
     with serve_gateway(tmp_path, {"old": entry}) as served:
         async with served.client(NEWEST, token=served.tokens.add("one")) as client:

@@ -16,14 +16,14 @@ def tokens(tmp_path: Path) -> Tokens:
     return Tokens(tmp_path / "gateway" / "tokens.json")
 
 
-def test_find_returns_the_client_with_its_toolsets(tokens: Tokens) -> None:
+def test_client_token_is_found_with_its_client_and_toolsets(tokens: Tokens) -> None:
     token = tokens.add("bob", ["mcp-github"])
     found = tokens.find(token)
     assert found is not None
     assert (found.name, found.toolsets) == ("bob", ("mcp-github",))
 
 
-def test_file_is_private_and_does_not_contain_the_token(tokens: Tokens, tmp_path: Path) -> None:
+def test_token_file_is_private_and_does_not_contain_the_token(tokens: Tokens, tmp_path: Path) -> None:
     token = tokens.add("bob")
     file = tmp_path / "gateway" / "tokens.json"
     assert token not in file.read_text()
@@ -32,12 +32,12 @@ def test_file_is_private_and_does_not_contain_the_token(tokens: Tokens, tmp_path
 
 
 @pytest.mark.parametrize("wrong", ["", "tf_", "bob", "sha256:", "\ud800", "tf_" + "x" * 43])
-def test_unknown_token_is_not_found(tokens: Tokens, wrong: str) -> None:
+def test_unknown_client_token_is_not_found(tokens: Tokens, wrong: str) -> None:
     tokens.add("bob")
     assert tokens.find(wrong) is None
 
 
-def test_stored_hash_is_not_accepted_as_a_token(tokens: Tokens, tmp_path: Path) -> None:
+def test_stored_hash_of_a_token_is_not_accepted_as_a_token(tokens: Tokens, tmp_path: Path) -> None:
     import json
 
     tokens.add("bob")
@@ -53,14 +53,14 @@ def test_revoked_token_is_refused_at_once_by_a_running_gateway(tokens: Tokens, t
     assert not tokens.revoke("bob")
 
 
-def test_second_token_of_a_name_is_rejected(tokens: Tokens) -> None:
+def test_second_token_for_the_same_client_name_is_rejected(tokens: Tokens) -> None:
     tokens.add("bob")
     with pytest.raises(ConfigError, match="already"):
         tokens.add("bob")
 
 
 @pytest.mark.parametrize("name", ["", "a b", "../x", "-x", "x" * 65, "ä"])
-def test_invalid_client_name_is_rejected(tokens: Tokens, name: str) -> None:
+def test_token_for_an_invalid_client_name_is_rejected(tokens: Tokens, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be the name"):
         tokens.add(name)
 
@@ -68,7 +68,7 @@ def test_invalid_client_name_is_rejected(tokens: Tokens, name: str) -> None:
 @pytest.mark.parametrize(
     "broken", ["", "{", "[]", '{"bob": {}}', '{"bob": {"hash": 1, "toolsets": [], "created": 0}}']
 )
-def test_damaged_file_is_an_error(tokens: Tokens, tmp_path: Path, broken: str) -> None:
+def test_damaged_token_file_is_an_error(tokens: Tokens, tmp_path: Path, broken: str) -> None:
     token = tokens.add("bob")
     (tmp_path / "gateway" / "tokens.json").write_text(broken)
     with pytest.raises(ConfigError, match="cannot be read"):

@@ -43,7 +43,7 @@ def open_runtime_with(home: Path, servers: dict[str, Any], *, behind_gateway: bo
 
 
 @pytest.mark.parametrize("behind_gateway", [True, False])
-def test_tool_names_cannot_replace_a_bridge_tool_or_block_other_tools(
+def test_server_tool_names_cannot_replace_a_bridge_tool_or_block_other_tools(
     tmp_path: Path, behind_gateway: bool
 ) -> None:
     names = (
@@ -71,7 +71,9 @@ def test_tool_names_cannot_replace_a_bridge_tool_or_block_other_tools(
 
 
 @given(st.sampled_from(["tool", "tool_", "TOOL", ""]), st.text(max_size=20), st.text("-_ ", max_size=3))
-def test_combined_server_and_tool_name_is_never_a_bridge_tool(server: str, tool: str, between: str) -> None:
+def test_combined_server_and_tool_name_is_never_that_of_a_bridge_tool(
+    server: str, tool: str, between: str
+) -> None:
     prefixes = {"s": f"{server}{between}"}
     for own in (tool, "search", f"{between}call", "Describe"):
         name, _ = ToolNames(["s"], prefixes=prefixes).names_of("s", own)
@@ -104,7 +106,7 @@ def count_accepted(limiter: NotificationLimiter, message: bytes, count: int) -> 
         b'{"method":"n","id":',
     ],
 )
-def test_notification_containing_the_word_id_counts_as_notification(message: bytes) -> None:
+def test_notification_that_contains_the_word_id_counts_as_a_notification(message: bytes) -> None:
     assert (
         count_accepted(NotificationLimiter(lambda _: None), message, 5 * MAX_NOTIFICATIONS_PER_SECOND)
         == MAX_NOTIFICATIONS_PER_SECOND
@@ -112,7 +114,9 @@ def test_notification_containing_the_word_id_counts_as_notification(message: byt
 
 
 @pytest.mark.usefixtures("frozen_time")
-def test_dropped_requests_are_logged_as_requests_and_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_server_requests_are_logged_as_requests_and_parsed_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     parsed: list[bytes] = []
     read = notification_limiter._parse_message
 
@@ -132,7 +136,7 @@ def test_dropped_requests_are_logged_as_requests_and_parsed_once(monkeypatch: py
     assert len(parsed) == count
 
 
-def test_requests_do_not_count_against_the_notification_limit() -> None:
+def test_server_requests_do_not_count_against_the_notification_limit() -> None:
     asked = b'{"jsonrpc":"2.0","id":7,"method":"ping"}'
     assert (
         count_accepted(NotificationLimiter(lambda _: None), asked, 3 * MAX_NOTIFICATIONS_PER_SECOND)
@@ -159,7 +163,7 @@ POISONED = {"name": "read", "description": ORDER, "inputSchema": {"type": "objec
 HONEST = {"name": "list", "description": "Lists the notes.", "inputSchema": {"type": "object"}}
 
 
-def test_cloned_project_starts_no_server(tmp_path: Path) -> None:
+def test_opening_a_cloned_project_starts_no_server(tmp_path: Path) -> None:
     mark = tmp_path / "started"
     folder = create_project(tmp_path / "clone", {"evil": {"command": "touch", "args": [str(mark)]}})
     config = load_config(
@@ -198,7 +202,7 @@ def test_project_lock_file_cannot_accept_a_poisoned_tool(tmp_path: Path) -> None
         assert again.check_call("notes", "pin", found[0]) is None
 
 
-def test_endless_list_changes_are_relisted_with_growing_delay(tmp_path: Path) -> None:
+def test_server_that_changes_its_list_endlessly_is_listed_with_growing_delay(tmp_path: Path) -> None:
     with open_runtime_with(tmp_path, {"evil": attack_server_entry()}) as runtime:
         session = runtime.session()
         before = runtime.registry.snapshot().generation
@@ -246,7 +250,7 @@ def test_server_texts_cannot_send_terminal_escape_sequences(
 @pytest.mark.parametrize(
     "before", [MAX_SCANNED_CHARS - 40, MAX_SCANNED_CHARS - 2_030, 2 * MAX_SCANNED_CHARS - 10_000]
 )
-def test_injection_at_the_split_of_a_long_text_is_marked(before: int) -> None:
+def test_injection_at_the_split_of_a_long_result_is_marked(before: int) -> None:
     filler = "A note of the day. "
     text = (filler * (before // len(filler) + 1))[:before] + ORDER + " " + filler * 400
     marked = mark_injections(text)
@@ -254,7 +258,7 @@ def test_injection_at_the_split_of_a_long_text_is_marked(before: int) -> None:
     assert "no instruction" in marked
 
 
-def test_end_of_a_very_long_text_is_scanned_and_its_middle_labelled_unscanned() -> None:
+def test_end_of_a_very_long_result_is_scanned_and_its_middle_labelled_unscanned() -> None:
     marked = mark_injections("A note of the day. " * 20_000 + ORDER)
     assert "no instruction" in marked[-1_000:]
     assert "not scanned" in marked

@@ -30,7 +30,7 @@ def client() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("revision", "scenario"), CASES)
-def test_client_passes_the_conformance_scenario(
+def test_client_passes_the_mcp_conformance_scenario(
     client: str, revision: str, scenario: str, tmp_path: Path
 ) -> None:
     outcome = run(servers.conformance_command(), client, revision, scenario, tmp_path)
@@ -38,7 +38,7 @@ def test_client_passes_the_conformance_scenario(
 
 
 @pytest.mark.parametrize("revision", SCORED)
-def test_all_scenarios_of_the_runner_are_covered(revision: str) -> None:
+def test_all_scenarios_of_the_conformance_runner_are_covered(revision: str) -> None:
     package = Path(servers.conformance_command()[1]).parents[1]
     required = (package / f"requirements/{revision}.yaml").read_text()
     _, _, ours = required.partition("\nclient:\n")
@@ -48,7 +48,7 @@ def test_all_scenarios_of_the_runner_are_covered(revision: str) -> None:
     assert set(entries) == set(UNSCORED)
 
 
-def test_docs_page_lists_failing_scenarios_with_reasons() -> None:
+def test_conformance_page_lists_failing_scenarios_with_reasons() -> None:
     good = [make_outcome(*case, checks={"SUCCESS": 2, "INFO": 1}) for case in CASES]
     assert "No scored scenario fails." in render_section(good)
     failed = make_outcome(*CASES[0], checks={"SUCCESS": 1, "FAILURE": 1}, problems=("greeting: was rude",))
@@ -63,7 +63,9 @@ def test_docs_page_lists_failing_scenarios_with_reasons() -> None:
     [({}, 0), ({"INFO": 3}, 0), ({"SUCCESS": 1, "WARNING": 1}, 0), ({"SUCCESS": 1}, 1)],
     ids=["nothing was checked", "only looked at", "a warning", "the client gave up"],
 )
-def test_scenario_without_clean_success_is_not_passed(checks: dict[str, int], exit_code: int) -> None:
+def test_conformance_scenario_with_warnings_or_errors_does_not_count_as_passed(
+    checks: dict[str, int], exit_code: int
+) -> None:
     assert not make_outcome("2026-07-28", "tools_call", checks=checks, exit_code=exit_code).is_passed
 
 
@@ -78,7 +80,7 @@ def make_outcome(
     return Outcome(revision, scenario, Counter(checks), problems, exit_code, "")
 
 
-def test_docs_page_update_keeps_other_sections() -> None:
+def test_updating_the_conformance_page_keeps_its_other_sections() -> None:
     page = "# A\n\n## As a client\n\nold\n\n## As a server\n\nkept\n"
     assert (
         replace_section(page, "## As a client\n\nnew\n")

@@ -123,7 +123,7 @@ def create_asking_server() -> MCPServer:
     return server
 
 
-async def test_form_shows_the_server_name_and_the_reply_is_returned() -> None:
+async def test_elicitation_form_shows_the_server_name_and_the_reply_is_returned() -> None:
     elicit = ScriptedUser(ElicitationReply("accept", {"name": "Ada", "note": "not asked for"}))
     answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME)
     assert answer == {"action": "accept", "content": {"name": "Ada"}}
@@ -144,7 +144,7 @@ async def test_form_shows_the_server_name_and_the_reply_is_returned() -> None:
         (RuntimeError(SECRET), "cancel"),
     ],
 )
-async def test_unclear_reply_counts_as_refusal(
+async def test_unclear_reply_to_an_elicitation_counts_as_refusal(
     said: Any, heard: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")
@@ -154,7 +154,7 @@ async def test_unclear_reply_counts_as_refusal(
     assert SECRET not in caplog.text
 
 
-async def test_elicit_callback_may_be_async_and_return_plain_values() -> None:
+async def test_elicitation_callback_may_be_async_and_return_plain_values() -> None:
     async def elicit(request: ElicitationRequest) -> dict[str, str]:
         return {"name": request.server}
 
@@ -162,7 +162,7 @@ async def test_elicit_callback_may_be_async_and_return_plain_values() -> None:
     assert answer == {"action": "accept", "content": {"name": "notes"}}
 
 
-async def test_invalid_reply_is_asked_again_up_to_the_limit() -> None:
+async def test_elicitation_with_an_invalid_reply_is_asked_again_up_to_the_limit() -> None:
     elicit = ScriptedUser({"name": 5}, {}, {"name": "Ada"})
     assert (await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=NAME))["content"] == {
         "name": "Ada"
@@ -175,7 +175,7 @@ async def test_invalid_reply_is_asked_again_up_to_the_limit() -> None:
     }
 
 
-async def test_repeated_request_is_not_withdrawn() -> None:
+async def test_elicitation_that_is_asked_again_is_not_withdrawn() -> None:
     withdrawn = []
 
     def elicit(request: ElicitationRequest) -> dict[str, Any]:
@@ -186,7 +186,7 @@ async def test_repeated_request_is_not_withdrawn() -> None:
     assert withdrawn == [False, False]
 
 
-async def test_timeout_cancels_and_withdraws_the_request() -> None:
+async def test_timeout_cancels_and_withdraws_an_elicitation() -> None:
     asked: list[ElicitationRequest] = []
     over = threading.Event()
 
@@ -203,7 +203,7 @@ async def test_timeout_cancels_and_withdraws_the_request() -> None:
     over.set()
 
 
-async def test_decline_policy_does_not_ask_the_user() -> None:
+async def test_elicitation_policy_decline_does_not_ask_the_user() -> None:
     elicit = ScriptedUser()
     answer = await call_asking_tool(
         InteractionCallbacks(elicit=elicit), "ask", {"elicitation": "decline"}, schema=NAME
@@ -212,7 +212,7 @@ async def test_decline_policy_does_not_ask_the_user() -> None:
     assert elicit.asked == []
 
 
-async def test_unavailable_capabilities_are_not_declared_to_the_server() -> None:
+async def test_elicitation_and_sampling_are_not_declared_to_the_server_if_nobody_can_answer() -> None:
     def sampler(request: SamplingRequest) -> str:
         return "x"
 
@@ -235,7 +235,7 @@ async def test_unavailable_capabilities_are_not_declared_to_the_server() -> None
     assert set(denied) == {"elicitation"}
 
 
-async def test_undeclared_request_gets_an_error() -> None:
+async def test_elicitation_that_was_not_declared_gets_an_error() -> None:
     assert "error" in await call_asking_tool(InteractionCallbacks(), "ask", schema=NAME)
     assert "error" in await call_asking_tool(InteractionCallbacks(), "think", text="hello")
 
@@ -253,14 +253,14 @@ async def test_undeclared_request_gets_an_error() -> None:
         {"type": "object", "properties": {"c": {"type": "string", "enum": [str(i) for i in range(501)]}}},
     ],
 )
-async def test_unsupported_form_is_refused_without_asking(schema: dict[str, Any]) -> None:
+async def test_unsupported_elicitation_form_is_refused_without_asking(schema: dict[str, Any]) -> None:
     elicit = ScriptedUser()
     answer = await call_asking_tool(InteractionCallbacks(elicit=elicit), "ask", schema=schema)
     assert answer["code"] == -32602
     assert elicit.asked == []
 
 
-async def test_url_request_shows_the_whole_url_and_only_asks_for_consent() -> None:
+async def test_url_elicitation_shows_the_whole_url_and_only_asks_for_consent() -> None:
     elicit = ScriptedUser(True)
     assert await call_asking_tool(
         InteractionCallbacks(elicit=elicit), "go", url="https://login.example.com/a?b=c"
@@ -284,7 +284,7 @@ async def test_url_request_shows_the_whole_url_and_only_asks_for_consent() -> No
         "https://example.com/" + "x" * 5_000,
     ],
 )
-async def test_deceptive_url_is_refused(url: str) -> None:
+async def test_elicitation_with_a_deceptive_url_is_refused(url: str) -> None:
     elicit = ScriptedUser()
     assert (await call_asking_tool(InteractionCallbacks(elicit=elicit), "go", url=url))["code"] == -32602
     assert elicit.asked == []
@@ -299,19 +299,19 @@ async def test_deceptive_url_is_refused(url: str) -> None:
         ("http://127.0.0.1:8080/", "127.0.0.1", ""),
     ],
 )
-def test_unusual_url_has_a_warning(url: str, host: str, warning: str) -> None:
+def test_elicitation_with_an_unusual_url_has_a_warning(url: str, host: str, warning: str) -> None:
     request = parse_url_request("notes", "Please", url)
     assert request.host == host
     assert warning in " ".join(request.warnings)
     assert bool(warning) == bool(request.warnings)
 
 
-def test_form_that_asks_for_a_secret_has_a_warning() -> None:
+def test_elicitation_form_that_asks_for_a_secret_has_a_warning() -> None:
     asked = {"properties": {"name": {"type": "string"}, "key": {"type": "string", "title": "API key"}}}
     assert [w.split("'")[1] for w in parse_form("notes", "", asked).warnings] == ["key"]
 
 
-def test_texts_are_truncated_and_have_no_invisible_characters() -> None:
+def test_elicitation_texts_are_truncated_and_have_no_invisible_characters() -> None:
     asked = {"properties": {"a": {"type": "string", "title": "x" * 9_000, "description": "see\u200bn\u202e"}}}
     request = parse_form("notes", "hi\u2066dden" + "y" * 9_000, asked)
     assert request.message.startswith("hidden")
@@ -337,7 +337,7 @@ ALL_KINDS = {
 }
 
 
-def test_every_kind_of_field_is_parsed() -> None:
+def test_every_kind_of_elicitation_field_is_parsed() -> None:
     fields = {f.name: f for f in parse_form("notes", "", ALL_KINDS).fields}
     kinds = ["text", "text", "text", "integer", "number", "switch", "choice", "choice", "choices", "choices"]
     assert [f.kind for f in fields.values()] == kinds
@@ -346,7 +346,7 @@ def test_every_kind_of_field_is_parsed() -> None:
     assert [c.label for c in fields["more"].choices] == ["The x"]
 
 
-def test_defaults_are_sent_unless_removed() -> None:
+def test_default_values_of_an_elicitation_form_are_sent_unless_removed() -> None:
     request = parse_form("notes", "", ALL_KINDS)
     assert validate_values(request, {}) == {"age": 30, "sure": False, "tags": ["a"]}
     assert validate_values(request, {"age": None, "sure": True, "tags": ["b", "c"]}) == {
@@ -377,7 +377,7 @@ def test_defaults_are_sent_unless_removed() -> None:
         ("mail", "a" * 200_000 + "@example.com"),
     ],
 )
-def test_invalid_value_is_named_in_the_error(name: str, value: Any) -> None:
+def test_error_for_an_invalid_form_value_names_the_field(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name}: "):
         validate_values(parse_form("notes", "", ALL_KINDS), {name: value})
 
@@ -396,7 +396,7 @@ def test_invalid_value_is_named_in_the_error(name: str, value: Any) -> None:
         ("text", " as it is ", " as it is "),
     ],
 )
-def test_typed_text_is_converted_to_a_value(name: str, typed: str, value: Any) -> None:
+def test_text_typed_into_a_form_field_is_converted_to_its_type(name: str, typed: str, value: Any) -> None:
     fields = {f.name: f for f in parse_form("notes", "", ALL_KINDS).fields}
     assert fields[name].parse_input(typed) == value
 
@@ -424,7 +424,9 @@ _WORDS = st.sampled_from(
 
 
 @given(st.dictionaries(_WORDS, _JSON), st.dictionaries(st.text(max_size=8), _JSON))
-def test_any_form_and_values_are_parsed_or_refused(schema: dict[str, Any], values: dict[str, Any]) -> None:
+def test_any_elicitation_form_and_values_are_parsed_or_refused(
+    schema: dict[str, Any], values: dict[str, Any]
+) -> None:
     try:
         request = parse_form(
             "notes", "?", {"type": "object", "properties": {"it": schema, "x": {"type": "string"}}}
@@ -436,7 +438,7 @@ def test_any_form_and_values_are_parsed_or_refused(schema: dict[str, Any], value
 
 
 @given(st.text())
-def test_any_url_is_parsed_with_its_host_or_refused(url: str) -> None:
+def test_any_elicitation_url_is_parsed_with_its_host_or_refused(url: str) -> None:
     try:
         request = parse_url_request("notes", "?", url)
     except ValueError:
@@ -445,7 +447,7 @@ def test_any_url_is_parsed_with_its_host_or_refused(url: str) -> None:
     assert request.url.startswith(("http", "HTTP", "Http"))
 
 
-async def test_requests_are_asked_one_at_a_time_and_a_flood_is_declined() -> None:
+async def test_elicitations_are_asked_one_at_a_time_and_a_flood_is_declined() -> None:
     now, most, told_already = 0, 0, threading.Semaphore(0)
 
     def elicit(request: ElicitationRequest) -> dict[str, str]:
@@ -503,7 +505,7 @@ async def test_sampling_is_refused_without_user_approval(said: Any) -> None:
     assert asked == []
 
 
-async def test_allow_policy_samples_without_asking() -> None:
+async def test_sampling_policy_allow_does_not_ask_the_user() -> None:
     answer = await call_asking_tool(
         InteractionCallbacks(sampler=lambda request: "fine"),
         "think",
@@ -513,7 +515,7 @@ async def test_allow_policy_samples_without_asking() -> None:
     assert answer["content"]["text"] == "fine"
 
 
-async def test_failing_sampler_gives_an_error_without_details() -> None:
+async def test_failing_sampling_function_gives_an_error_without_details() -> None:
     def failing(request: SamplingRequest) -> str:
         raise RuntimeError(SECRET)
 

@@ -38,7 +38,7 @@ for line in sys.stdin:
 """
 
 
-def test_result_without_result_type_counts_as_complete(
+def test_result_without_the_result_type_field_counts_as_complete(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     program = tmp_path / "terse.py"
@@ -59,7 +59,7 @@ def token_server() -> Iterator[type[TokenServer]]:
         server.shutdown()
 
 
-async def test_call_that_needs_a_login_fails_without_affecting_others(
+async def test_call_that_needs_a_login_fails_without_affecting_other_servers(
     open_test_runtime: RuntimeOpener, token_server: type[TokenServer]
 ) -> None:
     runtime = open_with_server(open_test_runtime, {"url": f"{token_server.url}/mcp"})

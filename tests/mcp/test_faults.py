@@ -13,7 +13,9 @@ PATIENCE = 120.0
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
-async def test_fault_gives_the_expected_error_and_the_next_call_works(fault: Fault, tmp_path: Path) -> None:
+async def test_server_fault_gives_the_expected_error_and_the_next_call_works(
+    fault: Fault, tmp_path: Path
+) -> None:
     async with asyncio.timeout(PATIENCE):
         met = await run_fault(fault, tmp_path)
     assert fault.answer in (met.answer, "*"), met
@@ -25,6 +27,6 @@ async def test_fault_gives_the_expected_error_and_the_next_call_works(fault: Fau
         )  # what to do
 
 
-def test_there_are_enough_distinct_faults() -> None:
+def test_server_fault_test_has_enough_distinct_faults() -> None:
     assert len(FAULTS) >= 28
     assert len({str(fault) for fault in FAULTS}) == len(FAULTS)

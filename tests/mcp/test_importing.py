@@ -73,7 +73,7 @@ def import_entry(
     return result.servers[0]
 
 
-def test_claude_desktop_servers_are_read(tmp_path: Path) -> None:
+def test_servers_are_imported_from_claude_desktop(tmp_path: Path) -> None:
     result = import_text(
         tmp_path,
         "claude-desktop",
@@ -91,7 +91,7 @@ def test_claude_desktop_servers_are_read(tmp_path: Path) -> None:
     }
 
 
-def test_claude_code_user_and_project_servers_are_read(tmp_path: Path) -> None:
+def test_user_and_project_servers_are_imported_from_claude_code(tmp_path: Path) -> None:
     text = json.dumps(
         {
             "history": ["anything"],
@@ -138,7 +138,7 @@ def test_oauth_client_settings_are_imported(tmp_path: Path) -> None:
     }
 
 
-def test_cursor_variables_are_translated(tmp_path: Path) -> None:
+def test_variables_in_cursor_files_are_translated_on_import(tmp_path: Path) -> None:
     entry = {
         "command": "${userHome}/bin/server",
         "args": ["${workspaceFolder}/data", "${workspaceFolderBasename}", "a${/}b"],
@@ -156,7 +156,7 @@ def test_cursor_variables_are_translated(tmp_path: Path) -> None:
     assert ".env" in found.remarks[0]
 
 
-def test_workspace_variable_without_a_project_is_rejected(tmp_path: Path) -> None:
+def test_imported_workspace_variable_without_a_project_is_rejected(tmp_path: Path) -> None:
     result = import_text(
         tmp_path, "cursor", '{"mcpServers": {"it": {"command": "x", "args": ["${workspaceFolder}"]}}}'
     )
@@ -164,7 +164,7 @@ def test_workspace_variable_without_a_project_is_rejected(tmp_path: Path) -> Non
     assert result.rejected[0].reason == "it uses ${workspaceFolder} but belongs to no project"
 
 
-def test_vscode_comments_and_inputs_are_read(tmp_path: Path) -> None:
+def test_servers_are_imported_from_vscode_files_with_comments_and_inputs(tmp_path: Path) -> None:
     result = import_text(
         tmp_path,
         "vscode",
@@ -194,13 +194,13 @@ def test_vscode_comments_and_inputs_are_read(tmp_path: Path) -> None:
     assert "${command:pick}" in whys["odd"]
 
 
-def test_older_vscode_settings_are_read(tmp_path: Path) -> None:
+def test_servers_are_imported_from_older_vscode_settings(tmp_path: Path) -> None:
     text = '{"editor.fontSize": 12, "mcp": {"servers": {"it": {"command": "x"}}}}'
     assert servers(import_text(tmp_path, "vscode", text, "settings.json")) == {"it": {"command": "x"}}
     assert servers(import_text(tmp_path, "vscode", '{"editor.fontSize": 12}', "settings.json")) == {}
 
 
-def test_windsurf_keys_are_translated(tmp_path: Path) -> None:
+def test_windsurf_keys_are_translated_on_import(tmp_path: Path) -> None:
     entry = {
         "serverUrl": "https://x.example/sse",
         "headers": {"Authorization": "Bearer ${env:T}"},
@@ -216,7 +216,7 @@ def test_windsurf_keys_are_translated(tmp_path: Path) -> None:
     }
 
 
-def test_codex_tables_are_read(tmp_path: Path) -> None:
+def test_servers_are_imported_from_codex_tables(tmp_path: Path) -> None:
     result = import_text(
         tmp_path,
         "codex",
@@ -271,7 +271,7 @@ def test_codex_tables_are_read(tmp_path: Path) -> None:
     assert any("FAR" in remark for remark in result.servers[0].remarks)
 
 
-def test_goose_extensions_are_read(tmp_path: Path) -> None:
+def test_servers_are_imported_from_goose_extensions(tmp_path: Path) -> None:
     result = import_text(
         tmp_path,
         "goose",
@@ -308,7 +308,7 @@ extensions:
     assert "GIT_TOKEN" in result.servers[0].remarks[0]
 
 
-def test_reference_is_kept_in_values_and_escaped_in_arguments(tmp_path: Path) -> None:
+def test_imported_reference_is_kept_in_values_and_escaped_in_arguments(tmp_path: Path) -> None:
     entry = {"command": "sh", "args": ["-c", "run ${FOO} ${1:-x"], "env": {"KEY": "${KEY}"}}
     found = import_entry(tmp_path, "claude-desktop", entry)
     assert found.settings["args"] == ["-c", "run $${FOO} $${1:-x"]
@@ -317,7 +317,7 @@ def test_reference_is_kept_in_values_and_escaped_in_arguments(tmp_path: Path) ->
     assert "Toolfold expands the variable" in found.remarks[0]
 
 
-def test_time_limits_are_clamped_to_the_allowed_range(tmp_path: Path) -> None:
+def test_imported_time_limits_are_limited_to_the_allowed_range(tmp_path: Path) -> None:
     text = "[mcp_servers.a]\ncommand = 'x'\nstartup_timeout_sec = 99999\ntool_timeout_sec = -1\n"
     found = import_text(tmp_path, "codex", text, "config.toml").servers[0]
     assert found.settings == {"command": "x", "connect_timeout_seconds": 600.0}
@@ -344,7 +344,7 @@ def test_time_limits_are_clamped_to_the_allowed_range(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_unusable_entry_does_not_affect_the_others(tmp_path: Path, entry: Any) -> None:
+def test_unusable_entry_does_not_affect_the_import_of_others(tmp_path: Path, entry: Any) -> None:
     text = json.dumps({"mcpServers": {"bad": entry, "good": {"command": "y"}}})
     result = import_text(tmp_path, "claude-code", text)
     assert servers(result) == {"good": {"command": "y"}}
@@ -369,21 +369,21 @@ def test_unusable_entry_does_not_affect_the_others(tmp_path: Path, entry: Any) -
     ],
     ids=lambda value: value[:20],
 )
-def test_broken_file_is_reported_and_yields_no_servers(tmp_path: Path, name: str, text: str) -> None:
+def test_broken_client_file_is_reported_and_imports_no_servers(tmp_path: Path, name: str, text: str) -> None:
     client: ClientName = guess_client(tmp_path / name) if name != "mcp.json" else "cursor"
     result = import_text(tmp_path, client, text, name)
     assert result.problem
     assert (result.servers, result.rejected) == ((), ())
 
 
-def test_user_file_with_history_may_be_larger(tmp_path: Path) -> None:
+def test_client_file_with_history_may_be_larger(tmp_path: Path) -> None:
     text = json.dumps({"history": "x" * (2 << 20), "mcpServers": {"it": {"command": "x"}}})
     assert servers(import_text(tmp_path, "claude-code", text)) == {"it": {"command": "x"}}
     assert "larger" in import_text(tmp_path, "cursor", text).problem
     assert "larger" in import_text(tmp_path, "claude-code", text, scope="project").problem
 
 
-def test_path_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
+def test_import_path_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="not a regular file"):
         read_document(tmp_path)
     assert read_client_file(
@@ -392,7 +392,9 @@ def test_path_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin", "win32"])
-def test_files_of_all_clients_are_found_on_every_platform(tmp_path: Path, platform: str) -> None:
+def test_configuration_files_of_all_clients_are_found_on_every_platform(
+    tmp_path: Path, platform: str
+) -> None:
     home, project = tmp_path / "home", tmp_path / "project"
     support = {"linux": ".config", "darwin": "Library/Application Support", "win32": "AppData/Roaming"}[
         platform
@@ -428,7 +430,7 @@ def test_files_of_all_clients_are_found_on_every_platform(tmp_path: Path, platfo
     assert all(read_client_file(each, home=home, project=project).servers == () for each in found)
 
 
-def test_environment_variables_change_the_file_locations(tmp_path: Path) -> None:
+def test_environment_variables_change_where_client_files_are_searched(tmp_path: Path) -> None:
     for name in ("codex/config.toml", "claude/.claude.json", "xdg/goose/config.yaml"):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("")
@@ -441,12 +443,12 @@ def test_environment_variables_change_the_file_locations(tmp_path: Path) -> None
     assert [each.client_name for each in found] == ["claude-code", "codex", "goose"]
 
 
-def test_home_directory_is_not_a_project(tmp_path: Path) -> None:
+def test_home_directory_is_not_searched_as_a_project(tmp_path: Path) -> None:
     (tmp_path / ".mcp.json").write_text("")
     assert find_config_files(home=tmp_path, project=tmp_path, platform="linux", environment={}) == ()
 
 
-def test_client_is_guessed_from_the_file_name() -> None:
+def test_client_is_guessed_from_the_name_of_its_configuration_file() -> None:
     names = {
         "a/.vscode/mcp.json": "vscode",
         "a/.cursor/mcp.json": "cursor",
@@ -481,7 +483,7 @@ GATEWAYS = (
 
 
 @pytest.mark.parametrize("words", GATEWAYS)
-def test_command_that_starts_or_reaches_the_gateway_is_recognised(words: tuple[str, ...]) -> None:
+def test_imported_command_that_starts_or_reaches_the_gateway_is_recognised(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])}
     assert is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
@@ -496,7 +498,7 @@ def test_command_that_starts_or_reaches_the_gateway_is_recognised(words: tuple[s
         (),
     ],
 )
-def test_other_commands_are_not_the_gateway(words: tuple[str, ...]) -> None:
+def test_other_imported_commands_are_not_taken_for_the_gateway(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])} if words else {}
     assert not is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
@@ -519,12 +521,14 @@ def test_gateway_url_is_recognised_under_any_local_host_name(url: str, is_toolfo
 
 
 @given(st.lists(st.text()), st.text(), st.text())
-def test_is_gateway_accepts_any_command_and_url(args: list[str], command: str, url: str) -> None:
+def test_is_gateway_accepts_any_command_and_url_without_raising(
+    args: list[str], command: str, url: str
+) -> None:
     for settings in ({"command": command, "args": args}, {"url": f"http://{url}"}):
         assert is_gateway(settings, [f"http://{url}", command]) in (True, False)
 
 
-def test_same_server_of_two_clients_becomes_one_candidate() -> None:
+def test_same_server_of_two_clients_is_imported_once() -> None:
     first, second = (
         make_server("cursor", "git", command="x"),
         make_server("vscode", "git", command="x", args=[]),
@@ -533,13 +537,13 @@ def test_same_server_of_two_clients_becomes_one_candidate() -> None:
     assert (only.name, only.server, only.duplicate_sources) == ("git", first, (second.source,))
 
 
-def test_servers_of_the_same_name_get_the_client_name_appended() -> None:
+def test_different_servers_of_the_same_name_get_the_client_name_appended() -> None:
     found = [make_server(client, "Git", command=client) for client in ("cursor", "vscode", "vscode")]
     found[2] = make_server("vscode", "git", command="third")
     assert [each.name for each in build_candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
 
 
-def test_configured_server_is_marked_as_known() -> None:
+def test_server_already_configured_is_marked_as_known_on_import() -> None:
     known: dict[str, McpServerSettings] = {"git": parse_server_settings({"command": "x"})}
     same, other = build_candidates(
         [make_server("cursor", "git", command="x"), make_server("vscode", "git", command="y")], known
@@ -548,7 +552,7 @@ def test_configured_server_is_marked_as_known() -> None:
     assert (other.is_known, other.name) == (False, "git-vscode")
 
 
-def test_literal_secrets_are_found_and_references_are_not() -> None:
+def test_literal_secrets_in_settings_are_found_and_references_are_not() -> None:
     settings = {
         "command": "x",
         "args": ["--api-key", "abcdef123456"],
@@ -582,7 +586,7 @@ def test_redacted_settings_hide_secrets_and_keep_references() -> None:
     assert redact_settings({"url": "https://x.example"}) == {"url": "https://x.example"}
 
 
-def test_secrets_can_be_replaced_by_references() -> None:
+def test_secrets_in_imported_settings_can_be_replaced_by_references() -> None:
     settings = {"env": {"A_TOKEN": TOKEN}, "headers": {"Authorization": f"Bearer {TOKEN}"}, "args": [TOKEN]}
     changed, variables = replace_secrets("my-server", settings)
     assert changed == {
@@ -604,7 +608,7 @@ def test_any_name_is_normalised_to_a_valid_server_name(text: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("${}ab:-1/ ")) | st.text())
-def test_literal_text_is_preserved_by_translation(text: str) -> None:
+def test_literal_text_is_preserved_when_references_are_translated(text: str) -> None:
     remarks: list[str] = []
     assert resolve_references(Variables().translate(text, remarks), {}) == text
     assert remarks == []
@@ -632,7 +636,7 @@ def test_strip_comments_preserves_json_without_comments(value: Any) -> None:
 
 
 @given(JSON_VALUES)
-def test_comments_and_trailing_commas_do_not_change_the_document(value: Any) -> None:
+def test_comments_and_trailing_commas_do_not_change_the_parsed_document(value: Any) -> None:
     plain = json.dumps({"it": value}, indent=1)
     commented = plain.replace("\n", " // a comment, with a comma,\n").replace("\n}", ", /* } */\n}")
     assert repr(parse_document(commented, Path("x.json"))) == repr(parse_document(plain, Path("x.json")))
@@ -641,7 +645,7 @@ def test_comments_and_trailing_commas_do_not_change_the_document(value: Any) -> 
 @given(
     st.text(alphabet=st.sampled_from("[]{}=\"'\n#:-&*!|> a1.\\")), st.sampled_from(["json", "toml", "yaml"])
 )
-def test_any_text_parses_to_a_mapping_or_raises_config_error(text: str, suffix: str) -> None:
+def test_any_client_file_parses_to_a_mapping_or_raises_config_error(text: str, suffix: str) -> None:
     try:
         held = parse_document(text, Path(f"x.{suffix}"))
     except ConfigError:
@@ -650,7 +654,7 @@ def test_any_text_parses_to_a_mapping_or_raises_config_error(text: str, suffix: 
 
 
 @given(JSON_VALUES, st.sampled_from(sorted(CLIENTS)))
-def test_any_entry_is_imported_or_rejected(
+def test_any_server_entry_is_imported_or_rejected(
     tmp_path_factory: pytest.TempPathFactory, value: Any, client: ClientName
 ) -> None:
     key = servers_key(client)
@@ -666,7 +670,7 @@ def test_any_entry_is_imported_or_rejected(
         replace_secrets("it", each.settings)
 
 
-def test_gemini_servers_are_read(tmp_path: Path) -> None:
+def test_servers_are_imported_from_gemini_cli(tmp_path: Path) -> None:
     text = """{"mcpServers": {
         "git": {"command": "uvx", "args": ["git"], "env": {"GH": "${GH_TOKEN}"}, "timeout": 30000,
                 "trust": true},
@@ -686,7 +690,7 @@ def test_gemini_servers_are_read(tmp_path: Path) -> None:
     assert any("automatic approvals" in remark for each in result.servers for remark in each.remarks)
 
 
-def test_opencode_servers_are_read(tmp_path: Path) -> None:
+def test_servers_are_imported_from_opencode(tmp_path: Path) -> None:
     text = """{"mcp": { // mine
         "git": {"type": "local", "command": ["uvx", "git"], "environment": {"GH": "{env:GH_TOKEN}"}},
         "docs": {"type": "remote", "url": "https://docs.example/mcp", "enabled": false,

@@ -63,7 +63,7 @@ async def fetch_listing(folder: Path, **results: Any) -> Listing:
     ],
     ids=json.dumps,
 )
-async def test_incomplete_schema_is_accepted(schema: Any, tmp_path: Path) -> None:
+async def test_listed_tool_with_an_incomplete_schema_is_accepted(schema: Any, tmp_path: Path) -> None:
     async with open_supervisor(
         listing_settings(tmp_path, tools=[{"name": "odd", "inputSchema": schema}, GOOD]), tmp_path
     ) as it:
@@ -74,7 +74,7 @@ async def test_incomplete_schema_is_accepted(schema: Any, tmp_path: Path) -> Non
         assert json.loads(answer.content[0].text) == {"a": "x"}
 
 
-async def test_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
+async def test_listed_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
     listing = await fetch_listing(tmp_path, tools=[{"name": "odd"}])
     assert [each.name for each in listing.tools] == ["odd"]
 
@@ -103,7 +103,7 @@ async def test_tool_without_an_input_schema_is_accepted(tmp_path: Path) -> None:
     ],
     ids=lambda each: json.dumps(each)[:40] if isinstance(each, dict) else None,
 )
-async def test_unusable_tool_is_dropped_and_reported_without_affecting_others(
+async def test_unusable_listed_tool_is_dropped_and_reported_without_affecting_others(
     tool: Any, reason: str, tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[tool, GOOD])
@@ -112,7 +112,7 @@ async def test_unusable_tool_is_dropped_and_reported_without_affecting_others(
     assert reason in (tmp_path / "some.log").read_text()
 
 
-async def test_too_deeply_nested_tool_is_dropped_without_affecting_others(tmp_path: Path) -> None:
+async def test_too_deeply_nested_listed_tool_is_dropped_without_affecting_others(tmp_path: Path) -> None:
     schema: dict[str, Any] = {"type": "object"}
     for _ in range(150):
         schema = {"type": "object", "properties": {"a": schema}}
@@ -137,7 +137,9 @@ async def test_too_deeply_nested_tool_is_dropped_without_affecting_others(tmp_pa
     ],
     ids=json.dumps,
 )
-async def test_malformed_optional_field_is_ignored_and_reported(fields: Any, tmp_path: Path) -> None:
+async def test_malformed_optional_field_of_a_listed_tool_is_ignored_and_reported(
+    fields: Any, tmp_path: Path
+) -> None:
     async with open_supervisor(
         listing_settings(tmp_path, tools=[{**GOOD, "name": "odd", **fields}, GOOD]), tmp_path
     ) as it:
@@ -148,13 +150,13 @@ async def test_malformed_optional_field_is_ignored_and_reported(fields: Any, tmp
         assert (await it.call_tool("odd", {})).is_error is not True
 
 
-async def test_duplicate_tool_name_uses_the_first_and_reports_the_second(tmp_path: Path) -> None:
+async def test_of_two_listed_tools_with_the_same_name_the_second_is_reported(tmp_path: Path) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD, {**GOOD, "description": "another"}])
     assert [each.description for each in listing.tools] == [""]
     assert any("'good' twice" in each for each in listing.problems)
 
 
-async def test_malformed_tool_does_not_stop_the_next_page(tmp_path: Path) -> None:
+async def test_malformed_listed_tool_does_not_stop_the_next_page(tmp_path: Path) -> None:
     pages = [{"tools": [{"name": 7}], "nextCursor": "1"}, {"tools": [GOOD], "nextCursor": ""}]
     listing = await fetch_listing(tmp_path, **{"tools/list": pages})
     assert [each.name for each in listing.tools] == ["good"]
@@ -172,7 +174,9 @@ async def test_malformed_tool_does_not_stop_the_next_page(tmp_path: Path) -> Non
     ],
     ids=json.dumps,
 )
-async def test_malformed_list_does_not_disable_the_server(result: Any, problem: str, tmp_path: Path) -> None:
+async def test_malformed_tool_list_does_not_disable_the_server(
+    result: Any, problem: str, tmp_path: Path
+) -> None:
     listing = await fetch_listing(tmp_path, **{"tools/list": result})
     assert listing.tools == ()
     assert "".join(listing.problems).startswith(problem)
@@ -208,14 +212,14 @@ async def test_malformed_resources_and_prompts_are_dropped_without_affecting_oth
     assert "has a malformed description, which is ignored" in log
 
 
-async def test_resource_without_a_name_is_named_by_its_uri(tmp_path: Path) -> None:
+async def test_listed_resource_without_a_name_is_named_by_its_uri(tmp_path: Path) -> None:
     settings = listing_settings(tmp_path, **{"resources/list": {"resources": [{"uri": "a:b"}]}})
     async with open_supervisor(settings, tmp_path) as server:
         page = await server.send_request("resources/list", {})
     assert [each.name for each in page.resources] == ["a:b"]
 
 
-async def test_invalid_result_error_names_the_field(tmp_path: Path) -> None:
+async def test_error_for_an_invalid_list_result_names_the_field(tmp_path: Path) -> None:
     settings = listing_settings(tmp_path, initialize={"serverInfo": {"name": 7}})
     async with open_supervisor(settings, tmp_path) as server:
         with pytest.raises(Exception, match=r"does not follow the protocol: serverInfo\.name"):
@@ -235,7 +239,7 @@ async def test_invalid_result_error_names_the_field(tmp_path: Path) -> None:
     ],
     ids=json.dumps,
 )
-async def test_server_has_resources_and_prompts_only_if_it_lists_some(
+async def test_server_counts_as_having_resources_and_prompts_only_if_it_lists_some(
     results: Any, has: tuple[bool, bool], tmp_path: Path
 ) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD], **results)
@@ -243,7 +247,7 @@ async def test_server_has_resources_and_prompts_only_if_it_lists_some(
     assert [each.name for each in listing.tools] == ["good"]
 
 
-def test_resource_tools_appear_when_resources_exist_and_rank_last(
+def test_tools_for_resources_appear_when_resources_exist_and_rank_last(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     tools = [{"name": "get_time", "description": "Tell the time.", "inputSchema": {}}]
@@ -286,7 +290,9 @@ envelopes = st.dictionaries(st.sampled_from(["nextCursor", "_meta", "ttlMs", "ca
     entries=st.lists(values, max_size=4) | values,
     envelope=envelopes,
 )
-def test_repaired_result_is_always_valid(method: str, protocol: str, entries: Any, envelope: Any) -> None:
+def test_repaired_list_result_is_always_valid(
+    method: str, protocol: str, entries: Any, envelope: Any
+) -> None:
     result = {"resultType": "complete", **envelope, METHODS[method]: entries}
     repaired = repair_list_result(method, protocol, result)
     if isinstance(repaired["ttlMs"], int):
@@ -300,11 +306,13 @@ def test_repaired_result_is_always_valid(method: str, protocol: str, entries: An
 @given(
     protocol=st.sampled_from(PROTOCOLS), method=st.sampled_from(["tools/call", "prompts/get"]), result=values
 )
-def test_results_of_other_methods_are_not_changed(protocol: str, method: str, result: Any) -> None:
+def test_results_of_methods_that_list_nothing_are_not_changed(
+    protocol: str, method: str, result: Any
+) -> None:
     assert repair_list_result(method, protocol, result) is result
 
 
-def test_entries_above_the_page_limit_are_reported() -> None:
+def test_list_entries_above_the_page_limit_are_reported() -> None:
     prompts = [{"name": f"p{number}"} for number in range(MAX_LISTED + 1_500)]
     repaired = repair_list_result("prompts/list", "2025-11-25", {"prompts": prompts})
     assert len(repaired["prompts"]) == MAX_LISTED

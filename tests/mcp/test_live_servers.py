@@ -50,7 +50,9 @@ def collect_changes(runtime: Runtime) -> list[str]:
     return changes
 
 
-def test_added_server_is_used_in_the_next_turn_of_an_open_session(open_test_runtime: RuntimeOpener) -> None:
+def test_server_added_to_an_open_runtime_is_used_in_the_next_turn_of_a_session(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
     session = runtime.session()
     assert "mcp_two_echo" not in session.assemble().offered_names
@@ -61,7 +63,7 @@ def test_added_server_is_used_in_the_next_turn_of_an_open_session(open_test_runt
     assert changes == ["mcp.servers.two added"]
 
 
-def test_added_server_is_not_granted_to_a_session_without_its_toolset(
+def test_server_added_to_an_open_runtime_is_not_granted_to_a_session_without_its_toolset(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -71,7 +73,9 @@ def test_added_server_is_not_granted_to_a_session_without_its_toolset(
     assert session.call_sync("mcp_two_echo", {"text": "hello"}).error
 
 
-def test_added_server_with_the_settings_object_of_another_one(open_test_runtime: RuntimeOpener) -> None:
+def test_server_can_be_added_with_the_settings_object_of_another_one(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
     runtime.mcp.add("copy", runtime.config.mcp.servers["one"])
     assert server_tools(runtime) == {"mcp_one_echo", "mcp_copy_echo"}
@@ -85,7 +89,7 @@ def test_added_server_with_the_settings_object_of_another_one(open_test_runtime:
         ("a server", {"command": "x"}, "cannot be the name of a server"),
     ],
 )
-def test_invalid_server_is_not_added(
+def test_server_with_invalid_settings_is_not_added(
     open_test_runtime: RuntimeOpener, name: str, settings: dict[str, Any], message: str
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -94,7 +98,7 @@ def test_invalid_server_is_not_added(
     assert list(runtime.mcp.servers) == ["one"]
 
 
-def test_no_server_is_added_while_servers_are_disabled(open_test_runtime: RuntimeOpener) -> None:
+def test_no_server_is_added_while_mcp_servers_are_disabled(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime({"mcp.enabled": False})
     with pytest.raises(ConfigError, match="MCP servers are disabled"):
         runtime.mcp.add("one", server_entry())
@@ -108,7 +112,7 @@ def test_added_server_that_cannot_start_leaves_the_others_usable(open_test_runti
     assert runtime.session().call_sync("mcp_one_echo", {"text": "hello"}).value == "hello"
 
 
-def test_removed_server_is_stopped_and_its_tools_are_gone(
+def test_removed_server_is_stopped_and_its_tools_disappear(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     pid_file = tmp_path / "pid"
@@ -176,7 +180,9 @@ def test_changed_tool_filter_takes_effect_without_a_restart_of_the_server(
     assert starts(diary) == 1
 
 
-def test_changed_command_replaces_only_this_server(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_changed_command_of_a_server_restarts_only_this_server(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     diary = tmp_path / "diary"
     other = server_entry("", "--diary", str(diary))
     runtime = open_with_servers(open_test_runtime, one=server_entry(), other=other)
@@ -187,7 +193,7 @@ def test_changed_command_replaces_only_this_server(open_test_runtime: RuntimeOpe
     assert starts(diary) == 1
 
 
-def test_changed_server_with_other_tools_is_held_for_review(open_test_runtime: RuntimeOpener) -> None:
+def test_changed_server_with_other_tools_needs_a_review(open_test_runtime: RuntimeOpener) -> None:
     """A changed command does not make the pins of the server invalid."""
     runtime = open_with_servers(open_test_runtime, one=server_entry())
     runtime.mcp.add("one", server_entry("", "--tools", "2"))
@@ -201,7 +207,9 @@ def test_changed_server_that_cannot_start_loses_its_old_tools(open_test_runtime:
     wait_until(lambda: server_tools(runtime) == set())
 
 
-def test_added_server_with_a_better_claim_to_a_name_gets_it(open_test_runtime: RuntimeOpener) -> None:
+def test_added_server_that_is_entitled_to_an_ambiguous_tool_name_gets_it(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     """The names of tools do not depend on the order in which servers are added."""
     short, long = server_entry("", "--first", "b_echo"), server_entry()
     runtime = open_with_servers(open_test_runtime, a=short)
@@ -221,7 +229,7 @@ def test_removed_server_can_be_added_again(open_test_runtime: RuntimeOpener) -> 
     assert runtime.session().call_sync("mcp_one_echo", {"text": "hello"}).value == "hello"
 
 
-def test_late_listing_of_a_removed_server_is_ignored(
+def test_tool_list_that_a_removed_server_sends_late_is_ignored(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     until = tmp_path / "until"

@@ -80,7 +80,7 @@ def stored(runtime: Runtime) -> int:
         ("integers", "has a number of more than 1,000 digits"),
     ],
 )
-async def test_message_with_too_many_values_is_refused(
+async def test_server_message_with_too_many_values_is_refused(
     runtime: Runtime, server: str, kind: str, problem: str
 ) -> None:
     before = stored(runtime)
@@ -103,7 +103,7 @@ async def test_number_of_result_parts_and_stored_files_is_limited(runtime: Runti
 @pytest.mark.parametrize(
     "kind", ["newlines", "tabs", "escapes", "zero-width", "surrogates", "csv", "prose", "json text"]
 )
-async def test_text_with_any_characters_is_stored_in_one_file(runtime: Runtime, kind: str) -> None:
+async def test_result_text_with_any_characters_is_stored_in_one_file(runtime: Runtime, kind: str) -> None:
     before = stored(runtime)
     result = await load(runtime, kind)
     assert result.ok
@@ -111,7 +111,7 @@ async def test_text_with_any_characters_is_stored_in_one_file(runtime: Runtime, 
     assert stored(runtime) == before + 1
 
 
-async def test_large_image_table_and_long_numbers_are_accepted(runtime: Runtime) -> None:
+async def test_results_with_a_large_image_a_table_and_long_numbers_are_accepted(runtime: Runtime) -> None:
     image = await load(runtime, "one image")
     assert image.ok
     assert len(raw_of(image).content[0].data) == 4 * 2_300_000
@@ -120,20 +120,22 @@ async def test_large_image_table_and_long_numbers_are_accepted(runtime: Runtime)
 
 
 @pytest.mark.parametrize("kind", list(LINES))
-async def test_endless_lines_are_dropped_or_end_the_connection(runtime: Runtime, kind: str) -> None:
+async def test_endless_lines_of_a_server_are_dropped_or_end_the_connection(
+    runtime: Runtime, kind: str
+) -> None:
     server = f"pipe{list(LINES).index(kind)}"  # one each: a server that floods is given up
     result = await load(runtime, kind, server=server, scale=0.02)
     endings = ("disconnected", "unknown request id", "that is not a message")
     assert result.ok or any(each in (result.error or "") for each in endings), result.error
 
 
-async def test_long_error_text_is_truncated(runtime: Runtime) -> None:
+async def test_long_error_text_of_a_server_is_truncated(runtime: Runtime) -> None:
     result = await load(runtime, "error")
     assert (result.error or "").endswith("… (cut)")
     assert len(result.error or "") < 3_000
 
 
-async def test_body_in_tiny_chunks_is_refused(runtime: Runtime) -> None:
+async def test_http_response_body_in_tiny_chunks_is_refused(runtime: Runtime) -> None:
     result = await load(runtime, "chunks", server="web", scale=0.1)
     assert "sent more than 1,000 chunks of less than 256 bytes" in (result.error or "")
 
@@ -145,13 +147,13 @@ async def test_body_in_tiny_chunks_is_refused(runtime: Runtime) -> None:
         ("event lists", "has more than 200,000 JSON values and keys"),
     ],
 )
-async def test_expensive_event_is_refused(runtime: Runtime, kind: str, problem: str) -> None:
+async def test_event_with_too_many_values_is_refused(runtime: Runtime, kind: str, problem: str) -> None:
     result = await load(runtime, kind, server="web")
     assert problem in (result.error or "")
 
 
 @pytest.mark.parametrize("kind", ["comments", "blank events", "tiny events"])
-async def test_events_without_a_message_are_skipped(runtime: Runtime, kind: str) -> None:
+async def test_server_sent_events_without_a_message_are_skipped(runtime: Runtime, kind: str) -> None:
     result = await load(runtime, kind, server="web", scale=0.05)
     assert json.loads(result.text) == {"result": kind}
 
@@ -168,11 +170,11 @@ async def test_endless_response_headers_fail_the_call(runtime: Runtime) -> None:
     assert result.error
 
 
-def test_every_kind_of_body_is_covered() -> None:
+def test_load_test_covers_every_kind_of_response_body() -> None:
     assert set(BODIES) >= {"chunks", "comments", "blank events", "tiny events", "event lines", "event lists"}
 
 
-def test_too_long_lists_of_a_result_are_truncated() -> None:
+def test_too_long_lists_in_a_result_are_truncated() -> None:
     result: dict[str, Any] = {
         "contents": [{}] * (MAX_PARTS + 2),
         "messages": [{}] * MAX_PARTS,

@@ -27,18 +27,18 @@ def lock(tmp_path: Path) -> LockFile:
     return LockFile(tmp_path / LOCK_FILE)
 
 
-def test_accepted_tool_is_read_back_from_the_file(lock: LockFile) -> None:
+def test_accepted_tool_is_read_back_from_the_lock_file(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     assert LockFile(lock.file).pins("files") == {"read": Pin(make_tool().fingerprint, make_tool())}
 
 
-def test_unknown_server_has_no_pins_and_empty_server_has_an_empty_mapping(lock: LockFile) -> None:
+def test_server_missing_from_the_lock_file_differs_from_one_without_tools(lock: LockFile) -> None:
     lock.pin_new_server("empty", [])
     assert lock.pins("empty") == {}
     assert lock.pins("unknown") is None
 
 
-def test_file_content_is_independent_of_the_order_of_changes(tmp_path: Path) -> None:
+def test_lock_file_content_is_independent_of_the_order_of_changes(tmp_path: Path) -> None:
     one, other = LockFile(tmp_path / "one" / LOCK_FILE), LockFile(tmp_path / "other" / LOCK_FILE)
     tools = [make_tool("b", inputSchema={"type": "object", "x": 1, "a": 2}), make_tool("a")]
     swapped = [make_tool("a"), make_tool("b", inputSchema={"a": 2, "x": 1, "type": "object"})]
@@ -50,13 +50,13 @@ def test_file_content_is_independent_of_the_order_of_changes(tmp_path: Path) -> 
     assert one.file.read_bytes() == other.file.read_bytes()
 
 
-def test_file_escapes_hidden_characters(lock: LockFile) -> None:
+def test_hidden_characters_are_escaped_in_the_lock_file(lock: LockFile) -> None:
     lock.accept("files", [make_tool(description="Reads\u200b a file.")])
     assert lock.file.read_bytes().isascii()
     assert b"\\u200b" in lock.file.read_bytes()
 
 
-def test_fingerprint_depends_on_values_not_on_spelling() -> None:
+def test_fingerprint_of_a_tool_depends_on_values_not_on_json_spelling() -> None:
     def fingerprint_of(schema: Any) -> str:
         return make_tool(inputSchema=schema).fingerprint
 
@@ -67,7 +67,7 @@ def test_fingerprint_depends_on_values_not_on_spelling() -> None:
     assert fingerprint_of({"a": "caf\u00e9"}) != fingerprint_of({"a": "cafe\u0301"})
 
 
-def test_accepting_a_tool_keeps_other_tools_and_servers(lock: LockFile) -> None:
+def test_accepting_a_tool_keeps_other_tools_and_servers_in_the_lock_file(lock: LockFile) -> None:
     lock.accept("files", [make_tool("read"), make_tool("write")])
     lock.accept("git", [make_tool("log")])
     lock.accept("files", [make_tool("read", "Reads more.")])
@@ -75,13 +75,13 @@ def test_accepting_a_tool_keeps_other_tools_and_servers(lock: LockFile) -> None:
     assert set(lock.pins("git") or ()) == {"log"}
 
 
-def test_pinning_a_new_server_does_not_replace_existing_pins(lock: LockFile) -> None:
+def test_accepting_a_new_server_does_not_replace_tools_accepted_before(lock: LockFile) -> None:
     LockFile(lock.file).pin_new_server("files", [make_tool("read")])
     pins = lock.pin_new_server("files", [make_tool("read", "Something else.")])
     assert pins["read"].tool == make_tool("read")
 
 
-def test_change_by_another_process_is_noticed(lock: LockFile) -> None:
+def test_lock_file_change_by_another_process_is_noticed(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     other = LockFile(lock.file)
     assert other.pins("files")
@@ -91,21 +91,21 @@ def test_change_by_another_process_is_noticed(lock: LockFile) -> None:
     assert other.pins("files") is None
 
 
-def test_forget_returns_whether_the_server_was_known(lock: LockFile) -> None:
+def test_forgetting_a_server_returns_whether_it_was_in_the_lock_file(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     assert lock.forget("files")
     assert lock.pins("files") is None
     assert not lock.forget("files")
 
 
-def test_file_is_not_written_if_nothing_changes(lock: LockFile) -> None:
+def test_lock_file_is_not_written_if_nothing_changes(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     before = lock.file.stat()
     lock.accept("files", [make_tool()])
     assert lock.file.stat().st_ino == before.st_ino
 
 
-def test_oversized_tool_is_pinned_by_hash_only(lock: LockFile) -> None:
+def test_oversized_tool_is_stored_in_the_lock_file_by_hash_only(lock: LockFile) -> None:
     long = make_tool(description="word " * 25_000)
     lock.accept("files", [long])
     assert lock.pins("files") == {"read": Pin(long.fingerprint, None)}
@@ -146,7 +146,7 @@ INVALID_FILES = {
 
 
 @pytest.mark.parametrize("content", INVALID_FILES.values(), ids=INVALID_FILES.keys())
-def test_broken_file_raises_and_is_not_overwritten(lock: LockFile, content: bytes) -> None:
+def test_broken_lock_file_raises_and_is_not_overwritten(lock: LockFile, content: bytes) -> None:
     lock.file.write_bytes(content)
     uses: list[Callable[[], object]] = [
         lambda: lock.pins("files"),
@@ -161,7 +161,7 @@ def test_broken_file_raises_and_is_not_overwritten(lock: LockFile, content: byte
     assert lock.file.read_bytes() == content
 
 
-def test_file_that_becomes_invalid_raises(lock: LockFile) -> None:
+def test_lock_file_that_becomes_invalid_raises(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     assert lock.pins("files")
     lock.file.write_bytes(b"{}")
@@ -171,7 +171,7 @@ def test_file_that_becomes_invalid_raises(lock: LockFile) -> None:
         lock.pins("files")
 
 
-def test_unreadable_file_raises(tmp_path: Path) -> None:
+def test_unreadable_lock_file_raises(tmp_path: Path) -> None:
     (tmp_path / LOCK_FILE).mkdir()
     with pytest.raises(ConfigError, match="cannot be read"):
         LockFile(tmp_path / LOCK_FILE).pins("files")
@@ -181,7 +181,7 @@ def _accept_tool(file: Path, name: str) -> None:
     LockFile(file).accept("files", [make_tool(name)])
 
 
-def test_concurrent_processes_lose_no_pins(lock: LockFile) -> None:
+def test_concurrent_processes_lose_no_accepted_tools(lock: LockFile) -> None:
     names = [f"tool{number}" for number in range(6)]
     workers = [multiprocessing.Process(target=_accept_tool, args=(lock.file, name)) for name in names]
     for each in workers:
@@ -216,7 +216,7 @@ values = st.recursive(
     schema=st.dictionaries(words, values, max_size=4),
     annotations=st.dictionaries(words, values, max_size=3),
 )
-def test_any_tool_is_pinned_and_read_back_unchanged(
+def test_any_tool_is_written_to_the_lock_file_and_read_back_unchanged(
     tmp_path_factory: pytest.TempPathFactory, name: str, description: str, schema: Any, annotations: Any
 ) -> None:
     tool = {"name": name, "description": description, "inputSchema": schema, "annotations": annotations}

@@ -66,7 +66,7 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
-def test_newest_revision_is_used_and_its_subscription_reports_new_tools(
+def test_newest_protocol_revision_is_used_and_its_subscription_reports_new_tools(
     open_test_runtime: RuntimeOpener, entry: dict[str, Any]
 ) -> None:
     runtime = open_test_runtime({"mcp.servers": {"it": entry}, "mcp.wait_seconds": TIMEOUT_S})
@@ -80,7 +80,7 @@ def test_newest_revision_is_used_and_its_subscription_reports_new_tools(
     assert json.loads(session.call_sync("mcp_it_arrived_late", {}).text) == {"result": "here"}
 
 
-def test_change_between_first_listing_and_subscription_is_not_missed(
+def test_tool_change_between_first_listing_and_subscription_is_not_missed(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     program = tmp_path / "changing.py"
@@ -92,7 +92,9 @@ def test_change_between_first_listing_and_subscription_is_not_missed(
     wait_until(lambda: "mcp_it_arrived_late" in session.assemble().offered_names)
 
 
-def test_interrupted_subscription_is_reopened(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_interrupted_notification_subscription_is_reopened(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     words = ("sh", "-c", 'exec "$0" "$1" "$PORT"', sys.executable, str(SERVER))
     port = 0
 

@@ -33,7 +33,7 @@ def tool(names: ToolNames, server: str, own: str) -> Tool:
     return replace(made, original_name=original)
 
 
-def test_tool_name_consists_of_server_and_tool() -> None:
+def test_name_of_a_server_tool_consists_of_server_and_tool() -> None:
     assert ToolNames(["github"]).names_of("github", "create_issue") == (
         "mcp_github_create_issue",
         "mcp__github__create_issue",
@@ -46,11 +46,11 @@ def test_tool_name_consists_of_server_and_tool() -> None:
 @example("s" * 40, "t" * 40)
 @example("s", "\ud800")
 @example("s", "a/b.c:d e")
-def test_every_generated_name_is_accepted_by_providers(server: str, own: str) -> None:
+def test_every_generated_tool_name_is_accepted_by_providers(server: str, own: str) -> None:
     assert is_accepted(ToolNames([server]).names_of(server, own)[0])
 
 
-def test_ambiguous_name_belongs_to_the_server_with_the_longer_name() -> None:
+def test_ambiguous_tool_name_belongs_to_the_server_with_the_longer_name() -> None:
     names = ToolNames(["a", "a_b"])
     assert names.names_of("a_b", "c")[0] == "mcp_a_b_c"
     assert names.names_of("a", "b_c")[0].startswith("mcp_a_b_c_")
@@ -61,7 +61,7 @@ def test_ambiguous_name_belongs_to_the_server_with_the_longer_name() -> None:
 @given(st.lists(st.tuples(alike, alike), unique=True, min_size=1, max_size=20), st.randoms())
 @example([("a", "b_a"), ("a_b", "a")], Random(0))
 @example([("a__b", "a"), ("a", "b__a")], Random(0))
-def test_names_are_unique_and_independent_of_server_order(
+def test_tool_names_are_unique_and_independent_of_server_order(
     offered: list[tuple[str, str]], random: Random
 ) -> None:
     listed = [server for server, _ in offered]
@@ -81,7 +81,7 @@ def test_tools_of_one_server_have_unique_names(server: str, one: str, other: str
     assert names.names_of(server, one)[0] != names.names_of(server, other)[0]
 
 
-def test_tool_is_found_by_its_long_name() -> None:
+def test_tool_is_found_by_its_name_with_double_underscores() -> None:
     registry, names = Registry(), ToolNames(["git.hub", "a", "a_b"])
     for server, own in [("git.hub", "issue/create"), ("a", "b_c"), ("a_b", "c")]:
         registry.add(tool(names, server, own))

@@ -170,13 +170,13 @@ async def test_login_uses_pkce_and_the_resource_parameter(notes: NotesServer) ->
     assert exchange.form["code_verifier"] not in notes.browser.visited[0]
 
 
-async def test_rejected_request_is_repeated_after_login(notes: NotesServer) -> None:
+async def test_request_rejected_for_a_missing_login_is_repeated_after_login(notes: NotesServer) -> None:
     assert await notes.send_request(interactive=True) == 200
     assert len(notes.browser.visited) == 1
     assert await notes.send_request(interactive=False) == 200  # another process uses the same login
 
 
-async def test_non_interactive_request_without_login_names_the_login_command(notes: NotesServer) -> None:
+async def test_error_for_a_missing_login_names_the_login_command(notes: NotesServer) -> None:
     with pytest.raises(NeedsLogin) as raised:
         await notes.send_request()
     assert str(raised.value) == (
@@ -186,7 +186,7 @@ async def test_non_interactive_request_without_login_names_the_login_command(not
     assert notes.there.auth_server.requests == []
 
 
-async def test_request_without_a_browser_names_the_login_command(notes: NotesServer) -> None:
+async def test_error_for_a_login_without_a_browser_names_the_login_command(notes: NotesServer) -> None:
     assert find_browser({}) is None
     assert find_browser({"DISPLAY": ":0"}) is not None
     provider = create_auth("notes", notes.settings, notes.folder, True, environment={})
@@ -219,7 +219,7 @@ async def test_login_file_is_private_to_its_owner_and_specific_to_the_issuer(not
     assert notes.files() not in ([], [file])
 
 
-async def test_login_file_permissions_are_restricted_and_broken_file_is_ignored(notes: NotesServer) -> None:
+async def test_login_file_permissions_are_restricted_and_a_broken_file_is_ignored(notes: NotesServer) -> None:
     await notes.log_in()
     (file,) = notes.files()
     file.chmod(0o644)
@@ -248,7 +248,7 @@ async def test_login_is_valid_only_for_its_server_and_url(notes: NotesServer) ->
     assert notes.status() is not None
 
 
-async def test_expired_token_is_refreshed_before_use(notes: NotesServer) -> None:
+async def test_expired_oauth_token_is_refreshed_before_use(notes: NotesServer) -> None:
     notes.there.issuer.lifetime = 0
     await notes.log_in()
     notes.there.issuer.lifetime = 3600
@@ -261,21 +261,21 @@ async def test_expired_token_is_refreshed_before_use(notes: NotesServer) -> None
     assert len(notes.there.auth_server.requests_to("/token")) == 2  # the new token was stored
 
 
-async def test_token_rejected_by_the_server_is_refreshed(notes: NotesServer) -> None:
+async def test_oauth_token_rejected_by_the_server_is_refreshed(notes: NotesServer) -> None:
     await notes.log_in()
     notes.there.issuer.expire()
     assert await notes.send_request() == 200
     assert len(notes.browser.visited) == 1
 
 
-async def test_concurrent_requests_refresh_the_token_once(notes: NotesServer) -> None:
+async def test_concurrent_requests_refresh_the_oauth_token_once(notes: NotesServer) -> None:
     await notes.log_in()
     notes.there.issuer.expire()
     assert await asyncio.gather(*(notes.send_request() for _ in range(6))) == [200] * 6
     assert len(notes.there.auth_server.requests_to("/token")) == 2
 
 
-async def test_rejected_refresh_requires_login_and_is_not_retried(
+async def test_rejected_token_refresh_requires_a_login_and_is_not_retried(
     notes: NotesServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")
@@ -292,7 +292,7 @@ async def test_rejected_refresh_requires_login_and_is_not_retried(
     assert notes.status() is None
 
 
-async def test_rejected_refreshed_token_is_not_refreshed_again(notes: NotesServer) -> None:
+async def test_token_rejected_after_a_refresh_is_not_refreshed_again(notes: NotesServer) -> None:
     await notes.log_in()
     provider = create_auth("notes", notes.settings, notes.folder, False, environment={})
     notes.there.server.overrides["/mcp"] = lambda request: PlainTextResponse("no", 401)
@@ -303,7 +303,7 @@ async def test_rejected_refreshed_token_is_not_refreshed_again(notes: NotesServe
     assert len(notes.there.auth_server.requests_to("/token")) == 2
 
 
-async def test_unavailable_issuer_does_not_delete_the_login(notes: NotesServer) -> None:
+async def test_unavailable_issuer_does_not_delete_the_stored_login(notes: NotesServer) -> None:
     await notes.log_in()
     notes.there.issuer.expire()
     notes.there.auth_server.overrides["/token"] = json_response(503)
@@ -313,7 +313,7 @@ async def test_unavailable_issuer_does_not_delete_the_login(notes: NotesServer) 
     assert await notes.send_request() == 200
 
 
-async def test_client_is_registered_again_if_the_issuer_forgot_it(notes: NotesServer) -> None:
+async def test_oauth_client_is_registered_again_if_the_issuer_forgot_it(notes: NotesServer) -> None:
     await notes.log_in()
     notes.there.issuer.expire()
     notes.there.issuer.clients.clear()
@@ -324,7 +324,7 @@ async def test_client_is_registered_again_if_the_issuer_forgot_it(notes: NotesSe
     assert await notes.send_request() == 200
 
 
-async def test_second_login_reuses_the_client_registration(notes: NotesServer) -> None:
+async def test_second_login_reuses_the_oauth_client_registration(notes: NotesServer) -> None:
     await notes.log_in()
     await notes.log_in()
     assert len(notes.there.auth_server.requests_to("/register")) == 1
@@ -332,7 +332,7 @@ async def test_second_login_reuses_the_client_registration(notes: NotesServer) -
     assert len(notes.files()) == 1
 
 
-async def test_second_login_registers_a_new_client_if_its_port_is_in_use(notes: NotesServer) -> None:
+async def test_second_login_registers_a_new_oauth_client_if_its_port_is_in_use(notes: NotesServer) -> None:
     await notes.log_in()
     port = urlsplit(notes.browser.query()["redirect_uri"]).port
     with socket.create_server(("127.0.0.1", port or 0)):
@@ -348,7 +348,7 @@ async def test_configured_redirect_port_in_use_is_reported(there: OAuthSetup, tm
             await NotesServer(there, tmp_path, redirect_port=port).log_in()
 
 
-async def test_denied_login_is_reported_and_stores_nothing(
+async def test_login_denied_by_the_user_is_reported_and_stores_nothing(
     notes: NotesServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     notes.there.issuer.refuses = "consent"
@@ -359,7 +359,7 @@ async def test_denied_login_is_reported_and_stores_nothing(
     assert "Traceback" not in caplog.text
 
 
-async def test_forged_redirects_are_answered_and_ignored(notes: NotesServer) -> None:
+async def test_forged_login_redirects_are_answered_and_ignored(notes: NotesServer) -> None:
     statuses: list[int] = []
 
     def open_with_forged_redirects(address: str) -> None:
@@ -378,7 +378,7 @@ async def test_forged_redirects_are_answered_and_ignored(notes: NotesServer) -> 
     assert exchange.form["code"] != "stolen"
 
 
-async def test_state_mismatch_is_rejected(notes: NotesServer) -> None:
+async def test_login_redirect_with_another_state_is_rejected(notes: NotesServer) -> None:
     def redirect_with_wrong_state(address: str) -> None:
         back = parse_qs(urlsplit(address).query)["redirect_uri"][0]
         httpx2.get(f"{back}?code=stolen&state=guessed", timeout=TIMEOUT_S)
@@ -436,7 +436,9 @@ print(done.is_usable)
     assert len(notes.there.auth_server.requests_to("/register")) == 1
 
 
-async def test_configured_client_id_is_used_without_registration(there: OAuthSetup, tmp_path: Path) -> None:
+async def test_configured_oauth_client_id_is_used_without_registration(
+    there: OAuthSetup, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     register_client(there, "ours", "secret-from-the-environment", port, "client_secret_basic")
@@ -450,7 +452,7 @@ async def test_configured_client_id_is_used_without_registration(there: OAuthSet
     assert "secret-from-the-environment" not in notes.files()[0].read_text()
 
 
-async def test_client_secret_is_posted_if_the_issuer_supports_only_that(
+async def test_oauth_client_secret_is_posted_if_the_issuer_supports_only_that(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -463,7 +465,9 @@ async def test_client_secret_is_posted_if_the_issuer_supports_only_that(
     assert "authorization" not in there.auth_server.requests_to("/token")[0].headers
 
 
-async def test_configured_client_is_not_sent_to_another_issuer(there: OAuthSetup, tmp_path: Path) -> None:
+async def test_configured_oauth_client_is_not_sent_to_another_issuer(
+    there: OAuthSetup, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     register_client(there, "ours", "secret-from-the-environment", port, "client_secret_basic")
@@ -476,7 +480,9 @@ async def test_configured_client_is_not_sent_to_another_issuer(there: OAuthSetup
     assert "ours" not in there.elsewhere.dump_requests()
 
 
-async def test_client_metadata_document_replaces_registration(there: OAuthSetup, tmp_path: Path) -> None:
+async def test_oauth_client_metadata_document_replaces_registration(
+    there: OAuthSetup, tmp_path: Path
+) -> None:
     document = "https://toolfold.example/client.json"
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -489,7 +495,7 @@ async def test_client_metadata_document_replaces_registration(there: OAuthSetup,
     assert await notes.send_request() == 200
 
 
-async def test_client_is_registered_if_metadata_documents_are_unsupported(
+async def test_oauth_client_is_registered_if_metadata_documents_are_unsupported(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     notes = NotesServer(there, tmp_path, client_metadata_url="https://toolfold.example/client.json")
@@ -497,7 +503,9 @@ async def test_client_is_registered_if_metadata_documents_are_unsupported(
     assert len(there.auth_server.requests_to("/register")) == 1
 
 
-async def test_refused_client_registration_suggests_setting_client_id(notes: NotesServer) -> None:
+async def test_error_for_a_refused_oauth_client_registration_suggests_setting_client_id(
+    notes: NotesServer,
+) -> None:
     notes.there.auth_server.overrides["/register"] = json_response(403, error="access_denied")
     with pytest.raises(
         NotStarted, match=r"registers no client: HTTP 403 \(access_denied\).* oauth.client_id"
@@ -505,13 +513,13 @@ async def test_refused_client_registration_suggests_setting_client_id(notes: Not
         await notes.log_in()
 
 
-async def test_configured_scopes_are_requested(there: OAuthSetup, tmp_path: Path) -> None:
+async def test_configured_oauth_scopes_are_requested(there: OAuthSetup, tmp_path: Path) -> None:
     notes = NotesServer(there, tmp_path, scopes=["notes:read", "notes:all"])
     done = await notes.log_in()
     assert done.scopes == ("notes:read", "notes:all")
 
 
-async def test_insufficient_scope_starts_a_login_with_added_scopes(notes: NotesServer) -> None:
+async def test_insufficient_scope_error_starts_a_login_with_added_scopes(notes: NotesServer) -> None:
     await notes.log_in()
     notes.there.demand_scopes("notes:write")
     assert await notes.send_request(interactive=True) == 200
@@ -531,7 +539,7 @@ async def test_missing_scopes_are_requested_at_the_next_login(notes: NotesServer
     assert set(notes.browser.query()["scope"].split()) == {"notes:read", "notes:write"}
 
 
-async def test_scopes_that_stay_insufficient_are_requested_once(notes: NotesServer) -> None:
+async def test_scopes_that_stay_insufficient_are_requested_only_once(notes: NotesServer) -> None:
     provider = create_auth(
         "notes", notes.settings, notes.folder, True, environment={}, open_url=notes.browser
     )
@@ -552,7 +560,7 @@ async def test_403_without_insufficient_scope_starts_no_login(notes: NotesServer
     assert len(notes.browser.visited) == 1
 
 
-async def test_token_is_never_sent_to_another_origin(notes: NotesServer) -> None:
+async def test_oauth_token_is_never_sent_to_another_origin(notes: NotesServer) -> None:
     await notes.log_in()
     notes.there.server.overrides["/mcp"] = redirect_to(f"{notes.there.elsewhere.url}/mcp")
     await notes.send_request(follow_redirects=True)
@@ -572,7 +580,7 @@ async def test_refresh_token_is_sent_to_the_issuer_only(notes: NotesServer) -> N
     assert "renewal-" not in notes.there.server.dump_requests()
 
 
-async def test_configured_authorization_header_is_left_alone(notes: NotesServer) -> None:
+async def test_authorization_header_from_the_settings_is_not_replaced(notes: NotesServer) -> None:
     await notes.log_in()
     provider = create_auth(
         "notes", notes.settings, notes.folder, True, environment={}, open_url=notes.browser
@@ -586,7 +594,7 @@ async def test_configured_authorization_header_is_left_alone(notes: NotesServer)
     assert len(notes.browser.visited) == 1
 
 
-async def test_new_issuer_receives_no_secrets_of_the_previous_one(notes: NotesServer) -> None:
+async def test_new_oauth_issuer_receives_no_secrets_of_the_previous_one(notes: NotesServer) -> None:
     await notes.log_in()
     given = notes.there.issuer.issued()
     change_issuer(notes.there)
@@ -619,14 +627,14 @@ async def test_untrustworthy_issuer_metadata_is_rejected(
     assert notes.files() == []
 
 
-async def test_redirect_with_a_different_issuer_is_rejected(notes: NotesServer) -> None:
+async def test_login_redirect_with_a_different_issuer_is_rejected(notes: NotesServer) -> None:
     notes.there.issuer.iss = "https://attacker.example"
     with pytest.raises(NotStarted, match="iss mismatch"):
         await notes.log_in()
     assert notes.there.auth_server.requests_to("/token") == []
 
 
-async def test_mismatching_protected_resource_is_rejected(notes: NotesServer) -> None:
+async def test_oauth_metadata_for_another_resource_is_rejected(notes: NotesServer) -> None:
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
         200, resource="https://bank.example/mcp", authorization_servers=[notes.there.auth_server.url]
     )
@@ -648,7 +656,7 @@ async def test_mismatching_protected_resource_is_rejected(notes: NotesServer) ->
         {},
     ],
 )
-async def test_tokens_appear_in_no_error_and_no_log(
+async def test_oauth_tokens_appear_in_no_error_and_no_log(
     notes: NotesServer, body: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "mcp")
@@ -663,13 +671,13 @@ async def test_tokens_appear_in_no_error_and_no_log(
     assert raised.value.__suppress_context__
 
 
-async def test_oversized_issuer_response_is_rejected(notes: NotesServer) -> None:
+async def test_oversized_response_of_an_oauth_issuer_is_rejected(notes: NotesServer) -> None:
     notes.there.auth_server.overrides[METADATA_PATH] = lambda request: PlainTextResponse("x" * 2_000_000)
     with pytest.raises(NotStarted, match="sent more than 1000000 bytes"):
         await notes.log_in()
 
 
-async def test_unreachable_issuer_is_named_in_the_error(notes: NotesServer) -> None:
+async def test_error_for_an_unreachable_oauth_issuer_names_it(notes: NotesServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     notes.there.server.overrides["/.well-known/oauth-protected-resource/mcp"] = json_response(
@@ -721,7 +729,7 @@ async def test_logout_deletes_the_login_even_if_revocation_fails(notes: NotesSer
     assert notes.files() == []
 
 
-async def test_unset_client_secret_variable_is_named(notes: NotesServer) -> None:
+async def test_error_for_an_unset_client_secret_variable_names_it(notes: NotesServer) -> None:
     settings = parse_server_settings(
         {"url": notes.there.url, "oauth": {"client_id": "x", "client_secret": "${NOT_SET}"}}
     )
@@ -736,7 +744,7 @@ async def test_unwritable_login_directory_is_reported(notes: NotesServer, tmp_pa
         await notes.log_in()
 
 
-def test_synchronous_http_client_is_rejected(notes: NotesServer) -> None:
+def test_synchronous_http_client_is_rejected_for_oauth(notes: NotesServer) -> None:
     provider = create_auth("notes", notes.settings, notes.folder, False, environment={})
     with pytest.raises(RuntimeError, match="asynchronous"), httpx2.Client(auth=provider) as client:
         client.get(notes.there.url)
@@ -759,7 +767,7 @@ def test_synchronous_http_client_is_rejected(notes: NotesServer) -> None:
         ("https://login.example:x/", "https://mcp.example/mcp", False),
     ],
 )
-def test_login_requests_go_only_to_allowed_urls(url: str, server: str, allowed: bool) -> None:
+def test_login_requests_are_sent_only_to_allowed_urls(url: str, server: str, allowed: bool) -> None:
     if allowed:
         require_allowed_url(url, server)
     else:
@@ -768,7 +776,9 @@ def test_login_requests_go_only_to_allowed_urls(url: str, server: str, allowed: 
 
 
 @given(st.text(), st.text(min_size=1))
-def test_parse_redirect_accepts_or_rejects_any_text(address: str, state: str) -> None:
+def test_parsing_any_text_as_a_login_redirect_gives_a_response_or_value_error(
+    address: str, state: str
+) -> None:
     for tried in (
         address,
         f"http://127.0.0.1/callback?{address}",
@@ -782,21 +792,21 @@ def test_parse_redirect_accepts_or_rejects_any_text(address: str, state: str) ->
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), _JSON))
-def test_login_store_tolerates_any_file_content(content: dict[str, Any]) -> None:
+def test_login_store_accepts_any_file_content_without_raising(content: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "notes-0.json").write_text(json.dumps({"version": 1, "server": "notes", **content}))
         login = LoginStore(Path(folder)).find("notes", "https://notes.example")
     assert login is None or isinstance(login.token, str)
 
 
-def test_redirect_with_repeated_parameters_is_rejected() -> None:
+def test_login_redirect_with_repeated_parameters_is_rejected() -> None:
     with pytest.raises(ValueError, match="neither a code nor an error"):
         parse_redirect("?state=s&code=a&code=b", "s")
     with pytest.raises(ValueError, match="another login"):
         parse_redirect("?state=s&state=s&code=a", "s")
 
 
-def test_token_is_refreshed_shortly_before_expiry() -> None:
+def test_oauth_token_is_refreshed_shortly_before_expiry() -> None:
     assert compute_fresh_until(1000.0, 3600) == 1000 + 3600 - 30
     assert compute_fresh_until(1000.0, 10) == 1000 + 9
     assert compute_fresh_until(1000.0, None) is None

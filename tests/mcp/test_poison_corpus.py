@@ -38,7 +38,7 @@ def word_triples(text: str) -> frozenset[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_corpus_files_match_their_frozen_hashes(half: str) -> None:
+def test_files_of_the_injection_corpus_match_their_frozen_hashes(half: str) -> None:
     frozen = re.findall(
         rf"^([0-9a-f]{{64}})  {half}\.jsonl$", (CORPUS_DIR / "README.md").read_text("utf-8"), re.MULTILINE
     )
@@ -46,7 +46,7 @@ def test_corpus_files_match_their_frozen_hashes(half: str) -> None:
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_corpus_halves_are_large_enough_and_well_formed(half: str) -> None:
+def test_halves_of_the_injection_corpus_are_large_enough_and_well_formed(half: str) -> None:
     rows = read_cases(half)
     expected = Counter(case["expect"] for case in rows)
     assert expected.keys() == {"flag", "clean"}
@@ -65,14 +65,14 @@ def test_corpus_halves_are_large_enough_and_well_formed(half: str) -> None:
     assert malformed == []
 
 
-def test_halves_have_the_same_number_of_cases_of_each_kind() -> None:
+def test_halves_of_the_injection_corpus_have_the_same_number_of_cases_of_each_kind() -> None:
     seen, held = (Counter((case["kind"], case["expect"]) for case in read_cases(half)) for half in HALVES)
     assert seen.keys() == held.keys()
     assert seen.total() == held.total()
     assert [kind for kind in seen if abs(seen[kind] - held[kind]) > 1] == []
 
 
-def test_readme_lists_the_correct_counts() -> None:
+def test_readme_of_the_injection_corpus_lists_the_correct_counts() -> None:
     counts = re.findall(
         r"^\| `([a-z-]+)` \| (\d+) \| (\d+) \|", (CORPUS_DIR / "README.md").read_text("utf-8"), re.MULTILINE
     )
@@ -82,7 +82,7 @@ def test_readme_lists_the_correct_counts() -> None:
     }
 
 
-def test_no_case_is_in_both_halves() -> None:
+def test_no_case_of_the_injection_corpus_is_in_both_halves() -> None:
     seen, held = (read_cases(half) for half in HALVES)
     ids = Counter(case["id"] for case in [*seen, *held])
     assert ids.most_common(1)[0][1] == 1
@@ -94,7 +94,7 @@ def test_no_case_is_in_both_halves() -> None:
     assert shared == 0
 
 
-def test_no_case_has_a_near_duplicate_in_the_other_half() -> None:
+def test_no_case_of_the_injection_corpus_has_a_near_duplicate_in_the_other_half() -> None:
     seen, held = (
         [(case["kind"], case["id"], word_triples(model_visible_text(case))) for case in read_cases(half)]
         for half in HALVES

@@ -46,7 +46,7 @@ def diary_lines(diary: Path) -> Counter[str]:
     return Counter(diary.read_text().split()) if diary.exists() else Counter()
 
 
-def test_server_tools_are_called_through_a_session(open_test_runtime: RuntimeOpener) -> None:
+def test_tools_of_mcp_servers_are_called_through_a_session(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("", "--tools", "3")))
     assert callable_tools(runtime) == {"mcp_files_echo", "mcp_files_tool_2", "mcp_files_tool_3"}
     session = runtime.session(["mcp-files"])
@@ -54,7 +54,9 @@ def test_server_tools_are_called_through_a_session(open_test_runtime: RuntimeOpe
     assert json.loads(session.call_sync("mcp__files__echo", {"text": "hello"}).text) == {"result": "hello"}
 
 
-def test_session_without_grant_cannot_call_a_server(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_session_without_a_grant_cannot_call_tools_of_a_server(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     diary = tmp_path / "diary"
     runtime = open_test_runtime(mcp_config(one=server_entry("", "--diary", str(diary)), other=server_entry()))
     result = runtime.session(["mcp-other"]).call_sync("mcp_one_echo", {"text": "hello"})
@@ -91,7 +93,7 @@ def test_tool_changed_while_the_server_was_down_is_never_called(
     assert (diary_lines(diary)["start"], diary_lines(diary)["call"]) == (2, 0)
 
 
-def test_server_with_other_arguments_has_its_own_cache(
+def test_server_with_other_arguments_has_its_own_cached_tools(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     open_test_runtime(mcp_config(files=server_entry("", "--tools", "2"))).close()
@@ -103,7 +105,7 @@ def test_server_with_other_arguments_has_its_own_cache(
     wait_until(lambda: callable_tools(runtime) == {"mcp_files_echo"})
 
 
-def test_broken_cached_listing_is_ignored(open_test_runtime: RuntimeOpener, home: Path) -> None:
+def test_broken_cached_tool_list_is_ignored(open_test_runtime: RuntimeOpener, home: Path) -> None:
     open_test_runtime(mcp_config(files=server_entry())).close()
     kept = list(home.rglob("mcp/files-*.json"))
     assert kept
@@ -112,7 +114,7 @@ def test_broken_cached_listing_is_ignored(open_test_runtime: RuntimeOpener, home
     assert callable_tools(open_test_runtime(mcp_config(files=server_entry()))) == {"mcp_files_echo"}
 
 
-def test_dead_and_hung_servers_do_not_delay_others(open_test_runtime: RuntimeOpener) -> None:
+def test_dead_and_hanging_servers_do_not_delay_others(open_test_runtime: RuntimeOpener) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
     settings = mcp_config(
         dead=server_entry("crash-at-start"), hung=hung, gone=server_entry("missing"), well=server_entry()
@@ -126,7 +128,9 @@ def test_dead_and_hung_servers_do_not_delay_others(open_test_runtime: RuntimeOpe
     assert "no database" in next(each.error for each in runtime.mcp.states() if each.name == "dead")
 
 
-def test_hanging_call_does_not_delay_another_server(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_hanging_call_does_not_delay_calls_to_another_server(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     diary = tmp_path / "diary"
     hung = {**server_entry("hang-wholly", "--diary", str(diary)), "call_timeout_seconds": 600}
     runtime = open_test_runtime(mcp_config(hung=hung, well=server_entry()))
@@ -144,7 +148,7 @@ def test_hanging_call_does_not_delay_another_server(open_test_runtime: RuntimeOp
     assert [each.error for each in asyncio.run(both())] == [None] * 5
 
 
-def test_opening_waits_at_most_the_limit_and_only_once_for_a_slow_server(
+def test_opening_a_runtime_waits_for_a_slow_server_only_once_and_up_to_a_limit(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     hung = {**server_entry("silent-at-start"), "connect_timeout_seconds": 600}
@@ -155,7 +159,9 @@ def test_opening_waits_at_most_the_limit_and_only_once_for_a_slow_server(
     assert time.monotonic() - started < 60  # it was not waited for again
 
 
-def test_late_server_appears_in_the_next_turn(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_tools_of_a_slow_server_appear_in_the_next_turn(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     awake = tmp_path / "awake"
     late = server_entry("slow-at-start", "--until", str(awake))
     runtime = open_test_runtime({**mcp_config(files=late), "mcp.wait_seconds": 0})
@@ -167,7 +173,7 @@ def test_late_server_appears_in_the_next_turn(open_test_runtime: RuntimeOpener, 
     assert "mcp_files_echo" not in before.offered_names
 
 
-def test_changed_tool_list_applies_from_the_next_turn(open_test_runtime: RuntimeOpener) -> None:
+def test_changed_tool_list_of_a_server_applies_from_the_next_turn(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime(mcp_config(files={**server_entry("changing-list"), "trust": "off"}))
     session = runtime.session(["all"])
     before = session.assemble()
@@ -176,7 +182,9 @@ def test_changed_tool_list_applies_from_the_next_turn(open_test_runtime: Runtime
     assert "mcp_files_arrived_late" not in before.offered_names
 
 
-def test_tool_added_later_is_held_until_accepted(open_test_runtime: RuntimeOpener) -> None:
+def test_tool_that_a_server_adds_later_cannot_be_used_until_accepted(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("changing-list")))
     session = runtime.session(["all"])
     session.call_sync("mcp_files_echo", {"text": "now"})
@@ -188,7 +196,9 @@ def test_tool_added_later_is_held_until_accepted(open_test_runtime: RuntimeOpene
     assert not session.call_sync("mcp_files_arrived_late", {"text": "hello"}).error
 
 
-def test_suspicious_tool_is_held_and_neither_listed_nor_callable(open_test_runtime: RuntimeOpener) -> None:
+def test_suspicious_tool_of_a_server_is_neither_listed_nor_callable_before_review(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("poisoned-tool")))
     assert [held.reason for held in runtime.mcp.held_tools("files")] == ["flagged"]
     assert callable_tools(runtime) == {"mcp_files_echo"}
@@ -213,7 +223,7 @@ def test_calls_are_refused_after_another_program_changed_the_lock_file(
 
 
 @pytest.mark.parametrize("content", ["", "{", "<<<<<<< HEAD", '{"version": 99, "servers": {}}'])
-def test_no_tool_is_used_while_the_lock_file_is_unreadable(
+def test_no_tool_of_a_server_is_used_while_the_lock_file_is_unreadable(
     open_test_runtime: RuntimeOpener, home: Path, content: str
 ) -> None:
     settings = mcp_config(files=server_entry())
@@ -237,7 +247,7 @@ def test_lock_file_that_breaks_later_stops_the_next_call(
     assert diary_lines(diary)["call"] == 0
 
 
-def test_server_environment_has_only_harmless_and_named_variables(
+def test_server_process_gets_only_harmless_and_named_variables(
     open_test_runtime: RuntimeOpener, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-ours")
@@ -273,7 +283,7 @@ def test_server_errors_contain_no_secrets(open_test_runtime: RuntimeOpener) -> N
     assert "open-sesame-42" not in result.text + (result.error or "")
 
 
-def test_server_error_reaches_the_model_with_advice(open_test_runtime: RuntimeOpener) -> None:
+def test_error_of_a_server_reaches_the_model_with_advice(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry("crash")))
     result = runtime.session(["all"]).call_sync("mcp_files_echo", {"text": "now"})
     assert "out of cheese" in (result.error or "")
@@ -281,7 +291,7 @@ def test_server_error_reaches_the_model_with_advice(open_test_runtime: RuntimeOp
     assert json.loads(result.text)["error"]
 
 
-def test_servers_of_all_transports_work_together(open_test_runtime: RuntimeOpener) -> None:
+def test_servers_over_stdio_and_http_work_together(open_test_runtime: RuntimeOpener) -> None:
     with serve_in_thread() as http:
         found = {"web": {"url": http.url()}, "old": {"url": http.url("sse"), "transport": "sse"}}
         runtime = open_test_runtime(mcp_config(**found, local=server_entry()))
@@ -292,7 +302,7 @@ def test_servers_of_all_transports_work_together(open_test_runtime: RuntimeOpene
         runtime.close()
 
 
-def test_include_and_exclude_are_applied(open_test_runtime: RuntimeOpener) -> None:
+def test_include_and_exclude_settings_select_the_tools_of_a_server(open_test_runtime: RuntimeOpener) -> None:
     wanted = {**server_entry("", "--tools", "4"), "include": ["tool_*"], "exclude": ["*_3"]}
     assert callable_tools(open_test_runtime(mcp_config(files=wanted))) == {
         "mcp_files_tool_2",
@@ -308,7 +318,9 @@ def test_disabled_server_is_not_started(open_test_runtime: RuntimeOpener, tmp_pa
     assert (server_states(runtime), diary_lines(diary)) == ({}, Counter())
 
 
-def test_close_terminates_every_server_in_any_state(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_closing_the_runtime_terminates_every_server_in_any_state(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     diary = tmp_path / "diary"
     names = ("", "deaf-to-closing", "silent-at-start", "grandchild")
     found = {f"s{number}": server_entry(fault, "--diary", str(diary)) for number, fault in enumerate(names)}
@@ -332,19 +344,21 @@ def find_processes(word: str) -> list[str]:
     return found
 
 
-def test_call_after_close_is_refused(open_test_runtime: RuntimeOpener) -> None:
+def test_server_call_after_close_is_refused(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry()))
     session = runtime.session(["all"])
     runtime.close()
     assert session.call_sync("mcp_files_echo", {"text": "hello"}).error
 
 
-def test_runtime_without_servers_starts_no_thread(open_test_runtime: RuntimeOpener) -> None:
+def test_runtime_without_mcp_servers_starts_no_thread(open_test_runtime: RuntimeOpener) -> None:
     open_test_runtime()
     assert "toolfold-mcp" not in {each.name for each in threading.enumerate()}
 
 
-def test_restart_registers_the_current_tools(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_restarting_a_server_registers_its_current_tools(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     mended = tmp_path / "mended"
     runtime = open_test_runtime(mcp_config(files=server_entry("crash-at-start", "--unless", str(mended))))
     assert callable_tools(runtime) == set()

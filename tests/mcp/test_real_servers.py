@@ -77,7 +77,7 @@ def value(result: ToolResult) -> Any:
 
 
 @pytest.mark.parametrize("name", CALLED)
-def test_real_server_lists_its_known_tools(name: str, tmp_path: Path) -> None:
+def test_real_mcp_server_lists_its_known_tools(name: str, tmp_path: Path) -> None:
     with open_single_server(name, tmp_path) as session:
         offered = session.assemble().offered_names
     assert {f"mcp_{name}_{tool}" for tool in servers.REAL[name].tools} <= offered
@@ -123,7 +123,7 @@ def test_invalid_arguments_do_not_reach_the_everything_server(everything: Sessio
     assert "message" in (everything.call_sync("mcp_it_echo", {}).error or "")
 
 
-def test_long_operation_is_cancelled_and_the_next_call_works(everything: Session) -> None:
+def test_long_operation_of_a_real_server_is_cancelled_and_the_next_call_works(everything: Session) -> None:
     async def cancelled() -> ToolResult:
         asked = {"duration": 10 * TIMEOUT_S, "steps": 600}
         work = everything.call("mcp_it_trigger-long-running-operation", asked)
@@ -140,7 +140,7 @@ def test_long_operation_is_cancelled_and_the_next_call_works(everything: Session
     assert value(asyncio.run(bounded())) == "Echo: hello"
 
 
-def test_progress_is_relayed_and_extends_the_timeout(tmp_path: Path) -> None:
+def test_progress_of_a_real_server_is_relayed_and_extends_the_timeout(tmp_path: Path) -> None:
     heard: list[tuple[float, float | None]] = []
 
     async def progress(done: float, total: float | None, _message: str | None) -> None:
@@ -177,7 +177,7 @@ def test_filesystem_server_writes_and_reads_files(tmp_path: Path) -> None:
         assert "denied" in (outside.error or "").lower()
 
 
-def test_audio_reaches_the_result_as_audio(tmp_path: Path) -> None:
+def test_audio_of_a_real_server_reaches_the_result_as_audio(tmp_path: Path) -> None:
     with open_single_server("filesystem", tmp_path) as session:
         file = tmp_path / "place" / "beep.wav"
         with wave.open(str(file), "wb") as sound:
@@ -270,7 +270,7 @@ def test_fetch_server_fetches_a_page(tmp_path: Path) -> None:
     assert "Served at five." in told.text
 
 
-def test_killed_server_is_restarted_for_the_next_call(tmp_path: Path) -> None:
+def test_real_server_that_was_killed_is_restarted_for_the_next_call(tmp_path: Path) -> None:
     with open_single_server("memory", tmp_path) as session:
         assert not session.call_sync("mcp_memory_read_graph", {}).error
         for pid in find_processes(tmp_path):

@@ -65,7 +65,9 @@ def split_kinds(total: Counter[str]) -> tuple[set[str], set[str]]:
 
 
 @pytest.mark.parametrize(("half", "floor", "alone"), [("seen", 0.95, 0.95), ("held", 0.87, 0.84)])
-def test_detection_and_false_positive_rates_on_the_corpus(half: str, floor: float, alone: float) -> None:
+def test_injection_detection_and_false_positive_rates_on_the_corpus_are_good_enough(
+    half: str, floor: float, alone: float
+) -> None:
     total, right = count_correct(half)
     poisoned, clean = split_kinds(total)
     print(half, "flagged", {kind: f"{right[kind]}/{total[kind]}" for kind in sorted(poisoned)})
@@ -102,7 +104,7 @@ def find_grave(
 
 
 @pytest.mark.parametrize(("half", "floor"), [("seen", 0.86), ("held", 0.74)])
-def test_poisoned_tools_are_held_for_review(half: str, floor: float) -> None:
+def test_poisoned_tools_of_the_corpus_need_a_review(half: str, floor: float) -> None:
     held: Counter[bool] = Counter()
     total: Counter[bool] = Counter()
     for case in read_cases(half):
@@ -116,7 +118,7 @@ def test_poisoned_tools_are_held_for_review(half: str, floor: float) -> None:
     assert held[False] <= 0.08 * total[False]
 
 
-def test_real_tools_are_rarely_held_for_review() -> None:
+def test_tools_of_real_servers_rarely_need_a_review() -> None:
     tools = load_real_tools()
     held = [
         name for name, found in find_grave(tools, {}).items() if any(each.requires_review() for each in found)
@@ -126,7 +128,7 @@ def test_real_tools_are_rarely_held_for_review() -> None:
 
 
 @pytest.mark.parametrize("catalog", ["distractors-mcp", "dust-mcp", "mcpproxy-golden"])
-def test_catalog_tools_are_rarely_held_for_review(catalog: str) -> None:
+def test_tools_of_the_sample_catalog_rarely_need_a_review(catalog: str) -> None:
     file = REAL_SERVERS_DIR.parent / "bench" / catalog / "catalog.jsonl.gz"
     if not file.is_file():
         pytest.skip(f"catalog of other servers not found (../shared/bench/{catalog})")
@@ -142,7 +144,7 @@ def test_catalog_tools_are_rarely_held_for_review(catalog: str) -> None:
     assert held <= 0.005 * len(found)
 
 
-def test_real_tools_rarely_have_grave_findings() -> None:
+def test_tools_of_real_servers_rarely_have_grave_findings() -> None:
     tools = load_real_tools()
     began = time.process_time()
     alone = find_grave(tools, {})
@@ -153,7 +155,7 @@ def test_real_tools_rarely_have_grave_findings() -> None:
     assert len(alone) <= 0.02 * len(tools)
 
 
-def test_real_tools_rarely_have_grave_findings_beside_other_servers() -> None:
+def test_tools_of_real_servers_rarely_have_grave_findings_beside_other_servers() -> None:
     tools = load_real_tools()
     together: dict[str, list[ListedTool]] = {}
     for server, offer in tools:

@@ -91,7 +91,7 @@ async def test_server_that_ignores_stdin_close_is_killed(log: ServerLog, tmp_pat
 
 @linux
 @pytest.mark.parametrize("prefix", ["", "setsid ", "nohup "])
-async def test_descendants_of_a_server_are_killed_with_it(
+async def test_descendants_of_a_server_process_are_killed_with_it(
     log: ServerLog, tmp_path: Path, prefix: str
 ) -> None:
     file = tmp_path / "pids"
@@ -103,7 +103,7 @@ async def test_descendants_of_a_server_are_killed_with_it(
 
 
 @linux
-async def test_descendants_of_a_crashed_server_are_killed(log: ServerLog, tmp_path: Path) -> None:
+async def test_descendants_of_a_crashed_server_process_are_killed(log: ServerLog, tmp_path: Path) -> None:
     file = tmp_path / "pids"
     child = await start_script(log, f"setsid sleep 600 & echo $! >{file}; exit 3")
     left = int(await wait_for_content(file))
@@ -113,7 +113,7 @@ async def test_descendants_of_a_crashed_server_are_killed(log: ServerLog, tmp_pa
 
 
 @linux
-async def test_cancelled_close_still_kills_the_server(log: ServerLog, tmp_path: Path) -> None:
+async def test_cancelled_close_still_kills_the_server_process(log: ServerLog, tmp_path: Path) -> None:
     child = await start_script(log, f"echo up >{tmp_path}/up; exec sleep 600")
     await wait_for_content(tmp_path / "up")
     closing = asyncio.create_task(child.close(grace=TIMEOUT_S))
@@ -164,7 +164,7 @@ def find_test_processes(home: Path) -> set[int]:
 
 
 @linux
-def test_no_process_remains_when_the_parent_is_killed(home: Path, tmp_path: Path) -> None:
+def test_no_server_process_remains_when_the_parent_is_killed(home: Path, tmp_path: Path) -> None:
     words = [sys.executable, "-c", PARENT, str(home), str(tmp_path), str(SERVER), sys.executable]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
@@ -182,7 +182,7 @@ def test_no_process_remains_when_the_parent_is_killed(home: Path, tmp_path: Path
     assert not left
 
 
-async def test_server_gets_only_the_given_environment(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_process_gets_only_the_given_environment(log: ServerLog, tmp_path: Path) -> None:
     child = await start_script(
         log, f"env >{tmp_path}/seen.part; mv {tmp_path}/seen.part {tmp_path}/seen", GIVEN="1"
     )
@@ -204,7 +204,7 @@ async def test_server_gets_only_the_given_environment(log: ServerLog, tmp_path: 
     ("command", "cwd", "says"),
     [("no-such-program", None, "Install it"), ("sh", "no-such-folder", "does not exist")],
 )
-async def test_start_failure_states_the_reason(
+async def test_error_for_a_server_that_cannot_start_states_the_reason(
     log: ServerLog, tmp_path: Path, command: str, cwd: str | None, says: str
 ) -> None:
     folder = tmp_path / cwd if cwd else None
@@ -212,7 +212,7 @@ async def test_start_failure_states_the_reason(
         await start_server("some", command, (), environment={"PATH": os.environ["PATH"]}, cwd=folder, log=log)
 
 
-async def test_program_in_the_working_directory_is_found(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_program_in_the_working_directory_is_found(log: ServerLog, tmp_path: Path) -> None:
     program = tmp_path / "serve"
     program.write_text(f"#!{SH}\necho here >said\n")
     program.chmod(0o700)
@@ -222,7 +222,7 @@ async def test_program_in_the_working_directory_is_found(log: ServerLog, tmp_pat
     await child.close()
 
 
-async def test_exit_description_has_the_log_tail_without_secrets(log: ServerLog) -> None:
+async def test_description_of_a_server_exit_has_the_end_of_its_log_without_secrets(log: ServerLog) -> None:
     child = await start_script(log, "echo cannot log in with a-secret-value >&2; exit 9")
     description = await child.describe_exit(TIMEOUT_S)
     await child.close()
@@ -231,7 +231,7 @@ async def test_exit_description_has_the_log_tail_without_secrets(log: ServerLog)
     assert "a-secret-value" not in description
 
 
-async def test_log_file_is_private_and_has_no_secrets(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_log_is_private_and_has_no_secrets(log: ServerLog, tmp_path: Path) -> None:
     log.note("token a-secret-value, Authorization: Bearer abcdefghijklmnop")
     log.close()
     file = tmp_path / "logs" / "some.log"
@@ -241,7 +241,7 @@ async def test_log_file_is_private_and_has_no_secrets(log: ServerLog, tmp_path: 
     assert "abcdefghijklmnop" not in file.read_text()
 
 
-async def test_log_is_rotated_to_at_most_two_files(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_log_is_rotated_to_at_most_two_files(log: ServerLog, tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     folder.mkdir()
     (folder / "some.log").write_bytes(b"x" * (MAX_LOG_BYTES - 10))
@@ -252,7 +252,7 @@ async def test_log_is_rotated_to_at_most_two_files(log: ServerLog, tmp_path: Pat
     assert (folder / "some.log").read_text() == "more than fits\n"
 
 
-async def test_log_lines_per_second_are_limited(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_log_lines_per_second_are_limited(log: ServerLog, tmp_path: Path) -> None:
     child = await start_script(log, "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done >&2; cat")
     child.stdin.close()
     await child.describe_exit(TIMEOUT_S)
@@ -263,7 +263,7 @@ async def test_log_lines_per_second_are_limited(log: ServerLog, tmp_path: Path) 
     assert any("were dropped" in line for line in lines) or len(lines) <= MAX_LINES_PER_SECOND
 
 
-async def test_endless_log_line_is_truncated(log: ServerLog, tmp_path: Path) -> None:
+async def test_endless_server_log_line_is_truncated(log: ServerLog, tmp_path: Path) -> None:
     child = await start_script(log, "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo after >&2")
     await child.describe_exit(TIMEOUT_S)
     await child.close()
@@ -272,7 +272,7 @@ async def test_endless_log_line_is_truncated(log: ServerLog, tmp_path: Path) -> 
     assert len(lines[0]) < 5_000
 
 
-async def test_log_file_that_is_a_symlink_is_not_followed(log: ServerLog, tmp_path: Path) -> None:
+async def test_server_log_that_is_a_symlink_is_not_followed(log: ServerLog, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "some.log").symlink_to(tmp_path / "elsewhere")
     log.note("words")

@@ -48,11 +48,11 @@ def fake_keyring(service: str, name: str) -> str | None:
         ("${POINTS}", "${A}"),
     ],
 )
-def test_reference_is_replaced_by_the_variable(text: str, expected: str) -> None:
+def test_reference_in_a_setting_is_replaced_by_the_variable(text: str, expected: str) -> None:
     assert resolve_references(text, {"A": "one", "EMPTY": "", "POINTS": "${A}"}) == expected
 
 
-def test_unset_variable_error_names_only_the_variable() -> None:
+def test_error_for_an_unset_variable_names_only_the_variable() -> None:
     with pytest.raises(ConfigError, match="the environment variable MISSING is not set") as raised:
         resolve_references("${PRESENT} ${MISSING}", {"PRESENT": SECRET})
     assert SECRET not in str(raised.value)
@@ -62,13 +62,13 @@ def test_unset_variable_error_names_only_the_variable() -> None:
     "text",
     ["${input:token}", "${}", "${A B}", "${A:+x}", "${A", "${A:-${B}}", "${keyring:x}", "${keyring:/}"],
 )
-def test_malformed_reference_is_refused_with_the_valid_forms(text: str) -> None:
+def test_error_for_a_malformed_reference_shows_the_valid_forms(text: str) -> None:
     with pytest.raises(ConfigError, match=r"\$\{keyring:service/name\}"):
         resolve_references(text, {"A": "one", "B": "two"}, keyring=fake_keyring)
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text()))
-def test_any_text_is_resolved_or_refused(text: str, environment: dict[str, str]) -> None:
+def test_any_text_with_references_is_resolved_or_refused(text: str, environment: dict[str, str]) -> None:
     try:
         resolved = resolve_references(text, environment, keyring=fake_keyring)
     except ConfigError:
@@ -76,24 +76,26 @@ def test_any_text_is_resolved_or_refused(text: str, environment: dict[str, str])
     assert "${" in text or resolved == text
 
 
-def test_last_part_of_a_keyring_reference_is_the_name() -> None:
+def test_last_part_of_a_keyring_reference_is_the_user_name() -> None:
     assert (
         resolve_references("Bearer ${keyring:work/mail/me@example.com}", {}, keyring=fake_keyring)
         == f"Bearer {SECRET}"
     )
 
 
-def test_missing_keyring_password_error_says_how_to_add_it() -> None:
+def test_error_for_a_missing_keyring_password_says_how_to_add_it() -> None:
     with pytest.raises(ConfigError, match="keyring set work/mail you"):
         resolve_references("${keyring:work/mail/you}", {}, keyring=fake_keyring)
 
 
-def test_keyring_package_is_used_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keyring_package_is_used_for_references_if_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", keyring_package(lambda service, name: f"{service}+{name}"))
     assert resolve_references("${keyring:github/me}", {}) == "github+me"
 
 
-def test_unreadable_keyring_error_has_no_backend_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_for_an_unreadable_keyring_has_no_text_of_the_keyring_backend(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def locked(service: str, name: str) -> str:
         raise RuntimeError(f"cannot decrypt {SECRET}")
 
@@ -103,13 +105,13 @@ def test_unreadable_keyring_error_has_no_backend_text(monkeypatch: pytest.Monkey
     assert SECRET not in str(raised.value)
 
 
-def test_missing_keyring_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reference_to_the_keyring_without_its_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(ConfigError, match="pip install keyring"):
         resolve_references("${keyring:github/me}", {})
 
 
-def test_environment_has_harmless_variables_and_no_secrets() -> None:
+def test_server_environment_has_harmless_variables_and_no_secrets() -> None:
     environment = {
         "PATH": "/bin",
         "HOME": "/h",
@@ -122,13 +124,13 @@ def test_environment_has_harmless_variables_and_no_secrets() -> None:
     assert given == {"PATH": "/bin", "HOME": "/h", "LC_ALL": "C", "SSL_CERT_FILE": "/c"}
 
 
-def test_environment_has_passed_and_set_variables() -> None:
+def test_server_environment_has_variables_from_pass_env_and_env() -> None:
     server = stdio_settings(env={"TOKEN": "${OURS}", "HOME": "/elsewhere"}, pass_env=["REGION", "NOT_THERE"])
     given = build_environment(server, {"HOME": "/h", "OURS": SECRET, "REGION": "north"})
     assert given == {"HOME": "/elsewhere", "REGION": "north", "TOKEN": SECRET}
 
 
-def test_proxy_without_password_is_passed() -> None:
+def test_proxy_variable_without_a_password_is_passed_to_servers() -> None:
     environment = {
         "HTTPS_PROXY": "http://proxy:3128",
         "http_proxy": "http://me:pw@proxy:3128",
@@ -142,35 +144,35 @@ def test_proxy_without_password_is_passed() -> None:
 
 
 @pytest.mark.parametrize("proxy", ["me:pw@proxy:3128", "http://[broken"])
-def test_proxy_with_password_is_not_passed(proxy: str) -> None:
+def test_proxy_variable_with_a_password_is_not_passed_to_servers(proxy: str) -> None:
     assert build_environment(stdio_settings(), {"ALL_PROXY": proxy}) == {}
 
 
-def test_exported_shell_function_is_not_passed() -> None:
+def test_exported_shell_function_is_not_passed_to_servers() -> None:
     assert build_environment(stdio_settings(), {"TERM": "() { :; }; echo run"}) == {}
 
 
 @pytest.mark.parametrize("name", ["A=B", ""])
-def test_invalid_variable_name_is_refused(name: str) -> None:
+def test_invalid_variable_name_in_the_settings_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="has an invalid name or value"):
         build_environment(stdio_settings(env={name: "x"}), {})
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_unnamed_variable_is_never_passed(environment: dict[str, str]) -> None:
+def test_variable_that_is_not_named_is_never_passed_to_servers(environment: dict[str, str]) -> None:
     given = build_environment(
         stdio_settings(), {**{f"MY_{name}": value for name, value in environment.items()}}
     )
     assert given == {}
 
 
-def test_process_gets_exactly_this_environment() -> None:
+def test_server_process_gets_exactly_the_built_environment() -> None:
     given = build_environment(stdio_settings(env={"ONLY": "this"}), {"AWS_SECRET_ACCESS_KEY": SECRET})
     told = subprocess.run(["/usr/bin/env"], env=given, capture_output=True, text=True, check=True)
     assert told.stdout == "ONLY=this\n"
 
 
-def test_resolved_values_are_secrets() -> None:
+def test_resolved_references_are_treated_as_secrets() -> None:
     server = parse_server_settings(
         {
             "url": "https://example.com/${PATH_KEY}",
@@ -182,7 +184,7 @@ def test_resolved_values_are_secrets() -> None:
     assert set(secrets_of(server, environment)) == {SECRET, "k" * 9, "north-by-west", "t" * 12}
 
 
-def test_literal_value_with_a_secret_name_is_a_secret() -> None:
+def test_literal_value_with_a_secret_name_is_treated_as_a_secret() -> None:
     server = parse_server_settings(
         {
             "url": "https://example.com",
@@ -196,12 +198,12 @@ def test_literal_value_with_a_secret_name_is_a_secret() -> None:
     ) == (SECRET,)
 
 
-def test_passed_variable_with_a_secret_name_is_a_secret() -> None:
+def test_passed_variable_with_a_secret_name_is_treated_as_a_secret() -> None:
     environment = {"API_KEY": SECRET, "REGION": "north-by-west"}
     assert secrets_of(stdio_settings(pass_env=["API_KEY", "REGION", "MISSING"]), environment) == (SECRET,)
 
 
-def test_harmless_directory_is_not_a_secret() -> None:
+def test_path_of_a_harmless_directory_is_not_treated_as_a_secret() -> None:
     assert (
         secrets_of(
             stdio_settings(args=["${HOME}/notes", "${SHORT}"]), {"HOME": "/home/somebody", "SHORT": "on"}
@@ -210,7 +212,7 @@ def test_harmless_directory_is_not_a_secret() -> None:
     )
 
 
-def test_unresolvable_secrets_are_left_out() -> None:
+def test_secrets_whose_references_cannot_be_resolved_are_left_out() -> None:
     server = stdio_settings(env={"A": "${MISSING}", "B": "${keyring:no/one}", "C": "${PRESENT}"})
     assert secrets_of(server, {"PRESENT": SECRET}) == (SECRET,)
 
@@ -225,7 +227,7 @@ def keyring_package(get_password: Any) -> ModuleType:
     return package
 
 
-def test_command_url_and_headers_are_resolved() -> None:
+def test_references_in_command_url_and_headers_are_resolved() -> None:
     environment = {"BIN": "/opt/bin", "TOKEN": "s3cret-value", "HOST": "example.com"}
     started = resolve_settings(
         parse_server_settings({"command": "${BIN}/serve", "args": ["--key", "${TOKEN}", "$${X}"]}),

@@ -63,7 +63,7 @@ def recorded_tools() -> list[tuple[str, str]]:
     ]
 
 
-def test_every_recorded_tool_is_parsed_without_problems() -> None:
+def test_every_tool_recorded_from_real_servers_is_parsed_without_problems() -> None:
     complaints = {server: parse_tools(answer["tools"])[1] for server, answer in recorded_results().items()}
     assert {server: said for server, said in complaints.items() if said} == {}
     assert (len(recorded_results()), len(recorded_tools())) == (58, 974)
@@ -71,7 +71,7 @@ def test_every_recorded_tool_is_parsed_without_problems() -> None:
     assert len(snapshot().toolsets) == 58
 
 
-def test_every_recorded_tool_has_a_valid_name_and_is_found_by_its_long_name() -> None:
+def test_every_tool_recorded_from_real_servers_has_a_valid_name_and_alias() -> None:
     for server, own in recorded_tools():
         tool = snapshot().find(f"mcp__{server}__{own}")
         assert tool is not None
@@ -80,12 +80,12 @@ def test_every_recorded_tool_has_a_valid_name_and_is_found_by_its_long_name() ->
         assert tool.name.startswith("mcp_")
 
 
-def test_every_recorded_tool_has_its_plain_name() -> None:
+def test_every_tool_recorded_from_real_servers_has_its_unchanged_name() -> None:
     odd = [tool.name for tool in snapshot().values() if tool.name != f"mcp_{tool.server}_{tool.own_name}"]
     assert odd == []
 
 
-def test_description_and_schema_of_recorded_tools_are_complete() -> None:
+def test_descriptions_and_schemas_recorded_from_real_servers_are_complete() -> None:
     for server, answer in recorded_results().items():
         for said in answer["tools"]:
             tool = snapshot().find(f"mcp__{server}__{said['name']}")
@@ -102,7 +102,7 @@ def retriever() -> Retriever:
     return Retriever(LightEmbedder(), lambda: Ranker.shipped("light"), None)
 
 
-def test_every_tool_ranks_first_for_its_own_name(retriever: Retriever) -> None:
+def test_every_recorded_tool_ranks_first_for_its_own_name(retriever: Retriever) -> None:
     for name in snapshot():
         hits = retriever.find(snapshot(), f"call {name} now", mode="hybrid", limit=1)
         assert [hit.name for hit in hits] == [name]
@@ -119,7 +119,7 @@ def test_every_tool_ranks_first_for_its_own_name(retriever: Retriever) -> None:
         ("draw a pie chart", "antv-chart", "generate_pie_chart"),
     ],
 )
-def test_plain_query_finds_its_tool_among_all(
+def test_simple_query_finds_its_tool_among_all_recorded_tools(
     retriever: Retriever, message: str, server: str, own: str
 ) -> None:
     wanted = snapshot().find(f"mcp__{server}__{own}")
@@ -167,7 +167,7 @@ def example_text(schema: Mapping[str, Any]) -> str:
     return next((word for word in words if re.search(pattern, word)), "x")
 
 
-def test_valid_arguments_are_accepted_by_every_tool() -> None:
+def test_valid_arguments_are_accepted_by_every_recorded_tool() -> None:
     validate, refused = Validation(), dict[str, str]()
     for tool in snapshot().values():
         try:
@@ -183,7 +183,7 @@ def validation_error(validate: Validation, tool: Tool, args: Json) -> str:
     return str(caught.value)
 
 
-def test_missing_argument_is_named_in_the_refusal() -> None:
+def test_refusal_for_a_missing_argument_names_it() -> None:
     validate = Validation()
     for tool in snapshot().values():
         args = example(tool.parameters, tool.parameters)
@@ -196,7 +196,7 @@ def test_missing_argument_is_named_in_the_refusal() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_every_tool_has_a_valid_definition_for_every_provider(form: DialectName) -> None:
+def test_every_recorded_tool_has_a_valid_definition_for_every_provider(form: DialectName) -> None:
     for tool in snapshot().values():
         shown = get_dialect(form).render_tool(tool.definition())
         json.dumps(shown)

@@ -38,28 +38,28 @@ def servers(text: str) -> Any:
         f'// in your settings\n"git": {BARE}',
     ],
 )
-def test_every_snippet_form_from_readmes_is_parsed(text: str) -> None:
+def test_every_form_of_server_snippets_in_readmes_is_parsed(text: str) -> None:
     assert servers(text) == {"git": ENTRY}
 
 
-def test_single_entry_is_named_by_its_command_or_url() -> None:
+def test_snippet_of_one_server_is_named_by_its_command_or_url() -> None:
     assert servers(BARE) == {"uvx-mcp-server-git": ENTRY}
     assert list(servers('{"url": "https://x.example"}')) == ["https://x.example"]
     assert list(servers('{"command": ["npx", "x"]}')) == ["npx-x"]
 
 
-def test_server_may_have_the_name_of_a_section() -> None:
+def test_server_in_a_snippet_may_have_the_name_of_a_section() -> None:
     assert servers(f'{{"mcpServers": {{"servers": {BARE}}}}}') == {"servers": ENTRY}
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "3", '{"a": 1}', '"git": {', "hello", '{"a": {"b": 1}}'])
-def test_text_without_servers_is_rejected(text: str) -> None:
+def test_snippet_without_servers_is_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         servers(text)
 
 
 @given(st.one_of(st.text(max_size=60), st.text(alphabet='{}[]":,mcp \n', max_size=40)))
-def test_any_text_gives_servers_or_a_clear_error(text: str) -> None:
+def test_any_text_as_a_snippet_gives_servers_or_a_clear_error(text: str) -> None:
     found: Any = {}
     with contextlib.suppress(ConfigError):
         found = servers(text)

@@ -114,7 +114,7 @@ def feed(stream: asyncio.StreamReader, data: bytes, cuts: Sequence[int]) -> None
 
 @given(data=st.binary(max_size=400), cuts=st.lists(st.integers(0, 10_000), max_size=6))
 @settings(max_examples=60, deadline=None)
-def test_any_bytes_in_any_chunks_are_read_to_the_end(data: bytes, cuts: list[int]) -> None:
+def test_any_server_output_in_any_chunks_is_read_to_the_end(data: bytes, cuts: list[int]) -> None:
     async def read() -> None:
         async with open_session() as session:
             await session.ask(1)
@@ -130,7 +130,9 @@ def test_any_bytes_in_any_chunks_are_read_to_the_end(data: bytes, cuts: list[int
     cuts=st.lists(st.integers(0, 10_000), max_size=6),
 )
 @settings(max_examples=60, deadline=None)
-def test_messages_between_invalid_lines_arrive_in_order(lines: list[bytes | int], cuts: list[int]) -> None:
+def test_messages_between_invalid_output_lines_arrive_in_order(
+    lines: list[bytes | int], cuts: list[int]
+) -> None:
     async def read() -> list[int]:
         async with open_session() as session:
             data = b"\n".join(notification_line(line) if isinstance(line, int) else line for line in lines)
@@ -144,7 +146,7 @@ def test_messages_between_invalid_lines_arrive_in_order(lines: list[bytes | int]
     st.lists(st.sampled_from([b"{", b"}", b'"jsonrpc"', b":", b'"2.0"', b'"id"', b"1", b",", b'"result"']))
 )
 @settings(max_examples=60, deadline=None)
-def test_message_fragments_fail_at_most_the_request_they_name(pieces: list[bytes]) -> None:
+def test_incomplete_messages_fail_at_most_the_request_they_name(pieces: list[bytes]) -> None:
     async def read() -> list[Any]:
         async with open_session() as session:
             await session.ask(1)
@@ -156,14 +158,14 @@ def test_message_fragments_fail_at_most_the_request_they_name(pieces: list[bytes
     assert [each.id for each in asyncio.run(read())] == [1]
 
 
-async def test_invalid_utf8_in_a_response_is_replaced() -> None:
+async def test_invalid_utf8_in_a_server_response_is_replaced() -> None:
     async with open_session() as session:
         await session.ask(1)
         session.server.stdout.feed_data(response_line(1, text="caf@").replace(b"@", b"\xe9") + b"\n")
         assert (await session.next()).result["text"] == "caf\N{REPLACEMENT CHARACTER}"
 
 
-async def test_oversized_line_fails_only_its_request_before_the_line_ends() -> None:
+async def test_oversized_output_line_fails_only_its_request_before_the_line_ends() -> None:
     async with open_session() as session:
         await session.ask(1)
         await session.ask(2)
@@ -177,7 +179,7 @@ async def test_oversized_line_fails_only_its_request_before_the_line_ends() -> N
         assert (await session.next()).id == 2
 
 
-async def test_oversized_line_with_the_id_at_the_end_fails_that_request() -> None:
+async def test_oversized_output_line_with_the_id_at_the_end_fails_that_request() -> None:
     async with open_session() as session:
         await session.ask("one")
         await session.ask("two")
@@ -187,7 +189,7 @@ async def test_oversized_line_with_the_id_at_the_end_fails_that_request() -> Non
         assert (await session.next()).id == "one"
 
 
-async def test_unterminated_line_is_not_a_message() -> None:
+async def test_output_line_without_a_line_end_is_not_a_message() -> None:
     async with open_session() as session:
         await session.ask(1)
         session.server.stdout.feed_data(response_line(1))
@@ -195,7 +197,7 @@ async def test_unterminated_line_is_not_a_message() -> None:
         assert await session.receive_all() == []
 
 
-async def test_late_and_duplicate_responses_are_ignored() -> None:
+async def test_late_and_duplicate_responses_of_a_server_are_ignored() -> None:
     async with open_session() as session:
         await session.ask(1)
         await session.ask(2)
@@ -207,7 +209,7 @@ async def test_late_and_duplicate_responses_are_ignored() -> None:
         assert [each.id for each in await session.receive_all()] == [2]
 
 
-async def test_plain_text_lines_are_logged_and_fail_no_request() -> None:
+async def test_plain_text_lines_of_a_server_are_logged_and_fail_no_request() -> None:
     notes: list[str] = []
     async with open_session(notes) as session:
         await session.ask(1)
@@ -226,7 +228,7 @@ async def test_response_with_unknown_id_fails_the_pending_request_after_the_grac
         assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "garbled"})
 
 
-async def test_unanswered_optional_method_is_refused_after_its_limit() -> None:
+async def test_optional_method_that_a_server_does_not_answer_is_refused_after_its_limit() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await session.ask(2)
@@ -238,7 +240,7 @@ async def test_unanswered_optional_method_is_refused_after_its_limit() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody else tells what is unread")
-async def test_unread_request_does_not_count_as_unanswered() -> None:
+async def test_request_that_the_server_has_not_read_does_not_count_as_unanswered() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await asyncio.sleep(0.3)  # the server is still starting, past the limit several times
@@ -247,7 +249,7 @@ async def test_unread_request_does_not_count_as_unanswered() -> None:
         assert (await session.next()).result["known"] is True
 
 
-async def test_server_that_closed_stdin_ends_the_connection() -> None:
+async def test_server_that_closed_its_stdin_ends_the_connection() -> None:
     async with open_session() as session:
         session.server.stdin.transport.abort()
         await session.ask(1)
@@ -256,7 +258,7 @@ async def test_server_that_closed_stdin_ends_the_connection() -> None:
 
 @given(st.integers(0, 3 * MAX_NOTIFICATIONS_PER_SECOND))
 @settings(max_examples=20, deadline=None)
-def test_notification_flood_is_dropped_but_responses_are_not(count: int) -> None:
+def test_flood_of_server_notifications_is_dropped_but_responses_are_not(count: int) -> None:
     notes: list[str] = []
     sieve = NotificationLimiter(notes.append)
     passed = sum(not sieve.should_drop(notification_line(number)) for number in range(count))

@@ -72,7 +72,7 @@ def settings_with_diary(fault: str, diary: Path, **settings: Any) -> Any:
     return stdio_settings(fault, "--diary", str(diary), **settings)
 
 
-async def test_server_is_started_by_the_first_call(tmp_path: Path, diary: Path) -> None:
+async def test_mcp_server_is_started_by_the_first_call(tmp_path: Path, diary: Path) -> None:
     async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
         await asyncio.sleep(0.05)
         assert (server.state_name, diary_counts(diary)["start"]) == ("idle", 0)
@@ -80,14 +80,16 @@ async def test_server_is_started_by_the_first_call(tmp_path: Path, diary: Path) 
         assert (server.state_name, diary_counts(diary)["start"]) == ("up", 1)
 
 
-async def test_concurrent_calls_share_one_start(tmp_path: Path, diary: Path) -> None:
+async def test_concurrent_calls_share_one_start_of_the_server(tmp_path: Path, diary: Path) -> None:
     async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
         answers = await asyncio.gather(*(call_echo(server, str(number)) for number in range(8)))
     assert [answer for answer, _ in answers] == [str(number) for number in range(8)]
     assert diary_counts(diary) == {"start": 1, "call": 8}
 
 
-async def test_cancelled_caller_does_not_cancel_the_start_for_others(tmp_path: Path, diary: Path) -> None:
+async def test_cancelled_caller_does_not_cancel_the_server_start_for_others(
+    tmp_path: Path, diary: Path
+) -> None:
     async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
         impatient = asyncio.create_task(call_echo(server, "never"))
         other = asyncio.create_task(call_echo(server, "hello"))
@@ -126,7 +128,7 @@ async def test_repaired_server_works_after_the_backoff(tmp_path: Path, diary: Pa
 
 
 @pytest.mark.usefixtures("long_backoff")
-async def test_restart_ignores_the_backoff(tmp_path: Path) -> None:
+async def test_restarting_a_server_ignores_the_backoff(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     async with open_supervisor(stdio_settings("crash-at-start", "--unless", str(mended)), tmp_path) as server:
         for _ in range(supervisor.MAX_FAILURES):
@@ -136,7 +138,7 @@ async def test_restart_ignores_the_backoff(tmp_path: Path) -> None:
         assert server.state_name == "up"
 
 
-async def test_restart_cancels_a_hanging_start(tmp_path: Path, diary: Path) -> None:
+async def test_restarting_a_server_cancels_a_hanging_start(tmp_path: Path, diary: Path) -> None:
     mended = tmp_path / "mended"
     words = ("--unless", str(mended), "--diary", str(diary))
     settings = stdio_settings("silent-at-start", *words, connect_timeout_seconds=NEVER)
@@ -149,7 +151,7 @@ async def test_restart_cancels_a_hanging_start(tmp_path: Path, diary: Path) -> N
         await asyncio.wait({waiting})
 
 
-async def test_lost_server_is_reopened_automatically(tmp_path: Path, diary: Path) -> None:
+async def test_lost_connection_to_a_server_is_reopened_automatically(tmp_path: Path, diary: Path) -> None:
     async with open_supervisor(settings_with_diary("crash", diary), tmp_path) as server:
         assert (await call_echo(server, "now"))[0] == "lost"
         await wait_until(lambda: diary_counts(diary)["start"] == 2 and server.state_name == "up")
@@ -187,7 +189,7 @@ async def test_http_call_that_may_have_run_is_never_repeated(tmp_path: Path, fau
             assert http.calls == 1
 
 
-async def test_calls_with_an_expired_session_are_resent_once(tmp_path: Path) -> None:
+async def test_calls_with_an_expired_http_session_are_resent_once(tmp_path: Path) -> None:
     with serve_in_thread() as http:
         async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
             assert (await call_echo(server, "first"))[0] == "first"
@@ -215,7 +217,7 @@ async def test_externally_restarted_http_server_is_reconnected(tmp_path: Path, w
         await holding.__aexit__(None, None, None)
 
 
-async def test_keepalive_replaces_a_hanging_server(
+async def test_keepalive_check_replaces_a_hanging_server(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
@@ -229,7 +231,7 @@ async def test_keepalive_replaces_a_hanging_server(
         assert (await call_echo(server, "again"))[0] == "again"
 
 
-async def test_keepalive_does_not_ping_during_a_call(
+async def test_keepalive_check_does_not_ping_during_a_call(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
@@ -246,7 +248,7 @@ async def test_keepalive_does_not_ping_during_a_call(
     assert diary_counts(diary)["start"] == 1
 
 
-async def test_keepalive_keeps_a_responsive_server(
+async def test_keepalive_check_keeps_a_responsive_server(
     tmp_path: Path, diary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "PING_TIMEOUT_S", TIMEOUT_S)
@@ -257,7 +259,7 @@ async def test_keepalive_keeps_a_responsive_server(
     assert diary_counts(diary)["start"] == 1
 
 
-async def test_progress_extends_the_timeout_up_to_the_maximum(tmp_path: Path) -> None:
+async def test_progress_notifications_extend_the_timeout_up_to_the_maximum(tmp_path: Path) -> None:
     heard: list[float] = []
 
     async def progress(done: float, total: float | None, message: str | None) -> None:
@@ -303,7 +305,7 @@ async def test_cancelled_http_call_is_cancelled_at_the_server(tmp_path: Path) ->
             await wait_until(lambda: http.cancelled == 1)
 
 
-async def test_changed_tool_list_is_fetched_and_published(tmp_path: Path) -> None:
+async def test_changed_tool_list_of_a_server_is_fetched_and_published(tmp_path: Path) -> None:
     told: list[list[str]] = []
 
     def publish(_name: str, listing: Listing) -> None:
@@ -334,7 +336,7 @@ async def test_list_change_during_the_first_listing_is_fetched(tmp_path: Path) -
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
-async def test_close_during_start(tmp_path: Path, diary: Path) -> None:
+async def test_server_can_be_closed_while_it_starts(tmp_path: Path, diary: Path) -> None:
     async with (
         asyncio.timeout(TIMEOUT_S),
         open_supervisor(
@@ -350,7 +352,7 @@ async def test_close_during_start(tmp_path: Path, diary: Path) -> None:
     assert diary_counts(diary)["start"] == 1
 
 
-async def test_close_during_a_call(tmp_path: Path, diary: Path) -> None:
+async def test_server_can_be_closed_during_a_call(tmp_path: Path, diary: Path) -> None:
     settings = settings_with_diary("hang", diary, call_timeout_seconds=NEVER)
     async with asyncio.timeout(TIMEOUT_S), open_supervisor(settings, tmp_path) as server:
         call = asyncio.create_task(call_echo(server, "now"))
@@ -359,7 +361,9 @@ async def test_close_during_a_call(tmp_path: Path, diary: Path) -> None:
         assert (await call)[0] == "lost"
 
 
-async def test_close_also_ends_a_retired_connection(tmp_path: Path, diary: Path) -> None:
+async def test_closing_a_server_also_ends_a_connection_that_was_being_replaced(
+    tmp_path: Path, diary: Path
+) -> None:
     async with open_supervisor(settings_with_diary("close-output", diary), tmp_path) as server:
         assert (await call_echo(server, "now"))[0] == "lost"
         assert find_servers(diary)
@@ -408,7 +412,9 @@ def subscription_server(tmp_path: Path, diary: Path) -> McpServerSettings:
     return McpServerSettings(command=sys.executable, args=(str(program), str(diary)))
 
 
-async def test_failed_unsubscribe_is_not_resubscribed(tmp_path: Path, diary: Path) -> None:
+async def test_resource_with_a_failed_unsubscribe_is_not_subscribed_again(
+    tmp_path: Path, diary: Path
+) -> None:
     async with open_supervisor(subscription_server(tmp_path, diary), tmp_path) as server:
         await server.send_request("resources/subscribe", {"uri": "note://a"})
         with pytest.raises(ServerFailed):
@@ -419,7 +425,9 @@ async def test_failed_unsubscribe_is_not_resubscribed(tmp_path: Path, diary: Pat
     assert diary_counts(diary)["note://a"] == 2  # subscribe and unsubscribe
 
 
-async def test_server_exit_during_resubscription_is_not_an_error(tmp_path: Path, diary: Path) -> None:
+async def test_server_exit_while_resources_are_subscribed_again_is_not_an_error(
+    tmp_path: Path, diary: Path
+) -> None:
     async with open_supervisor(subscription_server(tmp_path, diary), tmp_path) as server:
         connection = await server.get_connection()
         await connection.resubscribe(["note://a", "note://fatal", "note://b"], TIMEOUT_S)
@@ -427,7 +435,7 @@ async def test_server_exit_during_resubscription_is_not_an_error(tmp_path: Path,
     assert diary_counts(diary)["note://b"] == 0
 
 
-async def test_missing_login_does_not_count_as_failure(tmp_path: Path) -> None:
+async def test_missing_login_does_not_count_as_a_server_failure(tmp_path: Path) -> None:
     with serve_in_thread("login") as http:
         async with open_supervisor(http_settings(http.url(), "http"), tmp_path) as server:
             for _ in range(supervisor.MAX_FAILURES + 1):
@@ -446,7 +454,7 @@ async def test_secrets_in_server_errors_are_redacted(tmp_path: Path) -> None:
     assert "open-sesame-42" not in said
 
 
-async def test_unresolvable_settings_are_reported(tmp_path: Path) -> None:
+async def test_server_settings_with_unresolvable_references_are_reported(tmp_path: Path) -> None:
     from toolfold.errors import ConfigError
 
     async def build_deps(_server: ServerSupervisor) -> ConnectionDeps:

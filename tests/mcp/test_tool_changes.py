@@ -127,24 +127,24 @@ MEANINGFUL: dict[str, ListedTool] = {
 
 
 @pytest.mark.parametrize("after", HARMLESS.values(), ids=HARMLESS.keys())
-def test_harmless_change_is_not_reported(after: ListedTool) -> None:
+def test_harmless_change_of_an_accepted_tool_is_not_reported(after: ListedTool) -> None:
     assert after.fingerprint != tool().fingerprint
     assert find_meaningful_changes(tool(), after) == ()
 
 
 @pytest.mark.parametrize("after", MEANINGFUL.values(), ids=MEANINGFUL.keys())
-def test_meaningful_change_is_reported(after: ListedTool) -> None:
+def test_meaningful_change_of_an_accepted_tool_is_reported(after: ListedTool) -> None:
     assert after.fingerprint != tool().fingerprint
     assert find_meaningful_changes(tool(), after)
 
 
-def test_forbidden_additional_properties_stay_forbidden() -> None:
+def test_schema_that_forbids_additional_properties_must_continue_to_forbid_them() -> None:
     strict = with_schema(additionalProperties=False)
     assert find_meaningful_changes(strict, tool())
     assert find_meaningful_changes(strict, with_schema(additionalProperties=True))
 
 
-def test_read_only_hint_on_a_tool_that_takes_code_is_reported() -> None:
+def test_new_read_only_hint_on_a_tool_that_takes_code_is_reported() -> None:
     schema = {"type": "object", "properties": {"code": {"type": "string"}}}
     before, after = (
         tool(inputSchema=schema, annotations={}),
@@ -154,13 +154,13 @@ def test_read_only_hint_on_a_tool_that_takes_code_is_reported() -> None:
 
 
 @pytest.mark.parametrize("title", ["Show machine", "Machine", "Overview of the machine"])
-def test_title_that_downplays_a_tool_is_reported(title: str) -> None:
+def test_new_title_that_downplays_a_tool_is_reported(title: str) -> None:
     before = tool(name="stop_vm", title="Stop machine")
     assert find_meaningful_changes(before, tool(name="stop_vm", title=title))
     assert find_meaningful_changes(before, tool(name="stop_vm", title="Stop the machine")) == ()
 
 
-def test_every_name_that_approval_reads_is_sensitive() -> None:
+def test_every_parameter_name_that_approval_reads_makes_a_change_meaningful() -> None:
     names = (
         parameter_names.COMMAND_NAMES
         | parameter_names.PATH_NAMES
@@ -172,14 +172,14 @@ def test_every_name_that_approval_reads_is_sensitive() -> None:
         assert not {part.lower() for part in _WORD_PARTS.findall(name)}.isdisjoint(SENSITIVE_NAMES), name
 
 
-def test_description_change_is_shown_by_words() -> None:
+def test_changed_description_of_a_tool_is_shown_word_by_word() -> None:
     after = tool(description=BASE["description"].replace("the commit", "every commit"))
     assert find_meaningful_changes(tool(), after) == (
         "description: Shows [-the-] {+every+} commit log. Takes … number of commits.",
     )
 
 
-def test_parameters_are_named_in_reasons() -> None:
+def test_reasons_to_review_a_tool_name_the_changed_parameters() -> None:
     after = with_schema(
         properties={"command": {"type": "string"}, "max_count": {"type": "string", "default": 10}}
     )
@@ -207,7 +207,7 @@ def texts_of_same_words(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(texts_of_same_words(), st.booleans(), st.booleans())
-def test_edits_that_keep_the_words_never_hold_a_tool(
+def test_edits_that_keep_the_words_of_a_description_need_no_review(
     texts: tuple[str, str], titled: bool, hinted: bool
 ) -> None:
     before, after = ({**BASE, "description": text} for text in texts)
@@ -223,7 +223,7 @@ def test_edits_that_keep_the_words_never_hold_a_tool(
 
 
 @given(words, words)
-def test_any_change_of_words_in_a_description_holds_the_tool(old: list[str], new: list[str]) -> None:
+def test_any_change_of_words_in_a_description_needs_a_review(old: list[str], new: list[str]) -> None:
     changes = find_meaningful_changes(tool(description=" ".join(old)), tool(description=", ".join(new)))
     assert bool(changes) == (old != new)
 
@@ -252,7 +252,7 @@ schemas = st.dictionaries(
 
 @settings(max_examples=150)
 @given(schemas, schemas, json_values, json_values)
-def test_comparison_never_raises_and_its_reasons_are_safe_to_show(
+def test_comparing_tools_never_raises_and_its_reasons_are_safe_to_show(
     old: Any, new: Any, hint: Any, other_hint: Any
 ) -> None:
     before = tool(inputSchema=old, outputSchema=new, annotations={"readOnlyHint": hint, "x": other_hint})
@@ -272,7 +272,9 @@ def trust(file: Path) -> Trust:
     return Trust(lambda _server: file)
 
 
-def test_harmless_change_is_accepted_recorded_and_accepted_by_the_next_run(trust: Trust, file: Path) -> None:
+def test_harmless_change_of_a_tool_is_accepted_recorded_and_accepted_by_the_next_run(
+    trust: Trust, file: Path
+) -> None:
     trust.check_tools("git", "pin", [tool()])
     titled = tool(title="Git Log")
     sifted = trust.check_tools("git", "pin", [titled])
@@ -285,7 +287,7 @@ def test_harmless_change_is_accepted_recorded_and_accepted_by_the_next_run(trust
     assert again.check_tools("git", "pin", [titled]).updated == ()
 
 
-def test_small_steps_are_compared_with_what_a_person_accepted(trust: Trust) -> None:
+def test_gradual_changes_of_a_tool_are_compared_with_what_a_person_accepted(trust: Trust) -> None:
     trust.check_tools("git", "pin", [tool()])
     properties = dict(BASE["inputSchema"]["properties"])
     for count, name in enumerate(("author", "grep", "since", "until", "merges"), 1):
@@ -301,14 +303,14 @@ def test_small_steps_are_compared_with_what_a_person_accepted(trust: Trust) -> N
         )
 
 
-def test_tool_whose_title_is_flagged_by_the_scanner_is_held(trust: Trust) -> None:
+def test_tool_whose_new_title_is_suspicious_needs_a_review(trust: Trust) -> None:
     trust.check_tools("git", "pin", [tool(title="Git log")])
     sifted = trust.check_tools("git", "pin", [tool(title="Git\u200b\u200b\u200b\u200b log")])
     assert [each.reason for each in sifted.held] == ["changed"]
     assert sifted.held[0].changes
 
 
-def test_acceptance_by_a_person_replaces_the_recorded_update(trust: Trust, file: Path) -> None:
+def test_acceptance_by_a_person_replaces_a_recorded_harmless_change(trust: Trust, file: Path) -> None:
     trust.check_tools("git", "pin", [tool()])
     trust.check_tools("git", "pin", [tool(title="Git Log")])
     changed = tool(description="Shows commits.")
@@ -319,7 +321,7 @@ def test_acceptance_by_a_person_replaces_the_recorded_update(trust: Trust, file:
     assert trust.check_call("git", "pin", tool(title="Git Log")) is not None
 
 
-def test_version_found_harmless_here_stays_callable_when_another_is_recorded(
+def test_tool_version_found_harmless_stays_callable_when_another_is_recorded(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -328,7 +330,7 @@ def test_version_found_harmless_here_stays_callable_when_another_is_recorded(
     assert trust.check_call("git", "pin", tool(title="Git Log")) is None
 
 
-def test_unaccepted_hints_are_not_passed_on(trust: Trust) -> None:
+def test_annotations_that_nobody_accepted_are_not_passed_on_to_clients(trust: Trust) -> None:
     plain = tool(annotations={"title": "Log"})
     trust.check_tools("git", "pin", [plain])
     hinted = tool(annotations={"title": "Log", "readOnlyHint": True, "openWorldHint": True})
@@ -338,7 +340,7 @@ def test_unaccepted_hints_are_not_passed_on(trust: Trust) -> None:
     assert trust.with_cautious_hints("git", hinted) == hinted
 
 
-def test_update_with_a_wrong_hash_is_an_error(trust: Trust, file: Path) -> None:
+def test_recorded_harmless_change_with_a_wrong_hash_is_an_error(trust: Trust, file: Path) -> None:
     trust.check_tools("git", "pin", [tool()])
     trust.check_tools("git", "pin", [tool(title="Git Log")])
     file.write_text(file.read_text().replace('"title": "Git Log"', '"title": "Git Push"'))
@@ -358,7 +360,9 @@ def normalized_text(offer: ListedTool) -> list[str]:
 
 
 @pytest.mark.parametrize("half", ["seen", "held"])
-def test_changes_of_the_corpus_are_held_except_for_punctuation_and_hints(half: str, tmp_path: Path) -> None:
+def test_tool_changes_of_the_corpus_need_a_review_except_for_punctuation_and_hints(
+    half: str, tmp_path: Path
+) -> None:
     """Only counts are reported: naming a case of the held-out half would spoil it."""
     unasked = wrong = total = 0
     lines = (Path(__file__).parent / "poison" / f"{half}.jsonl").read_text("utf-8").splitlines()

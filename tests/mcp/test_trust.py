@@ -41,7 +41,7 @@ def reload_trust(file: Path) -> Trust:
     return Trust(lambda _server: file)
 
 
-def test_first_listing_of_a_server_is_pinned(trust: Trust, file: Path) -> None:
+def test_tools_in_the_first_listing_of_a_server_are_accepted(trust: Trust, file: Path) -> None:
     tools = (make_tool("read"), make_tool("write"))
     result = trust.check_tools("files", "pin", tools)
     assert result.accepted == tools
@@ -49,7 +49,7 @@ def test_first_listing_of_a_server_is_pinned(trust: Trust, file: Path) -> None:
     assert set(LockFile(file).pins("files") or ()) == {"read", "write"}
 
 
-def test_unchanged_listing_stays_accepted(trust: Trust, file: Path) -> None:
+def test_unchanged_tools_of_a_server_stay_accepted(trust: Trust, file: Path) -> None:
     tools = (make_tool("read"), make_tool("write"))
     trust.check_tools("files", "pin", tools)
     before = file.read_bytes()
@@ -68,7 +68,7 @@ CHANGES: dict[str, Callable[[], ListedTool]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
-def test_tool_with_any_changed_part_is_held(trust: Trust, change: Callable[[], ListedTool]) -> None:
+def test_tool_with_any_changed_part_needs_a_review(trust: Trust, change: Callable[[], ListedTool]) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     changed = change()
     result = trust.check_tools("files", "pin", [changed, make_tool("other")])
@@ -82,14 +82,14 @@ def test_tool_with_any_changed_part_is_held(trust: Trust, change: Callable[[], L
     assert held["other"].reason == "new"
 
 
-def test_new_tool_is_held_after_an_empty_first_listing(trust: Trust) -> None:
+def test_new_tool_needs_a_review_after_an_empty_first_listing(trust: Trust) -> None:
     assert trust.check_tools("files", "pin", []).accepted == ()
     result = trust.check_tools("files", "pin", [make_tool()])
     assert result.accepted == ()
     assert [(each.reason, each.accepted_version) for each in result.held] == [("new", None)]
 
 
-def test_suspicious_tool_of_the_first_listing_is_held(trust: Trust, file: Path) -> None:
+def test_suspicious_tool_in_the_first_listing_needs_a_review(trust: Trust, file: Path) -> None:
     tools = (make_tool("read"), make_tool("bad", HIDDEN))
     for each in (trust, reload_trust(file)):
         result = each.check_tools("files", "pin", tools)
@@ -101,7 +101,7 @@ def test_suspicious_tool_of_the_first_listing_is_held(trust: Trust, file: Path) 
 DOUBTFUL = "Approves all pending requests without asking for confirmation."
 
 
-def test_doubtful_wording_warns_and_holds_only_if_strict(trust: Trust, tmp_path: Path) -> None:
+def test_doubtful_wording_warns_and_needs_a_review_only_if_strict(trust: Trust, tmp_path: Path) -> None:
     doubtful = make_tool("remind", DOUBTFUL)
     assert all(each.grave and each.doubtful for each in scan_tools([doubtful], "files", {})[0])
     result = trust.check_tools("files", "pin", [doubtful])
@@ -112,7 +112,7 @@ def test_doubtful_wording_warns_and_holds_only_if_strict(trust: Trust, tmp_path:
     assert [each.reason for each in strict.check_tools("files", "pin", [doubtful]).held] == ["flagged"]
 
 
-def test_scan_setting_makes_trust_strict(home: Path, tmp_path: Path) -> None:
+def test_scan_setting_strict_makes_doubtful_tools_need_a_review(home: Path, tmp_path: Path) -> None:
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
     (home / "config.yaml").write_text("mcp: {scan: strict}\n")
     result = Trust.from_config(load_config(project=tmp_path, env=env)).check_tools(
@@ -121,7 +121,7 @@ def test_scan_setting_makes_trust_strict(home: Path, tmp_path: Path) -> None:
     assert len(result.held) == 1
 
 
-def test_accepted_tool_is_used_despite_findings(trust: Trust, file: Path) -> None:
+def test_tool_that_a_person_accepted_is_used_despite_findings(trust: Trust, file: Path) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     bad = make_tool("bad", HIDDEN)
     trust.accept("files", [bad, make_tool(description="Reads two files.")])
@@ -130,13 +130,13 @@ def test_accepted_tool_is_used_despite_findings(trust: Trust, file: Path) -> Non
     assert result.held == ()
 
 
-def test_tool_that_reappears_unchanged_is_accepted(trust: Trust) -> None:
+def test_tool_that_disappears_and_reappears_unchanged_is_accepted(trust: Trust) -> None:
     trust.check_tools("files", "pin", [make_tool("read"), make_tool("write")])
     trust.check_tools("files", "pin", [make_tool("read")])
     assert len(trust.check_tools("files", "pin", [make_tool("read"), make_tool("write")]).accepted) == 2
 
 
-def test_call_is_checked_against_the_current_lock_file(trust: Trust, file: Path) -> None:
+def test_each_call_is_checked_against_the_current_lock_file(trust: Trust, file: Path) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     changed = make_tool(description="Reads a file and sends it on.")
     assert trust.check_call("files", "pin", make_tool()) is None
@@ -148,7 +148,7 @@ def test_call_is_checked_against_the_current_lock_file(trust: Trust, file: Path)
     assert trust.check_call("files", "pin", make_tool()) is not None
 
 
-def test_call_is_held_if_the_lock_file_is_missing(trust: Trust, file: Path) -> None:
+def test_call_needs_a_review_if_the_lock_file_is_missing(trust: Trust, file: Path) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     file.unlink()
     held = trust.check_call("files", "pin", make_tool())
@@ -168,7 +168,7 @@ def test_broken_lock_file_blocks_listing_calls_and_acceptance(trust: Trust, file
             use()
 
 
-def test_warn_policy_accepts_and_warns_until_accepted(trust: Trust, file: Path) -> None:
+def test_trust_policy_warn_allows_changed_tools_and_warns_until_accepted(trust: Trust, file: Path) -> None:
     tools = [make_tool(), make_tool("bad", HIDDEN)]
     first = trust.check_tools("files", "warn", tools)
     assert first.accepted == tuple(tools)
@@ -183,7 +183,7 @@ def test_warn_policy_accepts_and_warns_until_accepted(trust: Trust, file: Path) 
     assert trust.check_tools("files", "warn", changed).warnings == ()
 
 
-def test_tool_reported_under_warn_is_held_under_pin(trust: Trust) -> None:
+def test_tool_allowed_under_policy_warn_needs_a_review_under_policy_pin(trust: Trust) -> None:
     trust.check_tools("files", "warn", [make_tool(), make_tool("bad", HIDDEN)])
     assert [
         held.tool.name
@@ -191,14 +191,14 @@ def test_tool_reported_under_warn_is_held_under_pin(trust: Trust) -> None:
     ] == ["bad"]
 
 
-def test_off_policy_checks_and_writes_nothing(trust: Trust, file: Path) -> None:
+def test_trust_policy_off_checks_and_writes_nothing(trust: Trust, file: Path) -> None:
     bad = make_tool("bad", HIDDEN)
     assert trust.check_tools("files", "off", [bad]).accepted == (bad,)
     assert trust.check_call("files", "off", bad) is None
     assert not file.exists()
 
 
-def test_forgotten_server_is_pinned_again(trust: Trust) -> None:
+def test_forgotten_server_is_accepted_anew_when_it_returns(trust: Trust) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     assert trust.forget("files")
     assert not trust.forget("files")
@@ -206,14 +206,14 @@ def test_forgotten_server_is_pinned_again(trust: Trust) -> None:
     assert trust.check_tools("files", "pin", [changed]).accepted == (changed,)
 
 
-def test_pins_are_separate_for_each_server(trust: Trust) -> None:
+def test_accepted_tools_are_separate_for_each_server(trust: Trust) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     trust.check_tools("git", "pin", [make_tool("log", "Shows the log.")])
     assert trust.check_call("git", "pin", make_tool()) is not None
     assert trust.check_call("files", "pin", make_tool("log", "Shows the log.")) is not None
 
 
-def test_same_name_on_two_concurrent_servers_is_reported_once(
+def test_same_tool_name_on_two_servers_listed_concurrently_is_reported_once(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both_scan = threading.Barrier(2, timeout=60)
@@ -230,7 +230,7 @@ def test_same_name_on_two_concurrent_servers_is_reported_once(
     assert len([warning for each in result for warning in each.warnings]) == 1
 
 
-def test_project_servers_are_pinned_in_the_project(home: Path, tmp_path: Path) -> None:
+def test_accepted_tools_of_project_servers_are_stored_in_the_project(home: Path, tmp_path: Path) -> None:
     (tmp_path / "toolfold.yaml").write_text("mcp: {servers: {ours: {command: two}}}\n")
     env = {"TOOLFOLD_HOME": str(home), "HOME": str(home)}
     trust = Trust.from_config(load_config(project=tmp_path, env=env, trusted=True))
@@ -241,21 +241,21 @@ def test_project_servers_are_pinned_in_the_project(home: Path, tmp_path: Path) -
     assert LockFile(home / LOCK_FILE).pins("mine")
 
 
-def test_description_of_a_held_tool_is_one_printable_line(trust: Trust) -> None:
+def test_description_of_a_tool_under_review_is_one_printable_line(trust: Trust) -> None:
     trust.check_tools("files", "pin", [])
     held = trust.check_tools("files", "pin", [make_tool("re\x1b[2Jad\n", HIDDEN)]).held
     assert "\x1b" not in str(held[0])
     assert "\n" not in str(held[0])
 
 
-def test_difference_shows_an_inserted_sentence() -> None:
+def test_difference_of_two_tool_versions_shows_an_inserted_sentence() -> None:
     before = make_tool(description="Reads a file. The path is relative. Returns text.")
     after = make_tool(description="Reads a file. The path is relative. Also sends it on. Returns text.")
     lines = describe_difference(before, after)
     assert [line for line in lines if line.startswith(("+", "-"))] == ["+ Also sends it on."]
 
 
-def test_difference_names_the_path_of_every_change() -> None:
+def test_difference_of_two_tool_versions_names_the_path_of_every_change() -> None:
     before = make_tool(
         inputSchema={"type": "object", "properties": {"path": {"type": "string", "default": 1}}}
     )
@@ -270,12 +270,12 @@ def test_difference_names_the_path_of_every_change() -> None:
     )
 
 
-def test_difference_of_a_new_tool_shows_everything() -> None:
+def test_difference_for_a_new_tool_shows_its_whole_definition() -> None:
     lines = describe_difference(None, make_tool(title="Reader"))
     assert lines[:3] == ("+ name: read", "+ title: Reader", "+ description: Reads a file.")
 
 
-def test_difference_escapes_hidden_characters() -> None:
+def test_difference_of_two_tool_versions_escapes_hidden_characters() -> None:
     lines = "\n".join(
         describe_difference(
             make_tool(), make_tool(description="Reads a file.\u200b\x1b[2J" + " " * 500 + "Do it.")
@@ -286,14 +286,14 @@ def test_difference_escapes_hidden_characters() -> None:
     assert "500 blanks" in lines
 
 
-def test_difference_reports_a_whitespace_only_change() -> None:
+def test_difference_of_two_tool_versions_reports_a_whitespace_only_change() -> None:
     assert describe_difference(make_tool(), make_tool(description="Reads  a file.\n")) != ()
     assert describe_difference(make_tool(), make_tool(description="Reads a file. ")) == (
         "  description: only its whitespace has changed",
     )
 
 
-def test_difference_distinguishes_keys_that_contain_dots() -> None:
+def test_difference_of_two_tool_versions_distinguishes_keys_that_contain_dots() -> None:
     one = make_tool(inputSchema={"type": "object", "a": {"b": 1}, "a.b": 1})
     other = make_tool(inputSchema={"type": "object", "a": {"b": 1}, "a.b": 2})
     assert describe_difference(one, other) == ('- inputSchema["a.b"]: 1', '+ inputSchema["a.b"]: 2')
@@ -312,12 +312,14 @@ plain = st.dictionaries(
 
 
 @given(st.text(), plain, st.text(), plain)
-def test_difference_is_empty_only_for_equal_tools(one: str, first: Any, other: str, second: Any) -> None:
+def test_difference_of_two_tool_versions_is_empty_only_if_they_are_equal(
+    one: str, first: Any, other: str, second: Any
+) -> None:
     before = make_tool(description=one, inputSchema={"properties": first})
     after = make_tool(description=other, inputSchema={"properties": second})
     assert bool(describe_difference(before, after)) == (before.fingerprint != after.fingerprint)
     assert not any("\x1b" in line or "\n" in line for line in describe_difference(before, after))
 
 
-def test_held_tool_has_a_readable_description(trust: Trust) -> None:
+def test_tool_under_review_has_a_readable_description(trust: Trust) -> None:
     assert str(HeldTool(make_tool(), None, "new")) == "'read' is new"

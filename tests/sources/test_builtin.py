@@ -47,20 +47,22 @@ def load(tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch) ->
         del sys.modules[name]
 
 
-def test_built_in_modules_are_discovered(runtime: Runtime) -> None:
+def test_built_in_tool_modules_are_discovered(runtime: Runtime) -> None:
     found = {report.name: report for report in runtime.sources if report.kind == "builtin"}
     assert {"agent", "file"} <= found.keys()
     assert {report.state for report in found.values()} == {"loaded"}
     assert set(found["file"].tools) == {"read_file", "write_file", "patch", "search_files"}
 
 
-def test_built_in_modules_load_in_order_of_their_names(load: Load, registry: Registry) -> None:
+def test_built_in_tool_modules_load_in_order_of_their_names(load: Load, registry: Registry) -> None:
     reports = load({name: VALID_MODULE.format(name=name) for name in ("middle", "last_z", "first_a")})
     assert [report.name for report in reports] == ["first_a", "last_z", "middle"]
     assert list(registry.snapshot()) == ["first_a", "last_z", "middle"]
 
 
-def test_load_order_is_independent_of_the_directory(load: Load, registry: Registry, tmp_path: Path) -> None:
+def test_load_order_of_tool_modules_is_independent_of_the_directory(
+    load: Load, registry: Registry, tmp_path: Path
+) -> None:
     second_directory = tmp_path / "second_directory"
     second_directory.mkdir()
     (second_directory / "a.py").write_text(VALID_MODULE.format(name="a"))
@@ -71,7 +73,7 @@ def test_load_order_is_independent_of_the_directory(load: Load, registry: Regist
     assert [report.name for report in reports] == ["a", "b"]
 
 
-def test_module_with_a_missing_dependency_is_logged_and_skipped(
+def test_tool_module_with_a_missing_dependency_is_logged_and_skipped(
     load: Load, registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -106,7 +108,7 @@ def test_module_with_a_missing_dependency_is_logged_and_skipped(
     ],
     ids=["syntax", "exit", "panic", "unprintable", "no-function", "no-tools", "nothing", "long"],
 )
-def test_failing_module_does_not_affect_the_others(
+def test_failing_tool_module_does_not_affect_the_others(
     source: str, expected_error: str, load: Load, registry: Registry
 ) -> None:
     failed, loaded = load({"bad": source, "good": VALID_MODULE.format(name="fine")})
@@ -117,13 +119,13 @@ def test_failing_module_does_not_affect_the_others(
     assert list(registry.snapshot()) == ["fine"]
 
 
-def test_keyboard_interrupt_stops_the_start(load: Load, registry: Registry) -> None:
+def test_keyboard_interrupt_in_a_tool_module_stops_the_start(load: Load, registry: Registry) -> None:
     with pytest.raises(KeyboardInterrupt):
         load({"a": "raise KeyboardInterrupt", "b": VALID_MODULE.format(name="never")})
     assert list(registry.snapshot()) == []
 
 
-def test_module_with_one_invalid_tool_registers_none(load: Load, registry: Registry) -> None:
+def test_tool_module_with_one_invalid_tool_registers_none(load: Load, registry: Registry) -> None:
     source = """
 from toolfold import build_tool
 
@@ -137,11 +139,11 @@ def tools(services):
     assert list(registry.snapshot()) == []
 
 
-def test_module_that_starts_with_an_underscore_is_not_loaded(load: Load, registry: Registry) -> None:
+def test_tool_module_that_starts_with_an_underscore_is_not_loaded(load: Load, registry: Registry) -> None:
     reports = load({"_shared": "raise RuntimeError('imported')", "good": VALID_MODULE.format(name="fine")})
     assert [(report.name, report.state) for report in reports] == [("good", "loaded")]
 
 
-def test_empty_path_loads_no_modules(registry: Registry, tmp_path: Path) -> None:
+def test_empty_module_path_loads_no_tool_modules(registry: Registry, tmp_path: Path) -> None:
     assert load_builtin(registry, Services(workspace=Workspace(tmp_path)), path=[]) == []
     assert list(registry.snapshot()) == []

@@ -52,7 +52,7 @@ def test_catalog_with_bom_and_crlf_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("meta", [None, "sky", {"server": ""}, {"server": 7}, {}])
-def test_entry_without_a_server_gets_the_catalog_toolset(tmp_path: Path, meta: Any) -> None:
+def test_catalog_entry_without_a_server_gets_the_catalog_toolset(tmp_path: Path, meta: Any) -> None:
     file = tmp_path / "catalog.jsonl"
     file.write_text(make_line(meta=meta))
     (tool,) = load_catalog(file)
@@ -82,7 +82,9 @@ def test_entry_without_a_server_gets_the_catalog_toolset(tmp_path: Path, meta: A
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else None,
 )
-def test_invalid_line_is_reported_with_its_number(tmp_path: Path, broken: bytes, expected_error: str) -> None:
+def test_invalid_line_of_a_catalog_is_reported_with_its_number(
+    tmp_path: Path, broken: bytes, expected_error: str
+) -> None:
     file = tmp_path / "catalog.jsonl"
     file.write_bytes(make_line("fine").encode() + b"\n\n" + broken + b"\n" + make_line("more").encode())
     with pytest.raises(SourceError) as raised:
@@ -93,7 +95,7 @@ def test_invalid_line_is_reported_with_its_number(tmp_path: Path, broken: bytes,
     assert len(message) < 500
 
 
-def test_truncated_gzip_is_reported_with_the_line_number(tmp_path: Path) -> None:
+def test_truncated_gzip_catalog_is_reported_with_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
     whole = gzip.compress((make_line("a") + "\n" + make_line("b") + "\n").encode(), mtime=0)
     file.write_bytes(whole[:-12])
@@ -101,7 +103,7 @@ def test_truncated_gzip_is_reported_with_the_line_number(tmp_path: Path) -> None
         load_catalog(file)
 
 
-def test_damaged_gzip_is_reported_with_the_line_number(tmp_path: Path) -> None:
+def test_damaged_gzip_catalog_is_reported_with_the_line_number(tmp_path: Path) -> None:
     file = tmp_path / "catalog.jsonl.gz"
     damaged = bytearray(gzip.compress(make_line().encode(), mtime=0))
     damaged[10] = 0b111  # the first byte after the header: a block of a kind that does not exist
@@ -110,7 +112,7 @@ def test_damaged_gzip_is_reported_with_the_line_number(tmp_path: Path) -> None:
         load_catalog(file)
 
 
-def test_decompression_bomb_is_rejected_with_bounded_memory(tmp_path: Path) -> None:
+def test_catalog_that_is_a_decompression_bomb_is_rejected_with_bounded_memory(tmp_path: Path) -> None:
     file = tmp_path / "bomb.jsonl.gz"
     with gzip.open(file, "wb", compresslevel=1) as stream:
         for _ in range(20):
@@ -126,7 +128,7 @@ def test_decompression_bomb_is_rejected_with_bounded_memory(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing.jsonl.gz", "folder", "plain.gz"])
-def test_unreadable_catalog_file_is_named_in_the_error(tmp_path: Path, name: str) -> None:
+def test_error_for_an_unreadable_catalog_names_the_file(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "plain.gz").write_text(make_line())
     with pytest.raises(SourceError) as raised:

@@ -70,7 +70,9 @@ def install(site: Path, name: str, target: str, files: dict[str, str]) -> None:
     )
 
 
-def test_entry_point_of_an_installed_package_is_loaded(site: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_plugin_from_an_entry_point_of_an_installed_package_is_loaded(
+    site: Path, open_test_runtime: RuntimeOpener
+) -> None:
     install(site, "tf_weather", "tf_weather_code", {"tf_weather_code.py": source("forecast", "sunny")})
     runtime = open_test_runtime()
     assert reports(runtime)["tf_weather"] == SourceReport(
@@ -84,13 +86,15 @@ def test_entry_point_of_an_installed_package_is_loaded(site: Path, open_test_run
     assert runtime.resolve_toolset("tf_weather") == ["forecast"]
 
 
-def test_entry_point_may_name_the_register_function(site: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_entry_point_of_a_plugin_may_name_the_register_function(
+    site: Path, open_test_runtime: RuntimeOpener
+) -> None:
     code = source("forecast").replace("def register", "def bring")
     install(site, "tf_direct", "tf_direct_code:bring", {"tf_direct_code.py": code})
     assert reports(open_test_runtime())["tf_direct"].tools == ("forecast",)
 
 
-def test_second_copy_of_a_package_on_the_path_is_not_loaded(
+def test_second_copy_of_a_plugin_package_on_the_path_is_not_loaded(
     site: Path,
     open_test_runtime: RuntimeOpener,
     tmp_path_factory: pytest.TempPathFactory,
@@ -119,12 +123,12 @@ def test_package_with_broken_metadata_does_not_affect_other_plugins(
     assert {"half", "whole"} <= runtime.registry.snapshot().keys()
 
 
-def test_broken_entry_point_is_reported(site: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_broken_entry_point_of_a_plugin_is_reported(site: Path, open_test_runtime: RuntimeOpener) -> None:
     install(site, "tf_gone", "tf_gone_code:missing", {"tf_gone_code.py": ""})
     assert reports(open_test_runtime())["tf_gone"].error.startswith("AttributeError")
 
 
-def test_files_and_packages_in_the_user_directory_are_loaded(
+def test_plugin_files_and_packages_in_the_user_directory_are_loaded(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"single.py": source("one"), "pack/__init__.py": "from .inner import register"})
@@ -137,7 +141,7 @@ def test_files_and_packages_in_the_user_directory_are_loaded(
     assert runtime.handle_function_call("two", {}) == '{"result":"ok"}'
 
 
-def test_entry_points_user_and_project_plugins_load_in_order(
+def test_plugins_load_in_the_order_entry_points_user_project(
     site: Path,
     user: Path,
     project: Path,
@@ -151,7 +155,9 @@ def test_entry_points_user_and_project_plugins_load_in_order(
     assert list(reports(open_test_runtime())) == ["tf_z_installed", "b", "c", "a"]
 
 
-def test_hidden_and_underscore_files_are_not_loaded(user: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_hidden_and_underscore_files_are_not_loaded_as_plugins(
+    user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(
         user,
         dict.fromkeys(("_private.py", ".hidden.py", "notes.txt", "folder/code.py"), "raise RuntimeError"),
@@ -217,7 +223,7 @@ def test_plugins_of_a_project_changed_since_trust_are_not_run(
     assert not marker.exists()
 
 
-def test_caller_can_exclude_a_trusted_project(
+def test_caller_can_exclude_the_plugins_of_a_trusted_project(
     project: Path, open_test_runtime: RuntimeOpener, trust_tmp_project: Callable[[], None]
 ) -> None:
     write(project, {"local.py": source("local")})
@@ -227,7 +233,7 @@ def test_caller_can_exclude_a_trusted_project(
     assert "local" not in runtime.registry.snapshot()
 
 
-def test_using_a_trusted_plugin_does_not_invalidate_the_trust(
+def test_using_a_plugin_of_a_trusted_project_does_not_invalidate_the_trust(
     project: Path,
     open_test_runtime: RuntimeOpener,
     trust_tmp_project: Callable[[], None],
@@ -337,7 +343,7 @@ def test_invalid_plugin_file_is_reported_with_the_reason(
     assert reports(runtime)["good"].state == "loaded"
 
 
-def test_failed_import_removes_the_plugin_and_its_submodules(
+def test_failed_plugin_import_removes_the_plugin_and_its_submodules(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"pack/__init__.py": "from . import inner\nraise ValueError", "pack/inner.py": "x = 1"})
@@ -353,7 +359,9 @@ def stale_bytecode(file: Path, code: str) -> bytes:
 
 
 @pytest.mark.parametrize("shipped", ["plain.py", "pack/__init__.py", "pack/inner.py"])
-def test_bytecode_caches_are_not_run(shipped: str, user: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_bytecode_caches_of_plugins_are_not_run(
+    shipped: str, user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(
         user,
         {
@@ -370,7 +378,9 @@ def test_bytecode_caches_are_not_run(shipped: str, user: Path, open_test_runtime
 
 
 @pytest.mark.parametrize("name", ["inner.pyc", "inner/__init__.pyc", f"inner{EXTENSION_SUFFIXES[0]}"])
-def test_compiled_submodule_is_not_loaded(name: str, user: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_compiled_submodule_of_a_plugin_is_not_loaded(
+    name: str, user: Path, open_test_runtime: RuntimeOpener
+) -> None:
     write(user, {"pack/__init__.py": "from .inner import register", "pack/inner.py": source("packed")})
     (user / "pack" / name).parent.mkdir(exist_ok=True)
     (user / "pack" / name).write_bytes(stale_bytecode(user / "pack" / name, source("evil")))
@@ -383,7 +393,7 @@ def test_compiled_submodule_is_not_loaded(name: str, user: Path, open_test_runti
     )
 
 
-def test_installed_package_with_a_plugin_like_name_can_be_imported(
+def test_installed_package_named_like_a_plugin_can_be_imported(
     site: Path, user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(user, {"own.py": source("own")})
@@ -420,7 +430,7 @@ def test_no_plugin_is_imported_if_plugins_are_disabled(
     assert not marker.exists()
 
 
-def test_plugin_hooks_can_refuse_and_change_calls_and_results(
+def test_plugin_hooks_can_refuse_calls_and_change_arguments_and_results(
     user: Path, open_test_runtime: RuntimeOpener
 ) -> None:
     write(
@@ -454,7 +464,7 @@ def register(plugin):
     assert runtime.handle_function_call("shout", {"text": "secret"}) == '{"error":"not that word"}'
 
 
-def test_plugin_toolset_can_be_granted(user: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_toolset_of_a_plugin_can_be_granted(user: Path, open_test_runtime: RuntimeOpener) -> None:
     write(
         user,
         {
