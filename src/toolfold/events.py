@@ -136,6 +136,8 @@ class ModelReplied(Event):
     duration_s: float = 0.0
     calls: tuple[str, ...] = ()
     """The names of the real tools that the reply calls."""
+    purpose: Literal["answer", "summary"] = "answer"
+    """`summary` for a call that summarised old messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.conftest import RuntimeOpener, recording_tool
-from toolfold import Runtime, ToolCall, build_tool
+from tests.providers.scripted_server import ScriptedServer, serve_models
+from toolfold import ConfigError, Runtime, ToolCall, build_tool
 from toolfold.agent import Agent, AgentLimits
 from toolfold.agent.compression import SUMMARY_OPENING
 from toolfold.agent.history import UNKNOWN_OUTCOME
@@ -21,6 +22,7 @@ from toolfold.events import (
     Event,
     ModelReplied,
     TextReceived,
+    ThinkingReceived,
     ToolFinished,
     ToolsSelected,
     ToolStarted,
@@ -29,6 +31,7 @@ from toolfold.events import (
 )
 from toolfold.model import CallContext, Json
 from toolfold.providers import get_dialect
+from toolfold.providers.client import ReplyStream
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.reply import ModelRequest
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
@@ -199,6 +202,36 @@ async def test_interrupting_an_answer_keeps_the_text_that_was_shown(
     assert (await agent.run("Continue")).ok
 
 
+async def test_interrupting_keeps_the_thinking_that_was_shown_outside_of_the_prompt(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
+    class Thinker(ScriptedProvider):
+        def stream(self, request: ModelRequest) -> ReplyStream:
+            return ReplyStream(self._think(), self.dialect.start_reply())
+
+        async def _think(self) -> AsyncIterator[Json]:
+            for text in ("Boats ", "float."):
+                yield {"choices": [{"index": 0, "delta": {"reasoning_content": text}}]}
+            await asyncio.Event().wait()
+
+    agent = Agent(Thinker([]), runtime=runtime, store=store)
+    events: list[Event] = []
+    runtime.events.subscribe(events.append)
+    turn = asyncio.create_task(agent.run("Why do boats float?"))
+    await asyncio.wait_for(until(lambda: sum(isinstance(e, ThinkingReceived) for e in events) == 2), 60)
+    agent.interrupt()
+    assert (await turn).reason == "interrupted"
+    stored = store.load_messages(agent.session_id, active_only=False)
+    assert [(each.role, each.text, each.state) for each in stored if each.role == "thinking"] == [
+        ("thinking", "Boats float.", "unsent")
+    ]
+    assert "float." not in json.dumps(agent.history.messages)
+    assert {match.role for match in store.search_messages("float")} == {"user"}
+    agent.release()
+    again = agent_with(runtime, store, session_id=agent.session_id)
+    assert again.history.messages == agent.history.messages
+
+
 async def test_provider_error_ends_the_turn_with_its_reason(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
@@ -291,6 +324,23 @@ class TestResuming:
         assert other.history.dialect.find_text(other.history.messages[-1]) == "Done."
 
 
+def auxiliary_settings(server: ScriptedServer) -> dict[str, object]:
+    """Return settings by which a model of another dialect, behind the server, writes summaries."""
+    provider = {"dialect": "anthropic", "base_url": server.url}
+    return {"agent.auxiliary_model": "cheap:claude-haiku-4-5", "providers": {"cheap": provider}}
+
+
+def record_summaries(runtime: Runtime) -> list[ModelReplied]:
+    events: list[ModelReplied] = []
+
+    def keep(event: Event) -> None:
+        if isinstance(event, ModelReplied) and event.purpose == "summary":
+            events.append(event)
+
+    runtime.events.subscribe(keep)
+    return events
+
+
 class TestCompression:
     async def test_old_messages_are_summarised_near_the_context_limit(
         self, runtime: Runtime, store: SqliteSessionStore
@@ -316,6 +366,54 @@ class TestCompression:
         agent.release()
         again = agent_with(runtime, store, session_id=agent.session_id)
         assert again.history.messages == agent.history.messages
+
+    async def test_auxiliary_model_writes_the_summary_and_is_paid_for(
+        self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
+    ) -> None:
+        with serve_models() as server:
+            runtime = open_test_runtime(auxiliary_settings(server))
+            summaries = record_summaries(runtime)
+            agent = agent_with(runtime, store, *["Noted. " + "x " * 300] * 20, context_tokens=4_000)
+            results = [await agent.run("Remember this: " + "y " * 200) for _ in range(8)]
+            await agent.close()
+        assert all(result.ok for result in results)
+        assert agent.history.messages[0]["content"] == f"{SUMMARY_OPENING}\n\nLet me look."
+        paths = [path for path, _, _ in server.requests]
+        assert set(paths) == {"messages"}
+        assert len(summaries) == len(paths)
+        assert {(each.model, each.usage.input_tokens) for each in summaries} == {("m-1", 20)}
+        assert all(each.cost is not None and each.cost > 0 for each in summaries)
+
+    async def test_own_model_writes_the_summary_if_the_auxiliary_model_fails(
+        self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
+    ) -> None:
+        def answer(request: ModelRequest) -> str:
+            return "Own summary." if "Summarise" in request.system else "Noted. " + "x " * 300
+
+        with serve_models() as server:
+            problem = {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}
+            server.failures += [(400, {}, problem)] * 50
+            runtime = open_test_runtime(auxiliary_settings(server))
+            agent = agent_with(runtime, store, *[answer] * 30, context_tokens=4_000)
+            for _ in range(8):
+                assert (await agent.run("Remember this: " + "y " * 200)).ok
+            await agent.close()
+        assert server.requests
+        assert agent.history.messages[0]["content"] == f"{SUMMARY_OPENING}\n\nOwn summary."
+
+    @pytest.mark.parametrize(
+        ("name", "problem"),
+        [
+            ("nowhere:model", "'nowhere:model' names no known model provider"),
+            ("openrouter:model", "there is no key for the model provider 'openrouter'"),
+        ],
+    )
+    def test_unusable_auxiliary_model_is_reported_at_the_start(
+        self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore, name: str, problem: str
+    ) -> None:
+        runtime = open_test_runtime({"agent.auxiliary_model": name})
+        with pytest.raises(ConfigError, match=problem):
+            agent_with(runtime, store, "Hi.")
 
     async def test_calls_and_results_stay_together(self, runtime: Runtime, store: SqliteSessionStore) -> None:
         def answer(request: ModelRequest) -> str | ScriptedReply:

@@ -364,3 +364,41 @@ def test_failed_result_with_an_image_is_marked_as_failed() -> None:
     (block,) = answer(replace(result_with_media(IMAGE), error="no"), "anthropic")
     assert block["is_error"] is True
     assert [each["type"] for each in block["content"]] == ["text", "image"]
+
+
+def test_interrupted_anthropic_reply_keeps_only_signed_thinking() -> None:
+    reader = get_dialect("anthropic").start_reply()
+    first = {"type": "thinking", "thinking": "done"}
+    deltas = [{"type": "signature_delta", "signature": "s1"}, {"type": "thinking_delta", "thinking": "half"}]
+    for event in (
+        {"type": "content_block_start", "index": 0, "content_block": first},
+        {"type": "content_block_delta", "index": 0, "delta": deltas[0]},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": {"type": "thinking", "thinking": ""}},
+        {"type": "content_block_delta", "index": 1, "delta": deltas[1]},
+    ):
+        list(reader.feed(event))
+    reply = reader.finish(interrupted=True)
+    (message,) = reply.messages
+    assert message["content"][0] == {**first, "signature": "s1"}
+    assert [block["type"] for block in message["content"]] == ["thinking", "text"]
+    assert reply.unsent_thinking == "half"
+
+
+def test_interrupted_response_keeps_reasoning_only_before_its_message() -> None:
+    reader = get_dialect("responses").start_reply()
+    text = {"type": "output_text", "text": "Well."}
+    items: list[Json] = [
+        {"type": "reasoning", "id": "r1", "summary": []},
+        {"type": "message", "id": "m1", "role": "assistant", "content": [text]},
+        {"type": "reasoning", "id": "r2", "summary": []},
+        {"type": "function_call", "call_id": "c1", "name": "forecast", "arguments": "{}"},
+    ]
+    for index, item in enumerate(items):
+        if item["type"] == "reasoning":
+            delta = {"type": "response.reasoning_summary_text.delta", "output_index": index}
+            list(reader.feed({**delta, "delta": f"thought {index}"}))
+        list(reader.feed({"type": "response.output_item.done", "output_index": index, "item": item}))
+    reply = reader.finish(interrupted=True)
+    assert [item["id"] for item in reply.messages] == ["r1", "m1"]
+    assert (reply.text, reply.calls, reply.unsent_thinking) == ("Well.", (), "thought 2")

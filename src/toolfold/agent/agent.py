@@ -59,12 +59,15 @@ class Agent(AgentConversation):
         used_store: SessionStore = store or self._own_store or open_store(config)
         record = used_store.load_session(session_id) if session_id else None
         client, name = _choose_model(model, record, config)
+        auxiliary_client, auxiliary_model = _choose_auxiliary(config)
         limit = config.agent.memory_max_chars
         deps = AgentDeps(
             runtime=self.runtime,
             store=used_store,
             client=client,
             model=name,
+            auxiliary_client=auxiliary_client,
+            auxiliary_model=auxiliary_model,
             memory=Memory(config.paths.config_dir / MEMORY_FILE, max_chars=limit) if limit else None,
             approver=approver,
             asker=asker,
@@ -97,6 +100,8 @@ class Agent(AgentConversation):
         self.interrupt()
         self.release()
         await self._deps.client.close()
+        if self._deps.auxiliary_client is not None:
+            await self._deps.auxiliary_client.close()
         if self._own_store is not None:
             self._own_store.close()
         if self._own_runtime is not None:
@@ -137,6 +142,15 @@ def _choose_model(
             hint="set one: toolfold config set agent.model anthropic:claude-sonnet-4-6",
         )
     name = parse_model_name(text, config)
+    return build_client(name, config), name
+
+
+def _choose_auxiliary(config: Config) -> tuple[ModelClient | None, ModelName | None]:
+    """Return the model for summaries, if one is configured. Raises ConfigError if it cannot be used."""
+    key = "agent.auxiliary_model"
+    if not config.agent.auxiliary_model:
+        return None, None
+    name = parse_model_name(config.agent.auxiliary_model, config, key=key)
     return build_client(name, config), name
 
 

@@ -20,6 +20,8 @@ KEPT_SHARE = 0.3
 """The part of the context window that recent messages keep."""
 MAX_TRANSCRIPT_CHARS = 400_000
 MAX_EXCERPT_CHARS = 4_000
+MIN_CHARS_PER_TOKEN = 2
+"""A token of a transcript has about four characters; half of that leaves room for the summary."""
 SUMMARY_OPENING = "[Summary of the earlier conversation, written by the agent]"
 SUMMARY_REQUEST = (
     "Summarise the following conversation between a user and an agent so that the agent can continue it"
@@ -69,22 +71,34 @@ def _ends_with_reasoning(messages: Sequence[Json]) -> bool:
     return bool(messages) and messages[-1].get("type") == "reasoning"
 
 
-async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) -> str:
-    """Return the text that takes the place of some messages."""
+async def write_summary(
+    entries: Sequence[MessageRecord], summarise: Summarise, *, max_chars: int = MAX_TRANSCRIPT_CHARS
+) -> str:
+    """Return the text that takes the place of some messages.
+
+    The transcript to summarise has at most `max_chars` characters.
+    """
     try:
-        summary = await summarise(SUMMARY_REQUEST, _write_transcript(entries))
+        summary = await summarise(SUMMARY_REQUEST, _write_transcript(entries, max_chars))
     except ProviderError as error:
         log.warning("the history could not be summarised (%s); only an outline is kept", error)
         summary = ""
     return f"{SUMMARY_OPENING}\n\n{summary.strip() or _write_outline(entries)}"
 
 
-def _write_transcript(entries: Sequence[MessageRecord]) -> str:
+def limit_transcript(context_tokens: int | None) -> int:
+    """Return how many characters of a transcript fit into a context window, with room for the summary."""
+    if context_tokens is None:
+        return MAX_TRANSCRIPT_CHARS
+    return min(MAX_TRANSCRIPT_CHARS, context_tokens * MIN_CHARS_PER_TOKEN)
+
+
+def _write_transcript(entries: Sequence[MessageRecord], max_chars: int) -> str:
     parts = [f"{entry.role.upper()}: {_excerpt(entry)}" for entry in entries]
     text = "\n\n".join(parts)
-    if len(text) <= MAX_TRANSCRIPT_CHARS:
+    if len(text) <= max_chars:
         return text
-    half = MAX_TRANSCRIPT_CHARS // 2
+    half = max_chars // 2
     return f"{text[:half]}\n\n[… {len(text) - 2 * half:,} characters left out …]\n\n{text[-half:]}"
 
 

@@ -26,7 +26,7 @@ from toolfold.events import Event, StopReason, TurnFinished, TurnStarted, Usage
 from toolfold.model import Approver, Asker, Json
 from toolfold.providers import get_dialect
 from toolfold.providers.client import ModelClient
-from toolfold.providers.models import ModelName, find_context_tokens
+from toolfold.providers.models import ModelName, find_context_tokens, find_published_context
 from toolfold.runtime import Runtime
 from toolfold.session import Session
 from toolfold.store import SessionRecord, SessionStore
@@ -66,6 +66,9 @@ class AgentDeps:
     store: SessionStore
     client: ModelClient
     model: ModelName
+    auxiliary_client: ModelClient | None = None
+    auxiliary_model: ModelName | None = None
+    """The model for summaries, if it is another one."""
     memory: Memory | None
     approver: Approver | None = None
     asker: Asker | None = None
@@ -269,9 +272,21 @@ class AgentConversation:
                 context_tokens=tokens,
                 max_output_tokens=self._settings.max_output_tokens,
                 stream=deps.stream_model,
+                auxiliary=await self._prepare_auxiliary(),
             )
             self.session.set_context_tokens(tokens)
         return self._setup
+
+    async def _prepare_auxiliary(self) -> ModelSetup | None:
+        deps = self._deps
+        if deps.auxiliary_client is None or deps.auxiliary_model is None:
+            return None
+        return ModelSetup(
+            client=deps.auxiliary_client,
+            model=deps.auxiliary_model.model,
+            context_tokens=await find_published_context(deps.auxiliary_model, deps.auxiliary_client),
+            stream=deps.stream_model,
+        )
 
     def _publish(self, event: Event) -> None:
         self._deps.runtime.events.publish(event)

@@ -65,7 +65,7 @@ class SessionHistory:
 
     def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
         """Append a model's reply; it replaces the draft."""
-        self._append(list(reply.messages), self.turn, state=state)
+        self._append(list(reply.messages), self.turn, state=state, thinking=reply.unsent_thinking)
         self._draft = ""
 
     def start_calls(self, calls: Sequence[ToolCall]) -> None:
@@ -136,12 +136,22 @@ class SessionHistory:
         ]
 
     def _append(
-        self, messages: Sequence[Json], turn: int, *, state: Json | None = None, finished: Sequence[str] = ()
+        self,
+        messages: Sequence[Json],
+        turn: int,
+        *,
+        state: Json | None = None,
+        finished: Sequence[str] = (),
+        thinking: str = "",
     ) -> None:
+        """Store messages, after `thinking` that was shown but cannot be part of the prompt."""
         records = [self._to_record(message, turn) for message in messages]
+        if thinking:
+            shown = MessageRecord(body={}, role="thinking", text=thinking, turn=turn, state="unsent")
+            records.insert(0, shown)
         numbers = self._store.append_messages(self.record.id, records, state=state, finished_calls=finished)
         numbered = [replace(each, number=at) for each, at in zip(records, numbers, strict=True)]
-        self._entries = [*self._entries, *numbered]
+        self._entries = [*self._entries, *(each for each in numbered if each.state == "active")]
 
     def _to_record(self, message: Json, turn: int) -> MessageRecord:
         is_user = is_user_message(message)

@@ -6,11 +6,19 @@ hooks, validation and approval apply as everywhere. Every step is stored before 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from toolfold.agent.compression import KEPT_SHARE, count_messages, find_cut, write_summary
+from toolfold.agent.compression import (
+    KEPT_SHARE,
+    count_messages,
+    find_cut,
+    limit_transcript,
+    write_summary,
+)
 from toolfold.agent.drafts import DraftWriter
 from toolfold.agent.history import SessionHistory
 from toolfold.agent.limits import TurnBudget
@@ -34,6 +42,8 @@ from toolfold.turn.placement import Request
 from toolfold.turn.pricing import cost_of_call, find_prices
 from toolfold.turn.tokens import TokenCounter, compact, tokenizer_for
 
+log = logging.getLogger(__name__)
+
 UNKNOWN_CONTEXT_TOKENS = 128_000
 """Assumed for compression if the model's context window is unknown."""
 
@@ -48,6 +58,8 @@ class ModelSetup:
     max_output_tokens: int | None = None
     retries: RetryPolicy = RetryPolicy()  # noqa: RUF009 - immutable
     stream: bool = True
+    auxiliary: ModelSetup | None = None
+    """The model that writes summaries, if it is another one."""
 
 
 class TurnLoop:
@@ -149,7 +161,7 @@ class TurnLoop:
             return None
         draft.flush()
         self._stream = None
-        self._count_reply(reply, time.perf_counter() - started)
+        self._count_reply(reply, time.perf_counter() - started, setup)
         return reply
 
     def _publish_thinking(self, text: str) -> None:
@@ -172,18 +184,25 @@ class TurnLoop:
     def _remember_stream(self, stream: ReplyStream) -> None:
         self._stream = stream
 
-    def _count_reply(self, reply: Reply, seconds: float) -> None:
-        cost = cost_of_call(reply.usage, find_prices(self._setup.model))
+    def _count_reply(
+        self,
+        reply: Reply,
+        seconds: float,
+        setup: ModelSetup,
+        purpose: Literal["answer", "summary"] = "answer",
+    ) -> None:
+        cost = cost_of_call(reply.usage, find_prices(setup.model))
         self._budget.add_call(reply.usage, cost)
         self._publish(
             ModelReplied(
                 session_id=self._session.id,
                 turn=self._history.turn,
-                model=reply.model or self._setup.model,
+                model=reply.model or setup.model,
                 usage=reply.usage,
                 cost=cost,
                 duration_s=seconds,
                 calls=tuple(name for call in reply.calls if (name := real_tool_name(call))),
+                purpose=purpose,
             )
         )
 
@@ -229,7 +248,11 @@ class TurnLoop:
         if not cut:
             return False
         count_before = len(history.messages)
-        summary = await write_summary(history.entries[:cut], self._summarise)
+        summary = await write_summary(
+            history.entries[:cut],
+            self._summarise,
+            max_chars=limit_transcript((self._setup.auxiliary or self._setup).context_tokens),
+        )
         history.replace_oldest(cut, summary)
         self._publish(
             ContextCompressed(
@@ -244,22 +267,30 @@ class TurnLoop:
         return True
 
     async def _summarise(self, instruction: str, transcript: str) -> str:
-        """Let the model write a summary."""
-        dialect = self._history.dialect
+        """Let the auxiliary model write a summary; the session's own if there is no other or it fails."""
+        if self._setup.auxiliary is not None:
+            try:
+                return await self._summarise_with(self._setup.auxiliary, instruction, transcript)
+            except ProviderError as error:
+                log.warning("%s wrote no summary (%s)", self._setup.auxiliary.model, error)
+        return await self._summarise_with(self._setup, instruction, transcript)
+
+    async def _summarise_with(self, setup: ModelSetup, instruction: str, transcript: str) -> str:
+        started = time.perf_counter()
         reply = await call_model(
-            self._setup.client,
+            setup.client,
             ModelRequest(
-                model=self._setup.model,
+                model=setup.model,
                 system=instruction,
-                messages=[dialect.user_message(transcript)],
-                stream=self._setup.stream,
+                messages=[setup.client.dialect.user_message(transcript)],
+                stream=setup.stream,
             ),
             on_delta=lambda _: None,
             on_retry=self._publish_retry,
             on_stream=lambda _: None,
-            retries=self._setup.retries,
+            retries=setup.retries,
         )
-        self._budget.add_call(reply.usage, cost_of_call(reply.usage, find_prices(self._setup.model)))
+        self._count_reply(reply, time.perf_counter() - started, setup, "summary")
         return reply.text
 
 

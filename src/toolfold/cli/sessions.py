@@ -82,7 +82,9 @@ def list_sessions(invocation: Invocation, last: int, as_json: bool) -> None:
 
 @command.command("show")
 @click.argument("session", metavar="ID")
-@click.option("--all", "show_all", is_flag=True, help="Include messages that were undone or summarised.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Include messages that were undone, summarised or never sent."
+)
 @json_option
 @click.pass_obj
 def show_session(invocation: Invocation, session: str, show_all: bool, as_json: bool) -> None:

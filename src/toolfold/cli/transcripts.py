@@ -24,7 +24,7 @@ class TranscriptEntry:
     """One part of a conversation: a message, a tool call or the result of one."""
 
     role: str
-    """user, assistant, call or result."""
+    """user, assistant, thinking, call or result."""
     text: str
     turn: int
     tool: str = ""
@@ -78,6 +78,8 @@ def format_entry(entry: TranscriptEntry) -> str:
             return f"  🔧 {clean_line(entry.tool, 80)} {arguments}"
         case "result":
             return f"     {clean_line(entry.text, MAX_SHOWN_RESULT_CHARS)}"
+        case "thinking":
+            return f"(interrupted reasoning) {clean_text(entry.text).strip()}"
     return clean_text(entry.text).strip()
 
 

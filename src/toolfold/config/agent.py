@@ -51,7 +51,7 @@ class AgentSettings(Section):
     )
     auxiliary_model: Text = Field(
         default="",
-        description="Model for summaries and titles, as PROVIDER:MODEL; empty for the same model.",
+        description="Model that summarises old messages, as PROVIDER:MODEL; empty for the same model.",
         json_schema_extra=USER_ONLY,
     )
     context_tokens: Integer | None = Field(

@@ -246,6 +246,7 @@ class _AnthropicReplyReader(ReplyReader):
     def finish(self, *, interrupted: bool = False) -> Reply:
         blocks: list[Json] = []
         calls: list[ToolCall] = []
+        unsent: list[str] = []
         for index, block in sorted(self._blocks.items()):
             kind = block.get("type")
             if kind == "tool_use":
@@ -256,6 +257,7 @@ class _AnthropicReplyReader(ReplyReader):
             elif kind == "text" and not text_of(block.get("text")).strip():
                 continue  # the provider refuses empty text
             elif kind in ("thinking", "redacted_thinking") and interrupted and index not in self._closed:
+                unsent.append(text_of(block.get("thinking")))
                 continue  # without its signature it would be refused
             blocks.append(block)
         text = "".join(text_of(block.get("text")) for block in blocks if block.get("type") == "text")
@@ -268,6 +270,7 @@ class _AnthropicReplyReader(ReplyReader):
             usage=_read_usage(self._usage),
             finish_reason="interrupted" if interrupted else "tool_calls" if calls else self._finish,
             model=self._model,
+            unsent_thinking="".join(unsent),
         )
 
     def _read_input(self, index: int, block: Json) -> tuple[Json | str, Json]:

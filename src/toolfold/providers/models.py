@@ -61,8 +61,11 @@ class ModelName:
         return f"{self.provider}:{self.model}"
 
 
-def parse_model_name(text: str, config: Config) -> ModelName:
-    """Return the provider and the model that a name means. Raises ConfigError with the known providers."""
+def parse_model_name(text: str, config: Config, *, key: str = "agent.model") -> ModelName:
+    """Return the provider and the model that a name means. Raises ConfigError with the known providers.
+
+    `key` is the setting that the name comes from, for the error.
+    """
     provider, separator, model = text.strip().partition(":")
     known = known_providers(config)
     if provider == SCRIPTED_PROVIDER and model:
@@ -74,7 +77,7 @@ def parse_model_name(text: str, config: Config) -> ModelName:
     hint = did_you_mean(closest_names(provider, known)) if separator else " Write it as PROVIDER:MODEL."
     raise ConfigError(
         f"{text!r} names no known model provider.{hint} Known providers: {', '.join(sorted(known))}.",
-        key="agent.model",
+        key=key,
     )
 
 
@@ -180,13 +183,18 @@ def _contains_name(model: str, name: str) -> bool:
 
 async def find_context_tokens(name: ModelName, config: Config, client: ModelClient) -> int | None:
     """Return the model's context window: from the shipped table, the provider's listing or the settings."""
+    return await find_published_context(name, client) or config.agent.context_tokens
+
+
+async def find_published_context(name: ModelName, client: ModelClient) -> int | None:
+    """Return the model's context window from the shipped table or the provider's listing."""
     if limits := find_limits(name.model):
         return limits.context
     try:
         listing = await client.list_models()
     except Exception:  # most compatible servers list no sizes, and some list no models
         listing = []
-    return read_listed_context(listing, name.model) or config.agent.context_tokens
+    return read_listed_context(listing, name.model)
 
 
 def read_listed_context(listing: list[Json], model: str) -> int | None:

@@ -147,6 +147,7 @@ class _ChatReplyReader(ReplyReader):
 
     def __init__(self) -> None:
         self._text: list[str] = []
+        self._thinking: list[str] = []
         self._refusal: list[str] = []
         self._calls: dict[int, Json] = {}
         self._finish: FinishReason = "stop"
@@ -165,6 +166,7 @@ class _ChatReplyReader(ReplyReader):
 
     def _read_delta(self, delta: Json) -> Iterator[Delta]:
         if thinking := next((text for key in _THINKING_KEYS if (text := text_of(delta.get(key)))), ""):
+            self._thinking.append(thinking)
             yield ThinkingDelta(thinking)
         if refusal := text_of(delta.get("refusal")):
             self._refusal.append(refusal)
@@ -203,6 +205,7 @@ class _ChatReplyReader(ReplyReader):
             usage=self._usage,
             finish_reason="refusal" if self._refusal and not interrupted else reason,
             model=self._model,
+            unsent_thinking="".join(self._thinking) if interrupted else "",
         )
 
 

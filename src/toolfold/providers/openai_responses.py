@@ -180,6 +180,8 @@ class _ResponsesReplyReader(ReplyReader):
         self._items: dict[int, Json] = {}
         self._pending: dict[int, str] = {}
         """Text of output items that have not ended."""
+        self._thinking: dict[int, str] = {}
+        """Visible reasoning by output item."""
         self._usage = Usage()
         self._finish: FinishReason = "stop"
         self._model = ""
@@ -191,7 +193,9 @@ class _ResponsesReplyReader(ReplyReader):
                 self._pending[index] = self._pending.get(index, "") + text
                 yield TextDelta(text)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                yield ThinkingDelta(text_of(event.get("delta")))
+                text, index = text_of(event.get("delta")), _index_of(event)
+                self._thinking[index] = self._thinking.get(index, "") + text
+                yield ThinkingDelta(text)
             case "response.output_item.done":
                 index = _index_of(event)
                 self._items[index] = event.get("item") or {}
@@ -211,10 +215,8 @@ class _ResponsesReplyReader(ReplyReader):
             self._finish = "refusal" if reason == "content_filter" else "length"
 
     def finish(self, *, interrupted: bool = False) -> Reply:
-        items = [item for _, item in sorted(self._items.items())]
-        if interrupted:  # reasoning is only valid together with what it led to
-            items = [item for item in items if item.get("type") == "message"]
-        kept = [_strip_empty(item) for item in items]
+        indexes = self._find_kept_items() if interrupted else sorted(self._items)
+        kept = [_strip_empty(self._items[index]) for index in indexes]
         text = "".join(_item_text(item) for item in kept if item.get("type") == "message")
         if pending := "".join(self._pending[index] for index in sorted(self._pending)):
             kept.append({"role": "assistant", "content": pending})
@@ -229,7 +231,25 @@ class _ResponsesReplyReader(ReplyReader):
             usage=self._usage,
             finish_reason="interrupted" if interrupted else "tool_calls" if calls else self._finish,
             model=self._model,
+            unsent_thinking=self._join_thinking(indexes) if interrupted else "",
         )
+
+    def _find_kept_items(self) -> list[int]:
+        """Return the output items of an interrupted response that can be sent back.
+
+        Reasoning is valid only directly before the message it led to. Calls are dropped.
+        """
+        order = sorted(self._items)
+        kinds = [self._items[index].get("type") for index in order]
+        following = [*kinds[1:], None]
+        return [
+            index
+            for index, kind, after in zip(order, kinds, following, strict=True)
+            if kind == "message" or (kind == "reasoning" and after == "message")
+        ]
+
+    def _join_thinking(self, kept: Sequence[int]) -> str:
+        return "".join(text for index, text in sorted(self._thinking.items()) if index not in kept)
 
 
 def _read_call(item: Json) -> ToolCall:

@@ -65,6 +65,8 @@ class Reply:
     finish_reason: FinishReason = "stop"
     model: str = ""
     """The model that answered, as the provider names it."""
+    unsent_thinking: str = ""
+    """Reasoning of an interrupted reply that is not in its messages: the provider would not accept it."""
 
 
 class ReplyReader(ABC):
@@ -81,7 +83,8 @@ class ReplyReader(ABC):
     def finish(self, *, interrupted: bool = False) -> Reply:
         """Return the reply read so far.
 
-        An interrupted reply keeps complete text and drops tool calls: they will not be run.
+        An interrupted reply keeps its text and drops tool calls: they will not be run. Reasoning is kept
+        where the provider would accept it.
         """
 
 

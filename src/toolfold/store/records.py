@@ -10,7 +10,8 @@ from typing import Literal, Protocol
 from toolfold.errors import ToolfoldError
 from toolfold.model import Json
 
-MessageState = Literal["active", "compressed", "undone"]
+MessageState = Literal["active", "compressed", "undone", "unsent"]
+"""Only active messages are part of the prompt. Unsent ones never were: they are kept for people to read."""
 
 
 class UnknownSession(ToolfoldError):

@@ -248,7 +248,7 @@ class SqliteSessionStore:
             " snippet(message_index, 0, '', '', '…', 40) AS snippet"
             " FROM message_index JOIN messages m ON m.row = message_index.rowid"
             " JOIN sessions s ON s.id = m.session_id"
-            " WHERE message_index MATCH ? AND m.session_id != ? AND m.state != 'undone'"
+            " WHERE message_index MATCH ? AND m.session_id != ? AND m.state NOT IN ('undone', 'unsent')"
             " ORDER BY bm25(message_index) LIMIT ?"
         )
         with self._lock:
