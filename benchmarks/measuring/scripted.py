@@ -50,7 +50,7 @@ class ScriptedModel:
 
     def __call__(self, request: Json) -> Json:
         """Return the reply as a chat completion."""
-        history = _History(request["messages"])
+        history = RequestHistory(request["messages"])
         words = self._user_words(history.user)
         called = [name for name, _ in history.calls]
         needs = self._script.open_needs(words, called)
@@ -66,7 +66,12 @@ class ScriptedModel:
         return max((words for words in self._script.needs if text.startswith(words)), key=len, default=text)
 
     def _make_calls(
-        self, history: _History, words: str, needs: Sequence[frozenset[str]], shown: set[str], habit: Habit
+        self,
+        history: RequestHistory,
+        words: str,
+        needs: Sequence[frozenset[str]],
+        shown: set[str],
+        habit: Habit,
     ) -> list[tuple[str, Json]]:
         """Call every available tool, and search for or describe the others."""
         known = (shown - BRIDGE_NAMES) | history.told | history.described
@@ -90,7 +95,7 @@ def _route_call(name: str, arguments: Json, shown: set[str]) -> tuple[str, Json]
 
 
 def _make_searches(
-    history: _History, words: str, missing: Sequence[frozenset[str]]
+    history: RequestHistory, words: str, missing: Sequence[frozenset[str]]
 ) -> list[tuple[str, Json]]:
     found = [min(need & history.named) for need in missing if need & history.named]
     if found:
@@ -100,7 +105,7 @@ def _make_searches(
     return [(BRIDGE_SEARCH, {"query": words} | ({"limit": MANY_HITS} if history.searches else {}))]
 
 
-class _History:
+class RequestHistory:
     """State read from a request: the newest user message, the calls since, and the described tools."""
 
     def __init__(self, messages: Sequence[Json]) -> None:

@@ -1,0 +1,84 @@
+"""Replay recorded conversations through the agent: was the tool of each call shown, found or lost?
+
+    sh scripts/conversations_env.sh .venv-conversations
+    .venv-conversations/bin/python benchmarks/conversations.py [--limit N] [--distractors] [--json FILE]
+
+BFCL multi-turn and AgentDojo bring their tools as Python code, which runs; at the end the state of each
+conversation is compared with the expected one. `--limit` is the number of conversations per data set (0:
+all). `--distractors` adds the sample catalog to the tools of each data set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from measuring.conversations import ConversationSet, load_sets
+from measuring.peers import print_progress
+from measuring.replay import OUTCOMES, open_replay
+from measuring.trips import MODES, Mode
+
+from toolfold.model import Json
+
+SKIPPED_MODES = ("search, describe, call",)  # differs from "search, call" by the number of model calls only
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--limit", type=int, default=40, help="conversations per data set; 0 for all")
+    add("--distractors", action="store_true", help="add the tools of the sample catalog")
+    add("--json", type=Path, help="write the results to this file")
+    return parser.parse_args()
+
+
+def measure(data: ConversationSet, modes: Sequence[Mode], home: Path, *, distractors: bool) -> list[Json]:
+    rows = []
+    for mode in modes:
+        print_progress(f"{data.name}, {mode.name}: {len(data.conversations)} conversations")
+        with open_replay(data, mode, home, distractors=distractors) as replay:
+            rows.append({"tools": len(data.definitions), **replay.run().summarize()})
+    return rows
+
+
+def format_table(rows: Sequence[Json]) -> str:
+    """Return a Markdown table with shares in percent."""
+    heads = ["data set", "mode", "calls", *OUTCOMES, "model calls", "input tokens", "right end state"]
+    lines = [heads, ["---"] * len(heads)]
+    lines += [
+        [
+            f"{row['set']} ({row['tools']} tools)",
+            row["mode"],
+            f"{row['calls']:,}",
+            *(f"{row[name]:.1%}" for name in OUTCOMES),
+            f"{row['model_calls_per_turn']:.2f}",
+            f"{row['input_tokens_per_turn']:,}",
+            f"{row['correct_states']:.1%}",
+        ]
+        for row in rows
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def main() -> None:
+    options = parse_options()
+    modes = [mode for mode in MODES if mode.name not in SKIPPED_MODES]
+    with tempfile.TemporaryDirectory() as home:
+        rows = [
+            row
+            for data in load_sets(options.limit)
+            for row in measure(data, modes, Path(home), distractors=options.distractors)
+        ]
+    print("Shares of recorded calls; model calls and input tokens (o200k) per message of the user.\n")
+    print(format_table(rows))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
