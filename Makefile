@@ -8,6 +8,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+unexport PYTHONDONTWRITEBYTECODE # compiled files make every start of Python, of which tests have thousands, faster
+
 .PHONY: demo test test-all check bench clean
 
 demo: $(VENV)/.runtime

@@ -8,6 +8,8 @@ some_failed=1
 failures=.pytest_cache/v/cache/lastfailed
 workers=$((2 * $(getconf _NPROCESSORS_ONLN || echo 1))) # most tests wait for another process
 
+# One process compiles the test files, so that not every worker does.
+"$pytest" --collect-only -qq >/dev/null || { code=$?; "$pytest" --collect-only -qq | tail -50; exit "$code"; }
 "$pytest" -n "$workers"
 code=$?
 [ "$code" -eq "$some_failed" ] || exit "$code"

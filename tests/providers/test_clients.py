@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,11 @@ from toolfold.providers.models import (
 from toolfold.providers.reply import ModelRequest, Reply, TextDelta
 from toolfold.store import SqliteSessionStore
 
-pytest.importorskip("openai", reason="the package openai is not installed")
-pytest.importorskip("anthropic", reason="the package anthropic is not installed")
+# Both packages take seconds to import, so they are only looked for here.
+pytestmark = pytest.mark.skipif(
+    not (find_spec("openai") and find_spec("anthropic")),
+    reason="the packages openai and anthropic are not installed",
+)
 
 KEY = "sk-very-secret-key"
 
