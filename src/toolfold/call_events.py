@@ -62,6 +62,7 @@ class CallEvents:
                 arguments={key: self._shorten(value) for key, value in args.items()},
                 emoji=tool.emoji,
                 toolset=tool.toolset,
+                parent_id=context.parents[-1] if context.parents else "",
             )
         )
 

@@ -12,11 +12,12 @@ import contextlib
 import copy
 import functools
 import inspect
+import itertools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from toolfold.approval.gate import Approval
@@ -50,6 +51,8 @@ READ_TOOL = "read_file"
 Slot: TypeAlias = AbstractAsyncContextManager[Any]
 NO_SLOT: Final = contextlib.nullcontext()
 MAX_FAILURE_CHARS = 10_000
+MAX_NESTING = 4
+"""Levels of calls that handlers make while they run."""
 MAX_FILES = 64
 """Maximum number of audio and other files of one result that are stored on disk."""
 
@@ -93,6 +96,7 @@ class Dispatch:
 
     async def _run_pipeline(self, turn: Turn, call: ToolCall, context: CallContext, slot: Slot) -> ToolResult:
         tool = turn.tool(call.name)  # scope check
+        _require_nestable(tool, context)
         read = functools.partial(self.validate.read, tool)
         args = await self.hooks.run_before(tool, read(call.arguments), context, read)  # may refuse, rewrite
         args = self.validate.check(tool, args)  # schema check of the final arguments
@@ -100,7 +104,8 @@ class Dispatch:
         await self.approval.require(tool, args, context)  # approval of the final arguments
         async with slot, self._watch_settings(tool, context) as watch:
             with self.events.follow_progress(tool, context) as report:
-                context = replace(context, report_progress=report)
+                nested = _NestedCalls(self, turn, context)
+                context = replace(context, report_progress=report, nested=nested)
                 result = await self._run_handler(turn, tool, call, args, context)
         result = _with_notice(result, watch.notice)
         return await self._run_post_hooks(turn, tool, args, result, context)
@@ -262,6 +267,37 @@ class Dispatch:
     def _result_from_message(self, call: ToolCall, message: str) -> ToolResult:
         message = make_encodable(self.redact(message))
         return ToolResult(call_id=call.id, name=call.name, text=render({"error": message}), error=message)
+
+
+@dataclass(frozen=True, slots=True)
+class _NestedCalls:
+    """Calls that a handler makes, in the turn of its own call (`NestedCalls`)."""
+
+    dispatch: Dispatch
+    turn: Turn
+    context: CallContext
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        turn = self.turn
+        return [tool for tool in turn.snapshot.ordered if not tool.standalone and turn.may_call(tool)]
+
+    async def __call__(self, name: str, arguments: Json | str | None = None) -> ToolResult:
+        parent = self.context
+        call = ToolCall(name, arguments, f"{parent.call_id}.{next(self.numbers)}")
+        context = replace(
+            _copy_context(parent), parents=(*parent.parents, parent.call_id), nested=None, surface=None
+        )
+        return await self.dispatch(self.turn, call, context)
+
+
+def _require_nestable(tool: Tool, context: CallContext) -> None:
+    """Raise CallError if the tool must not be called from inside another call, or the nesting is too deep."""
+    if context.parents and tool.standalone:
+        raise CallError(f"{tool.name!r} can be called only directly, not from code or from another tool.")
+    if len(context.parents) > MAX_NESTING:
+        raise CallError(f"{tool.name!r} was not run: calls are nested more than {MAX_NESTING} levels deep.")
 
 
 def _has_many_files(value: Any) -> bool:

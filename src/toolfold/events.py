@@ -151,6 +151,8 @@ class ToolStarted(Event):
     """Secrets are replaced."""
     emoji: str = ""
     toolset: str = ""
+    parent_id: str = ""
+    """The call inside which this one was made, such as code that calls tools; empty for the model's calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

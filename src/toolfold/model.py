@@ -54,6 +54,8 @@ class Meaning(StrEnum):
     """Working directory of that command."""
     PATH = "path"
     """A file, or several, that the tool writes."""
+    PYTHON = "python"
+    """Python code; judged like the argument of `python3 -c`."""
     INPUT = "input"
     """Text for a running program, judged together with the argument INPUT_CONTEXT."""
     INPUT_CONTEXT = "input-context"
@@ -219,6 +221,21 @@ class CallContext:
     """Reports the progress of the call."""
     surface: CallOrigin | None = field(default=None, repr=False, compare=False)
     """Opaque data that the caller's interface passes to the tool's source."""
+    parents: tuple[str, ...] = ()
+    """IDs of the calls inside which this one was made, the outermost first; empty for a call of the model."""
+    nested: NestedCalls | None = field(default=None, repr=False, compare=False)
+    """Calls other tools of the session from the handler; set while it runs."""
+
+
+class NestedCalls(Protocol):
+    """Calls tools of the same session from inside a handler, through the same pipeline as every call."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools that can be called in this way."""
+
+    def __call__(self, name: str, arguments: Json | str | None = None) -> Awaitable[ToolResult]:
+        """Run one call. Errors are part of the result."""
 
 
 class Progress(Protocol):
@@ -274,6 +291,8 @@ class Tool:
     """True if the agent runs it and holds its state."""
     is_auxiliary: bool = False
     """True if it serves a source's other items, such as resources; ranked below other tools."""
+    standalone: bool = False
+    """True if only the model may call it, not a handler or code that another tool runs."""
     timeout: float | None = None
     """Time limit in seconds, if the configured one does not fit."""
     adapt: Adapt | None = None

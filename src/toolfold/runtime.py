@@ -52,8 +52,8 @@ from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampl
 from toolfold.sources.mcp.pool import McpServers
 from toolfold.sources.source_report import LOADED
 from toolfold.tools import Services
+from toolfold.tools.terminal import CODE_SOURCE, inject_workdir
 from toolfold.tools.terminal import SOURCE as TERMINAL
-from toolfold.tools.terminal import inject_workdir
 from toolfold.toolset_names import Toolset
 from toolfold.turn import Bridge, BridgeAnswers, Disclosure, Selector, assemble, render_definitions
 from toolfold.turn.deferral import Deferral
@@ -454,7 +454,11 @@ def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str],
     site = ExecutionSite(
         name=backend.name, home=backend.home, has_own_files=backend.has_own_files, shared_directories=shared
     )
-    return {(TERMINAL, "terminal"): site, (TERMINAL, "process"): replace(site, is_certain=False)}
+    return {
+        (TERMINAL, "terminal"): site,
+        (CODE_SOURCE, "execute_code"): site,
+        (TERMINAL, "process"): replace(site, is_certain=False),
+    }
 
 
 def _build_monitor(

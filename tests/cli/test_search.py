@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,7 @@ def test_empty_message_prints_an_example(toolfold: Toolfold, message: str) -> No
 def test_search_without_matches_gives_advice(toolfold: Toolfold) -> None:
     done = toolfold(*LIGHT, "search", "xyzzy", "--mode", "keyword")
     assert done.code == 0
-    assert "none of 10 tools matches" in done.out
+    assert re.search(r"none of \d+ tools matches", done.out)
     assert "toolfold tools list" in done.out
 
 

@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,7 @@ import pytest
 
 WAIT_TIMEOUT_S = 120.0
 IMAGE = "toolfold-test"
+PYTHON_IMAGE = "toolfold-test-python"
 ROOT = Path(__file__).parents[2]
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 Options = dict[str, str]
@@ -61,6 +63,11 @@ class Servers:
     def apptainer(self) -> Options:
         """Return options for apptainer with a root file system."""
         return self._once("apptainer", self._start_apptainer)
+
+    def docker_with_python(self) -> Options:
+        """Return options for docker with an image that has Python."""
+        options = self.docker()
+        return self._once("docker_with_python", lambda: self._add_python_image(options))
 
     def close(self) -> None:
         while self._stopping:
@@ -181,13 +188,24 @@ class Servers:
         )
         return {"program": program, "image": f"{folder}/root", **reach}
 
-    def _import(self, client: str, environment: dict[str, str]) -> None:
-        root = self.folder / "image"
+    def _add_python_image(self, options: Options) -> Options:
+        root = self.folder / "python_image"
+        _make_root(root)
+        program, library = Path(sys.executable).resolve(), sysconfig.get_path("stdlib")
+        script = ROOT / "scripts/test_servers/python_image.sh"
+        subprocess.run(["sh", script, root, program, library], check=True)
+        self._import(options["program"], {**os.environ, **options}, root=root, image=PYTHON_IMAGE)
+        return {**options, "image": PYTHON_IMAGE}
+
+    def _import(
+        self, client: str, environment: dict[str, str], *, root: Path | None = None, image: str = IMAGE
+    ) -> None:
+        root = root or self.folder / "image"
         if not root.exists():
             _make_root(root)
         packed = subprocess.run(["tar", "-C", root, "-c", "."], check=True, capture_output=True).stdout
         done = subprocess.run(
-            [client, "import", "-", IMAGE], input=packed, env=environment, capture_output=True
+            [client, "import", "-", image], input=packed, env=environment, capture_output=True
         )
         if done.returncode:
             raise ServerUnavailable(

@@ -43,7 +43,8 @@ _UNKNOWN_INPUT = "< ..."  # marks unknown input in a command shape
 _WORKDIR_PREFIX = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
 _SYSTEM_KINDS = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_ROOT, PathKind.DEVICE})
 _CHANGING_EFFECTS = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
-_NEVER_PATHS = frozenset({Meaning.COMMAND, Meaning.NOTE, Meaning.INPUT, Meaning.INPUT_CONTEXT})
+_RUN_MEANINGS = frozenset({Meaning.COMMAND, Meaning.PYTHON})
+_NEVER_PATHS = frozenset({*_RUN_MEANINGS, Meaning.NOTE, Meaning.INPUT, Meaning.INPUT_CONTEXT})
 _PLAIN_TYPES = (bool, int, float, type(None))
 
 
@@ -232,6 +233,7 @@ class CallAnalyzer:
     def _find_commands(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> list[str]:
         names = _names_with_meaning(meanings, Meaning.COMMAND)
         commands = [each for name in names for each in _command_lines(name, args[name])]
+        commands += [_python_command(args[name]) for name in _names_with_meaning(meanings, Meaning.PYTHON)]
         if not tool.judged_as and self._may_execute(tool):
             commands += _nested_commands(args)
         return [each for each in commands if each.strip()]
@@ -344,6 +346,11 @@ def _names_with_meaning(meanings: Mapping[str, Meaning], wanted: Meaning) -> lis
     return [name for name, meaning in meanings.items() if meaning is wanted]
 
 
+def _python_command(code: Any) -> str:
+    """Return the command that runs the code, which is judged in its place."""
+    return f"python3 -c {shlex.quote(code)}" if isinstance(code, str) else ""
+
+
 def _command_lines(name: str, value: Any) -> list[str]:
     """Return the shell commands in an argument: a string, a list of words, or several commands."""
     if value is None:
@@ -406,13 +413,13 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
     Numbers and flags beside a command (a timeout) do not change what it does; text may. The findings are
     part of the key: if the same words get another meaning, approval is needed again.
     """
-    if not _names_with_meaning(meanings, Meaning.COMMAND):
+    if not _RUN_MEANINGS.intersection(meanings.values()):
         normalized = f"{TOOL_PREFIX}{tool.listed_name or tool.name} {_canonical_json(args)}"
         return _hash_if_long(normalized), normalized if len(normalized) <= MAX_ENTRY_CHARS else ""
     shape = _listable_shape(verdict)
     if not shape:
         return "", ""
-    known = {name for name, meaning in meanings.items() if meaning in (Meaning.COMMAND, Meaning.NOTE)}
+    known = {name for name, meaning in meanings.items() if meaning in (*_RUN_MEANINGS, Meaning.NOTE)}
     other_args = {
         name: value
         for name, value in args.items()

@@ -72,7 +72,9 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
     rows = [
         (
             escape_text(each.name),
-            escape_text(", ".join(each.toolsets)) if each.toolsets else "all except file and terminal tools",
+            escape_text(", ".join(each.toolsets))
+            if each.toolsets
+            else "all except file, terminal and code execution",
             time.strftime("%Y-%m-%d", time.localtime(each.created)),
         )
         for each in clients

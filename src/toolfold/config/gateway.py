@@ -12,7 +12,8 @@ class GatewaySettings(Section):
 
     toolsets: tuple[Text, ...] | None = Field(
         default=None,
-        description="Toolsets that clients without a token may use; null for all except file and terminal.",
+        description="Toolsets that clients without a token may use; "
+        "null for all except file, terminal and code_execution.",
         json_schema_extra=USER_ONLY,
     )
     allow_anonymous: bool = Field(

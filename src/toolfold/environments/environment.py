@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +157,29 @@ class Environment:
     ) -> RunningCommand:
         """Start a command for interactive use. The caller must call `finish` afterwards."""
         return await self._runner.start(CommandSpec(text=command, task=task, directory=directory, pty=pty))
+
+    async def interact(
+        self,
+        command: str,
+        exchange: Callable[[RunningCommand], Awaitable[None]],
+        *,
+        task: str = DEFAULT_TASK,
+        directory: str = "",
+    ) -> int:
+        """Run a command while `exchange` reads its output and writes its input, and return its exit code.
+
+        When `exchange` returns or raises, all processes of the command are terminated. Its directory and
+        variables do not carry over to the next command of the task. The exit code is NO_DIRECTORY_CODE if it
+        cannot start in `directory`.
+        """
+        spec = CommandSpec(text=command, task=task, directory=directory, updates_task=False)
+        running = await self._runner.start(spec)
+        try:
+            await exchange(running)
+            reported = running.reported_exit
+            return reported.exit_code if reported else await self._runner.resolve_exit_code(running)
+        finally:
+            await self._runner.finish(running, terminate=True)
 
     async def interrupt(self, running: RunningCommand, signal: str = "INT") -> bool:
         """Send a signal to a command and to all processes that it started."""

@@ -130,6 +130,7 @@ def tools(services: Services) -> list[Tool]:  # noqa: ARG001  (all tool modules 
             _build_agent_tool("delegate_task", "delegation", _DELEGATE_TASK, "🤝", effects=(Effect.EXECUTE,)),
             timeout=MAX_DELEGATION_S,
             parallel=True,
+            standalone=True,  # sub-agents in a loop of some code would multiply
         ),
         replace(
             _build_agent_tool("clarify", "clarify", _CLARIFY, "❓"),

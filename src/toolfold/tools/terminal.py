@@ -22,6 +22,9 @@ from toolfold.model import CallContext, Effect, Json, Meaning, PreToolCall, Sour
 from toolfold.tools import Services
 
 SOURCE = Source("builtin", "terminal")
+CODE_SOURCE = Source("builtin", "code")
+_DIRECTORY_TOOLS = frozenset({(SOURCE, "terminal"), (CODE_SOURCE, "execute_code")})
+"""Tools that start in the working directory of their task."""
 OVERHEAD_TIMEOUT_S = 60.0
 """Extra time of a call beyond its command, to connect and to terminate processes."""
 MAX_WAIT_S = 600.0
@@ -172,8 +175,9 @@ def tools(services: Services) -> list[Tool]:
 def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
     """Return a hook that adds to each call what approval needs to judge it.
 
-    For `terminal` that is the absolute working directory: a task may have changed it, and `rm -r *` depends
-    on it. For input to a process it is the earlier input, without which it cannot be understood.
+    For `terminal` and `execute_code` that is the absolute working directory: a task may have changed it, and
+    `rm -r *` depends on it. For input to a process it is the earlier input, without which it cannot be
+    understood.
     """
 
     async def add_context(tool: Tool, args: Json, context: CallContext) -> Json | None:
@@ -181,9 +185,9 @@ def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
             others = {name: value for name, value in args.items() if name != "context"}
             found = await _input_context(terminal, args) if args.get("action") == "write" else None
             return others if found is None else {**others, "context": found}
-        if tool.source != SOURCE or tool.name != "terminal":
+        if (tool.source, tool.name) not in _DIRECTORY_TOOLS:
             return None
-        here = terminal.environment.working_directory(_task_name(args, context))
+        here = terminal.environment.working_directory(get_task_name(args, context))
         wanted = args.get("workdir") or ""
         return {**args, "workdir": posixpath.normpath(posixpath.join(here, wanted))} if here else None
 
@@ -209,18 +213,18 @@ class TerminalTool:
         pty = bool(args.get("pty"))
         result = await environment.run(
             args["command"],
-            task=_task_name(args, context),
+            task=get_task_name(args, context),
             directory=args.get("workdir") or "",
             timeout_s=timeout_s,
             pty=TerminalSize() if pty else None,
-            output_dir=_output_dir(context),
+            output_dir=get_output_dir(context),
         )
         return _describe_result(result, timeout_s, pty=pty) | await _take_notices(environment, context)
 
     async def _start_process(self, environment: Environment, args: Json, context: CallContext) -> Json:
         process = await environment.start_process(
             args["command"],
-            task=_task_name(args, context),
+            task=get_task_name(args, context),
             directory=args.get("workdir") or "",
             pty=TerminalSize() if args.get("pty") else None,
             watch_words=args.get("watch") or (),
@@ -319,12 +323,12 @@ async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None
     return None
 
 
-def _task_name(args: Json, context: CallContext) -> str:
+def get_task_name(args: Json, context: CallContext) -> str:
     """Return the task name with the session ID as prefix, so that sessions have separate tasks."""
     return f"{context.session_id}/{args.get('task') or context.task_id or ''}"
 
 
-def _output_dir(context: CallContext) -> Path | None:
+def get_output_dir(context: CallContext) -> Path | None:
     """Return the directory for long outputs that this session can read."""
     return context.readable[0] if context.readable else None
 

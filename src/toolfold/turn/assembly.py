@@ -81,6 +81,10 @@ class Turn:
             and (self.visible_names is None or name in self.visible_names)
         )
 
+    def may_call(self, tool: Tool) -> bool:
+        """Return True if the tool is granted, works now, and may be mentioned to the model."""
+        return self.may_show(tool.name) and tool.name not in self.unavailable
+
     def definitions(self) -> list[Definition]:
         """Return the definitions of the visible tools for the model, in the OpenAI format."""
         return render_definitions(self.tools)

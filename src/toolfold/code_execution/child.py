@@ -1,0 +1,123 @@
+"""Runs in the environment: provides the module `toolfold_tools` and runs the code as `__main__`.
+
+Its argument is the descriptor of a socket to the relay. The first line received has the code and the tools;
+after that each request gets one reply. Works with Python 3.8 and later.
+"""
+
+from __future__ import annotations
+
+import sys
+
+# Files in the working directory must not replace the modules imported here; the code itself may import them.
+_working_directory = sys.path.pop(0) if __name__ == "__main__" and sys.path[:1] == [""] else None
+
+import json  # noqa: E402
+import linecache  # noqa: E402
+import os  # noqa: E402
+import socket  # noqa: E402
+import threading  # noqa: E402
+import traceback  # noqa: E402
+import types  # noqa: E402
+from typing import Any, Callable, Sequence  # noqa: E402, UP035 - Python 3.8
+
+CODE_NAME = "<code>"
+
+
+class ToolError(Exception):
+    """A tool call failed or was refused."""
+
+
+class Connection:
+    """Sends one request at a time and waits for its reply."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.socket = socket.socket(fileno=descriptor)
+        self.socket.set_inheritable(False)
+        self.replies = self.socket.makefile("rb")
+        self._lock = threading.Lock()
+        self._process_id = os.getpid()
+
+    def request(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Return the result of a tool call. Raises ToolError."""
+        if os.getpid() != self._process_id:
+            raise ToolError("tools can be called only by the code itself, not by processes that it starts")
+        line = json.dumps({"name": name, "arguments": arguments}, default=os.fspath).encode() + b"\n"
+        with self._lock:
+            self.socket.sendall(line)
+            answer = self.replies.readline()
+        if not answer:
+            raise ToolError("the connection to the runtime was closed")
+        reply = json.loads(answer.decode())
+        if "error" in reply:
+            raise ToolError(reply["error"])
+        return reply["value"]
+
+
+class ToolModule(types.ModuleType):
+    """The module `toolfold_tools`: one function for each tool."""
+
+    def __init__(self, connection: Connection, tools: dict[str, list[str]]) -> None:
+        super().__init__("toolfold_tools", "The tools of this session; results are Python data.")
+
+        def call_tool(name: str, arguments: dict[str, Any] | None = None, **named: Any) -> Any:
+            """Call a tool by name and return its result. Raises ToolError."""
+            return connection.request(name, {**(arguments or {}), **named})
+
+        members: dict[str, Any] = {"call_tool": call_tool, "ToolError": ToolError}
+        for name, parameters in tools.items():
+            if name.isidentifier() and name not in members:
+                members[name] = make_function(call_tool, name, parameters)
+        self.call_tool = call_tool
+        self.__dict__.update(members, __all__=sorted(members))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a function for a tool that was not listed; the runtime decides whether it can be called."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return make_function(self.call_tool, name, ())
+
+
+def make_function(call_tool: Callable[..., Any], name: str, parameters: Sequence[str]) -> Callable[..., Any]:
+    """Return a function that calls a tool with positional or keyword arguments."""
+
+    def function(*positional: Any, **named: Any) -> Any:
+        if len(positional) > len(parameters):
+            raise TypeError(
+                f"{name}() needs keyword arguments; its parameters: {', '.join(parameters) or '?'}"
+            )
+        merged = dict(zip(parameters, positional))  # noqa: B905 - fewer arguments than parameters are usual
+        if repeated := merged.keys() & named.keys():
+            raise TypeError(f"{name}() got two values for {min(repeated)}")
+        return call_tool(name, {**merged, **named})
+
+    function.__name__ = function.__qualname__ = name
+    return function
+
+
+def run_code(code: str) -> None:
+    """Run the code like a script; a traceback shows only the lines of the code."""
+    linecache.cache[CODE_NAME] = (len(code), None, code.splitlines(True), CODE_NAME)
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"], sys.argv = main, [""]
+    try:
+        exec(compile(code, CODE_NAME, "exec"), vars(main))  # noqa: S102 - its purpose
+    except SystemExit:
+        raise
+    except BaseException as error:
+        frames = error.__traceback__ and error.__traceback__.tb_next
+        traceback.print_exception(type(error), error.with_traceback(frames), frames)
+        sys.exit(1)
+
+
+def main() -> None:
+    """Receive the code and run it."""
+    connection = Connection(int(sys.argv[1]))
+    first = json.loads(connection.replies.readline().decode())
+    sys.modules["toolfold_tools"] = ToolModule(connection, first["tools"])
+    if _working_directory is not None:
+        sys.path.insert(0, _working_directory)
+    run_code(first["code"])
+
+
+if __name__ == "__main__":
+    main()

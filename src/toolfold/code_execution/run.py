@@ -1,0 +1,236 @@
+"""Runs code in an environment and answers its tool calls, within limits.
+
+Reads frames of the relay. A frame starts with the run's token, which only the relay knows; all other text,
+such as messages of the shell, is output. Knows nothing of tools and approval: a function that it is given
+makes the calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import contextlib
+import functools
+import json
+import secrets
+import shlex
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from toolfold.environments import Environment, RunningCommand
+from toolfold.environments.end_mark import NO_DIRECTORY_CODE
+from toolfold.environments.output import OutputBuffer
+from toolfold.errors import CallError
+from toolfold.json_limits import find_excess
+from toolfold.model import Json, read_json
+
+MAX_FRAME_BYTES = 4_000_000
+COMMAND_NOT_FOUND = 127
+_LINE_END = b"\n"
+
+CallTool = Callable[[str, Json], Awaitable[Json]]
+"""Runs one call; returns `{"value": …}` or `{"error": message}`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeLimits:
+    """Limits of one run."""
+
+    timeout_s: float = 300.0
+    """Time that the code may run; the time of its tool calls does not count."""
+    max_calls: int = 100
+    max_request_bytes: int = 2_000_000
+    """Maximum size of the arguments of one tool call."""
+    max_reply_bytes: int = 8_000_000
+    """Maximum size of the result of one tool call."""
+    max_output_bytes: int = 10_000_000
+    """Maximum output; what follows is dropped. Only a part of it is shown to the model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeResult:
+    """Outcome of a run."""
+
+    output: OutputBuffer
+    exit_code: int | None
+    """None if the code was terminated at the time limit."""
+    calls: int
+    """The number of tool calls that the code made."""
+    dropped_bytes: int = 0
+    """Bytes of output beyond the limit."""
+
+
+class CodeRun:
+    """One run of one piece of code. Use it in the event loop of the environment."""
+
+    def __init__(self, environment: Environment, call_tool: CallTool, limits: CodeLimits) -> None:
+        self._environment, self._call_tool, self._limits = environment, call_tool, limits
+        self._token = secrets.token_hex(16)
+        self._calls = self._dropped_bytes = 0
+        self._has_started = False
+
+    async def run(
+        self,
+        code: str,
+        tools: Mapping[str, Sequence[str]],
+        *,
+        task: str,
+        directory: str = "",
+        output_dir: Path | None = None,
+    ) -> CodeResult:
+        """Run the code until it ends or its time is up; all of its processes are terminated then.
+
+        `tools` are the names of the functions that the code can import, each with its parameters. Raises
+        CallError if the code cannot be started.
+        """
+        limits = self._environment.limits
+        output = OutputBuffer(
+            max_bytes=limits.max_shown_bytes,
+            directory=output_dir,
+            max_file_bytes=min(limits.max_stored_bytes, 2 * self._limits.max_output_bytes),
+        )
+        setup = self._build_setup(code, tools)
+        exit_code: int | None = None
+        try:
+            exit_code = await self._environment.interact(
+                f"python3 -I -c {shlex.quote(load_source('relay'))}",
+                lambda running: self._converse(running, setup, output),
+                task=task,
+                directory=directory,
+            )
+        except TimeoutError:
+            pass  # exit_code stays None
+        finally:
+            output.finish()
+        self._require_started(exit_code, output)
+        return CodeResult(
+            output=output, exit_code=exit_code, calls=self._calls, dropped_bytes=self._dropped_bytes
+        )
+
+    def _build_setup(self, code: str, tools: Mapping[str, Sequence[str]]) -> bytes:
+        setup = {
+            "token": self._token,
+            "child": load_source("child"),
+            "code": code,
+            "tools": {name: list(parameters) for name, parameters in tools.items()},
+            "max_output_bytes": self._limits.max_output_bytes,
+            "max_request_bytes": self._limits.max_request_bytes,
+        }
+        return json.dumps(setup).encode() + _LINE_END
+
+    def _require_started(self, exit_code: int | None, output: OutputBuffer) -> None:
+        if self._has_started:
+            return
+        if exit_code == NO_DIRECTORY_CODE:
+            raise CallError(output.text().strip())
+        name = self._environment.backend.name
+        if exit_code == COMMAND_NOT_FOUND:
+            raise CallError(
+                f"Code was not run: there is no python3 in the environment ({name}). Install it there."
+            )
+        raise CallError(
+            f"Code was not run: python3 could not be started ({name}): {output.text().strip()[:2000]}"
+        )
+
+    async def _converse(self, running: RunningCommand, setup: bytes, output: OutputBuffer) -> None:
+        """Collect output and answer tool calls, one after the other, until the code ends."""
+        async with asyncio.timeout(self._limits.timeout_s) as clock:
+            await running.write(setup)
+            async for kind, content in self._read_frames(running):
+                if kind == b"C":
+                    async with _paused(clock):
+                        reply = await self._answer_call(content)
+                    await running.write(reply)
+                elif kind == b"R":
+                    self._has_started = True
+                elif kind == b"D" and content.isdigit():
+                    self._dropped_bytes = int(content[:18])
+                elif kind == b"O":
+                    self._add_output(output, _decode_base64(content))
+                elif not kind:
+                    self._add_output(output, content)
+
+    def _add_output(self, output: OutputBuffer, data: bytes) -> None:
+        room = max(0, 2 * self._limits.max_output_bytes - output.total_bytes)
+        output.append(data[:room])
+        self._dropped_bytes += len(data) - min(room, len(data))
+
+    async def _read_frames(self, running: RunningCommand) -> AsyncIterator[tuple[bytes, bytes]]:
+        """Yield the kind and content of each frame; an empty kind for text that is no frame."""
+        prefix, pending = self._token.encode() + b" ", b""
+        while data := await running.read():
+            *lines, pending = (pending + data).split(_LINE_END)
+            for line in lines:
+                yield _split_frame(prefix, line + _LINE_END)
+            if len(pending) > MAX_FRAME_BYTES:
+                yield b"", pending
+                pending = b""
+        if pending:
+            yield b"", pending
+
+    async def _answer_call(self, request: bytes) -> bytes:
+        self._calls += 1
+        if self._calls > self._limits.max_calls:
+            self._calls = self._limits.max_calls
+            return _encode_reply({"error": f"the limit of {self._limits.max_calls} tool calls is reached"})
+        try:
+            name, arguments = _parse_request(request)
+        except ValueError as error:
+            return _encode_reply({"error": f"the request is invalid: {error}"})
+        reply = _encode_reply(await self._call_tool(name, arguments))
+        if len(reply) > self._limits.max_reply_bytes:
+            return _encode_reply({"error": f"the result of {name} is too large ({len(reply):,} bytes)"})
+        return reply
+
+
+@functools.cache
+def load_source(name: str) -> str:
+    """Return the source of a program that runs in the environment."""
+    return resources.files("toolfold.code_execution").joinpath(f"{name}.py").read_text("utf-8")
+
+
+@contextlib.asynccontextmanager
+async def _paused(clock: asyncio.Timeout) -> AsyncIterator[None]:
+    """Stop the clock of a time limit meanwhile."""
+    loop, deadline = asyncio.get_running_loop(), clock.when()
+    left = 0.0 if deadline is None else deadline - loop.time()
+    clock.reschedule(None)
+    yield
+    clock.reschedule(loop.time() + left)
+
+
+def _split_frame(prefix: bytes, line: bytes) -> tuple[bytes, bytes]:
+    if not line.startswith(prefix):
+        return b"", line
+    kind, _, content = line[len(prefix) : -1].partition(b" ")
+    return kind or b"?", content
+
+
+def _parse_request(request: bytes) -> tuple[str, Json]:
+    """Return the name and the arguments of a call. Raises ValueError."""
+    if excess := find_excess(request):
+        raise ValueError(excess)
+    try:
+        parsed = read_json(request.decode("utf-8"))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    name, arguments = (
+        (parsed.get("name"), parsed.get("arguments")) if isinstance(parsed, dict) else (None, None)
+    )
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        raise ValueError("it must have a name and arguments")
+    return name, arguments
+
+
+def _encode_reply(reply: Json) -> bytes:
+    return json.dumps(reply, ensure_ascii=True).encode() + _LINE_END
+
+
+def _decode_base64(content: bytes) -> bytes:
+    try:
+        return base64.b64decode(content, validate=True)
+    except (binascii.Error, ValueError):
+        return b""

@@ -1,0 +1,167 @@
+"""The `code_execution` toolset: run Python code that can call the tools of its session.
+
+Defines the schema and the answer. `toolfold.code_execution` runs the code in the terminal's environment; its
+tool calls go through `CallContext.nested`, so that scope, hooks, approval and events apply to each. The code
+itself has been judged by approval before it arrives here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toolfold.authoring import build_tool
+from toolfold.code_execution import CodeLimits, CodeResult, CodeRun
+from toolfold.environments.environment_thread import EnvironmentThread
+from toolfold.errors import CallError
+from toolfold.model import (
+    CallContext,
+    Definition,
+    Effect,
+    Json,
+    Meaning,
+    NestedCalls,
+    Tool,
+    ToolResult,
+    read_json,
+)
+from toolfold.results import render
+from toolfold.tools import Services
+from toolfold.tools.terminal import CODE_SOURCE, OVERHEAD_TIMEOUT_S, get_output_dir, get_task_name
+
+DEFAULT_TIMEOUT_S = 300.0
+MAX_CODE_CHARS = 60_000
+MAX_CALLS_TIME_S = 3_600.0
+"""Time that all tool calls of one run may take together."""
+MAX_LISTED_TOOLS = 500
+"""Tools whose parameters are sent along. Others can be called too, with keyword arguments."""
+
+# Named in the description if the session has them. Others would change the prompt with every selection.
+_NAMED_TOOLS = (
+    "read_file",
+    "search_files",
+    "write_file",
+    "patch",
+    "terminal",
+    "web_search",
+    "web_extract",
+)
+_DESCRIPTION = (
+    "Run Python code that can call your tools. Use it when several calls depend on each other, or when large"
+    " results should be filtered before you read them. Only what the code prints is returned. Each tool is a"
+    " function with keyword arguments that returns its result as Python data or raises ToolError:"
+    " `from toolfold_tools import NAME, ToolError`, or `call_tool('NAME', {…})`."
+)
+_SCHEMA: Json = {
+    "description": _DESCRIPTION,
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "minLength": 1, "maxLength": MAX_CODE_CHARS},
+            "timeout": {
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "default": DEFAULT_TIMEOUT_S,
+                "description": "Seconds until it is terminated; the time of its tool calls does not count.",
+            },
+            "workdir": {"type": "string", "maxLength": 4_096, "description": "Directory to run it in."},
+        },
+        "required": ["code"],
+        "additionalProperties": False,
+    },
+}
+
+
+def tools(services: Services) -> list[Tool]:
+    """Return the tool, bound to the terminal's environment; none if there is no environment."""
+    if services.terminal is None:
+        return []
+    code = CodeTool(services.terminal, services.max_command_s)
+    return [
+        build_tool(
+            name="execute_code",
+            toolset="code_execution",
+            schema=_SCHEMA,
+            handler=code.run,
+            check_fn=services.terminal.check,
+            emoji="🐍",
+            effects=(Effect.EXECUTE, Effect.WRITE, Effect.NETWORK),
+            judged_as={"code": Meaning.PYTHON, "workdir": Meaning.FOLDER},
+            core=True,
+            standalone=True,
+            timeout=services.max_command_s + MAX_CALLS_TIME_S + OVERHEAD_TIMEOUT_S,
+            adapt=_list_tools,
+            synonyms=("python", "script", "program", "compute"),
+            source=CODE_SOURCE,
+        )
+    ]
+
+
+def _list_tools(definition: Definition, present: frozenset[str]) -> Definition:
+    """Name the common tools that the session has."""
+    function = definition["function"]
+    named = [name for name in _NAMED_TOOLS if name in present]
+    listed = f" Tools that it can call include {', '.join(named)}." if named else ""
+    more = (
+        " Any other tool that you can call or find can be called too, except execute_code and delegate_task."
+    )
+    return {**definition, "function": {**function, "description": f"{function['description']}{listed}{more}"}}
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTool:
+    """Handler of `execute_code`."""
+
+    terminal: EnvironmentThread
+    max_timeout_s: float
+
+    async def run(self, args: Json, context: CallContext) -> Json:
+        nested = context.nested
+        if nested is None:
+            raise CallError("Code can be run only through a session.")
+        limits = CodeLimits(timeout_s=min(args.get("timeout") or DEFAULT_TIMEOUT_S, self.max_timeout_s))
+        loop = asyncio.get_running_loop()
+
+        async def call_tool(name: str, arguments: Json) -> Json:
+            """Make the call in the event loop of this handler; the code is served in another."""
+            work = asyncio.run_coroutine_threadsafe(_make_reply(nested, name, arguments), loop)
+            return await asyncio.wrap_future(work)
+
+        result = await self.terminal.run(
+            lambda environment: CodeRun(environment, call_tool, limits).run(
+                args["code"],
+                _describe_parameters(nested.tools),
+                task=get_task_name(args, context),
+                directory=args.get("workdir") or "",
+                output_dir=get_output_dir(context),
+            )
+        )
+        return _describe_result(result, limits)
+
+
+async def _make_reply(nested: NestedCalls, name: str, arguments: Json) -> Json:
+    result = await nested(name, arguments)
+    return {"error": result.error} if result.error is not None else {"value": _full_value(result)}
+
+
+def _full_value(result: ToolResult) -> object:
+    """Return what the model would get or, if that was shortened for its context window, the whole value."""
+    return read_json(result.text if result.stored is None else render(result.value))
+
+
+def _describe_parameters(tools: Sequence[Tool]) -> dict[str, list[str]]:
+    core_first = sorted(tools, key=lambda tool: (not tool.core, tool.name))[:MAX_LISTED_TOOLS]
+    return {tool.name: list(tool.parameters.get("properties") or ()) for tool in core_first}
+
+
+def _describe_result(result: CodeResult, limits: CodeLimits) -> Json:
+    output = result.output
+    answer: Json = {"output": output.text(), "exit_code": result.exit_code, "tool_calls": result.calls}
+    if result.exit_code is None:
+        answer["note"] = f"Terminated after {limits.timeout_s:g} s, with all its processes."
+    if output.file is not None:
+        answer |= {"bytes": output.total_bytes, "stored": str(output.file)}
+    if dropped := result.dropped_bytes + output.lost_bytes:
+        answer["lost_bytes"] = dropped
+    return answer
