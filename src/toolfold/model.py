@@ -273,7 +273,9 @@ class Tool:
     original_name: str = ""
     """The author's name, if providers would not accept it."""
     listed_name: str = ""
-    """Name in the settings, if it is shown under another: a gateway omits `mcp_`."""
+    """Name that the command line and clients of the gateway show, if the runtime uses another."""
+    alias: str = ""
+    """Further name that callers and settings may use: with `mcp_`, if it is shown without."""
     title: str = ""
     emoji: str = ""
     synonyms: tuple[str, ...] = ()
@@ -309,8 +311,9 @@ class Tool:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that settings may use for it."""
-        return tuple(name for name in (self.name, self.listed_name, self.original_name) if name)
+        """All names that callers and settings may use for it."""
+        every = (self.name, self.listed_name, self.alias, self.original_name)
+        return tuple(name for name in every if name)
 
     @property
     def own_name(self) -> str:

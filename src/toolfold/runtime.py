@@ -78,6 +78,7 @@ def open_runtime(
     elicit: Elicit | None = None,
     sampler: Sampler | None = None,
     behind_gateway: bool = False,
+    client_names: bool = False,
 ) -> Runtime:
     """Build a runtime from its configuration. Close it, or use it in a `with` statement.
 
@@ -85,7 +86,8 @@ def open_runtime(
     asks first, instead of the configured one. `progress` receives the number of indexed tools and the
     total while an index is built. `elicit` answers questions of MCP servers to a person, and `sampler`
     their requests to a model; without them these are declined. `behind_gateway` is for a runtime whose
-    tools are called by MCP clients, which add their own tool prefix and ask their own users.
+    tools are called by MCP clients, which add their own tool prefix and ask their own users. `client_names`
+    only names the tools as those clients see them: `git_status` instead of `mcp_git_status`.
     """
     config = config or load_config()
     record = SettingsRecord(config.paths.state_dir)
@@ -130,7 +132,9 @@ def open_runtime(
     if find_tool_call():
         elicit = None  # the tool call itself would answer
     callbacks = InteractionCallbacks(elicit=elicit, sampler=sampler, loops=loops)
-    mcp = McpServers(config, registry, callbacks=callbacks, behind_gateway=behind_gateway)
+    mcp = McpServers(
+        config, registry, callbacks=callbacks, behind_gateway=behind_gateway, client_names=client_names
+    )
     mcp.open()
     mcp.settle()
     return Runtime(

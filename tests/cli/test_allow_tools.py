@@ -15,7 +15,7 @@ from toolfold.cli.restrictions import ALLOWED_IN_TOOL_CALLS
 from toolfold.config import read_file_value, set_value
 
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
-DELETE = "mcp_notes_delete_note"
+DELETE = "notes_delete_note"
 ENTRY = "server:notes:destructive"
 
 
@@ -38,7 +38,7 @@ def test_allowed_tool_is_listed_runs_and_can_be_revoked(notes: Path, toolfold: T
     refused = toolfold("call", DELETE, '{"text": "draft"}')
     assert refused.code == 1
     assert f"toolfold approvals allow {DELETE}" in refused.out + refused.err
-    done = toolfold("approvals", "allow", "notes_delete_note")  # the name that a gateway's client sees
+    done = toolfold("approvals", "allow", DELETE)
     assert done.code == 0, done.err
     assert read_file_value(notes, KEY) == [f"tool:{DELETE}:destructive"]
     assert toolfold("call", DELETE, '{"text": "draft"}').code == 0

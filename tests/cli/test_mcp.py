@@ -408,7 +408,11 @@ class TestTest:
         done = toolfold("mcp", "test", "--json")
         assert done.code == 1
         good, dead = done.json
-        assert (good["state"], good["tools"], good["protocol"]) == ("up", ["read", "write"], "2025-06-18")
+        assert (good["state"], good["tools"], good["protocol"]) == (
+            "up",
+            ["good_read", "good_write"],
+            "2025-06-18",
+        )
         assert dead["state"] == "not-started"
         assert "dead" in dead["problem"]
         shown = toolfold("mcp", "test")
@@ -501,7 +505,10 @@ class TestReview:
         self, changed: SmallServer, toolfold: Toolfold
     ) -> None:
         held = toolfold("mcp", "review", "--json").json
-        assert [(each["tool"], each["why"]) for each in held] == [("read", "changed"), ("wipe", "new")]
+        assert [(each["tool"], each["why"]) for each in held] == [
+            ("small_read", "changed"),
+            ("small_wipe", "new"),
+        ]
         assert any("And another." in line for line in held[0]["difference"])
         done = toolfold("mcp", "review")
         assert done.code == 1
@@ -531,7 +538,9 @@ class TestReview:
             make_tool("read"), {**make_tool("ask"), "needs": "elicitation"}, {**make_tool("x"), "needs": "?"}
         )
         assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
-        assert [each["tools"] for each in toolfold("mcp", "test", "--json").json] == [["read", "ask"]]
+        assert [each["tools"] for each in toolfold("mcp", "test", "--json").json] == [
+            ["small_read", "small_ask"]
+        ]
         with open_runtime(load_config(), behind_gateway=True) as runtime:
             runtime.mcp.refresh_listing("small")
             assert runtime.mcp.held_tools("small") == ()
@@ -545,7 +554,7 @@ class TestReview:
         assert toolfold("mcp", "add", "small", "--yes", *small.command).code == 0
         done = toolfold("mcp", "review")
         assert (done.code, "no tools are held" in done.out) == (0, True)
-        assert "in use but suspicious: approve of small" in " ".join(done.err.split())
+        assert "in use but suspicious: small_approve of small" in " ".join(done.err.split())
 
     def test_all_tools_can_be_accepted_at_once(self, changed: SmallServer, toolfold: Toolfold) -> None:
         assert toolfold("mcp", "review", "--yes").code == 2
@@ -560,7 +569,7 @@ class TestReview:
         assert "1 tool accepted" in shown
         done = toolfold("call", "mcp_small_wipe")
         assert (done.code, "toolfold mcp review small" in done.err) == (1, True)
-        assert [each["tool"] for each in toolfold("mcp", "review", "--json").json] == ["wipe"]
+        assert [each["tool"] for each in toolfold("mcp", "review", "--json").json] == ["small_wipe"]
 
     def test_server_without_cached_listing_is_started(self, small: SmallServer, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "small", *small.command)

@@ -76,7 +76,7 @@ def test_combined_server_and_tool_name_is_never_that_of_a_bridge_tool(
 ) -> None:
     prefixes = {"s": f"{server}{between}"}
     for own in (tool, "search", f"{between}call", "Describe"):
-        name, _ = ToolNames(["s"], prefixes=prefixes).names_of("s", own)
+        name = ToolNames(["s"], prefixes=prefixes).names_of("s", own).client
         assert not is_reserved(name)
 
 

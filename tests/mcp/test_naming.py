@@ -22,22 +22,38 @@ alike = st.from_regex(r"[ab](?:[ab_.]{0,5}[ab])?", fullmatch=True)
 
 
 def tool(names: ToolNames, server: str, own: str) -> Tool:
-    name, original = names.names_of(server, own)
+    known = names.names_of(server, own)
     made = build_tool(
-        name=name,
+        name=known.agent,
         toolset=f"mcp-{server}",
         schema={},
         handler=lambda args: own,
         source=Source("mcp", server),
     )
-    return replace(made, original_name=original)
+    return replace(made, original_name=known.original)
 
 
 def test_name_of_a_server_tool_consists_of_server_and_tool() -> None:
-    assert ToolNames(["github"]).names_of("github", "create_issue") == (
+    assert ToolNames(["github"]).names_of("github", "create_issue").all == (
+        "github_create_issue",
         "mcp_github_create_issue",
         "mcp__github__create_issue",
     )
+
+
+def test_prefix_changes_the_client_name_only() -> None:
+    names = ToolNames(["git", "web"], prefixes={"git": "", "web": "www."}, taken=["read_file"])
+    assert names.names_of("git", "git_push").client == "git_push"
+    assert names.names_of("git", "git_push").agent == "mcp_git_git_push"
+    assert names.names_of("git", "read_file").client not in ("read_file", "")  # a built-in tool has the name
+    assert is_accepted(names.names_of("web", "get").client)
+
+
+def test_own_name_is_found_by_every_spelling() -> None:
+    names = ToolNames(["git"])
+    for spelling in ("push", "git_push", "mcp_git_push", "mcp__git__push"):
+        assert names.find_own_name("git", spelling, ["pull", "push"]) == "push"
+    assert names.find_own_name("git", "git_fetch", ["pull", "push"]) is None
 
 
 @modest
@@ -47,14 +63,16 @@ def test_name_of_a_server_tool_consists_of_server_and_tool() -> None:
 @example("s", "\ud800")
 @example("s", "a/b.c:d e")
 def test_every_generated_tool_name_is_accepted_by_providers(server: str, own: str) -> None:
-    assert is_accepted(ToolNames([server]).names_of(server, own)[0])
+    names = ToolNames([server]).names_of(server, own)
+    assert is_accepted(names.client)
+    assert is_accepted(names.agent)
 
 
 def test_ambiguous_tool_name_belongs_to_the_server_with_the_longer_name() -> None:
     names = ToolNames(["a", "a_b"])
-    assert names.names_of("a_b", "c")[0] == "mcp_a_b_c"
-    assert names.names_of("a", "b_c")[0].startswith("mcp_a_b_c_")
-    assert names.names_of("a", "c")[0] == "mcp_a_c"  # only ambiguous names get a digest
+    assert names.names_of("a_b", "c").agent == "mcp_a_b_c"
+    assert names.names_of("a", "b_c").agent.startswith("mcp_a_b_c_")
+    assert names.names_of("a", "c").agent == "mcp_a_c"  # only ambiguous names get a digest
 
 
 @modest
@@ -65,10 +83,11 @@ def test_tool_names_are_unique_and_independent_of_server_order(
     offered: list[tuple[str, str]], random: Random
 ) -> None:
     listed = [server for server, _ in offered]
-    names = {pair: ToolNames(listed).names_of(*pair)[0] for pair in offered}
-    assert len(set(names.values())) == len(offered)
+    names = {pair: ToolNames(listed).names_of(*pair) for pair in offered}
+    assert len({each.agent for each in names.values()}) == len(offered)
+    assert len({each.client for each in names.values()}) == len(offered)
     random.shuffle(listed)
-    assert names == {pair: ToolNames(listed).names_of(*pair)[0] for pair in reversed(offered)}
+    assert names == {pair: ToolNames(listed).names_of(*pair) for pair in reversed(offered)}
 
 
 @modest
@@ -78,7 +97,7 @@ def test_tool_names_are_unique_and_independent_of_server_order(
 def test_tools_of_one_server_have_unique_names(server: str, one: str, other: str) -> None:
     assume(one != other)
     names = ToolNames([server])
-    assert names.names_of(server, one)[0] != names.names_of(server, other)[0]
+    assert names.names_of(server, one).agent != names.names_of(server, other).agent
 
 
 def test_tool_is_found_by_its_name_with_double_underscores() -> None:

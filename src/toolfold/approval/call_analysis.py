@@ -77,6 +77,16 @@ class CallAnalysis:
         return self.rules == (declared_rule(self.tool),) and not self.verdict.unread
 
     @property
+    def allowlist_spellings(self) -> tuple[str, ...]:
+        """Its allow-list entry under each name of the tool; the first is the one that is saved."""
+        called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
+        if not self.allowlist_entry.startswith(called):
+            return (self.allowlist_entry,)
+        arguments = self.allowlist_entry.removeprefix(called)
+        others = (f"{TOOL_PREFIX}{name} {arguments}" for name in self.tool.names)
+        return tuple(dict.fromkeys((self.allowlist_entry, *others)))
+
+    @property
     def grant_key(self) -> str:
         """Return the key of a session grant for this call; empty if there can be no grant.
 
@@ -414,7 +424,7 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
     part of the key: if the same words get another meaning, approval is needed again.
     """
     if not _RUN_MEANINGS.intersection(meanings.values()):
-        normalized = f"{TOOL_PREFIX}{tool.listed_name or tool.name} {_canonical_json(args)}"
+        normalized = f"{TOOL_PREFIX}{_listed_name(tool)} {_canonical_json(args)}"
         return _hash_if_long(normalized), normalized if len(normalized) <= MAX_ENTRY_CHARS else ""
     shape = _listable_shape(verdict)
     if not shape:
@@ -432,6 +442,11 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
         else ""
     )
     return _hash_if_long(f"{tool.name} {_canonical_json(other_args)} {shape} {findings}"), entry
+
+
+def _listed_name(tool: Tool) -> str:
+    """Return the name that a person sees, which is the same in every kind of runtime."""
+    return tool.listed_name or tool.name
 
 
 def _shape_as_entry(shape: str) -> str:

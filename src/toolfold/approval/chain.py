@@ -106,7 +106,7 @@ class DecisionChain:
             return Decision(True, DecidedBy.SESSION, "the same call was approved for this session")
         if _is_described_by_rules(analysis) and self.grants.covers_kind(session_id, self.kinds_of(analysis)):
             return Decision(True, DecidedBy.SESSION, "this kind was approved for this session")
-        if self.allowlist.covers(analysis.allowlist_entry, analysis.rules):
+        if any(self.allowlist.covers(each, analysis.rules) for each in analysis.allowlist_spellings):
             return Decision(True, DecidedBy.ALLOWLIST, "it is on the allow-list")
         if _can_be_allowlisted_as_kinds(analysis) and self._kinds.are_covered(
             analysis.rules, self.allowlist.patterns

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["allow_destructive_option", "find_targets", "offer_to_allow"]
 
-_MCP_TOOL_PREFIX = "mcp_"
-
 allow_destructive_option = click.option(
     "--allow-destructive",
     is_flag=True,
@@ -121,10 +119,9 @@ def _find_target(
 
 
 def _find_tool(snapshot: Snapshot, name: str) -> Tool:
-    found = [*snapshot.named(name), *snapshot.named(f"{_MCP_TOOL_PREFIX}{name}")]
+    found = snapshot.named(name)
     if not found:
-        known = [each.removeprefix(_MCP_TOOL_PREFIX) for each in snapshot]
-        near = did_you_mean(closest_names(name, known))
+        near = did_you_mean(closest_names(name, snapshot))
         raise NotFound(f"there is no tool and no MCP server {name!r}.{near} `toolfold tools list` lists all.")
     if len(found) > 1 and found[0].name != name:
         names = ", ".join(each.name for each in found)

@@ -110,12 +110,12 @@ class Invocation:
         return config
 
     def open_runtime(self, **options: Any) -> Runtime:
-        """Open a runtime with this configuration."""
+        """Open a runtime with this configuration. Tools have the names that clients of the gateway see."""
         from toolfold.runtime import open_runtime
 
         config = self.load_config()
         with redirect_stdout(sys.stderr):  # plugins may print; keep that out of --json output
-            return open_runtime(config, **options)
+            return open_runtime(config, client_names=True, **options)
 
     def settings_record(self) -> SettingsRecord:
         """Return the record that notes which settings these commands have changed."""

@@ -11,7 +11,7 @@ import click
 from toolfold.cli.app import EXIT_FAILED, Invocation
 from toolfold.cli.output import NotFound
 from toolfold.errors import closest_names, did_you_mean
-from toolfold.model import BRIDGE_NAMES, MCP_PREFIX
+from toolfold.model import BRIDGE_NAMES
 from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
@@ -53,8 +53,7 @@ def _require_known_tool(runtime: Runtime, name: str) -> None:
     """Raise an error for a person if the tool is unknown. The runtime's own error addresses a model."""
     snapshot = runtime.registry.snapshot()
     if name not in BRIDGE_NAMES and snapshot.find(name) is None:
-        held = (server for server, names in runtime.mcp.held_tool_names().items() if name in names)
-        if server := next(held, "").removeprefix(MCP_PREFIX):
+        if server := runtime.mcp.find_holding_server(name):
             raise click.ClickException(
                 f"{name!r} is held for review and cannot be called yet. Review it with:"
                 f" toolfold mcp review {server}"

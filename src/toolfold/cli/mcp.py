@@ -232,8 +232,8 @@ def _probe_as_json(probe: ServerProbe) -> dict[str, Any]:
         "protocol": listing.protocol if listing else "",
         "version": listing.version if listing else "",
         "seconds": round(probe.seconds, 3),
-        "tools": [offer.name for offer in listing.tools] if listing else [],
-        "held": [{"tool": each.tool.name, "why": each.reason} for each in probe.held],
+        "tools": [probe.client_name(offer.name) for offer in listing.tools] if listing else [],
+        "held": [{"tool": probe.client_name(each.tool.name), "why": each.reason} for each in probe.held],
         "problems": list(listing.problems) if listing else [],
     }
 

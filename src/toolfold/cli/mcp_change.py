@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from toolfold.cli.output import NotFound, escape_text, print_line, print_warning
 from toolfold.cli.server_commands import (
     changing_settings,
     find_server_file,
+    load_tool_names,
     project_option,
     restrict_to_owner,
     server_key,
@@ -40,7 +42,7 @@ def enable(invocation: Invocation, name: str, tools: tuple[str, ...], in_project
         return
     server = _read_server(file, name)
     excluded = list(server.exclude)
-    for tool in tools:
+    for tool in _resolve_tools(invocation, name, tools, must_exist=False):
         excluded = [each for each in excluded if each not in (tool, glob.escape(tool))]
         _require_no_exclusion(name, server, excluded, tool)
     _write_setting(invocation, file, name, "exclude", excluded)
@@ -62,8 +64,7 @@ def disable(invocation: Invocation, name: str, tools: tuple[str, ...], in_projec
         print_line(f"{escape_text(name)} is disabled in {escape_text(str(file))}")
         return
     server = _read_server(file, name)
-    _require_known_tools(invocation, name, tools)
-    added = [glob.escape(tool) for tool in tools]
+    added = [glob.escape(tool) for tool in _resolve_tools(invocation, name, tools)]
     _write_setting(invocation, file, name, "exclude", list(dict.fromkeys([*server.exclude, *added])))
     print_line(f"disabled in {escape_text(str(file))}: {escape_text(_format_tools(tools, name))}")
 
@@ -116,22 +117,31 @@ def _read_server(file: Path, name: str) -> McpServerSettings:
     return parse_server_settings(read_file_value(file, server_key(name)))
 
 
-def _require_known_tools(invocation: Invocation, name: str, tools: tuple[str, ...]) -> None:
-    """Reject a tool that the server does not list. Accepts any name if no listing is cached."""
+def _resolve_tools(
+    invocation: Invocation, name: str, tools: Sequence[str], *, must_exist: bool = True
+) -> list[str]:
+    """Return the server's own names of its tools, which may be named in any spelling.
+
+    Raises NotFound for a tool that the server does not list, if `must_exist`. Any name is accepted as it is
+    if no listing is cached.
+    """
     from toolfold.sources.mcp.listing_cache import ListingCache
 
     config = invocation.load_config()
     server = config.mcp.servers.get(name)
     stored = ListingCache(config.paths.cache_dir / "mcp").read(name, server) if server else None
     if not stored:
-        return
-    known = [offer.name for offer in stored[0].tools]
-    for tool in tools:
-        if tool not in known:
-            near = did_you_mean(closest_names(tool, known, count=1))
-            raise NotFound(
-                f"{name} has no tool {make_line_visible(tool)!r}.{near} See: toolfold mcp test {name}"
-            )
+        return list(tools)
+    listed, names = [offer.name for offer in stored[0].tools], load_tool_names(config, [name])
+    found = {tool: names.find_own_name(name, tool, listed) for tool in tools}
+    missing = next((tool for tool, own in found.items() if own is None), None)
+    if missing is not None and must_exist:
+        known = [names.names_of(name, own).client for own in listed]
+        near = did_you_mean(closest_names(missing, known, count=1))
+        raise NotFound(
+            f"{name} has no tool {make_line_visible(missing)!r}.{near} See: toolfold mcp test {name}"
+        )
+    return [own if own is not None else tool for tool, own in found.items()]
 
 
 def _require_no_exclusion(name: str, server: McpServerSettings, excluded: list[str], tool: str) -> None:

@@ -14,6 +14,7 @@ from toolfold.cli.output import escape_text, format_count, print_json, print_lin
 from toolfold.cli.server_commands import (
     ServerProbe,
     confirm,
+    load_tool_names,
     load_trust,
     probe_servers,
     select_servers,
@@ -22,6 +23,7 @@ from toolfold.cli.server_commands import (
 
 if TYPE_CHECKING:
     from toolfold.config import Config
+    from toolfold.sources.mcp.naming import ToolNames
     from toolfold.sources.mcp.trust import HeldTool
 
 MAX_SUSPICIONS_SHOWN = 10
@@ -50,15 +52,18 @@ def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool
     if yes and not all_:
         raise click.UsageError("--yes needs --all, because it accepts every held tool")
     config = invocation.load_config()
-    held_tools = _find_held_tools(config, select_servers(config, names))
+    chosen = select_servers(config, names)
+    held_tools, tool_names = _find_held_tools(config, chosen), load_tool_names(config, chosen)
     if as_json:
-        print_json([_held_as_json(server, each) for server, each in held_tools])
+        print_json([_held_as_json(server, each, tool_names) for server, each in held_tools])
         return 0
-    _warn_about_suspicions(config, select_servers(config, names), {each.tool.name for _, each in held_tools})
+    _warn_about_suspicions(config, chosen, {each.tool.name for _, each in held_tools}, tool_names)
     if not held_tools:
         print_line("no tools are held for review.")
         return 0
-    accepted = _accept_all(held_tools, yes) if all_ else _accept_one_by_one(held_tools)
+    accepted = (
+        _accept_all(held_tools, yes, tool_names) if all_ else _accept_one_by_one(held_tools, tool_names)
+    )
     for server in dict.fromkeys(server for server, _ in accepted):
         offers = [each.tool for of, each in accepted if of == server]
         load_trust(config, [server]).accept(server, offers)
@@ -87,7 +92,9 @@ def _find_held_tools(config: Config, names: Sequence[str]) -> list[tuple[str, He
     return held_tools
 
 
-def _warn_about_suspicions(config: Config, names: Sequence[str], held: Collection[str]) -> None:
+def _warn_about_suspicions(
+    config: Config, names: Sequence[str], held: Collection[str], tool_names: ToolNames
+) -> None:
     """Warn about accepted tools whose text looks like instructions to the model. Often a false alarm."""
     from toolfold.sources.mcp.listing_cache import ListingCache
 
@@ -98,7 +105,8 @@ def _warn_about_suspicions(config: Config, names: Sequence[str], held: Collectio
         offers = [each for each in found[0].tools if each.name not in held] if found else []
         suspicions = trust.find_suspicious(name, offers)
         for offer, finding in suspicions[:MAX_SUSPICIONS_SHOWN]:
-            print_warning(make_line_visible(f"in use but suspicious: {offer.name} of {name}: {finding}"))
+            shown = tool_names.names_of(name, offer.name).client
+            print_warning(make_line_visible(f"in use but suspicious: {shown} of {name}: {finding}"))
         if len(suspicions) > MAX_SUSPICIONS_SHOWN:
             print_warning(f"{name}: {len(suspicions) - MAX_SUSPICIONS_SHOWN} more suspicious tools")
 
@@ -108,16 +116,20 @@ def _warn_about_failure(probe: ServerProbe | None) -> None:
         print_warning(make_line_visible(probe.problem))
 
 
-def _accept_all(held_tools: Sequence[tuple[str, HeldTool]], yes: bool) -> list[tuple[str, HeldTool]]:
+def _accept_all(
+    held_tools: Sequence[tuple[str, HeldTool]], yes: bool, tool_names: ToolNames
+) -> list[tuple[str, HeldTool]]:
     for server, each in held_tools:
-        _print_held_tool(server, each)
+        _print_held_tool(server, each, tool_names)
     return list(held_tools) if confirm(f"Accept {format_count(len(held_tools), 'tool')}?", yes) else []
 
 
-def _accept_one_by_one(held_tools: Sequence[tuple[str, HeldTool]]) -> list[tuple[str, HeldTool]]:
+def _accept_one_by_one(
+    held_tools: Sequence[tuple[str, HeldTool]], tool_names: ToolNames
+) -> list[tuple[str, HeldTool]]:
     accepted: list[tuple[str, HeldTool]] = []
     for server, each in held_tools:
-        _print_held_tool(server, each)
+        _print_held_tool(server, each, tool_names)
         if not sys.stdin.isatty():
             continue
         words = click.Choice([*_ANSWERS, *_ANSWERS.values()], case_sensitive=False)
@@ -134,13 +146,11 @@ def _accept_one_by_one(held_tools: Sequence[tuple[str, HeldTool]]) -> list[tuple
     return accepted
 
 
-def _print_held_tool(server: str, held: HeldTool) -> None:
+def _print_held_tool(server: str, held: HeldTool, tool_names: ToolNames) -> None:
     from toolfold.sources.mcp.trust import describe_difference
 
-    print_line(
-        f"\n[bold]{escape_text(make_line_visible(held.tool.name))}[/bold] of {escape_text(server)}"
-        f" {_REASON_TEXTS[held.reason]}"
-    )
+    shown = make_line_visible(tool_names.names_of(server, held.tool.name).client)
+    print_line(f"\n[bold]{escape_text(shown)}[/bold] of {escape_text(server)} {_REASON_TEXTS[held.reason]}")
     for finding in held.findings:
         print_line(f"  [yellow]![/yellow] {escape_text(make_line_visible(str(finding)))}")
     for change in held.changes:
@@ -150,12 +160,12 @@ def _print_held_tool(server: str, held: HeldTool) -> None:
         print_line(f"  [{colour}]{escape_text(line)}[/{colour}]" if colour else f"  {escape_text(line)}")
 
 
-def _held_as_json(server: str, held: HeldTool) -> dict[str, Any]:
+def _held_as_json(server: str, held: HeldTool, tool_names: ToolNames) -> dict[str, Any]:
     from toolfold.sources.mcp.trust import describe_difference
 
     return {
         "server": server,
-        "tool": held.tool.name,
+        "tool": tool_names.names_of(server, held.tool.name).client,
         "why": held.reason,
         "findings": [str(each) for each in held.findings],
         "changes": list(held.changes),

@@ -11,8 +11,8 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ from toolfold.errors import ConfigError, closest_names, did_you_mean
 if TYPE_CHECKING:
     from toolfold.config import Config
     from toolfold.config.record import SettingsRecord
+    from toolfold.sources.mcp.naming import ToolNames
     from toolfold.sources.mcp.pool import McpServers
     from toolfold.sources.mcp.tool_listing import Listing
     from toolfold.sources.mcp.trust import HeldTool, Trust
@@ -63,6 +64,11 @@ class ServerProbe:
     kind: str = "up"
     """`up`, or the kind of failure."""
     seconds: float = 0.0
+    names: ToolNames | None = None
+
+    def client_name(self, tool: str) -> str:
+        """Return the name that clients of the gateway see for a tool of this server."""
+        return self.names.names_of(self.name, tool).client if self.names else tool
 
 
 def server_key(name: str) -> str:
@@ -235,13 +241,31 @@ def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
     return trust
 
 
+def load_tool_names(config: Config, extra: Sequence[str] = ()) -> ToolNames:
+    """Return the names that clients of the gateway see: tools of the enabled servers and of `extra` ones.
+
+    No server is started. Built-in tools and plugins are loaded, because a server's tool cannot have the name
+    of one of theirs.
+    """
+    from toolfold.runtime import open_runtime
+    from toolfold.sources.mcp.naming import ToolNames
+
+    disabled = config.model_copy(update={"mcp": config.mcp.model_copy(update={"enabled": False})})
+    with redirect_stdout(sys.stderr), open_runtime(disabled) as runtime:  # plugins may print
+        taken = runtime.registry.snapshot()
+    servers = {name: each for name, each in config.mcp.servers.items() if each.enabled or name in extra}
+    prefixes = {name: each.name_prefix(name) for name, each in servers.items()}
+    return ToolNames(servers, prefixes=prefixes, taken=taken, for_clients=True)
+
+
 def probe_servers(config: Config, names: Sequence[str]) -> list[ServerProbe]:
     """Start the servers and list their tools, several in parallel."""
     pending = list(names)
+    tool_names = load_tool_names(config, names)
 
     def probe(name: str) -> ServerProbe:
         try:
-            return _probe_server(pool, name)
+            return replace(_probe_server(pool, name), names=tool_names)
         finally:
             pending.remove(name)
             spinner.update(f"waiting for {escape_text(join_names(pending, 3))}")
@@ -278,7 +302,7 @@ def print_tools(probe: ServerProbe) -> None:
         ("tool", "description", ""),
         (
             (
-                make_line_visible(offer.name),
+                make_line_visible(probe.client_name(offer.name)),
                 _first_words(offer.description),
                 held[offer.name].reason if offer.name in held else "",
             )
@@ -293,7 +317,7 @@ def print_tools(probe: ServerProbe) -> None:
         print_line(f"it also offers {' and '.join(extras)}.")
     print_problems(probe.name, listing.problems, limit=len(listing.problems))
     for each in probe.held:
-        print_warning(make_line_visible(f"held: {each}"))
+        print_warning(make_line_visible(f"held: {each.describe(probe.client_name(each.tool.name))}"))
     if held:
         print_line(
             f"held tools are not used until you review them: toolfold mcp review {escape_text(probe.name)}"
@@ -306,7 +330,11 @@ def list_destructive_tools(probe: ServerProbe) -> list[str]:
     from toolfold.model import Effect
 
     offers = probe.listing.tools if probe.listing else ()
-    return [each.name for each in offers if Effect.DESTRUCTIVE in effects_of_annotations(each.annotations)]
+    return [
+        probe.client_name(each.name)
+        for each in offers
+        if Effect.DESTRUCTIVE in effects_of_annotations(each.annotations)
+    ]
 
 
 def print_problems(server: str, problems: Sequence[str], *, limit: int = MAX_PROBLEMS_SHOWN) -> None:

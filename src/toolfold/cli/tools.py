@@ -99,16 +99,15 @@ def show_tool(invocation: Invocation, name: str, as_json: bool) -> None:
 def disable(invocation: Invocation, names: tuple[str, ...]) -> None:
     """Disable tools or toolsets in all your sessions."""
     with invocation.open_runtime() as runtime:
-        for name in names:
-            _require_tool_or_toolset(runtime, name)
-        _write_disabled(runtime, [*_read_disabled(runtime), *names])
-    ignored = set(names) - set(invocation.load_config().tools.disabled)
+        chosen = [_resolve_tool_or_toolset(runtime, name) for name in names]
+        _write_disabled(runtime, [*_read_disabled(runtime), *chosen])
+    ignored = set(chosen) - set(invocation.load_config().tools.disabled)
     if ignored:
         raise click.ClickException(
             "written to your settings file, but an environment variable or --set overrides it for"
             f" {', '.join(ignored)}"
         )
-    print_line(f"disabled: {escape_text(', '.join(names))}")
+    print_line(f"disabled: {escape_text(', '.join(chosen))}")
 
 
 @command.command("enable")
@@ -119,19 +118,22 @@ def enable(invocation: Invocation, names: tuple[str, ...]) -> None:
     with invocation.open_runtime() as runtime:
         yours = _read_disabled(runtime)
         for name in names:
-            if name not in yours:
+            spellings = _spellings(runtime, name)
+            if spellings.isdisjoint(yours):
                 _raise_not_disabled(runtime, name)
-        _write_disabled(runtime, [name for name in yours if name not in names])
-    print_line(f"enabled: {escape_text(', '.join(names))}")
+            yours = [each for each in yours if each not in spellings]
+        _write_disabled(runtime, yours)
+        chosen = [_find_listed_name(runtime, name) for name in names]
+    print_line(f"enabled: {escape_text(', '.join(chosen))}")
 
 
 def _raise_not_disabled(runtime: Runtime, name: str) -> None:
     """Raise an error that says why the user's settings cannot enable the tool."""
-    _require_tool_or_toolset(runtime, name)
-    if name in runtime.config.tools.disabled:
+    listed, spellings = _resolve_tool_or_toolset(runtime, name), _spellings(runtime, name)
+    if not spellings.isdisjoint(runtime.config.tools.disabled):
         where = runtime.config.origins.get("tools.disabled", "another source of settings")
         raise click.ClickException(f"{name} is disabled by {where}; change it there")
-    if name in runtime.switched_off():
+    if listed in runtime.switched_off():
         raise click.ClickException(f"{name} is disabled because its toolset is disabled; enable the toolset")
     raise click.ClickException(f"{name} is not disabled")
 
@@ -222,6 +224,18 @@ def _find_tool(runtime: Runtime, name: str) -> Tool:
     return tool
 
 
-def _require_tool_or_toolset(runtime: Runtime, name: str) -> None:
-    if not runtime.toolsets().knows(name):
-        _find_tool(runtime, name)
+def _find_listed_name(runtime: Runtime, name: str) -> str:
+    """Return the name in `tools list` of the tool with this name, or the name itself if there is none."""
+    tool = runtime.registry.snapshot().find(name)
+    return tool.name if tool and not runtime.toolsets().knows(name) else name
+
+
+def _spellings(runtime: Runtime, name: str) -> frozenset[str]:
+    """Return the name and all other names of its tool."""
+    tool = runtime.registry.snapshot().find(name)
+    return frozenset({name, *(tool.names if tool and not runtime.toolsets().knows(name) else ())})
+
+
+def _resolve_tool_or_toolset(runtime: Runtime, name: str) -> str:
+    """Return the listed name of a tool or toolset. Raises NotFound."""
+    return name if runtime.toolsets().knows(name) else _find_tool(runtime, name).name

@@ -189,6 +189,7 @@ def _name_spellings(tool: Tool) -> set[str]:
     """Return the tool's names, with and without the server prefix."""
     name = tool.name
     spellings = {name, tool.original_name or name}
+    spellings.update(filter(_is_recognizable, (tool.listed_name, tool.alias)))
     for server in (tool.source.name, tool.toolset.removeprefix("mcp-")):
         if (
             server

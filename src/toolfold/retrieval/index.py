@@ -296,7 +296,8 @@ def embedding_text(tool: Tool) -> str:
 def tool_checksum(tool: Tool) -> bytes:
     """Return a hash of everything that the index contains of a tool."""
     names = (tool.name, tool.original_name, tool.title, tool.toolset, tool.source.name)
-    text = repr((FORMAT, *names, tool.description, tool.synonyms, tool.parameters))
+    others = tuple(filter(None, (tool.listed_name, tool.alias)))
+    text = repr((FORMAT, *names, *others, tool.description, tool.synonyms, tool.parameters))
     return hashlib.blake2b(text.encode("utf-8", "backslashreplace"), digest_size=16).digest()
 
 

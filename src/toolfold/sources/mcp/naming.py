@@ -1,4 +1,8 @@
-"""Name the tools of MCP servers `mcp_<server>_<tool>`, whatever the order in which servers start.
+"""Names of server tools, independent of the order in which servers start.
+
+A tool has a client name, `<server>_<tool>`, which clients of the gateway and the command line show, and an
+agent name, `mcp_<server>_<tool>`, which sessions of a runtime without a gateway use. Either is accepted
+wherever the other is shown.
 
 Two servers can produce the same name: `a` with `b_c`, and `a_b` with `c`. The plain name belongs to the
 server with the longest matching prefix; every other tool gets a digest in its name. This depends only on the
@@ -8,39 +12,84 @@ names of the configured servers, not on which of them are running. Knows no regi
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
 
 from toolfold.model import mcp_original_name
 from toolfold.naming import is_accepted, is_reserved, short_names
 
-__all__ = ["ToolNames"]
+__all__ = ["McpToolName", "ToolNames"]
+
+
+@dataclass(frozen=True, slots=True)
+class McpToolName:
+    """All names of one tool of a server."""
+
+    client: str
+    agent: str
+    original: str
+    """`mcp__<server>__<tool>`, by which it is found whatever its other names are."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return self.client, self.agent, self.original
 
 
 class ToolNames:
     """Names of the tools of a set of MCP servers."""
 
     def __init__(
-        self, servers: Iterable[str], *, prefixes: Mapping[str, str] | None = None, taken: Iterable[str] = ()
+        self,
+        servers: Iterable[str],
+        *,
+        prefixes: Mapping[str, str] | None = None,
+        taken: Iterable[str] = (),
+        for_clients: bool = False,
     ) -> None:
-        """Create names; `prefixes` replace `mcp_<server>_`, and `taken` are names of other tools."""
-        self._prefixes = {each: f"mcp_{each}_" for each in servers} | dict(prefixes or {})
-        self._taken = frozenset(taken)
-        self._settings_names = ToolNames(self._prefixes) if prefixes or self._taken else self
+        """`prefixes` replace `<server>_` in client names, and `taken` are names of tools without a server.
 
-    def names_of(self, server: str, tool: str) -> tuple[str, str]:
-        """Return the tool's name for models, and its alias `mcp__<server>__<tool>`."""
-        plain = f"{self._prefixes.get(server, f'mcp_{server}_')}{tool}"
+        With `for_clients`, tools are registered under their client names, otherwise under their agent names.
+        """
+        known = list(servers)
+        self.for_clients = for_clients
+        self._clients = _Namespace({each: f"{each}_" for each in known} | dict(prefixes or {}), taken)
+        self._agents = _Namespace({each: f"mcp_{each}_" for each in known}, ())
+
+    def names_of(self, server: str, tool: str) -> McpToolName:
+        """Return the names of a tool, which the server itself calls `tool`."""
+        return McpToolName(
+            self._clients.name_of(server, tool),
+            self._agents.name_of(server, tool),
+            mcp_original_name(server, tool),
+        )
+
+    def registered_name(self, server: str, tool: str) -> str:
+        """Return the name under which the tool is registered."""
+        names = self.names_of(server, tool)
+        return names.client if self.for_clients else names.agent
+
+    def find_own_name(self, server: str, name: str, listed: Iterable[str]) -> str | None:
+        """Return which of a server's listed tools has this name, which may be the server's own name."""
+        own = list(listed)
+        if name in own:
+            return name
+        return next((each for each in own if name in self.names_of(server, each).all), None)
+
+
+class _Namespace:
+    """Unique names that consist of a server's prefix and a tool's own name."""
+
+    def __init__(self, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
+        self._prefixes, self._taken = dict(prefixes), frozenset(taken)
+
+    def name_of(self, server: str, tool: str) -> str:
+        plain = f"{self._prefixes[server]}{tool}"
         is_free = is_accepted(plain) and plain not in self._taken and not is_reserved(plain)
-        is_its_own = is_free and self._is_owner(server, plain)
-        return plain if is_its_own else _digest_name(server, tool), mcp_original_name(server, tool)
-
-    def name_in_settings(self, server: str, tool: str) -> str:
-        """Return the tool's name with the default prefix, as written in settings."""
-        return self._settings_names.names_of(server, tool)[0]
+        return plain if is_free and self._is_owner(server, plain) else _digest_name(server, tool)
 
     def _is_owner(self, server: str, plain: str) -> bool:
         """Return True if this server, of several that could have the name, is the one that gets it."""
-        own = self._prefixes.get(server, "")
+        own = self._prefixes[server]
         others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
         return not any(
             plain.startswith(prefix) and (len(prefix), server) > (len(own), each) for each, prefix in others
@@ -48,7 +97,7 @@ class ToolNames:
 
 
 def _digest_name(server: str, tool: str) -> str:
-    """Return a tool name that ends in a digest of server and tool, for names that would be ambiguous.
+    """Return a name with a digest of server and tool, since `mcp__a__b__c` can mean two different pairs.
 
     The longer digest is used: to collide with another server's tool takes 2**60 attempts.
     """

@@ -79,11 +79,12 @@ class McpServers:
         trust: Trust | None = None,
         callbacks: InteractionCallbacks | None = None,
         behind_gateway: bool = False,
+        client_names: bool = False,
     ) -> None:
         """Create supervisors for all servers; nothing is started yet.
 
-        Behind a gateway tool names have no `mcp_` prefix, since clients add their own, and servers may send
-        elicitation and sampling requests to the gateway's clients.
+        With `client_names`, and always behind a gateway, tool names have no `mcp_` prefix, since clients add
+        their own. Behind a gateway, servers may send elicitation and sampling requests to its clients.
         """
         self._config, self._registry, self._behind_gateway = config, registry, behind_gateway
         self._change_lock = threading.RLock()
@@ -95,7 +96,8 @@ class McpServers:
         """Settings of the servers in use. Replaced as a whole, never changed: several threads read it."""
         self.trust = trust or Trust.from_config(config)
         self._callbacks = callbacks or InteractionCallbacks()
-        self._taken_names = tuple(registry.snapshot()) if behind_gateway else ()
+        self._taken_names = tuple(registry.snapshot())
+        self._has_client_names = behind_gateway or client_names
         self._names = self._build_names()
         self._cache = ListingCache(config.paths.cache_dir / "mcp")
         self._loop = BackgroundLoop()
@@ -251,7 +253,10 @@ class McpServers:
     def _build_names(self) -> ToolNames:
         prefixes = {name: each.name_prefix(name) for name, each in self._settings.items()}
         return ToolNames(
-            self._settings, prefixes=prefixes if self._behind_gateway else None, taken=self._taken_names
+            self._settings,
+            prefixes=prefixes,
+            taken=self._taken_names,
+            for_clients=self._has_client_names,
         )
 
     def _unregister_server(self, name: str) -> None:
@@ -328,9 +333,16 @@ class McpServers:
         """Map each toolset to the names of its tools that cannot be used until a person reviews them."""
         held = [(server, each) for server, each in tuple(self._held_tools.items()) if each]
         return {
-            MCP_PREFIX + server: frozenset(self._names.names_of(server, one.tool.name)[0] for one in each)
+            MCP_PREFIX + server: frozenset(self._names.registered_name(server, one.tool.name) for one in each)
             for server, each in held
         }
+
+    def find_holding_server(self, name: str) -> str | None:
+        """Return the server whose held tool has this name, in any spelling."""
+        for server, held in tuple(self._held_tools.items()):
+            if any(name in self._names.names_of(server, each.tool.name).all for each in held):
+                return server
+        return None
 
     async def call_tool(
         self,

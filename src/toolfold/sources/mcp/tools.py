@@ -130,9 +130,9 @@ def _build_tool(
     handler: Handler,
     **attributes: Any,
 ) -> Tool:
-    name, original = names.names_of(server, tool_name)
+    known = names.names_of(server, tool_name)
     tool = build_tool(
-        name=name,
+        name=names.registered_name(server, tool_name),
         toolset=f"{MCP_PREFIX}{server}",
         handler=handler,
         is_async=True,
@@ -140,8 +140,12 @@ def _build_tool(
         source=Source(MCP_SOURCE, server),
         **attributes,
     )
-    listed = names.name_in_settings(server, tool_name)
-    return replace(tool, original_name=original, listed_name="" if listed == tool.name else listed)
+    return replace(
+        tool,
+        original_name=known.original,
+        listed_name="" if names.for_clients or known.client == tool.name else known.client,
+        alias=known.agent if names.for_clients and known.agent != tool.name else "",
+    )
 
 
 def _parameter_schemas(tool: ListedTool) -> Mapping[str, Any]:

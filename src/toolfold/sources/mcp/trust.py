@@ -53,8 +53,12 @@ class HeldTool:
     """Changes that a person must decide about."""
 
     def __str__(self) -> str:
+        return self.describe(self.tool.name)
+
+    def describe(self, name: str) -> str:
+        """Return why the tool is held. `name` is the name by which the reader knows it."""
         reasons = "".join(f"; {shorten(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3]))
-        return f"{shorten(escape_hidden(self.tool.name), 80)!r} {_REASON_TEXTS[self.reason]}{reasons}"
+        return f"{shorten(escape_hidden(name), 80)!r} {_REASON_TEXTS[self.reason]}{reasons}"
 
 
 @dataclass(frozen=True, slots=True)
