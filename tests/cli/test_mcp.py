@@ -460,7 +460,7 @@ class TestList:
 
 class TestLogs:
     def test_log_output_is_shown(self, small: SmallServer, toolfold: Toolfold) -> None:
-        assert "no server has any log output" in toolfold("mcp", "logs").err
+        assert "no gateway and no server has any log output" in toolfold("mcp", "logs").err
         toolfold("mcp", "add", "--yes", "small", *small.command)
         assert "the small server is up" in toolfold("mcp", "logs", "small").out
         assert "the small server is up" in toolfold("mcp", "logs").out

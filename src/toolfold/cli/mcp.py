@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.mcp_add import add
 from toolfold.cli.mcp_change import disable, enable, set_key
 from toolfold.cli.mcp_import import import_servers
 from toolfold.cli.mcp_login import login, login_directory, logout
+from toolfold.cli.mcp_logs import logs, server_log_path
 from toolfold.cli.mcp_review import review
 from toolfold.cli.mcp_status import status
 from toolfold.cli.output import (
@@ -22,7 +21,6 @@ from toolfold.cli.output import (
     format_count,
     print_json,
     print_line,
-    print_note,
     print_table,
     print_warning,
 )
@@ -40,14 +38,12 @@ from toolfold.cli.server_commands import (
     server_key,
     shorten_problem,
     summarize_server,
-    unknown_server_error,
 )
 from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.config import Config
 
-_MAX_LOG_BYTES = 1 << 20
 _NO_SERVERS = (
     "no MCP servers are configured. Import those of other programs with `toolfold mcp import`, or add one"
     " with `toolfold mcp add`."
@@ -67,6 +63,7 @@ command.add_command(set_key)
 command.add_command(import_servers)
 command.add_command(login)
 command.add_command(logout)
+command.add_command(logs)
 command.add_command(review)
 command.add_command(serve_stdio)
 command.add_command(status)
@@ -104,7 +101,7 @@ def _delete_stored_data(config: Config, name: str) -> None:
     except ConfigError as error:
         print_warning(str(error))
     ListingCache(config.paths.cache_dir / "mcp").delete(name)
-    for file in (_log_path(config, name), _log_path(config, name).with_suffix(".log.1")):
+    for file in (server_log_path(config, name), server_log_path(config, name).with_suffix(".log.1")):
         file.unlink(missing_ok=True)
 
 
@@ -236,45 +233,3 @@ def _probe_as_json(probe: ServerProbe) -> dict[str, Any]:
         "held": [{"tool": probe.client_name(each.tool.name), "why": each.reason} for each in probe.held],
         "problems": list(listing.problems) if listing else [],
     }
-
-
-@command.command("logs", short_help="Show the standard error output of servers.")
-@click.argument("name", required=False)
-@click.option(
-    "-n", "--last", default=50, show_default=True, type=click.IntRange(1), help="Number of lines to show."
-)
-@click.option("--path", is_flag=True, help="Print the path of the log instead.")
-@click.pass_obj
-def logs(invocation: Invocation, name: str | None, last: int, path: bool) -> None:
-    """Show the standard error output of a server, or the last lines of every server."""
-    config = invocation.load_config()
-    if name is not None and name not in config.mcp.servers and not _log_path(config, name).is_file():
-        raise unknown_server_error(name, config.mcp.servers)
-    if path:
-        click.echo(_log_path(config, name) if name else _log_path(config, "x").parent)
-        return
-    names = [name] if name else [each for each in config.mcp.servers if _log_path(config, each).is_file()]
-    for each in names:
-        if len(names) > 1:
-            print_line(f"[bold]{escape_text(each)}[/bold]")
-        lines = list(_read_last_lines(_log_path(config, each), last if name else min(last, 10)))
-        for line in lines:
-            click.echo(make_visible(shorten_middle(line, 2_000)))
-        if not lines:
-            print_note(f"{escape_text(each)} has no log output yet.")
-    if not names:
-        print_note("no server has any log output yet.")
-
-
-def _read_last_lines(file: Path, most: int) -> Iterator[str]:
-    try:
-        with file.open("rb") as stream:
-            stream.seek(max(0, file.stat().st_size - _MAX_LOG_BYTES))
-            text = stream.read(_MAX_LOG_BYTES).decode("utf-8", "replace")
-    except FileNotFoundError:
-        return
-    yield from text.splitlines()[-most:]
-
-
-def _log_path(config: Config, name: str) -> Path:
-    return config.paths.state_dir / "mcp" / "logs" / f"{name}.log"

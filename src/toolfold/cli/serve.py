@@ -11,19 +11,21 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolfold import __version__
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, format_count, print_note
 from toolfold.errors import ConfigError
 from toolfold.provenance import find_tool_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import uvicorn
 
@@ -57,10 +59,15 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     config = invocation.load_config()
     settings = config.gateway
     listening = _open_socket(host or settings.host, settings.port if port is None else port)
-    with listening, invocation.open_runtime(behind_gateway=True) as runtime:
+    address = _gateway_url(listening)
+    with (
+        listening,
+        _log_to_file(config, address),
+        invocation.open_runtime(behind_gateway=True) as runtime,
+    ):
         granted = _require_toolsets(runtime, tuple(toolsets) or settings.toolsets)
         _prepare_process()
-        status = _GatewayStatus(runtime, config, _gateway_url(listening))
+        status = _GatewayStatus(runtime, config, address)
         with status.file, suppress(KeyboardInterrupt):  # Ctrl-C is the normal way to stop it
             asyncio.run(_serve_http(runtime, config, listening, granted, status.watch))
 
@@ -78,7 +85,10 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
             "This command speaks MCP on standard input and output and is meant to be started by a client."
             " Set one up with `toolfold connect`."
         )
-    with invocation.open_runtime(behind_gateway=True) as runtime:
+    with (
+        _log_to_file(config, "standard input and output"),
+        invocation.open_runtime(behind_gateway=True) as runtime,
+    ):
         granted = _require_toolsets(runtime, tuple(toolsets) or config.gateway.toolsets)
         _prepare_process()
         _print_listing_size(runtime, granted)
@@ -92,6 +102,23 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
         )
         with status.file:
             asyncio.run(_run_until_signal(serving))
+
+
+@contextmanager
+def _log_to_file(config: Config, address: str) -> Iterator[None]:
+    """Write the gateway's log to its file in a `with` block, which lasts as long as the gateway."""
+    from toolfold.gateway.log_file import gateway_log_path, log_to_file
+    from toolfold.redaction import Redaction
+
+    file, started = gateway_log_path(config.paths.state_dir), time.monotonic()
+    with log_to_file(file, Redaction(config.secret_values())):
+        enabled = (name for name, each in config.mcp.servers.items() if each.enabled and config.mcp.enabled)
+        servers = ", ".join(enabled) or "none"
+        log.info("gateway %s started at %s; servers: %s", __version__, address, servers)
+        try:
+            yield
+        finally:
+            log.info("gateway ended after %.0f s", time.monotonic() - started)
 
 
 class _GatewayStatus:
@@ -274,6 +301,7 @@ def _print_listing_size(runtime: Runtime, toolsets: tuple[str, ...] | None) -> N
         try:
             size = measure_listing(open_session(runtime, toolsets))
             if size.shown or size.deferred:
+                log.info("tools for clients: %s", size)
                 print_note(escape_text(f"Tools for clients: {size}."))
         except Exception:
             log.debug("the size of the tool list for clients could not be measured", exc_info=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -36,9 +37,13 @@ if TYPE_CHECKING:
     from toolfold.gateway.client_channels import RequestContext
     from toolfold.runtime import Runtime
 
+log = logging.getLogger(__name__)
+
 MAX_STREAMS = 32
 RESOURCE_AND_PROMPT_TOOLS = frozenset({"list_resources", "read_resource", "list_prompts", "get_prompt"})
 """Tools that stand in for resources and prompts; clients of a gateway use protocol requests instead."""
+
+MAX_LOGGED_ERROR_CHARS = 500
 
 _READ_RESOURCE, _GET_PROMPT = "read_resource", "get_prompt"
 
@@ -157,7 +162,15 @@ class ClientSession:
     ) -> ToolResult:
         """Call a tool by its listed name or by another name that resolves to it."""
         await self._current_turn()
-        return await self.session.call(self._resolve_tool_name(name), args, approver=approver, surface=relay)
+        result = await self.session.call(
+            self._resolve_tool_name(name), args, approver=approver, surface=relay
+        )
+        self._log_call(result)
+        return result
+
+    def _log_call(self, result: ToolResult) -> None:
+        outcome = "ok" if result.ok else f"failed: {shorten(result.error or '', MAX_LOGGED_ERROR_CHARS)}"
+        log.info("client %s: %s, %.0f ms, %s", self.display_name, result.name, result.milliseconds, outcome)
 
     def _resolve_tool_name(self, name: str) -> str:
         """Accept the name that a tool has in a runtime without a gateway, `mcp_server_tool`.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from toolfold.runtime import Runtime
+
+log = logging.getLogger(__name__)
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _UNIQUE_HEADERS = frozenset({"host", "origin", "authorization", "mcp-session-id"})
@@ -129,6 +132,7 @@ def guard_app(app: App, policy: AccessPolicy) -> App:
             if scope["method"] == "POST":
                 receive = replay_body(await bodies.read(client.id, receive), receive)
         except RequestRefused as error:
+            log.info("a request was refused with status %d: %s", error.status, error.problem)
             await _send_error(send, error.status, error.problem)
             return
         except ClientGone:

@@ -243,6 +243,9 @@ class Gateway:
         session = ClientSession(key, client, self._runtime, runtime_session, self._prefixes)
         session.display_name = caller.name or client.name
         self._sessions[key] = session
+        log.info(
+            "client %s: connected, may use %d tools", session.display_name, len(runtime_session.granted())
+        )
         return session
 
     def _existing_toolsets(self, client: GatewayClient) -> tuple[str, ...] | None:
@@ -300,6 +303,7 @@ class Gateway:
             self._remove_session_key(session)
             self._subscriptions.drop_session(session)
             session.close()
+            log.info("client %s: disconnected", session.display_name)
 
     def _remove_session_key(self, session: ClientSession) -> None:
         keys = self._session_keys.get(session.protocol_session, set())

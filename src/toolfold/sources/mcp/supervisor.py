@@ -273,6 +273,7 @@ class ServerSupervisor:
             raise fault from None
         self._startup_seconds = time.monotonic() - started
         self._connection, self._next_try, self._error = connection, 0.0, None
+        log.info("MCP server %r started in %.1f s", self.name, self._startup_seconds)
         self._start_task(self._watch_connection(connection))
         await self._publish_listing(listing)
         if self._subscriptions:

@@ -1,0 +1,129 @@
+"""Log file of the gateways of one user: clients, calls, servers and problems, without secrets.
+
+All gateways append to the same file, each line with the process id of its gateway. The file is readable by
+the user only, and so is its one predecessor; together they have a maximum size.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from toolfold.approval.safe_text import make_line_visible
+from toolfold.config.atomic import make_private_directory
+from toolfold.errors import ToolfoldError
+
+__all__ = ["MAX_LOG_BYTES", "AppendOnlyFile", "gateway_log_path", "log_to_file"]
+
+MAX_LOG_BYTES = 2 << 20
+"""Size at which the file is renamed and a new one is started."""
+MAX_RECORD_CHARS = 10_000
+_LOGGER = "toolfold"
+
+
+def gateway_log_path(state_dir: Path) -> Path:
+    """Return the path of the log file below the state directory."""
+    return state_dir / "gateway" / "gateway.log"
+
+
+@contextlib.contextmanager
+def log_to_file(file: Path, redact: Callable[[str], str]) -> Iterator[None]:
+    """Write Toolfold's records from `info` and all warnings to the file, in a `with` block.
+
+    Handlers that exist already keep to the level that is configured now.
+    """
+    with contextlib.suppress(OSError, ToolfoldError):
+        make_private_directory(file.parent)
+    root, own = logging.getLogger(), logging.getLogger(_LOGGER)
+    handler, before = _FileHandler(AppendOnlyFile(file), redact), own.level
+    levels = [(each, each.level) for each in root.handlers]
+    for each, _ in levels:
+        each.setLevel(max(each.level, own.getEffectiveLevel()))
+    own.setLevel(min(logging.INFO, own.getEffectiveLevel()))
+    root.addHandler(handler)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        own.setLevel(before)
+        for each, level in levels:
+            each.setLevel(level)
+        handler.close()
+
+
+class AppendOnlyFile:
+    """A file that several processes append to, and that is replaced when it has reached its maximum size."""
+
+    def __init__(self, file: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
+        self._file, self._max_bytes = file, max_bytes
+        self._descriptor = -1
+
+    def append(self, text: str) -> None:
+        """Append a line. Raises OSError."""
+        line = text.encode("utf-8", "replace") + b"\n"
+        if not self._is_current():
+            self._reopen()
+        if os.fstat(self._descriptor).st_size + len(line) > self._max_bytes:
+            self._replace()
+            self._reopen()
+        os.write(self._descriptor, line)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _is_current(self) -> bool:
+        """Return False if another process has replaced the file, or it was deleted."""
+        try:
+            return self._descriptor >= 0 and os.path.samestat(
+                os.fstat(self._descriptor), self._file.stat(follow_symlinks=False)
+            )
+        except FileNotFoundError:
+            return False
+
+    def _reopen(self) -> None:
+        self.close()
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+        self._descriptor = os.open(self._file, flags, 0o600)
+
+    def _replace(self) -> None:
+        """Rename the file. The lock on it ensures that one process does so, and not two in a row."""
+        with contextlib.suppress(ImportError):
+            import fcntl
+
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        if self._is_current():
+            self._file.replace(self._file.with_suffix(".log.1"))
+
+
+class _FileHandler(logging.Handler):
+    """Writes records as single lines, redacted. A file that cannot be written does not disturb a gateway."""
+
+    def __init__(self, file: AppendOnlyFile, redact: Callable[[str], str]) -> None:
+        super().__init__()
+        self._output, self._redact = file, redact
+        self._pid = os.getpid()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        is_own = record.name.partition(".")[0] == _LOGGER
+        return record.levelno >= (logging.INFO if is_own else logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with contextlib.suppress(OSError, ToolfoldError, ValueError):
+            self._output.append(self._format_line(record))
+
+    def close(self) -> None:
+        self._output.close()
+        super().close()
+
+    def _format_line(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        text = self._redact(self.format(record)[:MAX_RECORD_CHARS])
+        first, *others = text.splitlines() or [""]
+        shown = [make_line_visible(first), *(f"    {make_line_visible(each)}" for each in others)]
+        return f"{at} {self._pid} {record.levelname.lower()} " + "\n".join(shown)
