@@ -410,7 +410,7 @@ class TestTest:
         good, dead = done.json
         assert (good["state"], good["tools"], good["protocol"]) == (
             "up",
-            ["good_read", "good_write"],
+            ["small_read", "small_write"],
             "2025-06-18",
         )
         assert dead["state"] == "not-started"
@@ -436,7 +436,7 @@ class TestTest:
             assert shown.code == 0
             assert f"warning: small: {reason}" in shown.err
         assert toolfold("mcp", "test", "--json").json[0]["problems"] == [reason]
-        assert toolfold("mcp", "test", "--json").json[0]["tools"] == ["read", "loose"]
+        assert toolfold("mcp", "test", "--json").json[0]["tools"] == ["small_read", "small_loose"]
         assert toolfold("mcp", "list", "--json").json[0]["problems"] == [reason]
         assert reason in toolfold("mcp", "logs", "small").out
         assert reason in toolfold("doctor").out
@@ -499,7 +499,7 @@ class TestReview:
             for shown in (done.out, done.err):
                 assert not any(line.startswith("1 tool accepted") for line in shown.splitlines())
                 assert not set("\r\x1b\x9b\u202e") & set(shown)
-        assert "x‹LF›1 tool accepted‹CR›‹ESC›" in toolfold("mcp", "review").out
+        assert "small_x_1_tool_accepted_2K_1A_evil_" in toolfold("mcp", "review").out
 
     def test_review_without_a_terminal_shows_changes_and_accepts_nothing(
         self, changed: SmallServer, toolfold: Toolfold
@@ -773,7 +773,7 @@ class TestLogin:
         assert toolfold("mcp", "test", "--json").json[0]["state"] == "needs-login"
         shown = run_at_terminal("mcp", "login", "web", typed=b"", after=b"never")
         assert "logged in to web" in shown
-        assert toolfold("mcp", "test", "--json").json[0]["tools"] == ["add"]
+        assert toolfold("mcp", "test", "--json").json[0]["tools"] == ["web_add"]
         assert len(list((home / "state/oauth").glob("web-*.json"))) == 1
         assert "logged out of web" in toolfold("mcp", "logout", "web").out
         assert list((home / "state/oauth").glob("web-*.json")) == []

@@ -73,7 +73,9 @@ def test_records_are_redacted_and_written_on_lines_of_their_own(tmp_path: Path) 
         "warning",
     ]
     assert "hunter2secret" not in path.read_text()
-    assert "    2026-01-01 00:00:00 1 info forged‹ESC›[2J: connected" in lines  # cannot be mistaken for a record
+    assert (
+        "    2026-01-01 00:00:00 1 info forged‹ESC›[2J: connected" in lines
+    )  # cannot be mistaken for a record
     assert "after the end" not in path.read_text()
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 

@@ -136,8 +136,8 @@ def _resolve_tools(
     found = {tool: names.find_own_name(name, tool, listed) for tool in tools}
     missing = next((tool for tool, own in found.items() if own is None), None)
     if missing is not None and must_exist:
-        known = [names.names_of(name, own).client for own in listed]
-        near = did_you_mean(closest_names(missing, known, count=1))
+        known = {names.names_of(name, own).client for own in listed}
+        near = did_you_mean(closest_names(missing, {*known, *listed}, count=1))
         raise NotFound(
             f"{name} has no tool {make_line_visible(missing)!r}.{near} See: toolfold mcp test {name}"
         )

@@ -52,8 +52,8 @@ class ToolNames:
         """
         known = list(servers)
         self.for_clients = for_clients
-        self._clients = _Namespace({each: f"{each}_" for each in known} | dict(prefixes or {}), taken)
-        self._agents = _Namespace({each: f"mcp_{each}_" for each in known}, ())
+        self._clients = _Namespace("", {each: f"{each}_" for each in known} | dict(prefixes or {}), taken)
+        self._agents = _Namespace("mcp_", {each: f"mcp_{each}_" for each in known}, ())
 
     def names_of(self, server: str, tool: str) -> McpToolName:
         """Return the names of a tool, which the server itself calls `tool`."""
@@ -79,13 +79,16 @@ class ToolNames:
 class _Namespace:
     """Unique names that consist of a server's prefix and a tool's own name."""
 
-    def __init__(self, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
-        self._prefixes, self._taken = dict(prefixes), frozenset(taken)
+    def __init__(self, label: str, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
+        """`label` comes before the server's name in names with a digest."""
+        self._label, self._prefixes, self._taken = label, dict(prefixes), frozenset(taken)
 
     def name_of(self, server: str, tool: str) -> str:
         plain = f"{self._prefixes[server]}{tool}"
         is_free = is_accepted(plain) and plain not in self._taken and not is_reserved(plain)
-        return plain if is_free and self._is_owner(server, plain) else _digest_name(server, tool)
+        if is_free and self._is_owner(server, plain):
+            return plain
+        return _digest_name(f"{self._label}{server}", tool)
 
     def _is_owner(self, server: str, plain: str) -> bool:
         """Return True if this server, of several that could have the name, is the one that gets it."""
@@ -96,9 +99,9 @@ class _Namespace:
         )
 
 
-def _digest_name(server: str, tool: str) -> str:
-    """Return a name with a digest of server and tool, since `mcp__a__b__c` can mean two different pairs.
+def _digest_name(label: str, tool: str) -> str:
+    """Return a name with a digest of both, since `mcp__a__b__c` can mean two different pairs.
 
     The longer digest is used: to collide with another server's tool takes 2**60 attempts.
     """
-    return next(islice(short_names(f"mcp_{server}\0{tool}"), 1, None))
+    return next(islice(short_names(f"{label}\0{tool}"), 1, None))
