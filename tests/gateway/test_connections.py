@@ -20,6 +20,8 @@ import uvicorn
 from tests.gateway.gateway_process import GatewayProcess, environment, gateway_process
 from tests.gateway.harness import TIMEOUT_S, wait_until
 from tests.gateway.test_attacks import HELLO
+from toolfold.cli.serve import open_listening_socket
+from toolfold.errors import ConfigError
 from toolfold.gateway import http_connections
 
 SHORT_DEADLINES = """
@@ -222,3 +224,13 @@ def test_lack_of_file_descriptors_is_logged_once_and_recovers(tmp_path: Path) ->
     assert log.count("cannot accept a connection") == 1
     assert "ulimit -n" in log
     assert "Traceback" not in log
+
+
+def test_clients_can_connect_and_the_port_is_taken_before_the_gateway_is_loaded() -> None:
+    with open_listening_socket("127.0.0.1", 0) as listening:
+        address = listening.getsockname()
+        with (
+            socket.create_connection(address, timeout=30),
+            pytest.raises(ConfigError, match="already in use"),
+        ):
+            open_listening_socket(*address)

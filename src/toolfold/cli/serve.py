@@ -58,7 +58,7 @@ def command(invocation: Invocation, host: str | None, port: int | None, toolsets
     """Serve all MCP servers as one over Streamable HTTP."""
     config = invocation.load_config()
     settings = config.gateway
-    listening = _open_socket(host or settings.host, settings.port if port is None else port)
+    listening = open_listening_socket(host or settings.host, settings.port if port is None else port)
     address = _gateway_url(listening)
     with (
         listening,
@@ -171,9 +171,12 @@ def _prepare_process() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
 
-def _open_socket(host: str, port: int) -> socket.socket:
-    """Bind the port before any server is started, so that a port in use is reported at once."""
-    from toolfold.gateway.http_connections import detect_vanished_peers
+def open_listening_socket(host: str, port: int) -> socket.socket:
+    """Listen on the port before anything else is imported or started.
+
+    A port in use is reported at once, and a client that connects early waits instead of being refused.
+    """
+    from toolfold.gateway.http_connections import MAX_PENDING_CONNECTIONS, detect_vanished_peers
 
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -183,6 +186,7 @@ def _open_socket(host: str, port: int) -> socket.socket:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             detect_vanished_peers(listening)
             listening.bind(address)
+            listening.listen(MAX_PENDING_CONNECTIONS)
         except OSError:
             listening.close()
             raise
