@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from toolfold.config import set_value
 NOTES = str(Path(__file__).parents[1] / "clients" / "notes_server.py")
 PROGRAM = str(Path(sys.executable).with_name("toolfold"))
 WAIT_S = 120.0
-HANDSHAKE = [
+HANDSHAKE: list[dict[str, Any]] = [
     {
         "id": 1,
         "method": "initialize",
@@ -43,7 +44,7 @@ def home_with_notes(home: Path, tmp_path: Path) -> Path:
 
 def run_gateway(*calls: tuple[str, dict[str, str]]) -> None:
     """Start a gateway over stdio, call tools, and end it."""
-    requests = [
+    requests: list[dict[str, Any]] = [
         {"id": number, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
         for number, (name, arguments) in enumerate(calls, 2)
     ]
@@ -73,7 +74,12 @@ def follower(home_with_notes: Path) -> Iterator[queue.Queue[str]]:
     assert process.stderr is not None
     assert "has any log output yet" in process.stderr.readline()
     lines: queue.Queue[str] = queue.Queue()
-    reader = threading.Thread(target=lambda: [lines.put(line) for line in process.stdout or ()], daemon=True)
+
+    def read() -> None:
+        for line in process.stdout or ():
+            lines.put(line)
+
+    reader = threading.Thread(target=read, daemon=True)
     reader.start()
     yield lines
     process.send_signal(signal.SIGINT)

@@ -39,7 +39,7 @@ def names_at_the_gateway() -> set[str]:
 
 def test_commands_list_the_names_that_gateway_clients_see(file: Path, toolfold: Toolfold) -> None:
     names = names_at_the_gateway()
-    assert names == {"notes_echo", "notes_delete_note", "notes_crash"}
+    assert names >= {"notes_echo", "notes_delete_note", "notes_crash"}
     assert tool_names(toolfold("tools", "list", "--json").json) == names
     assert set(toolfold("mcp", "test", "--json").json[0]["tools"]) == names
     assert tool_names(toolfold("search", "echo a message", "--json").json) <= names
@@ -108,10 +108,9 @@ def test_settings_accept_both_names_in_a_runtime_without_a_gateway(file: Path, n
     set_value(file, "approval.deny", [f"tool:{name.replace('delete_note', 'echo')}"])
     with open_runtime(load_config(overrides=overrides)) as runtime:
         session = runtime.session(["all"])
-        assert {each for each in session.granted() if "notes" in each} == {
-            "mcp_notes_echo",
-            "mcp_notes_delete_note",
-        }
+        granted = {each for each in session.granted() if "notes" in each}
+        assert granted >= {"mcp_notes_echo", "mcp_notes_delete_note"}
+        assert "mcp_notes_crash" not in granted
         assert session.call_sync("notes_delete_note", {"text": "hello"}).ok
         assert not session.call_sync("notes_delete_note", {"text": "other"}).ok
         assert "forbids" in (session.call_sync("mcp_notes_echo", {"text": "hello"}).error or "")
@@ -123,7 +122,7 @@ def test_servers_with_the_same_prefix_are_listed_alike_by_all_commands(
     server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")], "prefix": "read_"}
     set_value(file, "mcp.servers.notes", server)
     plain = set(toolfold("mcp", "test", "--json").json[0]["tools"])
-    assert plain == {"read_echo", "read_delete_note", "read_crash"}
+    assert plain >= {"read_echo", "read_delete_note", "read_crash"}
     set_value(file, "mcp.servers.files", {**server, "prefix": "read_"})
     shared = [set(row["tools"]) for row in toolfold("mcp", "test", "--json").json]
     listed = {row["name"] for row in toolfold("tools", "list", "--json").json}

@@ -84,15 +84,18 @@ class _Namespace:
         self._label, self._prefixes, self._taken = label, dict(prefixes), frozenset(taken)
 
     def name_of(self, server: str, tool: str) -> str:
-        plain = f"{self._prefixes[server]}{tool}"
+        plain = f"{self._prefix_of(server)}{tool}"
         is_free = is_accepted(plain) and plain not in self._taken and not is_reserved(plain)
         if is_free and self._is_owner(server, plain):
             return plain
         return _digest_name(f"{self._label}{server}", tool)
 
+    def _prefix_of(self, server: str) -> str:
+        return self._prefixes.get(server, f"{self._label}{server}_")
+
     def _is_owner(self, server: str, plain: str) -> bool:
         """Return True if this server, of several that could have the name, is the one that gets it."""
-        own = self._prefixes[server]
+        own = self._prefix_of(server)
         others = ((each, prefix) for each, prefix in self._prefixes.items() if each != server)
         return not any(
             plain.startswith(prefix) and (len(prefix), server) > (len(own), each) for each, prefix in others
