@@ -63,6 +63,21 @@ def test_help_and_version_options_work(toolfold: Toolfold) -> None:
     assert "0.1.0" in toolfold("--version").out
 
 
+def test_tools_list_shows_only_tools_that_can_be_used(toolfold: Toolfold, plugins_directory: Path) -> None:
+    (plugins_directory / "shop.py").write_text(PLUGIN)
+    assert toolfold("tools", "disable", "patch").code == 0
+    listed = toolfold("tools", "list")
+    names = {row["name"] for row in toolfold("tools", "list", "--json").json}
+    assert "read_file" in names
+    assert not {"price", "patch"} & names
+    assert "2 more tools cannot be used now" in listed.out
+    everything = toolfold("tools", "list", "--all")
+    assert "set SHOP_KEY" in everything.out
+    assert "cannot be used now" not in everything.out
+    states = {row["name"]: row["state"] for row in toolfold("tools", "list", "--all", "--json").json}
+    assert (states["price"], states["patch"], states["read_file"]) == ("unavailable", "off", "available")
+
+
 def test_tools_list_shows_every_tool_with_its_state(toolfold: Toolfold) -> None:
     done = toolfold("tools", "list")
     assert done.code == 0
@@ -76,7 +91,7 @@ def test_tools_list_breaks_no_word_at_80_columns_and_shows_more_on_wide_terminal
     (plugins_directory / "shop.py").write_text(PLUGIN)
     assert "toolset" in toolfold("tools", "list").out
     monkeypatch.setenv("COLUMNS", "80")
-    narrow = toolfold("tools", "list").out
+    narrow = toolfold("tools", "list", "--all").out
     assert max(map(len, narrow.splitlines())) <= 80
     assert "Replace one piece of text in a file and see the diff" in narrow
     assert "set SHOP_KEY)" in narrow
@@ -95,7 +110,7 @@ def test_tools_list_shows_missing_requirements(toolfold: Toolfold, plugins_direc
     row = toolfold("tools", "show", "price", "--json").json
     assert row["state"] == "unavailable"
     assert row["missing_env"] == ["SHOP_KEY"]
-    assert "set SHOP_KEY" in toolfold("tools", "list").out
+    assert "set SHOP_KEY" in toolfold("tools", "list", "--all").out
     assert "must be run by the agent" in toolfold("tools", "list").out
 
 
@@ -114,20 +129,20 @@ def test_tools_show_suggests_a_name_for_a_typo(toolfold: Toolfold) -> None:
 
 def test_a_disabled_tool_stays_off_until_enabled(toolfold: Toolfold) -> None:
     assert toolfold("tools", "disable", "patch").code == 0
-    off = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
+    off = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert off["patch"] == "off"
     refused = toolfold("call", "patch", '{"path": "a", "old": "b", "new": "c"}')
     assert refused.code == 1
     assert "not available in this session" in refused.out
 
     assert toolfold("tools", "enable", "patch").code == 0
-    on = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
+    on = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert on["patch"] == "available"
 
 
 def test_disabling_a_toolset_disables_all_its_tools(toolfold: Toolfold) -> None:
     assert toolfold("tools", "disable", "file").code == 0
-    rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
+    rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert rows["read_file"] == rows["search_files"] == "off"
     assert rows["todo"] == "available"
 
@@ -149,7 +164,7 @@ def test_switching_tools_changes_only_the_user_settings(toolfold: Toolfold) -> N
     Path("toolfold.yaml").write_text("tools:\n  disabled: [patch]\n")
     assert toolfold("tools", "disable", "write_file").code == 0
     assert read_file_value(load_config().paths.user_file, "tools.disabled") == ["write_file"]
-    rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--json").json}
+    rows = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert rows["patch"] == rows["write_file"] == "off"
     done = toolfold("tools", "enable", "patch")
     assert done.code == 1

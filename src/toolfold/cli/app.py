@@ -56,7 +56,7 @@ WELCOME = """[bold]toolfold[/bold] {version}: give an agent every tool and pay o
 
 [bold]First steps[/bold]
   toolfold demo                 see what a model is sent, with and without Toolfold
-  toolfold tools list           list your tools, and why some are unavailable
+  toolfold tools list           list your tools; --all also shows those that cannot be used, and why
   toolfold config show          show every setting and where it comes from
   toolfold mcp import           import the MCP servers of your other programs
   toolfold connect cursor       add Toolfold to a program's MCP settings

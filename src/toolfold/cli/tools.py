@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from toolfold.model import Tool
     from toolfold.runtime import Runtime
 
+AVAILABLE = "available"
+
 
 @click.group("tools", invoke_without_command=True)
 @json_option
@@ -38,14 +40,23 @@ def command(ctx: click.Context, as_json: bool) -> None:
 @command.command("list")
 @click.option("--toolset", "toolset", help="List only the tools of this toolset.")
 @click.option("--toolsets", "toolsets", is_flag=True, help="List toolsets instead of tools.")
+@click.option(
+    "--all", "show_all", is_flag=True, help="Also list tools that cannot be used now, with the reason."
+)
 @json_option
 @click.pass_obj
 def list_tools(
-    invocation: Invocation, toolset: str | None = None, toolsets: bool = False, as_json: bool = False
+    invocation: Invocation,
+    toolset: str | None = None,
+    toolsets: bool = False,
+    show_all: bool = False,
+    as_json: bool = False,
 ) -> None:
-    """List the tools, whether each is available, and why not."""
+    """List the tools that can be used now."""
     with invocation.open_runtime() as runtime:
         rows = _list_toolset_rows(runtime) if toolsets else _list_tool_rows(runtime, toolset)
+    hidden = [] if toolsets or show_all else [row for row in rows if row["state"] != AVAILABLE]
+    rows = [row for row in rows if row not in hidden]
     if as_json:
         print_json(rows)
     elif toolsets:
@@ -68,6 +79,9 @@ def list_tools(
             ((r["emoji"], r["name"], r["toolset"], _format_state(r), r["summary"]) for r in rows),
             no_wrap="tool",
         )
+    if hidden and not as_json:
+        more = format_count(len(hidden), "more tool")
+        print_line(f"{more} cannot be used now; `toolfold tools list --all` shows why.")
 
 
 @command.command("show", short_help="Show one tool: description, schema and token count.")
@@ -169,7 +183,7 @@ def _describe_tool(runtime: Runtime, tool: Tool, status: Status, *, off: bool) -
     return {
         "name": tool.name,
         "toolset": tool.toolset,
-        "state": "off" if off else "available" if status.available else "unavailable",
+        "state": "off" if off else AVAILABLE if status.available else "unavailable",
         "reason": status.reason or ("must be run by the agent" if tool.agent_level else ""),
         "missing_env": list(runtime.config.missing_env(tool.requires_env)),
         "requires_env": list(tool.requires_env),
@@ -203,7 +217,7 @@ def _format_summary(row: dict[str, Any]) -> str:
     """Return the tool's description, followed by its state if it is not available."""
     state = _format_state(row)
     summary = shorten(row["summary"], MAX_SUMMARY_CHARS)
-    return summary if state == "available" else f"{summary}\n{state}"
+    return summary if state == AVAILABLE else f"{summary}\n{state}"
 
 
 def _detail_rows(row: dict[str, Any]) -> list[tuple[str, str]]:
