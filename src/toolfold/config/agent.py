@@ -42,7 +42,7 @@ class ProviderSettings(Section):
 
 
 class AgentSettings(Section):
-    """The agent: its model and its limits per message."""
+    """Settings of the agent: its model and its limits per message."""
 
     model: Text = Field(
         default="",

@@ -31,7 +31,7 @@ _FORM = "tool:NAME or server:NAME, then optionally :destructive, client=NAME and
 
 @dataclass(frozen=True, slots=True)
 class AllowedTool:
-    """One entry: the tool or server whose declared effect is allowed, and its scope."""
+    """One entry of `approval.allowed_tools`: a tool or server whose declared effect is allowed, and where."""
 
     target: str
     """`tool` or `server`."""
@@ -44,7 +44,7 @@ class AllowedTool:
 
     @classmethod
     def parse(cls, entry: str) -> AllowedTool:
-        """Parse an entry. Raises ValueError."""
+        """Parse an entry of `approval.allowed_tools`. Raises ValueError."""
         found = _ENTRY.fullmatch(entry.strip()) if len(entry) <= MAX_ENTRY_CHARS else None
         if found is None:
             raise ValueError(f"not a valid entry: write {_FORM}")

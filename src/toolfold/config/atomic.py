@@ -1,4 +1,4 @@
-"""Atomic file replacement under a lock, and private directories.
+"""Replace files atomically under a lock, and create private directories.
 
 Knows nothing of what the content means.
 """
@@ -27,7 +27,7 @@ def make_private_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def lock_directory(directory: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the directory. No lock file is created: the directory itself is locked.
+    """Hold an exclusive lock on a directory; no lock file is created.
 
     Raises ConfigError if another process keeps the lock for longer than LOCK_TIMEOUT_S.
     """
@@ -44,7 +44,7 @@ def lock_directory(directory: Path) -> Iterator[None]:
 
 
 def _acquire_lock(handle: int, directory: Path) -> None:
-    """Lock the directory. Raises ConfigError if that takes longer than LOCK_TIMEOUT_S."""
+    """Lock a directory. Raises ConfigError if that takes longer than LOCK_TIMEOUT_S."""
     try:
         import fcntl
     except ImportError:  # not available on this platform; replacing a file is atomic anyway
@@ -67,7 +67,7 @@ def _acquire_lock(handle: int, directory: Path) -> None:
 
 
 def replace_file(file: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a temporary file and rename it over the file. Keeps the file's mode and owner."""
+    """Write a temporary file and rename it over the file, keeping the file's mode and owner."""
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
         # Not more permissive than the final mode: others could read the file before it is set.
@@ -103,7 +103,7 @@ def _copy_owner_and_mode(file: Path, handle: int, mode: int | None) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Flush the directory to disk: only then does a rename survive a power failure."""
+    """Flush a directory to disk, because only then does a rename survive a power failure."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Restricts changes of Toolfold's settings to the user: processes of tool calls are refused.
+"""Allow only the user to change Toolfold's settings, not processes started by a tool call.
 
 Every function that writes a settings file calls this first, so that Python code in a tool call is refused
 like a command of the command line.
@@ -11,6 +11,6 @@ from toolfold.provenance import find_tool_call
 
 
 def require_user(action: str) -> None:
-    """Raise StartedByTool if a tool call has started this process. `action` names what is refused."""
+    """Raise StartedByTool if a tool call has started this process; `action` is what is refused."""
     if why := find_tool_call():
         raise StartedByTool(action, why)

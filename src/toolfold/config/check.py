@@ -1,4 +1,4 @@
-"""Validates written values and builds settings from them, or errors that a person can act on.
+"""Validate the values of settings files, and explain errors so that a person can fix them.
 
 Expands short forms, clamps numbers and explains errors. Knows nothing of files, variables and trust: it gets
 one tree of values with their source locations.
@@ -42,7 +42,7 @@ _EMBED_MODEL = ("tools", "rag_embed_model")
 
 
 def build_settings(tree: Node) -> tuple[Settings, list[str]]:
-    """Return the settings of a tree, and warnings for the user. Raises ConfigError."""
+    """Return the settings in a tree of values, and warnings for the user. Raises ConfigError."""
     warnings: list[str] = []
     tree = transform_settings(tree, lambda node, field, path: _clamp_number(node, field, path, warnings))
     try:
@@ -58,7 +58,7 @@ def build_settings(tree: Node) -> tuple[Settings, list[str]]:
 def transform_settings(
     node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
 ) -> Node:
-    """Return the tree with `change` applied to every known setting; None from it removes the setting."""
+    """Return the tree with `change` applied to every known setting; None removes the setting."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}
@@ -86,7 +86,7 @@ def _transform_node(node: Node, change: Transform, field: FieldInfo, path: KeyPa
 
 
 def expand_shorthands(tree: Node, *, directory: Path, home: Path) -> Node:
-    """Expand short forms so that layers can be merged. Relative paths are relative to `directory`."""
+    """Expand short forms of settings so that files can be merged; paths are relative to `directory`."""
     return transform_settings(tree, lambda node, field, _: _expand_node(node, field, directory, home))
 
 
@@ -138,14 +138,14 @@ def _clamp_number(node: Node, field: FieldInfo, path: KeyPath, warnings: list[st
 
 
 def is_number(value: Any) -> bool:
-    """Return True for finite numbers. Booleans and infinity do not count."""
+    """Return True for finite numbers; booleans and infinity do not count."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _format_number(value: float) -> str:
-    """Format a number. Python refuses to print integers of more than 4300 digits."""
+    """Format a number, also an integer of more than 4300 digits, which Python refuses to print."""
     return str(value) if abs(value) < 10**30 else "a very large number"
 
 
@@ -161,7 +161,7 @@ def _search_limit_warnings(settings: Settings, tree: Node) -> list[str]:
 
 
 def _model_name_warnings(settings: Settings, tree: Node) -> list[str]:
-    """Warn if the embedding model looks like a misspelled built-in one. Any name may be a service's model."""
+    """Warn if the name of the embedding model looks like a misspelled built-in one."""
     name = settings.tools.rag_embed_model
     near = closest_names(name, BUILTIN_MODELS, count=1)
     if name in BUILTIN_MODELS or not near or abs(len(near[0]) - len(name)) > 3:
@@ -171,7 +171,7 @@ def _model_name_warnings(settings: Settings, tree: Node) -> list[str]:
 
 
 def format_with_location(text: str, location: SourceLocation) -> str:
-    """Format a message with its source location, as errors are formatted."""
+    """Format a message with its file and line, as errors are formatted."""
     return str(ConfigError(text, file=location.file, line=location.line))
 
 
@@ -229,7 +229,7 @@ def _suggest_fix(field: FieldInfo, value: Any) -> str:
 
 
 def _combine_errors(problems: Sequence[ConfigError]) -> ConfigError:
-    """Combine all problems in one error, so that a person can fix them in one go."""
+    """Combine all configuration errors in one, so that a person can fix them together."""
     ordered = sorted(problems, key=lambda each: (each.file, each.line or 0))
     if len(ordered) == 1:
         return ordered[0]
@@ -240,7 +240,7 @@ def _combine_errors(problems: Sequence[ConfigError]) -> ConfigError:
 
 
 def parse_text_value(text: str, field: FieldInfo | None, location: SourceLocation) -> Node:
-    """Parse the value of a variable or an argument: text and paths literally, other types as YAML."""
+    """Parse a setting from a variable or argument: text and paths literally, other types as YAML."""
     found = base_type(field) if field else None
     if field and found in (str, Path, Literal):
         empty = is_nullable(field) and text.strip().lower() in ("", "null")

@@ -1,4 +1,4 @@
-"""Names, types and allowed values of the settings, in words.
+"""Describe the names, types and allowed values of the settings in words.
 
 Walks the settings classes for code that names settings rather than uses them: the loader, its errors,
 `toolfold config schema`. Knows no values but the defaults and those of a config that is passed in.
@@ -95,7 +95,7 @@ def get_value(config: Settings, key: str) -> Any:
 def unknown_setting_error(
     path: Sequence[str], known: Collection[str], *, file: str = "", line: int | None = None
 ) -> ConfigError:
-    """Return the error for a key that does not exist, with the most similar key."""
+    """Return the error for a setting that does not exist, with the most similar name."""
     key = ".".join(path)
     near = closest_names(path[-1], known, count=1)
     elsewhere = [each.key for each in describe_settings() if each.key.rpartition(".")[2] == path[-1]]
@@ -108,26 +108,26 @@ def unknown_setting_error(
 
 
 def section_type(field: FieldInfo) -> type[Section] | None:
-    """Return the section class of a field; None if the field is not a section."""
+    """Return the class of a settings field that is a section; None for any other field."""
     kind = field.annotation
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None
 
 
 def entry_type(field: FieldInfo) -> type[Section] | None:
-    """Return the section class of a field's named entries, such as servers; None if it has none."""
+    """Return the class of the named entries in a settings field, such as servers; None if it has none."""
     held = value_field(field)
     return section_type(held) if held else None
 
 
 def value_field(field: FieldInfo) -> FieldInfo | None:
-    """Return the field of the values of a mapping with free names; None if the field is no such mapping."""
+    """Return the field for the values of a mapping with free names; None for any other field."""
     if get_origin(field.annotation) is not dict:
         return None
     return FieldInfo.from_annotation(get_args(field.annotation)[1])
 
 
 def find_field(path: Sequence[str]) -> FieldInfo | None:
-    """Return the field at a path; for the path of a named entry, the field that holds the entries."""
+    """Return the settings field at a path; for a named entry, the field that contains the entries."""
     owner: type[Section] | None = Settings
     field: FieldInfo | None = None
     names = iter(path)
@@ -143,7 +143,7 @@ def find_field(path: Sequence[str]) -> FieldInfo | None:
 
 
 def list_names(path: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that a file may use below a path."""
+    """Return the names that a settings file may use below a path."""
     if not path:
         return tuple(Settings.model_fields)
     field = find_field(path)
@@ -154,12 +154,12 @@ def list_names(path: Sequence[str]) -> tuple[str, ...]:
 
 
 def can_grant(field: FieldInfo) -> bool:
-    """Return True if the setting can widen what the runtime may do."""
+    """Return True if the setting can allow the runtime to do more."""
     return _schema_extra(field).get("grants") is True
 
 
 def project_rule(field: FieldInfo) -> str:
-    """Return the rule for how a project's file may change the setting; empty if it may change it freely."""
+    """Return the rule for how a project's file may change a setting; empty if it may freely."""
     return str(_schema_extra(field).get("in_project", ""))
 
 
@@ -168,14 +168,14 @@ def _schema_extra(field: FieldInfo) -> Mapping[str, Any]:
 
 
 def number_bounds(field: FieldInfo) -> tuple[float, float] | None:
-    """Return the minimum and the maximum of a number; None if it has no bounds."""
+    """Return the minimum and maximum of a numeric setting; None if it has no bounds."""
     low = [each.ge for each in field.metadata if hasattr(each, "ge")]
     high = [each.le for each in field.metadata if hasattr(each, "le")]
     return (low[0], high[0]) if low and high else None
 
 
 def literal_choices(field: FieldInfo) -> tuple[str, ...]:
-    """Return the allowed words of a setting that is one of a few."""
+    """Return the allowed words of a setting that has a fixed choice."""
     annotation = _strip_annotation(field.annotation)
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
@@ -185,17 +185,17 @@ def is_nullable(field: FieldInfo) -> bool:
 
 
 def base_type(field: FieldInfo) -> Any:
-    """Return `int`, `float`, `bool`, `str`, `Path`, `tuple`, `dict`, `Literal` or a section class."""
+    """Return the type of a setting without options: `int`, `str`, `Path`, `tuple`, a section class …"""
     return get_origin(bare := _strip_annotation(field.annotation)) or bare
 
 
 def item_type(field: FieldInfo) -> Any:
-    """Return the type of a list's items."""
+    """Return the type of the items of a list setting."""
     return _strip_annotation(get_args(_strip_annotation(field.annotation))[0])
 
 
 def _strip_annotation(annotation: Any) -> Any:
-    """Return the type without `| None` and without constraints."""
+    """Return a type annotation without `| None` and without constraints."""
     if get_origin(annotation) in (Union, UnionType):
         annotation = next(each for each in get_args(annotation) if each is not NoneType)
     return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
@@ -225,7 +225,7 @@ def _describe_list_type(field: FieldInfo) -> str:
 
 
 def describe_item_type(field: FieldInfo) -> str:
-    """Return the type of a list's items in words."""
+    """Return the type of the items of a list setting in words."""
     item = get_args(_strip_annotation(field.annotation))[0]
     if get_origin(item) is Literal:
         return f"one of {', '.join(get_args(item))}"
@@ -234,7 +234,7 @@ def describe_item_type(field: FieldInfo) -> str:
 
 
 def _max_length(metadata: Sequence[Any]) -> int | None:
-    """Return the maximum length from constraints; None if there is none."""
+    """Return the maximum length from a field's constraints; None if there is none."""
     return next((each.max_length for each in metadata if getattr(each, "max_length", None)), None)
 
 

@@ -1,4 +1,4 @@
-"""YAML text as a tree of values with their source locations.
+"""Parse YAML text into a tree of values with their source locations.
 
 Limited in size and depth, because a configuration file may come from a stranger's repository. Knows nothing
 of which settings exist; `check` does.
@@ -34,7 +34,7 @@ _ALLOWED_TAGS = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class SourceLocation:
-    """Location of a value: `source` is the kind of source, `name` the file or the variable."""
+    """Where a setting was written: the kind of source, and the name of the file or variable."""
 
     source: str = ""
     name: str = ""
@@ -42,14 +42,14 @@ class SourceLocation:
 
     @property
     def file(self) -> str:
-        """The name for errors: the file, or another kind of source with its name."""
+        """Return the name of the source for errors: the file, or a variable or argument."""
         return self.name if self.source.endswith("file") else f"{self.source} {self.name}".strip()
 
     def __str__(self) -> str:
         return f"{self.source} {self.name}".strip() + (f":{self.line}" if self.line else "")
 
     def make_error(self, problem: str, line: int | None = None, hint: str = "") -> ConfigError:
-        """Return an error at this location. Only files have line numbers."""
+        """Return an error at this location; only files have line numbers."""
         in_file = self.source.endswith("file")
         return ConfigError(problem, file=self.file, line=line if in_file else None, hint=hint)
 
@@ -59,7 +59,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and its location. A mapping is a dict of nodes; anything else is the plain value."""
+    """A value and where it was written. A mapping is a dict of nodes; anything else a plain value."""
 
     value: Any
     location: SourceLocation = SourceLocation()
@@ -78,7 +78,7 @@ class Node:
         return node
 
     def location_of(self, path: tuple[str | int, ...]) -> SourceLocation:
-        """Return the location of the path, or of its nearest parent that was written."""
+        """Return where the setting at a path was written, or its nearest written parent."""
         node = self
         for name in path:
             if not isinstance(node.value, dict) or name not in node.value:
@@ -88,12 +88,12 @@ class Node:
 
 
 def is_well_formed(text: str) -> bool:
-    """Return True if the text has no lone surrogates, which cannot be encoded."""
+    """Return True if a text has no lone surrogates, which cannot be encoded."""
     return not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def node_from_value(value: Any, location: SourceLocation, depth: int = 0) -> Node:
-    """Build a node from a Python value."""
+    """Build a node from a Python value and its location."""
     if depth > MAX_DEPTH:
         raise location.make_error("the settings are nested too deeply")
     if isinstance(value, Mapping):
@@ -109,14 +109,14 @@ def node_from_value(value: Any, location: SourceLocation, depth: int = 0) -> Nod
 
 
 def nest_node(path: tuple[str, ...], node: Node) -> Node:
-    """Return a tree that has only the node, at the path."""
+    """Return a tree that contains only this node, at the path."""
     for name in reversed(path):
         node = Node({name: node}, node.location)
     return node
 
 
 def merge_nodes(below: Node, above: Node) -> Node:
-    """Merge mappings key by key; any other value of `above` replaces that of `below`."""
+    """Merge two trees of settings; mappings key by key, any other value of `above` wins."""
     if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
         return above
     items = dict(below.value)
@@ -159,7 +159,7 @@ def _read_bytes(file: Path, limit: int) -> bytes:
 
 
 def parse_settings(text: str, location: SourceLocation) -> Node:
-    """Parse a text of settings; an empty text has none."""
+    """Parse the text of a settings file; an empty text has no settings."""
     root = compose_yaml(text, location)
     if root is None or (root.id == "scalar" and root.tag == _CORE_TAG + "null"):
         return Node({}, location.with_line(1))
@@ -172,7 +172,7 @@ def parse_settings(text: str, location: SourceLocation) -> Node:
 
 
 def parse_value(text: str, location: SourceLocation) -> Node:
-    """Parse one value in YAML notation, from an argument or a variable."""
+    """Parse one value in YAML notation, from a command-line argument or a variable."""
     root = compose_yaml(text, location)
     return node_from_value(
         None if root is None else _NodeConverter(location).convert(root, location).to_python(), location
@@ -197,14 +197,14 @@ def compose_yaml(text: str, location: SourceLocation) -> Any:
 
 
 def _check_line_lengths(text: str, location: SourceLocation) -> None:
-    """Refuse long lines: ruamel takes quadratic time for a long tag or anchor."""
+    """Raise ConfigError for long lines, because ruamel takes quadratic time for a long tag or anchor."""
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > MAX_LINE_CHARS:
             raise location.make_error(f"the line is longer than {MAX_LINE_CHARS} characters", number)
 
 
 def _check_yaml_size(text: str, location: SourceLocation) -> None:
-    """Refuse deep or large documents before they are composed, which is recursive; parsing is not."""
+    """Raise ConfigError for deep or large YAML documents before they are parsed recursively."""
     from ruamel.yaml import YAML
     from ruamel.yaml.events import CollectionEndEvent, CollectionStartEvent
 
@@ -226,7 +226,7 @@ def _yaml_error(error: Any, text: str, location: SourceLocation) -> ConfigError:
 
 
 class _NodeConverter:
-    """Converts YAML nodes to Node. Counts them, since aliases can make a small file very large."""
+    """Converts YAML nodes to Node and counts them, because aliases can make a small file very large."""
 
     def __init__(self, location: SourceLocation) -> None:
         from ruamel.yaml import YAML

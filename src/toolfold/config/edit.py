@@ -1,4 +1,4 @@
-"""Changes one setting in a file and nothing else in it.
+"""Change one setting in a file and nothing else in the file.
 
 The new content is validated, and parsed again to make sure that it has exactly the intended change, before
 the file is replaced; otherwise the file stays as it is. Knows nothing of layers: it changes the given file,
@@ -39,7 +39,7 @@ PRIVATE_MODE = 0o600
 
 
 def read_file_value(file: Path, key: str) -> Any:
-    """Return the value of a setting in this file, ignoring other layers; None if the file does not set it."""
+    """Return the value of a setting in this file only; None if the file does not set it."""
     tree = _parse_text(read_text(file) if file.exists() else "", file)
     node = tree.find(tuple(key.split(".")))
     return None if node is None else node.to_python()
@@ -48,7 +48,7 @@ def read_file_value(file: Path, key: str) -> Any:
 def set_value(
     file: Path, key: str, value: object, *, record: SettingsRecord | None = None
 ) -> tuple[str, ...]:
-    """Write one setting to a file, which need not exist. Text is parsed as in an argument.
+    """Write one setting to a file, which need not exist. Text is parsed like an argument.
 
     Returns warnings for the user, such as that a number will be clamped. `record` notes the change, so that a
     running runtime recognises it as made by Toolfold.
@@ -73,7 +73,7 @@ def set_value(
 
 
 def unset_value(file: Path, key: str, *, record: SettingsRecord | None = None) -> bool:
-    """Remove one setting from a file. Return False if the file does not set it."""
+    """Remove one setting from a file; return False if the file does not set it."""
     path = tuple(key.split("."))
     if not file.exists():
         return _is_set(Node({}), path)
@@ -88,7 +88,7 @@ def unset_value(file: Path, key: str, *, record: SettingsRecord | None = None) -
 
 
 def replace_settings(file: Path, text: str, *, record: SettingsRecord | None = None) -> tuple[str, ...]:
-    """Replace the whole content of a file if it is valid. Returns warnings for the user."""
+    """Replace the whole content of a settings file if it is valid; return warnings for the user."""
     with _open_draft(file, new_text=text) as draft:
         warnings = _check_tree(draft.tree, file) + draft.mode_warnings()
         write_settings(draft.file, text.encode(), record, mode=draft.mode)
@@ -117,7 +117,7 @@ class _FileDraft:
 
     @property
     def mode(self) -> int | None:
-        """The mode to write with; None keeps the mode of a project's file, which is shared."""
+        """Return the file mode to write with; None keeps the mode of a project's file."""
         return None if self.file.name == PROJECT_FILE else PRIVATE_MODE
 
     def mode_warnings(self) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ class _FileDraft:
 
 @contextmanager
 def _open_draft(file: Path, *, new_text: str | None = None) -> Iterator[_FileDraft]:
-    """Lock the file, or the target of a link, and yield it with its text or with `new_text`."""
+    """Lock a settings file, or the target of a link, and yield it with its text or `new_text`."""
     try:
         target = file.resolve()
     except (
@@ -172,7 +172,7 @@ def _check_tree(tree: Node, file: Path) -> tuple[str, ...]:
 
 
 def _check_part(draft: _FileDraft, wanted: Node, path: KeyPath) -> tuple[str, ...]:
-    """Validate the changed setting alone, so that warnings about other settings are not repeated.
+    """Validate the changed setting alone, so that warnings about others are not repeated.
 
     A named entry, such as a server, is validated as a whole: its settings depend on each other.
     """
@@ -188,7 +188,7 @@ def _check_part(draft: _FileDraft, wanted: Node, path: KeyPath) -> tuple[str, ..
 
 
 def _entry_depth(path: KeyPath) -> int:
-    """Return the length of the path of the named entry that contains a setting, or of the whole path."""
+    """Return the path length of the named entry that contains a setting, or of the whole path."""
     for depth in range(1, len(path)):
         field = find_field(path[:depth])
         if field is not None and entry_type(field) is not None:
@@ -197,7 +197,7 @@ def _entry_depth(path: KeyPath) -> int:
 
 
 def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
-    """Return the error for a setting of an entry that the file does not have."""
+    """Return the error for a setting of a named entry that the file does not have."""
     section = draft.tree.find(path[:-1])
     names = list(section.value) if section is not None and isinstance(section.value, dict) else []
     near, key = closest_names(path[-1], names, count=1), ".".join(path)
@@ -206,7 +206,7 @@ def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
 
 
 def _is_set(tree: Node, path: KeyPath) -> bool:
-    """Return True if the file has the key. Raises ConfigError if it has not and no such setting exists."""
+    """Return True if the file sets this key. Raises ConfigError if no such setting exists."""
     is_set = tree.find(path) is not None
     if not is_set and find_field(path) is None:
         raise unknown_setting_error(path, list_names(path[:-1]))
@@ -247,7 +247,7 @@ def _remove_node(tree: Node, path: KeyPath) -> Node:
 
 
 def _widen_to_empty_sections(draft: _FileDraft, path: KeyPath) -> KeyPath:
-    """Return the path of the outermost section that would be left empty, unless it has comments.
+    """Return the path of the outermost section that would be empty after a removal.
 
     An empty toolset is still a toolset, so it stays.
     """

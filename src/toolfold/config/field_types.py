@@ -1,4 +1,4 @@
-"""Types of the values of settings, and the base class of sections.
+"""Types of setting values, and the base class of sections.
 
 Knows no setting by name.
 """
@@ -38,7 +38,7 @@ def lower_text(value: Any) -> Any:
 
 
 def parse_switch(value: Any) -> Any:
-    """Return "on" or "off" for the spellings of YAML 1.1 and 1.2; other values as they are."""
+    """Return "on" or "off" for the spellings of booleans in YAML 1.1 and 1.2; other values unchanged."""
     word = lower_text(value)
     if not isinstance(word, (int, str)):
         return word

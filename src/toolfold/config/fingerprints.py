@@ -1,4 +1,4 @@
-"""Fingerprints of settings files and directories, and signatures that are cheap to compare.
+"""Compute fingerprints of settings files and directories, to detect changes.
 
 Links are followed, as the plugin loader does, and their targets are included. The fingerprint of something
 too large to read never equals another one. Knows nothing of who changed a file.
@@ -26,7 +26,7 @@ Signature: TypeAlias = tuple[tuple[str, int, int, int, int], ...]
 
 
 class _TooManyFiles(Exception):
-    """A directory contains more than MAX_FILES."""
+    """A directory with settings contains more than MAX_FILES files."""
 
 
 def fingerprint_path(path: Path) -> str:
@@ -55,7 +55,7 @@ def fingerprint_bytes(content: bytes) -> str:
 
 
 def is_incomplete(found: str) -> bool:
-    """Return True if the fingerprint is of something too large to read."""
+    """Return True if a fingerprint belongs to something that was too large to read."""
     return found.startswith(_INCOMPLETE)
 
 
@@ -91,7 +91,7 @@ def _stat_path(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
 
 
 def _walk_files(directory: Path) -> Iterator[Path]:
-    """Yield every file and link below the directory, in an order that does not depend on the disk.
+    """Yield every file and link below a directory in a fixed order.
 
     Directories behind links are entered once each. Raises _TooManyFiles.
     """

@@ -8,7 +8,7 @@ from toolfold.config.field_types import USER_ONLY, Integer, Section, Text
 
 
 class GatewaySettings(Section):
-    """Address of the gateway, and what clients without a token may use."""
+    """Settings of the gateway: its address, and what clients without a token may use."""
 
     toolsets: tuple[Text, ...] | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""Loads the configuration: the user's file, the project's file, the environment and the arguments, merged.
+"""Load the configuration: user file, project file, environment and arguments, merged.
 
 The only code that looks for settings on disk and in environment variables. Nothing is cached: each
 `load_config` reads everything again and returns a frozen Config.
@@ -54,7 +54,7 @@ def load_config(
     user_file: Path | None = None,
     trusted: bool | None = None,
 ) -> Config:
-    """Return the effective settings. Later layers win: user file, project file, environment, overrides.
+    """Return the effective settings, merged from user file, project file, environment and overrides.
 
     The file of an untrusted project cannot grant anything; `trusted` replaces the stored decision.
     """
@@ -89,7 +89,7 @@ def load_config(
 
 
 def check_server(name: str, settings: McpServerSettings | Mapping[str, object]) -> McpServerSettings:
-    """Return the validated settings of a server that no file contains. Raises ConfigError."""
+    """Return the validated settings of a server that is in no file. Raises ConfigError."""
     value = settings.model_dump(exclude_unset=True) if isinstance(settings, McpServerSettings) else settings
     tree = node_from_value({"mcp": {"servers": {name: dict(value)}}}, _ARGUMENT_LOCATION)
     home = _home_directory(os.environ)
@@ -100,7 +100,7 @@ def check_server(name: str, settings: McpServerSettings | Mapping[str, object]) 
 def locate_paths(
     *, project: Path | None = None, env: Mapping[str, str] | None = None, user_file: Path | None = None
 ) -> Paths:
-    """Return the paths of all files and directories. Reads and creates nothing."""
+    """Return the paths of all files and directories of Toolfold. Reads and creates nothing."""
     environment = os.environ if env is None else env
     config_dir, state_dir, cache_dir = locate_directories(environment, _working_directory())
     chosen = environment.get(_CONFIG_VARIABLE)
@@ -129,7 +129,7 @@ def _find_project(start: Path) -> tuple[Path | None, Path]:
 
 
 def _test_path(path: Path, test: Callable[[Path], bool]) -> bool:
-    """Return the result of a test, or False if the path cannot be accessed, as in a parent directory."""
+    """Return the result of a path test, or False if the path cannot be accessed."""
     try:
         return test(path)
     except OSError:
@@ -177,7 +177,7 @@ def _project_layer(file: Path, home: Path) -> Node:
 
 
 def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
-    """Remove settings that a project may not set: it may restrict, and only if it is trusted widen.
+    """Remove settings that a project's file may not change, because they would allow more.
 
     Lists that restrict are never replaced: what the user disabled stays disabled in every project.
     """
@@ -196,7 +196,7 @@ def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[
 def _find_objection(
     node: Node, below: Node | None, field: FieldInfo, state: TrustState, directory: Path
 ) -> str:
-    """Return the reason why a project may not use this value; empty if it may.
+    """Return the reason why a project may not set this value; empty if it may.
 
     Trust covers the content of the project's files, not of the paths that its settings point to; so some
     settings are refused even from a trusted project.
@@ -220,7 +220,7 @@ def _is_raised(node: Node, below: Node | None, field: FieldInfo) -> bool:
 
 
 def _is_inside(node: Node, directory: Path) -> bool:
-    """Return True if all named paths are inside the directory, after links are resolved."""
+    """Return True if all paths of a setting are inside the directory, after links are resolved."""
     named = node.value if isinstance(node.value, list) else [node.value]
     try:
         found = [Path(each).resolve() for each in named if isinstance(each, str)]
@@ -230,7 +230,7 @@ def _is_inside(node: Node, directory: Path) -> bool:
 
 
 def _narrow_list(node: Node, below: Node | None, rule: str) -> Node:
-    """Merge a restricting list with the list below it, so that it can only restrict further."""
+    """Merge a project's list with the user's so that it can only restrict further."""
     before = below.value if below else None
     if not rule or not isinstance(before, list):
         return node
@@ -245,7 +245,7 @@ def _narrow_list(node: Node, below: Node | None, rule: str) -> Node:
 
 
 def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> Iterator[Node]:
-    """Yield one layer per variable: `TOOLFOLD_TOOLS__RAG_TOP_K=12` sets `tools.rag_top_k`.
+    """Yield settings from environment variables: `TOOLFOLD_TOOLS__RAG_TOP_K=12` sets `tools.rag_top_k`.
 
     Empty variables are ignored.
     """
@@ -262,7 +262,7 @@ def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> 
 
 
 def _misspelling_warnings(name: str) -> list[str]:
-    """Warn of a variable without `__` that resembles a setting; other programs may use the prefix too."""
+    """Warn about a variable without `__` that resembles the variable of a setting."""
     known = [
         HOME_VARIABLE,
         _CONFIG_VARIABLE,

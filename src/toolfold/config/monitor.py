@@ -1,4 +1,4 @@
-"""Detects settings that change while a tool call runs, in whatever way.
+"""Detect settings files that change while a tool call runs.
 
 Before and after each call that may write or execute, the runtime's settings files are compared with their
 last known state. A change that Toolfold did not make itself is logged, recorded in the approval log, reported
@@ -44,7 +44,7 @@ _LOCK_FILE = "toolfold.lock"
 
 @dataclass(frozen=True, slots=True)
 class WatchedPath:
-    """A file or directory with settings of the runtime."""
+    """A file or directory with settings of the runtime that is watched for changes."""
 
     path: Path
     binding: bool = True
@@ -53,19 +53,19 @@ class WatchedPath:
 
 @dataclass(slots=True)
 class CallWatch:
-    """Paths that changed during one call."""
+    """Settings files that changed during one tool call."""
 
     paths: list[str] = field(default_factory=list)
 
     @property
     def notice(self) -> str:
-        """The notice for the model; empty if nothing changed."""
+        """Return a notice for the model about changed settings; empty if nothing changed."""
         return NOTICE_TEMPLATE.format(paths=", ".join(self.paths)) if self.paths else ""
 
 
 @dataclass(frozen=True, slots=True)
 class _PathState:
-    """State of a path when it was last read."""
+    """State of a watched settings file when it was last read."""
 
     signature: Signature
     fingerprint: str
@@ -75,7 +75,7 @@ class _PathState:
 
 
 def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
-    """Return all paths that determine the policy, whether or not they exist."""
+    """Return all paths of settings that decide what tools may do, whether or not they exist."""
     paths = config.paths
     project = paths.project_dir
     own = (
@@ -90,7 +90,7 @@ def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
 
 
 def require_accepted(config: Config, record: SettingsRecord) -> None:
-    """Raise ConfigError if settings were changed during a tool call and the user has not accepted that."""
+    """Raise ConfigError if settings changed during a tool call and the user has not accepted that."""
     if (
         not find_tool_call()
     ):  # a sandboxed tool call may not see the runtime's process and would take it for killed
@@ -106,7 +106,7 @@ def require_accepted(config: Config, record: SettingsRecord) -> None:
 
 
 class SettingsMonitor:
-    """Watches the settings of one runtime."""
+    """Watches the settings files of one runtime for changes during tool calls."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class SettingsMonitor:
         has_tool_processes: Callable[[], bool] = lambda: False,
         has_servers: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`report` is called for each change with the path and a description of what ran.
+        """Create a monitor; `report` is called for each change with the path and what ran.
 
         The other callbacks return True while processes of tool calls, or MCP servers, are running.
         """
@@ -135,7 +135,7 @@ class SettingsMonitor:
 
     @contextlib.contextmanager
     def watch_call(self, call: str, *, executes: bool = True) -> Iterator[CallWatch]:
-        """Watch the settings while a call runs. `executes` means that the call starts processes.
+        """Watch the settings while a tool call runs; `executes` means that the call starts processes.
 
         Entering and leaving read and write files, so use it in a thread if a loop runs. Neither raises.
         """
@@ -166,7 +166,7 @@ class SettingsMonitor:
             self._left_running.clear()
 
     def _check_changes(self, watch: CallWatch | None) -> None:
-        """Find the paths that have changed since the last check."""
+        """Find the settings files that have changed since the last check."""
         for each in self._watched:
             before = self._known_states[each.path]
             if stat_signature(each.path) == before.signature:
@@ -186,7 +186,7 @@ class SettingsMonitor:
     def _classify_change(
         self, each: WatchedPath, before: _PathState, now: _PathState, watch: CallWatch | None
     ) -> None:
-        """Report a change unless the user made it."""
+        """Report the change of a settings file unless the user made it."""
         if self._is_user_change(each.path, before, now):
             return
         during = self._describe_suspects()
@@ -238,7 +238,7 @@ class SettingsMonitor:
             self._report_change(path, during)
 
     def _write_call_note(self, name: str, call: str) -> None:
-        """Save the known state to disk: the call may kill this process before the settings are compared."""
+        """Save the state of the settings to disk, because the call may kill this process."""
         known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._known_states.items()}
         directory = self._record.directory / "calls"
         with contextlib.suppress(OSError):
@@ -263,7 +263,7 @@ def _make_pending_change(each: WatchedPath, before: _PathState, during: str) -> 
 
 
 def _read_path_state(path: Path, last_step: int) -> _PathState:
-    """Read a file or directory. `last_step` was read before, so that a change in between is not missed."""
+    """Read the state of a watched file or directory."""
     seen, found = stat_signature(path), fingerprint_path(path)
     content: str | None = None
     with contextlib.suppress(OSError):  # such as a name that is too long
@@ -273,7 +273,7 @@ def _read_path_state(path: Path, last_step: int) -> _PathState:
 
 
 def _recover_calls(config: Config, record: SettingsRecord) -> None:
-    """Check the notes of calls whose runtimes were killed, or that left processes running."""
+    """Check settings for changes by calls whose runtimes were killed, or that left processes running."""
     watched = {str(each.path): each for each in watched_paths(config)}
     with contextlib.suppress(OSError):
         for file in sorted((record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
@@ -301,7 +301,7 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _is_running(pid: int, began: str) -> bool:
-    """Return True if the process still runs. Without /proc, a later process with its id counts too."""
+    """Return True if the process still runs; without /proc, a later process with its id counts too."""
     start = _start_time(pid)
     if start is not None:
         return start == began
@@ -317,7 +317,7 @@ def _is_running(pid: int, began: str) -> bool:
 
 
 def _start_time(pid: int) -> str | None:
-    """Return the kernel's start time of a process; None if it is unknown, as without /proc."""
+    """Return the start time of a process from the kernel; None if it is unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""Changes YAML text without touching the rest of it.
+"""Change YAML text without touching the rest of it.
 
 Edits the text at the positions of the YAML nodes, so comments, order, quotes and indentation stay. Does not
 support all of YAML: the caller must parse the result again.
@@ -19,7 +19,7 @@ _RESERVED_WORDS = frozenset({"null", "true", "false"})
 
 
 def set_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
-    """Return the text with the value at the path replaced by the one in `whole`, the complete new values."""
+    """Return the YAML text with the value at the path replaced by the one in `whole`."""
     root = compose_yaml(text, SourceLocation())
     if root is None or _is_empty(root):
         start = text if not text or text.endswith("\n") else text + "\n"
@@ -42,7 +42,7 @@ def set_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
 
 
 def remove_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
-    """Return the text without the value at the path. `whole` has the complete remaining values."""
+    """Return the YAML text without the value at the path; `whole` has the remaining values."""
     root = compose_yaml(text, SourceLocation())
     if not _is_block_mapping(root):
         return text[: root.start_mark.index] + render_value(whole) + text[root.end_mark.index :]
@@ -61,7 +61,7 @@ def remove_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
 
 
 def render_value(value: Any) -> str:
-    """Render a value on one line, in the simplest safe notation."""
+    """Render a value as YAML on one line, in the simplest safe notation."""
     if isinstance(value, dict):
         return (
             "{" + ", ".join(f"{render_value(key)}: {render_value(each)}" for key, each in value.items()) + "}"
@@ -86,7 +86,7 @@ def _render_block(path: KeyPath, value: Any, indent: int) -> str:
 
 
 def _insert_key(text: str, mapping: Any, path: KeyPath, value: Any) -> str:
-    """Insert a key right below the last one of its mapping, before any comment that follows."""
+    """Insert a key right below the last key of its YAML mapping, before comments that follow."""
     end = _line_end(text, _pair_end(text, mapping.value[-1]))
     indent = mapping.value[0][0].start_mark.column
     return f"{text[:end]}\n{_render_block(path, value, indent)}{text[end:]}"
@@ -109,7 +109,7 @@ def _replace_value(text: str, pair: tuple[Any, Any], value: Any) -> str:
 
 
 def _replace_list_items(text: str, node: Any, value: Any) -> str | None:
-    """Return the text with a block list changed, keeping the lines of unchanged items.
+    """Return the text with a YAML block list changed, keeping the lines of unchanged items.
 
     None if no item stays, or if an item is not a scalar on its own line.
     """
@@ -134,7 +134,7 @@ def _replace_list_items(text: str, node: Any, value: Any) -> str | None:
 
 
 def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
-    """Return start and end of the line that has only this item; None if the item is not on its own line."""
+    """Return start and end of the line of a list item; None if it shares its line."""
     start, end = item.start_mark.index, _node_end(text, item)
     begin = _line_start(text, start)
     simple = item.id == "scalar" and _LIST_DASH.fullmatch(text, begin, start) and "\n" not in text[start:end]
@@ -142,7 +142,7 @@ def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
 
 
 def _pair_end(text: str, pair: tuple[Any, Any]) -> int:
-    """Return the end of the value's own text; in YAML a block includes the comments that follow it."""
+    """Return the end of a value's own text, without the comments that follow it."""
     key, node = pair
     if _is_alias(pair) or _is_empty(node):
         return _after_colon(text, key)

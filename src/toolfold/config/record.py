@@ -1,4 +1,4 @@
-"""Record of Toolfold's own changes to its settings, and of changes that the user has not accepted yet.
+"""Record Toolfold's own changes of its settings, and changes that the user has not accepted yet.
 
 One private file in the state directory. A change that Toolfold makes for the user is recorded before it is
 made, as a numbered step from one fingerprint to another. A reader of a settings file remembers the number of
@@ -56,14 +56,14 @@ class PendingChange:
 
 
 class SettingsRecord:
-    """The record in one state directory. Safe for several threads and processes."""
+    """The record of settings changes in one state directory. Safe for threads and processes."""
 
     def __init__(self, state_dir: Path) -> None:
         self.directory = state_dir / "settings"
         self._file = self.directory / "record.json"
 
     def note_change(self, path: Path, content: bytes) -> int:
-        """Record that Toolfold is about to write this content for the user. Returns the number of the step.
+        """Record that Toolfold is about to write this content for the user; return the step's number.
 
         Raises ConfigError if a change of the same file is pending: writing would accept it as well.
         Raises StartedByTool in a process that a tool call has started.
@@ -78,11 +78,11 @@ class SettingsRecord:
             return _add_step(data, real, before, fingerprint_bytes(content))
 
     def last_step(self) -> int:
-        """Return the number of the last step of any file. Call it before reading a settings file."""
+        """Return the number of the last recorded step. Call it before reading a settings file."""
         return _last_step(self._read())
 
     def is_own_change(self, path: Path, before: str, after: str, *, since: int) -> bool:
-        """Return True if Toolfold's own steps after `since` lead from one fingerprint to the other."""
+        """Return True if Toolfold's own changes after step `since` lead from one fingerprint to the other."""
         steps = self._read()["steps"].get(os.path.realpath(path), [])
         reached = {before, EMPTY} if before == ABSENT else {before}
         for start, end, number in steps:
@@ -96,22 +96,22 @@ class SettingsRecord:
         return os.path.realpath(path) in data["steps"] or _pending_key(path) in data["pending"]
 
     def add_pending(self, change: PendingChange) -> None:
-        """Store a change as pending. After several changes of a file, the last accepted state is kept."""
+        """Store a change that the user must accept; the last accepted state of the file is kept."""
         with self._modify_record() as data:
             data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
 
     def list_pending(self) -> dict[Path, PendingChange]:
-        """Return the changes that the user has not accepted, without those that were undone since."""
+        """Return the changes that the user has not accepted, without those undone since."""
         found = {Path(key): PendingChange(**each) for key, each in self._read()["pending"].items()}
         return {path: each for path, each in found.items() if fingerprint_path(path) != each.accepted}
 
     def find_pending(self, path: Path) -> PendingChange | None:
-        """Return the pending change of one file; None if there is none."""
+        """Return the change of one file that the user has not accepted; None if there is none."""
         found = self._read()["pending"].get(_pending_key(path))
         return PendingChange(**found) if found else None
 
     def accept(self, path: Path, shown: str) -> None:
-        """Accept the file as it was shown to the user. Raises ConfigError if it has changed since."""
+        """Accept a changed file as it was shown to the user. Raises ConfigError if it changed since."""
         require_user(f"accepting a change of {path}")
         with self._modify_record() as data:
             if is_incomplete(shown):
@@ -121,7 +121,7 @@ class SettingsRecord:
             data["pending"].pop(_pending_key(path), None)
 
     def restore(self, change: PendingChange) -> None:
-        """Restore the content before the change, readable by the user only unless it is a project's file.
+        """Restore the content of a settings file before the change.
 
         Raises ConfigError if the content is unknown or cannot be written.
         """
@@ -195,7 +195,7 @@ def _delete_file(path: Path) -> None:
 
 
 def _pending_key(path: Path) -> str:
-    """The path as it was given: a link may lead elsewhere by now."""
+    """Return the key of a pending change: the path as it was given, because a link may change."""
     return os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the link
 
 

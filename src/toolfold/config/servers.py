@@ -1,4 +1,4 @@
-"""Settings of MCP servers: how each is started or reached, what it may provide, and how far it is trusted.
+"""Settings of MCP servers: how each is started or reached, what it may provide, how it is trusted.
 
 Reads nothing and starts nothing. References such as `${TOKEN}` are not expanded here, but when the server is
 started, and their values are never stored.
@@ -32,7 +32,7 @@ TextMap = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
 
 
 class OAuthSettings(Section):
-    """OAuth login at a server, for what the server does not announce itself."""
+    """Settings of the OAuth login at a server, if the server does not announce them."""
 
     client_id: Text = Field(
         default="", description="Client id, if the client was registered with the server by hand."
@@ -136,13 +136,13 @@ class McpServerSettings(Section):
 
     @property
     def effective_transport(self) -> Literal["stdio", "http", "sse"]:
-        """The transport, with `auto` resolved."""
+        """Return the transport, with `auto` resolved to stdio or HTTP."""
         if self.command:
             return "stdio"
         return "sse" if self.transport == "sse" else "http"
 
     def name_prefix(self, name: str) -> str:
-        """Return the prefix of its tools and prompts behind a gateway. `name` is the name of the server."""
+        """Return the prefix of the server's tools and prompts behind a gateway."""
         return f"{name}_" if self.prefix is None else self.prefix
 
 
@@ -172,7 +172,7 @@ class McpSettings(Section):
     )
 
     def listing_wait(self, *, behind_gateway: bool) -> float:
-        """Return the seconds to wait for a server's first tool list. MCP clients time out soon."""
+        """Return the seconds to wait for a server's first tool list; shorter for a gateway's clients."""
         if behind_gateway and "wait_seconds" not in self.model_fields_set:
             return min(self.wait_seconds, GATEWAY_WAIT_S)
         return self.wait_seconds

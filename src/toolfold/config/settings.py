@@ -1,4 +1,4 @@
-"""All settings with their defaults, ranges and descriptions.
+"""Define all settings with their defaults, ranges and descriptions.
 
 Reads neither files nor the environment. A value outside of its range is invalid here; the loader clamps it
 and warns.
@@ -66,7 +66,7 @@ BUILTIN_MODELS = ("embedded", "light", "auxiliary")
 
 
 def expand_tool_search(value: Any) -> Any:
-    """Expand `tool_search` from one word to a mapping; return a mapping as it is.
+    """Expand the setting `tool_search` from one word to a mapping; return a mapping unchanged.
 
     `on` means on, while `true` only asks for a search and means auto.
     """
@@ -77,7 +77,7 @@ def expand_tool_search(value: Any) -> Any:
 
 
 def _parse_threshold(value: Any) -> Any:
-    """Convert `off` to 0 and `on` to the default threshold."""
+    """Convert the word `off` to 0 and `on` to the default threshold."""
     if not isinstance(value, (bool, str)):
         return value
     return {"on": DEFAULT_NEED_THRESHOLD, "off": 0.0}.get(parse_switch(value), value)
@@ -129,7 +129,7 @@ LogLevel = Annotated[Literal["debug", "info", "warning", "error"], BeforeValidat
 
 
 class RerankerSettings(Section):
-    """Embedding service that reorders the results of a tool search."""
+    """Settings of the embedding service that reorders the results of a tool search."""
 
     enabled: bool = Field(
         default=False,
@@ -151,7 +151,7 @@ class RerankerSettings(Section):
 
 
 class ToolSearchSettings(Section):
-    """Bridge tools with which the model finds tools that it was not shown."""
+    """Settings of the bridge tools, with which the model finds tools that it was not shown."""
 
     enabled: Switch = Field(
         default="auto",
@@ -225,7 +225,7 @@ class ToolSearchSettings(Section):
 
 
 class ToolsSettings(Section):
-    """Tools, their selection and the limits of calls."""
+    """Settings of tools: their selection and the limits of calls."""
 
     selection: Selection = Field(
         default="eager",
@@ -322,7 +322,7 @@ class ToolsSettings(Section):
 
 
 class ToolsetSettings(Section):
-    """A named group of tools."""
+    """Settings of a toolset, a named group of tools."""
 
     description: Text = Field(default="", description="Purpose of the toolset.")
     tools: tuple[Text, ...] = Field(default=(), description="Tools of the toolset.")
@@ -330,7 +330,7 @@ class ToolsetSettings(Section):
 
 
 class PluginsSettings(Section):
-    """Plugins that provide tools."""
+    """Settings of plugins that provide tools."""
 
     enabled: bool = Field(
         default=True,
@@ -350,7 +350,7 @@ class PluginsSettings(Section):
 
 
 class FilesSettings(Section):
-    """Directories of the file tools."""
+    """Settings of the file tools: the directories they may use."""
 
     workspace: PathValue | None = Field(
         default=None,
@@ -365,7 +365,7 @@ class FilesSettings(Section):
 
 
 class AvailabilitySettings(Section):
-    """Checks of whether a tool can be used."""
+    """Settings of the checks whether a tool can be used."""
 
     timeout_seconds: Number = Field(
         default=5.0,
@@ -384,7 +384,7 @@ class AvailabilitySettings(Section):
 
 
 class ApprovalSettings(Section):
-    """Approval of calls: which need it, and how it is requested."""
+    """Settings of approval: which calls need it, and how it is requested."""
 
     mode: ApprovalMode = Field(
         default="manual",
@@ -456,7 +456,7 @@ class ApprovalSettings(Section):
 
 
 class SshSettings(Section):
-    """Host of the `ssh` backend. Empty settings are left to the configuration of the ssh client."""
+    """Settings of the `ssh` backend. Empty values are left to the configuration of the ssh client."""
 
     host: Text = Field(
         default="",
@@ -493,7 +493,7 @@ class SshSettings(Section):
 
 
 class SandboxSettings(Section):
-    """Files that a sandbox on this machine shows in addition to the project and the system."""
+    """Settings of the `sandbox` backend: files it shows besides the project and the system."""
 
     visible: tuple[PathValue, ...] = Field(
         default=(),
@@ -506,7 +506,7 @@ class SandboxSettings(Section):
 
 
 class TerminalSettings(Section):
-    """Commands: where they run, and their limits."""
+    """Settings of the terminal tool: where commands run, and their limits."""
 
     backend: BackendName = Field(
         default="local",
@@ -653,20 +653,20 @@ class Config(Settings):
 
     @property
     def workspace(self) -> Path:
-        """The directory that the file tools work in."""
+        """Return the directory that the file tools work in."""
         return self.files.workspace or self.paths.current_dir
 
     @property
     def plugins_folder(self) -> Path:
-        """The directory of the user's own plugins."""
+        """Return the directory of the user's own plugins."""
         return self.plugins.folder or self.paths.config_dir / "plugins"
 
     def missing_env(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return the variables that are not set or are empty."""
+        """Return those of the named environment variables that are not set or empty."""
         return tuple(name for name in names if not self.environment.get(name))
 
     def secret_values(self) -> tuple[str, ...]:
-        """Return the secrets in the environment, longest first so that redaction leaves no part of one."""
+        """Return the secrets in the environment, longest first so that no part of one stays visible."""
         secrets = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
         for value in self.environment.values():
             for password in _PASSWORD_IN_URL.findall(value):

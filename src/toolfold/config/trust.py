@@ -30,7 +30,7 @@ _LINKED_PLUGINS = "a linked plugin directory cannot be trusted: changes of its t
 
 
 def get_trust_state(directory: Path, paths: Paths) -> TrustState:
-    """Return whether the project is trusted, as it is now."""
+    """Return whether a project is trusted with its current content."""
     known = load_trusted_projects(paths).get(_resolve_directory(directory))
     if known is None:
         return "untrusted"
@@ -94,7 +94,7 @@ def _trust_file(paths: Paths) -> Path:
 
 
 def fingerprint_project(directory: Path) -> str:
-    """Return a hash of all files in the project that could grant or run something."""
+    """Return a hash of all files in a project that could grant permissions or run something."""
     digest = hashlib.sha256()
     left = MAX_TOTAL_BYTES
     try:
@@ -121,7 +121,7 @@ def _list_trusted_files(directory: Path) -> Iterator[Path]:
 
 
 def _walk_tree(directory: Path) -> Iterator[Path]:
-    """Yield every file and directory, in an order that does not depend on the disk."""
+    """Yield every file and directory below a directory in a fixed order."""
     pending = [directory] if directory.is_dir() else []
     while pending:
         for each in sorted(pending.pop().iterdir(), key=os.fsencode):
@@ -131,7 +131,7 @@ def _walk_tree(directory: Path) -> Iterator[Path]:
 
 
 def _content_to_hash(file: Path, limit: int) -> bytes:
-    """Return the bytes to hash for a file: for a link, its target path and the target's content."""
+    """Return the bytes to hash for a file; for a link, its target path and the target's content."""
     link = os.fsencode(file.readlink()) if file.is_symlink() else b""
     if not _target_exists(file):
         return b"link " + link
@@ -157,7 +157,7 @@ def _resolve_directory(directory: Path) -> Path:
 
 
 def _target_exists(file: Path) -> bool:
-    """Return True if the path exists; links are followed, and a broken link does not exist."""
+    """Return True if the path exists, following links; a broken link does not exist."""
     try:
         file.stat()
     except (FileNotFoundError, NotADirectoryError):

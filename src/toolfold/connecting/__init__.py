@@ -1,4 +1,4 @@
-"""Adds Toolfold's gateway to the configuration of other MCP clients, and removes it again exactly.
+"""Add Toolfold's gateway to the configuration of other MCP clients, and remove it again exactly.
 
 `gateway_command` finds the command that starts the gateway, `required_variables` lists the variables its
 servers need, `gateway_entries` builds the entry in each client's format. `json_edit`, `toml_edit` and

@@ -1,4 +1,4 @@
-"""Log of the changes to other clients' files, each with a backup, so that it can be undone exactly.
+"""Log changes to other clients' files, each with a backup, so that it can be undone exactly.
 
 A change is logged before the file is replaced, so that a crash leaves no unrecorded change. If someone else
 has edited the file since, undoing is refused, and both texts are returned for comparison.
@@ -35,7 +35,7 @@ _MAX_BACKUPS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One change of one file; the field names are the file format."""
+    """One change of one client's file; the field names are the log's file format."""
 
     client: ClientName
     file: str
@@ -56,7 +56,7 @@ class FileChange:
 
 
 class FileChangedSinceError(ToolfoldError):
-    """The file was edited after the change; has the expected text, if known, and the current file."""
+    """A client's file was edited after the change that is to be undone."""
 
     def __init__(self, change: FileChange, expected_text: str, client_file: ClientFile) -> None:
         backup = f"  The previous version is {change.backup}.\n" if change.backup else ""
@@ -68,13 +68,13 @@ class FileChangedSinceError(ToolfoldError):
 
 
 class ChangeLog:
-    """File with all changes that were not undone, oldest first."""
+    """Log file with all changes of clients' files that were not undone, oldest first."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def list_changes(self) -> list[FileChange]:
-        """Return all changes. Raises ConfigError if the log cannot be read."""
+        """Return all logged changes. Raises ConfigError if the log cannot be read."""
         try:
             if self._file.stat().st_size > _MAX_LOG_BYTES:
                 raise ValueError("it is too large")
@@ -89,7 +89,7 @@ class ChangeLog:
             ) from None
 
     def last_change(self, client: ClientName, file: Path | None = None) -> FileChange | None:
-        """Return the last change of this client, or of this file of it."""
+        """Return the last change of this client's files, or of one file."""
         changes = (change for change in reversed(self.list_changes()) if change.client == client)
         return next((change for change in changes if file is None or change.file == str(file)), None)
 
@@ -103,7 +103,7 @@ class ChangeLog:
         moved: tuple[str, ...] = (),
         imported: tuple[str, ...] = (),
     ) -> FileChange:
-        """Replace the file; a backup stays beside it until the change is undone."""
+        """Replace a client's file and log the change; a backup stays beside it until it is undone."""
         change = FileChange(
             client=client_file.client,
             file=str(client_file.file),
@@ -134,7 +134,7 @@ class ChangeLog:
         return change
 
     def plan_undo(self, change: FileChange) -> tuple[ClientFile, bytes | None]:
-        """Return the current file and the content to restore, None for no file.
+        """Return the current file and the content that undoing the change restores; None for no file.
 
         Raises FileChangedSinceError if the file was edited after the change.
         """
@@ -161,7 +161,7 @@ class ChangeLog:
         return current, build_content(current, change.name, previous.get(change.name), moved_back)
 
     def undo(self, change: FileChange, current: ClientFile, content: bytes | None) -> None:
-        """Write the content and delete the change from the log; delete the backup once restored."""
+        """Write the restored content and delete the change from the log."""
         require_user(f"changing {current.target}")
         with lock_directory(self._file.parent):
             _require_unchanged(current)
@@ -189,7 +189,7 @@ def _parse_change(fields: Any) -> FileChange:
 
 
 def _merge_changes(last: FileChange, change: FileChange) -> FileChange:
-    """Merge two changes if the file was not edited in between."""
+    """Merge two changes of a client's file if nobody edited it in between."""
     return dataclasses.replace(
         change,
         before=last.before,
@@ -201,7 +201,7 @@ def _merge_changes(last: FileChange, change: FileChange) -> FileChange:
 
 
 def _require_unchanged(client_file: ClientFile) -> None:
-    """Raise ConfigError if the file was edited while the user was asked."""
+    """Raise ConfigError if a client's file was edited while the user was asked."""
     try:
         data = client_file.target.read_bytes()
     except FileNotFoundError:
@@ -217,7 +217,7 @@ def _require_unchanged(client_file: ClientFile) -> None:
 
 
 def _write_backup(client_file: ClientFile) -> Path:
-    """Copy the file beside itself with the same permissions; return the path."""
+    """Copy a client's file beside itself with the same permissions; return the path of the copy."""
     file = client_file.file
     suffixes = [_BACKUP_SUFFIX, *(f"{_BACKUP_SUFFIX}-{number}" for number in range(2, _MAX_BACKUPS))]
     backup = next(
@@ -228,7 +228,7 @@ def _write_backup(client_file: ClientFile) -> Path:
 
 
 def _prepare_change(change: FileChange, client_file: ClientFile) -> FileChange:
-    """Create missing directories and the backup; return the change with both."""
+    """Create missing directories and a backup before a change; return the change with both."""
     directory = client_file.target.parent
     missing = [str(each) for each in (directory, *directory.parents) if not each.exists()]
     try:
@@ -240,7 +240,7 @@ def _prepare_change(change: FileChange, client_file: ClientFile) -> FileChange:
 
 
 def _remove_leftovers(change: FileChange) -> None:
-    """Delete the backup and the directories that were created for the change."""
+    """Delete the backup and the directories that were created for a change."""
     if change.backup:
         Path(change.backup).unlink(missing_ok=True)
     for directory in reversed(change.made):
@@ -249,7 +249,7 @@ def _remove_leftovers(change: FileChange) -> None:
 
 
 def _read_backup(change: FileChange) -> bytes | None:
-    """Return the previous content from the backup. Raises ConfigError."""
+    """Return the content of a file before the change from its backup. Raises ConfigError."""
     if not change.before:
         return None
     try:
@@ -266,13 +266,13 @@ def _read_backup(change: FileChange) -> bytes | None:
 
 
 def _file_before(change: FileChange) -> ClientFile:
-    """Return the file as it was before the change."""
+    """Return a client's file as it was before the change."""
     file = Path(change.file)
     return ClientFile(change.client, file, file, _read_backup(change))
 
 
 def _rebuild_written_text(change: FileChange) -> str:
-    """Rebuild the text that the change wrote; fall back to the previous text, or to an empty one."""
+    """Return the text that a change wrote, rebuilt from the log; the previous text if that fails."""
     try:
         before = _file_before(change)
         content = build_content(before, change.name, change.entry, dict.fromkeys(change.moved))

@@ -1,4 +1,4 @@
-"""Reads a client's configuration file and builds its content with the gateway added or removed.
+"""Read a client's configuration file, and build its content with the gateway added or removed.
 
 The new content is parsed again and must differ by the wanted change only; otherwise the change is refused.
 Writes nothing.
@@ -28,7 +28,7 @@ _WRITABLE = 0o222
 
 @dataclass(frozen=True, slots=True)
 class ClientFile:
-    """Configuration file of a client."""
+    """Configuration file of an MCP client."""
 
     client: ClientName
     file: Path
@@ -44,24 +44,24 @@ class ClientFile:
 
     @property
     def servers(self) -> Json:
-        """Servers by name, in the client's format. Raises ConfigError."""
+        """Return the servers in the file by name, in the client's format. Raises ConfigError."""
         return _get_servers(self.client, parse_document(self.text, self.file), self.file)
 
     def import_servers(self, home: Path) -> ImportResult:
-        """Return the user's servers of this file in Toolfold's settings format."""
+        """Return the user's servers in the file in Toolfold's settings format."""
         source = ClientConfigFile(self.client, "user", self.file)
         return read_client_file(source, home=home, project=self.file)  # a file matches no project
 
 
 def open_client_file(client: ClientName, file: Path) -> ClientFile:
-    """Return the file if it can be changed. Raises ConfigError if it cannot be parsed or replaced."""
+    """Return a client's file if it can be changed. Raises ConfigError if not."""
     client_file = load_client_file(client, file)
     _ = client_file.servers
     return client_file
 
 
 def reopen_client_file(before: ClientFile) -> ClientFile:
-    """Read the file again. Raises ConfigError if its servers have changed since `before`."""
+    """Read a client's file again. Raises ConfigError if its servers have changed since `before`."""
     now = open_client_file(before.client, before.file)
     if now.servers != before.servers:
         raise ConfigError(
@@ -71,7 +71,7 @@ def reopen_client_file(before: ClientFile) -> ClientFile:
 
 
 def load_client_file(client: ClientName, file: Path) -> ClientFile:
-    """Return the file without parsing it. Raises ConfigError if it cannot be read or replaced."""
+    """Return a client's file without parsing it. Raises ConfigError if it cannot be read or replaced."""
     suffixes = _SUFFIXES.get(client, (".json", ".jsonc"))
     if file.suffix not in suffixes:
         title = CLIENTS[client].title
@@ -102,7 +102,7 @@ def load_client_file(client: ClientName, file: Path) -> ClientFile:
 def build_content(
     client_file: ClientFile, name: str, entry: Json | None, others: Mapping[str, Json | None]
 ) -> bytes:
-    """Return the content with the entry set, or removed if it is None; `others` likewise.
+    """Return the file's content with the gateway's entry set, or removed if `entry` is None.
 
     Raises ConfigError if that would change anything else.
     """
@@ -196,7 +196,7 @@ def _require_exact_change(client_file: ClientFile, text: str, expected: Json) ->
 
 
 def _drop_empty_section(document: Json, section: str) -> Json:
-    """Return the document without the section if that is empty."""
+    """Return the document without a section that is empty."""
     if document.get(section):
         return document
     return {name: each for name, each in document.items() if name != section}

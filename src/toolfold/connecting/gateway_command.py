@@ -1,4 +1,4 @@
-"""Finds the command that starts the gateway from a client without the user's shell environment.
+"""Find the command that starts the gateway without the user's shell environment.
 
 Desktop applications get a short PATH. Programs that are not on it are given by their absolute path. Starts
 nothing.
@@ -58,7 +58,7 @@ def gateway_command(running: RunningProgram, *, with_uvx: bool = False) -> tuple
 
 
 def _locate_program(running: RunningProgram, program: str) -> str:
-    """Return the program's name if it is on the desktop PATH, else its absolute path."""
+    """Return the program's name if it is on the PATH of desktop applications, else its absolute path."""
     if shutil.which(program, path=_desktop_path(running)):
         return program
     return shutil.which(program, path=running.environment.get("PATH")) or program

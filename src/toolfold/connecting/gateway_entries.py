@@ -1,4 +1,4 @@
-"""Builds the gateway's entry in each client's format. Reads and writes no file."""
+"""Build the gateway's entry for the configuration file of each client."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _SECTIONS: Mapping[ClientName, str] = {
 
 @dataclass(frozen=True, slots=True)
 class GatewayAccess:
-    """Access to the gateway: a command that starts it, or the URL of a running one."""
+    """How a client reaches the gateway: by a command that starts it, or by the URL of a running one."""
 
     command: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -61,12 +61,12 @@ class GatewayAccess:
 
 
 def servers_key(client: ClientName) -> str:
-    """Return the key of a client's file that contains its servers."""
+    """Return the key in a client's file under which its servers are."""
     return _SECTIONS.get(client, "mcpServers")
 
 
 def build_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
-    """Return the gateway's entry in the client's format. Raises ConfigError if it has no such form."""
+    """Return the gateway's entry in the client's format. Raises ConfigError if the format has none."""
     if not access.url:
         return _build_command_entry(client, name, access)
     if client == "claude-desktop":
@@ -78,7 +78,7 @@ def build_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
 
 
 def find_url(entry: Mapping[str, Any]) -> str:
-    """Return the URL of an entry under any client's key for it; empty if it has none."""
+    """Return the URL in a server entry of any client's format; empty if it has none."""
     values = (entry.get(key) for key in ("url", "httpUrl", "serverUrl", "uri"))
     return next((value for value in values if isinstance(value, str) and value), "")
 
@@ -90,7 +90,7 @@ def add_gateway_path(url: str) -> str:
 
 
 def _build_command_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
-    """Build the entry of a client that starts the gateway itself."""
+    """Return the entry for a client that starts the gateway itself."""
     program, *arguments = access.command
     variables = dict(access.variables)
     if client == "gemini":  # it withholds secret-looking variables unless they are listed
@@ -111,7 +111,7 @@ def _build_command_entry(client: ClientName, name: str, access: GatewayAccess) -
 
 
 def _build_url_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
-    """Build the entry of a client that connects to a running gateway."""
+    """Return the entry for a client that connects to a running gateway."""
     variable = access.token_variable
     if client == "codex":
         return {"url": access.url, **({"bearer_token_env_var": variable} if variable else {}), **_REQUIRED}

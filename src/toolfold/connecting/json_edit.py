@@ -1,4 +1,4 @@
-"""Edits JSON text, with or without comments, in one place.
+"""Change one place in JSON text, with or without comments, and leave the rest as it is.
 
 The rest of the text stays byte-identical: nothing is parsed and written again. Expects text that was parsed
 as JSON before; the caller must parse the result again.
@@ -27,7 +27,7 @@ _Edit = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """Member of an object: name, value and the comma after it."""
+    """Member of a JSON object in a text: name, value and the comma after it."""
 
     name: str
     start: int
@@ -47,19 +47,19 @@ class _Object:
     members: tuple[_Member, ...]
 
     def find(self, name: str) -> _Member | None:
-        """Return the member of this name; of duplicates the last, as parsers do."""
+        """Return the member with this name; of duplicates the last, as JSON parsers do."""
         return next((member for member in reversed(self.members) if member.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """Newline and indentation of a text."""
+    """Newline and indentation that a JSON text uses."""
 
     newline: str = "\n"
     unit: str = "  "
 
     def render(self, value: Any, indent: str) -> str:
-        """Render an object with one member per line, and anything else on one line."""
+        """Render a value as JSON: an object with one member per line, anything else on one line."""
         if not isinstance(value, dict) or not value:
             return json.dumps(value, ensure_ascii=False)
         inner = indent + self.unit
@@ -71,7 +71,7 @@ class _Style:
 
 
 def set_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return the text with the value at the path; missing objects are created."""
+    """Return the JSON text with the value set at the path; missing objects are created."""
     if not text.strip():
         return _Style().render(_nest_value(path, value), "") + "\n"
     parent = _parse_object(text, _find_root(text))
@@ -87,7 +87,7 @@ def set_value(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove_members(text: str, path: Sequence[str], names: Collection[str]) -> str:
-    """Return the text without these members of the object at the path."""
+    """Return the JSON text without these members of the object at the path."""
     parent = _parse_object(text, _find_root(text))
     for name in path:
         member = parent.find(name)
@@ -107,7 +107,7 @@ def _find_root(text: str) -> int:
 
 
 def _parse_object(text: str, start: int) -> _Object:
-    """Parse the object that starts there, with the positions of its members."""
+    """Parse the JSON object at a position, with the positions of its members."""
     depth, key, value = 0, None, 0
     members: list[_Member] = []
     for token in _TOKEN.finditer(text, start):
@@ -152,7 +152,7 @@ def _insert_member(text: str, parent: _Object, name: str, value: Any, style: _St
 
 
 def _fill_empty_object(text: str, parent: _Object, name: str, value: Any, style: _Style) -> str:
-    """Add the first member to an empty object, in the style of the text."""
+    """Return the edit that adds the first member to an empty JSON object."""
     position = parent.start + 1
     if "\n" not in text.strip() and parent.start != _find_root(text):
         return _apply_edits(text, [(position, position, _render_inline(name, value))])
@@ -173,7 +173,7 @@ def _replace_value(text: str, member: _Member, value: Any, style: _Style) -> str
 
 
 def _removal_edit(text: str, member: _Member) -> _Edit:
-    """Return the edit that removes a member, with its own lines and its trailing comment."""
+    """Return the edit that removes a member with its lines and trailing comment."""
     start, end = member.start, member.whole_end
     if _line_indent(text, start) is None:
         return start, end + len(text[end:]) - len(text[end:].lstrip(" \t")), ""
@@ -185,14 +185,14 @@ def _removal_edit(text: str, member: _Member) -> _Edit:
 
 
 def _apply_edits(text: str, edits: Sequence[_Edit]) -> str:
-    """Apply edits from the end, so that positions stay valid; equal positions keep their order."""
+    """Apply edits to a text from the end, so that positions stay valid."""
     for start, end, new in sorted(edits, key=lambda each: each[0])[::-1]:
         text = text[:start] + new + text[end:]
     return text
 
 
 def _line_indent(text: str, index: int) -> str | None:
-    """Return the whitespace before the position on its line, or None if there is other text."""
+    """Return the white space before a position on its line, or None if other text is there."""
     before = text[text.rfind("\n", 0, index) + 1 : index]
     return None if before.strip(" \t") else before
 

@@ -1,4 +1,4 @@
-"""Finds the environment variables that configured servers need. Reads none of their values."""
+"""Find the environment variables that configured servers need, without reading their values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unified diff of two texts that may be large."""
+"""Compute a unified diff of two texts that may be large."""
 
 from __future__ import annotations
 

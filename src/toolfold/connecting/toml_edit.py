@@ -1,4 +1,4 @@
-"""Edits TOML text: sets one table or removes tables, and leaves the rest unchanged.
+"""Change TOML text: set one table or remove tables, and leave the rest unchanged.
 
 Expects text that was parsed as TOML before; the caller must parse the result again.
 """
@@ -30,7 +30,7 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Statement:
-    """Table header or key-value pair, with its lines."""
+    """A table header or key-value pair in a TOML text, with its lines."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class _Statement:
 
 
 def set_table(text: str, section: str, name: str, value: Mapping[str, Any]) -> str:
-    """Return the text with the table `[section.name]`, in its old position or at the end."""
+    """Return the TOML text with the table `[section.name]` set, in its old position or at the end."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = newline.join(_render_table((section, name), value)) + newline
     runs = list(_find_runs(text, section, (name,)))
@@ -54,7 +54,7 @@ def set_table(text: str, section: str, name: str, value: Mapping[str, Any]) -> s
 
 
 def remove_tables(text: str, section: str, names: Collection[str]) -> str:
-    """Return the text without these tables of the section and the blank lines between them."""
+    """Return the TOML text without these tables of the section and the blank lines between them."""
     for start, end, _ in reversed(list(_find_runs(text, section, names))):
         before, after = text[:start], text[end:]
         if not before.strip() or before.endswith(("\n\n", "\n\r\n")):
@@ -64,7 +64,7 @@ def remove_tables(text: str, section: str, names: Collection[str]) -> str:
 
 
 def _find_runs(text: str, section: str, names: Collection[str]) -> Iterator[tuple[int, int, bool]]:
-    """Yield (start, end, starts with a header) for each run of statements about these tables.
+    """Yield the spans of consecutive TOML statements about these tables, and whether a header starts them.
 
     Comments between two statements belong to the run.
     """
@@ -110,7 +110,7 @@ def _parse_statement(text: str, start: int, end: int, equals: int, table: KeyPat
 
 
 def _key_path(document: Any) -> KeyPath:
-    """Return the key path of a document with a single key."""
+    """Return the path of keys in a document with a single key on each level."""
     path: list[str] = []
     while document and isinstance(document, (dict, list)):
         if isinstance(document, list):
@@ -128,7 +128,7 @@ def _render_table(path: KeyPath, value: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _render_value(value: Any) -> str:
-    """Render a value on one line. Raises ValueError for a type that TOML does not have."""
+    """Render a value as TOML on one line. Raises ValueError for a type that TOML does not have."""
     if isinstance(value, Mapping):
         inner = ", ".join(f"{_render_key(name)} = {_render_value(each)}" for name, each in value.items())
         return f"{{ {inner} }}" if inner else "{}"

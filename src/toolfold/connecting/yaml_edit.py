@@ -1,4 +1,4 @@
-"""Edits YAML text with the same functions that edit Toolfold's own settings: sets or removes entries."""
+"""Change YAML text: set or remove entries, and leave the rest unchanged."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from toolfold.config import patch
 
 
 def set_entry(text: str, section: str, name: str, document: Mapping[str, Any]) -> str:
-    """Return the text with the entry set; `document` has the values after the change."""
+    """Return the YAML text with the entry set; `document` has the values after the change."""
     return _preserve_newlines(text, lambda plain: patch.set_yaml_value(plain, (section, name), document))
 
 
 def remove_entries(text: str, section: str, names: Collection[str], document: Mapping[str, Any]) -> str:
-    """Return the text without these entries; `document` has the values after the change."""
+    """Return the YAML text without these entries; `document` has the values after the change."""
 
     def remove_all(plain: str) -> str:
         for name in names:
@@ -25,7 +25,7 @@ def remove_entries(text: str, section: str, names: Collection[str], document: Ma
 
 
 def _preserve_newlines(text: str, change: Any) -> str:
-    """Apply a change and preserve CRLF line endings."""
+    """Apply a change to a text and preserve its CRLF line ends."""
     uses_crlf = "\r\n" in text and text.count("\r\n") == text.count("\n")
     changed: str = change(text.replace("\r\n", "\n") if uses_crlf else text)
     return changed.replace("\n", "\r\n") if uses_crlf else changed

@@ -38,7 +38,7 @@ SERVER_STATE_PREFIX = "server:"
 
 
 def build_question(request: ApprovalRequest) -> tuple[str, Json]:
-    """Return the message and the form schema that a client shows its user."""
+    """Return the message and the form schema with which a client asks its user for approval."""
     what = request.command or json.dumps(request.args, ensure_ascii=False, default=str)
     part = request.part if request.part.strip() != request.command.strip() else ""
     lines = [
@@ -64,7 +64,7 @@ def build_question(request: ApprovalRequest) -> tuple[str, Json]:
 
 
 def parse_answer(action: str, content: object, request: ApprovalRequest) -> Answer:
-    """Return the user's answer from an elicitation result. Accepting without a choice allows the call once.
+    """Return the user's approval answer from an elicitation result; accepting without a choice allows once.
 
     Raises QuestionUnanswered if the client gives no sign that a person answered.
     """
@@ -80,7 +80,7 @@ def parse_answer(action: str, content: object, request: ApprovalRequest) -> Answ
 
 
 def _offered_answers(request: ApprovalRequest) -> list[Answer]:
-    """Return the permissions to choose from, the narrowest first.
+    """Return the permissions that a user can choose from, the narrowest first.
 
     Refusing is the client's own button. Answers that are written to the configuration are left out: a client
     answers for itself, not for every other client.
@@ -115,21 +115,21 @@ class PausedCall:
         self._task = asyncio.create_task(work)
 
     async def ask_client(self, request: mcp_types.InputRequest) -> Json:
-        """Return the client's response to a request, which arrives when the call is repeated."""
+        """Return the client's response to a request, which arrives when the client repeats its call."""
         async with self._question_lock:  # one question at a time
             self._response = asyncio.get_running_loop().create_future()
             self._request.set_result(request)
             return await self._response
 
     async def approve(self, request: ApprovalRequest) -> Answer:
-        """Ask the client's user for approval. The client must be trusted before and after the question."""
+        """Ask the client's user for approval; the client must be trusted before and after the question."""
         await self._require_user()
         response = await self.ask_client(_build_elicitation(request))
         await self._require_user()
         return parse_answer(str(response.get("action")), response.get("content"), request)
 
     async def wait(self) -> ToolResult | None:
-        """Wait until the call has ended or asks the client. Return its result, or None if it asks."""
+        """Wait until the call has ended or asks the client; return its result, or None if it asks."""
         assert self._task is not None  # noqa: S101 - start() comes first
         try:
             waiting: set[asyncio.Future[Any]] = {self._task, self._request}
@@ -141,13 +141,13 @@ class PausedCall:
 
     @property
     def request(self) -> mcp_types.InputRequest:
-        """The request that the client must answer, after `wait` has returned None."""
+        """Return the request that the client must answer, after `wait` has returned None."""
         return self._request.result()
 
     def resume(
         self, responses: Mapping[str, mcp_types.InputResponse] | None, require_user: RequireUser
     ) -> None:
-        """Continue with the responses of the repeated call, which may use another connection."""
+        """Continue a paused call with the responses of the repeated one, perhaps on another connection."""
         self._require_user = require_user
         response = (responses or {}).get(INPUT_KEY)
         self._request = asyncio.get_running_loop().create_future()
@@ -170,14 +170,14 @@ class PausedCalls:
         return len(self._calls)
 
     def add(self, call: PausedCall) -> str:
-        """Keep the call and return the request state to resume it with."""
+        """Store a paused call and return the request state with which the client resumes it."""
         self._drop_expired()
         state = GATEWAY_STATE_PREFIX + secrets.token_urlsafe(24)
         self._calls[state] = call
         return state
 
     def take(self, state: str, name: str, args: Json | None) -> PausedCall | None:
-        """Remove and return the call with this state; cancel it if the name or the arguments differ."""
+        """Remove and return the paused call with this state; cancel it if name or arguments differ."""
         call = self._calls.pop(state, None)
         if call is None or (call.name, call.args) == (name, args):
             return call
@@ -223,7 +223,7 @@ def _build_elicitation(request: ApprovalRequest) -> mcp_types.ElicitRequest:
 
 
 def build_input_required(request: mcp_types.InputRequest, state: str) -> mcp_types.InputRequiredResult:
-    """Return the result that makes a client answer the request and repeat its call with the state."""
+    """Return the result that asks a client to answer a request and to repeat its call with this state."""
     import mcp_types
 
     return mcp_types.InputRequiredResult(input_requests={INPUT_KEY: request}, request_state=state)

@@ -1,4 +1,4 @@
-"""Requests and notifications to a client while its own request is in progress, by protocol revision.
+"""Send requests and notifications to a client while its own request is in progress.
 
 Clients of the handshake revisions accept requests during a call. Clients of the newest revision get an
 "input required" result instead and repeat their call with the answers. Knows the SDK's request context, and
@@ -29,13 +29,13 @@ Capability = Literal["elicitation", "sampling"]
 
 
 class _SendRequest(Protocol):
-    """Sends a request to the client and returns its result as the given model."""
+    """Interface of a function that sends a request to the client and returns its result."""
 
     def __call__(self, request: mcp_types.InputRequest, result_type: type[M], /) -> Awaitable[M]: ...
 
 
 def is_modern(context: RequestContext) -> bool:
-    """Return True if the request uses the newest revision, in which servers send no requests."""
+    """Return True if the client speaks the newest protocol revision, in which servers send no requests."""
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -54,7 +54,7 @@ def has_capability(context: RequestContext, capability: Capability) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ClientChannels:
-    """Functions that ask this client something; None for capabilities that it did not declare."""
+    """Functions that ask a client something; None for capabilities that it did not declare."""
 
     approver: Approver | None
     elicit: Callable[[mcp_types.ElicitRequestParams], Coroutine[Any, Any, mcp_types.ElicitResult]] | None
@@ -68,7 +68,7 @@ class ClientChannels:
 
     @classmethod
     def during_call(cls, context: RequestContext, require_user: RequireUser) -> ClientChannels:
-        """Return channels that send requests while the client's own request is in progress."""
+        """Return functions that send requests to the client while its own request is in progress."""
         from mcp.shared.message import ServerMessageMetadata
 
         related = ServerMessageMetadata(related_request_id=context.request_id)
@@ -81,7 +81,7 @@ class ClientChannels:
 
     @classmethod
     def between_calls(cls, context: RequestContext, call: PausedCall) -> ClientChannels:
-        """Return channels that pause the call until the client repeats it with the responses."""
+        """Return functions that pause the call until the client repeats it with the responses."""
 
         async def send(request: mcp_types.InputRequest, result_type: type[M], /) -> M:
             return result_type.model_validate(await call.ask_client(request))

@@ -1,4 +1,4 @@
-"""Tools and call results as protocol types for a client.
+"""Convert tools and call results to protocol types for a client.
 
 A server's result is passed on unchanged, with its images and structured content, unless a hook changed it or
 it was too large for a model; then the client gets the text that a model would get. Text that addresses the
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def to_protocol_tool(tool: Tool, servers: McpServers) -> mcp_types.Tool:
-    """Return the entry of a tool in `tools/list`."""
+    """Return the entry of a tool in a `tools/list` response."""
     import mcp_types
 
     listed = _find_listed_tool(tool, servers)
@@ -38,7 +38,7 @@ def to_protocol_tool(tool: Tool, servers: McpServers) -> mcp_types.Tool:
 
 
 def _builtin_annotations(tool: Tool) -> Json:
-    """Return the annotations of a built-in tool, so that clients do not ask before it only reads.
+    """Return the annotations of a built-in tool, so that clients know which ones only read.
 
     `tool_call` has none: its effect depends on the tool it calls, and clients assume the worst.
     """
@@ -48,7 +48,7 @@ def _builtin_annotations(tool: Tool) -> Json:
 
 
 def _find_listed_tool(tool: Tool, servers: McpServers) -> ListedTool | None:
-    """Return the tool as its MCP server listed it, without annotations that are not trusted."""
+    """Return a tool as its MCP server listed it, without annotations that are not trusted."""
     if tool.source.kind != MCP_SOURCE:
         return None
     listed = servers.find_tool(tool.source.name, tool.own_name)
@@ -56,7 +56,7 @@ def _find_listed_tool(tool: Tool, servers: McpServers) -> ListedTool | None:
 
 
 def to_call_result(result: ToolResult) -> mcp_types.CallToolResult | mcp_types.InputRequiredResult:
-    """Return the result of a call, or the server's request for input."""
+    """Return the protocol result of a call, or the server's request for input."""
     import mcp_types
 
     raw = result.raw.result if isinstance(result.raw, McpResponse) else None
@@ -79,7 +79,7 @@ def mark_server_state(result: mcp_types.InputRequiredResult) -> mcp_types.InputR
 
 
 def _unwrap_text(text: str) -> str:
-    """Return the text inside of `{"result": text}`; any other text as it is."""
+    """Return the text inside `{"result": text}`; any other text unchanged."""
     try:
         parsed = json.loads(text)
     except ValueError:

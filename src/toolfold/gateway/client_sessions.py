@@ -1,4 +1,4 @@
-"""One client of the gateway: its session, the lists it has seen, its subscriptions and paused calls.
+"""State of one gateway client: its session, the lists it has seen, subscriptions and paused calls.
 
 Every call goes through a runtime session, so scope, hooks, approval and quarantine apply as everywhere else.
 The client is shown the tools of the session's turn; a new turn begins when the tools have changed. Knows the
@@ -82,26 +82,26 @@ class ClientSession:
 
     @property
     def is_listening(self) -> bool:
-        """True if the client can receive notifications outside of a call."""
+        """Return True if the client can receive notifications outside of a call."""
         return bool(self.connections or self._listener._streams)
 
     @property
     def is_busy(self) -> bool:
-        """True if closing the session would interrupt a call, a question or a stream."""
+        """Return True if closing the session would interrupt a call, a question or a stream."""
         return bool(self.active_calls or len(self.paused_calls) or self._listener._streams)
 
     def release_servers(self) -> None:
-        """Stop the servers that only this client uses; its next call starts them again."""
+        """Stop the server processes that only this client uses; its next call starts them again."""
         self._runtime.mcp.close_client(self.key)
 
     async def listen(
         self, context: RequestContext, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        """Serve a `subscriptions/listen` stream with the events of this client."""
+        """Serve a `subscriptions/listen` stream with the notifications for this client."""
         return await self._listener(context, params)
 
     async def publish(self, kind: str, uri: str) -> None:
-        """Publish an event to the open streams, which drop the kinds that they did not request."""
+        """Publish an event to the client's open streams, which drop the kinds that they did not request."""
         from mcp.shared import subscriptions
 
         events: dict[str, subscriptions.ServerEvent] = {
@@ -124,7 +124,7 @@ class ClientSession:
         ]
 
     async def find_changed_lists(self, changes: Mapping[str, Collection[str]]) -> list[str]:
-        """Return the kinds of lists that differ from what the client last received or was notified about.
+        """Return the kinds of lists that have changed since the client last received them.
 
         `changes` maps kinds to the servers that reported a change. A change of a server's tools may change
         its resources and prompts too.
@@ -146,7 +146,7 @@ class ClientSession:
         return before != now or not compared
 
     async def _list_cached(self, method: str) -> Sequence[BaseModel | tuple[str, BaseModel]]:
-        """Return what the client would receive, without starting a server for it."""
+        """Return the list that the client would receive, without starting a server for it."""
         if method == "tools/list":
             return await self._current_tools()
         tool = _GET_PROMPT if method == "prompts/list" else _READ_RESOURCE
@@ -160,7 +160,7 @@ class ClientSession:
         approver: Approver | None = None,
         relay: CallRelay | None = None,
     ) -> ToolResult:
-        """Call a tool by its listed name or by another name that resolves to it."""
+        """Call a tool for the client, by its listed name or another name that resolves to it."""
         await self._current_turn()
         result = await self.session.call(
             self._resolve_tool_name(name), args, approver=approver, surface=relay
@@ -173,7 +173,7 @@ class ClientSession:
         log.info("client %s: %s, %.0f ms, %s", self.display_name, result.name, result.milliseconds, outcome)
 
     def _resolve_tool_name(self, name: str) -> str:
-        """Accept the name that a tool has in a runtime without a gateway, `mcp_server_tool`.
+        """Return the listed name of a tool given as `mcp_server_tool`, its name without a gateway.
 
         Looks only at granted tools: the response must not reveal whether another tool exists.
         """
@@ -184,11 +184,11 @@ class ClientSession:
         return name if any(tool.name in granted for tool in candidates) else plain
 
     async def list_resources(self, method: str) -> list[tuple[str, BaseModel]]:
-        """Return the resources or resource templates of every readable server, with the server's name."""
+        """Return the resources or resource templates that the client may read, with their servers' names."""
         return await self._list_items(self._servers_with(_READ_RESOURCE), method)
 
     async def list_prompts(self) -> list[tuple[str, BaseModel]]:
-        """Return the prompts of every server whose prompts the client may use, with the server's name."""
+        """Return the prompts that the client may use, with their servers' names."""
         return await self._list_items(self._servers_with(_GET_PROMPT), "prompts/list")
 
     async def _list_items(self, servers: Sequence[str], method: str) -> list[tuple[str, BaseModel]]:
@@ -199,7 +199,7 @@ class ClientSession:
     async def read_resource(
         self, uri: str, *, approver: Approver | None = None, relay: CallRelay | None = None
     ) -> ToolResult:
-        """Read a resource by its prefixed URI."""
+        """Read a resource by the prefixed URI that the client uses."""
         server, own = self.resolve_resource(uri)
         tool = self._stand_in_names(_READ_RESOURCE)[server]
         return await self.session.call(tool, {"uri": own}, approver=approver, surface=relay)
@@ -207,14 +207,14 @@ class ClientSession:
     async def get_prompt(
         self, name: str, args: Json, *, approver: Approver | None = None, relay: CallRelay | None = None
     ) -> ToolResult:
-        """Get a prompt by its prefixed name."""
+        """Get a prompt by the prefixed name that the client uses."""
         server, own = self.resolve_prompt(name)
         arguments = {"name": own, "arguments": args} if args else {"name": own}
         tool = self._stand_in_names(_GET_PROMPT)[server]
         return await self.session.call(tool, arguments, approver=approver, surface=relay)
 
     def resolve_resource(self, uri: str) -> tuple[str, str]:
-        """Return the server of a resource and its own URI for it. Raises OutOfScope."""
+        """Return the server of a prefixed resource URI, and the server's own URI. Raises OutOfScope."""
         return self._first_allowed(self._prefixes.resolve_uri(uri), _READ_RESOURCE, uri)
 
     def is_on_shared_server(self, uri: str) -> bool:
@@ -222,13 +222,13 @@ class ClientSession:
         return self._runtime.mcp.is_shared(self.resolve_resource(uri)[0])
 
     def resolve_prompt(self, name: str) -> tuple[str, str]:
-        """Return the server of a prompt and its own name for it. Raises OutOfScope."""
+        """Return the server of a prefixed prompt name, and the server's own name. Raises OutOfScope."""
         return self._first_allowed(self._prefixes.resolve_prompt(name), _GET_PROMPT, name)
 
     def _first_allowed(
         self, candidates: Iterable[tuple[str, str]], tool: str, requested: str
     ) -> tuple[str, str]:
-        """Return the first candidate that this client may use. Raises OutOfScope, even if none exists."""
+        """Return the first candidate server that this client may use. Raises OutOfScope if there is none."""
         allowed = set(self._servers_with(tool))
         for server, own in candidates:
             if server in allowed:
@@ -236,7 +236,7 @@ class ClientSession:
         raise OutOfScope(shorten(requested, 200), hint="List what there is.")
 
     def find_readable(self, uris: Iterable[str]) -> dict[str, str]:
-        """Return URI → server for the resources that this client may read, without duplicates."""
+        """Return the server of each resource URI that this client may read, without duplicates."""
         allowed = set(self._servers_with(_READ_RESOURCE))
         owners = {
             uri: next((server for server, _ in self._prefixes.resolve_uri(uri) if server in allowed), None)
@@ -257,7 +257,7 @@ class ClientSession:
         self._runtime.mcp.close_client(self.key)
 
     async def _current_turn(self) -> Turn:
-        """Return the turn; a new one if the tools have changed since it began."""
+        """Return the client's current turn; a new one if the tools have changed."""
         self.last_used = time.monotonic()
         snapshot = self._runtime.registry.snapshot()
         if self._turn is None or self._turn[0] is not snapshot:
@@ -265,7 +265,7 @@ class ClientSession:
         return self._turn[1]
 
     def _is_stand_in(self, tool: Tool) -> bool:
-        """Return True if the tool stands in for resources or prompts and is not the server's own tool."""
+        """Return True if a tool was generated for a server's resources or prompts."""
         if tool.source.kind != MCP_SOURCE or tool.own_name not in RESOURCE_AND_PROMPT_TOOLS:
             return False
         return self._runtime.mcp.find_tool(tool.source.name, tool.own_name) is None
@@ -275,12 +275,12 @@ class ClientSession:
         return list(self._stand_in_names(tool))
 
     def _stand_in_names(self, own_name: str) -> dict[str, str]:
-        """Return server → name of its stand-in tool. By source: two servers can share one long name."""
+        """Return, for each server, the name of the tool generated for its resources or prompts."""
         tools = (tool for tool in self._granted_stand_ins() if tool.own_name == own_name)
         return {tool.source.name: tool.name for tool in tools if self._is_stand_in(tool)}
 
     def _granted_stand_ins(self) -> list[Tool]:
-        """Return the granted tools with the name of a stand-in. Cached: there may be thousands of tools."""
+        """Return the granted tools that were generated for resources or prompts."""
         snapshot = self._runtime.registry.snapshot()
         if self._stand_in_tools is None or self._stand_in_tools[0] is not snapshot:
             granted = self.session.granted()
@@ -297,7 +297,7 @@ class ClientSession:
     async def _collect_items(
         self, servers: Sequence[str], method: str, *, start: bool = True
     ) -> list[tuple[str, BaseModel]]:
-        """List items of all servers concurrently. A server that exceeds its timeout is left out."""
+        """List resources or prompts of all servers concurrently, without servers that time out."""
         list_items = self._runtime.mcp.get_items
         lists = await asyncio.gather(
             *(list_items(each, method, client=self.key, start=start) for each in servers)
@@ -306,7 +306,7 @@ class ClientSession:
 
 
 def _digest_list(items: Iterable[BaseModel | tuple[str, BaseModel]]) -> str:
-    """Return a digest of a list of models, each alone or with the name of its server."""
+    """Return a digest of a list of tools, resources or prompts, to detect changes."""
     digest = hashlib.sha256()
     for item in items:
         server, model = item if isinstance(item, tuple) else ("", item)

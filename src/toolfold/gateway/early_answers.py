@@ -1,4 +1,4 @@
-"""Answer listing requests over stdio from the record of an earlier run, while the gateway is being imported.
+"""Answer list requests over stdio from an earlier run's record, while the gateway is still loading.
 
 A thread reads the client's messages and answers those that the record covers: the handshake, pings and
 lists, nothing else. When the gateway is ready it gets everything that was read, and handles every message as
@@ -36,7 +36,7 @@ _CHUNK_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """State that the thread hands over to the gateway."""
+    """State that the thread with early answers hands over to the loaded gateway."""
 
     pipes: ClientPipes
     received: bytes = b""
@@ -48,7 +48,7 @@ class Handover:
 
 
 def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
-    """Start to answer if this process is a gateway over stdio with a usable record; else return None."""
+    """Start to answer list requests early if this is a stdio gateway with a usable record; else None."""
     if ("mcp", "serve") not in itertools.pairwise(arguments) or not has_client_pipes():
         return None
     try:
@@ -61,7 +61,7 @@ def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
 
 
 class EarlyAnswers:
-    """Thread that answers requests until the gateway is ready; `stop` must then be called once."""
+    """Thread that answers list requests until the gateway has loaded; then call `stop` once."""
 
     def __init__(self, pipes: ClientPipes, record: ListingRecord) -> None:
         self._pipes, self._record = pipes, record
@@ -75,7 +75,7 @@ class EarlyAnswers:
         self._thread.start()
 
     def stop(self) -> Handover:
-        """End the thread and return its state for the gateway."""
+        """End the thread and return its state for the loaded gateway."""
         os.write(self._wake_write, b"\0")
         self._thread.join()
         os.close(self._wake_read)
@@ -103,7 +103,7 @@ class EarlyAnswers:
                 poll.unregister(self._pipes.input)
 
     def _receive_requests(self) -> bool:
-        """Read the available bytes and answer complete lines. Return False if no more may be read here."""
+        """Read available bytes and answer complete lines; return False if this thread must stop reading."""
         chunk = os.read(self._pipes.input, _CHUNK_BYTES)
         self._received += chunk
         while (end := self._received.find(b"\n", self._parsed)) >= 0:
@@ -116,7 +116,7 @@ class EarlyAnswers:
         return bool(chunk) and len(self._received) < MAX_RECEIVED_BYTES
 
     def _send_responses(self) -> bool:
-        """Write as much as the pipe accepts. Return False if nothing is left to write."""
+        """Write as much as the pipe accepts; return False if nothing is left to write."""
         with contextlib.suppress(BlockingIOError):
             while self._unsent:
                 sent = os.write(self._pipes.output, self._unsent[:_CHUNK_BYTES])
@@ -125,7 +125,7 @@ class EarlyAnswers:
 
 
 class _EarlyConversation:
-    """State of the client's handshake, and the recorded results for its requests."""
+    """State of the client's handshake, and the recorded results for its list requests."""
 
     def __init__(self, record: ListingRecord) -> None:
         self._record = record
@@ -135,7 +135,7 @@ class _EarlyConversation:
         self.answered: dict[tuple[str, int | str], tuple[str, str]] = {}
 
     def answer(self, line: bytes | bytearray) -> bytes:
-        """Return the response line for a message; empty if the gateway must answer it."""
+        """Return the response line for a client's message; empty if the gateway itself must answer it."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -156,7 +156,7 @@ class _EarlyConversation:
         return result
 
     def _results_for(self, request: ListingRequest) -> Mapping[str, str]:
-        """Return the results for the client that made the request, if its handshake allows an answer now."""
+        """Return the recorded results for the client, if its handshake allows an answer now."""
         if request.client and request.method != "initialize":  # the newest revision has no handshake
             return self._record.clients.get(request.client, {})
         if request.method == "initialize":

@@ -1,4 +1,4 @@
-"""Detect tools that want arguments repeated in HTTP headers, which the SDK then compares in every call.
+"""Detect tools that want arguments repeated in HTTP headers, which the SDK checks in every call.
 
 For that comparison the SDK lists the caller's tools again for each call. Hardly any tool declares a header:
 while none does, there is nothing to compare and the listing is skipped.
@@ -17,7 +17,7 @@ SchemaLookup = Callable[[str], None]
 
 
 class HeaderCheck:
-    """Provides the SDK with a schema lookup that depends on whether any current tool declares a header."""
+    """Gives the SDK a schema lookup only while some tool wants arguments repeated in HTTP headers."""
 
     def __init__(self, tools: Callable[[], Snapshot]) -> None:
         self._tools = tools
@@ -28,7 +28,7 @@ class HeaderCheck:
 
     @property
     def lookup(self) -> SchemaLookup | None:
-        """A lookup that finds no schema; None if the SDK must list the caller's own tools."""
+        """Return a lookup that finds no schema; None if the SDK must list the client's tools."""
         snapshot = self._tools()
         if self._checked_snapshot is not snapshot:
             self._has_declaration, self._checked_snapshot = self._find_declaration(snapshot), snapshot

@@ -1,4 +1,4 @@
-"""The gateway for many clients: an ASGI app for Streamable HTTP, behind an access policy.
+"""The gateway over HTTP: an ASGI app for Streamable HTTP behind an access policy.
 
 The policy checks every request before the protocol sees it: its Host, its Origin and its token. On loopback a
 client needs no token as long as none exists, or if the configuration allows that; on other addresses every
@@ -60,7 +60,7 @@ def is_loopback(host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPolicy:
-    """Rules for which requests the gateway accepts, and as which client."""
+    """Rules for which HTTP requests the gateway accepts, and as which client."""
 
     tokens: Tokens
     anonymous_client: GatewayClient | None
@@ -72,7 +72,7 @@ class AccessPolicy:
     origins: frozenset[str] = frozenset()
 
     def find_refusal(self, headers: MutableMapping[str, str]) -> tuple[int, str] | None:
-        """Return the status and message for a request with a wrong Host or Origin; None if both are right."""
+        """Return status and message for a request with a wrong Host or Origin; None if both are right."""
         if _hostname(headers.get("host", "")) not in _LOOPBACK_NAMES | self.hosts:
             return 421, "This host name is not known to the gateway. To accept it, add it to gateway.hosts."
         origin = headers.get("origin")
@@ -85,12 +85,12 @@ class AccessPolicy:
 
     @property
     def requires_token(self) -> bool:
-        """True if every client needs a token now. Otherwise a client could omit one that grants little."""
+        """Return True if every client needs a token now."""
         return self.anonymous_client is None or (not self.allow_anonymous and self.tokens.are_in_use())
 
     @property
     def is_local(self) -> bool:
-        """True if only programs on this machine can connect: on loopback, with no other host names."""
+        """Return True if only programs on this machine can connect to the gateway."""
         return self.anonymous_client is not None and not self.hosts
 
     def authenticate(self, headers: MutableMapping[str, str]) -> GatewayClient | None:
@@ -119,7 +119,7 @@ def _hostname(value: str) -> str:
 
 
 def guard_app(app: App, policy: AccessPolicy) -> App:
-    """Return an app that passes on the requests that the policy accepts."""
+    """Return an ASGI app that passes on only the requests that the policy accepts."""
     bodies = RequestBodies()
 
     async def handle(scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,7 +143,7 @@ def guard_app(app: App, policy: AccessPolicy) -> App:
 
 
 def _admit_client(policy: AccessPolicy, headers: dict[str, str]) -> GatewayClient:
-    """Return the client that made the request. Raises RequestRefused."""
+    """Return the client that made the HTTP request. Raises RequestRefused if it is not accepted."""
     if refusal := policy.find_refusal(headers):
         raise RequestRefused(*refusal)
     client = policy.authenticate(headers)
@@ -153,7 +153,7 @@ def _admit_client(policy: AccessPolicy, headers: dict[str, str]) -> GatewayClien
 
 
 def _parse_headers(scope: Scope) -> dict[str, str]:
-    """Return the headers by name.
+    """Return the HTTP headers of a request by name.
 
     Raises RequestRefused if a header that decides about access is repeated: a proxy may use the other value.
     """
@@ -167,7 +167,7 @@ def _parse_headers(scope: Scope) -> dict[str, str]:
 
 
 def _send_while_valid(policy: AccessPolicy, headers: dict[str, str], send: Send) -> Send:
-    """Return a `send` that ends the response once the client is no longer accepted.
+    """Return a `send` function that ends the response once the client is no longer accepted.
 
     While a response or a stream is in progress its token may be revoked, or the first token may be created,
     so that every client needs one.
@@ -185,7 +185,7 @@ def _send_while_valid(policy: AccessPolicy, headers: dict[str, str], send: Send)
 
 
 def _authenticated_scope(scope: Scope, client: GatewayClient) -> Scope:
-    """Return the scope with the client and without the token. The SDK binds a session to the client's id."""
+    """Return the ASGI scope with the client's identity and without its token."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 
@@ -208,7 +208,7 @@ async def _send_error(send: Send, status: int, problem: str) -> None:
 
 
 class ServerOptions(TypedDict, total=False):
-    """Options of uvicorn that the callers of `make_server_config` set."""
+    """Options of uvicorn that callers of `make_server_config` set."""
 
     log_config: None
     log_level: str
@@ -239,7 +239,7 @@ def make_app(
     json_response: bool = False,
     on_start: Callable[[Gateway], object] | None = None,
 ) -> Starlette:
-    """Return the gateway as an ASGI app. `on_start` gets the gateway before the first request."""
+    """Return the gateway as an ASGI app; `on_start` gets the gateway before the first request."""
     load_sdk()  # before the imports below: servers of the runtime may be loading it in another thread
     from mcp.server.streamable_http_manager import StreamableHTTPASGIApp, StreamableHTTPSessionManager
     from mcp.server.transport_security import TransportSecuritySettings
@@ -273,7 +273,7 @@ def make_app(
 
 
 class _Endpoint:
-    """An ASGI app as an object: starlette would call a function with a Request instead."""
+    """An ASGI app as an object, because starlette would call a function with a Request instead."""
 
     def __init__(self, inner: App) -> None:
         self._inner = inner
@@ -291,7 +291,7 @@ def make_access_policy(
     origins: tuple[str, ...],
     allow_anonymous: bool = False,
 ) -> AccessPolicy:
-    """Return the policy for a listening address. Raises ConfigError if a token is needed and none exists."""
+    """Return the access policy for an address. Raises ConfigError if a token is needed and none exists."""
     if is_loopback(host):
         return AccessPolicy(
             tokens=tokens,

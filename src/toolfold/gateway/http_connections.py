@@ -1,4 +1,4 @@
-"""Connections of the HTTP server: deadlines, a limit on their number, and errors when files run out.
+"""Limit HTTP connections: deadlines, their number, and errors when file descriptors run out.
 
 uvicorn waits forever for a client that connects and sends nothing, or stops in the middle of a request. Here
 such a connection is closed after a timeout; a peer that has vanished is detected by TCP keepalive. Knows no
@@ -36,7 +36,7 @@ Phase = Literal["head", "body", "response"]
 
 
 def detect_vanished_peers(listening: socket.socket) -> None:
-    """Make the system close connections whose peer is gone. Accepted sockets inherit the options."""
+    """Make the system close connections whose peer is gone; accepted sockets inherit the options."""
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     probes = max(1, PEER_TIMEOUT_S // KEEPALIVE_INTERVAL_S - 1)
     for name, value in (
@@ -60,7 +60,7 @@ def compute_max_connections() -> int:
 
 
 def make_bounded_protocol() -> type[asyncio.Protocol]:
-    """Return uvicorn's HTTP protocol with deadlines and with limits on parsing and on connections."""
+    """Return uvicorn's HTTP protocol class with deadlines and limits added."""
     from toolfold.gateway.http_protocol import LimitedProtocol
 
     limit = compute_max_connections()
@@ -73,7 +73,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
 
         @property
         def phase(self) -> Phase:
-            """The part that the connection waits for: the headers, the body or the response."""
+            """Return what the connection waits for: the headers, the body or the response."""
             if self.cycle is None or self.cycle.response_complete:
                 return "head"
             return "body" if self.cycle.more_body else "response"
@@ -85,7 +85,7 @@ def make_bounded_protocol() -> type[asyncio.Protocol]:
             _abort_surplus(cast("set[_BoundedConnection]", self.connections), limit)
 
         def abort(self) -> None:
-            """Close the connection immediately. The loop reports it as lost one turn later."""
+            """Close the connection immediately; the event loop reports it as lost one iteration later."""
             self.is_aborted = True
             self.transport.abort()
 
@@ -132,7 +132,7 @@ class _BoundedConnection(Protocol):
 
 
 def _abort_surplus(connections: Collection[_BoundedConnection], limit: int) -> None:
-    """Abort the oldest connections without a request; if there are too few of them, the newest others.
+    """Abort connections beyond the limit: the oldest without a request, then the newest others.
 
     Connections that were aborted in this turn of the loop are still in the set and no longer count.
     """
@@ -146,7 +146,7 @@ def _abort_surplus(connections: Collection[_BoundedConnection], limit: int) -> N
 
 
 class AcceptErrors:
-    """Logs failures to accept connections for lack of files, once per interval.
+    """Logs failures to accept connections for lack of file descriptors, once per interval.
 
     asyncio waits a second before it accepts again, but reports every single attempt.
     """
@@ -156,11 +156,11 @@ class AcceptErrors:
         self._unlogged = 0
 
     def install(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Set this object as the exception handler of the loop."""
+        """Set this object as the exception handler of the event loop."""
         loop.set_exception_handler(self)
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log a lack of files; pass any other error to the loop's default handler."""
+        """Log a lack of file descriptors; pass any other error to the event loop's default handler."""
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in _OUT_OF_FILES or "socket" not in context:
             loop.default_exception_handler(context)

@@ -1,4 +1,4 @@
-"""The HTTP/1.1 protocol of the gateway: uvicorn's, with limits on the cost of a connection.
+"""HTTP/1.1 protocol of the gateway: uvicorn's, with limits on what a connection may cost.
 
 uvicorn parses everything that arrives before the application has seen the headers, and goes on parsing after
 the application has responded. Here the application gets a request as soon as its headers are complete, the
@@ -33,7 +33,7 @@ _MAX_SMALL_BODY_BYTES = 4_096  # parsed at once, without another turn of the loo
 
 
 class LimitedConnection(h11.Connection):
-    """Parser of one connection that pauses after the headers and counts the chunks of a body."""
+    """HTTP parser that pauses after the headers and counts the chunks of a body."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, max_incomplete_event_size=MAX_HEADER_BYTES)
@@ -76,7 +76,7 @@ class LimitedConnection(h11.Connection):
 
 
 class LimitedProtocol(H11Protocol):
-    """Connection of one client."""
+    """HTTP connection of one client, with limits."""
 
     conn: LimitedConnection
 
@@ -135,7 +135,7 @@ class LimitedProtocol(H11Protocol):
             cycle.message_event.set()
 
     def linger(self, transport: asyncio.Transport) -> None:
-        """Go on reading for a while, so that a client that is still sending can read the response."""
+        """Continue reading for a while, so that a client that is still sending can read the response."""
         self._discarded = 0
         self._received.clear()
         if transport.can_write_eof():
@@ -157,7 +157,7 @@ class LimitedProtocol(H11Protocol):
         self._schedule_next_slice()
 
     def _schedule_next_slice(self) -> None:
-        """Parse the next slice after other connections have had their turn."""
+        """Parse the next part of the received data after other connections have had their turn."""
         if self._discarded is None and (self._received or self.conn.is_paused):
             self.flow.pause_reading()
             self._next_slice = self.loop.call_soon(self._parse_slice)
@@ -166,7 +166,7 @@ class LimitedProtocol(H11Protocol):
 
     @property
     def _is_full(self) -> bool:
-        """True if the application must consume data before more is read."""
+        """Return True if the application must consume data before more is read."""
         has_next_request = self.conn.their_state is h11.DONE and bool(self.conn.trailing_data[0])
         return has_next_request or (self.cycle is not None and len(self.cycle.body) > HIGH_WATER_LIMIT)
 

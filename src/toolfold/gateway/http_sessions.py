@@ -1,4 +1,4 @@
-"""Limits on MCP sessions over HTTP: how many a client may have, and which session is closed first.
+"""Limit MCP sessions over HTTP: how many a client may have, and which one is closed first.
 
 A client that opens sessions and abandons them loses its own oldest ones. A session that is in use, by a
 request, an open stream or a call in progress, is never closed to make room. Built on the SDK's manager.
@@ -32,7 +32,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 def quota_key(client: GatewayClient, scope: Scope) -> str:
-    """Return the key that sessions are counted by: the token, or an anonymous client's IP address."""
+    """Return the key by which sessions are counted: the token, or an anonymous client's IP address."""
     if client.name != ANONYMOUS:
         return client.id
     peer = scope.get("client") or ("", 0)
@@ -44,7 +44,7 @@ def make_limited_manager(
     client_of: Callable[[Scope], GatewayClient],
     is_busy: Callable[[str], bool],
 ) -> type[StreamableHTTPSessionManager]:
-    """Return the SDK's session manager with limits. `is_busy` tells if a session has a call in progress.
+    """Return the SDK's session manager with limits; `is_busy` tells if a session has a call in progress.
 
     Raises SourceError if the manager lacks a method that is overridden here.
     """
@@ -132,7 +132,7 @@ def make_limited_manager(
                 del self._requests[session]
 
         async def _make_room(self, key: str) -> bool:
-            """Close an idle session if one more would exceed a limit. Return False if none is idle."""
+            """Close an idle session if one more would exceed a limit; return False if none is idle."""
             open_ = (owner for each, owner in self._quota_keys.items() if each not in self._unopened)
             counts = Counter(open_) + self._opening
             if counts[key] >= MAX_HTTP_SESSIONS_PER_CLIENT:
@@ -142,7 +142,7 @@ def make_limited_manager(
             return True
 
         async def _evict_oldest(self, key: str) -> bool:
-            """Close the least recently used idle session with this quota key."""
+            """Close the least recently used idle session that is counted under this key."""
             unused = [
                 each for each, owner in self._quota_keys.items() if owner == key and not self._requests[each]
             ]

@@ -1,4 +1,4 @@
-"""Recorded answers to listing requests, so that the next start can give them before the gateway is ready.
+"""Record answers to list requests, so that the next gateway can give them before it has loaded.
 
 There is one file for each way the gateway is started: its version, command line, working directory and
 environment. The file names every input that the answers depend on (configuration, trust, lock files, listings
@@ -46,7 +46,7 @@ Answers = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ListingRequest:
-    """A request whose answer may be recorded, and the client that made it."""
+    """A list request whose answer may be recorded, and the client that made it."""
 
     id: int | str
     method: str
@@ -55,12 +55,12 @@ class ListingRequest:
 
     @property
     def key(self) -> tuple[str, int | str]:
-        """The id with its type, so that 1 and "1" differ."""
+        """Return the request id with its type, so that 1 and "1" differ."""
         return type(self.id).__name__, self.id
 
 
 def parse_request(method: object, request_id: object, params: object) -> ListingRequest | None:
-    """Return the request if its answer depends only on the client; None for every other message."""
+    """Return the request if its answer depends only on the client; None for any other message."""
     if not isinstance(method, str) or method not in (*RECORDED, "ping"):
         return None
     if isinstance(request_id, bool) or not isinstance(request_id, int | str):
@@ -83,13 +83,13 @@ def digest_json(value: object) -> str:
 
 @dataclass(slots=True)
 class ListingRecord:
-    """Answers that were given under the same conditions, per client."""
+    """Answers to list requests that were given under the same conditions, per client."""
 
     file: Path
     clients: dict[str, Answers] = field(default_factory=dict)
 
     def read(self) -> bool:
-        """Load the file. Return False and load nothing if it cannot be used."""
+        """Load the record file; return False and load nothing if it cannot be used."""
         try:
             found = json.loads(_private_content(self.file))
             if found["format"] != FORMAT or found["inputs"] != digest_inputs(map(Path, found["inputs"])):
@@ -100,7 +100,7 @@ class ListingRecord:
         return True
 
     def to_json(self, inputs: Mapping[str, str]) -> str:
-        """Return the content of the file, with as many of the latest clients as fit."""
+        """Return the content of the record file, with as many of the latest clients as fit."""
         clients = dict(tuple(self.clients.items())[-MAX_CLIENTS:])
         while True:
             text = json.dumps({"format": FORMAT, "inputs": inputs, "clients": clients})
@@ -110,7 +110,7 @@ class ListingRecord:
 
 
 def locate_record_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path:
-    """Return the file for a gateway started with these arguments in the working directory. Raises OSError."""
+    """Return the record file of a gateway started with these arguments here. Raises OSError."""
     current = Path.cwd()
     variables = {name: value for name, value in environment.items() if _is_relevant_variable(name)}
     conditions = [__version__, sys.version, sys.prefix, list(arguments), str(current), variables]
@@ -123,7 +123,7 @@ def _is_relevant_variable(name: str) -> bool:
 
 
 def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
-    """Return path → digest of its content. Raises ValueError if it is too much to read at every start."""
+    """Return a digest of each file's content. Raises ValueError if there is too much to read."""
     found: dict[str, str] = {}
     left = MAX_INPUT_BYTES
     for path in paths:

@@ -1,4 +1,4 @@
-"""Keeps the record of listing answers up to date while the gateway serves its client over stdio.
+"""Keep the recorded answers to list requests up to date while the gateway serves its client.
 
 Sees every message in both directions. Drops the gateway's own answers to requests that were answered from the
 record, and notifies the client that a list has changed if they differ.
@@ -43,7 +43,7 @@ Answered = dict[tuple[str, int | str], tuple[str, str]]
 
 
 class ListingRecorder:
-    """Records listing answers of one connection; without a file it records nothing."""
+    """Records answers to list requests of one connection; without a file it records nothing."""
 
     def __init__(self, file: Path | None, gateway: Gateway, answered: Answered) -> None:
         self._gateway, self._answered = gateway, answered
@@ -60,7 +60,7 @@ class ListingRecorder:
         gateway.on_list_changed = self.drop_answers
 
     def see_message(self, message: JSONRPCMessage) -> None:
-        """Remember a request of the client if its answer is to be recorded."""
+        """Remember a client's request if its answer is to be recorded."""
         id_, method = getattr(message, "id", None), getattr(message, "method", None)
         request = parse_request(method, id_, getattr(message, "params", None))
         if request is None or request.method not in RECORDED:
@@ -71,7 +71,7 @@ class ListingRecorder:
             self._pending[request.key] = request
 
     def is_answered(self, message: JSONRPCMessage) -> bool:
-        """Record an answer of the gateway. Return True if the client has got an early one instead."""
+        """Record an answer of the gateway; return True if the client already got a recorded one."""
         id_ = getattr(message, "id", None)
         if hasattr(message, "method") or not isinstance(id_, int | str):
             return False
@@ -92,7 +92,7 @@ class ListingRecorder:
         self._schedule_save()
 
     async def close(self) -> None:
-        """Write unsaved answers to the file."""
+        """Write unsaved answers to the record file."""
         if self._save_task is not None and not self._save_task.done():
             self._save_task.cancel()
             await asyncio.to_thread(self._write_record)
@@ -127,7 +127,7 @@ class ListingRecorder:
         await asyncio.to_thread(self._write_record)
 
     def _write_record(self) -> None:
-        """Write the file. A failure is ignored: the next start only takes longer."""
+        """Write the record file; a failure is ignored, because the record only saves time."""
         assert self._record is not None  # noqa: S101 - only scheduled if there is a record
         file = self._record.file
         with contextlib.suppress(OSError, ValueError, ToolfoldError, RuntimeError):
@@ -138,7 +138,7 @@ class ListingRecorder:
 
 
 def _result_text(message: JSONRPCMessage) -> str | None:
-    """Return the result as JSON text in the form that is sent; None for an error."""
+    """Return the result of a response as JSON text; None for an error."""
     found = json.loads(message.model_dump_json(by_alias=True, exclude_unset=True)).get("result")
     return None if found is None else json.dumps(found, ensure_ascii=False, separators=(",", ":"))
 
@@ -148,7 +148,7 @@ def _has_changed(result: str | None, recorded: str) -> bool:
 
 
 def list_record_inputs(runtime: Runtime) -> Iterator[Path]:
-    """Yield every file and directory that influences what clients are shown."""
+    """Yield every file and directory that influences which lists clients are shown."""
     config = runtime.config
     yield config.paths.user_file
     yield config.paths.state_dir / "trust.json"
@@ -161,7 +161,7 @@ def list_record_inputs(runtime: Runtime) -> Iterator[Path]:
 
 
 def _project_files(config: Config) -> Iterator[Path]:
-    """Yield the paths at which a project file was looked for, up to the project's directory."""
+    """Yield the paths at which a project's settings file was looked for."""
     start = config.paths.current_dir
     for folder in (start, *start.parents):
         yield folder / PROJECT_FILE
@@ -182,7 +182,7 @@ def _walk_directory(folder: Path) -> Iterator[Path]:
 
 
 def _remove_old_files(folder: Path) -> None:
-    """Remove the oldest files beyond MAX_FILES."""
+    """Remove the oldest record files beyond MAX_FILES."""
     files = sorted(folder.glob("*.json"), key=lambda each: each.stat().st_mtime, reverse=True)
     for each in files[MAX_FILES:]:
         each.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Size of the tool list that a client of the gateway gets, and the tokens that it saves."""
+"""Measure the tool list that a gateway client gets, and the tokens that deferral saves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Count = Callable[[Sequence[Tool]], int]
 
 @dataclass(frozen=True, slots=True)
 class ListingSize:
-    """Counts of tools and tokens. The bridge tools are not counted as listed tools."""
+    """Numbers of tools and tokens in a client's tool list. The bridge tools do not count."""
 
     shown: int
     deferred: int
@@ -38,7 +38,7 @@ class ListingSize:
 
 
 def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:
-    """Measure the tool list of a session. `exact` uses the tokenizer, which loads slowly."""
+    """Measure the tool list of a session; `exact` uses the tokenizer, which loads slowly."""
     turn = session.assemble()
     count = _count_tokens if exact else _estimate_tokens
     offered = [tool for tool in turn.offered if not _is_stand_in(tool)]
@@ -48,7 +48,7 @@ def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:
 
 
 def _is_stand_in(tool: Tool) -> bool:
-    """Return True if the tool stands in for resources or prompts, which clients list by other requests."""
+    """Return True if a tool was generated for resources or prompts, which clients list otherwise."""
     return tool.source.kind == MCP_SOURCE and tool.own_name in RESOURCE_AND_PROMPT_TOOLS
 
 

@@ -35,7 +35,7 @@ FdDirs = Callable[[Path], list[Path]]
 
 
 class PeerOrigin(Enum):
-    """Origin of a client's process."""
+    """Whether a client's process was started by the user, by a tool call, or elsewhere."""
 
     OTHER_MACHINE = "on another machine"
     USER = "not started by a tool call"
@@ -46,21 +46,21 @@ class PeerOrigin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PeerConnection:
-    """Addresses of both ends of a connection."""
+    """Addresses of both ends of a client's connection."""
 
     client: Address
     server: Address
 
 
 class PeerProcesses:
-    """Origins of clients, each looked up once per connection and one at a time."""
+    """Finds who started the processes of clients, once per connection."""
 
     def __init__(self) -> None:
         self._lookup_lock = asyncio.Lock()
         self._origins: dict[tuple[PeerConnection, str], PeerOrigin] = {}
 
     async def require_user(self, client: Address | None, server: Address | None, *, has_token: bool) -> None:
-        """Raise UntrustedClient if the client must not answer for the user."""
+        """Raise UntrustedClient if the client must not answer approval questions for the user."""
         origin = await self._find_origin(client, server)
         if origin is PeerOrigin.TOOL_CALL:
             raise UntrustedClient("the client was started by a tool call, so it cannot approve one", True)
@@ -79,7 +79,7 @@ class PeerProcesses:
             return await asyncio.to_thread(self._look_up_origin, PeerConnection(client, server))
 
     def _look_up_origin(self, connection: PeerConnection) -> PeerOrigin:
-        """Return the origin, cached by the inode of the client's socket."""
+        """Return the origin of a client, cached by the inode of its socket."""
         inode = find_socket(connection)
         if inode == _NO_SOCKET:
             return _origin_without_socket(connection)
@@ -110,7 +110,7 @@ def find_socket(connection: PeerConnection) -> str:
 
 
 def _format_address(address: Address) -> frozenset[str]:
-    """Return the spellings of an address in /proc/net: 4-byte words in host byte order; IPv4 also as IPv6."""
+    """Return the spellings of an IP address in the tables of /proc/net."""
     ip = ipaddress.ip_address(address[0])
     if ip.version == 6 and ip.ipv4_mapped:
         ip = ip.ipv4_mapped
@@ -140,7 +140,7 @@ def _origin_without_socket(connection: PeerConnection) -> PeerOrigin:
 
 
 def _is_local_address(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    """Return True if the address belongs to this machine: only local addresses can be bound."""
+    """Return True if the IP address belongs to this machine."""
     if ip.version == 6 and ip.ipv4_mapped:
         ip = ip.ipv4_mapped
     family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
@@ -154,7 +154,7 @@ def _is_local_address(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool
 
 
 def find_origin(inode: str) -> PeerOrigin:
-    """Return the origin of a socket: USER only if no tool call has started any process that holds it."""
+    """Return the origin of a client's socket: USER only if no process that holds it is a tool's."""
     found, unreadable = _find_holders(inode, _process_fd_dir)
     folders = _process_fd_dir if found else _thread_fd_dirs
     if not found:
@@ -199,7 +199,7 @@ def _holds_socket(pid: int, inode: str, folders: FdDirs) -> bool:
 
 
 def _read_link(path: str) -> str:
-    """Return the target of a file descriptor; empty if it was closed meanwhile."""
+    """Return the target of a file descriptor link; empty if it was closed meanwhile."""
     try:
         return os.readlink(path)  # noqa: PTH115 - the target is not a path
     except FileNotFoundError:
@@ -211,7 +211,7 @@ def _process_fd_dir(process: Path) -> list[Path]:
 
 
 def _thread_fd_dirs(process: Path) -> list[Path]:
-    """Return the descriptor directory of each thread, since a thread may have its own descriptors."""
+    """Return the descriptor directory of each thread, because threads may have their own."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return [each / "fd" for each in (process / "task").iterdir()]
     return []

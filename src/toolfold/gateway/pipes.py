@@ -1,4 +1,4 @@
-"""Standard input and output of a gateway that its client has started, reserved for the client.
+"""Reserve standard input and output of the gateway for the client that started it.
 
 Standard library only: this is imported before anything else of the gateway.
 """
@@ -15,7 +15,7 @@ _INPUT, _OUTPUT, _ERRORS = 0, 1, 2
 
 @dataclass(frozen=True, slots=True)
 class ClientPipes:
-    """Both pipes to the client, under descriptors that nothing else in this process uses."""
+    """The two pipes to the client, under descriptors that nothing else in this process uses."""
 
     input: int
     output: int
@@ -39,7 +39,7 @@ class ClientPipes:
 
 
 def has_client_pipes() -> bool:
-    """Return True if stdin and stdout are pipes that can be claimed: a terminal or a file may be shared."""
+    """Return True if stdin and stdout are pipes and no terminal or file."""
     if sys.platform == "win32":
         return False
     try:

@@ -1,4 +1,4 @@
-"""Reads the bodies of HTTP requests within limits before the protocol sees them.
+"""Read the bodies of HTTP requests within limits, before the MCP SDK sees them.
 
 A request whose headers break a limit is refused before anything is read. A body has limits on its bytes, its
 time and its structure, and all bodies that are being read share a memory limit.
@@ -27,7 +27,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class RequestRefused(Exception):
-    """A request that gets an HTTP error status and is not processed."""
+    """An HTTP request that gets an error status and is not processed."""
 
     def __init__(self, status: int, problem: str) -> None:
         super().__init__(problem)
@@ -35,7 +35,7 @@ class RequestRefused(Exception):
 
 
 class ClientGone(Exception):
-    """The client closed the connection before its request was complete."""
+    """The client closed the connection before its HTTP request was complete."""
 
 
 def require_readable(method: str, headers: Mapping[str, str]) -> None:
@@ -56,14 +56,14 @@ def require_readable(method: str, headers: Mapping[str, str]) -> None:
 
 
 class RequestBodies:
-    """All bodies that are being read."""
+    """Reads request bodies within limits per client and in total."""
 
     def __init__(self) -> None:
         self._readers: Counter[str] = Counter()
         self._buffered: Counter[str] = Counter()
 
     async def read(self, client: str, receive: Receive) -> bytes:
-        """Return the body of a client's request. Raises RequestRefused or ClientGone."""
+        """Return the body of a client's HTTP request. Raises RequestRefused or ClientGone."""
         with self._count_reader(client):
             try:
                 async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -112,7 +112,7 @@ class RequestBodies:
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that yields the whole body first, and then what the connection yields."""
+    """Return a `receive` function that yields the whole body first, then further messages."""
     is_given = False
 
     async def receive_again() -> MutableMapping[str, Any]:

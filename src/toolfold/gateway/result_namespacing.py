@@ -1,4 +1,4 @@
-"""Resource URIs, prompt names and questions in servers' results, rewritten for the clients of a gateway.
+"""Rewrite resource URIs, prompt names and questions in servers' results for gateway clients.
 
 URIs get the prefix of the server that sent them, so that reading one never reaches another server. Untrusted
 text is marked where results are converted. Knows the protocol's types, and no client.
@@ -56,7 +56,7 @@ def prefix_prompt_result(
 def prefix_listing(
     items: Iterable[tuple[str, M]], field: str, add_prefix: Callable[[str, str], str]
 ) -> list[M]:
-    """Return resources, templates or prompts of several servers, each with its server's prefix in `field`."""
+    """Return resources, templates or prompts of several servers with the server's prefix in `field`."""
     return [
         mark_result(each, mark_injections).model_copy(
             update={field: add_prefix(server, str(getattr(each, field)))}
@@ -68,7 +68,7 @@ def prefix_listing(
 def name_server_in_requests(
     result: mcp_types.InputRequiredResult, server: str
 ) -> mcp_types.InputRequiredResult:
-    """Return a server's request for input, with the server named in each message to the user."""
+    """Return a server's request for input with the server's name in each message to the user."""
     requests = {
         key: each.model_copy(update={"params": name_requesting_server(each.params, server)})
         if hasattr(each.params, "message")

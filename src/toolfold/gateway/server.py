@@ -91,12 +91,12 @@ _LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert
 
 
 class Gateway:
-    """All clients of one runtime."""
+    """The MCP server for all clients of one runtime."""
 
     def __init__(
         self, runtime: Runtime, *, default_client: GatewayClient | None = None, is_local: bool = False
     ) -> None:
-        """`default_client` is used for requests without a token; None if every client needs a token.
+        """Create a gateway; `default_client` is for requests without a token, None if all need one.
 
         `is_local` means that only programs on this machine can connect.
         """
@@ -130,7 +130,7 @@ class Gateway:
         headers = HeaderCheck(self._runtime.registry.snapshot)
 
         class GatewayServer(Server[Any]):
-            """Declares over every transport that clients will be notified of changed lists."""
+            """SDK server that declares to clients that they will be notified of changed lists."""
 
             get_tool_input_schema = property(lambda _: headers.lookup, lambda _, __: None)
 
@@ -164,7 +164,7 @@ class Gateway:
         return server
 
     def close(self) -> None:
-        """Close all client sessions."""
+        """Close the sessions of all clients."""
         self._session_keys.clear()
         while self._sessions:
             self._sessions.popitem()[1].close()
@@ -193,7 +193,7 @@ class Gateway:
         return session
 
     def _follow_servers(self) -> None:
-        """Update the prefixes if servers were added, removed or changed."""
+        """Update the URI and name prefixes if servers were added, removed or changed."""
         servers = self._runtime.mcp.servers
         if servers is not self._known_servers:
             self._known_servers = servers
@@ -207,7 +207,7 @@ class Gateway:
         return client
 
     def _user_check(self, context: RequestContext) -> client_approval.RequireUser:
-        """Return a check that the client may answer for the user. Over stdio the runtime checks it."""
+        """Return a function that checks whether the client may answer for the user."""
 
         async def require_user() -> None:
             if context.request is None:
@@ -219,7 +219,7 @@ class Gateway:
         return require_user
 
     def _session_key(self, context: RequestContext, connection: Connection, client: GatewayClient) -> str:
-        """Return the key of a client session: from the MCP session, else from the token and client name."""
+        """Return the key of a client's session: from the MCP session, else from token and client name."""
         if connection.session_id:
             return f"{client.id} session {connection.session_id}"
         if context.request is None:
@@ -230,7 +230,7 @@ class Gateway:
         return f"{client.id} named {shorten(name, 40)} {digest[:32]}"
 
     def _make_caller(self, context: RequestContext, client: GatewayClient) -> Caller:
-        """Return the client as approval identifies it; over stdio, by the name that it declares."""
+        """Return the client's identity for approval; over stdio, the name that it declares."""
         params = context.session.client_params
         own_name = params.client_info.name if context.request is None and params else client.name
         return Caller(own_name[:MAX_CLIENT_NAME_CHARS], asks_user=self._client_asks_user)
@@ -249,7 +249,7 @@ class Gateway:
         return session
 
     def _existing_toolsets(self, client: GatewayClient) -> tuple[str, ...] | None:
-        """Return the granted toolsets that exist; a missing one grants nothing and is only logged."""
+        """Return the client's granted toolsets that exist; a missing one is logged and grants nothing."""
         if client.toolsets is None:
             return None
         toolsets = self._runtime.toolsets()
@@ -344,7 +344,7 @@ class Gateway:
         )
 
     def _server_of_tool(self, name: str) -> str:
-        """Return the server of a tool; empty for a tool that is not from a server."""
+        """Return the MCP server of a tool; empty for a tool that is not from a server."""
         tool = self._runtime.registry.snapshot().get(name)
         return tool.source.name if tool is not None and tool.source.kind == MCP_SOURCE else ""
 
@@ -354,7 +354,7 @@ class Gateway:
         server: str,
         add_prefixes: Callable[[M, result_namespacing.AddPrefix], M],
     ) -> M | mcp_types.InputRequiredResult:
-        """Return a server's result with prefixed URIs, or its questions with the server named in them.
+        """Return a server's result with prefixed URIs, or its questions with the server's name.
 
         Runs in a thread: scanning a large result must not block other clients.
         """
@@ -433,7 +433,7 @@ class Gateway:
         context: RequestContext,
         list_items: Callable[[ClientSession], Awaitable[list[tuple[str, Any]]]],
     ) -> list[tuple[str, Any]]:
-        """Return the listed items with the names of their servers. Counts as one call of the client."""
+        """Return listed entries with the names of their servers; counts as one call of the client."""
         session = self._session_for(context)
         with self._count_call(session):
             return await list_items(session)
@@ -445,7 +445,7 @@ class Gateway:
         add_prefix: Callable[[str, str], str],
         params: mcp_types.PaginatedRequestParams | None,
     ) -> tuple[list[M], str | None]:
-        """Return the requested page of the items, with prefixed names, and the cursor of the next one."""
+        """Return the requested page of list entries with prefixed names, and the next cursor."""
         prefixed = await asyncio.to_thread(result_namespacing.prefix_listing, items, field, add_prefix)
         return _cut_page(prefixed, params)
 
@@ -478,7 +478,7 @@ class Gateway:
     async def _listen(
         self, context: RequestContext, params: mcp_types.SubscriptionsListenRequestParams
     ) -> mcp_types.SubscriptionsListenResult:
-        """Serve a stream of changes of lists and of those resources that this client may read."""
+        """Serve a stream of list changes and of updates of resources that this client may read."""
         session = self._session_for(context)
         wanted = params.notifications
         uris = [uri for uri in wanted.resource_subscriptions or () if len(uri) <= MAX_URI_LENGTH]
@@ -535,7 +535,7 @@ class Gateway:
         args: Json | None,
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
-        """Run a call that may ask its client something, in the way that the client's revision supports."""
+        """Run a call that may ask its client something, as the client's protocol revision supports."""
         with self._count_call(session):
             if is_modern(context):
                 return await self._run_pausable(session, context, params, name, args, run)
@@ -544,7 +544,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def _count_call(self, session: ClientSession) -> Iterator[None]:
-        """Count a call in progress, and refuse it if the client has too many."""
+        """Count a call in progress; refuse it if the client has too many."""
         client = session.client.id
         if self._active_calls[client] >= MAX_CALLS_PER_CLIENT:
             raise _invalid_params(
@@ -569,7 +569,7 @@ class Gateway:
         args: Json | None,
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
-        """Start a call or resume a paused one. Return its result, or what the client must answer first."""
+        """Start or resume a call; return its result, or the request that the client must answer first."""
         state = params.request_state or ""
         if state.startswith(client_approval.GATEWAY_STATE_PREFIX):
             paused = session.paused_calls.take(state, name, args)
@@ -621,7 +621,7 @@ class Gateway:
         )
 
     def _receive_notification(self, server: str, kind: str, uri: str | None) -> None:
-        """Queue a notification of a server, in the server's thread, to be forwarded after NOTIFY_DELAY_S."""
+        """Queue a server's notification, in the server's thread, for forwarding to clients."""
         if self._loop is None or self._loop.is_closed():
             return
         with self._notifications_lock:
@@ -694,7 +694,7 @@ def open_session(
 
 
 def _limit_subscriptions(session: ClientSession, uris: Collection[str]) -> list[str]:
-    """Return the URIs that the client subscribes to already, and as many new ones as the limit allows."""
+    """Return the URIs that the client may subscribe to within its limit."""
     new = itertools.islice(
         (uri for uri in uris if uri not in session.subscriptions),
         max(0, MAX_SUBSCRIPTIONS - len(session.subscriptions)),
@@ -714,7 +714,7 @@ def _is_persistent(context: RequestContext, connection: Connection) -> bool:
 def _cut_page(
     items: Sequence[M], params: mcp_types.PaginatedRequestParams | None
 ) -> tuple[list[M], str | None]:
-    """Return the page at the request's cursor, of at most MAX_PAGE_CHARS, and the cursor of the next one."""
+    """Return one page of list entries at the request's cursor, and the cursor of the next page."""
     cursor = (params.cursor if params else None) or "0"
     start = int(cursor) if cursor.isascii() and cursor.isdigit() and len(cursor) < 10 else len(items)
     left, end = MAX_PAGE_CHARS, start
@@ -725,7 +725,7 @@ def _cut_page(
 
 
 def _raw_result(result: ToolResult | mcp_types.InputRequiredResult, requested: str) -> Any:
-    """Return the server's own result of a request for a resource or prompt. Raises MCPError."""
+    """Return the server's own result for a resource or prompt request. Raises MCPError."""
     import mcp_types
 
     if not isinstance(result, ToolResult):
@@ -740,7 +740,7 @@ def _raw_result(result: ToolResult | mcp_types.InputRequiredResult, requested: s
 
 @contextlib.contextmanager
 def _not_found_if_out_of_scope(requested: str) -> Iterator[None]:
-    """Report OutOfScope as "not found": the response must not reveal what exists."""
+    """Report OutOfScope as "not found", so that the response does not reveal what exists."""
     try:
         yield
     except OutOfScope:

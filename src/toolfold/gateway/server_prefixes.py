@@ -1,4 +1,4 @@
-"""Prefixes that keep the resources and prompts of many servers apart.
+"""Prefixes in URIs and names that keep the resources and prompts of many servers apart.
 
 A resource URI gets its server's name before its scheme, `files+file:///a`; a prompt's name gets the server's
 prefix. Both are reversible without a table, so that a URI that was never listed, such as one made from a
@@ -17,7 +17,7 @@ class ServerPrefixes:
     """The prefixes of all servers, for resource URIs and for prompt names."""
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
-        """`prefixes` maps servers to prompt prefixes; a server with an empty one keeps its URIs too."""
+        """Create prefixes from a mapping of servers to prompt prefixes, which may be empty."""
         self._prompts: dict[str, str] = {}
         self._schemes: dict[str, str] = {}
         self._former_schemes: dict[str, str] = {}
@@ -25,7 +25,7 @@ class ServerPrefixes:
         self.update(prefixes)
 
     def update(self, prefixes: Mapping[str, str]) -> None:
-        """Use the prefixes of other servers; a server that is among them again keeps its scheme."""
+        """Use the prefixes of other servers; a server that was there before keeps its URI scheme."""
         schemes = {
             name: scheme
             for name, scheme in self._schemes.items()
@@ -43,7 +43,7 @@ class ServerPrefixes:
         return (self._former_schemes.get(server, "") if scheme is None else scheme) + uri
 
     def resolve_uri(self, uri: str) -> list[tuple[str, str]]:
-        """Return the servers that may have the resource, likeliest first, each with its own URI for it."""
+        """Return the servers that may have a resource, likeliest first, with the server's own URI."""
         return _strip_prefixes(uri, self._schemes)
 
     def prefix_prompt(self, server: str, name: str) -> str:
@@ -51,12 +51,12 @@ class ServerPrefixes:
         return self._prompts.get(server, "") + name
 
     def resolve_prompt(self, name: str) -> list[tuple[str, str]]:
-        """Return the servers that may have the prompt, likeliest first, each with its own name for it."""
+        """Return the servers that may have a prompt, likeliest first, with the server's own name."""
         return _strip_prefixes(name, self._prompts)
 
 
 def _strip_prefixes(name: str, prefixes: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return the servers whose prefix matches, with the rest of the name, longest prefix first.
+    """Return the servers whose prefix matches a name, with the rest of the name, longest prefix first.
 
     `a_b_c` is `c` of server `a_b` rather than `b_c` of server `a`.
     """

@@ -1,4 +1,4 @@
-"""Status file of a running gateway, for other processes of the same user such as `toolfold mcp status`.
+"""Status file of a running gateway, for other processes such as `toolfold mcp status`.
 
 Each gateway has its own file, which only the user can read and which is removed when the gateway ends. A file
 of a gateway that was killed is ignored, and removed when the next gateway starts.
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class StatusFile:
-    """Keeps the file of one gateway up to date, in its own thread."""
+    """Keeps the status file of one gateway up to date, in a thread of its own."""
 
     def __init__(self, folder: Path, describe: Callable[[], Json]) -> None:
         self._folder, self._describe = folder, describe
@@ -68,7 +68,7 @@ class StatusFile:
                 return
 
     def _describe_safely(self) -> Json:
-        """Return the description; empty if reading it fails because the gateway changes at the same time."""
+        """Return the gateway's state; empty if it changes while it is read."""
         try:
             return self._describe()
         except Exception as error:
@@ -79,7 +79,7 @@ class StatusFile:
 def describe_gateway(
     runtime: Runtime, gateway: Gateway | None, redact: Callable[[str], str], **about: str
 ) -> Json:
-    """Return the state of the servers and clients of a gateway, without secrets."""
+    """Return the state of a gateway's servers and clients, without secrets."""
     servers = [
         {
             "name": each.name,
@@ -133,7 +133,7 @@ def _remove_stale_files(folder: Path) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    """Return True if a process of this user has the id."""
+    """Return True if this user has a running process with this id."""
     if os.name != "posix":  # on Windows, os.kill would end the process
         return True
     try:

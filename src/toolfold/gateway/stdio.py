@@ -38,7 +38,7 @@ async def serve(
     record: Path | None = None,
     on_start: Callable[[Gateway], object] | None = None,
 ) -> None:
-    """Serve until the client closes its end.
+    """Serve the client until it closes its end of the pipes.
 
     `on_start` gets the gateway before the first message is read. `early` has answered some requests already.
     `record` is the file in which answers are saved for the next start.
@@ -59,7 +59,7 @@ async def serve(
 async def _open_streams(
     gateway: Gateway, early: EarlyAnswers | None, record: Path | None
 ) -> AsyncIterator[tuple[ReadStream[SessionMessage | Exception], WriteStream[SessionMessage]]]:
-    """Open the message streams; the SDK's own ones if stdin and stdout are not pipes."""
+    """Open the message streams to the client; the SDK's own ones if stdin and stdout are not pipes."""
     if early is None and not has_client_pipes():
         from mcp.server.stdio import stdio_server
 
@@ -80,7 +80,7 @@ async def _open_streams(
 async def _connect_pipes(
     handover: Handover,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """Open both pipes as streams, starting with the bytes that the early thread left over."""
+    """Open both pipes as streams, starting with bytes that the early-answer thread has read."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=MAX_REQUEST_BYTES)
     reader.feed_data(handover.received)
@@ -143,7 +143,7 @@ class _IncomingMessages(MessageStream):
 
 
 class _OutgoingMessages(MessageStream):
-    """Messages to the client, without responses that the client has received early."""
+    """Messages to the client, without responses that the client has already received early."""
 
     def __init__(self, writer: asyncio.StreamWriter, recorder: ListingRecorder) -> None:
         self._writer, self._recorder = writer, recorder

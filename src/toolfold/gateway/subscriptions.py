@@ -1,4 +1,4 @@
-"""Resource subscriptions of the gateway's clients, by request or for as long as a stream is open.
+"""Resource subscriptions of gateway clients, by request or for as long as a stream is open.
 
 A server sees one client, the gateway. It gets a `resources/subscribe` for each subscription of a client, and
 a `resources/unsubscribe` only when the last client has unsubscribed.
@@ -34,14 +34,14 @@ RequestServer = Callable[[ClientSession, str, str, str], Awaitable[object]]
 
 
 class ClientSubscriptions:
-    """Subscriptions of all client sessions of a gateway."""
+    """Resource subscriptions of all clients of a gateway."""
 
     def __init__(self, sessions: Mapping[str, ClientSession], request_server: RequestServer) -> None:
         self._sessions, self._request_server = sessions, request_server
         self._background_tasks: set[asyncio.Task[None]] = set()
 
     async def subscribe(self, session: ClientSession, uri: str) -> None:
-        """Subscribe to a resource. Raises OutOfScope, or the error of the server."""
+        """Subscribe a client to a resource. Raises OutOfScope, or the error of the server."""
         session.resolve_resource(uri)
         session.subscriptions[uri] += 1  # before the request: another client's unsubscribe must not end it
         try:
@@ -51,7 +51,7 @@ class ClientSubscriptions:
             raise
 
     async def _send_subscribe(self, session: ClientSession, uri: str) -> None:
-        """Send the request for a URI that is counted already, and uncount it if the server refuses.
+        """Send the subscribe request for a URI; forget the subscription if the server refuses.
 
         After a cancellation it stays counted until it is unsubscribed: the server may have accepted it.
         """
@@ -63,7 +63,7 @@ class ClientSubscriptions:
             raise
 
     async def unsubscribe(self, session: ClientSession, uri: str, *, entirely: bool = False) -> None:
-        """Remove one subscription of a client to the resource; with `entirely`, all of them."""
+        """Remove one of a client's subscriptions to a resource; with `entirely`, all of them."""
         server, own = session.resolve_resource(uri)
         _decrement(session, uri, entirely=entirely)
         if not any(uri in each.subscriptions for each in self._sessions.values()):
@@ -71,7 +71,7 @@ class ClientSubscriptions:
 
     @asynccontextmanager
     async def while_open(self, session: ClientSession, uris: Sequence[str]) -> AsyncIterator[None]:
-        """Subscribe to these resources while a stream is open; those that a server refuses are skipped."""
+        """Subscribe to resources while a stream is open; those that a server refuses are skipped."""
         by_server = _group_by_server(session, uris)
         unrequested, requested = {uri for each in by_server for uri in each}, set[str]()
         session.subscriptions.update(unrequested)
@@ -126,7 +126,7 @@ class ClientSubscriptions:
 
 
 def _group_by_server(session: ClientSession, uris: Sequence[str]) -> Collection[list[str]]:
-    """Return the readable URIs of each server, so that one that hangs does not delay the others."""
+    """Return the readable URIs grouped by server, so that a hanging server delays no other."""
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for uri, server in session.find_readable(uris).items():
         groups[server].append(uri)

@@ -1,4 +1,4 @@
-"""Clients of the gateway: their names, grants and the hashes of their tokens.
+"""Clients that may use the gateway: their names, grants and the hashes of their tokens.
 
 A token is shown once, when it is created. Only its hash is stored. Knows no transport.
 """
@@ -32,7 +32,7 @@ _NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class GatewayClient:
-    """A client that is allowed to connect."""
+    """A client that is allowed to connect to the gateway."""
 
     name: str
     toolsets: tuple[str, ...] | None = None
@@ -41,13 +41,13 @@ class GatewayClient:
 
     @property
     def id(self) -> str:
-        """Identifier that differs for every token, even if two have the same name one after the other."""
+        """Return an identifier that differs for every token, even if two have the same name."""
         return f"{self.name} {self.created!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class _TokensSnapshot:
-    """Content of the tokens file when it was last read."""
+    """Content of the token file when it was last read."""
 
     signature: tuple[int, int] | None
     fingerprint: str
@@ -58,10 +58,10 @@ class _TokensSnapshot:
 
 
 class Tokens:
-    """The tokens of one user's gateway, stored in one file."""
+    """The client tokens of one user's gateway, stored in one file."""
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
-        """`record` identifies changes made by Toolfold; tokens that another program adds are not accepted."""
+        """Open the token file; tokens that another program added are not accepted."""
         self._file, self._record = file, record
         self._cache: _TokensSnapshot | None = None
         self._were_in_use = False
@@ -87,7 +87,7 @@ class Tokens:
         return token
 
     def revoke(self, name: str) -> bool:
-        """Delete a client's token. Return False if there is no client of that name."""
+        """Delete a client's token; return False if there is no client of that name."""
         with lock_directory(self._file.parent):
             entries = self._load_entries()
             entry = entries.pop(name, None)
@@ -100,7 +100,7 @@ class Tokens:
         return [_parse_client(name, each) for name, each in sorted(self._load_entries().items())]
 
     def are_in_use(self) -> bool:
-        """Return True if a token was ever created here.
+        """Return True if a token was ever created in this gateway.
 
         Neither revoking the last token nor deleting the file lets clients connect without a token again.
         """
@@ -137,7 +137,7 @@ class Tokens:
         return self._cache.clients
 
     def _reload(self, signature: tuple[int, int] | None) -> _TokensSnapshot:
-        """Read the file. Tokens added by another program are ignored; removed ones are removed."""
+        """Read the token file; tokens added by another program are ignored."""
         last_step = 0 if self._record is None else self._record.last_step()
         content = self._read_content()
         fingerprint = ABSENT if content is None else fingerprint_bytes(content)
@@ -159,7 +159,7 @@ class Tokens:
         return self._parse_entries(self._read_content())
 
     def _read_content(self) -> bytes | None:
-        """Return the content of the file; None if there is no file."""
+        """Return the content of the token file; None if there is no file."""
         try:
             with self._file.open("rb") as stream:
                 content = stream.read(MAX_FILE_BYTES + 1)
@@ -203,5 +203,5 @@ def _parse_client(name: str, entry: Json) -> GatewayClient:
 
 
 def _hash_token(token: str) -> str:
-    """Return the hash of a token. One round is enough for 256 random bits."""
+    """Return the hash of a token; one round is enough for 256 random bits."""
     return "sha256:" + hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
