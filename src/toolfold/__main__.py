@@ -1,4 +1,4 @@
-"""`python -m toolfold`: the command line, if no script is installed."""
+"""Run the command line by `python -m toolfold`, if no script is installed."""
 
 from toolfold.cli import main
 

@@ -1,4 +1,4 @@
-"""Builds tools from an OpenAI schema and a handler, or from a typed Python function.
+"""Build tools from an OpenAI schema and a handler, or from a typed Python function.
 
 Normalizes foreign input (schema dialects, calling conventions, docstrings), so that other modules know only
 `Tool`. Keeps no list of tools: that is the registry's.
@@ -117,14 +117,14 @@ class ToolFunction(Generic[P, R]):
         return self._function(*args, **kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> ToolFunction[..., R]:
-        """Bind to an object, like a method: the tool then acts on that object."""
+        """Bind the tool to an object, like a method, so that it acts on that object."""
         if instance is None:
             return self
         return ToolFunction(MethodType(self._function, instance), self._options)
 
     @functools.cached_property
     def tool(self) -> Tool:
-        """The tool, derived on first use so that decorating does not slow down imports."""
+        """Return the tool, which is built on first use so that decorating does not slow down imports."""
         return tool_from_function(self._function, **self._options)
 
 
@@ -174,7 +174,7 @@ def tool_from_function(
 
 
 def _read_schema(name: str, schema: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return description and parameters of a schema in any of the usual formats."""
+    """Return description and parameters of a tool schema in any of the usual formats."""
     if not isinstance(schema, Mapping):
         raise InvalidTool(f"tool {name!r}: the schema must be a mapping, not {type(schema).__name__}")
     inner = schema.get("function") if isinstance(schema.get("function"), Mapping) else schema
@@ -211,7 +211,7 @@ def _object_schema(name: str, parameters: object) -> Any:
 
 
 def _normalize_handler(name: str, handler: Callable[..., Any]) -> Handler:
-    """Return the handler as `handler(args, context)`, whatever calling convention it has."""
+    """Return a tool's handler as `handler(args, context)`, whatever calling convention it has."""
     if not callable(handler):
         raise InvalidTool(f"tool {name!r}: its handler is not callable")
     positional = _count_positional(handler)
@@ -235,7 +235,7 @@ def _count_positional(handler: Callable[..., Any]) -> int:
 
 
 def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a handler: its own, or the wrapped function's if it passes everything on."""
+    """Return the parameters of a handler; those of the wrapped function if it passes all arguments on."""
     try:
         own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
         if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in own):
@@ -246,7 +246,7 @@ def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _adapt_handler(name: str, handler: Callable[..., Any], parameters: list[inspect.Parameter]) -> Handler:
-    """Return a handler that passes positional and keyword parameters as the given one requires."""
+    """Return a handler that passes arguments to the given one as its parameters require."""
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     takes_any_positional = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     takes_any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)
@@ -312,7 +312,7 @@ def _parse_meanings(name: str, judged_as: Mapping[str, Meaning | str], parameter
 
 
 def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Handler]:
-    """Return summary, parameter schema and handler of a typed function."""
+    """Return summary, parameter schema and handler for a tool made from a typed function."""
     from pydantic import ValidationError
     from pydantic.errors import PydanticUserError
 
@@ -337,7 +337,7 @@ def _derive_tool(name: str, function: Callable[..., Any]) -> tuple[str, Json, Ha
 
 
 def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """Return the descriptions of the function and of each parameter, in any of the usual styles."""
+    """Return the descriptions of a function and its parameters from a docstring in any usual style."""
     import docstring_parser
 
     text = inspect.getdoc(function) or ""
@@ -374,7 +374,7 @@ def _collect_parameters(
 
 
 def _parameter_hints(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of the parameters.
+    """Return the types of a function's parameters.
 
     The return type is ignored: it may exist for type checkers only.
     """
@@ -387,7 +387,7 @@ def _parameter_hints(function: Callable[..., Any]) -> dict[str, Any]:
 def _build_model(
     name: str, parameters: list[tuple[inspect.Parameter, Any]], descriptions: Mapping[str, str]
 ) -> Any:
-    """Return a pydantic model of the parameters."""
+    """Return a pydantic model of a function's parameters."""
     from pydantic import ConfigDict, create_model
 
     # Fields are numbered and aliased: a parameter may be named `json` or `schema`, a pydantic field may not.
@@ -410,13 +410,13 @@ def _build_field(parameter: inspect.Parameter, hint: Any, description: str) -> A
 
 
 def _describe_errors(error: Any) -> str:
-    """Return the first validation errors of pydantic, each with its location."""
+    """Return pydantic's first validation errors as text, each with its location."""
     errors = error.errors(include_url=False, include_context=False, include_input=False)[:3]
     return "; ".join(f"at /{'/'.join(map(str, each['loc']))}: {each['msg']}" for each in errors)
 
 
 def _untitled_schema(model: Any) -> Json:
-    """Return the JSON Schema without the titles that pydantic derives from names, which only cost tokens."""
+    """Return a model's JSON Schema without the titles that pydantic derives from names."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Untitled(GenerateJsonSchema):

@@ -1,4 +1,4 @@
-"""Determines which tools can work now, and why the others cannot.
+"""Determine which tools can be used now, and why the others cannot.
 
 Runs the check functions of tools: each once per turn however many tools share it, all in parallel, with a
 time limit. A check that passed recently keeps its tools listed for a grace period, so that a brief failure
@@ -24,7 +24,7 @@ MAX_REASON_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Availability of a tool, and the reason if its check fails."""
+    """Whether a tool can be used, and the reason if its check fails."""
 
     available: bool
     """True if it is listed: its check passes, or passed within the grace period."""
@@ -32,13 +32,13 @@ class Status:
 
     @property
     def usable(self) -> bool:
-        """True if it can be called: its check passes."""
+        """Return True if the tool can be called, because its check passes."""
         return self.available and not self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class CheckFailures:
-    """Tools whose checks fail, each with the reason."""
+    """Tools that cannot be used because their checks fail, each with the reason."""
 
     unavailable: Mapping[str, str] = field(default_factory=dict)
     """Neither listed nor callable."""
@@ -51,7 +51,7 @@ _NO_FAILURES = CheckFailures()
 
 
 class _CheckRun:
-    """One run of a check function, in a thread of its own because it may hang."""
+    """One run of a tool's check function, in a thread of its own because it may hang."""
 
     def __init__(self, check: Check, limit: float) -> None:
         self._limit = limit
@@ -81,14 +81,14 @@ class _CheckRun:
         return self._done.is_set()
 
     def wait_for_failure(self) -> str:
-        """Return why the check failed or timed out; empty if it passed."""
+        """Wait for the check and return why it failed or timed out; empty if it passed."""
         if self._done.wait(max(0.0, self._deadline - time.monotonic())):
             return self._failure
         return f"its check did not end within {self._limit:g} s"
 
 
 class Availability:
-    """Runs checks, and remembers when each last passed and which are still running."""
+    """Runs the check functions of tools, and remembers when each last passed."""
 
     def __init__(
         self,
@@ -104,17 +104,17 @@ class Availability:
         self._check_runs: weakref.WeakKeyDictionary[object, _CheckRun] = weakref.WeakKeyDictionary()
 
     def statuses(self, tools: Iterable[Tool]) -> dict[str, Status]:
-        """Return the status by name of those tools that have a check; the others are available."""
+        """Return the status of each tool with a check, by name; tools without a check are available."""
         tools = list(tools)
         by_check = self._check_statuses(tools)
         return {tool.name: by_check[id(tool.check)] for tool in tools if tool.check is not None}
 
     def unavailable(self, tools: Sequence[Tool]) -> Mapping[str, str]:
-        """Return the reason by name for those tools that cannot be listed now."""
+        """Return, by name, why tools cannot be listed now."""
         return self.find_failures(tools).unavailable
 
     def find_failures(self, tools: Sequence[Tool]) -> CheckFailures:
-        """Run the checks of these tools and return those that fail."""
+        """Run the checks of these tools and return the tools whose checks fail."""
         failed = {check: status for check, status in self._check_statuses(tools).items() if not status.usable}
         if not failed:
             return _NO_FAILURES
@@ -125,7 +125,7 @@ class Availability:
         )
 
     def _check_statuses(self, tools: Sequence[Tool]) -> dict[int, Status]:
-        """Return the status of each check by its object ID."""
+        """Run the checks of these tools and return their status by the check's object id."""
         first_tools: dict[int, Tool] = {}
         for tool in tools:
             if tool.check is not None:
@@ -141,7 +141,7 @@ class Availability:
         return {key: self._evaluate(key, probe) for key, probe in probes.items()}
 
     def _start_check(self, key: object, check: Check) -> _CheckRun:
-        """Return a new run, or the one still running: a hanging check must not be started again."""
+        """Start a check and return its run; return the run in progress if the check still runs."""
         with self._lock:
             probe = self._check_runs.get(key)
             if probe is None or probe.is_done:
@@ -162,7 +162,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """Return the check or, if it cannot be a weak key, its tool."""
+    """Return the check function as cache key, or its tool if the function cannot be a weak key."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)

@@ -1,4 +1,4 @@
-"""Reports tool calls on the event stream: real tools under their own names, searches as searches.
+"""Publish tool calls as events: real tools under their own names, searches as searches.
 
 Secrets are removed and large values cut before anything is published.
 """
@@ -45,13 +45,13 @@ MIN_PROGRESS_INTERVAL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CallEvents:
-    """Publishes what happens to the calls of one runtime."""
+    """Publishes what happens to the tool calls of one runtime."""
 
     redact: Redaction
     bus: EventBus = field(default_factory=EventBus)
 
     def start(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Report that a call passed the checks on its arguments."""
+        """Publish that a tool call passed the checks on its arguments."""
         if tool.name in BRIDGE_NAMES or not self.bus.has_listeners:
             return
         self.bus.publish(
@@ -67,7 +67,7 @@ class CallEvents:
         )
 
     def ask_approval(self, request: ApprovalRequest, context: CallContext) -> None:
-        """Report that a person is asked about a call."""
+        """Publish that a person is asked to approve a tool call."""
         if not self.bus.has_listeners:
             return
         redact = self.redact.with_secrets_from(request.command)  # reasons quote words of the command
@@ -92,7 +92,7 @@ class CallEvents:
         answer: Answer | None,
         reason: str,
     ) -> None:
-        """Report the answer to a question, or that the question was withdrawn."""
+        """Publish the answer to an approval question, or that the question was withdrawn."""
         if not self.bus.has_listeners:
             return
         self.bus.publish(
@@ -108,7 +108,7 @@ class CallEvents:
 
     @contextlib.contextmanager
     def follow_progress(self, tool: Tool, context: CallContext) -> Iterator[Progress]:
-        """Return the function by which a handler reports its progress while it runs."""
+        """Return the function with which a tool's handler reports its progress."""
 
         def publish(message: str, progress: float | None, total: float | None) -> None:
             if self.bus.has_listeners:
@@ -132,7 +132,7 @@ class CallEvents:
     def finish(
         self, call: ToolCall, result: ToolResult, context: CallContext, *, refused: bool = False
     ) -> None:
-        """Report that a call ended, or was answered without running."""
+        """Publish that a tool call ended, or was answered without running."""
         if not self.bus.has_listeners:
             return
         if call.name in BRIDGE_NAMES:
@@ -192,7 +192,7 @@ class ProgressLimiter:
         self._is_closed = False
 
     def report(self, message: str = "", progress: float | None = None, total: float | None = None) -> None:
-        """Publish the progress now, or keep it if the last report was published just before."""
+        """Publish the progress of a call, or keep it if the last report was just published."""
         with self._lock:  # held while publishing, so that nothing is published after the end
             if self._is_closed:
                 return
@@ -203,7 +203,7 @@ class ProgressLimiter:
             self._publish(message, progress, total)
 
     def close(self) -> None:
-        """Publish the report that was kept, and ignore later ones."""
+        """Publish the progress report that was kept, and ignore later ones."""
         with self._lock:
             self._is_closed = True
             if self._delayed is not None:
@@ -211,7 +211,7 @@ class ProgressLimiter:
 
 
 def _finite_or_none(number: float | None) -> float | None:
-    """Return a number that JSON can express, or None. MCP servers and tools may report anything."""
+    """Return the number if JSON can express it, else None, because tools may report anything."""
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
     return number if is_number and number is not None and math.isfinite(number) else None
 

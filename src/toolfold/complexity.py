@@ -1,4 +1,4 @@
-"""Estimates the work of validating with a JSON Schema before it is done.
+"""Estimate the work of validating arguments with a JSON Schema before it is done.
 
 Schemas come from untrusted sources, and a running validator cannot be stopped. Knows schemas and values,
 nothing of tools.
@@ -41,7 +41,7 @@ def get_list(schema: Json, key: str) -> list[Any]:
 
 
 class VisitCounter:
-    """Upper bound on how often a schema makes its validator visit the arguments.
+    """Computes an upper bound on how often a JSON Schema makes its validator visit the arguments.
 
     A few references can cause 2^40 visits to one value, or twice as many with each level of nesting, and a
     running validator cannot be stopped. So the visits are counted first: for a value at a given depth, the
@@ -64,11 +64,11 @@ class VisitCounter:
 
     @property
     def is_bounded(self) -> bool:
-        """True if there are any arguments at all that can be checked."""
+        """Return True if arguments of some size can be validated within the work limit."""
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
-        """Return for each level of the arguments its number of values and the visits to each."""
+        """Return, for each nesting level of the arguments, its number of values and the visits to each."""
         sizes = list(_level_sizes(args))
         with self._lock:
             while len(self._root_visits) < len(sizes) and self._root_visits[-1] <= MAX_VISITS:
@@ -87,7 +87,7 @@ class VisitCounter:
         self._root_visits.append(visits[id(self._root)])
 
     def _sort_inner_first(self) -> list[_SchemaNode]:
-        """Return all reachable schemas, each after those applied to the same value.
+        """Return all reachable schemas, each after the schemas that apply to the same value.
 
         Raises ValueError if there are too many.
         """
@@ -111,7 +111,7 @@ class VisitCounter:
         return [_make_node(schemas[each], graph[each]) for each in TopologicalSorter(graph).static_order()]
 
     def _is_reference_cycle(self, schema: Json) -> bool:
-        """Return True if it is a cycle of references and nothing else.
+        """Return True if a schema is a cycle of `$ref` and nothing else.
 
         Validators end such cycles themselves.
         """
@@ -134,7 +134,7 @@ class VisitCounter:
         return [each for each in parts if isinstance(each, dict)]
 
     def _resolve_reference(self, reference: Any) -> list[Json]:
-        """Return every possible target of a reference, whatever its base URI.
+        """Return every possible target of a `$ref`, whatever its base URI.
 
         Too many rather than too few.
         """
@@ -150,7 +150,7 @@ class VisitCounter:
 
 
 def _reference_names(schema: Json) -> list[str]:
-    """Return the identifiers and anchors by which references may name a schema."""
+    """Return the identifiers and anchors by which `$ref` may name a schema."""
     keys = ("$id", "id", "$anchor", "$dynamicAnchor", "$recursiveAnchor")
     return [str(schema[key]).removeprefix("#") for key in keys if isinstance(schema.get(key), (str, bool))]
 
@@ -165,7 +165,7 @@ def _iterate_objects(value: Any) -> Iterator[Json]:
 
 
 class _SchemaNode(NamedTuple):
-    """A schema and the schemas it leads to, each by object ID."""
+    """A schema and the schemas it leads to, by object id."""
 
     schema: int
     same_value: Sequence[int]
@@ -174,7 +174,7 @@ class _SchemaNode(NamedTuple):
     factor: int
 
     def visits_to_part(self, visits: Mapping[int, int]) -> int:
-        """Return the visits to one part of a value by a schema that applies to the whole."""
+        """Return how often one part of a value is visited by a schema that applies to the whole value."""
         one = max((visits[each] for each in self.one_part), default=0)
         return one + sum(visits[each] for each in self.every_part)
 

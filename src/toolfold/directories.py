@@ -1,4 +1,4 @@
-"""Locations of Toolfold's configuration, state and cache directories. Reads and creates none."""
+"""Locate Toolfold's configuration, state and cache directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ HOME_VARIABLE = "TOOLFOLD_HOME"
 
 
 class StandardDirectories(NamedTuple):
-    """The three directories; all of them are below TOOLFOLD_HOME if that is set."""
+    """The directories for configuration, state and cache; below TOOLFOLD_HOME if that is set."""
 
     config: Path
     state: Path
@@ -18,7 +18,7 @@ class StandardDirectories(NamedTuple):
 
 
 def locate_directories(environment: Mapping[str, str], current: Path) -> StandardDirectories:
-    """Return the directories for this environment; a relative TOOLFOLD_HOME is resolved against `current`."""
+    """Return Toolfold's directories for this environment; a relative TOOLFOLD_HOME starts at `current`."""
     if home := environment.get(HOME_VARIABLE):
         folder = current / home
         return StandardDirectories(folder, folder / "state", folder / "cache")

@@ -59,7 +59,7 @@ MAX_FILES = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """The dispatch pipeline with its components."""
+    """Runs every tool call through the same sequence of checks; see `_run_pipeline`."""
 
     hooks: Hooks
     validate: Validation
@@ -75,7 +75,7 @@ class Dispatch:
     async def __call__(
         self, turn: Turn, call: ToolCall, context: CallContext, *, slot: Slot = NO_SLOT
     ) -> ToolResult:
-        """Run one call. Raises only on cancellation; everything else is a result.
+        """Run one tool call. Raises only on cancellation; all other errors become results.
 
         `slot` is held only while the handler runs, so that waiting for a person does not block other calls.
         """
@@ -146,7 +146,7 @@ class Dispatch:
         return [results[place] for place in range(len(calls))]
 
     def _group_calls(self, turn: Turn, calls: Sequence[ToolCall]) -> list[list[int]]:
-        """Group neighbouring calls that may run in parallel; other tools get a group of their own."""
+        """Group consecutive calls that may run in parallel; any other call is a group of its own."""
         groups: list[list[int]] = []
         open_group = False
         for index, call in enumerate(calls):
@@ -178,7 +178,7 @@ class Dispatch:
         return make_result()
 
     async def _call_handler(self, tool: Tool, args: Json, context: CallContext) -> Any:
-        """Return the handler's answer. Raises ToolFailed on timeout."""
+        """Return the answer of a tool's handler. Raises ToolFailed on timeout."""
         limit = tool.timeout or self.timeout
         handler = functools.partial(_call_async, tool.handler) if tool.is_async else tool.handler
         own_args = copy.deepcopy(args)  # the handler may change its arguments; hooks get the original ones
@@ -233,7 +233,7 @@ class Dispatch:
         return self._mark_failed(result, content) if content.is_error else result
 
     def _store_files(self, tool: Tool, blocks: Sequence[Media], context: CallContext) -> list[Json]:
-        """Store files and audio that most models do not accept, where the session can read them."""
+        """Store files and audio of a result, which most models reject, where the session can read them."""
         files: list[Json] = []
         wanted = [each for each in blocks if each.kind != "image"]
         for each in wanted[:MAX_FILES]:
@@ -247,7 +247,7 @@ class Dispatch:
         return files
 
     def _mark_failed(self, result: ToolResult, content: Content) -> ToolResult:
-        """Return the result of a tool that reports a failure, redacted like an exception's message."""
+        """Return the result of a tool that reports a failure, with secrets removed."""
         message = content.value if isinstance(content.value, str) else render(content.value)
         error = make_encodable(self.redact(message))
         if result.stored:  # start and end alone would not show the failure
@@ -256,7 +256,7 @@ class Dispatch:
         return replace(result, text=text, error=error)
 
     def _result_from_error(self, call: ToolCall, error: CallError) -> ToolResult:
-        """Return the result for an error whose message was written for the model."""
+        """Return the tool result for an error whose message was written for the model."""
         result = self._result_from_message(call, error_message(error))
         message = {"error": result.error}
         text = render(message | getattr(error, "details", {}) | message)
@@ -309,13 +309,13 @@ def _is_same_output(one: ToolResult, other: ToolResult) -> bool:
 
 
 def _only_reads(tool: Tool) -> bool:
-    """Return True if the tool is known to change nothing here. An MCP server's own claim does not count."""
+    """Return True if a tool is known to change nothing here; an MCP server's own claim does not count."""
     harmless = tool.effects <= {Effect.READ, Effect.NETWORK}
     return bool(tool.effects) and harmless and tool.source.kind != MCP_SOURCE
 
 
 def _with_notice(result: ToolResult, notice: str) -> ToolResult:
-    """Add a notice of the runtime before the result."""
+    """Return the result with a notice of the runtime added before it."""
     if not notice:
         return result
     text = render({"notice": notice, "result": result.text})
@@ -330,7 +330,7 @@ def _is_parallel(turn: Turn, call: ToolCall) -> bool:
 
 
 def _copy_context(context: CallContext) -> CallContext:
-    """Return a context with its own cancellation event, so that calls are cancelled independently."""
+    """Return a copy of the call context with its own cancellation event."""
     return replace(context, cancelled=type(context.cancelled)())
 
 

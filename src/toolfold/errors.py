@@ -51,7 +51,7 @@ class ConfigError(ToolfoldError):
 
 
 class StartedByTool(ConfigError):
-    """Only the user may do this, and this process was started by a tool call."""
+    """Only the user may do this, but this process was started by a tool call."""
 
     def __init__(self, action: str, why: str) -> None:
         super().__init__(
@@ -70,7 +70,7 @@ class InvalidTool(RegistryError):
 
 
 class ReservedName(RegistryError):
-    """The name belongs to a bridge tool, or could be mistaken for one."""
+    """The tool name belongs to a bridge tool (`tool_search` …), or could be mistaken for one."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -79,7 +79,7 @@ class ReservedName(RegistryError):
 
 
 class NameTaken(RegistryError):
-    """Another toolset has this name, and the caller asked not to replace it."""
+    """Another toolset has a tool of this name, and the caller asked not to replace it."""
 
     def __init__(self, name: str, toolset: str) -> None:
         super().__init__(f"{name!r} is already registered by toolset {toolset!r}.")
@@ -100,7 +100,7 @@ class SourceError(ToolfoldError):
 
 
 class CallError(ToolfoldError):
-    """A call failed; the message and the details are written for the model to act on."""
+    """A tool call failed; the message and the details are written for the model to act on."""
 
     def __init__(self, message: str, **details: object) -> None:
         super().__init__(message)
@@ -119,11 +119,11 @@ class OutOfScope(CallError):
 
 
 class BridgeMisuse(CallError):
-    """A bridge tool was called without naming a real call."""
+    """A bridge tool (`tool_call` …) was called with arguments from which no call can be made."""
 
 
 class InvalidArguments(CallError):
-    """The arguments do not match the tool's schema. Nothing was run."""
+    """The arguments of a call do not match the tool's schema. Nothing was run."""
 
 
 class Refused(CallError):
@@ -131,7 +131,7 @@ class Refused(CallError):
 
 
 class NeedsAgent(CallError):
-    """The tool keeps its state in an agent, and this session has none."""
+    """The tool's state is in an agent, and this session has no agent."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -148,11 +148,11 @@ class EnvironmentFailed(CallError):
 
 
 class ToolFailed(CallError):
-    """The handler raised an exception or timed out."""
+    """The handler of a tool raised an exception or timed out."""
 
 
 def did_you_mean(near: Sequence[str]) -> str:
-    """Return a hint with a leading space; empty without similar names."""
+    """Return " Did you mean …?" for similar names; empty without any."""
     return f" Did you mean {', '.join(near)}?" if near else ""
 
 
@@ -179,5 +179,5 @@ def error_message(error: BaseException) -> str:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Return foreign text truncated for use in a message."""
+    """Return text from another source, truncated for use in a message."""
     return text if len(text) <= limit else text[:limit] + "…"

@@ -1,4 +1,4 @@
-"""The event stream: what happens in a session, as typed data that chat, dashboard, logs and tracing read.
+"""The event stream: what happens in a session, as typed data for chat, dashboard, logs and tracing.
 
 Agent, gateway and proxy publish; readers subscribe. Events name real tools, never the bridge tools. Knows
 nothing of who publishes or reads.
@@ -29,7 +29,7 @@ StopReason = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens of one or several model calls."""
+    """Numbers of tokens of one or several model calls."""
 
     input_tokens: int = 0
     """All input, cached input included."""
@@ -51,7 +51,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened in a session."""
+    """Base class: something that happened in a session."""
 
     type: ClassVar[str] = "event"
     session_id: str
@@ -66,7 +66,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnStarted(Event):
-    """A user message was accepted."""
+    """The agent accepted a user message."""
 
     type: ClassVar[str] = "turn_started"
     turn: int
@@ -96,7 +96,7 @@ class ToolsSelected(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextReceived(Event):
-    """A piece of the model's answer."""
+    """A piece of the model's answer was received."""
 
     type: ClassVar[str] = "text_received"
     turn: int
@@ -105,7 +105,7 @@ class TextReceived(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingReceived(Event):
-    """A piece of the model's visible reasoning."""
+    """A piece of the model's visible reasoning was received."""
 
     type: ClassVar[str] = "thinking_received"
     turn: int
@@ -142,7 +142,7 @@ class ModelReplied(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted(Event):
-    """A tool call passed the scope gate and is being processed."""
+    """A tool call was found to be allowed for the session and is being processed."""
 
     type: ClassVar[str] = "tool_started"
     call_id: str
@@ -157,7 +157,7 @@ class ToolStarted(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolProgressed(Event):
-    """A running tool reported how far it is."""
+    """A running tool reported its progress."""
 
     type: ClassVar[str] = "tool_progressed"
     call_id: str
@@ -211,7 +211,7 @@ class ApprovalAsked(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswered(Event):
-    """The question of an `ApprovalAsked` was answered or withdrawn."""
+    """An approval question was answered or withdrawn."""
 
     type: ClassVar[str] = "approval_answered"
     call_id: str
@@ -237,7 +237,7 @@ class ContextCompressed(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigReloaded(Event):
-    """Settings or servers changed and take effect with the next turn of every session."""
+    """Settings or servers changed; the change takes effect with the next turn of every session."""
 
     type: ClassVar[str] = "config_reloaded"
     session_id: str = ""
@@ -271,11 +271,11 @@ class EventBus:
 
     @property
     def has_listeners(self) -> bool:
-        """Return False if nobody would read an event, so that it need not be built."""
+        """Return False if nobody would receive an event, so that it need not be built."""
         return bool(self._listeners)
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call the listener with every event from now on. Returns a function that ends the subscription."""
+        """Call the listener with every event from now on; return a function that ends the subscription."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
 
@@ -286,7 +286,7 @@ class EventBus:
         return unsubscribe
 
     def publish(self, event: Event) -> None:
-        """Deliver an event. A listener that fails is logged; the others still receive the event."""
+        """Deliver an event to all listeners; a listener that raises is logged."""
         for listener in self._listeners:
             try:
                 listener(event)
@@ -295,7 +295,7 @@ class EventBus:
 
     @contextlib.contextmanager
     def stream(self, session_id: str | None = None) -> Iterator[AsyncIterator[Event]]:
-        """Iterate over the events of one session, or of all, from another task of the current loop.
+        """Iterate over the events of one session, or of all, in the current event loop.
 
         Events that concern every session, such as `ConfigReloaded`, are included.
         The oldest events are dropped if the reader falls `MAX_QUEUED_EVENTS` behind.

@@ -1,4 +1,4 @@
-"""User-defined functions that run before and after every tool call.
+"""Run user-defined functions (hooks) before and after every tool call.
 
 A `pre_tool_call` hook may refuse the call or rewrite its arguments; if it fails, the call is refused,
 because it may be a safety check. A `post_tool_call` hook may replace the result; if it fails, that is
@@ -24,7 +24,7 @@ Reshape = Callable[[ToolResult, Any], ToolResult]
 
 
 class Hooks:
-    """Hooks of one runtime, in the order they were added."""
+    """The hooks of one runtime, in the order they were added."""
 
     def __init__(self, loops: EventLoops, *, timeout: float = 30.0) -> None:
         self._loops, self._timeout = loops, timeout
@@ -45,7 +45,7 @@ class Hooks:
     async def run_before(
         self, tool: Tool, args: Json, context: CallContext, read: Callable[[Json], Json] = dict
     ) -> Json:
-        """Return the arguments to continue with. Raises Refused.
+        """Run the `pre_tool_call` hooks and return the arguments to continue with. Raises Refused.
 
         Rewritten arguments are parsed again before the next hook, so that each judges what would run.
         """
@@ -57,7 +57,7 @@ class Hooks:
     async def run_after(
         self, tool: Tool, args: Json, result: ToolResult, context: CallContext, reshape: Reshape
     ) -> ToolResult:
-        """Return the result after all hooks, each given the result of the one before."""
+        """Run the `post_tool_call` hooks and return the final result."""
         for hook in self._post:
             try:
                 answer = await self._call_hook(hook, tool, copy.deepcopy(args), result, context)

@@ -1,4 +1,4 @@
-"""JSON requests to a service, over HTTP(S) only, with limits on time and size.
+"""Send JSON requests to a service over HTTP, with limits on time and size.
 
 For models behind an API. The key is sent only to the given URL and appears in no error. Payload, meaning of
 the answer and error handling are the caller's.
@@ -26,13 +26,13 @@ _URL_CREDENTIALS = re.compile(r"//[^/?#]*@")
 
 
 class JsonEndpoint:
-    """URL of a service with its key and timeout."""
+    """URL of an HTTP service with its API key and timeout."""
 
     def __init__(self, url: str, *, key: str = "", timeout: float) -> None:
         self._url, self._key, self._timeout = url, key.strip(), timeout
 
     def __call__(self, payload: Any, *, max_bytes: int) -> Any:
-        """Post the payload and return the answer of at most `max_bytes` bytes. Raises REQUEST_ERRORS."""
+        """Post a payload and return the response of at most `max_bytes`. Raises REQUEST_ERRORS."""
         body, deadline = json.dumps(payload).encode(), time.monotonic() + self._timeout
         request = urllib.request.Request(self._url, body, self._headers())  # noqa: S310  (the opener accepts only http)
         try:
@@ -43,7 +43,7 @@ class JsonEndpoint:
             raise
 
     def _headers(self) -> dict[str, str]:
-        """Return the headers. Raises ValueError early, before another error could quote a secret."""
+        """Return the request headers. Raises ValueError if the key is invalid, without quoting it."""
         headers = {"Content-Type": "application/json"}
         if _URL_CREDENTIALS.search(self._url):
             raise ValueError("the URL must not contain a user name or password")
@@ -53,7 +53,7 @@ class JsonEndpoint:
 
     @functools.cached_property
     def _opener(self) -> urllib.request.OpenerDirector:
-        """Opener for HTTP(S) only: a redirect would forward the key, a `file:` URL would read the disk."""
+        """Return an opener for HTTP(S) that follows no redirects, which would forward the key."""
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -73,7 +73,7 @@ def redact_url(url: str) -> str:
 
 
 def _read_all(answer: Any, max_bytes: int, deadline: float) -> bytes:
-    """Return the whole answer. Raises OSError if it is too long, TimeoutError after the deadline."""
+    """Return the whole response. Raises OSError if it is too long, TimeoutError after the deadline."""
     parts: list[bytes] = []
     while part := answer.read1(_CHUNK_BYTES):
         parts.append(part)
@@ -86,7 +86,7 @@ def _read_all(answer: Any, max_bytes: int, deadline: float) -> bytes:
 
 
 class _DeadlineConnection(http.client.HTTPConnection):
-    """Connection with one time limit for the whole exchange.
+    """HTTP connection with one time limit for the whole exchange.
 
     The usual limit restarts with every line received.
     """
@@ -113,11 +113,11 @@ class _DeadlineConnection(http.client.HTTPConnection):
 
 
 class _DeadlineHttpsConnection(_DeadlineConnection, http.client.HTTPSConnection):
-    """The same over TLS."""
+    """HTTPS connection with one time limit for the whole exchange."""
 
 
 class _DeadlineReader(io.RawIOBase):
-    """Stream that reads from a socket until the deadline."""
+    """Stream that reads from a socket until a deadline."""
 
     def __init__(self, received: io.RawIOBase, sock: socket.socket, deadline: float) -> None:
         self._stream, self._sock, self._deadline = received, sock, deadline

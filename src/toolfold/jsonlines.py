@@ -1,4 +1,4 @@
-"""Reads untrusted JSON Lines files, gzipped or not.
+"""Read untrusted JSON Lines files, gzipped or not.
 
 Reads line by line with a size limit: a small gzip file may expand to an endless line. Every error names its
 file and line. Does not interpret the values.

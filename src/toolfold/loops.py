@@ -1,4 +1,4 @@
-"""Bridges between asynchronous and synchronous code, in both directions.
+"""Connect asynchronous and synchronous code, in both directions.
 
 `EventLoops.run` serves synchronous callers: each thread has one loop, reused between calls so that cached
 async clients stay usable, and closed with the thread or the runtime. `EventLoops.call` runs functions of
@@ -27,11 +27,11 @@ _POLL_INTERVAL_S = 0.05
 
 
 class CallTimeout(Exception):
-    """Foreign code did not return within its time limit."""
+    """A tool, hook or other foreign code did not return within its time limit."""
 
 
 class EscapedException(Exception):
-    """Foreign code raised an exception that would stop more than itself, such as SystemExit."""
+    """Foreign code raised an exception that would stop the process, such as SystemExit."""
 
     def __init__(self, original: BaseException) -> None:
         super().__init__(type(original).__name__)
@@ -48,7 +48,7 @@ class EventLoops:
         self._thread_count = 0
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, from a thread with or without a running loop."""
+        """Run a coroutine to its end, from a thread with or without a running event loop."""
         if asyncio._get_running_loop() is not None:
             return _run_in_new_thread(work)
         return self._loop().run(work)
@@ -56,7 +56,7 @@ class EventLoops:
     async def call(
         self, function: Callable[..., Any], *parts: Any, max_threads: int = MAX_HANDLER_THREADS
     ) -> Any:
-        """Call a function of either kind and wait for its result without blocking the loop."""
+        """Call a sync or async function and wait for its result without blocking the event loop."""
         if inspect.iscoroutinefunction(function):
             return await function(*parts)
         answer = await self.run_in_thread(lambda: function(*parts), max_threads=max_threads)
@@ -118,7 +118,7 @@ class EventLoops:
 
     @contextlib.asynccontextmanager
     async def enter_in_thread(self, manager: contextlib.AbstractContextManager[T]) -> AsyncIterator[T]:
-        """Enter and exit a blocking context manager in threads.
+        """Enter and exit a blocking context manager in threads, without blocking the event loop.
 
         It is exited even if the caller is cancelled.
         """
@@ -137,7 +137,7 @@ class EventLoops:
                 entering.leave()
 
     def close(self) -> None:
-        """Close every loop: at once, or at the end of the call that is running in it."""
+        """Close every event loop: at once, or at the end of the call that runs in it."""
         for each in list(self._thread_loops):
             each.close()
         self._local = threading.local()
@@ -176,7 +176,7 @@ class EventLoops:
 
 
 class _ManagedContext(Generic[T]):
-    """Context manager that one thread enters while another may abandon it."""
+    """Context manager that is entered in one thread while another thread may give up waiting for it."""
 
     def __init__(self, manager: contextlib.AbstractContextManager[T]) -> None:
         self._manager, self._lock = manager, threading.Lock()
@@ -207,7 +207,7 @@ class _ManagedContext(Generic[T]):
 
 
 class _ThreadLoop:
-    """Event loop of one thread, closed with it."""
+    """Event loop of one thread, closed with the thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

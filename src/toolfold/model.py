@@ -1,4 +1,4 @@
-"""The core data types: Tool, ToolCall, ToolResult, Effect, and the protocols between components.
+"""The core data types: Tool, ToolCall, ToolResult, Effect, and the interfaces between components.
 
 Pure data. Imports no other module of the project, reads no file, runs no tool.
 """
@@ -36,7 +36,7 @@ _SLICE_CHARS = 100_000  # per call into C, during which no other thread runs
 
 
 class Effect(StrEnum):
-    """Possible effect of a tool, by which approval judges it."""
+    """Possible effect of a tool (read, write, execute …), by which approval judges it."""
 
     READ = "read"
     WRITE = "write"
@@ -46,7 +46,7 @@ class Effect(StrEnum):
 
 
 class Meaning(StrEnum):
-    """Meaning of a tool's argument for approval."""
+    """Meaning of a tool's argument for approval, such as a command or a path."""
 
     COMMAND = "command"
     """A shell command, or the words of one; parsed like a shell does."""
@@ -120,7 +120,7 @@ def freeze(value: Any) -> Any:
 
 
 def read_json(text: str, *, unique_keys: bool = False) -> Any:
-    """Parse strict JSON: NaN and Infinity are rejected.
+    """Parse strict JSON, without NaN and Infinity.
 
     With `unique_keys`, repeated keys of an object are rejected, too; the standard leaves their meaning
     open.
@@ -142,7 +142,7 @@ def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> Json:
 
 
 def make_encodable(text: str) -> str:
-    """Replace lone surrogates, which no provider's encoder accepts."""
+    """Replace lone surrogates in a text, which no provider's encoder accepts."""
     if text.isascii():
         return text
     try:
@@ -168,14 +168,14 @@ class Source:
 
 @runtime_checkable
 class AgentServices(Protocol):
-    """Interface of an agent that runs its own tools and holds their state."""
+    """Interface of an agent that runs its own tools and keeps their state."""
 
     @property
     def offers(self) -> frozenset[str]:
-        """Names of the agent-level tools that this agent can run."""
+        """Return the names of the agent-level tools that this agent can run."""
 
     def run(self, name: str, args: Json) -> Any | Awaitable[Any]:
-        """Run one of them."""
+        """Run one of the agent-level tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,20 +189,20 @@ class Caller:
 
 
 class CallOrigin:
-    """Base of what the surface that accepted a call passes to the source that serves it."""
+    """Base of data that a gateway passes with a call to the server that executes it."""
 
     __slots__ = ()
 
 
 class SourceResponse:
-    """Base of a source's own response, for surfaces that speak the source's protocol."""
+    """Base of a server's own response to a call, for gateways that speak the server's protocol."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """Information about a call for its handler."""
+    """Information about a tool call for the tool's handler."""
 
     session_id: str
     call_id: str = ""
@@ -239,7 +239,7 @@ class NestedCalls(Protocol):
 
 
 class Progress(Protocol):
-    """Reports how far a running tool is."""
+    """Interface of the function with which a running tool reports its progress."""
 
     def __call__(
         self, message: str = "", progress: float | None = None, total: float | None = None
@@ -247,7 +247,7 @@ class Progress(Protocol):
 
 
 def _ignore_progress(message: str = "", progress: float | None = None, total: float | None = None) -> None:
-    """Accept the progress of a call that nobody follows."""
+    """Ignore the progress of a call that nobody follows."""
 
 
 Handler = Callable[[Json, CallContext], Any]
@@ -256,14 +256,14 @@ Definition = Json
 
 
 class Adapt(Protocol):
-    """Rewrites a tool's definition, given the names of the other tools shown."""
+    """Interface of a function that rewrites a tool's definition, given the names of the other tools."""
 
     def __call__(self, definition: Definition, present: frozenset[str], /) -> Definition: ...
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, kw_only=True, eq=False)
 class Tool:
-    """A tool, as all components of the runtime know it."""
+    """A tool: name, description, parameter schema, handler and metadata."""
 
     name: str
     toolset: str
@@ -306,18 +306,18 @@ class Tool:
 
     @property
     def server(self) -> str:
-        """Name of its source, or of the toolset it is registered under."""
+        """Return the name of the tool's source, or of the toolset it is registered under."""
         return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that callers and settings may use for it."""
+        """Return all names that callers and settings may use for the tool."""
         every = (self.name, self.listed_name, self.alias, self.original_name)
         return tuple(name for name in every if name)
 
     @property
     def own_name(self) -> str:
-        """The author's name, without the prefix of its MCP server."""
+        """Return the author's name for the tool, without the prefix of its MCP server."""
         chosen = self.original_name or self.name
         return (
             chosen.removeprefix(mcp_original_name(self.server, ""))
@@ -326,7 +326,7 @@ class Tool:
         )
 
     def definition(self) -> Definition:
-        """Return the OpenAI format. The outer dicts are new; the schema inside is shared and read-only."""
+        """Return the tool in the OpenAI format; the outer dicts are new, the schema is shared."""
         return {
             "type": "function",
             "function": {
@@ -338,7 +338,7 @@ class Tool:
 
 
 def mcp_original_name(server: str, tool: str) -> str:
-    """Return the full name of a server's tool, by which it is found whatever its short name is."""
+    """Return the full name of an MCP server's tool, by which it is found whatever its short name is."""
     return f"mcp__{server}__{tool}"
 
 
@@ -353,7 +353,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """Image, audio or file in a result."""
+    """Image, audio or file in a tool result."""
 
     kind: Literal["image", "audio", "file"]
     mime_type: str
@@ -364,7 +364,7 @@ class Media:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Return value of a handler with more than one value."""
+    """Return value of a handler that has text, media or structured data together."""
 
     value: Any
     """The value for the model to read."""
@@ -378,7 +378,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """Result of a call. `text` is always valid JSON, ready for the model."""
+    """Result of a tool call. `text` is always valid JSON, ready for the model."""
 
     call_id: str
     name: str
@@ -400,7 +400,7 @@ class ToolResult:
 
 
 class PreToolCall(Protocol):
-    """Hook before a call: returns None to continue, new arguments to replace them, or raises Refused."""
+    """Hook before a call: returns None to continue, or new arguments; raises Refused to stop it."""
 
     def __call__(
         self, tool: Tool, args: Json, context: CallContext, /
@@ -414,7 +414,7 @@ class PostToolCall(Protocol):
 
 
 class Answer(StrEnum):
-    """Answer of a person to an approval question."""
+    """A person's answer to an approval question."""
 
     ONCE = "once"
     SESSION = "session"
@@ -459,7 +459,7 @@ class ApprovalRequest:
 
 
 class Approver(Protocol):
-    """Asks a person. Only True, which means once, or an offered Answer is a yes."""
+    """Interface of a function that asks a person; only True or an offered Answer allows the call."""
 
     def __call__(self, request: ApprovalRequest, /) -> bool | Answer | Awaitable[bool | Answer]: ...
 
@@ -477,7 +477,7 @@ class UserQuestion:
 
 
 class Asker(Protocol):
-    """Shows a question of the model to the user and returns the answer; None if there is none.
+    """Interface of a function that asks the user a question of the model; None if there is no answer.
 
     May block or be async. It is called again only after the previous question was answered or withdrawn.
     """

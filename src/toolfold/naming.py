@@ -1,4 +1,4 @@
-"""Tool names that all model providers accept.
+"""Make tool names that all model providers accept.
 
 Providers accept 64 characters of `[A-Za-z0-9_-]`. Other names get a short form: a readable part and a
 digest of the original, so that it is the same in every process and on every machine. The registry stores
@@ -23,17 +23,17 @@ _RESERVED = frozenset(_SEPARATORS.sub("", name) for name in BRIDGE_NAMES)
 
 
 def is_accepted(name: str) -> bool:
-    """Return True if every provider accepts this name."""
+    """Return True if every provider accepts this tool name."""
     return _ACCEPTED.fullmatch(name) is not None
 
 
 def is_reserved(name: str) -> bool:
-    """Return True if it is a bridge tool's name, ignoring case, accents and separators."""
+    """Return True if a tool name is that of a bridge tool, ignoring case, accents and separators."""
     return _SEPARATORS.sub("", _strip_accents(name)).casefold() in _RESERVED
 
 
 def short_names(original: str) -> Iterator[str]:
-    """Yield accepted names for an original, best first; the later ones are for colliding digests."""
+    """Yield accepted short names for a tool's original name, best first."""
     digest = hashlib.sha256(original.encode("utf-8", "surrogatepass")).digest()
     code = base64.b32encode(digest).decode().rstrip("=").lower()
     readable = _NOT_ACCEPTED.sub("_", _strip_accents(original)).strip("_")
@@ -42,14 +42,14 @@ def short_names(original: str) -> Iterator[str]:
 
 
 def _strip_accents(text: str) -> str:
-    """Return text without accents: 'Größe' becomes 'Große' and then 'Gro_e', not '________'."""
+    """Return text without accents, so that 'Größe' becomes 'Gro_e' and not '________'."""
     if text.isascii():
         return text
     return "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
 
 
 def _shorten_middle(text: str, max_chars: int) -> str:
-    """Return start and end of the text: server names come first, and what a tool does comes last."""
+    """Return start and end of a tool name: the server comes first, and what the tool does last."""
     if len(text) <= max_chars:
         return text
     head = max_chars // 2

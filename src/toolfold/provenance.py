@@ -1,4 +1,4 @@
-"""Detects whether this process was started by a tool call.
+"""Detect whether this process was started by a tool call.
 
 Every process that a runtime starts has two marks: an environment variable, and a hard limit on resident
 memory (`RLIMIT_RSS`, which Linux stores but does not enforce). The variable is lost in `env -i`; the limit
@@ -34,7 +34,7 @@ _PROC = Path("/proc")
 
 
 class Beacon:
-    """Open file descriptor by which other processes detect that this one holds a runtime."""
+    """Open file descriptor by which other processes detect that this one has a runtime."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -52,7 +52,7 @@ class Beacon:
 
 
 def find_tool_call(pid: int | None = None) -> str:
-    """Return how the process is known to come from a tool call, for a message; empty if it does not.
+    """Return how a process is known to come from a tool call, for a message; empty if it does not.
 
     `pid` defaults to this process.
     """
@@ -70,19 +70,19 @@ def find_tool_call(pid: int | None = None) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the limit in bytes of one client's commands, as `environments/shell/limits.sh` sets it."""
+    """Return the memory limit that marks one client's commands, as `shell/limits.sh` sets it."""
     return (_COMMAND_MARK_KB + int(client[:-4], 16)) * 1024
 
 
 def has_tool_processes(client: str) -> bool:
-    """Return True if a process runs that a command of this client, or a background process, has started."""
+    """Return True if a process still runs that a command of this client has started."""
     limits = {command_limit(client), _COMMAND_MARK_KB * 1024}
     return any(_process_owner(pid) == os.getuid() and _hard_limit(pid) in limits for pid in _all_pids())
 
 
 @dataclass(frozen=True, slots=True)
 class _ProcessInfo:
-    """Readable properties of a process."""
+    """Properties of a process that can be read from the system."""
 
     pid: int
     hard_limit: int | None
@@ -102,7 +102,7 @@ class _ProcessInfo:
 
 
 def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
-    """Return a reason if the process has a limit that may be a lowered mark. Anyone may lower a limit.
+    """Return a reason if a process has a memory limit that may be a changed mark of a tool call.
 
     The limit is the user's own if a process of another user, such as sshd or login, started the session: a
     process that detached from its ancestors has no such ancestor either.
@@ -116,7 +116,7 @@ def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
 
 
 def _own_process(pid: int) -> _ProcessInfo:
-    """Return the process itself; this process is queried directly, since there may be no /proc."""
+    """Return the process itself; the current process is queried without /proc."""
     if pid != os.getpid():
         return _read_process(pid) or _ProcessInfo(pid, None, None, 0)
     return _ProcessInfo(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
@@ -143,7 +143,7 @@ def _iterate_ancestors(pid: int) -> Iterator[_ProcessInfo]:
 
 
 def _session_leaders(pid: int) -> Iterator[_ProcessInfo]:
-    """Yield the session leader and its ancestors: it may have started a process whose parents are gone."""
+    """Yield the session leader of a process and the leader's ancestors."""
     with contextlib.suppress(OSError, AttributeError):  # Windows has no sessions
         leader = _read_process(os.getsid(pid))
         if leader is not None and leader.pid != pid:
@@ -177,7 +177,7 @@ def _read_with_ps(pid: int) -> _ProcessInfo | None:
 
 
 def _hard_limit(pid: int) -> int | None:
-    """Return the hard limit on resident memory in bytes; None if unlimited or unreadable."""
+    """Return a process's hard limit on resident memory in bytes; None if unlimited or unreadable."""
     try:
         lines = (_PROC / str(pid) / "limits").read_text("ascii", "replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Registration of tools, name collisions, and immutable snapshots.
+"""Register tools, detect name collisions, and provide immutable snapshots.
 
 `Registry` takes changes; a `Snapshot` maps names to tools, has a generation number and never changes. Knows
 nothing of scope, availability or models.
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Snapshot(Mapping[str, Tool]):
-    """All tools at one moment. Look-ups are O(1); shared freely between threads and sessions."""
+    """All registered tools at one moment. Never changes, so threads and sessions can share it."""
 
     def __init__(self, tools: Mapping[str, Tool], generation: int) -> None:
         self._tools = tools
@@ -32,7 +32,7 @@ class Snapshot(Mapping[str, Tool]):
 
     @property
     def generation(self) -> int:
-        """Number that increases with every change of the registry."""
+        """Return a number that increases with every change of the registry."""
         return self._generation
 
     def __getitem__(self, name: str) -> Tool:
@@ -45,11 +45,11 @@ class Snapshot(Mapping[str, Tool]):
         return len(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """Return a tool by the name providers see, or else the latest one with that author's name."""
+        """Return a tool by its registered name, or else the latest one with that author's name."""
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
-        """Return all tools with a name: the one that providers see, then those by their author's name."""
+        """Return all tools with a name: the registered one, then those by their author's name."""
         others = self._by_other_name.get(name, ())
         real = self._tools.get(name)
         return others if real is None else [real, *(tool for tool in others if tool is not real)]
@@ -64,17 +64,17 @@ class Snapshot(Mapping[str, Tool]):
 
     @functools.cached_property
     def ordered(self) -> tuple[Tool, ...]:
-        """All tools sorted by name, so that the registration order does not change the prompt."""
+        """Return all tools sorted by name, so that the registration order does not change the prompt."""
         return tuple(self._tools[name] for name in sorted(self._tools))
 
     @functools.cached_property
     def agent_level(self) -> frozenset[str]:
-        """Names of the tools that an agent runs itself."""
+        """Return the names of the tools that an agent runs itself."""
         return frozenset(name for name, tool in self._tools.items() if tool.agent_level)
 
     @functools.cached_property
     def toolsets(self) -> Mapping[str, frozenset[str]]:
-        """Names of the registered tools by toolset."""
+        """Return the names of the registered tools by toolset."""
         members: dict[str, set[str]] = {}
         for name, tool in self._tools.items():
             members.setdefault(tool.toolset, set()).add(name)
@@ -82,7 +82,7 @@ class Snapshot(Mapping[str, Tool]):
 
 
 class Registry:
-    """Accepts registrations from any thread and returns snapshots."""
+    """Accepts registrations of tools from any thread and returns snapshots."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -95,7 +95,7 @@ class Registry:
         return self.add(build_tool(**definition), override=override)
 
     def add(self, tool: Tool | ToolFunction[..., Any], *, override: bool = True) -> Tool:
-        """Register a tool. Return it under the name that providers see."""
+        """Register a tool and return it under its registered name."""
         value = _to_tool(tool)
         with self._lock:
             placement = _place_tool(self._tools, value, override)
@@ -110,7 +110,7 @@ class Registry:
             return self._replace_tools(dict(self._tools), values, override)
 
     def remove(self, name: str) -> bool:
-        """Remove a tool by either of its names. Return False if there is none."""
+        """Remove a tool by its registered or original name; return False if there is none."""
         with self._lock:
             found = self._tools.pop(name, None) or self._tools.pop(
                 _find_short_name(self._tools, name) or "", None
@@ -133,7 +133,7 @@ class Registry:
             return self._snapshot
 
     def _replace_tools(self, tools: dict[str, Tool], added: Iterable[Tool], override: bool) -> list[Tool]:
-        """Add tools to these and make the result the registry's content, atomically."""
+        """Add tools to a mapping and make it the registry's content, atomically."""
         placements = [_place_tool(tools, tool, override) for tool in added]
         if tools != self._tools:
             self._tools = tools
@@ -145,7 +145,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A tool under its final name, and the different tool that it replaced."""
+    """A tool under its final name, and the tool that it replaced."""
 
     tool: Tool
     replaced: Tool | None
@@ -180,7 +180,7 @@ def _place_tool(tools: dict[str, Tool], tool: Tool, override: bool) -> _Placemen
 
 
 def _tool_identity(tool: Tool) -> tuple[str, str]:
-    """Return what a later version of the same tool has in common with it, besides the name."""
+    """Return the properties by which a later version of the same tool is recognised."""
     return tool.toolset, tool.original_name
 
 
@@ -194,7 +194,7 @@ def _warn_replaced(placement: _Placement) -> None:
 
 
 def _with_accepted_name(tools: Mapping[str, Tool], tool: Tool) -> Tool:
-    """Return the tool under a name that providers accept, unique among different original names."""
+    """Return the tool under a unique name that providers accept."""
     original = tool.original_name or tool.name
     if not isinstance(original, str) or not original.strip():
         raise InvalidTool("a tool needs a name")
@@ -209,6 +209,6 @@ def _with_accepted_name(tools: Mapping[str, Tool], tool: Tool) -> Tool:
 
 
 def _find_short_name(tools: Mapping[str, Tool], original: str) -> str | None:
-    """Return the registered short name of this original name."""
+    """Return the short name under which a tool with this original name is registered."""
     held = (name for name in short_names(original) if name in tools)
     return next((name for name in held if tools[name].original_name == original), None)

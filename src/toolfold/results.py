@@ -1,4 +1,4 @@
-"""Renders results for the model: always valid JSON, never longer than allowed.
+"""Render tool results for the model: always valid JSON, never longer than allowed.
 
 Renders whatever a handler returned, and stores large results on disk in lines that a file tool can page
 through. Knows nothing of tools or sessions beyond the names it is given.
@@ -45,7 +45,7 @@ _LONE_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def render(value: Any) -> str:
-    """Return the value as one compact JSON object or array. Text that is valid JSON stays as it is."""
+    """Return a value as compact JSON; text that is already valid JSON stays as it is."""
     shaped = value if issubclass(type(value), Mapping) else {"result": value}
     try:
         text = _replace_surrogates(value) if _is_json(value) else _dump_json(shaped)
@@ -60,20 +60,20 @@ def _dump_json(value: Any) -> str:
 
 
 class ResultStore:
-    """Truncates results for the model and stores the rest where the session can read it."""
+    """Truncates tool results for the model, and stores the rest where the session can read it."""
 
     def __init__(self, directory: Path, *, max_chars: int) -> None:
         self._directory = directory
         self._max_chars = max_chars
 
     def session_dir(self, session_id: str) -> Path:
-        """Return the directory of a session's large results; created only when there is one."""
+        """Return the directory of a session's large results, which need not exist yet."""
         return self._directory / session_id
 
     def truncate(
         self, text: str, *, name: str, session_id: str, reader: str | None
     ) -> tuple[str, Path | None]:
-        """Return the text, or its start and end with the path of the stored rest."""
+        """Return a result's text, or its start and end with the path of the stored rest."""
         if len(text) <= self._max_chars:
             return text, None
         whole = _format_lines(text)
@@ -82,7 +82,7 @@ class ResultStore:
         return json.dumps(self._fill_excerpt(whole, frame), ensure_ascii=False), stored
 
     def store_file(self, data: bytes, *, name: str, mime_type: str, session_id: str) -> Path | None:
-        """Store a file of a result and return its path; None if that fails."""
+        """Store a file of a tool result and return its path; None if that fails."""
         try:
             return _create_file(
                 self.session_dir(session_id), name, _file_suffix(mime_type), data[:MAX_STORED_BYTES]
@@ -92,7 +92,7 @@ class ResultStore:
             return None
 
     def prune(self) -> None:
-        """Delete results of old sessions, and make the directory private."""
+        """Delete stored results of old sessions, and make the directory private."""
         with contextlib.suppress(OSError):
             if self._directory.is_dir() and stat.S_IMODE(self._directory.stat().st_mode) & ~stat.S_IRWXU:
                 self._directory.chmod(stat.S_IRWXU)
@@ -112,7 +112,7 @@ class ResultStore:
         return path, f"; only its first {MAX_STORED_BYTES:,} characters were stored" if is_cut else ""
 
     def _fill_excerpt(self, whole: str, frame: Json) -> Json:
-        """Add start and end of the text. The limit applies to the JSON, which is longer than the text."""
+        """Add start and end of a large result's text to its description, within the limit."""
         used = len(json.dumps(frame, ensure_ascii=False))  # a long path may use up the whole limit
         room = max(0, min(self._max_chars // 2, self._max_chars - used))
         head, tail = _cut_to_fit(whole, room * 2 // 3), _cut_to_fit(whole[: -room - 1 : -1], room // 3)[::-1]
@@ -140,7 +140,7 @@ def _create_file(directory: Path, name: str, suffix: str, data: bytes) -> Path:
 
 
 def _file_suffix(mime_type: str) -> str:
-    """Return the usual suffix of a MIME type; for unknown types its subtype, if that is plain."""
+    """Return the usual file suffix of a MIME type; for unknown types its subtype."""
     kind = mime_type.partition(";")[0].strip().lower()
     word = kind.partition("/")[2].partition("+")[0].removeprefix("x-")
     return _SUFFIXES.get(kind) or (word if _PLAIN_SUFFIX.fullmatch(word) else "bin")
@@ -158,7 +158,7 @@ def _write_file(path: Path, data: bytes) -> None:
 
 
 def _cut_to_fit(text: str, max_chars: int) -> str:
-    """Return as much of the start as fits into `max_chars` characters of JSON."""
+    """Return as much of a text's start as fits into `max_chars` characters of JSON."""
     start = text[:max_chars]
     while len(json.dumps(start, ensure_ascii=False)) > max_chars + 2:
         start = start[: len(start) * 3 // 4]
@@ -166,7 +166,7 @@ def _cut_to_fit(text: str, max_chars: int) -> str:
 
 
 def _format_lines(text: str) -> str:
-    """Return the JSON text in lines that are not longer than a file reader shows.
+    """Return JSON text in lines that are not longer than a file reader shows.
 
     Works in slices, because a long call into C blocks all other threads.
     """
@@ -174,7 +174,7 @@ def _format_lines(text: str) -> str:
 
 
 def _slice_text(text: str) -> Iterator[str]:
-    """Yield slices of limited size, none of which ends inside an escape sequence."""
+    """Yield slices of JSON text of limited size, none of which ends inside an escape sequence."""
     start = 0
     while start < len(text):
         end = start + _SLICE_CHARS
@@ -195,7 +195,7 @@ def _unescape(text: str) -> str:
 
 
 def _wrap_lines(text: str) -> Iterator[str]:
-    """Yield slices of the text with lines that are too long wrapped."""
+    """Yield slices of the text with overlong lines wrapped."""
     start = 0
     while start < len(text):
         end = start + _SLICE_CHARS
@@ -213,7 +213,7 @@ def _wrap_line(match: re.Match[str]) -> str:
 
 
 def _indent_json(text: str) -> str:
-    """Return the JSON text with one line per value, or unchanged if that would make it much larger."""
+    """Return JSON text with one line per value; unchanged if that would make it much larger."""
     is_long = len(text) > MAX_INDENTED_CHARS
     if is_long or find_excess(text.encode("utf-8", "replace"), max_items=MAX_INDENTED_ITEMS):
         return text
@@ -271,7 +271,7 @@ def _to_plain(value: Any) -> Any:
 
 
 class _JsonConverter:
-    """Copies a value into a JSON-compatible one: no NaN, odd keys, cycles or excessive nesting."""
+    """Copies a value into a JSON-compatible one, without NaN, odd keys, cycles or excessive nesting."""
 
     def __init__(self) -> None:
         self._ancestors: set[int] = set()
@@ -307,7 +307,7 @@ class _JsonConverter:
         return self(_to_plain(value), depth)
 
     def _take_items(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Yield the items until the total limit is reached."""
+        """Yield items of a value until the total limit is reached."""
         return itertools.takewhile(lambda _: self._remaining > 0, items)
 
     def _convert_key(self, key: Any, depth: int) -> str:

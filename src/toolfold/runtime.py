@@ -80,7 +80,7 @@ def open_runtime(
     behind_gateway: bool = False,
     client_names: bool = False,
 ) -> Runtime:
-    """Build a runtime from its configuration. Close it, or use it in a `with` statement.
+    """Build a runtime from a configuration. Close it, or use it in a `with` statement.
 
     `approver` decides what a person must confirm; `reviewer` is the model that `approval.mode: smart`
     asks first, instead of the configured one. `progress` receives the number of indexed tools and the
@@ -151,7 +151,7 @@ def open_runtime(
 
 
 class Runtime:
-    """All components that `open_runtime` built."""
+    """All components that `open_runtime` built, and the sessions opened on them."""
 
     def __init__(
         self,
@@ -249,7 +249,7 @@ class Runtime:
         disabled_toolsets: Iterable[str] | None = None,
         quiet_mode: bool = False,
     ) -> list[Definition]:
-        """Return the tools array: the enabled toolsets, or all minus the disabled ones, or all."""
+        """Return the tools array of the enabled toolsets, or of all minus the disabled ones."""
         toolsets = self.toolsets()
         scope = self._scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
         return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
@@ -288,11 +288,11 @@ class Runtime:
         return sorted(self.toolsets().resolve(name))
 
     def is_toolset_available(self, name: str) -> bool:
-        """Return True if the check of at least one of its tools passes now."""
+        """Return True if at least one tool of the toolset can be used now."""
         return any(status.usable for status in self.statuses(self.resolve_toolset(name)).values())
 
     def statuses(self, names: Iterable[str] | None = None) -> dict[str, Status]:
-        """Return by name whether each tool can be used now, and why not."""
+        """Return, by name, whether each tool can be used now, and why not."""
         snapshot = self._registry.snapshot()
         tools = [snapshot[name] for name in (snapshot if names is None else names) if name in snapshot]
         checked = self._availability.statuses(tools)
@@ -333,7 +333,7 @@ class Runtime:
         self.events.publish(ConfigReloaded(changes=changes))
 
     def _task_session_id(self, task_id: str | None) -> str:
-        """Return the session ID for a task.
+        """Return the session id for a task, the same for all calls of the task.
 
         Its calls share one, so that later ones can read stored results.
         """
@@ -378,7 +378,7 @@ class Runtime:
 
 
 class RuntimeRegistry:
-    """Registry of a runtime with the interface known from other tool runtimes."""
+    """Registry of a runtime, with the interface known from other tool runtimes."""
 
     def __init__(self, runtime: Runtime, registry: Registry) -> None:
         self._runtime, self._registry = runtime, registry
@@ -396,15 +396,15 @@ class RuntimeRegistry:
         return self._registry.add_all(tools, override=override)
 
     def remove(self, name: str) -> bool:
-        """Remove a tool. Return False if there is none with this name."""
+        """Remove a tool; return False if there is none with this name."""
         return self._registry.remove(name)
 
     def snapshot(self) -> Snapshot:
-        """Return the current tools."""
+        """Return a snapshot of the registered tools."""
         return self._registry.snapshot()
 
     def get_definitions(self, names: Iterable[str] | None = None, quiet: bool = False) -> list[Definition]:
-        """Return the definitions of those tools that the configuration allows and that are available now."""
+        """Return the definitions of those named tools that are allowed and available now."""
         offered = self._runtime.offered(quiet)
         if names is None:
             return render_definitions(offered)
@@ -417,7 +417,7 @@ class RuntimeRegistry:
 
 
 class _SynonymCheck:
-    """Warns once about each name in `tools.synonyms` that is probably misspelled or is a bundle.
+    """Warns once about each name in `tools.synonyms` that is probably misspelled.
 
     Names without a tool are valid, since the tool may be registered later.
     """
@@ -427,7 +427,7 @@ class _SynonymCheck:
         self._known: frozenset[str] = frozenset()
 
     def check(self, toolsets: Toolsets) -> None:
-        """Compare the names with the current tools. Only new tools are compared."""
+        """Compare the names in `tools.synonyms` with the registered tools."""
         if not self._pending:
             return
         snapshot, bundles = toolsets.snapshot, toolsets.listing()
@@ -450,7 +450,7 @@ class _SynonymCheck:
 
 
 def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
-    """Return where the terminal's commands run, for approval; empty if that is this machine itself."""
+    """Return where the terminal's commands run, for approval; empty if on this machine."""
     backend = terminal.environment.backend
     shared = None if backend.shared_directories is None else tuple(backend.shared_directories)
     if not backend.has_own_files and shared is None:
@@ -468,7 +468,7 @@ def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str],
 def _build_monitor(
     config: Config, record: SettingsRecord, terminal: EnvironmentThread, has_servers: Callable[[], bool]
 ) -> SettingsMonitor | None:
-    """Return the monitor of settings that change during a call; None within a tool call.
+    """Return the monitor for settings that change during a call; None within a tool call.
 
     Within a tool call, the outer runtime monitors them.
     """
@@ -499,7 +499,7 @@ def _has_local_servers(mcp: McpServers) -> bool:
 
 
 def _build_retriever(config: Config, progress: Progress | None) -> Retriever:
-    """Return the retriever. Models and index are loaded at the first search."""
+    """Return the tool retriever; its models and index are loaded at the first search."""
     model = config.tools.rag_embed_model
     ranker = "light" if model == "light" else "encoder"
     head: Head = "light" if model == "light" else "encoder" if model == "embedded" else "text"
@@ -541,7 +541,7 @@ def _build_endpoint(config: Config, name: str) -> EndpointEmbedder:
 
 
 def _build_workspace(config: Config) -> Workspace:
-    """Return the workspace of the file tools, which excludes the runtime's own files wherever they are."""
+    """Return the workspace of the file tools, which excludes Toolfold's own files."""
     return Workspace(config.workspace, config.files.extra_roots, private=runtime_paths(config))
 
 
@@ -572,7 +572,7 @@ def _distrust_reason(config: Config) -> str:
 
 
 def _user_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:
-    """Return the user's bundles. Raises ConfigError if one would redefine an existing name."""
+    """Return the user's toolsets. Raises ConfigError if one would redefine an existing name."""
     for name in config.toolsets:
         if toolsets.is_taken(name):
             raise _config_error(config, f"toolsets.{name}", "this name is already in use")

@@ -1,4 +1,4 @@
-"""Determines which tools a session may see and call.
+"""Determine which tools a session may see and call.
 
 Toolsets are named bundles of tools; a `Scope` is a grant of toolsets. A scope is a rule, not a list: it is
 evaluated against each snapshot, so that tools of a server that connects later appear in sessions that were
@@ -26,7 +26,7 @@ _PRESET_NAMES = frozenset(preset.name for preset in PRESETS)
 
 
 class Toolsets:
-    """All toolsets at one generation of the registry."""
+    """All toolsets, as of one state of the registry."""
 
     def __init__(self, snapshot: Snapshot, declared: Iterable[Toolset] = ()) -> None:
         self._snapshot = snapshot
@@ -48,15 +48,15 @@ class Toolsets:
         return {name: self._describe_toolset(name) for name in names}
 
     def knows(self, name: str) -> bool:
-        """Return True if a grant may name it. A toolset of an MCP server may be named before it connects."""
+        """Return True if a grant may name the toolset, also of an MCP server that is not connected yet."""
         return self._exists(name) or name in self._expected or name.startswith(MCP_PREFIX)
 
     def is_taken(self, name: str) -> bool:
-        """Return True if the name already has a meaning, which must not be redefined."""
+        """Return True if a toolset name already has a meaning, which must not be redefined."""
         return name in (ALL, *LEGACY_NAMES) or name.startswith(MCP_PREFIX) or self._exists(name)
 
     def require(self, names: Iterable[str]) -> None:
-        """Raise UnknownToolset, with similar names, for the first name that no grant may use."""
+        """Raise UnknownToolset, with similar names, for the first name that is no toolset."""
         for name in names:
             if not self.knows(name):
                 raise UnknownToolset(name, closest_names(name, {*self.listing(), *self._expected}))
@@ -68,7 +68,7 @@ class Toolsets:
                 )
 
     def resolve(self, name: str) -> frozenset[str]:
-        """Return the tools of a toolset and those it includes; empty for a toolset without tools."""
+        """Return the tools of a toolset and of those it includes; empty if it has none."""
         if name == ALL:
             return frozenset(self._snapshot)
         if name not in self._resolved:
@@ -76,7 +76,7 @@ class Toolsets:
         return self._resolved[name]
 
     def reaches(self, start: str, toolset: str) -> bool:
-        """Return True if the first toolset includes the second, even while that has no tools."""
+        """Return True if one toolset includes another, even while that has no tools."""
         return any(name in (ALL, toolset) for name in self._included_toolsets(start))
 
     def _resolve_tools(self, start: str) -> frozenset[str]:
@@ -86,7 +86,7 @@ class Toolsets:
         return frozenset(found)
 
     def _included_toolsets(self, start: str) -> Iterator[str]:
-        """Yield a toolset and all that it includes, each once, also with cycles."""
+        """Yield a toolset and all that it includes, each once, even with cycles."""
         seen: set[str] = set()
         pending = [start]
         while pending:
@@ -114,7 +114,7 @@ class Toolsets:
         return registered | {tool.name for each in listed for tool in self._find_listed(each)}
 
     def _find_listed(self, name: str) -> Sequence[Tool]:
-        """Return the tool that a bundle lists, if the name is unambiguous.
+        """Return the tool that a toolset lists by name, if the name is unambiguous.
 
         A tool is found by its author's name only while no other has that name: otherwise a new tool could
         take its place in the grant.
@@ -129,7 +129,7 @@ class Toolsets:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Grant of a session. `narrow` is the only way to derive another one."""
+    """The toolsets granted to a session. `narrow` is the only way to derive another scope."""
 
     enabled: tuple[str, ...] | None = None
     """Toolsets; None means all."""
@@ -142,14 +142,14 @@ class Scope:
     def narrow(
         self, enabled: Iterable[str] | None = None, disabled: Iterable[str] = (), without: Iterable[str] = ()
     ) -> Scope:
-        """Return a scope that grants what both this one and the new rule grant."""
+        """Return a scope that grants only what both this scope and the new rule grant."""
         chosen = None if enabled is None else _to_tuple(enabled)
         return Scope(chosen, _to_tuple(disabled), _to_tuple(without), parent=self)
 
     def delegated(
         self, toolsets: Toolsets, enabled: Iterable[str] | None = None, disabled: Iterable[str] = ()
     ) -> Scope:
-        """Narrow the scope by toolsets that must exist: a typo in `disabled` would grant too much."""
+        """Return a scope for a delegated session, narrowed by toolsets that must exist."""
         scope = self.narrow(enabled, disabled)
         toolsets.require((*(scope.enabled or ()), *scope.disabled))
         return scope
@@ -177,7 +177,7 @@ class Scope:
         return True
 
     def _allowed_names(self, toolsets: Toolsets) -> frozenset[str]:
-        """Return what this rule alone allows, without those of its ancestors."""
+        """Return the tools that this rule alone allows, ignoring the scopes it was derived from."""
         names = frozenset(toolsets.snapshot) if self.enabled is None else _resolve_all(toolsets, self.enabled)
         if removed := (*self.disabled, *self.without):
             # By both names: a new toolset with the legacy name must not re-enable the current one.
@@ -202,6 +202,6 @@ def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
-    """Return every tool with one of these names: two authors may have chosen the same one."""
+    """Return every tool with one of these names; two authors may have chosen the same name."""
     wanted = frozenset(name for name in names if name)
     return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(tool.names))

@@ -1,4 +1,4 @@
-"""One conversation's view of the runtime: its grant, its turns and its calls.
+"""One conversation's view of the runtime: its granted tools, its turns and its calls.
 
 A session can see and call only what it was granted; a session that it delegates to can do at most the same.
 Agent loops, gateways and command lines all use this class.
@@ -69,7 +69,7 @@ class SessionDeps:
 
 
 class Session:
-    """Conversation with a grant of tools. Open one with `runtime.session(…)`."""
+    """A conversation with a grant of tools. Open one with `runtime.session(…)`."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Session:
 
     @property
     def scope(self) -> Scope:
-        """The grant of this session; does not change."""
+        """Return the scope of this session, which does not change."""
         return self._scope
 
     def granted(self) -> frozenset[str]:
@@ -106,7 +106,7 @@ class Session:
         return self.scope.granted(self._deps.toolsets())
 
     def assemble(self, message: Message = "") -> Turn:
-        """Begin a turn: decide what the model sees for this message, and fix what it may call.
+        """Begin a turn: decide which tools the model sees for this message, and which it may call.
 
         A whole conversation, in any provider's format, gives better results than its last message alone.
         """
@@ -130,7 +130,7 @@ class Session:
         native: bool | None = None,
         cache: bool = False,
     ) -> Request:
-        """Begin a turn and build the model request for a history in the provider's own `form`.
+        """Begin a turn and build the model request for a message history in a provider's format.
 
         The history stays the caller's; what was added beside its messages before is added again. The
         `model` decides the context window if the session has none of its own and the shipped table knows the
@@ -151,11 +151,11 @@ class Session:
         self._context_tokens = tokens
 
     def export_state(self) -> Json:
-        """Return what keeps the prompt prefix of this session stable, as JSON data to store."""
+        """Return the state that keeps the prompt prefix of this session stable, as JSON data."""
         return self._requests.export_state()
 
     def restore_state(self, state: Json) -> None:
-        """Continue with a stored state: the next request starts like the last one of that session."""
+        """Continue with a stored state, so that the next request starts like that session's last one."""
         self._requests.restore_state(state)
 
     async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
@@ -223,7 +223,7 @@ class Session:
         return Session(self._deps, scope, id=id, agent=agent, approver=self._approver, context_tokens=window)
 
     def _current_grant(self) -> Grant:
-        """Return what this session may call of the existing tools."""
+        """Return the existing tools that this session may call."""
         offers = frozenset(self.agent.offers if self.agent else ())
         return self._deps.grants.get_grant(self._deps.toolsets(), self.scope, offers)
 
@@ -246,7 +246,7 @@ class Session:
         return limits.context if limits else None
 
     async def _recheck_failing(self, turn: Turn, calls: Sequence[ToolCall]) -> Turn:
-        """Repeat the failed checks of the tools about to be called: they may pass now."""
+        """Repeat the failed availability checks of the tools about to be called."""
         if not turn.failing:
             return turn
         named = (tool for call in calls for tool in turn.snapshot.named(_real_name(call)))
@@ -260,7 +260,7 @@ class Session:
         return replace(turn, failing={**untouched, **failures.failing, **failures.unavailable})
 
     def _full_turn(self, grant: Grant, checked: Sequence[Tool] | None = None) -> Turn:
-        """Return a turn with everything granted; `checked` limits which checks run, for a single call."""
+        """Return a turn with all granted tools; `checked` limits which availability checks run."""
         checked_grant = grant if checked is None else replace(grant, tools=checked)
         grounds, direct = self._deps, self._deps.disclosure.always_shown(grant)
         return begin_turn(
@@ -297,21 +297,21 @@ class Session:
         )
 
     def _select_tools(self, grant: Grant, turn: Turn, message: Message) -> Selection | None:
-        """Return the tools that fit the conversation; None if nothing is to be selected."""
+        """Return the tools that fit the conversation; None if no selection is configured."""
         if self._deps.config.tools.selection == "eager":
             return None
         conversation = Conversation.from_messages(message)
         return self._deps.selector(grant, turn, conversation) if conversation.user_texts else None
 
     def _chosen_names(self, grant: Grant, selection: Selection | None) -> list[str] | None:
-        """Return the names to show besides the tools that the model finds itself; None for all."""
+        """Return the names of the tools to show to the model; None for all."""
         if selection is None:
             return None
         return [*(tool.name for tool in self._deps.selector.pinned(grant)), *selection.names]
 
 
 def _real_name(call: ToolCall) -> str:
-    """Return the name of the tool that a call is for; empty if the call cannot be parsed."""
+    """Return the name of the tool that a call executes; empty if the call cannot be parsed."""
     try:
         return unwrap(call).name
     except CallError:

@@ -1,4 +1,4 @@
-"""Toolset names kept for compatibility: presets for common surfaces, and names from other runtimes.
+"""Toolset names kept for compatibility: presets for common clients, and names from other runtimes.
 
 The only place that lists them. Pure data; `scope` resolves them.
 """
@@ -13,7 +13,7 @@ __all__ = ["LEGACY_NAMES", "PRESETS", "Toolset"]
 
 @dataclass(frozen=True, slots=True)
 class Toolset:
-    """Named bundle of tools and other toolsets."""
+    """A named bundle of tools and other toolsets."""
 
     name: str
     description: str = ""

@@ -1,4 +1,4 @@
-"""Turns a model's text into arguments that a handler can rely on.
+"""Turn a model's text into arguments that a tool's handler can rely on.
 
 Three steps: parse (providers send JSON text), coerce (models send "5" for 5), check against the tool's JSON
 Schema. An error names the invalid part and shows the schema, so that the model can correct its call. Never
@@ -37,7 +37,7 @@ _Path: TypeAlias = (
 
 
 class Validation:
-    """Validates arguments; compiles each tool's schema once and caches it as long as the tool lives."""
+    """Validates arguments of tools; compiles each tool's schema once and caches it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -46,11 +46,11 @@ class Validation:
         )
 
     def __call__(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """Return the arguments, parsed, coerced and checked. Raises InvalidArguments."""
+        """Return a tool's arguments, parsed, coerced and checked. Raises InvalidArguments."""
         return self.check(tool, self.read(tool, arguments))
 
     def check(self, tool: Tool, args: Json) -> Json:
-        """Return parsed arguments if they match the schema. Raises InvalidArguments."""
+        """Return parsed arguments if they match the tool's schema. Raises InvalidArguments."""
         visits, validator = self._compiled_for(tool)
         _require_checkable(tool, visits, args)  # parsed text may be deeper than its raw form
         if validator is not None and not _is_valid(tool, validator, args):
@@ -58,7 +58,7 @@ class Validation:
         return args
 
     def read(self, tool: Tool, arguments: Json | str | None) -> Json:
-        """Return the arguments parsed and coerced, whether or not they match the schema."""
+        """Return a tool's arguments parsed and coerced, whether or not they match the schema."""
         parsed: Json = _require_json(tool, parse_arguments(tool.name, arguments))
         visits, validator = self._compiled_for(tool)
         _require_checkable(tool, visits, parsed)
@@ -77,7 +77,7 @@ class Validation:
 
 
 def parse_arguments(name: str, arguments: Json | str | None) -> Json:
-    """Return the arguments as a dict, whatever form a provider or a model used. Raises InvalidArguments."""
+    """Return a call's arguments as a dict, whatever form a provider used. Raises InvalidArguments."""
     if isinstance(arguments, str):
         arguments = _parse_text(name, arguments)
         if isinstance(arguments, str):  # some models encode the JSON twice
@@ -111,7 +111,7 @@ def _parse_text(name: str, text: str) -> Any:
 
 
 def _require_json(tool: Tool, value: Any, path: _Path = None, depth: int = 0) -> Any:
-    """Return a deep copy of the value. Raises InvalidArguments if a part of it is not JSON."""
+    """Return a deep copy of an argument. Raises InvalidArguments if a part of it is not JSON."""
     if depth > MAX_DEPTH:
         raise _invalid_arguments(tool, f"at {_format_path(path)}: nested more than {MAX_DEPTH} levels deep")
     if isinstance(value, Mapping):
@@ -149,7 +149,7 @@ def _describe_kind(value: Any) -> str:
 
 
 class ArgumentCoercion:
-    """Converts JSON values to the types of their schema, and leaves matching ones unchanged."""
+    """Converts arguments to the types of their schema, and leaves matching ones unchanged."""
 
     def __init__(self, tool: Tool, *, reads_text: bool = True) -> None:
         self._tool, self._root, self._reads_text = tool, tool.parameters, reads_text
@@ -157,7 +157,7 @@ class ArgumentCoercion:
         self._expansions: dict[tuple[int, ...], tuple[list[Json], frozenset[str]]] = {}
 
     def __call__(self, value: Any, schemas: Sequence[Any], path: _Path = None, depth: int = 0) -> Any:
-        """Return the value as one of the schemas expects it; unchanged without a schema."""
+        """Return a value as one of the schemas expects it; unchanged without a schema."""
         branches, kinds = self._expand(schemas)
         if isinstance(value, str) and self._reads_text:
             value = _read_text(value, kinds)
@@ -179,14 +179,14 @@ class ArgumentCoercion:
         return value
 
     def _is_omitted(self, branches: Sequence[Json], key: str) -> bool:
-        """Return True if null can only mean that the property is omitted."""
+        """Return True if null as a property's value can only mean that the property is omitted."""
         if not self._reads_text or any(key in get_list(branch, "required") for branch in branches):
             return False
         schemas = _declared_schemas(branches, key)
         return bool(schemas) and "null" not in self._expand(schemas)[1]
 
     def _expand(self, schemas: Sequence[Any]) -> tuple[list[Json], frozenset[str]]:
-        """Return all branches of the schemas and the types that may match.
+        """Return all branches of the schemas, and the JSON types that may match them.
 
         Cached, because arrays are long.
         """
@@ -259,7 +259,7 @@ def _json_type(value: Any) -> str:
 
 
 def _read_text(text: str, kinds: Set[str]) -> Any:
-    """Return the value that a text represents, if the schema does not accept text."""
+    """Return the value that a text stands for, such as 5 for "5", if the schema accepts no text."""
     if "string" in kinds:
         return text
     word = text.strip()
@@ -302,7 +302,7 @@ def _read_container(text: str, kinds: Set[str]) -> Any:
 
 
 def _property_schemas(branches: Sequence[Json], key: str) -> list[Any]:
-    """Return the schemas of one property in any of the branches."""
+    """Return the schemas of one property in any of the schema's branches."""
     others = [branch.get("additionalProperties") for branch in branches]
     return _declared_schemas(branches, key) or [each for each in others if isinstance(each, dict)]
 
@@ -316,7 +316,7 @@ def _declared_schemas(branches: Sequence[Json], key: str) -> list[Any]:
 
 
 def _element_schemas(branches: Sequence[Json], index: int) -> list[Any]:
-    """Return the schemas of one array element in any of the branches."""
+    """Return the schemas of one array element in any of the schema's branches."""
     schemas = []
     for branch in branches:
         leading = get_list(branch, "prefixItems")

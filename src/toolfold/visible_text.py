@@ -1,4 +1,4 @@
-"""Removes invisible characters from the texts of a tool.
+"""Remove invisible characters from the texts of a tool.
 
 A model reads what a person does not see: control characters, direction marks, zero-width characters. Only
 descriptions and titles are changed. Parameter names and allowed values are sent back unchanged and so must
@@ -46,7 +46,7 @@ def remove_invisible(text: str) -> str:
 
 
 def clean_schema(schema: FrozenDict) -> FrozenDict:
-    """Return the schema with its texts cleaned; the same object if nothing changes."""
+    """Return a tool's schema without invisible characters; the same object if nothing changes."""
     return schema if _has_plain_text(schema) else _clean_object(schema, 0)
 
 
@@ -55,7 +55,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _has_plain_text(schema: FrozenDict) -> bool:
-    """Return True if all strings are printable ASCII: a fast check that is enough for nearly all tools."""
+    """Return True if all strings of a schema are printable ASCII: a fast check for most tools."""
     pending: list[FrozenDict | FrozenList] = [schema]
     while pending:
         node = pending.pop()
@@ -90,7 +90,7 @@ def _clean_value(key: str, value: Any, depth: int) -> Any:
 
 
 def _clean_named(schemas: Mapping[str, Any], depth: int) -> Any:
-    """Clean schemas whose keys are chosen by their author and may equal keywords."""
+    """Clean schemas in a mapping whose keys are property names and may equal schema keywords."""
     new = {
         name: _clean_object(each, depth + 1) if isinstance(each, FrozenDict) else each
         for name, each in schemas.items()

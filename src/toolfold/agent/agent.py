@@ -1,4 +1,4 @@
-"""The public agent: builds what a conversation needs from a model name and the configuration."""
+"""The public agent class: builds a conversation from a model name and the configuration."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Agent(AgentConversation):
         super().__init__(deps, record, limits or AgentLimits.from_settings(config.agent))
 
     def run_sync(self, message: str) -> TurnResult:
-        """`run`, for callers that are not async."""
+        """Work on a message like `run`, for callers that are not async."""
         return self.runtime.run_coroutine(self.run(message))
 
     async def change_model(self, model: str) -> None:
@@ -96,7 +96,7 @@ class Agent(AgentConversation):
         self.history = self._open_history(self.history.record)
 
     async def close(self) -> None:
-        """Release the session and close what the agent opened."""
+        """Release the session and close the runtime and clients that the agent opened."""
         self.interrupt()
         self.release()
         await self._deps.client.close()

@@ -1,4 +1,4 @@
-"""Shortens a history that is about to fill the model's context window.
+"""Shorten a message history that is about to fill the model's context window.
 
 The oldest messages are replaced by a summary. A cut never separates a tool call from its result.
 """
@@ -35,14 +35,14 @@ Summarise = Callable[[str, str], Awaitable[str]]
 
 
 def count_messages(messages: Sequence[Json], counter: TokenCounter) -> int:
-    """Return the approximate number of tokens of some messages."""
+    """Return the approximate number of tokens of messages."""
     return sum(counter.text(compact(message)) for message in messages)
 
 
 def find_cut(
     entries: Sequence[MessageRecord], dialect: Dialect, counter: TokenCounter, *, keep_tokens: int
 ) -> int:
-    """Return how many of the oldest messages to replace; 0 if no valid cut would help.
+    """Return how many of the oldest messages to replace by a summary; 0 if that would not help.
 
     The newest messages that fit into `keep_tokens` stay. The cut moves towards them until no call on its
     left has its result on its right.
@@ -74,7 +74,7 @@ def _ends_with_reasoning(messages: Sequence[Json]) -> bool:
 async def write_summary(
     entries: Sequence[MessageRecord], summarise: Summarise, *, max_chars: int = MAX_TRANSCRIPT_CHARS
 ) -> str:
-    """Return the text that takes the place of some messages.
+    """Return the summary text that takes the place of old messages.
 
     The transcript to summarise has at most `max_chars` characters.
     """
@@ -103,7 +103,7 @@ def _write_transcript(entries: Sequence[MessageRecord], max_chars: int) -> str:
 
 
 def _write_outline(entries: Sequence[MessageRecord]) -> str:
-    """List what the user said: the least that must survive."""
+    """Return a list of what the user said, as a minimal summary of messages."""
     said = [f"- {entry.text[:500]}" for entry in entries if entry.role == "user" and entry.text]
     return "The user wrote:\n" + "\n".join(said[-50:])
 

@@ -60,7 +60,7 @@ class TurnResult:
 
 @dataclass(slots=True, kw_only=True)
 class AgentDeps:
-    """What an agent and its sub-agents share."""
+    """Components that an agent and its sub-agents share."""
 
     runtime: Runtime
     store: SessionStore
@@ -125,7 +125,7 @@ class AgentConversation:
         )
 
     def _open_history(self, record: SessionRecord) -> SessionHistory:
-        """Open the messages, converted if the session was held in another dialect."""
+        """Open the stored messages, converted if the session used another provider's format."""
         deps, dialect = self._deps, self._deps.client.dialect
         if record.dialect != dialect.name:
             old = get_dialect(record.dialect)
@@ -139,12 +139,12 @@ class AgentConversation:
 
     @property
     def session_id(self) -> str:
-        """The id by which the session is stored and can be resumed."""
+        """Return the id by which the session is stored and can be resumed."""
         return self.history.record.id
 
     @property
     def model(self) -> str:
-        """The model in use, as PROVIDER:MODEL."""
+        """Return the model in use, as PROVIDER:MODEL."""
         return str(self._deps.model)
 
     async def run(self, message: str) -> TurnResult:
@@ -197,7 +197,7 @@ class AgentConversation:
         return result
 
     async def _run_loop(self, loop: TurnLoop, budget: TurnBudget) -> tuple[StopReason, str, str]:
-        """Run the loop and, however it ends, leave a valid history."""
+        """Run the loop between model and tools; however it ends, leave a valid history."""
         task = self._task = asyncio.create_task(loop.run())
         renewal = asyncio.create_task(self._renew_claim())
         try:
@@ -222,7 +222,10 @@ class AgentConversation:
         return reason, text, ""
 
     def interrupt(self) -> None:
-        """Stop the work on the current message; the history stays valid. Call it from the agent's loop."""
+        """Stop the work on the current message; the history stays valid.
+
+        Call it from the agent's event loop.
+        """
         if self._task is not None and not self._task.done():
             self._is_interrupted = True
             self._task.cancel()
@@ -244,11 +247,11 @@ class AgentConversation:
                     await asyncio.wait({work})
 
     def undo(self) -> str:
-        """Take the newest turn back and return its message; what tools did is not undone."""
+        """Remove the newest turn from the history and return its message; effects of tools are not undone."""
         return self.history.undo_turn()
 
     def release(self) -> None:
-        """Let other processes open the session."""
+        """Release the session, so that other processes can open it."""
         self._deps.store.release_session(self.session_id, self._owner)
 
     async def _prepare_model_interruptibly(self) -> ModelSetup:
@@ -347,7 +350,7 @@ async def _cancel(task: asyncio.Task[tuple[StopReason, str]]) -> None:
 async def _until_finished(
     events: AsyncIterator[Event], work: asyncio.Task[TurnResult], session_id: str
 ) -> AsyncIterator[Event]:
-    """Yield events up to the end of the turn."""
+    """Yield events of the session up to the end of the turn."""
     while True:
         following = asyncio.ensure_future(anext(events))
         await asyncio.wait({following, work}, return_when=asyncio.FIRST_COMPLETED)

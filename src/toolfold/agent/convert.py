@@ -1,4 +1,4 @@
-"""Converts a history from one dialect to another, for a session that continues with another model.
+"""Convert a message history between provider formats, for continuing a session with another model.
 
 Text, tool calls and results are kept; reasoning is left out, because only the provider that wrote it accepts
 it.
@@ -18,7 +18,7 @@ from toolfold.store import MessageRecord
 
 
 def convert_history(entries: Sequence[MessageRecord], old: Dialect, new: Dialect) -> list[MessageRecord]:
-    """Return the messages in the new dialect."""
+    """Return the messages of a history in the format of another dialect."""
     names = dict(old.find_calls([entry.body for entry in entries]))
     return [
         replace(entry, body=body, text=new.find_text(body))
@@ -40,7 +40,7 @@ def _convert_message(entry: MessageRecord, names: dict[str, str], old: Dialect, 
 
 
 def read_calls(message: Json) -> list[ToolCall]:
-    """Read the calls of an assistant message in any dialect."""
+    """Read the tool calls of an assistant message in any provider's format."""
     chat = [
         (
             call.get("id"),
@@ -64,7 +64,7 @@ def read_calls(message: Json) -> list[ToolCall]:
 
 
 def read_results(message: Json, names: dict[str, str]) -> list[ToolResult]:
-    """Read the tool results of a message in any dialect; media are left out."""
+    """Read the tool results of a message in any provider's format; media are left out."""
     found: list[tuple[str, object]] = []
     if message.get("role") == "tool":
         found.append((text_of(message.get("tool_call_id")), message.get("content")))

@@ -1,4 +1,4 @@
-"""Text that is being received: stored first, then shown.
+"""Store an answer's text while it is being received, before it is shown.
 
 A crash must not lose what a person has read, so each piece is written to the store before it is published.
 Pieces that arrive within a few hundredths of a second are written together.
@@ -14,7 +14,7 @@ FLUSH_INTERVAL_S = 0.03
 
 
 class DraftWriter:
-    """Collects the pieces of one answer."""
+    """Stores and publishes the pieces of one answer while they arrive."""
 
     def __init__(self, save: Callable[[str], None], publish: Callable[[str], None]) -> None:
         self._save, self._publish = save, publish
@@ -24,7 +24,7 @@ class DraftWriter:
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, text: str) -> None:
-        """Add a piece; it is stored and published at once or within `FLUSH_INTERVAL_S`."""
+        """Add a piece of the answer; it is stored and published at once or within `FLUSH_INTERVAL_S`."""
         self._text += text
         wait = self._last_flush + FLUSH_INTERVAL_S - time.monotonic()
         if wait <= 0:
@@ -33,7 +33,7 @@ class DraftWriter:
             self._timer = asyncio.get_running_loop().call_later(wait, self.flush)
 
     def flush(self) -> None:
-        """Store and publish what was added."""
+        """Store and publish the pieces added so far."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""The messages of one agent session, in memory and in the store.
+"""The messages of one agent session, in memory and in the session store.
 
 Whatever happens (an interruption, a crash, a kill), the history stays valid: every tool call has a result,
 and a call whose outcome is unknown says so. Knows nothing of models and tools.
@@ -25,7 +25,7 @@ RenderResults = Callable[[Sequence[ToolResult]], list[Json]]
 
 
 class SessionHistory:
-    """The active messages of a session. Every change is stored before it returns."""
+    """The messages of a session that are part of the prompt. Every change is stored before it returns."""
 
     def __init__(self, store: SessionStore, record: SessionRecord, dialect: Dialect) -> None:
         self._store, self.record, self.dialect = store, record, dialect
@@ -35,7 +35,7 @@ class SessionHistory:
 
     @property
     def messages(self) -> list[Json]:
-        """The messages of the prompt, in the session's dialect."""
+        """Return the messages of the prompt, in the provider's format."""
         return [entry.body for entry in self._entries]
 
     @property
@@ -44,16 +44,16 @@ class SessionHistory:
 
     @property
     def turn(self) -> int:
-        """The number of the newest turn."""
+        """Return the number of the newest turn."""
         return max((entry.turn for entry in self._entries), default=self.record.turns)
 
     @property
     def first_text(self) -> str:
-        """The first message of the user."""
+        """Return the text of the user's first message."""
         return next((entry.text for entry in self._entries if entry.role == "user"), "")
 
     def add_user_message(self, text: str) -> int:
-        """Start a turn and return its number."""
+        """Start a turn with a user message, and return the turn's number."""
         turn = self.turn + 1
         self._append([self.dialect.user_message(text)], turn)
         return turn
@@ -64,27 +64,27 @@ class SessionHistory:
         self._store.save_draft(self.record.id, text)
 
     def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
-        """Append a model's reply; it replaces the draft."""
+        """Append a model's reply, which replaces the stored draft."""
         self._append(list(reply.messages), self.turn, state=state, thinking=reply.unsent_thinking)
         self._draft = ""
 
     def start_calls(self, calls: Sequence[ToolCall]) -> None:
-        """Record that the tools of a reply are about to run."""
+        """Record that the tool calls of a reply are about to run."""
         self._store.start_calls(self.record.id, {call.id: call.name for call in calls})
 
     def keep_result(self, result: ToolResult) -> None:
-        """Store one result as soon as it is there; the others of the reply may still be running."""
+        """Store one tool result at once; other calls of the same reply may still be running."""
         kept = {"name": result.name, "text": result.text, "error": result.error}
         self._store.finish_call(self.record.id, result.call_id, kept)
 
     def add_results(
         self, results: Sequence[ToolResult], rendered: Sequence[Json], *, state: Json | None = None
     ) -> None:
-        """Append the messages that report the results of a reply's calls."""
+        """Append the messages with the results of all tool calls of a reply."""
         self._append(list(rendered), self.turn, state=state, finished=[each.call_id for each in results])
 
     def complete_calls(self, results: Mapping[str, ToolResult], render_results: RenderResults) -> None:
-        """Give every open call a result: the one it has, or that it was interrupted."""
+        """Give every unfinished tool call a result: the stored one, or that it was interrupted."""
         open_calls = self._find_open_calls()
         if not open_calls:
             return
@@ -103,7 +103,7 @@ class SessionHistory:
         self.add_results(completed, render_results(completed))
 
     def undo_turn(self) -> str:
-        """Take the newest turn out of the prompt and return the user message that started it."""
+        """Remove the newest turn from the prompt and return the user message that started it."""
         turn = self.turn
         undone = [entry for entry in self._entries if entry.turn == turn]
         if not undone:
@@ -113,7 +113,7 @@ class SessionHistory:
         return next((entry.text for entry in undone if entry.role == "user"), "")
 
     def replace_oldest(self, count: int, summary: str) -> None:
-        """Replace the oldest messages by a summary."""
+        """Replace the oldest messages of the prompt by a summary."""
         old = self._entries[:count]
         turn = old[-1].turn if old else 0
         record = self._to_record(self.dialect.user_message(summary), turn)
@@ -144,7 +144,7 @@ class SessionHistory:
         finished: Sequence[str] = (),
         thinking: str = "",
     ) -> None:
-        """Store messages, after `thinking` that was shown but cannot be part of the prompt."""
+        """Store messages, after reasoning that was shown but cannot be part of the prompt."""
         records = [self._to_record(message, turn) for message in messages]
         if thinking:
             shown = MessageRecord(body={}, role="thinking", text=thinking, turn=turn, state="unsent")

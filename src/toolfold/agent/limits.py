@@ -1,4 +1,4 @@
-"""How far the agent may go for one message: steps, tokens, time and cost."""
+"""Limit the agent's work on one message: steps, tokens, time and cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolfold.events import StopReason, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
-    """Limits on the work for one message. Zero cost means no limit."""
+    """Limits on the agent's work for one message. Zero cost means no limit."""
 
     max_steps: int = 50
     max_tokens: int = 2_000_000
@@ -31,7 +31,7 @@ class AgentLimits:
 
 @dataclass(slots=True)
 class TurnBudget:
-    """What the work on one message has used so far."""
+    """Steps, tokens, time and cost that the work on one message has used so far."""
 
     limits: AgentLimits
     usage: Usage = field(default_factory=Usage)
@@ -41,13 +41,13 @@ class TurnBudget:
     started: float = field(default_factory=time.monotonic)
 
     def add_call(self, usage: Usage, cost: float | None) -> None:
-        """Count one model call."""
+        """Count the tokens and the cost of one model call."""
         self.steps += 1
         self.usage += usage
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
     def add_delegated(self, usage: Usage, cost: float | None) -> None:
-        """Count what a sub-agent used."""
+        """Count the tokens and the cost that a sub-agent used."""
         self.usage += usage
         self.cost = None if cost is None or self.cost is None else self.cost + cost
 
@@ -56,7 +56,7 @@ class TurnBudget:
         return self.limits.max_seconds - (time.monotonic() - self.started)
 
     def exceeded(self) -> StopReason | None:
-        """Return the limit that was reached, if any."""
+        """Return the limit that was reached, or an empty string."""
         if self.steps >= self.limits.max_steps:
             return "step_limit"
         if self.usage.total_tokens >= self.limits.max_tokens:
@@ -66,7 +66,7 @@ class TurnBudget:
         return "time_limit" if self.seconds_left <= 0 else None
 
     def remaining(self, *, max_steps: int) -> AgentLimits:
-        """Return limits for a sub-agent, which may use what is left."""
+        """Return the limits for a sub-agent: what is left of this budget."""
         return AgentLimits(
             max_steps=max(1, min(max_steps, self.limits.max_steps)),
             max_tokens=max(1, self.limits.max_tokens - self.usage.total_tokens),

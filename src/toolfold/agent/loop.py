@@ -1,4 +1,4 @@
-"""The work on one user message: call the model, run its tool calls, repeat until it answers.
+"""Work on one user message: call the model, run its tool calls, repeat until it answers.
 
 `TurnLoop.run` is read from top to bottom. Every tool is reached through `Session.call_all`, so that scope,
 hooks, validation and approval apply as everywhere. Every step is stored before the next one starts.
@@ -50,7 +50,7 @@ UNKNOWN_CONTEXT_TOKENS = 128_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSetup:
-    """The model of a session and how it is called."""
+    """The model of a session, its client and its options."""
 
     client: ModelClient
     model: str
@@ -63,7 +63,7 @@ class ModelSetup:
 
 
 class TurnLoop:
-    """The loop of one turn. Use it once."""
+    """The loop between model and tools for one turn. Use it once."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class TurnLoop:
         self._results: dict[str, ToolResult] = {}
 
     async def run(self) -> tuple[StopReason, str]:
-        """Work until the model answers without calling a tool, or a limit is reached."""
+        """Call the model and its tools until it answers without a tool call, or a limit is reached."""
         while (reached := self._budget.exceeded()) is None:
             await self._compress_if_needed()
             request = await self._prepare_request()
@@ -216,7 +216,7 @@ class TurnLoop:
         self._history.keep_result(result)
 
     def interrupt(self) -> str:
-        """Make the history valid after the loop was cancelled, and return the text received so far."""
+        """Make the history valid after the loop was cancelled; return the text received so far."""
         text = ""
         if self._draft is not None:
             self._draft.flush()
@@ -239,7 +239,7 @@ class TurnLoop:
             await self._compress()
 
     async def _compress(self) -> bool:
-        """Replace the oldest messages by a summary. Returns False if nothing can be replaced."""
+        """Replace the oldest messages by a summary; return False if nothing can be replaced."""
         window = self._setup.context_tokens or UNKNOWN_CONTEXT_TOKENS
         history = self._history
         before = count_messages(history.messages, self._counter)
@@ -267,7 +267,7 @@ class TurnLoop:
         return True
 
     async def _summarise(self, instruction: str, transcript: str) -> str:
-        """Let the auxiliary model write a summary; the session's own if there is no other or it fails."""
+        """Let the configured summary model write a summary; use the session's model if that fails."""
         if self._setup.auxiliary is not None:
             try:
                 return await self._summarise_with(self._setup.auxiliary, instruction, transcript)
@@ -295,7 +295,7 @@ class TurnLoop:
 
 
 def real_tool_name(call: ToolCall) -> str:
-    """Return the tool that a call means; empty for a search or a call that cannot be read."""
+    """Return the tool that a call executes; empty for a search or a call that cannot be read."""
     if call.name != BRIDGE_CALL:
         return "" if call.name in BRIDGE_NAMES else call.name
     try:

@@ -1,4 +1,4 @@
-"""What the agent remembers across sessions: short facts in a file that the user can edit.
+"""Facts that the agent remembers across sessions, in a file that the user can edit.
 
 One fact per line, each starting with "- ". The file is read when a session starts and becomes part of
 its system prompt; changes during the session are stored at once and appear in the next one, so that the
@@ -20,14 +20,14 @@ _HEADER = "# What the agent remembers. One fact per line; edit freely.\n"
 
 
 class Memory:
-    """The facts of one user."""
+    """The remembered facts of one user."""
 
     def __init__(self, file: Path, *, max_chars: int) -> None:
         self._file, self._max_chars = file, max_chars
         self._lock = threading.Lock()
 
     def read_facts(self) -> list[str]:
-        """Return the facts, oldest first."""
+        """Return the remembered facts, oldest first."""
         try:
             text = self._file.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -36,7 +36,7 @@ class Memory:
         return [line.removeprefix("- ").strip() for line in lines if line.startswith("- ")]
 
     def run(self, args: Json) -> Json:
-        """Serve one call of the `memory` tool."""
+        """Execute one call of the `memory` tool."""
         make_private_directory(self._file.parent)
         with self._lock, lock_directory(self._file.parent):  # other sessions write the same file
             facts = self.read_facts()

@@ -1,4 +1,4 @@
-"""The system prompt. Built once when a session starts and stored with it, so that it never changes."""
+"""The agent's system prompt, built once when a session starts and stored with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions of the model to the user: the `clarify` tool.
+"""Ask the user questions of the model: the `clarify` tool.
 
 Knows nothing of terminals and pages: an `Asker` shows the question and returns the answer.
 """
@@ -20,7 +20,7 @@ _FAILED = f"The question could not be shown to the user. {NO_ANSWER_ADVICE}"
 
 
 class UserQuestions:
-    """Asks the user on behalf of the model of one session."""
+    """Asks the user questions on behalf of the model of one session."""
 
     def __init__(self, session_id: str, asker: Asker | None, *, timeout_s: float) -> None:
         self._session_id, self._asker, self._timeout_s = session_id, asker, timeout_s
@@ -32,7 +32,7 @@ class UserQuestions:
         return self._asker is not None
 
     async def run(self, args: Json) -> Json:
-        """Ask the question of a call and return the answer, or the reason why there is none.
+        """Ask the question of a `clarify` call and return the answer, or why there is none.
 
         Raises CallError if nobody can be asked.
         """

@@ -1,5 +1,4 @@
-"""The tools that the agent runs itself: plan, memory, search over past sessions,
-delegation, questions to the user.
+"""The tools that the agent runs itself: plan, memory, session search, delegation, questions.
 
 They belong to one session. Their schemas are in `tools/agent.py`.
 """
@@ -22,7 +21,7 @@ Delegate = Callable[[Json], Awaitable[Json]]
 
 
 class AgentTools:
-    """Agent services for one session (`AgentServices`)."""
+    """The tools that an agent runs itself for one session, with their state."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class AgentTools:
 
     @property
     def offers(self) -> frozenset[str]:
-        """The names of the tools that this agent runs."""
+        """Return the names of the tools that this agent runs itself."""
         offered = {"todo", "session_search"}
         offered |= {"memory"} if self._memory is not None else set()
         offered |= {"delegate_task"} if self._delegate is not None else set()
@@ -48,7 +47,7 @@ class AgentTools:
         return frozenset(offered)
 
     def run(self, name: str, args: Json) -> Any:
-        """Run one of them."""
+        """Run one of the agent's own tools."""
         if name not in self.offers:
             raise NeedsAgent(name)
         match name:
@@ -83,18 +82,18 @@ class AgentTools:
 
 
 class LocalAgent:
-    """Agent services for a session without a stored conversation: only the plan."""
+    """Runs the plan tool for a session without a stored conversation."""
 
     def __init__(self) -> None:
         self.todos = TodoList()
 
     @property
     def offers(self) -> frozenset[str]:
-        """The names of the tools that this agent runs."""
+        """Return the names of the tools that this agent runs itself."""
         return frozenset({"todo"})
 
     def run(self, name: str, args: Json) -> Any:
-        """Run one of them."""
+        """Run one of the agent's own tools."""
         if name not in self.offers:
             raise NeedsAgent(name)
         return self.todos.run(args)

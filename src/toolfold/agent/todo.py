@@ -1,4 +1,4 @@
-"""The plan of an agent: a short ordered list, held in memory for one agent."""
+"""The plan of an agent: a short ordered list of steps, kept in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_ITEMS = 200
 
 @dataclass(frozen=True, slots=True)
 class Todo:
-    """One step of the plan."""
+    """One step of an agent's plan."""
 
     id: str
     content: str
@@ -23,7 +23,7 @@ class Todo:
 
 
 class TodoList:
-    """Plan that is always returned as a whole, so that a model sees its current state."""
+    """The plan of an agent, always returned as a whole, so that the model sees its current state."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class TodoList:
             self._items = {item["id"]: Todo(**item) for item in items}
 
     def run(self, args: Json) -> Json:
-        """Serve one call of the `todo` tool."""
+        """Execute one call of the `todo` tool."""
         with self._lock:
             if "todos" in args:
                 new_items = [Todo(**item) for item in args["todos"]]

@@ -1,4 +1,4 @@
-"""What an agent does, as lines for a person: tool calls, searches, retries, tokens and cost.
+"""Print what an agent does as lines for a person: tool calls, searches, retries, tokens and cost.
 
 Events carry text of models, tools and servers. Everything that could control a terminal or imitate other
 lines is removed from it here.
@@ -49,18 +49,18 @@ _STOP_TEXTS: Mapping[str, str] = {
 
 
 def clean_text(text: str) -> str:
-    """Return text without characters that a terminal interprets; line breaks and tabs stay."""
+    """Return text without characters that control a terminal; line breaks and tabs stay."""
     return remove_invisible(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def clean_line(text: str, max_chars: int) -> str:
-    """Return text as one line of limited length, without characters that a terminal interprets."""
+    """Return text as one line of limited length, without characters that control a terminal."""
     line = " ".join(clean_text(text[: 4 * max_chars]).split())
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
 class CallLines:
-    """Turns the events of a turn into lines: one for each finished call, search, retry and compression."""
+    """Turns the events of an agent turn into lines: one for each call, search, retry and compression."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
@@ -68,15 +68,15 @@ class CallLines:
 
     @property
     def running(self) -> tuple[ToolStarted, ...]:
-        """The calls that have started and not finished, oldest first."""
+        """Return the tool calls that have started and not finished, oldest first."""
         return tuple(self._running.values())
 
     def is_own(self, event: Event) -> bool:
-        """Return False for events of sub-agents."""
+        """Return True if an event belongs to the agent itself, not to one of its sub-agents."""
         return event.session_id == self._session_id
 
     def read(self, event: Event) -> str:
-        """Return the line to print for an event; empty for most."""
+        """Return the line to print for an event; empty for most events."""
         line = self._describe(event)
         return line if not line or self.is_own(event) else f"↳ {line}"
 
@@ -102,7 +102,7 @@ class CallLines:
 
 
 def format_call(call: ToolStarted) -> str:
-    """Return a call as `🔧 name(argument="value")`, shortened."""
+    """Return a tool call as `🔧 name(argument="value")`, shortened."""
     shown = ", ".join(
         f"{clean_line(key, 40)}={_format_value(value)}" for key, value in call.arguments.items()
     )
@@ -117,7 +117,7 @@ def _format_value(value: Any) -> str:
 
 
 def format_outcome(call: ToolFinished) -> str:
-    """Return how a call ended: `✓ 0.1 s`, or the error."""
+    """Return how a tool call ended: `✓ 0.1 s`, or the error."""
     if call.ok:
         return f"✓ {format_seconds(call.duration_s)}"
     word = "refused" if call.refused else format_seconds(call.duration_s)
@@ -125,14 +125,14 @@ def format_outcome(call: ToolFinished) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a duration for a person: `0.12 s`, `4.2 s`, `2 min 5 s`."""
+    """Return a duration as readable text: `0.12 s`, `4.2 s`, `2 min 5 s`."""
     if seconds >= 60:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
 
 
 def format_selection(selected: ToolsSelected) -> str:
-    """Return what a model call was sent of the tools, and what that saved."""
+    """Return a line that says how many tools a model call was sent, and how many tokens that saved."""
     parts = [f"{len(selected.shown):,} of {selected.available:,} tools sent"]
     if selected.tool_search:
         parts[0] += ", the others by tool search"
@@ -142,7 +142,7 @@ def format_selection(selected: ToolsSelected) -> str:
 
 
 def format_spending(finished: TurnFinished, seconds: float) -> str:
-    """Return the tokens, cost and time of a turn, and why it stopped if it did not complete."""
+    """Return the tokens, cost and time of an agent turn, and why it stopped if it did not complete."""
     usage = finished.usage
     parts = [f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"]
     if usage.cached_tokens:

@@ -1,4 +1,4 @@
-"""The options of `run` and `chat`: model, session, toolsets, limits, approval; and opening the agent."""
+"""Define the options of `run` and `chat` (model, session, toolsets, limits, approval), and open the agent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class AgentOptions:
     yes: bool = False
 
     def build_limits(self, config: Config) -> AgentLimits:
-        """Return the configured limits, replaced by those of the command line."""
+        """Return the configured agent limits, replaced by those of the command line."""
         from toolfold.agent import AgentLimits
 
         names = ("max_steps", "max_tokens", "max_seconds", "max_cost")
@@ -45,7 +45,7 @@ class AgentOptions:
         return replace(AgentLimits.from_settings(config.agent), **given)
 
     def apply_to(self, invocation: Invocation) -> Invocation:
-        """Return the invocation with the overrides that the options stand for."""
+        """Return the invocation with the settings that these options override."""
         return invocation.with_overrides([_APPROVAL_OFF]) if self.yes else invocation
 
 
@@ -98,13 +98,13 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class AgentOpener:
-    """Opens agents on one runtime and one store: a new session, or a stored one."""
+    """Opens agents on one runtime and one session store: a new session, or a stored one."""
 
     def __init__(self, runtime: Runtime, store: SessionStore, options: AgentOptions) -> None:
         self.runtime, self.store, self.options = runtime, store, options
 
     def open_first(self) -> Agent:
-        """Open the session that the command line names, or a new one."""
+        """Open the stored session that the command line names, or a new one."""
         if not self.options.session:
             return self.open_new(self.options.model)
         record = find_session(self.store, self.options.session)
@@ -137,7 +137,7 @@ class AgentOpener:
 
 
 def find_session(store: SessionStore, text: str) -> SessionRecord:
-    """Return the session that an id, the beginning of one, or `last` means. Raises NotFound."""
+    """Return the stored session for an id, the beginning of an id, or `last`. Raises NotFound."""
     known = store.list_sessions(limit=MAX_LISTED_SESSIONS)
     if text == LAST_SESSION:
         if not known:

@@ -1,4 +1,4 @@
-"""Allow destructive tools to run without approval: resolve the named tools, and offer it for new servers."""
+"""Allow destructive tools to run without approval: find the named tools, and offer it for new servers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ allow_destructive_option = click.option(
 def find_targets(
     invocation: Invocation, targets: Sequence[str], *, client: str = "", in_project: bool = False
 ) -> list[AllowedTool]:
-    """Return the entries that allow the named tools and servers. Raises NotFound for an unknown name."""
+    """Return the `approval.allowed_tools` entries for the named tools and servers. Raises NotFound."""
     config = invocation.load_config()
     if any(each.isspace() for each in client):
         raise click.UsageError(f"{client!r} is not a valid client name: it contains whitespace")
@@ -132,7 +132,7 @@ def _find_tool(snapshot: Snapshot, name: str) -> Tool:
 def _make_entry(
     config: Config, target: str, name: str, server: str, effect: str, client: str, in_project: bool
 ) -> AllowedTool:
-    """Make an entry. A server that a project declares is allowed in that project only."""
+    """Make an `approval.allowed_tools` entry; a project's server is allowed in that project only."""
     from toolfold.approval.allowed_tools import is_own_server
     from toolfold.config.allowed_tools import AllowedTool
 

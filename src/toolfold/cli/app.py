@@ -72,7 +72,7 @@ Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
 
 @dataclass(frozen=True, slots=True)
 class StartupContext:
-    """The raw command line, and the early gateway responses that were started before it was parsed."""
+    """The raw command line, and the thread that already answers a gateway client's list requests."""
 
     arguments: tuple[str, ...] = ()
     early: EarlyAnswers | None = None
@@ -99,7 +99,7 @@ class Invocation:
         return Invocation([*self._overrides, *overrides], self.project)
 
     def load_config(self, *, quiet: bool = False) -> Config:
-        """Return the effective configuration and print its warnings once; `quiet` suppresses them."""
+        """Return the effective configuration and print its warnings once; with `quiet`, print none."""
         from toolfold.config import load_config
 
         config = load_config(overrides=self._overrides, project=self.project)
@@ -118,20 +118,20 @@ class Invocation:
             return open_runtime(config, client_names=True, **options)
 
     def settings_record(self) -> SettingsRecord:
-        """Return the record that notes which settings these commands have changed."""
+        """Return the record of settings changes that were made by Toolfold itself."""
         from toolfold.config.record import SettingsRecord
 
         return SettingsRecord(self.paths().state_dir)
 
     def paths(self) -> Paths:
-        """Return the paths of the settings, state and cache without reading any file."""
+        """Return the paths of settings, state and cache without reading any file."""
         from toolfold.config import locate_paths
 
         return locate_paths(project=self.project)
 
 
 class _StderrHandler(logging.Handler):
-    """Log handler that looks up `sys.stderr` on each record, so that a live spinner is not overwritten."""
+    """Log handler that looks up `sys.stderr` for each record, so that a spinner is not overwritten."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -141,7 +141,7 @@ class _StderrHandler(logging.Handler):
 
 
 def _start_logging(config: Config) -> Redaction:
-    """Set up logging so that secrets are redacted from Toolfold's records and those of its libraries."""
+    """Set up logging so that secrets are removed from all log records."""
     from toolfold.redaction import Redaction
     from toolfold.redaction.logs import MAX_RECORD_CHARS, RedactingFormatter, redact_uncaught_exceptions
 

@@ -1,4 +1,4 @@
-"""Ask for approval at a terminal: show what would run, the reason for asking, and the possible answers.
+"""Ask for approval at a terminal: show what would run, the reason for asking, and the answers.
 
 Text written by a model is printed with deceptive characters escaped, so that it cannot move the cursor,
 change colours or imitate Toolfold's own output. The most important information is printed last, next to
@@ -39,7 +39,7 @@ _KEYS = {answer: answer.value[0] for answer in Answer} | {Answer.ALWAYS_KIND: "a
 
 
 class ApprovalPrompt:
-    """An approver that asks on standard error and reads standard input, one request at a time."""
+    """Approver that asks on standard error and reads standard input, one question at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ def _accepted_words(answer: Answer) -> tuple[str, ...]:
 
 
 def _read_line(withdrawn: threading.Event) -> str | None:
-    """Return the next line of standard input, or None if input ends or the request is withdrawn.
+    """Return the next line of standard input; None if input ends or the question is withdrawn.
 
     Does not use `sys.stdin`: a thread that blocks in it holds a lock that Python needs at exit, so Ctrl-C
     would crash. Reads byte by byte, because input after the line belongs to the next question.
@@ -96,13 +96,13 @@ def _read_line(withdrawn: threading.Event) -> str | None:
 
 
 def _end_line() -> None:
-    """Write a line break after the question, without `sys.stderr`, which has a lock like `sys.stdin`'s."""
+    """Write a line break after the question, without `sys.stderr`, whose lock could block the exit."""
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), b"\n")
 
 
 def format_question(request: ApprovalRequest) -> str:
-    """Return the text of the question as it is printed."""
+    """Return the text of an approval question as it is printed."""
     what = f"{request.category}, {request.severity}" if request.category else ""
     lines = [
         "",

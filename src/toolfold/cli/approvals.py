@@ -205,7 +205,7 @@ def _describe_coverage(entry: str) -> str:
 
 
 def _warn_about_unused_entries(config: Config) -> None:
-    """Warn about entries that can never match. Only for the local backend: elsewhere a command may differ."""
+    """Warn about allow-list entries that can never match on the local backend."""
     from toolfold.approval.factory import ineffective_entries
 
     if config.terminal.backend != "local":

@@ -166,14 +166,14 @@ def schema(as_json: bool) -> None:
 
 
 def _find_origin(config: Config, key: str) -> str:
-    """Return where a value was set. A named block, such as a server, has one origin for all its keys."""
+    """Return where a setting was written; all keys of a named entry, such as a server, share one place."""
     parts = key.split(".")
     bundle = ".".join(parts[: 3 if parts[0] == "mcp" else 2])
     return config.origins.get(key) or config.origins.get(bundle, "default")
 
 
 def _setting_keys(config: Config) -> Iterator[str]:
-    """Yield every key that has a value. Keys of named blocks are yielded once per block."""
+    """Yield every setting that has a value; named entries, such as servers, once each."""
     from toolfold.config import describe_settings
 
     for setting in describe_settings():
@@ -191,7 +191,7 @@ def _setting_keys(config: Config) -> Iterator[str]:
 
 
 def _settings_file(invocation: Invocation, in_project: bool) -> Path:
-    """Return the settings file to change. It is not loaded, so that an invalid file can be repaired."""
+    """Return the settings file to change, without loading it, so that an invalid file can be repaired."""
     from toolfold.config import PROJECT_FILE, locate_paths
 
     paths = locate_paths(project=invocation.project)
@@ -220,7 +220,7 @@ def _template_text() -> str:
 
 
 def _redact_value(key: str, value: Any) -> Any:
-    """Return the value with plain-text secrets redacted."""
+    """Return a setting's value with plain-text secrets redacted."""
     from toolfold.redaction import Redaction
 
     return Redaction(max_chars=_MAX_TEXT_CHARS).redact_setting(

@@ -70,7 +70,7 @@ def _confirm_change(question: str, yes: bool) -> bool:
 
 
 def _print_change(change: PendingChange) -> str:
-    """Print the change with secrets redacted. Returns the fingerprint of the content that was shown."""
+    """Print the change of a settings file without secrets; return the fingerprint of what was shown."""
     print_line(f"[bold]{escape_text(make_visible(str(change)))}[/bold]")
     fingerprint, lines = _diff_lines(change)
     redact = Redaction(max_chars=MAX_LINE_CHARS)
@@ -84,7 +84,7 @@ def _print_change(change: PendingChange) -> str:
 
 
 def _diff_lines(change: PendingChange) -> tuple[str, list[str]]:
-    """Return the fingerprint of the file as it is now, and the lines of the diff."""
+    """Return the fingerprint of a changed settings file as it is now, and the lines of the diff."""
     from toolfold.config.fingerprints import ABSENT, fingerprint_bytes, fingerprint_path
 
     path = Path(change.path)

@@ -64,7 +64,7 @@ _CLIENT_NOTES: Mapping[ClientName, str] = {
 
 @dataclass(frozen=True, slots=True)
 class _ConnectOptions:
-    """Options of the command."""
+    """Options of `toolfold connect`."""
 
     client: ClientName
     name: str
@@ -142,7 +142,7 @@ def command(
 
 
 def connections_file(config: Config) -> Path:
-    """Return the path of the file that records the connected programs."""
+    """Return the path of the file that records which programs were connected to the gateway."""
     return config.paths.state_dir / "connected.json"
 
 
@@ -287,7 +287,7 @@ def _build_connection(invocation: Invocation, config: Config, options: _ConnectO
 
 
 def _environment_to_pass(config: Config) -> dict[str, str]:
-    """Return the variables that select the gateway's settings, for clients that do not pass them on."""
+    """Return the environment variables that the gateway needs to find its settings."""
     environment, secrets = config.environment, set(config.secret_values())
     given = {name: environment.get(name) for name in _DIRECTORY_VARIABLES}
     found = {name: str(Path(value).absolute()) for name, value in given.items() if value}
@@ -307,7 +307,7 @@ def _environment_to_pass(config: Config) -> dict[str, str]:
 def _select_servers_to_move(
     config: Config, original: ClientFile, way: GatewayAccess, options: _ConnectOptions
 ) -> list[ImportCandidate]:
-    """Return the program's own servers, without the gateway and those that Toolfold cannot use."""
+    """Return the program's own servers that can be moved behind the gateway."""
     from toolfold.sources.mcp.importing import build_candidates, is_gateway
 
     answer = original.import_servers(home_directory(config))
@@ -360,7 +360,7 @@ def _confirmation_question(moving: Sequence[ImportCandidate], file: Path) -> str
 
 
 def _import_servers(invocation: Invocation, moving: Sequence[ImportCandidate]) -> None:
-    """Write the new servers to Toolfold's settings.
+    """Write the moved servers to Toolfold's settings.
 
     Done before the program's file is changed, so that no server is lost if a later step fails.
     """
@@ -406,7 +406,7 @@ def _print_result(step: FileChange, options: _ConnectOptions) -> None:
 
 
 def _print_remaining_servers(original: ClientFile, moved: Sequence[str], options: _ConnectOptions) -> None:
-    """Print which servers the program still starts itself, in addition to the gateway."""
+    """Print which servers the program still starts itself, besides the gateway."""
     remaining = [name for name in original.servers if name != options.name and name not in moved]
     if remaining:
         title = CLIENTS[options.client].title
@@ -477,7 +477,7 @@ def _print_undo_result(config: Config, step: FileChange, became: str) -> None:
 def _print_difference(
     config: Config, original: ClientFile, before: str, after: str, titles: tuple[str, str] | None = None
 ) -> None:
-    """Print a unified diff of the file with secrets redacted."""
+    """Print a unified diff of the program's file with secrets redacted."""
     from toolfold.connecting import unified_diff
     from toolfold.redaction import Redaction
 
@@ -495,7 +495,7 @@ def _print_difference(
 
 
 def _indent_json(text: str) -> str:
-    """Return JSON text indented for display. Text that is not JSON is returned unchanged."""
+    """Return JSON text indented for display; other text unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):
@@ -503,7 +503,7 @@ def _indent_json(text: str) -> str:
 
 
 def _find_secrets(original: ClientFile, text: str) -> Iterator[str]:
-    """Yield the secrets that appear as plain text in the server entries of the file's text."""
+    """Yield the secrets that appear as plain text in the server entries of a program's file."""
     try:
         entries = replace(original, data=text.encode()).servers.values()
     except ConfigError:
@@ -518,13 +518,13 @@ def _find_secrets(original: ClientFile, text: str) -> Iterator[str]:
 
 
 def _merge_sections(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Merge the sections of an entry that mean the same under the names that different programs use."""
+    """Merge sections of a server entry that different programs name differently."""
     maps = (entry[name] for name in names if isinstance(entry.get(name), dict))
     return {key: value for each in maps for key, value in each.items() if isinstance(value, str)}
 
 
 def _secret_values(settings: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values in the settings that must not be displayed."""
+    """Yield the values in server settings that must not be displayed."""
     from toolfold.sources.mcp.importing import redact_settings
 
     shown = redact_settings(settings)

@@ -1,4 +1,4 @@
-"""`toolfold cost`: compare the dollar cost of a conversation under the strategies for sending tools."""
+"""`toolfold cost`: compare what a conversation costs with each strategy of sending tools."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SampleMessage = tuple[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class CostComparison:
-    """A conversation, and its cost for each model and strategy."""
+    """A conversation, and its cost for each model and strategy of sending tools."""
 
     sizes: ToolSizes
     dialogue: Dialogue
@@ -50,7 +50,7 @@ class CostComparison:
 
 @dataclass(frozen=True, slots=True)
 class ConversationSpec:
-    """The conversation to price: a recorded one, or a number of generated messages."""
+    """The conversation to compute costs for: a recorded one, or a number of generated messages."""
 
     turns: int
     seed: int
@@ -136,7 +136,7 @@ def _select_prices(prices: Sequence[Prices], models: Sequence[str]) -> list[Pric
 
 
 def _select_tools(runtime: Runtime, catalog: Path | None, sample: bool) -> tuple[list[Tool], bool]:
-    """Return the tools to price, and True if the sample catalog is among them."""
+    """Return the tools to compute costs for, and True if the sample catalog is among them."""
     configured = list(runtime.offered(quiet=True))
     if not (catalog or sample) and all(tool.core for tool in configured):
         print_note("no tools are configured beyond the built-in ones: using the sample catalog")
@@ -169,7 +169,7 @@ def _compare_costs(
 def _build_conversation(
     spec: ConversationSpec, tools: Sequence[Tool], ranking: MessageMeasurer
 ) -> tuple[Dialogue, str]:
-    """Return the conversation and a description of its origin."""
+    """Return the conversation to compute costs for, and a description of its origin."""
     from toolfold.turn.cost import generate_dialogue
 
     if spec.recorded:
@@ -184,7 +184,7 @@ def _build_conversation(
 
 
 def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> list[SampleMessage]:
-    """Draw messages of the sample; about half stay with the previous message's service, as in real use."""
+    """Draw random sample messages, about half of which stay with the previous message's service."""
     from importlib.resources import as_file, files
 
     from toolfold.retrieval.evaluation import load_queries
@@ -205,13 +205,13 @@ def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> l
 
 
 def _description_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> list[SampleMessage]:
-    """Make a message from the first sentence of the description of randomly chosen tools."""
+    """Make messages from the descriptions of randomly chosen tools."""
     chosen = [rng.choice(tools) for _ in range(turns)]
     return [(tool.description.partition(".")[0][:200] or tool.name, (tool.name,)) for tool in chosen]
 
 
 class MessageMeasurer:
-    """Counts the tokens of messages and ranks the tools for them."""
+    """Counts the tokens of messages, and ranks the tools for them."""
 
     def __init__(self, runtime: Runtime, tools: Snapshot, counter: TokenCounter) -> None:
         self._retriever, self._tools, self._counter = runtime.retriever, tools, counter
@@ -262,7 +262,7 @@ class MessageMeasurer:
         )
 
     def _count_tokens(self, value: Any) -> int:
-        """Return a number unchanged, or the tokens of a text or of the JSON of another value."""
+        """Return a number unchanged, or the number of tokens of a text or JSON value."""
         import json
 
         if isinstance(value, int) and not isinstance(value, bool):

@@ -25,7 +25,7 @@ MESSAGES = (
 
 @dataclass(frozen=True, slots=True)
 class DemoRow:
-    """The tools and tokens that a model would be sent for one message."""
+    """The tools and tokens that a model would be sent for one message of the demo."""
 
     message: str
     tools: int
@@ -59,7 +59,7 @@ def command(messages: tuple[str, ...], as_json: bool) -> None:
 
 
 def _open_demo_runtime(directory: Path) -> Runtime:
-    """Open a runtime with the built-in tools and the sample catalog, isolated from the user's settings."""
+    """Open a runtime with built-in tools and the sample catalog, isolated from the user's settings."""
     from toolfold.config import load_config
     from toolfold.runtime import open_runtime
     from toolfold.sources import sample_catalog

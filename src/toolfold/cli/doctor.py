@@ -46,7 +46,7 @@ _PLAIN_WORD = re.compile(r"[A-Za-z][a-z]{0,11}")
 
 @dataclass(frozen=True, slots=True)
 class ServerHealth:
-    """Result of checking one server."""
+    """Result of checking one MCP server."""
 
     name: str
     state: str
@@ -142,7 +142,7 @@ def _check_pending_changes(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_servers(config: Config, seconds: float) -> tuple[list[ServerHealth], list[DoctorFinding]]:
-    """List the tools of every enabled server, in parallel."""
+    """List the tools of every enabled MCP server, in parallel."""
     names = [name for name, server in config.mcp.servers.items() if server.enabled]
     if not config.mcp.servers:
         return [], [
@@ -200,7 +200,7 @@ def _server_findings(server: ServerHealth) -> Iterator[DoctorFinding]:
 
 @contextmanager
 def _collect_log_warnings(config: Config) -> Iterator[list[str]]:
-    """Collect log warnings during the checks. They also reach the log at level info or debug."""
+    """Collect log warnings during the checks of `toolfold doctor`."""
     messages: list[str] = []
     handler, log = logging.Handler(logging.WARNING), logging.getLogger("toolfold")
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
@@ -235,7 +235,7 @@ def _check_trust(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_listing_size(config: Config, servers: Sequence[ServerHealth]) -> Iterator[DoctorFinding]:
-    """Report how many tools and tokens a client of the gateway receives from the servers that are up."""
+    """Report how many tools and tokens a gateway client receives from the servers that work."""
     from toolfold.gateway.listing_size import measure_listing
     from toolfold.gateway.server import open_session
     from toolfold.model import FrozenDict
@@ -270,7 +270,7 @@ def _check_approval(config: Config) -> Iterator[DoctorFinding]:
 
 
 async def _check_backends(config: Config, seconds: float) -> dict[str, Readiness]:
-    """Check the configured backend and the sandbox, which is the safer alternative to `local`."""
+    """Check the configured terminal backend and the sandbox, the safer alternative to `local`."""
     names = dict.fromkeys([config.terminal.backend, "sandbox"])
     found = await asyncio.gather(*(_check_backend(config, name, seconds) for name in names))
     return dict(zip(names, found, strict=True))
@@ -315,7 +315,7 @@ def _terminal_findings(
 
 
 def _check_secrets(config: Config) -> Iterator[DoctorFinding]:
-    """Report secrets that are stored as plain text in Toolfold's settings or in those of other programs."""
+    """Report secrets stored as plain text in settings of Toolfold or other programs."""
     from toolfold.sources.mcp.importing import find_config_files, find_literal_secrets, read_client_file
 
     for name, server in config.mcp.servers.items():
@@ -341,7 +341,7 @@ def _check_secrets(config: Config) -> Iterator[DoctorFinding]:
 
 
 def _check_file_permissions(config: Config) -> Iterator[DoctorFinding]:
-    """Report files that other users can read or write but should not."""
+    """Report files that other users should not be able to read or write."""
     if os.name != "posix":
         return
     bad = [*_find_readable_files(config), *_find_writable_files(config)]
@@ -394,7 +394,7 @@ def _file_mode(file: Path) -> int:
 
 
 def _build_redaction(config: Config, *, in_advice: bool = False) -> Redaction:
-    """Build a redaction of the configured secrets. `in_advice` keeps secrets that are ordinary words visible.
+    """Return a function that removes the configured secrets from text.
 
     Advice consists of ordinary words and would otherwise become unreadable.
     """

@@ -118,7 +118,7 @@ def _enabled_servers(config: Config) -> Iterable[tuple[str, McpServerSettings]]:
 
 
 def _server_target(server: McpServerSettings) -> tuple[str, ...]:
-    """Return a normalised form of the command or URL of a server, for comparison."""
+    """Return a normalised form of a server's command or URL, for comparison."""
     if not server.url:
         return (server.command, *(each for each in server.args if each not in _IGNORED_ARGUMENTS))
     try:
@@ -130,13 +130,13 @@ def _server_target(server: McpServerSettings) -> tuple[str, ...]:
 
 
 def _server_identity(server: McpServerSettings) -> tuple[object, ...]:
-    """Return the settings that make two servers with the same command different, such as another account."""
+    """Return the settings in which two servers with the same command differ, such as the account."""
     pairs = (tuple(sorted(each.items())) for each in (server.env, server.headers))
     return (*pairs, server.pass_env, str(server.cwd), server.include, server.exclude)
 
 
 def _start_advice(url: str) -> str:
-    """Return advice on starting the gateway for this URL. The port is known only for this machine."""
+    """Return advice on how to start the gateway for this URL."""
     from toolfold.gateway.http_app import is_loopback
 
     try:

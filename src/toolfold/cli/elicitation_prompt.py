@@ -1,4 +1,4 @@
-"""Ask the user at a terminal what an MCP server requests: form fields, visiting a URL, or use of the model.
+"""Ask the user at a terminal what an MCP server requests: form fields, a URL to visit, use of the model.
 
 A server's text may imitate another source, so its name is printed first and deceptive characters are escaped.
 Nothing is opened or sent without consent; no answer means no.
@@ -24,7 +24,7 @@ _MODE_TEXTS = {
 
 
 class ElicitationPrompt:
-    """Asks on standard error and reads standard input, one request at a time."""
+    """Asks a server's question on standard error and reads standard input, one question at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,7 +65,7 @@ def _confirmation_question(question: ElicitationRequest) -> str:
 
 
 def _prompt_field(each: FormField) -> Any:
-    """Ask for one field. Empty input means its default, or no value."""
+    """Ask the user for one form field; empty input means its default, or no value."""
     click.echo(f"  {make_line_visible(each.title or each.name)}{_describe_field(each)}", err=True)
     default = "" if each.default is None else _format_default(each.default)
     answer = click.prompt("  ", default=default, err=True, prompt_suffix="> ", show_default=bool(default))

@@ -47,7 +47,7 @@ _SHELL_SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class BackendStatus:
-    """Status of one backend."""
+    """Whether one terminal backend can be used, and why not."""
 
     name: str
     available: bool
@@ -141,7 +141,7 @@ async def _check_backends(config: Config) -> list[BackendStatus]:
 
 
 async def _check_backend(config: Config, name: str) -> BackendStatus:
-    """Return a backend's status. A missing setting or package makes it unavailable."""
+    """Return a backend's status; a missing setting or package makes it unavailable."""
     from toolfold.environments.factory import build_backend
     from toolfold.environments.trials import check_readiness
 

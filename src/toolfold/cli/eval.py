@@ -1,4 +1,4 @@
-"""`toolfold eval`: measure the quality of tool search on a catalog and messages of the user."""
+"""`toolfold eval`: measure the quality of tool search on the user's own catalog and messages."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def command(
 
 
 def _read_inputs(catalog: Path, queries: Path) -> tuple[Snapshot, list[Query]]:
-    """Read both files, and warn about entries that make the results unreliable."""
+    """Read the catalog and the messages, and warn about entries that make the results unreliable."""
     from toolfold.registry import Snapshot
     from toolfold.retrieval.evaluation import load_queries
 

@@ -27,7 +27,7 @@ _MESSAGE_CHARS = 160
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """One message and its search result."""
+    """One labelled message and its search result."""
 
     query: Query
     ranked: list[str]
@@ -40,7 +40,7 @@ class QueryResult:
 
 @dataclass(frozen=True)
 class EvalResults:
-    """Results for all messages, and the token count of each tool."""
+    """Search results for all labelled messages, and the token count of each tool."""
 
     tools: Snapshot
     results: Sequence[QueryResult]
@@ -50,19 +50,19 @@ class EvalResults:
 
     @cached_property
     def results_with_gold(self) -> list[QueryResult]:
-        """Results for the messages that need a tool."""
+        """Return the results for the messages that need a tool."""
         return [each for each in self.results if each.query.gold]
 
     @property
     def all_tokens(self) -> int:
-        """Tokens needed to send every tool."""
+        """Return the number of tokens needed to send every tool."""
         return sum(self.tool_tokens.values())
 
 
 def build_recall_curve(
     mode: str, results: Sequence[QueryResult], tool_tokens: Mapping[str, int]
 ) -> RecallCurve:
-    """Return recall against tokens sent for increasing numbers of tools, over messages that need a tool."""
+    """Return recall against tokens sent for increasing numbers of tools."""
     from toolfold.cli.plot import CurvePoint, RecallCurve
     from toolfold.retrieval.evaluation import recall
 
@@ -143,7 +143,7 @@ def _cost_rows(eval_results: EvalResults) -> list[tuple[str, str]]:
 
 
 def _selection_errors(eval_results: EvalResults) -> list[tuple[str, str]]:
-    """Return the rates of tools sent though none is needed, and of none sent though one is needed."""
+    """Return how often tools are sent though none is needed, and none though one is needed."""
     idle = [each for each in eval_results.results if not each.query.gold]
     groups = (
         ("tool needed, none selected", eval_results.results_with_gold, False),
@@ -243,7 +243,7 @@ def _explain_miss(eval_results: EvalResults, retriever: Retriever, miss: _Missed
 
 
 def _wrongly_ahead(miss: _MissedNeed) -> list[str]:
-    """Return the tools ranked before the wanted one that the message does not need."""
+    """Return the tools that were ranked before the needed one although the message does not need them."""
     serving = set().union(*miss.result.query.needs())
     before = miss.result.ranked[: miss.rank - 1 if miss.rank else None]
     return [name for name in before if name not in serving]
@@ -256,7 +256,7 @@ def _compare_with_winner(
     wanted: frozenset[str],
     first: Sequence[str],
 ) -> list[str]:
-    """Explain why the wanted tool lost by searching only for it and the tool ranked first."""
+    """Explain why another tool was ranked first, by searching only for it and the needed tool."""
     mode: Mode = eval_results.mode
     hits = retriever.find(
         eval_results.tools, query.text, mode=mode, limit=DEPTHS[-1], granted={*wanted, *first}

@@ -49,7 +49,7 @@ PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 
 @dataclass(frozen=True, slots=True)
 class ToolExplanation:
-    """One tool: its ranks, and why it is or is not sent."""
+    """One tool in an explanation: its ranks, and why it is or is not sent to the model."""
 
     name: str
     source: str
@@ -110,7 +110,7 @@ def command(
 
 
 def _build_messages(message: str | None, file: Path | None) -> list[Json]:
-    """Return the conversation, with the message appended."""
+    """Return the conversation to explain, with the message appended."""
     messages = _read_history(file) if file else []
     if message is not None:
         messages.append({"role": "user", "content": message})
@@ -134,7 +134,7 @@ def _read_history(file: Path) -> list[Json]:
 
 
 def _starts_with_list(file: Path) -> bool:
-    """Return True if the file is one JSON list instead of one JSON object per line."""
+    """Return True if a history file is one JSON list instead of one JSON object per line."""
     with file.open("rb") as stream:
         return stream.read(100).decode("utf-8-sig", "replace").lstrip()[:1] == "["
 
@@ -155,7 +155,7 @@ def _validate_messages(value: Any) -> list[Json]:
 
 
 def _register_tools(runtime: Runtime, tools: Sequence[Tool]) -> None:
-    """Register the tools, except those with reserved names."""
+    """Register tools of a catalog, except those with reserved names."""
     from toolfold.naming import is_reserved
 
     by_name = {tool.name: tool for tool in tools}
@@ -173,7 +173,7 @@ def _register_tools(runtime: Runtime, tools: Sequence[Tool]) -> None:
 
 
 def _build_report(runtime: Runtime, messages: Sequence[Json], model: str) -> dict[str, Any]:
-    """Assemble the tools for the conversation as a session does, and explain the result."""
+    """Select tools for the conversation as a session does, and explain the result."""
     from toolfold.turn import Conversation, render_definitions
     from toolfold.turn.tokens import TokenCounter
 
@@ -213,7 +213,7 @@ def _build_report(runtime: Runtime, messages: Sequence[Json], model: str) -> dic
 def _describe_request(
     session: Session, messages: Sequence[Json], model: str, counter: TokenCounter
 ) -> dict[str, Any]:
-    """Describe where a request contains the tools: in its tool array, or next to the latest message."""
+    """Describe where a request contains the tools: in its tools array, or beside the newest message."""
     request = session.request(messages, model=model)
     return {
         "placement": request.placement,
@@ -230,7 +230,7 @@ def _sort_key(tool: ToolExplanation) -> tuple[bool, int, int, str]:
 
 
 class _LegResults:
-    """Ranks and scores of every tool in keyword search, semantic search and their fusion."""
+    """Ranks and scores of every tool by keywords, by similarity, and combined."""
 
     def __init__(self, runtime: Runtime, turn: Turn, message: str) -> None:
         offered = turn.offered_names
@@ -272,7 +272,7 @@ class _LegResults:
 
 
 class _VisibilityReasons:
-    """Explains why a turn sends a tool or leaves it out."""
+    """Explains why a turn shows a tool to the model or leaves it out."""
 
     def __init__(self, runtime: Runtime, turn: Turn) -> None:
         self._settings = runtime.config.tools
@@ -332,7 +332,7 @@ def _print_report(report: Mapping[str, Any], show_all: bool) -> None:
 
 
 def _print_request(request: Mapping[str, Any]) -> None:
-    """Print where the request contains the tools, unless all of them are in the array described above."""
+    """Print where the request contains the tools, unless all of them are in its tools array."""
     if request["placement"] == "replace":
         return
     array, tail = request["array"], request["tail"]

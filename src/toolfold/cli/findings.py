@@ -1,4 +1,4 @@
-"""The findings that `toolfold doctor` reports."""
+"""Findings that `toolfold doctor` reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FindingLevel = Literal["ok", "info", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One line of the doctor's report."""
+    """One line of the report of `toolfold doctor`."""
 
     mark: FindingLevel
     about: str

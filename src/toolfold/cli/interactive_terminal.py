@@ -1,4 +1,4 @@
-"""Connect a command to the user's terminal: forwards key presses and output.
+"""Connect a command to the user's terminal: forward key presses and output.
 
 The terminal's modes are restored however the command ends. Does not know which command runs or where.
 """
@@ -38,7 +38,7 @@ class InteractiveTerminal:
     """The user's terminal while a command uses it."""
 
     def __init__(self, source: int | None = None, sink: int | None = None) -> None:
-        """`source` is a terminal's file descriptor; `sink` is usually the same terminal."""
+        """Connect to the terminal with the file descriptor `source`; `sink` receives the output."""
         self._source = sys.stdin.fileno() if source is None else source
         self._sink = sys.stdout.fileno() if sink is None else sink
         self._modes = _TerminalModes()
@@ -82,7 +82,7 @@ class InteractiveTerminal:
             await running.write(data)
 
     async def _read_input(self) -> bytes:
-        """Return the next input, or an empty string if the terminal has closed.
+        """Return the next key presses, or an empty string if the terminal has closed.
 
         The descriptor stays in blocking mode because the parent shell shares it.
         """
@@ -113,7 +113,7 @@ class InteractiveTerminal:
 
     @contextlib.contextmanager
     def _handle_signals(self, running: RunningCommand) -> Iterator[asyncio.Future[None]]:
-        """Forward size changes; yields a future that completes on a termination signal."""
+        """Forward changes of the terminal size; yield a future that completes on a termination signal."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[None] = loop.create_future()
         loop.add_signal_handler(signal.SIGWINCH, lambda: running.resize(self.size))
@@ -143,7 +143,7 @@ class _TerminalModes:
         self._unparsed = data[-_MAX_SEQUENCE_BYTES:]
 
     def reset_sequence(self) -> bytes:
-        """Return the escape sequences that reset the modes."""
+        """Return the escape sequences that reset the terminal modes."""
         return b"".join(
             b"\x1b[?" + mode + (b"h" if mode == _CURSOR_MODE else b"l")
             for mode in sorted(self._enabled_modes)

@@ -147,7 +147,7 @@ def list_servers(invocation: Invocation, as_json: bool) -> None:
 
 
 def _strip_line_number(origin: str) -> str:
-    """Return the file name of an origin, without the line number."""
+    """Return the file name of a setting's origin, without the line number."""
     return re.sub(r":\d+$", "", origin)
 
 

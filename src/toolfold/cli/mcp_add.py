@@ -32,14 +32,14 @@ _DERIVED_NAME = "toolfold.derived_server_name"
 
 
 class _AddCommand(click.Command):
-    """Command whose own options end where the server's command begins, and whose NAME is optional."""
+    """Command parser for `mcp add`, whose own options end where the server's command begins."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, _insert_separator(self, _insert_derived_name(self, ctx, args)))
 
 
 def _insert_derived_name(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
-    """Insert a derived name if the arguments begin with the server's command or URL instead of a name."""
+    """Insert a derived server name if the arguments begin with a command or URL instead of a name."""
     end = args.index("--") if "--" in args else len(args)
     position = _find_word(args[:end], _options_with_values(command), 1)
     if position is None:
@@ -55,7 +55,7 @@ def _insert_derived_name(command: click.Command, ctx: click.Context, args: list[
 
 
 def _starts_with_launcher(words: Sequence[str]) -> bool:
-    """Return True if the first word is a command or URL, not a name as in `docker docker run …`."""
+    """Return True if the first word is a command or URL and not a name, as in `docker docker run …`."""
     return is_launcher(words[0]) and not (len(words) > 1 and is_command_or_url(words[1]))
 
 
@@ -181,7 +181,7 @@ def add(
 
 
 def _check_misplaced_yes(target: Sequence[str], yes: bool) -> None:
-    """Report a --yes that is passed to the server although it was probably meant for Toolfold."""
+    """Report a --yes that was passed to the server but was probably meant for Toolfold."""
     if yes or "--yes" not in target[1:] or is_url(target[0]):
         return
     moved = (
@@ -193,7 +193,7 @@ def _check_misplaced_yes(target: Sequence[str], yes: bool) -> None:
 
 
 def _build_settings(target: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Convert the command line to server settings as they are written in a settings file."""
+    """Convert the command line of `mcp add` to server settings as written in a settings file."""
     first = target[0]
     has_address = is_url(first)
     if has_address and len(target) > 1:

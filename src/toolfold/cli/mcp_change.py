@@ -145,7 +145,7 @@ def _resolve_tools(
 
 
 def _require_no_exclusion(name: str, server: McpServerSettings, excluded: list[str], tool: str) -> None:
-    """Raise an error if a pattern would still exclude the tool that is to be enabled."""
+    """Raise an error if an exclude pattern would still hide the tool that is to be enabled."""
     pattern = next((each for each in excluded if fnmatchcase(tool, each)), None)
     if pattern is not None:
         raise click.ClickException(

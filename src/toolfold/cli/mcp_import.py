@@ -46,7 +46,7 @@ _STDIN = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class _ImportPlan:
-    """The settings to write for one server."""
+    """The settings to write for one imported server."""
 
     candidate: ImportCandidate
     settings: dict[str, Any]
@@ -143,7 +143,7 @@ def _read_clients(config: Config, clients: Sequence[str]) -> list[ImportResult]:
 
 
 def _read_file_option(config: Config, clients: Sequence[str], file: Path, name: str | None) -> ImportResult:
-    """Read the file given with --file: as a program's settings, or else as a JSON snippet."""
+    """Read the servers in the --file option: a program's settings file, or a JSON snippet."""
     from toolfold.cli.connect import gateway_urls
     from toolfold.config.document import read_text
     from toolfold.sources.mcp.importing import guess_client, read_client_file, read_snippet, reject_gateways
@@ -169,7 +169,7 @@ def _read_file_option(config: Config, clients: Sequence[str], file: Path, name: 
 
 
 def _read_stdin() -> str:
-    """Return standard input. Raises ConfigError if it is too long."""
+    """Return the text of standard input. Raises ConfigError if it is too long."""
     from toolfold.config.document import MAX_CONFIG_BYTES
 
     content = sys.stdin.buffer.read(MAX_CONFIG_BYTES + 1)
@@ -206,7 +206,7 @@ def _make_plan(candidate: ImportCandidate, without_secrets: bool) -> _ImportPlan
 def _select_unattended(
     new: Sequence[_ImportPlan], names: Sequence[str], file: Path | None
 ) -> list[_ImportPlan]:
-    """Return the servers that --yes imports: a project's server only if it is named explicitly."""
+    """Return the servers that --yes imports; a project's server only if it is named explicitly."""
     mine = [
         each
         for each in new
@@ -231,7 +231,7 @@ def _drop_plans_with_secrets(chosen: Sequence[_ImportPlan]) -> list[_ImportPlan]
 
 
 def _prompt_for_plans(new: Sequence[_ImportPlan]) -> list[_ImportPlan]:
-    """Ask which servers to import, by their numbers."""
+    """Ask the user which servers to import, by their numbers."""
     if not new:
         return []
     if not sys.stdin.isatty():

@@ -80,7 +80,7 @@ def logout(invocation: Invocation, name: str) -> None:
 
 
 def login_directory(config: Config) -> Path:
-    """Return the directory that stores all logins."""
+    """Return the directory that stores all OAuth logins."""
     return config.paths.state_dir / "oauth"
 
 

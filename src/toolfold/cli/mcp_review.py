@@ -37,14 +37,14 @@ _REASON_TEXTS = {
 }
 
 
-@click.command("review", short_help="Show held tools and their changes, and accept them.")
+@click.command("review", short_help="Review new and changed tools of servers, and accept them.")
 @click.argument("names", nargs=-1)
 @click.option("--all", "all_", is_flag=True, help="Ask once for all tools instead of one by one.")
 @yes_option
 @json_option
 @click.pass_obj
 def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool, as_json: bool) -> int:
-    """Show held tools and their changes, and accept or keep holding each one.
+    """Show new and changed tools that wait for your review, and accept or leave each one.
 
     A tool that is new or has changed since you added its server is held: it is not sent to models and cannot
     be called until you accept it here. With --json, nothing is asked and nothing is accepted.
@@ -75,7 +75,7 @@ def review(invocation: Invocation, names: tuple[str, ...], all_: bool, yes: bool
 
 
 def _find_held_tools(config: Config, names: Sequence[str]) -> list[tuple[str, HeldTool]]:
-    """Return the held tools of the servers, from cached listings. Servers without one are started."""
+    """Return the tools of the servers that wait for a review, from cached listings if possible."""
     from toolfold.sources.mcp.listing_cache import ListingCache
 
     cache = ListingCache(config.paths.cache_dir / "mcp")

@@ -24,7 +24,7 @@ _INVISIBLE_CHARS = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2
 
 
 class NotFound(click.ClickException):
-    """Error for a name that does not exist. Sets exit code 4."""
+    """Error for a name that does not exist; the exit code is 4."""
 
     exit_code = EXIT_NOT_FOUND
 
@@ -55,7 +55,7 @@ def print_warning(text: str) -> None:
 
 
 def show_spinner(message: str) -> AbstractContextManager[Any]:
-    """Show a spinner on standard error during a `with` block. Prints nothing without a terminal."""
+    """Show a spinner on standard error during a `with` block, if there is a terminal."""
     from rich.console import Console
 
     return Console(stderr=True, emoji=False).status(message)
@@ -63,7 +63,7 @@ def show_spinner(message: str) -> AbstractContextManager[Any]:
 
 @contextmanager
 def progress_bar(description: str, *, enabled: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar on standard error; yields a function that takes the steps done and the total.
+    """Show a progress bar on standard error; yield a function that takes the steps done and the total.
 
     It is redrawn only when that function is called, not by a background thread, because the work in progress
     may be timed. Prints nothing without a terminal, and leaves standard output untouched.
@@ -157,7 +157,7 @@ def print_table(
 def _column_widths(
     columns: Sequence[str], rows: Sequence[Sequence[str]], whole: str, terminal_width: int
 ) -> list[int | None]:
-    """Return column widths that break no word.
+    """Return column widths of a table that break no word.
 
     A width is None if rich should choose it: either everything fits, or nothing does.
     """

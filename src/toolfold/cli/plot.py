@@ -1,4 +1,4 @@
-"""Plots for `--plot`: recall against tokens sent, and cost by message.
+"""Draw the plots of `--plot`: recall against tokens sent, and cost by message.
 
 Matplotlib is an optional dependency and is imported only here.
 """
@@ -39,7 +39,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class RecallCurve:
-    """Points of one search mode, from few tools to many."""
+    """Points of the recall curve of one search mode, from few tools to many."""
 
     mode: str
     points: Sequence[CurvePoint]
@@ -47,14 +47,14 @@ class RecallCurve:
 
 @dataclass(frozen=True, slots=True)
 class CostPanel:
-    """Cost of one model: for each strategy, the dollars spent after each message."""
+    """Cost of one model: for each strategy of sending tools, the dollars spent after each message."""
 
     title: str
     spent: Mapping[str, Sequence[float]]
 
 
 def plot_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the `--plot` option for a command that can draw."""
+    """Return the `--plot` option for a command; `what` is what it draws."""
     text = f"Plot {what} to this {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file."
     return click.option("--plot", type=click.Path(path_type=Path), callback=_validate_file, help=text)
 
@@ -75,7 +75,7 @@ def _validate_file(_context: click.Context, _option: click.Parameter, file: Path
 
 
 def draw_recall(file: Path, curves: Sequence[RecallCurve], about: str, *, numbered: str) -> None:
-    """Draw one curve per mode; the points of the mode `numbered` are labelled with their depth."""
+    """Draw one recall curve per search mode; one curve is labelled with the numbers of tools."""
     figure = _new_figure(8, 5)
     axes = figure.subplots()
     for curve in curves:
@@ -87,7 +87,7 @@ def draw_recall(file: Path, curves: Sequence[RecallCurve], about: str, *, number
 
 
 def draw_dollars(file: Path, panels: Sequence[CostPanel]) -> None:
-    """Draw one panel per model with one curve per strategy."""
+    """Draw one panel of costs per model, with one curve per strategy of sending tools."""
     from matplotlib.ticker import MaxNLocator
 
     figure = _new_figure(5 * len(panels), 4.5)

@@ -1,4 +1,4 @@
-"""Restrict the command line inside a process that a tool call has started: read-only commands only.
+"""Allow only read-only commands inside a process that a tool call has started.
 
 A command that is not in the list is refused, so new commands are refused by default. Imports no command
 module.

@@ -90,7 +90,7 @@ def _run(
 
 
 async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:
-    """Work on the message, report its events and return the exit code."""
+    """Let the agent work on the message, print its events and return the exit code."""
     printer.start(agent.session_id)
     code = EXIT_FAILED
     refused = False
@@ -104,7 +104,7 @@ async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:
 
 
 def find_exit_code(finished: TurnFinished, *, refused: bool) -> int:
-    """Return the exit code for the end of a turn."""
+    """Return the exit code of `toolfold run` for the end of a turn."""
     match finished.reason:
         case "completed":
             return EXIT_REFUSED if refused else 0
@@ -117,7 +117,7 @@ def find_exit_code(finished: TurnFinished, *, refused: bool) -> int:
 
 @contextlib.contextmanager
 def interrupt_on_signals(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Call a function in the event loop when the process is asked to stop, instead of ending at once."""
+    """Call a function in the event loop when the process gets a signal to stop."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for number in signals:
@@ -130,7 +130,7 @@ def interrupt_on_signals(interrupt: Callable[[], None]) -> Iterator[None]:
 
 
 class TurnPrinter:
-    """Prints the events of one turn."""
+    """Interface for printing the events of one agent turn."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
@@ -155,7 +155,7 @@ class EventPrinter(TurnPrinter):
 
 
 class AnswerPrinter(TurnPrinter):
-    """Prints the answer to standard output and, unless `quiet`, what happened to standard error."""
+    """Prints the answer to standard output and, unless `quiet`, the agent's actions to standard error."""
 
     def __init__(self, out: TextIO, *, quiet: bool = False) -> None:
         super().__init__(out)

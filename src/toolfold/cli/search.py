@@ -83,7 +83,7 @@ def command(
 
 
 def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, frozenset[str]]:
-    """Return the tools to search, and the names of those that are granted.
+    """Return the tools to search, and the names of those that a session may use.
 
     Tools from a catalog are not registered, because a catalog may contain names that the registry rejects.
     """
@@ -97,7 +97,7 @@ def _searched_tools(runtime: Runtime, added: Sequence[Tool]) -> tuple[Snapshot, 
 
 
 def warn_about_mode(runtime: Runtime, mode: Mode) -> None:
-    """Warn if the mode needs a component that is disabled, and would behave like another mode."""
+    """Warn if the search mode needs a disabled component and would behave like another mode."""
     if mode == "rerank" and not runtime.config.tools.tool_search.reranker.enabled:
         switch = "tools.tool_search.reranker.enabled"
         print_warning(
@@ -107,7 +107,7 @@ def warn_about_mode(runtime: Runtime, mode: Mode) -> None:
 
 
 def explain_hit(hit: Hit) -> str:
-    """Describe in a few words why a tool matched."""
+    """Describe in a few words why a tool matched the message."""
     reasons = ["named in the message"] if hit.exact else []
     if hit.matched:
         reasons.append(f"matching words: {join_names(hit.matched, MAX_WORDS_SHOWN)}")

@@ -122,7 +122,7 @@ def _log_to_file(config: Config, address: str) -> Iterator[None]:
 
 
 class _GatewayStatus:
-    """Status of this gateway as `toolfold mcp status` shows it."""
+    """Status of the running gateway as `toolfold mcp status` shows it."""
 
     def __init__(self, runtime: Runtime, config: Config, address: str) -> None:
         from toolfold.gateway.status import StatusFile, format_local_time
@@ -150,7 +150,7 @@ def _gateway_url(listening: socket.socket) -> str:
 
 
 def _listing_record_path(invocation: Invocation) -> Path | None:
-    """Return the file that stores responses for the next start, or None inside a tool call."""
+    """Return the file with recorded list answers for the next start, or None inside a tool call."""
     from toolfold.gateway.listing_record import locate_record_file
 
     return None if find_tool_call() else locate_record_file(invocation.arguments, os.environ)
@@ -199,7 +199,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _bind_error_hint(error: Exception) -> tuple[str, str]:
-    """Return the setting that caused the error, and advice."""
+    """Return the setting that caused a bind error, and advice."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return "gateway.host", f"The host name was not found. {_HOST_HINT}"
     number = getattr(error, "errno", None)
@@ -274,7 +274,7 @@ def _build_server(app: Any, on_ready: Callable[[], None]) -> uvicorn.Server:
 
 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:
-    """Return False for records of a cancelled server: a requested shutdown is not an error."""
+    """Return False for log records of a cancelled server, because a requested shutdown is no error."""
     return "CancelledError" not in record.getMessage()
 
 
@@ -297,7 +297,7 @@ def _print_startup(
 
 
 def _print_listing_size(runtime: Runtime, toolsets: tuple[str, ...] | None) -> None:
-    """Print the size of the tool list for clients, in a thread because measuring it may take a while."""
+    """Print the size of the tool list for clients, in a thread because measuring takes a while."""
     from toolfold.gateway.listing_size import measure_listing
     from toolfold.gateway.server import open_session
 
@@ -314,7 +314,7 @@ def _print_listing_size(runtime: Runtime, toolsets: tuple[str, ...] | None) -> N
 
 
 async def _run_until_signal(work: Any) -> None:
-    """Run until the work ends or a termination signal arrives."""
+    """Run a coroutine until it ends or a termination signal arrives."""
     task = asyncio.ensure_future(work)
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

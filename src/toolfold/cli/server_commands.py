@@ -1,4 +1,4 @@
-"""Helpers of the commands below `toolfold mcp`: describe, locate, change and probe servers.
+"""Helpers of the commands below `toolfold mcp`: describe, locate, change and test servers.
 
 Text from servers and other programs' files is printed with deceptive characters escaped and secrets redacted.
 """
@@ -77,7 +77,7 @@ def server_key(name: str) -> str:
 
 
 def confirm(question: str, yes: bool) -> bool:
-    """Ask for confirmation; `yes` skips the question. Raises an error with advice if there is no terminal."""
+    """Ask for confirmation; `yes` skips the question. Raises an error if there is no terminal."""
     if yes:
         return True
     if not sys.stdin.isatty():
@@ -88,7 +88,7 @@ def confirm(question: str, yes: bool) -> bool:
 
 
 def select_servers(config: Config, names: Sequence[str]) -> list[str]:
-    """Return the named servers, or all enabled servers if no name is given. Raises NotFound."""
+    """Return the named servers, or all enabled servers without names. Raises NotFound."""
     servers = config.mcp.servers
     for name in names:
         if name not in servers:
@@ -103,7 +103,7 @@ def unknown_server_error(name: str, servers: Mapping[str, Any]) -> NotFound:
 
 
 def print_server(heading: str, settings: Mapping[str, Any], remarks: Sequence[str] = ()) -> None:
-    """Print what a server would start or connect to. `settings` have the form of a settings file."""
+    """Print what a server would start or connect to."""
     from toolfold.sources.mcp.importing import redact_settings
 
     print_line(f"[bold]{escape_text(heading)}[/bold]")
@@ -114,7 +114,7 @@ def print_server(heading: str, settings: Mapping[str, Any], remarks: Sequence[st
 
 
 def summarize_server(settings: Mapping[str, Any], *, short: bool = False) -> str:
-    """Return a server's command or URL in one line. `short` shortens long paths."""
+    """Return a server's command or URL on one line; `short` shortens long paths."""
     from toolfold.sources.mcp.importing import redact_settings
 
     _, text = next(_settings_lines(redact_settings(settings)))
@@ -145,13 +145,13 @@ def _settings_lines(shown: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def dump_settings(settings: Any) -> dict[str, Any]:
-    """Return a server's settings as a settings file has them: only values that differ from the defaults."""
+    """Return a server's settings as in a settings file, without values equal to the defaults."""
     values: dict[str, Any] = settings.model_dump(mode="json", exclude_defaults=True)
     return values
 
 
 def settings_file(invocation: Invocation, in_project: bool) -> Path:
-    """Return the settings file to change. It is not loaded, so that an invalid file can be repaired."""
+    """Return the settings file to change, without loading it, so that an invalid file can be repaired."""
     from toolfold.config import PROJECT_FILE
 
     paths = invocation.paths()
@@ -159,7 +159,7 @@ def settings_file(invocation: Invocation, in_project: bool) -> Path:
 
 
 def find_server_file(invocation: Invocation, name: str, in_project: bool) -> Path:
-    """Return the settings file, the user's or the project's, that defines a server. It may be invalid."""
+    """Return the settings file, the user's or the project's, that defines a server."""
     from toolfold.config import read_file_value
 
     own, of_project = settings_file(invocation, False), settings_file(invocation, True)
@@ -230,7 +230,7 @@ def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServer
 
 
 def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
-    """Load the trust store together with the tools of all other servers, to detect names that shadow them."""
+    """Load the trust policy with the tools of all other servers, to detect imitated names."""
     from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.trust import Trust
 
@@ -292,7 +292,7 @@ def _probe_server(pool: McpServers, name: str) -> ServerProbe:
 
 
 def print_tools(probe: ServerProbe) -> None:
-    """Print a server's tools and the problems found in its listing."""
+    """Print a server's tools and the problems found in its tool list."""
     listing = probe.listing
     if listing is None:
         return
@@ -338,7 +338,7 @@ def list_destructive_tools(probe: ServerProbe) -> list[str]:
 
 
 def print_problems(server: str, problems: Sequence[str], *, limit: int = MAX_PROBLEMS_SHOWN) -> None:
-    """Warn about problems in a server's listing. Its valid tools are used anyway."""
+    """Warn about problems in a server's tool list; its valid tools are used anyway."""
     for problem in problems[:limit]:
         print_warning(make_line_visible(f"{server}: {problem}"))
     if len(problems) > limit:

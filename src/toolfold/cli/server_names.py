@@ -156,7 +156,7 @@ def is_launcher(word: str) -> bool:
 
 
 def is_command_or_url(word: str) -> bool:
-    """Return True if a word that follows another one begins a new command line, or is a URL."""
+    """Return True if a word after another one begins a new command line, or is a URL."""
     return is_url(word) or (_is_known_program(word) and word not in _NESTED_RUNNERS)
 
 
@@ -196,7 +196,7 @@ def _derive_raw_name(words: list[str], nesting: int) -> str:
 
 
 def _launched_name(words: list[str], nesting: int) -> str:
-    """Return the name of what a package runner or interpreter starts, or an empty string if nothing."""
+    """Return the name of the package or script that a runner starts; empty if nothing."""
     if not words:
         return ""
     if words[0].partition("@")[0] in _PROXIES:
@@ -213,7 +213,7 @@ def _launched_name(words: list[str], nesting: int) -> str:
 
 
 def _is_bare_program(word: str) -> bool:
-    """Return True if a word is a program name, not a package with a scope, version or scheme."""
+    """Return True if a word is a program's name, not a package with a scope, version or scheme."""
     return not re.search(r"[@:/\\]", word)
 
 
@@ -231,7 +231,7 @@ def _program_name(word: str) -> str:
 
 
 def _skip_options(words: list[str], with_value: frozenset[str], *, skip: frozenset[str]) -> list[str]:
-    """Return the words from the first one that is not an option, an option's value or a subcommand."""
+    """Return the words after leading options, their values and subcommands."""
     position = 0
     while position < len(words):
         word = words[position]
@@ -251,7 +251,7 @@ def _image_name(words: list[str]) -> str:
 
 
 def _package_name(package: str) -> str:
-    """Return `name` for `@scope/server-name@1.2`; falls back to the scope if the name is generic."""
+    """Return `name` for the package `@scope/server-name@1.2`; the scope if the name is generic."""
     bare = re.sub(r"^(?:git\+|npm:|jsr:|file:|github:)", "", package)
     bare = re.split(r"[\[<>=!~;#\s]", bare.removesuffix("/"), maxsplit=1)[0]
     bare = re.sub(r"(?<=[^/])@[^/]*$", "", bare)
@@ -262,7 +262,7 @@ def _package_name(package: str) -> str:
 
 
 def _script_name(path: str) -> str:
-    """Return the name of the file, or of the nearest parent directory whose name is not generic."""
+    """Return the name of a script file, or of the nearest parent directory with a specific name."""
     parts = [each for each in re.split(r"[/\\]", path) if each and each not in (".", "..", "~")]
     if not parts:
         return ""
@@ -271,7 +271,7 @@ def _script_name(path: str) -> str:
 
 
 def _strip_generic_words(text: str) -> str:
-    """Strip words such as `mcp` and `server` from both ends; returns "" if nothing else is left."""
+    """Strip words such as `mcp` and `server` from both ends of a name; "" if nothing else is left."""
     words = [each for each in re.split(r"[-_.]+", text) if each]
     while words and words[0].lower() in _GENERIC_WORDS:
         words.pop(0)
@@ -281,7 +281,7 @@ def _strip_generic_words(text: str) -> str:
 
 
 def _host_name(url: str) -> str:
-    """Return `linear` for `https://mcp.linear.app/sse`."""
+    """Return the name in a server's URL: `linear` for `https://mcp.linear.app/sse`."""
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:

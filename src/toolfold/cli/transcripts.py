@@ -1,4 +1,4 @@
-"""A stored session as text: who said what, which tools were called, and what they returned."""
+"""Write a stored session as text: who said what, which tools were called, what they returned."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def read_transcript(record: SessionRecord, messages: Sequence[MessageRecord]) ->
 
 
 def _real_call(call: ToolCall) -> ToolCall:
-    """Return the call that a call of tool search stands for, or the call itself."""
+    """Return the call inside a `tool_call` of the bridge; any other call itself."""
     from toolfold.errors import CallError
     from toolfold.turn import unwrap
 
@@ -69,7 +69,7 @@ def _arguments_text(call: ToolCall) -> str:
 
 
 def format_entry(entry: TranscriptEntry) -> str:
-    """Return a part of a conversation for a terminal; results are shortened."""
+    """Return a part of a conversation as text for a terminal; results are shortened."""
     match entry.role:
         case "user":
             return "\n".join(f"> {line}" for line in clean_text(entry.text).strip().split("\n"))
@@ -106,7 +106,7 @@ def format_markdown(record: SessionRecord, entries: Sequence[TranscriptEntry]) -
 
 
 def _fence(text: str, language: str = "") -> list[str]:
-    """Return text as a code block that the text itself cannot end."""
+    """Return text as a Markdown code block that the text itself cannot end."""
     cleaned = clean_text(text)
     longest = max((len(run) for run in re.findall("`+", cleaned)), default=0)
     mark = "`" * max(3, longest + 1)

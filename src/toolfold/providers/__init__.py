@@ -1,4 +1,4 @@
-"""Model dialects: how each provider's interface writes tools, messages and tool results.
+"""Model dialects: how each provider's API writes tools, messages and tool results.
 
 One module for each dialect. Sends nothing, and does not decide which tools are shown.
 """

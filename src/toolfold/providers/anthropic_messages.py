@@ -1,4 +1,4 @@
-"""Anthropic messages: content blocks, explicit cache marks, and tools that are loaded by reference."""
+"""Dialect of Anthropic's Messages API: content blocks, cache markers, tools loaded by reference."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _FIRST_NATIVE_VERSION = (4, 5)
 
 
 class AnthropicMessages(Dialect):
-    """`messages` of content blocks; all results of a reply travel in one user message."""
+    """Anthropic's format: messages of content blocks; all tool results of a reply are in one user message."""
 
     name: ClassVar[DialectName] = "anthropic"
     default_model = "claude"
@@ -186,7 +186,7 @@ class AnthropicMessages(Dialect):
 
 
 class _AnthropicReplyReader(ReplyReader):
-    """Collects the content blocks of one streamed message."""
+    """Collects the content blocks of one streamed Anthropic message."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, Json] = {}
@@ -217,13 +217,13 @@ class _AnthropicReplyReader(ReplyReader):
                 raise _stream_error(event.get("error"))
 
     def read_message(self, message: Json) -> None:
-        """Read what a message says besides its content."""
+        """Read usage and stop reason from a message object."""
         self._model = text_of(message.get("model"))
         self._usage |= _known_counts(message.get("usage"))
         self._finish = _FINISH_REASONS.get(text_of(message.get("stop_reason")), self._finish)
 
     def add_block(self, index: int, block: Json) -> None:
-        """Add a complete content block."""
+        """Add a complete content block to the reply."""
         self._blocks[index] = dict(block)
         self._closed.add(index)
 
@@ -274,7 +274,7 @@ class _AnthropicReplyReader(ReplyReader):
         )
 
     def _read_input(self, index: int, block: Json) -> tuple[Json | str, Json]:
-        """Return the arguments of a call, as text if they are not valid JSON, and the finished block."""
+        """Return the arguments of a tool call, as text if they are not valid JSON, and the finished block."""
         written = self._inputs.get(index, "")
         if not written:
             given = block.get("input")
@@ -291,7 +291,7 @@ class _AnthropicReplyReader(ReplyReader):
 
 
 def _mark_newest(messages: Sequence[Message]) -> list[Json]:
-    """Mark the newest message, so that the provider caches the conversation up to it."""
+    """Add a cache marker to the newest message, so that the provider caches the conversation so far."""
     marked = [dict(message) for message in messages]
     if not marked:
         return marked
@@ -308,7 +308,7 @@ def _can_carry_mark(block: Any) -> bool:
 
 
 def _known_counts(usage: Any) -> Json:
-    """Return the counts of a usage object; a later event repeats only some of them."""
+    """Return the token counts in a usage object; a later event repeats only some of them."""
     return (
         {key: value for key, value in usage.items() if value is not None}
         if isinstance(usage, Mapping)
@@ -339,7 +339,7 @@ def _stream_error(error: Any) -> ProviderError:
 
 
 def find_references(messages: Sequence[Message]) -> set[str]:
-    """Return the tools that results in a history refer to. A request without their definitions is refused."""
+    """Return the tools that results in a history refer to, whose definitions must be in the request."""
     return {
         str(reference.get("tool_name"))
         for message in messages

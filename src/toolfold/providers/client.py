@@ -1,4 +1,4 @@
-"""Model calls over HTTP, through the providers' official packages.
+"""Call models over HTTP, through the providers' official packages.
 
 One client for each configured provider. Retries are ours, so that they are reported and can be
 cancelled; the packages' own are switched off.
@@ -27,21 +27,21 @@ OnRetry = Callable[[int, float, ProviderError], None]
 
 
 class ModelClient(Protocol):
-    """Something that answers model calls in one dialect."""
+    """Interface of a client that answers model calls in one dialect."""
 
     @property
     def name(self) -> str:
-        """The provider's name in the configuration."""
+        """Return the provider's name in the configuration."""
 
     @property
     def model(self) -> str:
-        """The model that is used if a request names none; empty for clients of several models."""
+        """Return the model for requests that name none; empty for clients of several models."""
 
     @property
     def dialect(self) -> Dialect: ...
 
     def stream(self, request: ModelRequest) -> ReplyStream:
-        """Start a model call. The request is sent when the stream is first read."""
+        """Start a model call; the request is sent when the stream is first read."""
 
     async def list_models(self) -> list[Json]:
         """Return the provider's model listing."""
@@ -50,7 +50,7 @@ class ModelClient(Protocol):
 
 
 class ReplyStream:
-    """One model call: iterate for the pieces of the answer, then read `reply`."""
+    """One streamed model call: iterate for the pieces of the answer, then read `reply`."""
 
     def __init__(self, events: AsyncIterator[Json], reader: ReplyReader) -> None:
         self._events, self._reader = events, reader
@@ -64,7 +64,7 @@ class ReplyStream:
 
     @property
     def reply(self) -> Reply:
-        """The complete reply, or what was received before the stream was interrupted."""
+        """Return the complete reply, or what was received before the stream was interrupted."""
         return self._reply if self._reply is not None else self._reader.finish(interrupted=True)
 
 
@@ -76,7 +76,7 @@ class RetryPolicy:
     first_delay_s: float = 1.0
 
     def delay(self, attempt: int, error: ProviderError) -> float | None:
-        """Return the seconds to wait after a failed attempt, or None to give up. Attempts count from 1."""
+        """Return the seconds to wait after a failed attempt (counted from 1), or None to give up."""
         if attempt >= self.max_attempts or not error.is_retryable:
             return None
         if error.retry_after_s is not None:
@@ -94,7 +94,7 @@ async def call_model(
     on_stream: Callable[[ReplyStream], None],
     retries: RetryPolicy,
 ) -> Reply:
-    """Return the reply to a request, retrying failures that happen before any text was received.
+    """Send a model request and return the reply, retrying failures before any text was received.
 
     `on_stream` receives each attempt's stream, whose `reply` is what there is if the call is cancelled.
     """
@@ -117,7 +117,7 @@ async def call_model(
 
 
 class OpenAIClient:
-    """Chat completions and Responses through the `openai` package."""
+    """Client for chat completions and Responses through the `openai` package."""
 
     def __init__(
         self, name: str, dialect: Dialect, *, base_url: str | None, api_key: str, timeout_s: float
@@ -151,7 +151,7 @@ class OpenAIClient:
 
 
 class AnthropicClient:
-    """Messages through the `anthropic` package."""
+    """Client for Anthropic's Messages API through the `anthropic` package."""
 
     def __init__(
         self, name: str, dialect: Dialect, *, base_url: str | None, api_key: str, timeout_s: float
@@ -185,7 +185,7 @@ class AnthropicClient:
 async def _relay_events(
     create: Callable[..., Any], body: Json, request: ModelRequest, errors: Any
 ) -> AsyncIterator[Json]:
-    """Yield the events of a streamed call as plain data, or the one body of a call without streaming."""
+    """Yield the events of a streamed model call as plain data, or the whole body without streaming."""
     known = {key: body.pop(key) for key in ("model", "stream") if key in body}
     stream: Any = None
     try:
@@ -209,12 +209,12 @@ async def _relay_events(
 
 
 def _required_arguments(body: Json) -> Json:
-    """Take out of the body what the packages insist on as arguments; the rest travels as it is."""
+    """Remove from the body the fields that the official packages require as arguments, and return them."""
     return {key: body.pop(key) for key in ("messages", "max_tokens", "input") if key in body}
 
 
 def _as_chat_chunk(completion: Json) -> Json:
-    """Return a chat completion as the one chunk of a stream."""
+    """Return a chat completion as if it were the one chunk of a stream."""
     choices = []
     for choice in completion.get("choices") or []:
         message = choice.get("message") or {}
@@ -224,7 +224,7 @@ def _as_chat_chunk(completion: Json) -> Json:
 
 
 def _as_message_events(message: Json) -> list[Json]:
-    """Return an Anthropic message as the events of a stream."""
+    """Return an Anthropic message as if it were the events of a stream."""
     events: list[Json] = [{"type": "message_start", "message": message}]
     for index, block in enumerate(message.get("content") or []):
         events.append({"type": "content_block_start", "index": index, "content_block": block})
@@ -245,7 +245,7 @@ async def _collect_models(client: Any, errors: Any) -> list[Json]:
 
 
 def translate_error(error: Any, errors: Any) -> ProviderError:
-    """Return the ProviderError for an error of an official package."""
+    """Convert an exception of a provider's package to a ProviderError."""
     message = " ".join(str(getattr(error, "message", "") or error).split())[:MAX_ERROR_CHARS]
     if isinstance(error, errors.APITimeoutError):
         return ProviderError("the provider did not answer in time", kind="timeout")
@@ -262,7 +262,7 @@ def translate_error(error: Any, errors: Any) -> ProviderError:
 
 
 def _read_retry_after(headers: Any) -> float | None:
-    """Return the seconds that the provider asks to wait. Dates are ignored: clocks differ."""
+    """Return the seconds that the provider asks to wait; dates are ignored, because clocks differ."""
     for key, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         try:
             return max(0.0, float(headers.get(key, "")) / unit)

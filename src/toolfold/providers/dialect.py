@@ -1,4 +1,4 @@
-"""The contract of a model dialect, and what all dialects share.
+"""The interface of a model dialect, and code that all dialects share.
 
 Messages are passed in the dialect's own format: what the caller wrote is never translated.
 """
@@ -45,7 +45,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def render_tool(self, definition: Definition) -> Json:
-        """Return one entry of the tools array."""
+        """Return one tool as an entry of the request's tools array."""
 
     @abstractmethod
     def render_tools(
@@ -56,7 +56,7 @@ class Dialect(ABC):
         native: bool = False,
         cache_after: int = 0,
     ) -> list[Json]:
-        """Return the tools array, deferred tools last.
+        """Return the tools array of a request, deferred tools last.
 
         `native` uses the provider's own tool search. `cache_after` marks the end of the constant tools for
         providers that cache prompts only up to explicit marks.
@@ -70,11 +70,11 @@ class Dialect(ABC):
         *,
         deferred: Mapping[str, Definition] | None = None,
     ) -> list[Json]:
-        """Return the parts that report one result, in the order in which they were produced."""
+        """Return the message parts that report one tool result, in order."""
 
     @abstractmethod
     def is_result_part(self, part: Json) -> bool:
-        """Return True if the part is a tool result, and not text or media that accompanies one."""
+        """Return True if a message part is a tool result, not text or media that accompanies one."""
 
     def render_results(
         self,
@@ -83,7 +83,7 @@ class Dialect(ABC):
         deferred: Mapping[str, Definition] | None = None,
         media_kinds: Collection[str] = DEFAULT_MEDIA_KINDS,
     ) -> list[Json]:
-        """Return the messages to append to the history after the calls of one reply.
+        """Return the messages with tool results to append to the history after one reply.
 
         Providers require results before anything else. Where tools are `deferred`, a result of tool_search
         loads those that it found.
@@ -98,7 +98,7 @@ class Dialect(ABC):
         return self.wrap_parts(sorted(parts, key=lambda part: not self.is_result_part(part)))
 
     def wrap_parts(self, parts: list[Json]) -> list[Json]:
-        """Return the parts as messages. In most dialects each part is a message already."""
+        """Return message parts as messages; in most dialects each part is a message already."""
         return parts
 
     def append_text(self, message: Message, text: str) -> Json:
@@ -109,16 +109,16 @@ class Dialect(ABC):
         return {**message, "content": f"{content}\n\n{text}" if content else text}
 
     def render_text(self, text: str) -> Json:
-        """Return a text part of a message's content."""
+        """Return a text as part of a message's content."""
         return {"type": "text", "text": text}
 
     def render_added_tools(self, definitions: Sequence[Definition]) -> Json:  # noqa: ARG002
-        """Return an input item that adds tools, where `accepts_tools_in_input`."""
+        """Return an input item that adds tools, for dialects with `accepts_tools_in_input`."""
         raise TypeError(f"the {self.name} dialect accepts no tools in the input")
 
     @abstractmethod
     def build_body(self, request: ModelRequest) -> Json:
-        """Return the JSON body of a model call."""
+        """Return the JSON body of a model request."""
 
     @abstractmethod
     def start_reply(self) -> ReplyReader:
@@ -126,7 +126,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def read_reply(self, body: Json) -> Reply:
-        """Return the reply in the body of a call without streaming."""
+        """Return the reply in the response body of a call without streaming."""
 
     @abstractmethod
     def user_message(self, text: str) -> Json:
@@ -134,19 +134,19 @@ class Dialect(ABC):
 
     @abstractmethod
     def assistant_message(self, text: str) -> Json:
-        """Return a message from the model that holds only text."""
+        """Return a message from the model that contains only text."""
 
     @abstractmethod
     def render_calls(self, text: str, calls: Sequence[ToolCall]) -> list[Json]:
-        """Return the messages of a reply that says something and calls tools."""
+        """Return the messages of a model reply with text and tool calls."""
 
     @abstractmethod
     def find_calls(self, messages: Sequence[Message]) -> list[tuple[str, str]]:
-        """Return the id and the name of every tool call in some messages, in order."""
+        """Return the id and the name of every tool call in the messages, in order."""
 
     @abstractmethod
     def find_result_ids(self, messages: Sequence[Message]) -> set[str]:
-        """Return the ids of the calls that some messages hold results for."""
+        """Return the ids of the tool calls whose results the messages contain."""
 
     def find_text(self, message: Message) -> str:
         """Return the readable text of a message, whoever wrote it."""
@@ -158,15 +158,15 @@ class Dialect(ABC):
 
     @abstractmethod
     def explain_missing_native(self, model: str) -> str:
-        """Return why this model cannot load tools on demand; empty if it can or if that is unknown."""
+        """Return why this model cannot load tools on demand; empty if it can or that is unknown."""
 
     def is_other_vendor(self, model: str) -> bool:
-        """Return True if the model comes from somebody else who offers the same interface."""
+        """Return True if the model is from another vendor that offers the same API."""
         return bool(model) and self.model_family not in model.lower()
 
 
 def simplify_schema(schema: Json) -> Json:
-    """Return an object schema without alternatives at its top level, which no provider accepts there.
+    """Return an object schema without alternatives (`anyOf` …) at its top level, which providers reject.
 
     The parameters that the alternatives name are kept; which of them go together is checked when the tool
     is called.
@@ -183,7 +183,7 @@ def simplify_schema(schema: Json) -> Json:
 
 
 def is_user_message(message: Message) -> bool:
-    """Return True if a person wrote the message. Anthropic sends tool results under the user role as well."""
+    """Return True if a person wrote the message; Anthropic sends tool results as user messages, too."""
     content = message.get("content")
     if message.get("name") == MEDIA_SENDER:
         return False
@@ -200,7 +200,7 @@ def is_instruction(message: Message) -> bool:
 
 
 def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[list[str], str]:
-    """Split a tool_search result into the names the provider can load and the remaining text."""
+    """Split a tool_search result into the tool names that the provider can load and the other text."""
     try:
         result = read_json(text)
     except ValueError:
@@ -216,19 +216,19 @@ def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[
 
 
 def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | None) -> bool:
-    """Return True if the result can load deferred tools."""
+    """Return True if a result of tool_search can make the provider load deferred tools."""
     return deferred is not None and result.name == BRIDGE_SEARCH
 
 
 def is_older_version(model: str, family: str, first: tuple[int, int]) -> bool:
-    """Return True if the model name carries a version below `first`; without one it is the newest."""
+    """Return True if the version in a model name is below `first`; no version means the newest."""
     _, found, rest = model.lower().partition(family)
     version = _VERSION.search(rest) if found else None
     return version is not None and (int(version[1]), int(version[2] or 0)) < first
 
 
 def arguments_text(call: ToolCall) -> str:
-    """Return the arguments of a call as JSON text."""
+    """Return the arguments of a tool call as JSON text."""
     if isinstance(call.arguments, str):
         return call.arguments or "{}"
     return json.dumps(call.arguments or {}, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What can go wrong in a model call, by what the caller can do about it."""
+"""Errors of model calls, grouped by what the caller can do about them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ProviderError(ToolfoldError):
 
 
 def classify_status(status: int, message: str = "") -> ProblemKind:
-    """Return the kind of problem that an HTTP status and its message stand for."""
+    """Return the kind of problem for an HTTP status and error message of a provider."""
     lowered = message.lower()
     if status in (400, 413, 422):
         is_too_long = status == 413 or any(phrase in lowered for phrase in _CONTEXT_PHRASES)

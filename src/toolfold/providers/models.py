@@ -1,4 +1,4 @@
-"""Which provider a model name means, how its client is built, and how large its context window is.
+"""Find the provider, client and context window for a model name.
 
 A model is named PROVIDER:MODEL. Keys come from the environment or the system keyring and are never logged.
 """
@@ -62,7 +62,7 @@ class ModelName:
 
 
 def parse_model_name(text: str, config: Config, *, key: str = "agent.model") -> ModelName:
-    """Return the provider and the model that a name means. Raises ConfigError with the known providers.
+    """Return the provider and model that a name means. Raises ConfigError with the known providers.
 
     `key` is the setting that the name comes from, for the error.
     """
@@ -82,12 +82,12 @@ def parse_model_name(text: str, config: Config, *, key: str = "agent.model") -> 
 
 
 def known_providers(config: Config) -> dict[str, ProviderSettings]:
-    """Return the built-in providers and those of the configuration, which may replace them."""
+    """Return the built-in and configured providers; a configured one may replace a built-in one."""
     return {**BUILTIN_PROVIDERS, **config.providers}
 
 
 def build_client(name: ModelName, config: Config) -> ModelClient:
-    """Return a client for the model's provider. Raises ConfigError if its key is missing."""
+    """Return a client for the model's provider. Raises ConfigError if its API key is missing."""
     if name.provider == SCRIPTED_PROVIDER:
         return load_script(Path(name.model).expanduser())
     settings = known_providers(config)[name.provider]
@@ -106,7 +106,7 @@ def build_client(name: ModelName, config: Config) -> ModelClient:
 
 
 def find_key(provider: str, settings: ProviderSettings, config: Config) -> str:
-    """Return the provider's key from the environment or the keyring; empty if it needs none."""
+    """Return the provider's API key from the environment or keyring; empty if it needs none."""
     if settings.key_env and (key := config.environment.get(settings.key_env)):
         return key
     if settings.key_name and (key := _read_keyring(settings.key_name)):
@@ -123,7 +123,7 @@ def find_key(provider: str, settings: ProviderSettings, config: Config) -> str:
 
 
 def has_key(provider: str, config: Config) -> bool:
-    """Return True if the provider can be used as far as its key goes."""
+    """Return True if the provider's API key is available or none is needed."""
     try:
         find_key(provider, known_providers(config)[provider], config)
     except ConfigError:
@@ -148,7 +148,7 @@ def _guess_provider(model: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ModelLimits:
-    """The size of a model's context window and of its replies, in tokens."""
+    """Size of a model's context window and of its replies, in tokens."""
 
     context: int
     output: int
@@ -161,12 +161,12 @@ def _read_table() -> tuple[str, Mapping[str, ModelLimits]]:
 
 
 def table_date() -> str:
-    """Return the date of the shipped model table."""
+    """Return the date of the model table that ships with the package."""
     return _read_table()[0]
 
 
 def find_limits(model: str) -> ModelLimits | None:
-    """Return a model's limits from the shipped table, or None if it is not in it."""
+    """Return a model's limits from the shipped model table; None if it is not in the table."""
     lowered = model.lower()
     table = _read_table()[1]
     names = sorted((name for name in table if _contains_name(lowered, name)), key=len)
@@ -174,7 +174,7 @@ def find_limits(model: str) -> ModelLimits | None:
 
 
 def _contains_name(model: str, name: str) -> bool:
-    """Return True if the model's name contains the other one, and not in the middle of a word."""
+    """Return True if a model name contains another name as a whole word."""
     start = model.find(name)
     while start > 0 and model[start - 1].isalnum():
         start = model.find(name, start + 1)
@@ -182,12 +182,12 @@ def _contains_name(model: str, name: str) -> bool:
 
 
 async def find_context_tokens(name: ModelName, config: Config, client: ModelClient) -> int | None:
-    """Return the model's context window: from the shipped table, the provider's listing or the settings."""
+    """Return a model's context window: from the shipped table, the provider's model list or the settings."""
     return await find_published_context(name, client) or config.agent.context_tokens
 
 
 async def find_published_context(name: ModelName, client: ModelClient) -> int | None:
-    """Return the model's context window from the shipped table or the provider's listing."""
+    """Return a model's context window from the shipped table or the provider's model list."""
     if limits := find_limits(name.model):
         return limits.context
     try:
@@ -198,7 +198,7 @@ async def find_published_context(name: ModelName, client: ModelClient) -> int | 
 
 
 def read_listed_context(listing: list[Json], model: str) -> int | None:
-    """Return the context window that a provider's model listing states, if it does."""
+    """Return the context window that a provider's model list states for a model, if it does."""
     for entry in listing:
         if entry.get("id") != model:
             continue

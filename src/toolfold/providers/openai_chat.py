@@ -1,4 +1,4 @@
-"""OpenAI chat completions, which most other servers speak as well."""
+"""Dialect of OpenAI's Chat Completions API, which most other servers speak as well."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MEDIA_NOTICE = (
 
 
 class OpenAIChat(Dialect):
-    """`messages` with the roles system, user, assistant and tool."""
+    """OpenAI's chat format: messages with the roles system, user, assistant and tool."""
 
     name: ClassVar[DialectName] = "openai"
     model_family = "gpt"
@@ -75,7 +75,7 @@ class OpenAIChat(Dialect):
         *,
         deferred: Mapping[str, Definition] | None = None,  # noqa: ARG002
     ) -> list[Json]:
-        """A tool message may hold only text, so media follow in a user message."""
+        """Return a tool message with the text of a result; media follow in a user message."""
         message = {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
         parts = [part for each in media if (part := _render_media(each))]
         if not parts:
@@ -143,7 +143,7 @@ class OpenAIChat(Dialect):
 
 
 class _ChatReplyReader(ReplyReader):
-    """Collects the deltas of one streamed chat completion."""
+    """Collects the pieces of one streamed chat completion."""
 
     def __init__(self) -> None:
         self._text: list[str] = []

@@ -1,4 +1,4 @@
-"""OpenAI Responses: typed input items, and tool search that the caller may answer."""
+"""Dialect of OpenAI's Responses API: typed input items, and tool search that the caller may answer."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _REASONING_MODEL = re.compile(r"\bo[1-9]\b")
 
 
 class OpenAIResponses(Dialect):
-    """`input` items; tools can be added between them."""
+    """OpenAI's Responses format: a list of input items, between which tools can be added."""
 
     name: ClassVar[DialectName] = "responses"
     default_model = "gpt"
@@ -261,7 +261,7 @@ def _read_call(item: Json) -> ToolCall:
 
 
 def _strip_empty(item: Json) -> Json:
-    """Return an output item as it can be sent back: the input schema refuses keys that are null."""
+    """Return an output item without null keys, as the API accepts it in a later input."""
     return {key: value for key, value in item.items() if value is not None}
 
 
@@ -293,7 +293,7 @@ def _stream_error(event: Json) -> ProviderError:
 
 
 def _as_native_search(tool: Json) -> Json:
-    """Turn tool_search into the provider's own search; tools in its result become callable."""
+    """Turn the tool_search definition into the provider's own search, whose results become callable."""
     if tool["name"] != BRIDGE_SEARCH:
         return tool
     return {"type": BRIDGE_SEARCH, "execution": "client"} | {

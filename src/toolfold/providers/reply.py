@@ -38,14 +38,14 @@ class ModelRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """A piece of the answer."""
+    """A piece of a streamed answer's text."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ThinkingDelta:
-    """A piece of visible reasoning."""
+    """A piece of the model's visible reasoning in a streamed answer."""
 
     text: str
 
@@ -74,14 +74,14 @@ class ReplyReader(ABC):
 
     @abstractmethod
     def feed(self, event: Json) -> Iterator[Delta]:
-        """Read one event and yield the pieces of text in it.
+        """Read one event of a streamed reply and yield the pieces of text in it.
 
         Raises ProviderError for an error event.
         """
 
     @abstractmethod
     def finish(self, *, interrupted: bool = False) -> Reply:
-        """Return the reply read so far.
+        """Return the reply read from the stream so far.
 
         An interrupted reply keeps its text and drops tool calls: they will not be run. Reasoning is kept
         where the provider would accept it.

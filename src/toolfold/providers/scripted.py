@@ -1,4 +1,4 @@
-"""A model that follows a script: for tests, examples and the demo. Sends nothing.
+"""A fake model that follows a script, for tests, examples and the demo.
 
 Answers each model call with the next step of its script. A step is text, tool calls, an error, or a function
 of the request that returns one of these. `load_script` reads the steps from a JSON file: the model
@@ -29,7 +29,7 @@ MAX_SCRIPT_BYTES = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class ScriptedReply:
-    """One reply: some text, and calls of tools."""
+    """One scripted model reply: some text, and tool calls."""
 
     text: str = ""
     calls: Sequence[ToolCall] = ()
@@ -41,7 +41,7 @@ Step: TypeAlias = "str | ScriptedReply | ProviderError | Callable[[ModelRequest]
 
 
 class ScriptedProvider:
-    """A model client that replays a script."""
+    """A model client that answers each call with the next step of a script."""
 
     name = "scripted"
 
@@ -80,7 +80,7 @@ class ScriptedProvider:
         return [{"id": self.model}]
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing, because a script needs no connection."""
 
 
 def _chunk(delta: Json, finish_reason: str | None = None) -> Json:
@@ -94,7 +94,7 @@ def _estimate_usage(request: ModelRequest, reply: ScriptedReply) -> Json:
 
 
 def load_script(file: Path) -> ScriptedProvider:
-    """Return a model that follows the script in a JSON file. Raises ConfigError if it is not a script.
+    """Return a model client that follows the script in a JSON file. Raises ConfigError.
 
     The file holds a list of steps, or an object with `steps` and `delta_delay_s`, the pause after each piece
     of text. A step is text, or an object with `text`, `calls` (each with `name` and `arguments`) and `usage`,

@@ -1,4 +1,4 @@
-"""Stored sessions: the contract of a store, and the data it holds.
+"""Stored agent sessions: the interface of a session store, and its data.
 
 Keeps what an agent session needs to continue after a restart or a crash. Knows nothing of models: messages
 are JSON in the dialect of their session.

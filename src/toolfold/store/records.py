@@ -1,4 +1,4 @@
-"""The records of a session store, and the contract that every backend fulfils."""
+"""The records of a session store, and the interface that every backend implements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class UnknownSession(ToolfoldError):
 
 
 class SessionInUse(ToolfoldError):
-    """Another process is working on the session."""
+    """Another process is working on the stored session."""
 
     def __init__(self, session_id: str, owner: str) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class SessionRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRecord:
-    """One message of a session, in the session's dialect."""
+    """One message of a stored session, in the provider's format."""
 
     body: Json
     role: str
@@ -80,7 +80,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchMatch:
-    """A message found by full-text search."""
+    """A message of a stored session found by full-text search."""
 
     session_id: str
     title: str
@@ -91,12 +91,12 @@ class SearchMatch:
 
 
 class SessionStore(Protocol):
-    """Keeps sessions. Every method is one transaction; what it wrote survives a crash of the process."""
+    """Stores sessions. Every method is one transaction; what it wrote survives a crash of the process."""
 
     def create_session(self, record: SessionRecord) -> None: ...
 
     def load_session(self, session_id: str) -> SessionRecord:
-        """Return a session. Raises UnknownSession."""
+        """Return a stored session. Raises UnknownSession."""
 
     def list_sessions(self, *, limit: int = 50) -> list[SessionRecord]:
         """Return the sessions that were used last, newest first. Delegated sessions are left out."""
@@ -113,7 +113,7 @@ class SessionStore(Protocol):
         state: Json | None = None,
         finished_calls: Iterable[str] = (),
     ) -> list[float]:
-        """Append messages, mark calls as finished, replace the state, discard the draft: all or nothing.
+        """Append messages, mark calls as finished, store the state and discard the draft, atomically.
 
         Returns the positions of the messages.
         """
@@ -126,30 +126,30 @@ class SessionStore(Protocol):
         *,
         summary: MessageRecord | None = None,
     ) -> None:
-        """Take messages out of the prompt; `summary` takes the place of the first of them."""
+        """Remove messages from the prompt; `summary` takes the place of the first of them."""
 
     def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None: ...
 
     def change_model(
         self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord] | None
     ) -> None:
-        """Continue a session with another model; `messages`, if given, replace the active ones."""
+        """Continue a session with another model; `messages`, if given, replace those of the prompt."""
 
     def save_draft(self, session_id: str, text: str) -> None:
-        """Keep the text of an answer that is still being received."""
+        """Store the text of an answer that is still being received."""
 
     def load_draft(self, session_id: str) -> str: ...
 
     def start_calls(self, session_id: str, calls: Mapping[str, str]) -> None:
-        """Record that tools are about to run: call id → tool name."""
+        """Record that tools are about to run; `calls` maps call ids to tool names."""
 
     def finish_call(self, session_id: str, call_id: str, result: Json) -> None:
-        """Keep the result of one call until the message with all results of the reply is stored."""
+        """Store the result of one tool call until the message with all results is stored."""
 
     def load_calls(self, session_id: str) -> list[CallRecord]: ...
 
     def search_messages(self, query: str, *, limit: int = 5, without_session: str = "") -> list[SearchMatch]:
-        """Return the messages that fit some words, best first."""
+        """Return the messages of all sessions that match a full-text query, best first."""
 
     def claim_session(self, session_id: str, owner: str) -> None:
         """Reserve a session for one process, named HOST:PID:TOKEN. Raises SessionInUse.

@@ -1,4 +1,4 @@
-"""Sessions in one SQLite file: write-ahead log, full-text index, safe for several processes.
+"""Store sessions in one SQLite file with a full-text index, safe for several processes.
 
 Commits are not synced to disk one by one: they survive a crash of the process, and a power failure can
 lose the last moments but never corrupts the file.
@@ -67,7 +67,7 @@ END;
 
 
 class SqliteSessionStore:
-    """The default session store."""
+    """The default session store, an SQLite file."""
 
     def __init__(self, file: Path) -> None:
         self._lock = threading.RLock()
@@ -285,7 +285,7 @@ class SqliteSessionStore:
         return int(self._db.execute(query, (session_id,)).fetchone()[0])
 
     def _number_after(self, session_id: str, number: float) -> float:
-        """Return a position between a message and the next one."""
+        """Return a position between a message and the next one, for an inserted summary."""
         query = "SELECT min(number) FROM messages WHERE session_id = ? AND number > ?"
         following = self._db.execute(query, (session_id, number)).fetchone()[0]
         return number + 1 if following is None else (number + float(following)) / 2
@@ -314,7 +314,7 @@ class SqliteSessionStore:
 
 
 def _has_ended(owner: str) -> bool:
-    """Return True if the owner, HOST:PID:…, was a process of this machine that no longer exists."""
+    """Return True if the owner of a session, HOST:PID:…, is a process here that no longer exists."""
     host, _, rest = owner.partition(":")
     process = rest.partition(":")[0]
     if host != socket.gethostname() or not process.isdecimal():
@@ -329,7 +329,7 @@ def _has_ended(owner: str) -> bool:
 
 
 def _split_statements(script: str) -> Iterator[str]:
-    """Split a script at the semicolons that end a statement; triggers contain others."""
+    """Split an SQL script into statements; triggers contain semicolons themselves."""
     statement = ""
     for line in script.splitlines():
         statement += line + "\n"

@@ -14,7 +14,7 @@ from toolfold.files import Workspace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """Components that the runtime provides to the built-in tools."""
+    """Components of the runtime that built-in tools use."""
 
     workspace: Workspace
     terminal: EnvironmentThread | None = None

@@ -1,4 +1,4 @@
-"""The `file` toolset: read a page, write a file, patch a part, search by text or by name.
+"""The `file` toolset: read a page of a file, write, patch, search by text or by name.
 
 Defines the schemas and the answers. `toolfold.files` does the work, and the workspace decides which files
 may be used; this module opens no file itself.
@@ -113,7 +113,7 @@ _SEARCH_FILES: Json = {
 
 
 def tools(services: Services) -> list[Tool]:
-    """Return the four tools, bound to one workspace."""
+    """Return the four file tools, bound to one workspace."""
     files = FileTools(services.workspace)
     return [
         _build_file_tool(

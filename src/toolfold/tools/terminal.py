@@ -124,7 +124,7 @@ _PROCESS_SCHEMA: Json = {
 
 
 def tools(services: Services) -> list[Tool]:
-    """Return both tools, bound to one environment; none if there is no environment."""
+    """Return the tools `terminal` and `process` for one environment; none without an environment."""
     if services.terminal is None:
         return []
     terminal = TerminalTool(services.terminal, services.max_command_s)
@@ -173,7 +173,7 @@ def tools(services: Services) -> list[Tool]:
 
 
 def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
-    """Return a hook that adds to each call what approval needs to judge it.
+    """Return a hook that adds to each call what approval needs to judge it, such as the directory.
 
     For `terminal` and `execute_code` that is the absolute working directory: a task may have changed it, and
     `rm -r *` depends on it. For input to a process it is the earlier input, without which it cannot be
@@ -196,7 +196,7 @@ def inject_workdir(terminal: EnvironmentThread) -> PreToolCall:
 
 @dataclass(frozen=True, slots=True)
 class TerminalTool:
-    """Handler of `terminal`."""
+    """Handler of the `terminal` tool, which runs commands."""
 
     terminal: EnvironmentThread
     max_timeout_s: float
@@ -239,7 +239,7 @@ class TerminalTool:
 
 @dataclass(frozen=True, slots=True)
 class ProcessTool:
-    """Handler of `process`."""
+    """Handler of the `process` tool, which controls background processes."""
 
     terminal: EnvironmentThread
 
@@ -308,7 +308,7 @@ class ProcessTool:
 
 
 async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None:
-    """Return the earlier input that a write must be judged with; None if there is no such process."""
+    """Return the earlier input of a process, with which new input must be judged; None if unknown."""
     with contextlib.suppress(CallError):  # the call itself reports it
         log = await terminal.run(lambda place: place.processes.get_input_log(str(args.get("process"))))
         return {
@@ -324,12 +324,12 @@ async def _input_context(terminal: EnvironmentThread, args: Json) -> Json | None
 
 
 def get_task_name(args: Json, context: CallContext) -> str:
-    """Return the task name with the session ID as prefix, so that sessions have separate tasks."""
+    """Return the task name with the session id as prefix, so that sessions have separate tasks."""
     return f"{context.session_id}/{args.get('task') or context.task_id or ''}"
 
 
 def get_output_dir(context: CallContext) -> Path | None:
-    """Return the directory for long outputs that this session can read."""
+    """Return the directory for long command outputs, which this session can read."""
     return context.readable[0] if context.readable else None
 
 
@@ -373,7 +373,7 @@ def _plain_text(data: bytes) -> str:
 
 
 async def _take_notices(environment: Environment, context: CallContext) -> Json:
-    """Return new events of this session's processes, to be reported once with the next answer."""
+    """Return new events of this session's background processes, each reported once."""
     with contextlib.suppress(CallError):
         if notices := await environment.processes.take_notices(f"{context.session_id}/"):
             return {"notices": [_describe_notice(each) for each in notices]}
