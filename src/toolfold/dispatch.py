@@ -87,12 +87,20 @@ class Dispatch:
             result = await self._run_pipeline(turn, call, replace(context, call_id=call.id), slot)
         except CallError as error:
             result, refused = self._result_from_error(call, error), isinstance(error, Refused)
+        except asyncio.CancelledError:
+            self._finish_cancelled(call, context, started)
+            raise
         except Exception as error:
             log.exception("dispatching %r failed", call.name)
             result = self._result_from_message(call, f"Error executing {call.name}: {error_message(error)}")
         result = replace(result, milliseconds=(time.perf_counter() - started) * 1000)
         self.events.finish(call, result, context, refused=refused)
         return result
+
+    def _finish_cancelled(self, call: ToolCall, context: CallContext, started: float) -> None:
+        result = self._result_from_message(call, "The call was cancelled.")
+        milliseconds = (time.perf_counter() - started) * 1000
+        self.events.finish(call, replace(result, milliseconds=milliseconds), context)
 
     async def _run_pipeline(self, turn: Turn, call: ToolCall, context: CallContext, slot: Slot) -> ToolResult:
         tool = turn.tool(call.name)  # scope check

@@ -72,6 +72,9 @@ class TurnStarted(Event):
     turn: int
     message: str
     model: str = ""
+    """As PROVIDER:MODEL."""
+    parent_session_id: str = ""
+    """The session that delegated the message to this one, if it is a sub-agent's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +139,8 @@ class ModelReplied(Event):
     duration_s: float = 0.0
     calls: tuple[str, ...] = ()
     """The names of the real tools that the reply calls."""
+    provider: str = ""
+    """The provider's name in the configuration."""
     purpose: Literal["answer", "summary"] = "answer"
     """`summary` for a call that summarised old messages."""
 

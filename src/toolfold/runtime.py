@@ -51,6 +51,7 @@ from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_p
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.sources.mcp.pool import McpServers
 from toolfold.sources.source_report import LOADED
+from toolfold.telemetry import open_readers
 from toolfold.tools import Services
 from toolfold.tools.terminal import CODE_SOURCE, inject_workdir
 from toolfold.tools.terminal import SOURCE as TERMINAL
@@ -204,6 +205,7 @@ class Runtime:
         )
         mcp.on_servers_changed = self._handle_changed_servers
         dispatch.results.prune()
+        self._close_readers = open_readers(config, self.events)  # last: it starts threads
 
     def session(
         self,
@@ -313,6 +315,7 @@ class Runtime:
         self.retriever.close()
         self.terminal.close()
         self._dispatch.loops.close()
+        self._close_readers()
         self._beacon.close()
 
     def __enter__(self) -> Runtime:

@@ -161,7 +161,15 @@ class AgentConversation:
         turn = self.history.add_user_message(message)
         self._set_title()
         budget = self._budget = TurnBudget(self._limits)
-        self._publish(TurnStarted(session_id=self.session_id, turn=turn, message=message, model=self.model))
+        self._publish(
+            TurnStarted(
+                session_id=self.session_id,
+                turn=turn,
+                message=message,
+                model=self.model,
+                parent_session_id=self.history.record.parent,
+            )
+        )
         loop = TurnLoop(
             self.session,
             self.history,

@@ -202,6 +202,7 @@ class TurnLoop:
                 cost=cost,
                 duration_s=seconds,
                 calls=tuple(name for call in reply.calls if (name := real_tool_name(call))),
+                provider=setup.client.name,
                 purpose=purpose,
             )
         )

@@ -150,6 +150,10 @@ def _start_logging(config: Config) -> Redaction:
     handler = _StderrHandler()
     handler.setFormatter(RedactingFormatter(f"%(levelname)s{by}: %(message)s", redact))
     logging.basicConfig(level=config.log_level.upper(), handlers=[handler])
+    if config.telemetry.log_events:  # whatever the level of other messages is
+        from toolfold.telemetry.event_log import LOGGER_NAME
+
+        logging.getLogger(LOGGER_NAME).setLevel(logging.INFO)
     redact_uncaught_exceptions(redact)
     return redact
 

@@ -43,6 +43,7 @@ from toolfold.config.field_types import (
 )
 from toolfold.config.gateway import GatewaySettings
 from toolfold.config.servers import McpSettings
+from toolfold.config.telemetry import TelemetrySettings
 from toolfold.errors import closest_names, did_you_mean
 from toolfold.model import FrozenDict
 
@@ -611,6 +612,9 @@ class Settings(Section):
         default_factory=FrozenDict,
         description="Model providers by name, in addition to the built-in ones.",
         json_schema_extra=USER_ONLY,
+    )
+    telemetry: TelemetrySettings = Field(
+        default_factory=TelemetrySettings, description="Logs, traces and metrics of sessions."
     )
     command_allowlist: tuple[Text, ...] = Field(
         default=(),

@@ -1,0 +1,42 @@
+"""Writes events to the log, one line of JSON each."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from toolfold.events import Event, TextReceived, ThinkingReceived
+from toolfold.model import Json
+
+LOGGER_NAME = "toolfold.event_log"
+
+CONTENT_FIELDS = frozenset(
+    {"message", "text", "arguments", "result", "error", "command", "reason", "queries", "question"}
+)
+"""Fields that may hold what people, models and tools wrote."""
+
+
+class EventLog:
+    """A listener that logs every event at level INFO, except the pieces of a streamed answer."""
+
+    def __init__(self, *, include_content: bool = False) -> None:
+        self._log = logging.getLogger(LOGGER_NAME)
+        self._include_content = include_content
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, (TextReceived, ThinkingReceived)):  # the whole answer is in turn_finished
+            return
+        data = event.to_json()
+        if not self._include_content:
+            data = remove_content(data)
+        self._log.info("%s", json.dumps(data, ensure_ascii=False, default=str))
+
+
+def remove_content(data: Json) -> Json:
+    """Return an event without what people, models and tools wrote. The reason of a stop is kept."""
+    is_turn_end = data.get("type") == "turn_finished"
+    return {
+        key: value
+        for key, value in data.items()
+        if key not in CONTENT_FIELDS or (is_turn_end and key == "reason")
+    }

@@ -1,0 +1,80 @@
+"""Sends spans and metrics to an OpenTelemetry collector, over HTTP, in threads of the SDK.
+
+Its own providers are used, not the global ones: a program that embeds Toolfold may have others. Queues are
+bounded by the SDK, and a collector that does not answer delays nothing but the end of the runtime, by at most
+`CLOSE_TIMEOUT_S` for each signal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from toolfold.config.telemetry import TelemetrySettings
+from toolfold.errors import ConfigError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.trace import TracerProvider
+
+    from toolfold.telemetry.otel_reader import OtelReader
+
+DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
+EXPORT_TIMEOUT_S = 5
+CLOSE_TIMEOUT_S = 3.0
+METRICS_INTERVAL_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpExport:
+    """The reader of one runtime with its exporters."""
+
+    reader: OtelReader
+    traces: TracerProvider
+    metrics: MeterProvider
+
+    @classmethod
+    def open(cls, settings: TelemetrySettings, environment: Mapping[str, str]) -> OtlpExport:
+        """Start exporting. Raises ConfigError if the packages are not installed."""
+        try:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+            from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+            from opentelemetry.sdk.metrics import MeterProvider
+            from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+            from opentelemetry.sdk.resources import Resource
+            from opentelemetry.sdk.trace import TracerProvider
+            from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+            from toolfold.telemetry.otel_reader import OtelReader
+        except ImportError:
+            raise ConfigError(
+                "telemetry.otel is on, but the OpenTelemetry packages are not installed",
+                key="telemetry.otel",
+                hint="install them: pip install 'toolfold[otel]'",
+            ) from None
+        base = settings.otlp_endpoint or environment.get("OTEL_EXPORTER_OTLP_ENDPOINT") or DEFAULT_ENDPOINT
+        base = base.rstrip("/")
+        release = version("toolfold")
+        resource = Resource.create({"service.name": settings.service_name, "service.version": release})
+        traces = TracerProvider(resource=resource)
+        traces.add_span_processor(
+            BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces", timeout=EXPORT_TIMEOUT_S))
+        )
+        exporter = OTLPMetricExporter(f"{base}/v1/metrics", timeout=EXPORT_TIMEOUT_S)
+        periodic = PeriodicExportingMetricReader(exporter, METRICS_INTERVAL_S * 1000)
+        metrics = MeterProvider([periodic], resource=resource)
+        reader = OtelReader(
+            traces.get_tracer("toolfold", release),
+            metrics.get_meter("toolfold", release),
+            include_content=settings.include_content,
+        )
+        return cls(reader, traces, metrics)
+
+    def close(self) -> None:
+        """End open spans and send what is left, in a bounded time."""
+        self.reader.close()
+        self.traces.force_flush(int(CLOSE_TIMEOUT_S * 1000))
+        self.traces.shutdown()
+        self.metrics.shutdown(CLOSE_TIMEOUT_S * 1000)
