@@ -7,14 +7,17 @@ lines is removed from it here.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 from toolfold.events import (
     ContextCompressed,
     Event,
     ModelRetried,
     ToolFinished,
+    ToolProgressed,
     ToolsSearched,
     ToolsSelected,
     ToolStarted,
@@ -23,15 +26,19 @@ from toolfold.events import (
 from toolfold.visible_text import remove_invisible
 
 __all__ = [
+    "ActivityLine",
     "CallLines",
     "clean_line",
     "clean_text",
     "format_call",
     "format_outcome",
+    "format_progress",
     "format_seconds",
     "format_selection",
     "format_spending",
 ]
+
+LineState = Literal["running", "done", "failed", "note"]
 
 MAX_VALUE_CHARS = 60
 MAX_CALL_CHARS = 160
@@ -59,46 +66,90 @@ def clean_line(text: str, max_chars: int) -> str:
     return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
 
 
+@dataclass(frozen=True, slots=True)
+class ActivityLine:
+    """One line about what the agent did."""
+
+    text: str
+    outcome: str = ""
+    detail: str = ""
+    """More about the outcome, such as an error; may be long."""
+    state: LineState = "note"
+    by_sub_agent: bool = False
+
+    def __str__(self) -> str:
+        start = "↳ " if self.by_sub_agent else ""
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{start}{self.text} {self.outcome}".rstrip() + detail
+
+
 class CallLines:
     """Turns the events of an agent turn into lines: one for each call, search, retry and compression."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
         self._running: dict[str, ToolStarted] = {}
-
-    @property
-    def running(self) -> tuple[ToolStarted, ...]:
-        """Return the tool calls that have started and not finished, oldest first."""
-        return tuple(self._running.values())
+        self._progress: dict[str, str] = {}
 
     def is_own(self, event: Event) -> bool:
         """Return True if an event belongs to the agent itself, not to one of its sub-agents."""
         return event.session_id == self._session_id
 
-    def read(self, event: Event) -> str:
-        """Return the line to print for an event; empty for most events."""
+    def read(self, event: Event) -> ActivityLine | None:
+        """Return the line to print for an event; None for most events."""
         line = self._describe(event)
-        return line if not line or self.is_own(event) else f"↳ {line}"
+        return line if line is None or self.is_own(event) else replace(line, by_sub_agent=True)
 
-    def _describe(self, event: Event) -> str:
+    def list_running(self) -> list[ActivityLine]:
+        """Return a line for each tool call that has started and not finished, with its time and progress."""
+        return [
+            ActivityLine(
+                format_call(call),
+                f"{format_seconds(max(0.0, time.time() - call.at))} {self._progress.get(key, '')}".rstrip(),
+                state="running",
+                by_sub_agent=not self.is_own(call),
+            )
+            for key, call in self._running.items()
+        ]
+
+    def stop_running(self) -> list[ActivityLine]:
+        """Return a line for each tool call that was stopped, and forget them."""
+        stopped = [
+            ActivityLine(format_call(call), "■ stopped", state="failed", by_sub_agent=not self.is_own(call))
+            for call in self._running.values()
+        ]
+        self._running.clear()
+        return stopped
+
+    def _describe(self, event: Event) -> ActivityLine | None:
         match event:
             case ToolStarted():
                 self._running[event.call_id] = event
+            case ToolProgressed():
+                self._progress[event.call_id] = format_progress(event)
             case ToolFinished():
                 started = self._running.pop(event.call_id, None)
                 call = format_call(started) if started else f"{DEFAULT_EMOJI} {clean_line(event.tool, 80)}"
-                return f"{call} {format_outcome(event)}"
+                error = clean_line(event.error, MAX_ERROR_CHARS)
+                return ActivityLine(call, format_outcome(event), error, "done" if event.ok else "failed")
             case ToolsSearched():
                 asked = clean_line(", ".join(event.queries), MAX_VALUE_CHARS)
-                found = clean_line(", ".join(event.found[:5]), MAX_CALL_CHARS) or "nothing"
-                return f"🔎 searched the tools for {asked!r}: {found}"
+                found = clean_line(", ".join(event.found[:5]), MAX_CALL_CHARS) or "nothing found"
+                return ActivityLine(f'🔎 tool search "{asked}"', f"→ {found}", state="done")
             case ModelRetried():
                 reason = clean_line(event.reason, MAX_ERROR_CHARS)
-                return f"⏳ the model call failed and is repeated in {event.delay_s:.0f} s: {reason}"
+                attempt = f"⏳ the model call failed; next attempt in {event.delay_s:.0f} s"
+                return ActivityLine(attempt, detail=reason)
             case ContextCompressed():
                 sizes = f"{event.tokens_before:,} → {event.tokens_after:,} tokens"
-                return f"🗜 older messages were summarised: {sizes}"
-        return ""
+                return ActivityLine(f"📦 older messages were summarised: {sizes}")
+        return None
+
+
+def format_progress(event: ToolProgressed) -> str:
+    """Return how far a call is: `40% copying files`."""
+    share = f"{event.progress / event.total:.0%} " if event.progress is not None and event.total else ""
+    return f"{share}{clean_line(event.message, MAX_VALUE_CHARS)}".rstrip()
 
 
 def format_call(call: ToolStarted) -> str:
@@ -117,11 +168,10 @@ def _format_value(value: Any) -> str:
 
 
 def format_outcome(call: ToolFinished) -> str:
-    """Return how a tool call ended: `✓ 0.1 s`, or the error."""
-    if call.ok:
-        return f"✓ {format_seconds(call.duration_s)}"
-    word = "refused" if call.refused else format_seconds(call.duration_s)
-    return f"✗ {word}: {clean_line(call.error, MAX_ERROR_CHARS)}"
+    """Return how a tool call ended: `✓ 0.1 s`, `✗ 0.1 s` or `✗ refused`."""
+    if call.refused:
+        return "✗ refused"
+    return f"{'✓' if call.ok else '✗'} {format_seconds(call.duration_s)}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from toolfold.agent import Agent, AgentLimits
     from toolfold.cli.app import Invocation
     from toolfold.config import Config
+    from toolfold.model import Asker
+    from toolfold.providers.client import ModelClient
     from toolfold.runtime import Runtime
     from toolfold.store import SessionRecord, SessionStore
 
@@ -100,8 +102,11 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
 class AgentOpener:
     """Opens agents on one runtime and one session store: a new session, or a stored one."""
 
-    def __init__(self, runtime: Runtime, store: SessionStore, options: AgentOptions) -> None:
+    def __init__(
+        self, runtime: Runtime, store: SessionStore, options: AgentOptions, *, asker: Asker | None = None
+    ) -> None:
         self.runtime, self.store, self.options = runtime, store, options
+        self._asker = asker
 
     def open_first(self) -> Agent:
         """Open the stored session that the command line names, or a new one."""
@@ -110,7 +115,7 @@ class AgentOpener:
         record = find_session(self.store, self.options.session)
         return self.open_stored(record, self.options.model)
 
-    def open_new(self, model: str = "") -> Agent:
+    def open_new(self, model: str | ModelClient = "") -> Agent:
         """Open a new session."""
         from toolfold.agent import Agent
 
@@ -121,9 +126,10 @@ class AgentOpener:
             runtime=self.runtime,
             store=self.store,
             limits=self.options.build_limits(self.runtime.config),
+            asker=self._asker,
         )
 
-    def open_stored(self, record: SessionRecord, model: str = "") -> Agent:
+    def open_stored(self, record: SessionRecord, model: str | ModelClient = "") -> Agent:
         """Open a stored session, by default with the model that it used last."""
         from toolfold.agent import Agent
 
@@ -133,6 +139,7 @@ class AgentOpener:
             runtime=self.runtime,
             store=self.store,
             limits=self.options.build_limits(self.runtime.config),
+            asker=self._asker,
         )
 
 

@@ -33,6 +33,7 @@ _MAX_ERROR_CHARS = 20_000
 COMMANDS = {
     "approvals": "Manage what runs without approval, check a command, read the log.",
     "call": "Run one tool and print its result.",
+    "chat": "Talk to an agent that uses your tools.",
     "completion": "Print the completion script for your shell.",
     "config": "Show and change settings.",
     "connect": "Add Toolfold to Claude, Cursor, VS Code, Windsurf, Codex, Goose and others.",
@@ -56,6 +57,7 @@ WELCOME = """[bold]toolfold[/bold] {version}: give an agent every tool and pay o
 
 [bold]First steps[/bold]
   toolfold demo                 see what a model is sent, with and without Toolfold
+  toolfold chat                 talk to an agent that uses your tools
   toolfold tools list           list your tools; --all also shows those that cannot be used, and why
   toolfold config show          show every setting and where it comes from
   toolfold mcp import           import the MCP servers of your other programs

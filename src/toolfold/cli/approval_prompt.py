@@ -19,7 +19,7 @@ import click
 from toolfold.approval.safe_text import make_visible, shorten_middle
 from toolfold.model import Answer, ApprovalRequest, Meaning
 
-__all__ = ["ApprovalPrompt"]
+__all__ = ["ApprovalPrompt", "end_line", "read_line"]
 
 _MAX_ATTEMPTS = 3
 _POLL_INTERVAL_S = 0.05
@@ -54,9 +54,9 @@ class ApprovalPrompt:
     def _read_answer(self, request: ApprovalRequest) -> Answer:
         for _ in range(_MAX_ATTEMPTS):
             click.echo("Your answer > ", nl=False, err=True)
-            line = _read_line(request.withdrawn)
+            line = read_line(request.withdrawn)
             if line is None:
-                _end_line()
+                end_line()
                 return Answer.DENY
             word = line.strip().casefold()
             if not word:
@@ -73,7 +73,7 @@ def _accepted_words(answer: Answer) -> tuple[str, ...]:
     return (answer.value, _KEYS[answer], *_ALIASES.get(answer, ()))
 
 
-def _read_line(withdrawn: threading.Event) -> str | None:
+def read_line(withdrawn: threading.Event) -> str | None:
     """Return the next line of standard input; None if input ends or the question is withdrawn.
 
     Does not use `sys.stdin`: a thread that blocks in it holds a lock that Python needs at exit, so Ctrl-C
@@ -95,7 +95,7 @@ def _read_line(withdrawn: threading.Event) -> str | None:
     return line.decode(errors="replace")
 
 
-def _end_line() -> None:
+def end_line() -> None:
     """Write a line break after the question, without `sys.stderr`, whose lock could block the exit."""
     with contextlib.suppress(OSError, ValueError):
         os.write(sys.stderr.fileno(), b"\n")

@@ -116,17 +116,25 @@ def find_exit_code(finished: TurnFinished, *, refused: bool) -> int:
 
 
 @contextlib.contextmanager
-def interrupt_on_signals(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Call a function in the event loop when the process gets a signal to stop."""
+def interrupt_on_signals(
+    interrupt: Callable[[], None], *, terminate: Callable[[], None] | None = None
+) -> Iterator[None]:
+    """Call a function in the event loop when the process gets a signal to stop.
+
+    `terminate`, if given, is called for all signals but that of Ctrl-C.
+    """
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in signals:
-        loop.add_signal_handler(number, interrupt)
+    actions = dict.fromkeys((signal.SIGTERM, signal.SIGHUP), terminate or interrupt)
+    actions[signal.SIGINT] = interrupt
+    before = {number: signal.getsignal(number) for number in actions}
+    for number, action in actions.items():
+        loop.add_signal_handler(number, action)
     try:
         yield
     finally:
-        for number in signals:
+        for number, handler in before.items():
             loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 class TurnPrinter:
@@ -168,7 +176,8 @@ class AnswerPrinter(TurnPrinter):
         self._lines = CallLines(session_id)
 
     def print(self, event: Event) -> None:
-        self._note(self._lines.read(event))
+        if line := self._lines.read(event):
+            self._note(str(line))
         if not self._lines.is_own(event):
             return
         if isinstance(event, ToolsSelected):
@@ -191,5 +200,5 @@ class AnswerPrinter(TurnPrinter):
         self._note(f"session {event.session_id} · {format_spending(event, seconds)}")
 
     def _note(self, line: str) -> None:
-        if line and not self._quiet:
+        if not self._quiet:
             print_note(f"[dim]{escape_text(line)}[/dim]")

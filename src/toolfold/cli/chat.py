@@ -1,0 +1,215 @@
+"""`toolfold chat`: talk to an agent at a terminal, or through a pipe."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from toolfold.cli.activity import clean_line
+from toolfold.cli.agent_options import AgentOpener, AgentOptions, agent_options
+from toolfold.cli.app import EXIT_BAD_CONFIG, EXIT_INTERRUPTED, Invocation
+from toolfold.cli.chat_commands import ABOUT, ChatCommands
+from toolfold.cli.chat_input import InputEnded, LineReader, MessageReader, PromptReader, suggest_words
+from toolfold.cli.chat_questions import ChatQuestions
+from toolfold.cli.chat_screen import LiveScreen, PlainScreen, Screen
+from toolfold.cli.output import escape_text, format_count, print_line, print_note
+from toolfold.cli.run import interrupt_on_signals
+from toolfold.errors import ConfigError, ToolfoldError
+from toolfold.events import Event, ToolsSelected, TurnFinished
+from toolfold.provenance import find_tool_call
+
+if TYPE_CHECKING:
+    from toolfold.agent import Agent
+    from toolfold.config import Config
+    from toolfold.store import SessionRecord
+
+HISTORY_FILE = "chat_history"
+_SETUP_STEPS = """\
+1. Install a provider and set its key:  pip install 'toolfold[anthropic]'; export ANTHROPIC_API_KEY=…
+2. Choose the model:  toolfold config set agent.model anthropic:claude-sonnet-4-6  (or openai:…, ollama:…)
+3. Or try it now, without a key and without a model:  toolfold chat --demo"""
+
+
+@click.command("chat")
+@agent_options
+@click.pass_obj
+def command(invocation: Invocation, options: AgentOptions) -> int:
+    """Talk to an agent that uses your tools. /help lists the commands of the chat.
+
+    Without a terminal, each line of standard input is one message, and the output is plain text.
+    """
+    if not options.session and (problem := _find_model_problem(invocation.load_config(), options)):
+        print_note(f"{escape_text(problem)}\n{escape_text(_SETUP_STEPS)}")
+        return EXIT_BAD_CONFIG
+    return _run_chat(options.apply_to(invocation), options)
+
+
+def _find_model_problem(config: Config, options: AgentOptions) -> str:
+    """Return why no model can be used yet; empty if one can."""
+    from toolfold.providers.models import build_client, parse_model_name
+
+    text = options.model or config.agent.model
+    if not text:
+        return "No model is configured yet."
+    try:
+        build_client(parse_model_name(text, config), config)
+    except ToolfoldError as error:
+        problem = error.problem if isinstance(error, ConfigError) else str(error)
+        return f"The model {text} cannot be used: {problem}."
+    return ""
+
+
+def is_interactive() -> bool:
+    """Return True if a person types here and the terminal can redraw lines."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
+    return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
+
+
+def _run_chat(invocation: Invocation, options: AgentOptions) -> int:
+    from toolfold.agent.agent import open_store
+
+    screen = _open_screen()
+    questions = ChatQuestions(screen) if isinstance(screen, LiveScreen) and not find_tool_call() else None
+    handlers = {"approver": questions.approve, "elicit": questions.elicit} if questions else {}
+    with (
+        invocation.open_runtime(**handlers) as runtime,
+        contextlib.closing(open_store(runtime.config)) as store,
+    ):
+        asker = questions.clarify if questions else None
+        chat = Chat(AgentOpener(runtime, store, options, asker=asker), screen)
+        with chat.closing():
+            return chat.run()
+
+
+def _open_screen() -> Screen:
+    from rich.console import Console
+
+    return LiveScreen(Console(highlight=False, emoji=False)) if is_interactive() else PlainScreen()
+
+
+class Chat:
+    """A conversation at the terminal: reads messages and commands, and shows the turns."""
+
+    def __init__(self, opener: AgentOpener, screen: Screen) -> None:
+        self.opener, self._screen = opener, screen
+        self.agent: Agent = opener.open_first()
+        self.selection: ToolsSelected | None = None
+        self.last_turn: TurnFinished | None = None
+        self.tokens_saved = 0
+        self.draft = ""
+        """Text that the next prompt starts with."""
+        self._commands = ChatCommands(self)
+        self._is_terminated = False
+        self._reader = self._open_reader()
+
+    def _open_reader(self) -> MessageReader:
+        if not isinstance(self._screen, LiveScreen):
+            return LineReader()
+        file = self.opener.runtime.config.paths.state_dir / HISTORY_FILE
+        return PromptReader(file, lambda text: suggest_words(text, ABOUT, self._commands.suggest_arguments))
+
+    def run(self) -> int:
+        """Read and answer until the input ends. Returns the exit code."""
+        self._print_welcome()
+        was_interrupted = False
+        while not self._is_terminated:
+            try:
+                draft, self.draft = self.draft, ""
+                text = self._reader.read(draft)
+            except InputEnded:
+                return 0
+            except KeyboardInterrupt:
+                if was_interrupted:
+                    return 0
+                was_interrupted = True
+                print_line("[dim]Ctrl-C again or Ctrl-D leaves the chat.[/dim]")
+                continue
+            was_interrupted = False
+            try:
+                self._process(text)
+            except InputEnded:
+                return 0
+        return EXIT_INTERRUPTED
+
+    def _process(self, text: str) -> None:
+        if not text.strip():
+            return
+        if self._commands.is_command(text):
+            self._commands.run(text)
+            return
+        try:
+            self.opener.runtime.run_coroutine(self._run_turn(text))
+        except ToolfoldError as error:
+            print_line(f"[red]error:[/red] {escape_text(str(error))}")
+
+    async def _run_turn(self, message: str) -> None:
+        self._screen.start_turn(self.agent.session_id)
+        try:
+            with interrupt_on_signals(self.agent.interrupt, terminate=self._terminate):
+                async for event in self.agent.stream(message, sub_agents=True):
+                    self._record(event)
+                    self._screen.show(event)
+        finally:
+            self._screen.end_turn()
+
+    def _terminate(self) -> None:
+        self._is_terminated = True
+        self.agent.interrupt()
+
+    def _record(self, event: Event) -> None:
+        """Remember what the commands of the chat show."""
+        if event.session_id != self.agent.session_id:
+            return
+        if isinstance(event, ToolsSelected):
+            self.selection = event
+            self.tokens_saved += event.tokens_saved
+        elif isinstance(event, TurnFinished):
+            self.last_turn = event
+
+    def start_session(self) -> None:
+        """Leave the session and begin a new one with the same model."""
+        model = self.agent.model
+        self._close_agent()
+        self.agent = self.opener.open_new(model)
+        self._print_session()
+
+    def resume_session(self, record: SessionRecord) -> None:
+        """Leave the session and continue a stored one."""
+        agent = self.opener.open_stored(record)
+        self._close_agent()
+        self.agent = agent
+        self._print_session()
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """Close the session at the end of a `with` block and say how to continue it."""
+        try:
+            yield
+        finally:
+            session_id, has_messages = self.agent.session_id, bool(self.agent.history.messages)
+            self._close_agent()
+            if has_messages and isinstance(self._screen, LiveScreen):
+                print_line(f"[dim]continue this session: toolfold chat --session {session_id}[/dim]")
+
+    def _close_agent(self) -> None:
+        agent = self.agent
+        is_empty = not agent.history.messages
+        self.opener.runtime.run_coroutine(agent.close())
+        if is_empty:
+            self.opener.store.delete_session(agent.session_id)
+        self.selection, self.last_turn = None, None
+
+    def _print_welcome(self) -> None:
+        if isinstance(self._screen, LiveScreen):
+            self._print_session()
+            print_line("[dim]/help lists the commands. Ctrl-C stops a turn, Ctrl-D leaves.[/dim]")
+
+    def _print_session(self) -> None:
+        tools = format_count(len(self.agent.session.granted()), "tool")
+        facts = f"{clean_line(self.agent.model, 200)} · {tools} · session {self.agent.session_id}"
+        print_line(f"[bold]toolfold[/bold] [dim]{escape_text(facts)}[/dim]")

@@ -1,0 +1,208 @@
+"""The slash commands of the chat."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from toolfold.cli.activity import clean_line
+from toolfold.cli.agent_options import find_session
+from toolfold.cli.chat_input import InputEnded
+from toolfold.cli.output import NotFound, escape_text, format_count, print_line, print_table
+from toolfold.cli.transcripts import format_entry, format_time, read_transcript
+from toolfold.errors import ToolfoldError, closest_names, did_you_mean
+
+if TYPE_CHECKING:
+    from toolfold.cli.chat import Chat
+    from toolfold.events import Usage
+    from toolfold.store import SessionRecord
+
+MAX_LISTED_SESSIONS = 10
+MAX_LISTED_TOOLS = 40
+MAX_RECALLED_ENTRIES = 6
+_COMMAND = re.compile(r"/[a-z]+(?=\s|$)")
+
+ABOUT: Mapping[str, str] = {
+    "/tools": "list the tools of this session; /tools WORD lists those with WORD in name or description",
+    "/why": "show why these tools were sent with the latest message",
+    "/cost": "show tokens, dollars and what the selection of tools saved",
+    "/model": "show the model; /model PROVIDER:MODEL continues with another one",
+    "/resume": "list stored sessions; /resume ID continues one",
+    "/new": "start a new session",
+    "/undo": "take back the latest message and its answer, and edit it again",
+    "/help": "show this list",
+    "/exit": "leave the chat (also Ctrl-D)",
+}
+KEYS = (
+    "Enter sends · Alt-Enter, Ctrl-J or \\ + Enter: new line · Tab completes · ↑ ↓: earlier messages\n"
+    "Ctrl-C stops the turn, or clears the line; twice on an empty line it leaves the chat"
+)
+
+
+class ChatCommands:
+    """Runs slash commands on a chat."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._runners: Mapping[str, Callable[[str], None]] = {
+            "/tools": self._list_tools,
+            "/why": self._explain_selection,
+            "/cost": self._show_cost,
+            "/model": self._change_model,
+            "/resume": self._resume,
+            "/new": lambda _: self._chat.start_session(),
+            "/undo": self._undo,
+            "/help": self._show_help,
+            "/exit": self._leave,
+            "/quit": self._leave,
+        }
+
+    def is_command(self, text: str) -> bool:
+        """Return True if the text is a command, and not a message that starts with a path."""
+        return _COMMAND.match(text) is not None
+
+    def run(self, text: str) -> None:
+        """Run a command. Problems are printed; raises InputEnded to leave the chat."""
+        name, _, argument = text.strip().partition(" ")
+        runner = self._runners.get(name)
+        try:
+            if runner is None:
+                near = did_you_mean(closest_names(name, ABOUT))
+                raise NotFound(f"there is no command {name}.{near} /help lists all commands.")
+            runner(argument.strip())
+        except NotFound as error:
+            _print_problem(error.message)
+        except ToolfoldError as error:
+            _print_problem(str(error))
+
+    def suggest_arguments(self, command: str) -> Iterable[tuple[str, str]]:
+        """Return completions for the argument of a command."""
+        if command == "/resume":
+            return [
+                (record.id, clean_line(record.title, 60))
+                for record in self._chat.opener.store.list_sessions(limit=20)
+            ]
+        return self._suggest_models() if command == "/model" else []
+
+    def _suggest_models(self) -> list[tuple[str, str]]:
+        from toolfold.providers.models import has_key, known_providers
+
+        config = self._chat.opener.runtime.config
+        used = [record.model for record in self._chat.opener.store.list_sessions(limit=20)]
+        names = dict.fromkeys([config.agent.model, *used])
+        suggestions = [(clean_line(name, 100), "used before") for name in names if name]
+        providers = [name for name in known_providers(config) if has_key(name, config)]
+        return [*suggestions, *((f"{name}:", "provider") for name in providers)]
+
+    def _list_tools(self, words: str) -> None:
+        chat = self._chat
+        snapshot = chat.opener.runtime.registry.snapshot()
+        granted = [snapshot[name] for name in sorted(chat.agent.session.granted()) if name in snapshot]
+        wanted = [
+            tool for tool in granted if words.casefold() in f"{tool.name} {tool.description}".casefold()
+        ]
+        if not wanted:
+            raise NotFound(f"no tool of this session has {words!r} in its name or description.")
+        sent = frozenset(chat.selection.shown) if chat.selection else frozenset[str]()
+        statuses = chat.opener.runtime.statuses(tool.name for tool in wanted[:MAX_LISTED_TOOLS])
+        rows = []
+        for tool in wanted[:MAX_LISTED_TOOLS]:
+            status = statuses[tool.name]
+            state = "sent" if tool.name in sent else "callable" if status.usable else f"no: {status.reason}"
+            rows.append((tool.name, tool.toolset, clean_line(state, 80), clean_line(tool.description, 80)))
+        print_table(format_count(len(wanted), "tool"), ("tool", "toolset", "state", "description"), rows)
+        if len(wanted) > MAX_LISTED_TOOLS:
+            print_line(f"and {len(wanted) - MAX_LISTED_TOOLS:,} more; /tools WORD lists some of them")
+
+    def _explain_selection(self, _: str) -> None:
+        selection = self._chat.selection
+        if selection is None:
+            raise NotFound("no message was sent yet in this chat.")
+        if not selection.reasons:
+            why = (
+                "the others are found by tool search"
+                if selection.tool_search
+                else "every available tool is sent"
+            )
+            count = f"{len(selection.shown):,} of {selection.available:,}"
+            print_line(f"{count} tools were sent: {why} (tools.selection, tools.tool_search).")
+            if not selection.tool_search:
+                return
+        print_table(
+            "",
+            ("tool", "why it was sent"),
+            ((name, clean_line(selection.reasons.get(name, "always sent"), 200)) for name in selection.shown),
+        )
+
+    def _show_cost(self, _: str) -> None:
+        agent, last = self._chat.agent, self._chat.last_turn
+        total = None if last is not None and last.cost is None else agent.total_cost
+        rows = [("this session since it was opened", *_format_usage(agent.total_usage, total))]
+        if last is not None:
+            rows.insert(0, ("latest message", *_format_usage(last.usage, last.cost)))
+        print_table("", ("", "#input tokens", "#cached", "#output tokens", "#dollars"), rows)
+        saved = self._chat.tokens_saved
+        print_line(f"Sending fewer tools saved {saved:,} input tokens in this chat.")
+
+    def _change_model(self, name: str) -> None:
+        chat = self._chat
+        if name:
+            chat.opener.runtime.run_coroutine(chat.agent.change_model(name))
+        print_line(f"model: {escape_text(clean_line(chat.agent.model, 200))}")
+
+    def _resume(self, text: str) -> None:
+        chat = self._chat
+        listed = chat.opener.store.list_sessions(limit=MAX_LISTED_SESSIONS)
+        if not text:
+            _print_sessions(listed, chat.agent.session_id)
+            return
+        is_number = text.isdecimal() and 0 < int(text) <= len(listed)
+        record = listed[int(text) - 1] if is_number else find_session(chat.opener.store, text)
+        if record.id == chat.agent.session_id:
+            raise NotFound("this session is already open.")
+        chat.resume_session(record)
+        entries = read_transcript(record, chat.opener.store.load_messages(record.id))
+        for entry in entries[-MAX_RECALLED_ENTRIES:]:
+            print_line(f"[dim]{escape_text(format_entry(entry))}[/dim]")
+
+    def _undo(self, _: str) -> None:
+        message = self._chat.agent.undo()
+        if not message:
+            raise NotFound("there is no message to take back.")
+        self._chat.draft = message
+        print_line(f"taken back: {escape_text(clean_line(message, 200))}")
+        print_line("[dim]What tools have done is not undone.[/dim]")
+
+    def _show_help(self, _: str) -> None:
+        print_table("", ("", ""), ABOUT.items())
+        print_line(f"[dim]{escape_text(KEYS)}[/dim]")
+
+    def _leave(self, _: str) -> None:
+        raise InputEnded
+
+
+def _print_sessions(records: list[SessionRecord], current: str) -> None:
+    print_table(
+        "",
+        ("#", "id", "last used", "first message"),
+        (
+            (
+                str(number),
+                record.id + (" (this one)" if record.id == current else ""),
+                format_time(record.updated),
+                clean_line(record.title, 60),
+            )
+            for number, record in enumerate(records, 1)
+        ),
+    )
+    print_line("continue one: /resume NUMBER or /resume ID")
+
+
+def _format_usage(usage: Usage, cost: float | None) -> tuple[str, str, str, str]:
+    dollars = "unknown" if cost is None else f"{cost:.4f}"
+    return (f"{usage.input_tokens:,}", f"{usage.cached_tokens:,}", f"{usage.output_tokens:,}", dollars)
+
+
+def _print_problem(problem: str) -> None:
+    print_line(f"[yellow]{escape_text(problem)}[/yellow]")

@@ -1,0 +1,54 @@
+"""Markdown that is still being received: which part is finished, and which may still change.
+
+Finished blocks can be printed for good; the last block (a paragraph, a list, a code block) may grow and is
+drawn again with every piece. Knows nothing of the terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from toolfold.cli.activity import clean_text
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+
+
+class MarkdownStream:
+    """Collects the pieces of one answer and splits them into blocks."""
+
+    def __init__(self) -> None:
+        self._pending = ""
+        self._parser: MarkdownIt | None = None
+
+    @property
+    def pending(self) -> str:
+        """The block that may still grow, without characters that a terminal interprets."""
+        return clean_text(self._pending)
+
+    def add(self, text: str) -> list[str]:
+        """Add a piece and return the blocks that are finished now."""
+        self._pending += text
+        if "\n" not in text:
+            return []
+        cleaned = self.pending
+        cut = self._find_last_block(cleaned)
+        if cut == 0:
+            return []
+        lines = cleaned.split("\n")
+        self._pending = "\n".join(lines[cut:])
+        return ["\n".join(lines[:cut]).strip("\n")]
+
+    def finish(self) -> list[str]:
+        """Return what is left."""
+        left, self._pending = self.pending.strip("\n"), ""
+        return [left] if left.strip() else []
+
+    def _find_last_block(self, text: str) -> int:
+        """Return the line at which the last top-level block begins."""
+        from markdown_it import MarkdownIt
+
+        if self._parser is None:
+            self._parser = MarkdownIt().enable("table")
+        starts = [token.map[0] for token in self._parser.parse(text) if token.level == 0 and token.map]
+        return starts[-1] if starts else 0

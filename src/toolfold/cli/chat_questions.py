@@ -1,0 +1,67 @@
+"""Questions in the middle of a turn: approval, questions of the model, requests of MCP servers.
+
+Each takes the terminal from the screen, asks, and gives it back. Called in threads of the runtime.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from toolfold.approval.safe_text import make_line_visible, make_visible, shorten_middle
+from toolfold.cli.approval_prompt import ApprovalPrompt, end_line, read_line
+
+if TYPE_CHECKING:
+    from toolfold.cli.chat_screen import Screen
+    from toolfold.model import Answer, ApprovalRequest, UserQuestion
+    from toolfold.sources.mcp.elicitation_requests import ElicitationReply, ElicitationRequest
+
+
+class ChatQuestions:
+    """Asks the person at the terminal, one question at a time."""
+
+    def __init__(self, screen: Screen) -> None:
+        from toolfold.cli.elicitation_prompt import ElicitationPrompt
+
+        self._screen = screen
+        self._lock = threading.Lock()
+        self._approval, self._elicitation = ApprovalPrompt(), ElicitationPrompt()
+
+    def approve(self, request: ApprovalRequest, /) -> Answer:
+        """Ask whether a call may run."""
+        with self._lock, self._screen.pause():
+            return self._approval(request)
+
+    def elicit(self, request: ElicitationRequest, /) -> ElicitationReply:
+        """Ask what an MCP server wants to know."""
+        with self._lock, self._screen.pause():
+            return self._elicitation(request)
+
+    def clarify(self, question: UserQuestion, /) -> str | None:
+        """Ask what the model wants to know. A number chooses one of the suggested answers."""
+        with self._lock, self._screen.pause():
+            if question.withdrawn.is_set():  # while another question was open
+                return None
+            click.echo(_format_question(question), err=True)
+            click.echo("Your answer > ", nl=False, err=True)
+            line = read_line(question.withdrawn)
+        if line is None:
+            end_line()
+            return None
+        answer = line.strip()
+        if answer.isdecimal() and 0 < int(answer) <= len(question.choices):
+            return question.choices[int(answer) - 1]
+        return answer or None
+
+
+def _format_question(question: UserQuestion) -> str:
+    lines = ["", click.style("The model asks", bold=True), ""]
+    lines += [f"  │ {line}" for line in make_visible(shorten_middle(question.text, 4_000)).split("\n")]
+    choices = [make_line_visible(shorten_middle(choice, 200)) for choice in question.choices]
+    lines += [
+        "",
+        *(f"  {click.style(str(number), bold=True)} {each}" for number, each in enumerate(choices, 1)),
+    ]
+    return "\n".join(lines)

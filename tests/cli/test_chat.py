@@ -1,0 +1,591 @@
+"""`toolfold chat`: the real program in a pseudo-terminal, and through a pipe."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.cli.scripts import WriteScript, call, write_script
+from tests.cli.terminal_driver import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal
+from tests.cli.test_process import TOOLFOLD
+from toolfold.cli.chat_input import HistoryFile
+from toolfold.cli.chat_markdown import MarkdownStream
+
+__all__ = ["write_script"]
+
+TIMEOUT_S = 120
+LONG_TEXT = "word " * 40_000
+OpenChat = Callable[..., Terminal]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "NO_COLOR"))}
+    return {**kept, "TOOLFOLD_HOME": str(tmp_path / "home")}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    directory = tmp_path / "project"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def open_chat(environment: dict[str, str], project: Path) -> Iterator[OpenChat]:
+    """Return a function that starts the chat with a model and waits for its prompt."""
+    with ExitStack() as opened:
+
+        def start(
+            model: str, *options: str, env: dict[str, str] | None = None, columns: int = 100
+        ) -> Terminal:
+            terminal = Terminal(
+                [TOOLFOLD, "chat", "--model", model, *options],
+                env={**environment, **(env or {})},
+                cwd=project,
+                columns=columns,
+            )
+            opened.enter_context(terminal)
+            terminal.wait_for_prompt()
+            return terminal
+
+        yield start
+
+
+def finish_turn(terminal: Terminal, number: int = 1) -> None:
+    """Wait for the end of the given turn."""
+    terminal.wait_for("tokens in,", count=number)
+    terminal.wait_for_prompt()
+
+
+class TestTurn:
+    def test_text_is_rendered_and_calls_are_listed(
+        self, open_chat: OpenChat, write_script: WriteScript, project: Path
+    ) -> None:
+        (project / "notes.txt").write_text("four boats", encoding="utf-8")
+        model = write_script(
+            call("read_file", "I look **there**.", path="notes.txt"),
+            "There are:\n\n- four boats\n- one `pier`\n\n```python\nboats = 4\n```\n\n"
+            "Done, see [map](http://x.example).",
+        )
+        chat = open_chat(model)
+        chat.send("How many boats?")
+        finish_turn(chat)
+        assert "tools sent" in chat.text
+        assert "I look there." in chat.text
+        assert re.search(r'📖 read_file\(path="notes.txt".*\) ✓ \d', chat.text)
+        assert " • four boats" in chat.text
+        assert "boats = 4" in chat.text
+        assert "map (http://x.example)" in chat.text
+        assert "**" not in chat.text
+        assert "```" not in chat.text
+        assert (
+            chat.text.index("I look there.") < chat.text.index("read_file(") < chat.text.index("four boats")
+        )
+
+    def test_running_tool_is_shown_until_it_ends(
+        self, open_chat: OpenChat, write_script: WriteScript, project: Path
+    ) -> None:
+        model = write_script(call("terminal", command="while [ ! -e go ]; do sleep 0.1; done"), "It went.")
+        chat = open_chat(model)
+        chat.send("Wait")
+        chat.wait_for("terminal(command=")
+        assert "✓" not in chat.text
+        (project / "go").touch()
+        finish_turn(chat)
+        assert re.search(r"terminal\(command=.*✓ ", chat.text)
+
+    def test_long_answer_is_complete_in_the_scrollback(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        paragraphs = [f"Paragraph number {number} of the answer." for number in range(120)]
+        chat = open_chat(write_script("\n\n".join(paragraphs)))
+        chat.send("Tell me")
+        finish_turn(chat)
+        assert [each for each in paragraphs if chat.text.count(each) != 1] == []
+
+    def test_calls_of_sub_agents_are_shown_below_their_parent(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        steps = (call("delegate_task", goal="Plan it"), call("todo", todos=[]), "Planned.", "All done.")
+        chat = open_chat(write_script(*steps))
+        chat.send("Delegate")
+        finish_turn(chat)
+        assert re.search(r"↳ .*todo\(", chat.text)
+        assert "All done." in chat.text
+
+    def test_provider_error_is_shown_and_the_chat_continues(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        chat = open_chat(write_script({"error": "the key was rejected", "kind": "authentication"}, "Better."))
+        chat.send("One")
+        finish_turn(chat)
+        assert "error: the key was rejected" in chat.text
+        chat.send("Two")
+        finish_turn(chat, 2)
+        assert "Better." in chat.text
+
+
+class TestQuestions:
+    @pytest.mark.parametrize(("answer", "exists"), [("y", False), ("n", True)])
+    def test_approval_is_asked_in_place(
+        self, answer: str, exists: bool, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
+    ) -> None:
+        victim = tmp_path / "outside"
+        victim.mkdir()
+        chat = open_chat(write_script(call("terminal", command=f"rm -rf {victim}"), "That was it."))
+        chat.send("Clean up")
+        chat.wait_for("Your answer >")
+        assert "terminal needs your approval" in chat.text
+        assert str(victim) in chat.text
+        assert victim.exists()
+        chat.send(answer)
+        finish_turn(chat)
+        assert victim.exists() is exists
+        assert ("✗ refused" in chat.text) is exists
+        assert "That was it." in chat.text
+
+    def test_keys_typed_before_the_question_do_not_answer_it(
+        self, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path, project: Path
+    ) -> None:
+        victim = tmp_path / "outside"
+        victim.mkdir()
+        wait = call("terminal", command="while [ ! -e go ]; do sleep 0.1; done")
+        chat = open_chat(write_script(wait, call("terminal", command=f"rm -rf {victim}"), "Kept."))
+        chat.send("Clean up")
+        chat.wait_for("terminal(command=")
+        chat.type("y\n")
+        (project / "go").touch()
+        chat.wait_for("Your answer >")
+        chat.send("n")
+        finish_turn(chat)
+        assert victim.exists()
+
+    def test_question_of_the_model_is_answered_by_number_or_text(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        ask = call("clarify", question="Which pier?\x1b[31m", choices=["north", "south"])
+        chat = open_chat(write_script(ask, "Noted.", ask, "Noted again."))
+        chat.send("Count boats")
+        chat.wait_for("Your answer >")
+        assert "Which pier?‹ESC›" in chat.text
+        chat.send("2")
+        finish_turn(chat)
+        chat.send("Count again")
+        chat.wait_for("Your answer >", count=2)
+        chat.send("the old one")
+        finish_turn(chat, 2)
+        chat.type(CTRL_D)
+        chat.wait_for_exit()
+        shown = show_last_session(chat)
+        assert '{"answer":"south"}' in shown
+        assert '{"answer":"the old one"}' in shown
+
+
+def show_last_session(chat: Terminal) -> str:
+    """Return the stored conversation of a chat that has ended."""
+    done = subprocess.run(
+        [TOOLFOLD, "sessions", "show", "last"],
+        env={**chat.env, "COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    return done.stdout
+
+
+class TestInterruption:
+    def test_ctrl_c_stops_a_streamed_answer_and_the_next_message_works(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        chat = open_chat(write_script(LONG_TEXT, "I am still here.", delay_s=0.01))
+        chat.send("Talk")
+        chat.wait_for("word word")
+        chat.type(CTRL_C)
+        finish_turn(chat)
+        assert "stopped" in chat.text
+        chat.send("Are you there?")
+        finish_turn(chat, 2)
+        assert "I am still here." in chat.text
+
+    def test_ctrl_c_stops_a_running_command_and_the_next_message_works(
+        self, open_chat: OpenChat, write_script: WriteScript, project: Path
+    ) -> None:
+        command = "echo $$ > pid; exec sleep 600"
+        chat = open_chat(write_script(call("terminal", command=command), "Next one."))
+        chat.send("Sleep")
+        chat.wait_for("terminal(command=")
+        wait_until(lambda: (project / "pid").exists() and (project / "pid").read_text().strip() != "")
+        chat.type(CTRL_C)
+        finish_turn(chat)
+        assert "■ stopped" in chat.text
+        pid = int((project / "pid").read_text())
+        wait_until(lambda: not is_running(pid))
+        chat.send("Go on")
+        finish_turn(chat, 2)
+        assert "Next one." in chat.text
+
+    def test_ctrl_c_withdraws_an_approval_question(
+        self, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
+    ) -> None:
+        victim = tmp_path / "outside"
+        victim.mkdir()
+        chat = open_chat(write_script(call("terminal", command=f"rm -rf {victim}"), "Fine."))
+        chat.send("Clean up")
+        chat.wait_for("Your answer >")
+        chat.type(CTRL_C)
+        finish_turn(chat)
+        chat.send("Good")
+        finish_turn(chat, 2)
+        assert "Fine." in chat.text
+        assert victim.exists()
+
+    def test_ctrl_c_at_the_prompt_clears_and_twice_leaves(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        chat = open_chat(write_script("Hello."))
+        chat.type("half a message")
+        chat.wait_for("half a message")
+        chat.type(CTRL_C)
+        chat.wait_for_prompt()
+        chat.type(CTRL_C)
+        chat.wait_for("Ctrl-C again or Ctrl-D leaves the chat.")
+        chat.wait_for_prompt()
+        chat.type(CTRL_C)
+        assert chat.wait_for_exit() == 0
+
+    def test_termination_signal_ends_the_chat_in_the_middle_of_a_turn(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        chat = open_chat(write_script(LONG_TEXT, delay_s=0.01))
+        chat.send("Talk")
+        chat.wait_for("word word")
+        chat.process.send_signal(signal.SIGTERM)
+        assert chat.wait_for_exit() == 130
+        assert "> Talk" in show_last_session(chat)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except OSError:
+        return False
+
+
+class TestInput:
+    def test_message_may_have_several_lines(self, open_chat: OpenChat, write_script: WriteScript) -> None:
+        chat = open_chat(write_script("Seen."))
+        chat.type(f"first{ALT_ENTER}second\\{ENTER}third")
+        chat.wait_for("third")
+        assert "tokens in," not in chat.text
+        chat.type(ENTER)
+        finish_turn(chat)
+        chat.type(CTRL_D)
+        assert chat.wait_for_exit() == 0
+        assert "> first\n> second\n> third" in show_last_session(chat)
+
+    def test_commands_are_completed_and_history_is_kept(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        model = write_script("Seen.")
+        chat = open_chat(model)
+        chat.type("/he")
+        chat.wait_for("show this list")  # the menu
+        chat.type(TAB + ENTER + ENTER)
+        chat.wait_for("/undo")
+        chat.wait_for_prompt()
+        chat.send("A message to remember")
+        finish_turn(chat)
+        chat.type(CTRL_D)
+        assert chat.wait_for_exit() == 0
+        again = open_chat(model)
+        again.type(UP)
+        again.wait_for("A message to remember")
+
+    def test_history_file_is_private_and_limited(self, tmp_path: Path) -> None:
+        file = tmp_path / "state" / "history"
+        history = HistoryFile(file, max_entries=3)
+        for number in range(8):
+            history.append(f"message {number}\nwith two lines")
+        with file.open("a", encoding="utf-8") as stream:
+            stream.write("not json\n")
+        assert file.stat().st_mode & 0o077 == 0
+        assert history.read() == ["message 6\nwith two lines", "message 7\nwith two lines"]
+        assert len(file.read_text(encoding="utf-8").splitlines()) == 3
+
+
+class TestCommands:
+    def test_tools_why_cost_and_model_describe_the_session(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        other = write_script("From the other model.", name="other")
+        chat = open_chat(write_script("Hello."), "--toolset", "file")
+        chat.send("/why")
+        chat.wait_for("no message was sent yet")
+        chat.wait_for_prompt()
+        chat.send("Hi")
+        finish_turn(chat)
+        chat.send("/tools read")
+        chat.wait_for("read_file")
+        chat.wait_for_prompt()
+        chat.send("/why")
+        chat.wait_for("every available tool is sent")
+        chat.wait_for_prompt()
+        chat.send("/cost")
+        chat.wait_for("Sending fewer tools saved")
+        chat.wait_for_prompt()
+        chat.send("/model nonsense:x")
+        chat.wait_for("names no known model provider")
+        chat.wait_for_prompt()
+        chat.send(f"/model {other}")
+        chat.wait_for("model: scripted:")
+        chat.wait_for_prompt()
+        chat.send("Who are you?")
+        finish_turn(chat, 2)
+        assert "From the other model." in chat.text
+        chat.send("/halp")
+        chat.wait_for("Did you mean /help")
+
+    def test_selection_reasons_are_explained(
+        self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
+    ) -> None:
+        settings = Path(environment["TOOLFOLD_HOME"]) / "config.yaml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("tools:\n  selection: keyword\n  rag_top_k: 2\n", encoding="utf-8")
+        chat = open_chat(write_script("Hello."))
+        chat.send("Which files contain the word harbour?")
+        finish_turn(chat)
+        chat.send("/why")
+        chat.wait_for("why it was sent")
+        chat.wait_for_prompt()
+        assert "search_files" in chat.text
+
+    def test_path_at_the_start_of_a_message_is_no_command(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        chat = open_chat(write_script("It names hosts."))
+        chat.send("/etc/hosts is what?")
+        finish_turn(chat)
+        assert "It names hosts." in chat.text
+
+    def test_undo_takes_the_turn_back_and_offers_its_message(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        chat = open_chat(write_script("First answer.", "Second answer."))
+        chat.send("/undo")
+        chat.wait_for("there is no message to take back")
+        chat.wait_for_prompt()
+        chat.send("A question")
+        finish_turn(chat)
+        chat.send("/undo")
+        chat.wait_for("› A question", count=2)
+        chat.send(" again")
+        finish_turn(chat, 2)
+        chat.type(CTRL_D)
+        chat.wait_for_exit()
+        shown = show_last_session(chat)
+        assert "> A question again" in shown
+        assert "First answer." not in shown
+        assert "Second answer." in shown
+
+    def test_resume_continues_a_stored_session(self, open_chat: OpenChat, write_script: WriteScript) -> None:
+        first = open_chat(write_script("The password is mango."))
+        first.send("Remember something")
+        finish_turn(first)
+        first.type(CTRL_D)
+        first.wait_for("continue this session: toolfold chat --session")
+        first.wait_for_exit()
+        second = open_chat(write_script("Resumed answer.", name="second"))
+        second.send("/resume")
+        second.wait_for("Remember something")
+        second.wait_for_prompt()
+        second.send("/resume 2")
+        second.wait_for("The password is mango.")
+        second.wait_for_prompt()
+        second.send("What was it?")
+        finish_turn(second)
+        second.type(CTRL_D)
+        second.wait_for_exit()
+        shown = show_last_session(second)
+        assert "> Remember something" in shown
+        assert "> What was it?" in shown
+        listed = subprocess.run(
+            [TOOLFOLD, "sessions", "list", "--json"],
+            env=second.env,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=True,
+        )
+        assert listed.stdout.count('"id"') == 1  # the empty session was not kept
+
+
+class TestTerminals:
+    def test_text_of_models_and_tools_cannot_control_the_terminal(
+        self, open_chat: OpenChat, write_script: WriteScript, project: Path
+    ) -> None:
+        attack = "\x1b[2J\x1b]0;owned\x07\x1b[31mred\x9b5m\u202etxt\x08\x08\r"
+        (project / "evil.txt").write_text(attack, encoding="utf-8")
+        chat = open_chat(
+            write_script(
+                call("read_file", f"Text {attack}", path=f"evil.txt{attack}"),
+                call("read_file", path="evil.txt"),
+                f"```\n{attack}\n```\n\nEnd {attack}",
+                {"error": f"failed {attack}", "kind": "bad_request"},
+            )
+        )
+        chat.send("Go")
+        finish_turn(chat)
+        chat.send("Again")
+        finish_turn(chat, 2)
+        for sequence in ("\x1b[2J", "\x1b]0;owned", "\x07", "\x9b", "\u202e", "\x1b[31mred"):
+            assert sequence not in chat.raw
+        assert "toolfold scripted:" in chat.text  # the screen was not cleared
+
+    def test_no_color_prints_no_colours(self, open_chat: OpenChat, write_script: WriteScript) -> None:
+        chat = open_chat(write_script(call("todo", todos=[]), "Hello **you**."), env={"NO_COLOR": "1"})
+        chat.send("Hi")
+        finish_turn(chat)
+        codes = {code for found in re.findall(r"\x1b\[([\d;]*)m", chat.raw) for code in found.split(";")}
+        assert not codes & {str(number) for number in (*range(30, 39), *range(40, 49), *range(90, 98))}
+
+    def test_narrow_terminal_keeps_a_call_on_one_line(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
+        chat = open_chat(
+            write_script(call("search_files", pattern="x" * 100, path="."), "Hello."), columns=40
+        )
+        chat.send("Hi")
+        finish_turn(chat)
+        assert [line for line in chat.lines if re.search(r"search_files\(.*… [✓✗] ", line)]
+
+    def test_echo_is_on_again_after_the_chat(
+        self, environment: dict[str, str], project: Path, write_script: WriteScript
+    ) -> None:
+        script = (
+            f"{TOOLFOLD} chat --model {write_script(LONG_TEXT, delay_s=0.01)}; stty -a | grep -o '.echo '"
+        )
+        with Terminal(["bash", "-c", script], env=environment, cwd=project) as terminal:
+            terminal.wait_for_prompt()
+            terminal.send("Talk")
+            terminal.wait_for("word word")
+            terminal.type(CTRL_C)
+            finish_turn(terminal)
+            terminal.type(CTRL_D)
+            assert terminal.wait_for_exit() == 0
+            assert " echo" in terminal.text
+            assert "-echo" not in terminal.text
+
+
+class TestPlain:
+    def run_piped(self, environment: dict[str, str], project: Path, text: str, *options: str) -> str:
+        done = subprocess.run(
+            [TOOLFOLD, "chat", *options],
+            input=text,
+            env=environment,
+            cwd=project,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def test_each_line_of_a_pipe_is_a_message(
+        self, environment: dict[str, str], project: Path, write_script: WriteScript
+    ) -> None:
+        (project / "notes.txt").write_text("boats", encoding="utf-8")
+        model = write_script(call("read_file", path="notes.txt"), "One **bold**\nline.", "Two\x1b[31m.")
+        out = self.run_piped(environment, project, "first\nsecond\\\nline\n/exit\nnever\n", "--model", model)
+        assert 'read_file(path="notes.txt") ✓' in out
+        assert "One **bold**\nline.\n" in out
+        assert "Two[31m.\n" in out
+        assert out.count("tokens in,") == 2
+        assert "\x1b" not in out
+
+    def test_calls_that_need_approval_are_refused_without_a_terminal(
+        self, environment: dict[str, str], project: Path, write_script: WriteScript, tmp_path: Path
+    ) -> None:
+        victim = tmp_path / "outside"
+        victim.mkdir()
+        model = write_script(call("terminal", command=f"rm -rf {victim}"), "No.")
+        out = self.run_piped(environment, project, "go\ny\n", "--model", model)
+        assert "✗ refused" in out
+        assert victim.exists()
+
+    def test_dumb_terminal_gets_plain_lines(
+        self, environment: dict[str, str], project: Path, write_script: WriteScript
+    ) -> None:
+        command = ["env", "TERM=dumb", TOOLFOLD, "chat", "--model", write_script("Plain **text**.")]
+        with Terminal(command, env=environment, cwd=project) as terminal:
+            terminal.wait_for(">")
+            terminal.send("Hi")
+            terminal.wait_for("tokens in,")
+            assert "Plain **text**." in terminal.text
+            assert "\x1b" not in terminal.raw
+            terminal.type(CTRL_D)
+            assert terminal.wait_for_exit() == 0
+
+
+class TestFirstStart:
+    @pytest.mark.parametrize(
+        ("options", "problem"),
+        [
+            ((), "No model is configured yet."),
+            (("--model", "anthropic:claude-sonnet-4-6"), "there is no key"),
+        ],
+    )
+    def test_start_without_a_usable_model_explains_in_three_lines(
+        self, options: tuple[str, ...], problem: str, environment: dict[str, str], project: Path
+    ) -> None:
+        done = subprocess.run(
+            [TOOLFOLD, "chat", *options],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            cwd=project,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 3
+        assert problem in done.stderr
+        assert [line[0] for line in done.stderr.splitlines()[1:4]] == ["1", "2", "3"]
+
+
+class TestMarkdownStream:
+    TEXT = (
+        "# Title\n\nA paragraph\nof two lines.\n\n- one\n- two\n\n  more\n\n```\na\n\nb\n```\n\n"
+        "| a | b |\n|---|---|\n| 1 | 2 |\n\nEnd."
+    )
+
+    @pytest.mark.parametrize("size", [1, 2, 7, 24, 1_000])
+    def test_blocks_are_the_same_however_the_text_is_cut(self, size: int) -> None:
+        stream, blocks = MarkdownStream(), list[str]()
+        for start in range(0, len(self.TEXT), size):
+            blocks += stream.add(self.TEXT[start : start + size])
+        blocks += stream.finish()
+        assert "\n\n".join(blocks) == self.TEXT
+        assert stream.pending == ""
+
+    def test_finished_blocks_are_returned_before_the_end(self) -> None:
+        stream = MarkdownStream()
+        assert stream.add("One.\n\nTwo") == ["One."]
+        assert stream.pending == "Two"
