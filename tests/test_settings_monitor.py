@@ -421,8 +421,7 @@ def test_failure_to_record_a_change_keeps_the_result_and_the_notice(
     with monitor.watch_call("a call", executes=False) as watch:
         config_file.write_text(LOOSE)
         if broken == "record":
-            (home / "state").mkdir(exist_ok=True)
-            (home / "state" / "settings").write_text("a file where the folder should be")
+            (home / "state" / "settings" / "record.json").mkdir(parents=True)
     assert str(config_file) in watch.notice
     assert reported == [str(config_file)]
     with monitor.watch_call("another call") as watch:

@@ -123,9 +123,8 @@ class Dispatch:
         if self.monitor is None or _only_reads(tool):
             return contextlib.nullcontext(CallWatch())
         call = f"{tool.name} (call {context.call_id}, session {context.session_id})"
-        return self.loops.enter_in_thread(
-            self.monitor.watch_call(call, executes=Effect.EXECUTE in tool.effects)
-        )
+        executes, noted = Effect.EXECUTE in tool.effects, bool(tool.effects) or tool.source.kind == MCP_SOURCE
+        return self.loops.enter_in_thread(self.monitor.watch_call(call, executes=executes, noted=noted))
 
     async def call_all(
         self,

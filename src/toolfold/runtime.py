@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import secrets
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -22,12 +23,15 @@ from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
 from toolfold.call_events import CallEvents
 from toolfold.config import Config, get_trust_state, is_still_trusted, load_config
+from toolfold.config.changes import SettingsChanges, compare_settings, keep_fixed_settings
+from toolfold.config.live import LoadedSettings, SettingsFollower, SettingsWatch
 from toolfold.config.monitor import SettingsMonitor, require_accepted, watched_paths
 from toolfold.config.record import SettingsRecord
+from toolfold.configured_scope import SynonymCheck, build_scope, declare_toolsets
 from toolfold.dispatch import Dispatch
 from toolfold.environments import factory
 from toolfold.environments.environment_thread import EnvironmentThread
-from toolfold.errors import ConfigError, UnknownToolset, closest_names, did_you_mean, error_message, shorten
+from toolfold.errors import ConfigError, error_message, shorten
 from toolfold.events import ConfigReloaded, EventBus
 from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
@@ -107,6 +111,7 @@ def open_runtime(
     rules: list[Rule] = []
     plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
     redact = Redaction(config.secret_values())
+    monitor = _build_monitor(config, record, terminal, lambda: _has_local_servers(mcp))
     events = CallEvents(redact)
     dispatch = Dispatch(
         hooks=hooks,
@@ -126,9 +131,9 @@ def open_runtime(
         events=events,
         timeout=config.tools.timeout_seconds,
         max_parallel=config.tools.max_parallel,
-        monitor=_build_monitor(config, record, terminal, lambda: _has_local_servers(mcp)),
+        monitor=monitor,
     )
-    toolsets += _user_toolsets(config, Toolsets(registry.snapshot(), toolsets))
+    user_toolsets = declare_toolsets(config, Toolsets(registry.snapshot(), toolsets))
     retriever = _build_retriever(config, progress)
     if find_tool_call():
         elicit = None  # the tool call itself would answer
@@ -143,11 +148,12 @@ def open_runtime(
         registry,
         dispatch,
         retriever,
-        toolsets,
+        (toolsets, user_toolsets),
         [*reports, *plugin_reports],
         terminal=terminal,
         mcp=mcp,
         behind_gateway=behind_gateway,
+        follower=SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None,
     )
 
 
@@ -160,14 +166,24 @@ class Runtime:
         registry: Registry,
         dispatch: Dispatch,
         retriever: Retriever,
-        toolsets: Iterable[Toolset],
+        toolsets: tuple[Sequence[Toolset], Sequence[Toolset]],
         reports: Iterable[SourceReport],
         *,
         terminal: EnvironmentThread,
         mcp: McpServers,
         behind_gateway: bool = False,
+        follower: SettingsFollower | None = None,
     ) -> None:
+        """`toolsets` are those of plugins and those of the user. `follower` reads changed settings."""
         self.config = config
+        """The settings in force."""
+        self._loaded_config = config
+        self._behind_gateway = behind_gateway
+        self._follower = follower
+        self._settings_watch: SettingsWatch | None = None
+        self._settings_lock = threading.Lock()
+        self.settings_version = 0
+        """Number that increases whenever changed settings take effect."""
         self._beacon = Beacon()
         self.terminal = terminal
         self.mcp = mcp
@@ -177,35 +193,115 @@ class Runtime:
         self.sources = tuple(reports)
         self.registry = RuntimeRegistry(self, registry)
         self.retriever = retriever
-        self._registry, self._dispatch, self._declared = registry, dispatch, tuple(toolsets)
+        self._registry, self._dispatch = registry, dispatch
+        self._plugin_toolsets, self._declared = toolsets[0], (*toolsets[0], *toolsets[1])
         self._availability = Availability(
             timeout=config.availability.timeout_seconds,
             grace=config.availability.grace_seconds,
             redact=dispatch.redact,
         )
         self._toolsets = Toolsets(registry.snapshot(), self._declared)
-        self._synonym_check = _SynonymCheck(config.tools.synonyms)
+        self._synonym_check = SynonymCheck(config.tools.synonyms)
+        self._synonym_check.check(self._toolsets)
         self._id = secrets.token_hex(8)
-        self._scope = self._configured_scope()
-        bridge = Bridge(BridgeAnswers(retriever, config.tools))
-        deferral, weights = Deferral(config.tools), ToolTokenCounts()
-        selector = Selector(config.tools, retriever, deferral=deferral, weights=weights)
-        self._deps = SessionDeps(
+        self._scope = self._build_scope(config, self._toolsets)
+        self._deps = self._build_deps(config, self._scope, dispatch)
+        mcp.on_servers_changed = self._handle_changed_servers
+        dispatch.results.prune()
+        self._close_readers = open_readers(config, self.events)  # last: it starts threads
+
+    def _build_scope(self, config: Config, toolsets: Toolsets) -> Scope:
+        all_loaded = all(report.state == LOADED for report in self.sources)
+        return build_scope(config, toolsets, all_loaded=all_loaded)
+
+    def _build_deps(self, config: Config, scope: Scope, dispatch: Dispatch) -> SessionDeps:
+        """Return the components that sessions use with these settings."""
+        settings = config.tools
+        bridge = Bridge(BridgeAnswers(self.retriever, settings))
+        deferral, weights = Deferral(settings), ToolTokenCounts()
+        selector = Selector(settings, self.retriever, deferral=deferral, weights=weights)
+        return SessionDeps(
             config=config,
             availability=self._availability,
             dispatch=dispatch,
             bridge=bridge,
             disclosure=Disclosure(
-                config.tools, bridge, deferral=deferral, weights=weights, behind_gateway=behind_gateway
+                settings, bridge, deferral=deferral, weights=weights, behind_gateway=self._behind_gateway
             ),
             selector=selector,
-            requests=RequestPolicy(config.tools, selector, bridge),
+            requests=RequestPolicy(settings, selector, bridge),
             toolsets=self.toolsets,
-            awaiting=mcp.held_tool_names,
+            scope=scope,
+            latest=lambda: self._deps,
+            awaiting=self.mcp.held_tool_names,
         )
-        mcp.on_servers_changed = self._handle_changed_servers
-        dispatch.results.prune()
-        self._close_readers = open_readers(config, self.events)  # last: it starts threads
+
+    def check_settings(self) -> tuple[str, ...]:
+        """Use changes of the settings files now; return what has changed. Never raises.
+
+        Reads nothing while no file has changed. An invalid file, and a change that a tool call has made,
+        leave all settings as they are and are logged.
+        """
+        follower = self._follower
+        if follower is None:
+            return ()
+        with self._settings_lock:
+            loaded = follower.load() if follower.has_changed() else None
+            if loaded is None:
+                return ()
+            try:
+                changes = self._use_settings(loaded)
+            except ConfigError as error:
+                log.warning("the changed settings are not used: %s", error)
+                return ()
+        if changes:
+            log.info("settings have changed: %s", ", ".join(changes))
+            self.events.publish(ConfigReloaded(changes=changes))
+        return changes
+
+    def watch_settings(self) -> None:
+        """Use changes of the settings files within a second from now on, in a thread of the runtime."""
+        with self._settings_lock:
+            if self._follower is not None and self._settings_watch is None:
+                self._settings_watch = SettingsWatch(self._follower.has_changed, self.check_settings)
+
+    def _use_settings(self, loaded: LoadedSettings) -> tuple[str, ...]:
+        """Apply settings to everything that can change without a restart. Raises ConfigError first."""
+        before, config = self.config, keep_fixed_settings(self.config, loaded.config)
+        changes = compare_settings(self._loaded_config, loaded.config)
+        user = declare_toolsets(
+            config, Toolsets(self._registry.snapshot(), self._plugin_toolsets), before.toolsets
+        )
+        declared = (*self._plugin_toolsets, *user)
+        toolsets = Toolsets(self._registry.snapshot(), declared)
+        scope = self._build_scope(config, toolsets)
+        self._log_settings(loaded.config, changes)
+        self._loaded_config = loaded.config
+        if changes.live:
+            dispatch = replace(
+                self._dispatch,
+                results=ResultStore(
+                    config.paths.state_dir / "results", max_chars=config.tools.result_max_chars
+                ),
+                timeout=config.tools.timeout_seconds,
+                max_parallel=config.tools.max_parallel,
+            )
+            self._dispatch, self._declared, self._toolsets, self._scope = dispatch, declared, toolsets, scope
+            self._deps = self._build_deps(config, scope, dispatch)
+        self.config = config
+        servers = self.mcp.update(config)
+        if loaded.changed_locks:
+            self.mcp.publish_all_reviewed()
+        self.approval.use_own_servers(self.mcp.find_own_servers())
+        self.settings_version += 1
+        return (*(f"{key} changed" for key in changes.live), *servers)
+
+    def _log_settings(self, config: Config, changes: SettingsChanges) -> None:
+        for warning in config.warnings:
+            if warning not in self._loaded_config.warnings:
+                log.warning("%s", warning)
+        if changes.fixed:
+            log.warning("changed settings that take effect after a restart: %s", ", ".join(changes.fixed))
 
     def session(
         self,
@@ -311,6 +407,8 @@ class Runtime:
 
     def close(self) -> None:
         """Stop everything this runtime started. Its sessions must not be used afterwards."""
+        if self._settings_watch is not None:
+            self._settings_watch.close()
         self.mcp.close()
         self.retriever.close()
         self.terminal.close()
@@ -344,40 +442,6 @@ class Runtime:
             return f"call-{secrets.token_hex(8)}"
         digest = hashlib.sha256(f"{self._id} {task_id!r}".encode(errors="replace")).hexdigest()
         return f"task-{digest[:16]}"
-
-    def _configured_scope(self) -> Scope:
-        settings = self.config.tools
-        for key, names in (
-            ("tools.enabled_toolsets", settings.enabled_toolsets or ()),
-            ("tools.disabled_toolsets", settings.disabled_toolsets),
-            *((f"toolsets.{name}", each.includes) for name, each in self.config.toolsets.items()),
-        ):
-            self._require_known_toolsets(key, names)
-        self._warn_misspelled(settings.disabled)
-        self._synonym_check.check(self._toolsets)
-        return Scope(settings.enabled_toolsets, settings.disabled_toolsets, settings.disabled)
-
-    def _require_known_toolsets(self, key: str, names: Iterable[str]) -> None:
-        try:
-            self._toolsets.require(names)
-        except UnknownToolset as error:
-            if all(report.state == LOADED for report in self.sources):
-                raise _config_error(self.config, key, str(error)) from None
-            # It may belong to a source that failed to load, which must not be fatal.
-            log.warning("%s: %s", key, error)
-
-    def _warn_misspelled(self, disabled: Iterable[str]) -> None:
-        """Warn about disabled names that are similar to an existing tool or toolset.
-
-        An unknown name is valid, since its tool may be registered later, but a typo would leave another
-        tool enabled.
-        """
-        snapshot = self._toolsets.snapshot
-        for name in disabled:
-            known = self._toolsets.knows(name) or snapshot.find(name)
-            near = () if known else closest_names(name, {*snapshot, *self._toolsets.listing()})
-            if near:
-                log.warning("tools.disabled: there is no tool or toolset %r.%s", name, did_you_mean(near))
 
 
 class RuntimeRegistry:
@@ -417,39 +481,6 @@ class RuntimeRegistry:
     def dispatch(self, name: str, args: Json | str | None = None, **options: Any) -> str:
         """Run one call through the dispatch pipeline and return the JSON text for the model."""
         return self._runtime.handle_function_call(name, args, **options)
-
-
-class _SynonymCheck:
-    """Warns once about each name in `tools.synonyms` that is probably misspelled.
-
-    Names without a tool are valid, since the tool may be registered later.
-    """
-
-    def __init__(self, synonyms: Iterable[str]) -> None:
-        self._pending = dict.fromkeys(synonyms)
-        self._known: frozenset[str] = frozenset()
-
-    def check(self, toolsets: Toolsets) -> None:
-        """Compare the names in `tools.synonyms` with the registered tools."""
-        if not self._pending:
-            return
-        snapshot, bundles = toolsets.snapshot, toolsets.listing()
-        servers = (tool.source.name for tool in snapshot.values())
-        known = frozenset({*snapshot, *snapshot.toolsets, *servers} - {""})
-        new, self._known = known - self._known, known
-        for name in list(self._pending):
-            if name in known or snapshot.find(name):
-                continue
-            if name in bundles:
-                self._pending.pop(name, None)
-                log.warning(
-                    "tools.synonyms: %r is a bundle; use the names of its tools or their toolsets instead",
-                    name,
-                )
-            elif near := closest_names(name, new):
-                self._pending.pop(name, None)
-                message = "tools.synonyms: there is no tool, toolset or server %r.%s"
-                log.warning(message, name, did_you_mean(near))
 
 
 def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str], ExecutionSite]:
@@ -572,17 +603,3 @@ def _distrust_reason(config: Config) -> str:
     if is_still_trusted(config):  # again: it may have changed since the configuration was read
         return ""
     return reasons[get_trust_state(config.paths.project_dir, config.paths)]
-
-
-def _user_toolsets(config: Config, toolsets: Toolsets) -> list[Toolset]:
-    """Return the user's toolsets. Raises ConfigError if one would redefine an existing name."""
-    for name in config.toolsets:
-        if toolsets.is_taken(name):
-            raise _config_error(config, f"toolsets.{name}", "this name is already in use")
-    return [
-        Toolset(name, each.description, each.tools, each.includes) for name, each in config.toolsets.items()
-    ]
-
-
-def _config_error(config: Config, key: str, problem: str) -> ConfigError:
-    return ConfigError(f"{key}: {problem}", key=key, file=config.origins.get(key, ""))

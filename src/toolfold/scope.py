@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from toolfold.errors import UnknownToolset, closest_names, did_you_mean
 from toolfold.model import MCP_PREFIX, Tool
@@ -129,7 +129,10 @@ class Toolsets:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The toolsets granted to a session. `narrow` is the only way to derive another scope."""
+    """The toolsets granted to a session. `narrow` is the only way to derive another scope.
+
+    The root of all scopes is the user's configuration; `rebase` follows a change of it.
+    """
 
     enabled: tuple[str, ...] | None = None
     """Toolsets; None means all."""
@@ -153,6 +156,13 @@ class Scope:
         scope = self.narrow(enabled, disabled)
         toolsets.require((*(scope.enabled or ()), *scope.disabled))
         return scope
+
+    def rebase(self, root: Scope, new_root: Scope) -> Scope:
+        """Return the scope with another root: the configuration, from which all scopes are derived."""
+        if self is root:
+            return new_root
+        parent = self.parent
+        return self if parent is None else replace(self, parent=parent.rebase(root, new_root))
 
     def granted(self, toolsets: Toolsets) -> frozenset[str]:
         """Return the names of the existing tools that this scope grants."""

@@ -63,6 +63,10 @@ class SessionDeps:
     requests: RequestPolicy
     toolsets: Callable[[], Toolsets]
     """Returns the current toolsets."""
+    scope: Scope = field(default_factory=Scope)
+    """What the configuration grants; the scope of every session is derived from it."""
+    latest: Callable[[], SessionDeps] | None = None
+    """Returns the components for the current settings, which may have changed since."""
     awaiting: Callable[[], Mapping[str, frozenset[str]]] = dict
     """Returns, by toolset, the tools that may not be used before a person has accepted them."""
     grants: GrantCache = field(default_factory=GrantCache)
@@ -98,11 +102,20 @@ class Session:
 
     @property
     def scope(self) -> Scope:
-        """Return the scope of this session, which does not change."""
+        """Return the scope of this session, which changes only with the configuration."""
         return self._scope
+
+    def _follow_settings(self) -> None:
+        """Use the components for the current settings, from the next turn on."""
+        latest = self._deps.latest() if self._deps.latest else self._deps
+        if latest is not self._deps:
+            self._scope = self._scope.rebase(self._deps.scope, latest.scope)
+            self._deps, self._dispatch = latest, _with_approver(latest.dispatch, self._approver)
+            self._requests.use_policy(latest.requests)
 
     def granted(self) -> frozenset[str]:
         """Return the names of all existing tools that this session may call."""
+        self._follow_settings()
         return self.scope.granted(self._deps.toolsets())
 
     def assemble(self, message: Message = "") -> Turn:
@@ -218,12 +231,14 @@ class Session:
         id: str | None = None,  # noqa: A002 - the word callers expect
     ) -> Session:
         """Return a session with a part of this one's grant and, by default, the same context window."""
+        self._follow_settings()
         scope = self.scope.delegated(self._deps.toolsets(), enabled_toolsets, disabled_toolsets)
         window = self._context_tokens if context_tokens is None else context_tokens
         return Session(self._deps, scope, id=id, agent=agent, approver=self._approver, context_tokens=window)
 
     def _current_grant(self) -> Grant:
         """Return the existing tools that this session may call."""
+        self._follow_settings()
         offers = frozenset(self.agent.offers if self.agent else ())
         return self._deps.grants.get_grant(self._deps.toolsets(), self.scope, offers)
 

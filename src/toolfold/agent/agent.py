@@ -80,7 +80,7 @@ class Agent(AgentConversation):
         )
         if record is None:
             record = _create_record(deps, toolsets, disabled_toolsets, instructions)
-        super().__init__(deps, record, limits or AgentLimits.from_settings(config.agent))
+        super().__init__(deps, record, limits)
 
     def run_sync(self, message: str) -> TurnResult:
         """Work on a message like `run`, for callers that are not async."""

@@ -85,12 +85,13 @@ class AgentConversation:
         self,
         deps: AgentDeps,
         record: SessionRecord,
-        limits: AgentLimits,
+        limits: AgentLimits | None = None,
         *,
         parent: Session | None = None,
         depth: int = 0,
     ) -> None:
-        self._deps, self._limits, self._depth = deps, limits, depth
+        """`limits` default to the settings at the start of each turn."""
+        self._deps, self._fixed_limits, self._depth = deps, limits, depth
         self._settings = deps.runtime.config.agent
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._task: asyncio.Task[Any] | None = None
@@ -153,6 +154,7 @@ class AgentConversation:
             raise ToolfoldError("the agent is already working on a message")
         self._is_interrupted = False
         try:
+            await self._follow_settings()
             setup = await self._prepare_model_interruptibly()
         except asyncio.CancelledError:
             if not self._is_interrupted:
@@ -160,7 +162,7 @@ class AgentConversation:
             return self._finish_turn(self.history.turn, TurnResult(text="", reason="interrupted"))
         turn = self.history.add_user_message(message)
         self._set_title()
-        budget = self._budget = TurnBudget(self._limits)
+        budget = self._budget = TurnBudget(self._fixed_limits or AgentLimits.from_settings(self._settings))
         self._publish(
             TurnStarted(
                 session_id=self.session_id,
@@ -261,6 +263,14 @@ class AgentConversation:
     def release(self) -> None:
         """Release the session, so that other processes can open it."""
         self._deps.store.release_session(self.session_id, self._owner)
+
+    async def _follow_settings(self) -> None:
+        """Use settings that were changed since the last turn; the model of the session stays."""
+        runtime = self._deps.runtime
+        if self._depth == 0:  # a sub-agent works within a turn of its parent
+            await asyncio.to_thread(runtime.check_settings)
+        if runtime.config.agent != self._settings:
+            self._settings, self._setup = runtime.config.agent, None
 
     async def _prepare_model_interruptibly(self) -> ModelSetup:
         preparing = asyncio.create_task(self._prepare_model())  # may wait for a provider's model listing

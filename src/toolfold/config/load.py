@@ -32,7 +32,7 @@ from toolfold.config.document import (
     read_settings_file,
 )
 from toolfold.config.servers import McpServerSettings
-from toolfold.config.settings import Config, Paths, Settings
+from toolfold.config.settings import Config, LoadArguments, Paths, Settings
 from toolfold.config.trust import PROJECT_FILE, TrustState, get_trust_state
 from toolfold.directories import HOME_VARIABLE, locate_directories
 from toolfold.errors import ConfigError, closest_names, did_you_mean
@@ -82,10 +82,35 @@ def load_config(
         paths=paths,
         project_trusted=state == "trusted",
         project_vouched_for=trusted is True,
+        loaded_with=_keep_arguments(overrides, paths.user_file if user_file else None, trusted),
         warnings=(*warnings, *more_warnings),
         origins=MappingProxyType(_find_origins(settings, tree)),
         environment=MappingProxyType(environment),
     )
+
+
+def reload_config(config: Config) -> Config:
+    """Return the effective settings as the files are now, with the same environment and arguments.
+
+    Raises ConfigError, also if the configuration was not loaded by `load_config`.
+    """
+    arguments = config.loaded_with
+    if arguments is None:
+        raise ConfigError("this configuration was not read from files")
+    return load_config(
+        project=config.paths.current_dir,
+        env=config.environment,
+        overrides=arguments.overrides,
+        user_file=arguments.user_file,
+        trusted=arguments.trusted,
+    )
+
+
+def _keep_arguments(overrides: Overrides, user_file: Path | None, trusted: bool | None) -> LoadArguments:
+    if isinstance(overrides, str):
+        overrides = (overrides,)
+    kept = overrides if isinstance(overrides, Mapping) else tuple(overrides)
+    return LoadArguments(kept, user_file, trusted)
 
 
 def check_server(name: str, settings: McpServerSettings | Mapping[str, object]) -> McpServerSettings:

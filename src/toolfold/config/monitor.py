@@ -4,8 +4,8 @@ Before and after each call that may write or execute, the runtime's settings fil
 last known state. A change that Toolfold did not make itself is logged, recorded in the approval log, reported
 in the result, and stored as pending: no later runtime starts with it until the user has accepted it. Also
 covered are processes that a call has left running, and calls during which the runtime was killed. A change
-between calls, while none of their processes runs, is taken for the user's own. Knows nothing of what the
-settings mean.
+between calls, while none of their processes runs, is taken for the user's own. An open runtime that follows
+its settings files asks here first which changes it may use. Knows nothing of what the settings mean.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ from toolfold.provenance import find_tool_call
 
 log = logging.getLogger(__name__)
 
-__all__ = ["CallWatch", "SettingsMonitor", "WatchedPath", "require_accepted", "watched_paths"]
+__all__ = [
+    "CallWatch",
+    "PathState",
+    "SettingsMonitor",
+    "WatchedPath",
+    "read_path_state",
+    "require_accepted",
+    "watched_paths",
+]
 
 NOTICE_TEMPLATE = (
     "Toolfold's settings were changed while this call ran ({paths}). Only the user may change them."
@@ -64,7 +72,7 @@ class CallWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _PathState:
+class PathState:
     """State of a watched settings file when it was last read."""
 
     signature: Signature
@@ -97,7 +105,7 @@ def require_accepted(config: Config, record: SettingsRecord) -> None:
         _recover_calls(config, record)
     pending = record.list_pending()
     for each in watched_paths(config):
-        change = pending.get(Path(os.path.abspath(each.path)))  # noqa: PTH100 - links may have changed
+        change = pending.get(_absolute(each.path))
         if change is None:
             continue
         if change.binding:
@@ -125,39 +133,73 @@ class SettingsMonitor:
         self._has_tool_processes, self._has_servers = has_tool_processes, has_servers
         self._lock = threading.Lock()
         step = record.last_step()
-        self._known_states = {each.path: _read_path_state(each.path, step) for each in self._watched}
-        self._active: dict[str, str] = {}
+        self._known_states = {each.path: read_path_state(each.path, step) for each in self._watched}
+        self._active: dict[str, tuple[str, CallWatch]] = {}
         """File name of the call's note → call, for the calls that run now."""
         self._left_running: dict[str, str] = {}
         """The same for ended calls that may have left processes running."""
         self._must_keep_notes = False
         """True if a change could not be recorded, so that the next start must read the notes of calls."""
+        self._unrecorded: dict[Path, str] = {}
+        """Changed paths → what ran, for changes that could not be recorded as pending."""
 
     @contextlib.contextmanager
-    def watch_call(self, call: str, *, executes: bool = True) -> Iterator[CallWatch]:
+    def watch_call(self, call: str, *, executes: bool = True, noted: bool = True) -> Iterator[CallWatch]:
         """Watch the settings while a tool call runs; `executes` means that the call starts processes.
+
+        A call that is `noted` on disk is known to other runtimes, and to the next one if this one is killed.
 
         Entering and leaving read and write files, so use it in a thread if a loop runs. Neither raises.
         """
         watch = CallWatch()
         with self._lock:
-            self._check_changes(None)
+            self._check_changes()
             name = f"{os.getpid()}-{_start_time(os.getpid()) or ''}-{secrets.token_hex(4)}.json"
-            self._active[name] = call
-            if executes:
+            self._active[name] = call, watch
+            if noted or executes:
                 self._write_call_note(name, call)
         try:
             yield watch
         finally:
             with self._lock:
                 try:
-                    self._check_changes(watch)
+                    self._check_changes()
                 finally:
                     del self._active[name]
                     self._finish_call(name, call, executes=executes)
 
+    def find_unusable(self, paths: Iterable[Path]) -> list[str]:
+        """Look for changes now, and describe those of these paths that the user has not accepted.
+
+        Calls in progress that have changed one of the settings are told so in their result.
+        """
+        with self._lock:
+            self._check_changes()
+            wanted = {_absolute(path): path for path in paths}
+            try:
+                pending = {path: str(each) for path, each in self._record.list_pending().items()}
+            except ConfigError as error:  # without the record, no change is known to be accepted
+                return [str(error)]
+            unrecorded = {
+                _absolute(path): f"{path} was changed {why}" for path, why in self._unrecorded.items()
+            }
+            return [why for path, why in (unrecorded | pending).items() if path in wanted]
+
+    def find_other_calls(self) -> list[str]:
+        """Return the calls that other runtimes of the user run now or have left processes of."""
+        found = []
+        with self._lock, contextlib.suppress(OSError):
+            for file in sorted((self._record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
+                pid, began = _note_owner(file)
+                is_own = file.name in self._active or file.name in self._left_running
+                if not is_own and pid and _is_running(pid, began):
+                    found.append(f"a call of process {pid}")
+        return found
+
     def _finish_call(self, name: str, call: str, *, executes: bool) -> None:
         if not executes:
+            if not self._must_keep_notes:
+                self._delete_call_note(name)
             return
         self._left_running[name] = call
         if not self._has_tool_processes():
@@ -165,16 +207,16 @@ class SettingsMonitor:
                 self._delete_call_note(each)
             self._left_running.clear()
 
-    def _check_changes(self, watch: CallWatch | None) -> None:
+    def _check_changes(self) -> None:
         """Find the settings files that have changed since the last check."""
         for each in self._watched:
             before = self._known_states[each.path]
             if stat_signature(each.path) == before.signature:
                 continue
-            now = _read_path_state(each.path, self._last_step())
+            now = read_path_state(each.path, self._last_step())
             self._known_states[each.path] = now
             if now.fingerprint != before.fingerprint:
-                self._classify_change(each, before, now, watch)
+                self._classify_change(each, before, now)
 
     def _last_step(self) -> int:
         try:
@@ -183,27 +225,27 @@ class SettingsMonitor:
             log.error("%s", error)
             return sys.maxsize
 
-    def _classify_change(
-        self, each: WatchedPath, before: _PathState, now: _PathState, watch: CallWatch | None
-    ) -> None:
+    def _classify_change(self, each: WatchedPath, before: PathState, now: PathState) -> None:
         """Report the change of a settings file unless the user made it."""
         if self._is_user_change(each.path, before, now):
+            self._unrecorded.pop(each.path, None)
             return
         during = self._describe_suspects()
         if not during:
             self._warn_of_running_servers(each.path)
             return
         log.error("%s was changed %s, and not by Toolfold itself; %s", each.path, during, ADVICE)
-        if watch is not None:
+        for _, watch in self._active.values():
             watch.paths.append(str(each.path))
         try:
             self._record.add_pending(_make_pending_change(each, before, during))
         except (ConfigError, OSError) as error:
             self._must_keep_notes = True
+            self._unrecorded[each.path] = during
             log.error("the change of %s could not be recorded: %s", each.path, error)
         self._report_change(each.path, during)
 
-    def _is_user_change(self, path: Path, before: _PathState, now: _PathState) -> bool:
+    def _is_user_change(self, path: Path, before: PathState, now: PathState) -> bool:
         """Return True if Toolfold made the change for the user, or the user undid a pending change."""
         known = before.fingerprint
         try:
@@ -225,7 +267,8 @@ class SettingsMonitor:
 
     def _describe_suspects(self) -> str:
         if self._active:
-            return f"while {', '.join(dict.fromkeys(self._active.values()))} ran"
+            active = dict.fromkeys(call for call, _ in self._active.values())
+            return f"while {', '.join(active)} ran"
         if self._left_running:
             calls = list(dict.fromkeys(self._left_running.values()))[-3:]
             return f"by what {', '.join(calls)} may have left running"
@@ -250,7 +293,7 @@ class SettingsMonitor:
             (self._record.directory / "calls" / name).unlink()
 
 
-def _make_pending_change(each: WatchedPath, before: _PathState, during: str) -> PendingChange:
+def _make_pending_change(each: WatchedPath, before: PathState, during: str) -> PendingChange:
     return PendingChange(
         path=str(each.path),
         during=during,
@@ -262,14 +305,14 @@ def _make_pending_change(each: WatchedPath, before: _PathState, during: str) -> 
     )
 
 
-def _read_path_state(path: Path, last_step: int) -> _PathState:
-    """Read the state of a watched file or directory."""
+def read_path_state(path: Path, last_step: int) -> PathState:
+    """Read the state of a watched file or directory; `last_step` must have been read before."""
     seen, found = stat_signature(path), fingerprint_path(path)
     content: str | None = None
     with contextlib.suppress(OSError):  # such as a name that is too long
         if path.is_file() and path.stat().st_size <= MAX_CONFIG_BYTES:
             content = path.read_bytes().decode("utf-8", "surrogateescape")
-    return _PathState(seen, found, content, last_step)
+    return PathState(seen, found, content, last_step)
 
 
 def _recover_calls(config: Config, record: SettingsRecord) -> None:
@@ -277,8 +320,8 @@ def _recover_calls(config: Config, record: SettingsRecord) -> None:
     watched = {str(each.path): each for each in watched_paths(config)}
     with contextlib.suppress(OSError):
         for file in sorted((record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
-            pid, began = [*file.name.split("-"), "", ""][:2]
-            if pid.isdecimal() and _is_running(int(pid), began):
+            pid, began = _note_owner(file)
+            if pid and _is_running(pid, began):
                 continue  # its runtime still checks for changes
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
                 _recover_call(json.loads(file.read_bytes()[:MAX_CONFIG_BYTES]), watched, record)
@@ -293,11 +336,21 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
             continue
         if record.is_own_change(Path(path), str(before), now, since=int(step)):
             continue
-        seen = _PathState((), str(before), None)
+        seen = PathState((), str(before), None)
         log.error("%s was changed by %s or by what it left running; %s", path, noted["call"], ADVICE)
         record.add_pending(
             _make_pending_change(watched[path], seen, f"by {noted['call']} or what it left running,")
         )
+
+
+def _note_owner(file: Path) -> tuple[int, str]:
+    """Return the process that wrote a call's note, 0 if unknown, and the start time of the process."""
+    pid, began = [*file.name.split("-"), "", ""][:2]
+    return (int(pid) if pid.isdecimal() else 0), began
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - links may have changed
 
 
 def _is_running(pid: int, began: str) -> bool:

@@ -60,7 +60,7 @@ class SettingsRecord:
 
     def __init__(self, state_dir: Path) -> None:
         self.directory = state_dir / "settings"
-        self._file = self.directory / "record.json"
+        self.file = self.directory / "record.json"
 
     def note_change(self, path: Path, content: bytes) -> int:
         """Record that Toolfold is about to write this content for the user; return the step's number.
@@ -159,20 +159,20 @@ class SettingsRecord:
             yield data
             after = json.dumps(data, sort_keys=True)
             if after != before:
-                replace_file(self._file, after.encode(), mode=0o600)
+                replace_file(self.file, after.encode(), mode=0o600)
 
     def _read(self) -> dict[str, Any]:
         try:
-            if self._file.stat().st_size > MAX_RECORD_BYTES:
+            if self.file.stat().st_size > MAX_RECORD_BYTES:
                 raise ValueError("the file is too large")
-            data = json.loads(self._file.read_bytes())
+            data = json.loads(self.file.read_bytes())
             return {"steps": _parse_steps(data["steps"]), "pending": _parse_pending(data["pending"])}
         except FileNotFoundError:
             return {"steps": {}, "pending": {}}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ConfigError(
                 f"the record of changed settings cannot be read: {error}",
-                file=str(self._file),
+                file=str(self.file),
                 hint="check your settings, then delete this file",
             ) from None
 

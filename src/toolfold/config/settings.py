@@ -641,12 +641,24 @@ class Paths:
     current_dir: Path
 
 
+@dataclass(frozen=True, slots=True)
+class LoadArguments:
+    """Arguments with which a configuration was loaded, to load it again."""
+
+    overrides: Mapping[str, object] | tuple[str, ...]
+    user_file: Path | None
+    trusted: bool | None
+
+
 class Config(Settings):
     """The effective settings, and where they came from."""
 
     paths: Paths = Field(exclude=True)
     project_trusted: bool = Field(default=False, exclude=True)
     project_vouched_for: bool = Field(default=False, exclude=True)
+    loaded_with: Annotated[LoadArguments | None, SkipValidation] = Field(
+        default=None, exclude=True, repr=False
+    )
     warnings: tuple[str, ...] = Field(default=(), exclude=True)
     origins: Annotated[Mapping[str, str], SkipValidation] = Field(
         default_factory=dict, exclude=True, repr=False

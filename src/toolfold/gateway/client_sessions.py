@@ -13,7 +13,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import BaseModel
 
@@ -24,7 +24,6 @@ from toolfold.gateway.listing_record import LISTINGS
 from toolfold.gateway.server_prefixes import ServerPrefixes
 from toolfold.gateway.tokens import GatewayClient
 from toolfold.model import MCP_SOURCE, Approver, CallContext, Json, Tool, ToolResult
-from toolfold.registry import Snapshot
 from toolfold.session import Session
 from toolfold.sources.mcp.call_relay import CallRelay
 from toolfold.turn.assembly import Turn
@@ -45,6 +44,8 @@ RESOURCE_AND_PROMPT_TOOLS = frozenset({"list_resources", "read_resource", "list_
 
 MAX_LOGGED_ERROR_CHARS = 500
 
+_ToolsState: TypeAlias = tuple[int, int]
+"""Generation of the registry and version of the settings."""
 _READ_RESOURCE, _GET_PROMPT = "read_resource", "get_prompt"
 
 
@@ -65,8 +66,8 @@ class ClientSession:
         self.display_name = client.name
         """The name of the client's token; over stdio, the name that the client declares."""
         self._runtime, self._prefixes = runtime, prefixes
-        self._turn: tuple[Snapshot, Turn] | None = None
-        self._stand_in_tools: tuple[Snapshot, list[Tool]] | None = None
+        self._turn: tuple[_ToolsState, Turn] | None = None
+        self._stand_in_tools: tuple[_ToolsState, list[Tool]] | None = None
         self.paused_calls = PausedCalls()
         self.subscriptions: Counter[str] = Counter()
         """Resource URI → number of requests and streams of this client that subscribe to it."""
@@ -257,12 +258,16 @@ class ClientSession:
         self._runtime.mcp.close_client(self.key)
 
     async def _current_turn(self) -> Turn:
-        """Return the client's current turn; a new one if the tools have changed."""
+        """Return the client's current turn; a new one if the tools or the settings have changed."""
         self.last_used = time.monotonic()
-        snapshot = self._runtime.registry.snapshot()
-        if self._turn is None or self._turn[0] is not snapshot:
-            self._turn = snapshot, await self.session.prepare()
+        state = self._tools_state()
+        if self._turn is None or self._turn[0] != state:
+            self._turn = state, await self.session.prepare()
         return self._turn[1]
+
+    def _tools_state(self) -> _ToolsState:
+        """Return what changes with the tools that exist and with the settings that grant them."""
+        return self._runtime.registry.snapshot().generation, self._runtime.settings_version
 
     def _is_stand_in(self, tool: Tool) -> bool:
         """Return True if a tool was generated for a server's resources or prompts."""
@@ -281,12 +286,12 @@ class ClientSession:
 
     def _granted_stand_ins(self) -> list[Tool]:
         """Return the granted tools that were generated for resources or prompts."""
-        snapshot = self._runtime.registry.snapshot()
-        if self._stand_in_tools is None or self._stand_in_tools[0] is not snapshot:
-            granted = self.session.granted()
+        state = self._tools_state()
+        if self._stand_in_tools is None or self._stand_in_tools[0] != state:
+            snapshot, granted = self._runtime.registry.snapshot(), self.session.granted()
             tools = (snapshot[name] for name in sorted(granted) if name in snapshot)
             stand_ins = [tool for tool in tools if tool.own_name in RESOURCE_AND_PROMPT_TOOLS]
-            self._stand_in_tools = snapshot, stand_ins
+            self._stand_in_tools = state, stand_ins
         return self._stand_in_tools[1]
 
     async def request_server(self, server: str, method: str, **params: object) -> Any:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from pydantic import BaseModel
 
 from toolfold.errors import CallError, OutOfScope, shorten
+from toolfold.events import ConfigReloaded, Event
 from toolfold.gateway import client_approval, result_namespacing
 from toolfold.gateway.client_channels import (
     ClientChannels,
@@ -120,6 +121,8 @@ class Gateway:
         self._active_calls: Counter[str] = Counter()
         self._subscriptions = ClientSubscriptions(self._sessions, self._request_resource)
         runtime.mcp.events.subscribe(self._receive_notification)
+        self._unsubscribe_events = runtime.events.subscribe(self._receive_event)
+        runtime.watch_settings()
 
     def make_server(self) -> Server[Any]:
         """Return the SDK's server with the gateway's request handlers."""
@@ -165,6 +168,7 @@ class Gateway:
 
     def close(self) -> None:
         """Close the sessions of all clients."""
+        self._unsubscribe_events()
         self._session_keys.clear()
         while self._sessions:
             self._sessions.popitem()[1].close()
@@ -619,6 +623,11 @@ class Gateway:
             input_responses=params.input_responses,
             request_state=state or None,
         )
+
+    def _receive_event(self, event: Event) -> None:
+        """Compare the lists of all clients after a change of settings, such as `tools.disabled`."""
+        if isinstance(event, ConfigReloaded):
+            self._receive_notification("", "tools", None)
 
     def _receive_notification(self, server: str, kind: str, uri: str | None) -> None:
         """Queue a server's notification, in the server's thread, for forwarding to clients."""

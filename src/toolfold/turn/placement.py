@@ -162,7 +162,7 @@ class SessionPlacement:
 
     def __init__(self, wording: DefinitionCache, *, most: int = MAX_APPENDED_TOOLS) -> None:
         self._wording = wording
-        self._most = most
+        self.max_appended = most
         self._lock = threading.Lock()
         self._notes = Notes()
         self._array = _ToolsArray(wording)
@@ -237,8 +237,8 @@ class SessionPlacement:
         why = self._array.explain_outdated(turn, fixed) or self._explain_switch("append")
         wanted = {tool.name for tool in chosen}
         grown = self._array.names.union(wanted).difference(tool.name for tool in fixed)
-        if not why and len(grown) > self._most and grown != wanted:
-            why = f"more than {self._most} chosen tools"
+        if not why and len(grown) > self.max_appended and grown != wanted:
+            why = f"more than {self.max_appended} chosen tools"
         self._array.grow(turn, [*fixed, *chosen], anew=why, constant=len(fixed))
         messages = self._notes.write(history, Note(chosen=_names_of(chosen)), dialect)
         return self._placed_from_array("append", messages, why, _tail_text(history))

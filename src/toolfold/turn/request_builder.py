@@ -40,6 +40,11 @@ class RequestBuilder:
         self._policy = policy
         self._placing = SessionPlacement(policy.wording, most=policy.settings.rag_append_max)
 
+    def use_policy(self, policy: RequestPolicy) -> None:
+        """Follow changed settings. What earlier requests contained stays as it is."""
+        self._policy = policy
+        self._placing.max_appended = policy.settings.rag_append_max
+
     def export_state(self) -> Json:
         """Return the state of the session's requests as JSON data, for `restore_state` in another process."""
         return self._placing.export_state()

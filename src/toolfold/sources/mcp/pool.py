@@ -461,6 +461,12 @@ class McpServers:
         if supervised.listing is not None:
             self._publish_tools(supervised, supervised.listing)
 
+    def publish_all_reviewed(self) -> None:
+        """Register tools again that a review in another process may have accepted."""
+        for name in [name for name, held in tuple(self._held_tools.items()) if held]:
+            if name in self._servers:
+                self.publish_reviewed(name)
+
     def close(self) -> None:
         """Close all MCP servers in a bounded time."""
         with self._change_lock:

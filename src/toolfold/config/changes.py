@@ -1,0 +1,78 @@
+"""Compares two configurations, and tells which changes an open runtime can use without a restart.
+
+The settings of MCP servers are left to the servers. The allow-lists are left to approval, which drops a
+removed entry at once and uses an added one only if the user added it with Toolfold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from toolfold.config.describe import describe_settings, get_value
+from toolfold.config.settings import Config, Settings
+
+__all__ = ["SettingsChanges", "compare_settings", "keep_fixed_settings"]
+
+LIVE_SECTIONS = ("tools", "toolsets", "mcp", "agent", "providers", "command_allowlist")
+"""Sections that are not only read when a runtime or a gateway is started."""
+FIXED_TOOLS_SETTINGS = ("rag_embed_model", "synonyms")
+ALLOW_LISTS = ("command_allowlist", "approval.allowed_tools")
+_FIXED_KEYS = (
+    *(f"tools.{name}" for name in FIXED_TOOLS_SETTINGS),
+    "tools.tool_search.reranker",
+    "mcp.scan",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanges:
+    """Keys of the settings that differ, without those of MCP servers and the allow-lists."""
+
+    live: tuple[str, ...] = ()
+    """Settings that take effect in the next turn."""
+    fixed: tuple[str, ...] = ()
+    """Settings that take effect after a restart."""
+
+
+def compare_settings(before: Settings, now: Settings) -> SettingsChanges:
+    """Return the keys of the settings that differ between two configurations."""
+    changed = [key for key in _list_keys(before, now) if _find_value(before, key) != _find_value(now, key)]
+    fixed = [key for key in changed if _is_fixed(key)]
+    return SettingsChanges(tuple(key for key in changed if key not in fixed), tuple(fixed))
+
+
+def keep_fixed_settings(before: Config, now: Config) -> Config:
+    """Return the second configuration with those settings of the first that need a restart to change."""
+    search = now.tools.tool_search.model_copy(update={"reranker": before.tools.tool_search.reranker})
+    fixed = {name: getattr(before.tools, name) for name in FIXED_TOOLS_SETTINGS}
+    return now.model_copy(
+        update={name: getattr(before, name) for name in Settings.model_fields if name not in LIVE_SECTIONS}
+        | {
+            "tools": now.tools.model_copy(update=fixed | {"tool_search": search}),
+            "mcp": now.mcp.model_copy(update={"scan": before.mcp.scan}),
+        }
+    )
+
+
+def _list_keys(before: Settings, now: Settings) -> Iterator[str]:
+    yield from (
+        each.key for each in describe_settings() if "<name>" not in each.key and each.key not in ALLOW_LISTS
+    )
+    for section in ("toolsets", "providers"):
+        names = {**getattr(before, section), **getattr(now, section)}
+        yield from (f"{section}.{name}" for name in sorted(names))
+
+
+def _find_value(config: Settings, key: str) -> Any:
+    """Return the value of a key; None for a toolset or provider that does not exist."""
+    section, _, name = key.partition(".")
+    if section in ("toolsets", "providers"):
+        return getattr(config, section).get(name)
+    return get_value(config, key)
+
+
+def _is_fixed(key: str) -> bool:
+    is_fixed = any(key == each or key.startswith(f"{each}.") for each in _FIXED_KEYS)
+    return is_fixed or key.partition(".")[0] not in LIVE_SECTIONS

@@ -1,0 +1,186 @@
+"""Follows the settings files of an open runtime: notices changes, and loads those that may be used.
+
+Files are compared by their metadata, a few system calls each time. A change is loaded once the files have not
+changed for a moment, so that a file which is being written is not read. Changes made by tool calls are held
+until the user accepts them, and what is read is exactly what was checked. An invalid file changes nothing.
+Knows nothing of what the settings are used for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolfold.config.fingerprints import Signature, stat_signature
+from toolfold.config.load import reload_config
+from toolfold.config.monitor import PathState, SettingsMonitor, read_path_state
+from toolfold.config.record import ADVICE, SettingsRecord
+from toolfold.config.settings import Config
+from toolfold.config.trust import PROJECT_FILE
+from toolfold.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+__all__ = ["LoadedSettings", "SettingsFollower", "SettingsWatch"]
+
+POLL_INTERVAL_S = 0.25
+STABLE_AFTER_S = 0.05
+EMPTIED_STABLE_AFTER_S = 0.4
+"""The same for a file that has become empty or is gone: an editor may be replacing it."""
+MAX_SETTLE_S = 2.0
+RETRY_INTERVAL_S = 1.0
+"""How often changes are looked at again while a call of another runtime could have made them."""
+
+
+class _TryLater(Exception):
+    """The files cannot be judged at the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSettings:
+    """Settings that were read after a change of the files."""
+
+    config: Config
+    is_own_change: bool
+    """True if Toolfold itself has made all changes for the user."""
+    changed_locks: bool
+    """True if the accepted tools of MCP servers have changed."""
+
+
+class SettingsFollower:
+    """Reads the settings of one runtime again when their files have changed. Not thread-safe."""
+
+    def __init__(self, config: Config, record: SettingsRecord, monitor: SettingsMonitor) -> None:
+        self._config, self._record, self._monitor = config, record, monitor
+        paths = config.paths
+        self._settings_files = (
+            paths.user_file,
+            paths.project_file or paths.project_dir / PROJECT_FILE,
+            paths.state_dir / "trust.json",
+        )
+        self._lock_files = tuple(
+            folder / "toolfold.lock" for folder in dict.fromkeys((paths.config_dir, paths.project_dir))
+        )
+        self._states = self._read_states()
+        self._signatures = self._read_signatures()
+        self._retry_at = float("inf")
+        self._reported = ""
+
+    def has_changed(self) -> bool:
+        """Return True if a file has changed since it was last looked at, or should be looked at again."""
+        return self._read_signatures() != self._signatures or time.monotonic() >= self._retry_at
+
+    def load(self) -> LoadedSettings | None:
+        """Return the settings if changes may be used now, else None. Reports once why they may not."""
+        self._retry_at = float("inf")
+        try:
+            return self._load_stable()
+        except _TryLater as reason:
+            self._retry_at = time.monotonic() + RETRY_INTERVAL_S
+            log.debug("changed settings are not read yet: %s", reason)
+        except ConfigError as error:
+            self._report(f"the changed settings are not used: {error}")
+        return None
+
+    def _load_stable(self) -> LoadedSettings | None:
+        before = self._wait_until_stable()
+        self._signatures = before
+        states = self._read_states()
+        changed = {path for path, state in states.items() if _differs(state, self._states[path])}
+        if not changed:
+            return None
+        is_own_change = all(self._is_own_change(path, states[path]) for path in changed)
+        if unusable := self._monitor.find_unusable((*self._settings_files, *self._lock_files)):
+            self._report(f"{'; '.join(unusable)}. Until then, no changed settings are used; {ADVICE}")
+            return None
+        if not is_own_change and (calls := self._monitor.find_other_calls()):
+            raise _TryLater(f"{', '.join(calls)} may have changed them")
+        config = reload_config(self._config)
+        _require_same_paths(self._config, config)
+        if self._read_signatures() != before:
+            self._signatures = {}
+            raise _TryLater("they have changed again")
+        self._states, self._config, self._reported = states, config, ""
+        return LoadedSettings(config, is_own_change, not changed.isdisjoint(self._lock_files))
+
+    def _wait_until_stable(self) -> Mapping[Path, Signature]:
+        """Return the signatures once the files have not changed for a moment."""
+        end = time.monotonic() + MAX_SETTLE_S
+        found = self._read_signatures()
+        while time.monotonic() < end:
+            time.sleep(EMPTIED_STABLE_AFTER_S if self._is_emptied() else STABLE_AFTER_S)
+            now = self._read_signatures()
+            if now == found:
+                return now
+            found = now
+        raise _TryLater("they keep changing")
+
+    def _is_emptied(self) -> bool:
+        """Return True if a file that had content has none now."""
+        return any(self._states[path].content and not _has_content(path) for path in self._settings_files)
+
+    def _is_own_change(self, path: Path, now: PathState) -> bool:
+        before = self._states[path]
+        return self._record.is_own_change(path, before.fingerprint, now.fingerprint, since=before.last_step)
+
+    def _read_states(self) -> dict[Path, PathState]:
+        step = self._record.last_step()
+        return {path: read_path_state(path, step) for path in (*self._settings_files, *self._lock_files)}
+
+    def _read_signatures(self) -> Mapping[Path, Signature]:
+        files = (*self._settings_files, *self._lock_files, self._record.file)
+        return {path: stat_signature(path) for path in files}
+
+    def _report(self, problem: str) -> None:
+        if problem != self._reported:
+            self._reported = problem
+            log.warning("%s", problem)
+
+
+class SettingsWatch:
+    """Thread that calls a function whenever the files of a follower have changed."""
+
+    def __init__(self, has_changed: Callable[[], bool], on_change: Callable[[], object]) -> None:
+        self._has_changed, self._on_change = has_changed, on_change
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="toolfold-settings", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, also while it applies a change."""
+        self._ended.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(MAX_SETTLE_S)
+
+    def _run(self) -> None:
+        while not self._ended.wait(POLL_INTERVAL_S):
+            try:
+                if self._has_changed():
+                    self._on_change()
+            except Exception:
+                log.exception("changed settings could not be applied")
+
+
+def _differs(now: PathState, before: PathState) -> bool:
+    return now.fingerprint != before.fingerprint
+
+
+def _has_content(path: Path) -> bool:
+    try:
+        return path.stat().st_size > 0
+    except OSError:
+        return False
+
+
+def _require_same_paths(before: Config, now: Config) -> None:
+    """Raise ConfigError if another project or home directory applies than when the runtime was opened."""
+    for name in ("config_dir", "state_dir", "cache_dir", "user_file", "project_dir"):
+        if getattr(before.paths, name) != getattr(now.paths, name):
+            raise ConfigError(
+                f"the {name.replace('_', ' ')} is now {getattr(now.paths, name)}",
+                hint="restart Toolfold to use the settings there",
+            )
