@@ -67,7 +67,9 @@ def is_valid(agent: Agent) -> bool:
     return set(calls) == results and len(calls) == len(set(calls))
 
 
-async def test_tool_calls_run_until_the_model_answers(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_agent_runs_tool_calls_until_the_model_answers(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     ran: list[str] = []
     runtime.registry.add(recording_tool("count_boats", "harbour", ran))
     agent = agent_with(runtime, store, call("count_boats"), "Three boats.")
@@ -82,12 +84,12 @@ async def test_tool_calls_run_until_the_model_answers(runtime: Runtime, store: S
     assert result.usage.output_tokens > 0
 
 
-def test_run_sync_works_without_an_event_loop(runtime: Runtime, store: SqliteSessionStore) -> None:
+def test_agent_run_sync_works_without_an_event_loop(runtime: Runtime, store: SqliteSessionStore) -> None:
     agent = agent_with(runtime, store, call("todo"), "Done.")
     assert agent.run_sync("Plan").text == "Done."
 
 
-async def test_stream_reports_real_tools_and_ends_with_the_turn(
+async def test_agent_stream_reports_real_tools_and_ends_with_the_turn(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -111,7 +113,9 @@ async def test_stream_reports_real_tools_and_ends_with_the_turn(
         json.dumps(event.to_json())
 
 
-async def test_text_is_stored_before_it_is_shown(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_text_of_an_answer_is_stored_before_it_is_shown(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     agent = agent_with(runtime, store, "word " * 200)
     shown = ""
 
@@ -135,7 +139,7 @@ async def test_text_is_stored_before_it_is_shown(runtime: Runtime, store: Sqlite
         (AgentLimits(max_seconds=0.0001), "time_limit"),
     ],
 )
-async def test_limits_stop_the_loop_with_a_valid_history(
+async def test_limits_stop_the_agent_loop_with_a_valid_history(
     runtime: Runtime, store: SqliteSessionStore, limits: AgentLimits, reason: str
 ) -> None:
     agent = agent_with(runtime, store, *[call("todo") for _ in range(100)], limits=limits)
@@ -144,7 +148,9 @@ async def test_limits_stop_the_loop_with_a_valid_history(
     assert is_valid(agent)
 
 
-async def test_cost_limit_counts_the_models_price(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_cost_limit_of_the_agent_counts_the_price_of_the_model(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     usage = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
     steps = [ScriptedReply(calls=[ToolCall("todo", {})], usage=usage) for _ in range(9)]
     provider = ScriptedProvider(steps, model="gpt-4.1")
@@ -243,7 +249,7 @@ async def test_provider_error_ends_the_turn_with_its_reason(
 
 
 class TestResuming:
-    async def test_prompt_prefix_is_identical_after_a_restart(
+    async def test_prompt_prefix_is_identical_after_a_restart_of_the_agent(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         settings = {"tools": {"selection": "keyword", "rag_placement": "tail"}}
@@ -267,7 +273,9 @@ class TestResuming:
             assert list(later.messages[: len(earlier.messages)]) == list(earlier.messages)
         assert "<tools>" in json.dumps(requests[-1].messages)
 
-    async def test_plan_is_restored(self, runtime: Runtime, store: SqliteSessionStore) -> None:
+    async def test_plan_of_the_agent_is_restored_with_the_session(
+        self, runtime: Runtime, store: SqliteSessionStore
+    ) -> None:
         todo = {"id": "1", "content": "Paint", "status": "pending"}
         first = agent_with(runtime, store, call("todo", todos=[todo]), "Planned.")
         await first.run("Plan")
@@ -277,7 +285,7 @@ class TestResuming:
         results = [message["content"] for message in again.history.messages if message["role"] == "tool"]
         assert "Paint" in results[-1]
 
-    async def test_resuming_with_another_model_stores_its_name(
+    async def test_resuming_a_session_with_another_model_stores_its_name(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         first = agent_with(runtime, store, "Hi.")
@@ -286,14 +294,14 @@ class TestResuming:
         Agent(provider, runtime=runtime, store=store, session_id=first.session_id).release()
         assert store.load_session(first.session_id).model == "scripted:other"
 
-    async def test_session_open_elsewhere_is_refused(
+    async def test_session_open_in_another_process_is_refused(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         agent = agent_with(runtime, store, "Hi.")
         with pytest.raises(SessionInUse):
             agent_with(runtime, store, "Hi.", session_id=agent.session_id)
 
-    async def test_undo_takes_the_last_turn_back(self, runtime: Runtime, store: SqliteSessionStore) -> None:
+    async def test_undo_removes_the_last_turn(self, runtime: Runtime, store: SqliteSessionStore) -> None:
         agent = agent_with(runtime, store, "One.", "Two.", "Three.")
         await agent.run("first")
         await agent.run("second")
@@ -415,7 +423,9 @@ class TestCompression:
         with pytest.raises(ConfigError, match=problem):
             agent_with(runtime, store, "Hi.")
 
-    async def test_calls_and_results_stay_together(self, runtime: Runtime, store: SqliteSessionStore) -> None:
+    async def test_compression_keeps_tool_calls_and_their_results_together(
+        self, runtime: Runtime, store: SqliteSessionStore
+    ) -> None:
         def answer(request: ModelRequest) -> str | ScriptedReply:
             if "Summarise" in request.system:
                 return "Summary."
@@ -428,7 +438,7 @@ class TestCompression:
         assert agent.history.messages[0]["content"].startswith(SUMMARY_OPENING)
         assert is_valid(agent)
 
-    async def test_request_too_long_for_the_provider_is_compressed_and_repeated(
+    async def test_request_too_long_for_the_provider_is_compressed_and_sent_again(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         too_long = ProviderError("prompt is too long", kind="context_length")
@@ -439,7 +449,7 @@ class TestCompression:
 
 
 class TestDelegation:
-    async def test_delegate_reports_back_with_a_narrower_scope(
+    async def test_sub_agent_reports_back_and_has_a_narrower_scope(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         ran: list[str] = []
@@ -461,7 +471,7 @@ class TestDelegation:
         assert report["report"] == "There are three boats."
         assert store.load_session(report["session"]).parent == agent.session_id
 
-    async def test_nested_delegation_needs_no_second_slot(
+    async def test_nested_delegation_works_with_one_parallel_slot(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         runtime = open_test_runtime({"agent": {"max_delegates": 1}})
@@ -490,7 +500,9 @@ class TestDelegation:
         assert "run by the agent itself" in child[2].text or "not available" in child[2].text
 
 
-async def test_memory_appears_in_the_next_session_only(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_fact_stored_in_memory_appears_in_the_next_session_only(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     first = agent_with(runtime, store, call("memory", action="add", content="The user sails."), "Noted.")
     await first.run("I sail")
     assert "The user sails." not in first.history.record.system
@@ -501,7 +513,7 @@ async def test_memory_appears_in_the_next_session_only(runtime: Runtime, store: 
     assert "Edited by hand." in agent_with(runtime, store).history.record.system
 
 
-async def test_past_sessions_can_be_searched(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_past_agent_sessions_can_be_searched(runtime: Runtime, store: SqliteSessionStore) -> None:
     first = agent_with(runtime, store, "The harbour master is called Ines.")
     await first.run("Who is the harbour master?")
     second = agent_with(runtime, store, call("session_search", query="harbour master"), "Ines.")

@@ -43,7 +43,7 @@ def shown_names(agent: Agent) -> set[str]:
     return {each["function"]["name"] for each in agent.session.definitions()}
 
 
-async def test_blocking_asker_gets_the_question_and_its_answer_reaches_the_model(
+async def test_question_reaches_a_blocking_asker_and_its_answer_the_model(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     asked: list[UserQuestion] = []
@@ -62,7 +62,7 @@ async def test_blocking_asker_gets_the_question_and_its_answer_reaches_the_model
     assert "clarify" in shown_names(agent)
 
 
-async def test_async_asker_is_awaited(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_async_asker_of_a_question_is_awaited(runtime: Runtime, store: SqliteSessionStore) -> None:
     async def ask(question: UserQuestion) -> str:
         await asyncio.sleep(0)
         return question.text.upper()
@@ -72,7 +72,7 @@ async def test_async_asker_is_awaited(runtime: Runtime, store: SqliteSessionStor
     assert result_of(agent) == {"answer": "WHICH HARBOUR?"}
 
 
-async def test_without_an_asker_the_tool_is_hidden_and_a_call_says_that_nobody_can_answer(
+async def test_without_an_asker_the_clarify_tool_is_hidden_and_a_call_says_that_nobody_can_answer(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     agent = asking_agent(runtime, store, None)
@@ -82,7 +82,7 @@ async def test_without_an_asker_the_tool_is_hidden_and_a_call_says_that_nobody_c
 
 
 @pytest.mark.parametrize("answer", [None, "", "  \n", 7, True])
-async def test_anything_but_a_text_is_no_answer(
+async def test_asker_that_returns_anything_but_text_gives_no_answer(
     runtime: Runtime, store: SqliteSessionStore, answer: Any
 ) -> None:
     agent = asking_agent(runtime, store, lambda _: answer)
@@ -134,7 +134,7 @@ async def test_question_without_an_answer_in_time_is_withdrawn() -> None:
     assert await asyncio.to_thread(withdrawn.wait, 60)
 
 
-async def test_long_answer_is_cut() -> None:
+async def test_long_answer_to_a_question_is_cut() -> None:
     answer = await UserQuestions("s", lambda _: "x" * (MAX_ANSWER_CHARS + 1), timeout_s=60).run(
         {"question": "Which harbour?"}
     )
@@ -142,7 +142,7 @@ async def test_long_answer_is_cut() -> None:
     assert "cut" in answer["note"]
 
 
-async def test_sub_agent_cannot_ask(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_sub_agent_cannot_ask_the_user(runtime: Runtime, store: SqliteSessionStore) -> None:
     asked: list[UserQuestion] = []
     steps: list[Step] = [
         ScriptedReply(calls=[ToolCall("delegate_task", {"goal": "Book a berth"})]),

@@ -32,11 +32,11 @@ def ids(answer: dict[str, Any]) -> list[str]:
     return [each["id"] for each in answer["todos"]]
 
 
-def test_new_plan_is_empty() -> None:
+def test_new_todo_plan_is_empty() -> None:
     assert TodoList().run({}) == {"todos": [], "summary": {}}
 
 
-def test_answer_contains_the_current_plan() -> None:
+def test_answer_of_the_todo_tool_contains_the_current_plan() -> None:
     plan = TodoList()
     answer = plan.run({"todos": [item("b", "in_progress"), item("a"), item("c")]})
     assert answer == {
@@ -46,14 +46,14 @@ def test_answer_contains_the_current_plan() -> None:
     assert plan.run({}) == answer
 
 
-def test_write_replaces_the_whole_plan() -> None:
+def test_writing_todos_replaces_the_whole_plan() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a"), item("b")]})
     assert ids(plan.run({"todos": [item("c")]})) == ["c"]
     assert ids(plan.run({"todos": []})) == []
 
 
-def test_merge_updates_by_id_and_keeps_the_order() -> None:
+def test_merging_todos_updates_by_id_and_keeps_the_order() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a"), item("b")]})
     answer = plan.run({"todos": [item("new"), item("a", "completed")], "merge": True})
@@ -63,7 +63,7 @@ def test_merge_updates_by_id_and_keeps_the_order() -> None:
 
 
 @pytest.mark.parametrize("merge", [True, False])
-def test_duplicate_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
+def test_duplicate_todo_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
     plan = TodoList()
     before = plan.run({"todos": [item("a")]})
     with pytest.raises(CallError, match=r"Two items have the id 'b'\. Nothing was written"):
@@ -71,7 +71,7 @@ def test_duplicate_ids_are_rejected_and_nothing_is_written(merge: bool) -> None:
     assert plan.run({}) == before
 
 
-def test_plan_size_is_limited() -> None:
+def test_number_of_todos_is_limited() -> None:
     plan = TodoList()
     before = plan.run({"todos": [item(str(number)) for number in range(MAX_ITEMS)]})
     with pytest.raises(CallError, match=f"the maximum is {MAX_ITEMS}. Nothing was written"):
@@ -79,13 +79,13 @@ def test_plan_size_is_limited() -> None:
     assert plan.run({}) == before
 
 
-def test_answer_is_a_copy_of_the_plan() -> None:
+def test_answer_of_the_todo_tool_is_a_copy_of_the_plan() -> None:
     plan = TodoList()
     plan.run({"todos": [item("a")]})["todos"][0]["status"] = "completed"
     assert plan.run({})["todos"] == [item("a")]
 
 
-def test_concurrent_calls_lose_no_items(fast_thread_switching: None) -> None:
+def test_concurrent_calls_of_the_todo_tool_lose_no_items(fast_thread_switching: None) -> None:
     plan = TodoList()
     together = threading.Barrier(8, timeout=60)
 
@@ -99,7 +99,7 @@ def test_concurrent_calls_lose_no_items(fast_thread_switching: None) -> None:
     assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MAX_ITEMS)]
 
 
-def test_local_agent_offers_only_todo() -> None:
+def test_local_agent_offers_only_the_todo_tool() -> None:
     agent = LocalAgent()
     assert isinstance(agent, AgentServices)
     assert agent.offers == {"todo"}
@@ -113,18 +113,18 @@ class TestTodoInSession:
         session = runtime.session(["todo"], agent=agent)
         return [session.call_sync("todo", args) for args in calls]
 
-    def test_plan_lasts_as_long_as_the_agent(self, runtime: Runtime) -> None:
+    def test_todo_plan_lasts_as_long_as_the_agent(self, runtime: Runtime) -> None:
         agent = LocalAgent()
         self.call(runtime, agent, {"todos": [item("a")]})
         (read,) = self.call(runtime, agent, {})
         assert read.value["todos"] == [item("a")]
 
-    def test_agents_have_separate_plans(self, runtime: Runtime) -> None:
+    def test_agents_have_separate_todo_plans(self, runtime: Runtime) -> None:
         self.call(runtime, LocalAgent(), {"todos": [item("a")]})
         (read,) = self.call(runtime, LocalAgent(), {})
         assert read.value["todos"] == []
 
-    def test_plan_sent_as_json_text_is_parsed(self, runtime: Runtime) -> None:
+    def test_todo_plan_sent_as_json_text_is_parsed(self, runtime: Runtime) -> None:
         (written,) = self.call(
             runtime,
             LocalAgent(),
@@ -144,16 +144,16 @@ class TestTodoInSession:
             "tomorrow",
         ],
     )
-    def test_invalid_plan_is_rejected_and_the_old_one_kept(self, todos: Any, runtime: Runtime) -> None:
+    def test_invalid_todo_plan_is_rejected_and_the_old_one_kept(self, todos: Any, runtime: Runtime) -> None:
         agent = LocalAgent()
         _, refused, read = self.call(runtime, agent, {"todos": [item("a")]}, {"todos": todos}, {})
         assert "'todo' was not invoked" in str(refused.error)
         assert read.value["todos"] == [item("a")]
 
-    def test_null_todos_reads_the_plan(self, runtime: Runtime) -> None:
+    def test_null_as_todos_reads_the_plan(self, runtime: Runtime) -> None:
         _, read = self.call(runtime, LocalAgent(), {"todos": [item("a")]}, {"todos": None})
         assert read.value["todos"] == [item("a")]
 
-    def test_duplicate_id_is_reported_to_the_model(self, runtime: Runtime) -> None:
+    def test_duplicate_todo_id_is_reported_to_the_model(self, runtime: Runtime) -> None:
         (refused,) = self.call(runtime, LocalAgent(), {"todos": [item("a"), item("a")]})
         assert refused.error == "Two items have the id 'a'. Nothing was written."

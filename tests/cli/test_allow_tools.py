@@ -34,7 +34,9 @@ def notes(file: Path, tmp_path: Path) -> Path:
     return file
 
 
-def test_allowed_tool_is_listed_runs_and_can_be_revoked(notes: Path, toolfold: Toolfold) -> None:
+def test_approvals_allow_lists_an_allowed_tool_runs_it_and_can_be_revoked(
+    notes: Path, toolfold: Toolfold
+) -> None:
     refused = toolfold("call", DELETE, '{"text": "draft"}')
     assert refused.code == 1
     assert f"toolfold approvals allow {DELETE}" in refused.out + refused.err
@@ -59,7 +61,7 @@ def test_allowed_tool_is_listed_runs_and_can_be_revoked(notes: Path, toolfold: T
         (("notes", "--project"), f"{ENTRY} project={{project}}"),
     ],
 )
-def test_allow_can_be_limited_to_a_client_or_project(
+def test_approvals_allow_can_be_limited_to_a_client_or_project(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], entry: str
 ) -> None:
     assert toolfold("approvals", "allow", *words).code == 0
@@ -76,7 +78,7 @@ def test_allow_can_be_limited_to_a_client_or_project(
         (("notes", "--client", "a b"), "is not a valid client name"),
     ],
 )
-def test_invalid_allow_targets_are_explained(
+def test_invalid_targets_of_approvals_allow_are_explained(
     notes: Path, toolfold: Toolfold, words: tuple[str, ...], problem: str
 ) -> None:
     done = toolfold("approvals", "allow", *words)
@@ -85,7 +87,9 @@ def test_invalid_allow_targets_are_explained(
     assert read_file_value(notes, KEY) is None
 
 
-def test_revoke_removes_only_the_named_entry_of_either_list(notes: Path, toolfold: Toolfold) -> None:
+def test_approvals_revoke_removes_only_the_named_entry_of_either_list(
+    notes: Path, toolfold: Toolfold
+) -> None:
     set_value(notes, "command_allowlist", ["rm -rf build/"])
     assert toolfold("approvals", "allow", "notes").code == 0
     assert toolfold("approvals", "revoke", "2").code == 0
@@ -98,7 +102,7 @@ def test_revoke_removes_only_the_named_entry_of_either_list(notes: Path, toolfol
     assert (read_file_value(notes, KEY), read_file_value(notes, "command_allowlist")) == (None, None)
 
 
-def test_allow_is_refused_inside_a_tool_call() -> None:
+def test_approvals_allow_is_refused_inside_a_tool_call() -> None:
     assert "approvals allow" not in ALLOWED_IN_TOOL_CALLS
 
 
@@ -109,7 +113,7 @@ class TestNewServers:
         assert done.code == 0, done.err
         return " ".join(done.out.split())
 
-    def test_add_reports_destructive_tools_and_allows_none(
+    def test_mcp_add_reports_destructive_tools_and_allows_none(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         text = self.add(toolfold, tmp_path)
@@ -117,14 +121,14 @@ class TestNewServers:
         assert "toolfold approvals allow notes" in text
         assert read_file_value(file, KEY) is None
 
-    def test_add_allows_destructive_tools_with_the_option(
+    def test_mcp_add_allows_destructive_tools_with_the_option(
         self, file: Path, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         assert f"toolfold approvals revoke {ENTRY}" in self.add(toolfold, tmp_path, "--allow-destructive")
         assert read_file_value(file, KEY) == [ENTRY]
 
     @pytest.mark.parametrize(("answer", "entries"), [(b"y\n", [ENTRY]), (b"\n", None), (b"\x04", None)])
-    def test_add_asks_at_a_terminal_and_defaults_to_no(
+    def test_mcp_add_asks_about_destructive_tools_at_a_terminal_and_defaults_to_no(
         self, file: Path, tmp_path: Path, answer: bytes, entries: list[str] | None
     ) -> None:
         words = ("mcp", "add", "notes", sys.executable, NOTES, str(tmp_path / "record"))
@@ -134,7 +138,7 @@ class TestNewServers:
         assert read_file_value(file, "mcp.servers.notes") is not None
 
     @pytest.mark.parametrize("options", [(), ("--allow-destructive",)])
-    def test_import_allows_destructive_tools_only_with_the_option(
+    def test_mcp_import_allows_destructive_tools_only_with_the_option(
         self, file: Path, toolfold: Toolfold, tmp_path: Path, options: tuple[str, ...]
     ) -> None:
         source = tmp_path / "mcp.json"

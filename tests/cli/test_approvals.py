@@ -81,23 +81,27 @@ def answer_question(keyboard: BinaryIO) -> AnswerQuestion:
 
 class TestPrompt:
     @pytest.mark.parametrize("answer", list(Answer))
-    def test_answer_can_be_a_letter_or_a_word(self, answer: Answer, answer_question: AnswerQuestion) -> None:
+    def test_answer_to_an_approval_question_can_be_a_letter_or_a_word(
+        self, answer: Answer, answer_question: AnswerQuestion
+    ) -> None:
         key = {Answer.ALWAYS_KIND: "ak"}.get(answer, answer.value[0])
         assert answer_question(f"{key}\n", request()) is answer
         assert answer_question(f" {answer.value.upper()} \n", request()) is answer
 
-    def test_unknown_answers_deny(self, answer_question: AnswerQuestion) -> None:
+    def test_unknown_answer_to_an_approval_question_denies_the_call(
+        self, answer_question: AnswerQuestion
+    ) -> None:
         assert answer_question("\n", request()) is Answer.DENY
         assert answer_question("what\nok\nsure\n", request()) is Answer.DENY
         assert answer_question("ok\no\n", request()) is Answer.ONCE
 
-    def test_yes_allows_once(self, answer_question: AnswerQuestion) -> None:
+    def test_answer_yes_allows_the_call_once(self, answer_question: AnswerQuestion) -> None:
         assert answer_question("y\n", request()) is Answer.ONCE
         assert answer_question("Yes\n", request()) is Answer.ONCE
         assert answer_question("y\ny\ny\n", request(answers=(Answer.ALWAYS, Answer.DENY))) is Answer.DENY
 
     @pytest.mark.parametrize("word", ["n", "N", "no", "No"])
-    def test_no_denies_at_once(self, answer_question: AnswerQuestion, word: str) -> None:
+    def test_answer_no_denies_the_call_at_once(self, answer_question: AnswerQuestion, word: str) -> None:
         assert answer_question(f"{word}\ny\n", request()) is Answer.DENY
 
     def test_answer_that_is_not_offered_is_rejected(self, answer_question: AnswerQuestion) -> None:
@@ -105,21 +109,23 @@ class TestPrompt:
         assert answer_question("a\ns\nalways\n", asked) is Answer.DENY
         assert "always" not in format_question(asked)
 
-    def test_input_for_the_next_question_is_not_consumed(self, answer_question: AnswerQuestion) -> None:
+    def test_input_for_the_next_approval_question_is_not_consumed(
+        self, answer_question: AnswerQuestion
+    ) -> None:
         assert answer_question("o\na\n", request()) is Answer.ONCE
         assert answer_question("", request()) is Answer.ALWAYS
 
     @pytest.mark.parametrize("typed", ["", "o"])
-    def test_end_of_input_denies(self, typed: str, keyboard: BinaryIO) -> None:
+    def test_end_of_input_denies_the_call(self, typed: str, keyboard: BinaryIO) -> None:
         keyboard.write(typed.encode())
         keyboard.close()
         assert ApprovalPrompt()(request()) is Answer.DENY
 
-    def test_invalid_utf8_denies(self, keyboard: BinaryIO) -> None:
+    def test_invalid_utf8_as_answer_denies_the_call(self, keyboard: BinaryIO) -> None:
         keyboard.write(b"\xff\xfeo\n\n")
         assert ApprovalPrompt()(request()) is Answer.DENY
 
-    def test_withdrawn_question_stops_waiting(
+    def test_withdrawn_approval_question_stops_waiting_for_input(
         self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
     ) -> None:
         question, answers = request(), list[Answer]()
@@ -131,7 +137,7 @@ class TestPrompt:
         thread.join(240)
         assert answers == [Answer.DENY]
 
-    def test_question_shows_command_reason_and_answers(self) -> None:
+    def test_approval_question_shows_command_reason_and_answers(self) -> None:
         text = click.unstyle(
             format_question(
                 request(
@@ -154,7 +160,7 @@ class TestPrompt:
         )
         assert "never ask about ls; rm -rf build again" in text
 
-    def test_control_characters_of_a_command_are_escaped(self) -> None:
+    def test_control_characters_of_a_command_are_escaped_in_the_question(self) -> None:
         hostile = "ls \x1b[1A\x1b[2K\rrm -rf ~ \u202e [red]x[/red]"
         text = format_question(
             request(command=hostile, part=hostile, reason=hostile, covers=hostile, also=(hostile,))
@@ -164,25 +170,27 @@ class TestPrompt:
         assert "\x1b[2K" not in text
         assert "‹ESC›[2K‹CR›rm -rf ~ ‹U+202E› [red]x[/red]" in text
 
-    def test_every_line_of_a_command_is_prefixed(self) -> None:
+    def test_every_line_of_a_command_is_prefixed_in_the_question(self) -> None:
         text = format_question(request(command="ls\n\n  why: harmless\n  o  once: run it"))
         assert "  │   why: harmless" in text
         assert "  │   o  once: run it" in text
 
-    def test_dangerous_part_of_a_long_command_is_shown(self) -> None:
+    def test_question_about_a_long_command_shows_its_dangerous_part(self) -> None:
         long = "echo " + "x" * 60_000 + "; rm -rf ~"
         text = format_question(request(command=long, part="rm -rf ~"))
         assert len(text) < 7_000
         assert "characters are not shown" in text
         assert text.index("part: rm -rf ~") > text.index("characters are not shown")
 
-    def test_question_withdrawn_while_queued_is_not_shown(self, capfd: pytest.CaptureFixture[str]) -> None:
+    def test_approval_question_withdrawn_while_queued_is_not_shown(
+        self, capfd: pytest.CaptureFixture[str]
+    ) -> None:
         late = request()
         late.withdrawn.set()
         assert ApprovalPrompt()(late) is Answer.DENY
         assert capfd.readouterr().err == ""
 
-    def test_concurrent_questions_are_asked_one_at_a_time(
+    def test_concurrent_approval_questions_are_asked_one_at_a_time(
         self, keyboard: BinaryIO, capfd: pytest.CaptureFixture[str]
     ) -> None:
         prompt, shown = ApprovalPrompt(), ""
@@ -249,17 +257,19 @@ def _read(screen: int) -> bytes:
 
 
 class TestAtATerminal:
-    def test_yes_runs_the_call_once(self, destructive_plugin: Path, toolfold: Toolfold) -> None:
+    def test_answering_yes_at_the_terminal_runs_the_call_once(
+        self, destructive_plugin: Path, toolfold: Toolfold
+    ) -> None:
         out, shown, code = call_at_terminal(b"o\n")
         assert code == 0
         assert out == '{"result":"wiped all"}\n'
         assert 'wipe {"what": "all"}' in shown
         assert toolfold("call", "wipe", '{"what": "all"}').code == 1  # no terminal to ask at
 
-    def test_no_does_not_run_the_call(self, destructive_plugin: Path) -> None:
+    def test_answering_no_at_the_terminal_does_not_run_the_call(self, destructive_plugin: Path) -> None:
         assert "the request was declined" in call_at_terminal(b"\n").out
 
-    def test_ctrl_d_denies(self, destructive_plugin: Path) -> None:
+    def test_ctrl_d_at_an_approval_question_denies_the_call(self, destructive_plugin: Path) -> None:
         out, shown, code = call_at_terminal(CTRL_D)
         assert "the request was declined" in out
         assert "Traceback" not in shown
@@ -268,14 +278,16 @@ class TestAtATerminal:
     @pytest.mark.parametrize(
         "before", [b"", b"o", b"o" + CTRL_D], ids=["at once", "in a line", "after a part"]
     )
-    def test_ctrl_c_ends_the_call_without_a_crash(self, before: bytes, destructive_plugin: Path) -> None:
+    def test_ctrl_c_at_an_approval_question_ends_the_call_without_a_crash(
+        self, before: bytes, destructive_plugin: Path
+    ) -> None:
         out, shown, code = call_at_terminal(before + CTRL_C)
         assert out == ""
         assert "error: interrupted\r\n" in shown
         assert "Fatal" not in shown
         assert code == 130
 
-    def test_always_is_stored_listed_and_revocable(
+    def test_answer_always_is_stored_listed_and_revocable(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         entry = 'tool:wipe {"what": "all"}'
@@ -296,13 +308,13 @@ class TestAtATerminal:
 
 
 class TestList:
-    def test_list_is_empty_at_first(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_is_empty_at_first(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "list")
         assert done.code == 0
         assert "mode: manual" in done.out
         assert "no commands are allowed permanently" in done.out
 
-    def test_entries_and_deny_rules_are_shown(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_shows_entries_and_deny_rules(self, toolfold: Toolfold) -> None:
         file = load_config().paths.user_file
         set_value(file, "command_allowlist", ["rm -rf build", "rm \u202e x"])
         set_value(file, "approval.deny", ["git push *"])
@@ -316,7 +328,9 @@ class TestList:
             "denied": ["git push *"],
         }
 
-    def test_patterns_are_listed_with_coverage_and_can_be_revoked(self, toolfold: Toolfold) -> None:
+    def test_approvals_list_shows_what_rule_and_kind_entries_cover_and_they_can_be_revoked(
+        self, toolfold: Toolfold
+    ) -> None:
         file = load_config().paths.user_file
         entries = ["kind:recursive-delete", "rule:git-clean", "rm -rf build"]
         set_value(file, "command_allowlist", entries)
@@ -329,7 +343,7 @@ class TestList:
         assert toolfold("approvals", "test", "git clean -fdx").code == 1
         assert read_file_value(file, "command_allowlist") == ["rm -rf build"]
 
-    def test_patterns_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
+    def test_allowed_rules_and_kinds_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
         entries = ["kind:recursive-deletes", "rule:delete-everything", "rule:own-file", "Recursive delete"]
         set_value(load_config().paths.user_file, "command_allowlist", entries)
         warnings = " ".join(toolfold("approvals", "list").err.split())
@@ -344,7 +358,7 @@ class TestList:
             " kind:recursive-delete" in warnings
         )
 
-    def test_entries_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
+    def test_allowed_commands_that_never_apply_are_reported(self, toolfold: Toolfold) -> None:
         set_value(
             load_config().paths.user_file, "command_allowlist", ["rm -rf build", "rm -rf /", "tool:wipe"]
         )
@@ -356,7 +370,7 @@ class TestList:
 
 
 class TestRevoke:
-    def test_revoke_by_number_text_or_all(self, toolfold: Toolfold) -> None:
+    def test_approvals_revoke_accepts_number_text_or_all(self, toolfold: Toolfold) -> None:
         file = load_config().paths.user_file
         set_value(file, "command_allowlist", ["rm a", "rm b", "rm c", "rm d"])
         assert toolfold("approvals", "revoke", "2", "rm d").code == 0
@@ -365,7 +379,7 @@ class TestRevoke:
         assert read_file_value(file, "command_allowlist") is None
         assert "nothing to remove" in toolfold("approvals", "revoke", "--all").out
 
-    def test_revoking_an_unknown_entry_is_an_error(self, toolfold: Toolfold) -> None:
+    def test_approvals_revoke_of_an_unknown_entry_is_an_error(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "revoke", "rm z")
         assert done.code == 4
         assert "there is no entry 'rm z'" in done.err
@@ -373,19 +387,23 @@ class TestRevoke:
 
 
 class TestTest:
-    def test_harmless_command_would_run(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_says_that_a_harmless_command_would_run(self, toolfold: Toolfold) -> None:
         done = toolfold("approvals", "test", "git status")
         assert done.code == 0
         assert done.out.startswith("runs, decided by: nothing found")
 
-    def test_dangerous_command_would_need_approval(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_says_that_a_dangerous_command_would_need_approval(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("approvals", "test", "cd sub && rm -rf build")
         assert done.code == 1
         assert done.out.startswith("needs approval, decided by: a person")
         for text in ("delete-tree", "fs-delete", "low", "rm -rf build"):
             assert text in done.out
 
-    def test_blocked_command_would_be_refused_in_every_mode(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_says_that_a_blocked_command_is_refused_in_every_mode(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("--set", "approval.mode=off", "approvals", "test", "rm -rf /")
         assert done.code == 1
         assert done.out.startswith("refused, decided by: hard floor")
@@ -399,12 +417,14 @@ class TestTest:
             ("approval.mode=manual", "a person", 1),
         ],
     )
-    def test_deciding_check_is_named(self, toolfold: Toolfold, setting: str, station: str, code: int) -> None:
+    def test_approvals_test_names_the_check_that_decides(
+        self, toolfold: Toolfold, setting: str, station: str, code: int
+    ) -> None:
         done = toolfold("--set", setting, "approvals", "test", "rm -rf build", "--json")
         assert (done.json["decided_by"], done.code) == (station, code)
         assert done.json["runs_unasked"] is (code == 0)
 
-    def test_command_is_judged_for_the_chosen_backend(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_judges_a_command_for_the_chosen_backend(self, toolfold: Toolfold) -> None:
         allowed = ("--set", "approval.isolated=fs-delete", "approvals", "test", "rm -rf /etc/nginx")
         there = toolfold(*allowed, "--backend", "sandbox")
         assert there.code == 0
@@ -414,7 +434,7 @@ class TestTest:
         )
         assert toolfold(*allowed).out.startswith("needs approval, decided by: a person")
 
-    def test_json_contains_the_whole_verdict(self, toolfold: Toolfold) -> None:
+    def test_approvals_test_json_contains_the_whole_verdict(self, toolfold: Toolfold) -> None:
         text = toolfold("approvals", "test", "ls; rm -rf build", "--json").json
         assert text["dangerous"] is True
         assert text["blocked"] is text["unread"] is False
@@ -422,17 +442,17 @@ class TestTest:
         assert (text["shape"], text["outcome"]) == ("ls; rm -rf build", "asked about")
         assert text["findings"][0]["rule"] == "delete-tree"
 
-    def test_tested_command_is_not_run_or_logged(self, toolfold: Toolfold, home: Path) -> None:
+    def test_approvals_test_neither_runs_nor_logs_the_command(self, toolfold: Toolfold, home: Path) -> None:
         toolfold("approvals", "test", "touch trace; rm -rf trace")
         assert not Path("trace").exists()
         assert toolfold("approvals", "log", "--json").json == []
 
 
 class TestLog:
-    def test_empty_log_names_its_file(self, toolfold: Toolfold) -> None:
+    def test_approvals_log_without_entries_names_its_file(self, toolfold: Toolfold) -> None:
         assert "approvals.jsonl" in toolfold("approvals", "log").out
 
-    def test_log_shows_latest_decisions_and_can_be_filtered(
+    def test_approvals_log_shows_latest_decisions_and_can_be_filtered(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         for what in ("a", "b", "c"):

@@ -42,7 +42,7 @@ def plugins_directory(toolfold: Toolfold) -> Path:
     return directory
 
 
-def test_no_argument_prints_commands_and_first_steps(toolfold: Toolfold) -> None:
+def test_toolfold_without_arguments_prints_commands_and_first_steps(toolfold: Toolfold) -> None:
     done = toolfold()
     assert done.code == 0
     assert "First steps" in done.out
@@ -51,7 +51,7 @@ def test_no_argument_prints_commands_and_first_steps(toolfold: Toolfold) -> None
         assert command in done.out
 
 
-def test_an_unknown_command_is_a_usage_error(toolfold: Toolfold) -> None:
+def test_unknown_command_is_a_usage_error(toolfold: Toolfold) -> None:
     done = toolfold("tolls")
     assert done.code == 2
     assert "tolls" in done.err
@@ -114,7 +114,7 @@ def test_tools_list_shows_missing_requirements(toolfold: Toolfold, plugins_direc
     assert "must be run by the agent" in toolfold("tools", "list").out
 
 
-def test_tools_show_prints_schema_and_tokens(toolfold: Toolfold) -> None:
+def test_tools_show_prints_schema_and_token_count(toolfold: Toolfold) -> None:
     row = toolfold("tools", "show", "read_file", "--json").json
     assert row["definition"]["parameters"]["required"] == ["path"]
     assert row["tokens"] > 20
@@ -127,7 +127,7 @@ def test_tools_show_suggests_a_name_for_a_typo(toolfold: Toolfold) -> None:
     assert "read_file" in done.err
 
 
-def test_a_disabled_tool_stays_off_until_enabled(toolfold: Toolfold) -> None:
+def test_disabled_tool_stays_off_until_enabled(toolfold: Toolfold) -> None:
     assert toolfold("tools", "disable", "patch").code == 0
     off = {r["name"]: r["state"] for r in toolfold("tools", "list", "--all", "--json").json}
     assert off["patch"] == "off"
@@ -160,7 +160,7 @@ def test_enabling_a_tool_that_is_not_disabled_is_an_error(toolfold: Toolfold) ->
     assert "patch is not disabled" in done.err
 
 
-def test_switching_tools_changes_only_the_user_settings(toolfold: Toolfold) -> None:
+def test_enabling_and_disabling_tools_changes_only_the_user_settings(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  disabled: [patch]\n")
     assert toolfold("tools", "disable", "write_file").code == 0
     assert read_file_value(load_config().paths.user_file, "tools.disabled") == ["write_file"]
@@ -171,14 +171,16 @@ def test_switching_tools_changes_only_the_user_settings(toolfold: Toolfold) -> N
     assert "toolfold.yaml" in done.err
 
 
-def test_output_of_a_plugin_is_kept_out_of_json(toolfold: Toolfold, plugins_directory: Path) -> None:
+def test_text_that_a_plugin_prints_is_kept_out_of_json_output(
+    toolfold: Toolfold, plugins_directory: Path
+) -> None:
     (plugins_directory / "loud.py").write_text("print('hello')\ndef register(plugin):\n    print('there')\n")
     assert toolfold("tools", "--json").json
     (row,) = toolfold("plugins", "--json").json
     assert row["state"] == "loaded"
 
 
-def test_a_call_of_an_unknown_tool_is_an_error(toolfold: Toolfold) -> None:
+def test_toolfold_call_of_an_unknown_tool_is_an_error(toolfold: Toolfold) -> None:
     done = toolfold("call", "raed_file", "{}")
     assert done.code == 4
     assert "read_file" in done.err
@@ -193,13 +195,13 @@ def test_toolsets_are_listed_with_their_tools(toolfold: Toolfold) -> None:
     assert "toolfold-editor" in toolfold("tools", "list", "--toolsets").out
 
 
-def test_tools_of_an_unknown_toolset_are_an_error_with_a_suggestion(toolfold: Toolfold) -> None:
+def test_tools_list_of_an_unknown_toolset_is_an_error_with_a_suggestion(toolfold: Toolfold) -> None:
     done = toolfold("tools", "list", "--toolset", "fiel")
     assert done.code == 4
     assert "file" in done.err
 
 
-def test_a_call_writes_a_file_and_another_reads_it(toolfold: Toolfold) -> None:
+def test_toolfold_call_writes_a_file_and_another_call_reads_it(toolfold: Toolfold) -> None:
     written = toolfold("call", "write_file", '{"path": "notes/a.txt", "content": "hello\\n"}')
     assert written.code == 0
     assert Path("notes/a.txt").read_text() == "hello\n"
@@ -207,19 +209,19 @@ def test_a_call_writes_a_file_and_another_reads_it(toolfold: Toolfold) -> None:
     assert read.json["lines"] == "1\thello"
 
 
-def test_a_call_that_fails_exits_with_1_and_prints_json(toolfold: Toolfold) -> None:
+def test_toolfold_call_that_fails_exits_with_1_and_prints_json(toolfold: Toolfold) -> None:
     done = toolfold("call", "read_file", '{"path": "../secret"}')
     assert done.code == 1
     assert "error" in done.json
 
 
-def test_a_call_outside_the_granted_toolset_is_refused(toolfold: Toolfold) -> None:
+def test_toolfold_call_outside_the_granted_toolset_is_refused(toolfold: Toolfold) -> None:
     done = toolfold("call", "--toolset", "todo", "read_file", '{"path": "a"}')
     assert done.code == 1
     assert "not available in this session" in done.json["error"]
 
 
-def test_a_destructive_tool_is_refused_without_a_terminal(
+def test_toolfold_call_of_a_destructive_tool_is_refused_without_a_terminal(
     toolfold: Toolfold, plugins_directory: Path
 ) -> None:
     (plugins_directory / "shop.py").write_text(PLUGIN)
@@ -250,7 +252,7 @@ def test_plugins_are_listed_with_state_and_error(toolfold: Toolfold, plugins_dir
     assert "a_package_nobody_has" in toolfold("plugins", "list").out
 
 
-def test_project_plugin_loads_only_after_the_directory_is_trusted(toolfold: Toolfold) -> None:
+def test_plugin_of_a_project_loads_only_after_the_directory_is_trusted(toolfold: Toolfold) -> None:
     directory = Path(".toolfold/plugins")
     directory.mkdir(parents=True)
     (directory / "shop.py").write_text(PLUGIN)
@@ -270,7 +272,7 @@ def test_project_plugin_loads_only_after_the_directory_is_trusted(toolfold: Tool
     assert toolfold("plugins", "--json").json[0]["state"] == "untrusted"
 
 
-def test_a_bad_setting_error_names_key_file_line_and_similar_key(toolfold: Toolfold) -> None:
+def test_error_for_a_bad_setting_names_key_file_line_and_a_similar_key(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  tool_search:\n    threshold_pc: 5\n")
     done = toolfold("tools", "list")
     assert done.code == 3
@@ -280,7 +282,7 @@ def test_a_bad_setting_error_names_key_file_line_and_similar_key(toolfold: Toolf
     assert "did you mean threshold_pct?" in done.err
 
 
-def test_set_option_overrides_every_file(toolfold: Toolfold) -> None:
+def test_option_set_overrides_every_settings_file(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  rag_top_k: 3\n")
     assert toolfold("config", "get", "tools.rag_top_k").out == "3\n"
     assert toolfold("--set", "tools.rag_top_k=5", "config", "get", "tools.rag_top_k").out == "5\n"
@@ -307,7 +309,7 @@ def test_demo_leaves_no_files(toolfold: Toolfold, home: Path) -> None:
     assert list(Path().iterdir()) == []
 
 
-def test_text_that_looks_like_markup_is_printed_unchanged(
+def test_text_that_looks_like_rich_markup_is_printed_unchanged(
     toolfold: Toolfold, plugins_directory: Path
 ) -> None:
     source = """

@@ -26,7 +26,7 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *texts: str) -> None
     monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
 
 
-def test_show_lists_every_setting_with_its_origin(toolfold: Toolfold) -> None:
+def test_config_show_lists_every_setting_with_its_origin(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  selection: keyword\n")
     shown = toolfold("config", "show", "--json").json
     assert shown["tools.selection"]["value"] == "keyword"
@@ -35,19 +35,19 @@ def test_show_lists_every_setting_with_its_origin(toolfold: Toolfold) -> None:
     assert "tools.tool_search.threshold_pct" in toolfold("config", "show").out
 
 
-def test_set_get_and_unset_work_together(toolfold: Toolfold) -> None:
+def test_config_set_get_and_unset_work_together(toolfold: Toolfold) -> None:
     assert toolfold("config", "set", "tools.selection", "keyword").code == 0
     assert toolfold("config", "get", "tools.selection").out == "keyword\n"
     assert toolfold("config", "unset", "tools.selection").code == 0
     assert toolfold("config", "get", "tools.selection").out == "eager\n"
 
 
-def test_set_in_project_writes_the_projects_file(toolfold: Toolfold) -> None:
+def test_config_set_in_project_writes_the_file_of_the_project(toolfold: Toolfold) -> None:
     assert toolfold("config", "set", "--in-project", "tools.rag_top_k", "4").code == 0
     assert "rag_top_k: 4" in Path("toolfold.yaml").read_text()
 
 
-def test_set_with_unknown_key_or_bad_value_changes_nothing(toolfold: Toolfold) -> None:
+def test_config_set_with_unknown_key_or_bad_value_changes_nothing(toolfold: Toolfold) -> None:
     assert toolfold("config", "set", "tools.selektion", "keyword").code == 3
     done = toolfold("config", "set", "tools.selection", "everything")
     assert done.code == 3
@@ -55,21 +55,21 @@ def test_set_with_unknown_key_or_bad_value_changes_nothing(toolfold: Toolfold) -
     assert toolfold("config", "get", "tools.selection").out == "eager\n"
 
 
-def test_a_number_out_of_range_is_clamped_with_a_warning(toolfold: Toolfold) -> None:
+def test_config_set_of_a_number_out_of_range_warns_that_it_will_be_limited(toolfold: Toolfold) -> None:
     done = toolfold("config", "set", "tools.tool_search.max_search_limit", "500")
     assert done.code == 0
     assert "warning" in done.err
     assert toolfold("config", "get", "tools.tool_search.max_search_limit").out == "50\n"
 
 
-def test_invalid_file_can_be_repaired_with_set(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_invalid_settings_file_can_be_repaired_with_config_set(toolfold: Toolfold, tmp_path: Path) -> None:
     Path("toolfold.yaml").write_text("tools:\n  selektion: keyword\n")
     assert toolfold("config", "show").code == 3
     assert toolfold("config", "unset", "--in-project", "tools.selektion").code == 0
     assert toolfold("config", "show").code == 0
 
 
-def test_schema_documents_every_key_and_prints_json_schema(toolfold: Toolfold) -> None:
+def test_config_schema_documents_every_key_and_prints_json_schema(toolfold: Toolfold) -> None:
     text = toolfold("config", "schema").out
     for key in ("tools.rag_top_k", "tools.tool_search.reranker.endpoint", "files.extra_roots"):
         assert key in text
@@ -78,7 +78,7 @@ def test_schema_documents_every_key_and_prints_json_schema(toolfold: Toolfold) -
     assert "tools" in schema["properties"]
 
 
-def test_edit_saves_valid_settings(
+def test_config_edit_saves_valid_settings(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     editor(tmp_path, monkeypatch, "# mine\ntools:\n  rag_top_k: 6\n")
@@ -86,7 +86,7 @@ def test_edit_saves_valid_settings(
     assert Path("toolfold.yaml").read_text() == "# mine\ntools:\n  rag_top_k: 6\n"
 
 
-def test_edit_rejects_invalid_settings_and_keeps_the_file(
+def test_config_edit_rejects_invalid_settings_and_keeps_the_file(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("toolfold.yaml").write_text("tools:\n  rag_top_k: 6\n")
@@ -115,7 +115,7 @@ approval:
 @pytest.mark.parametrize("how", [["show", "--json"], ["show"], ["get", "mcp"],
                                  ["get", "mcp.servers.x.url"], ["get", "approval.smart_endpoint"],
                                  ["get", "mcp.servers.y", "--json"]])  # fmt: skip
-def test_secrets_in_settings_are_redacted(toolfold: Toolfold, how: list[str]) -> None:
+def test_config_show_redacts_secrets_in_settings(toolfold: Toolfold, how: list[str]) -> None:
     load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
     load_config().paths.user_file.write_text(SERVER)
     done = toolfold("config", *how)
@@ -123,7 +123,7 @@ def test_secrets_in_settings_are_redacted(toolfold: Toolfold, how: list[str]) ->
     assert "Hunter" not in done.out + done.err
 
 
-def test_values_that_are_not_secret_are_shown(toolfold: Toolfold) -> None:
+def test_config_show_prints_values_that_are_not_secret(toolfold: Toolfold) -> None:
     load_config().paths.user_file.parent.mkdir(parents=True, exist_ok=True)
     load_config().paths.user_file.write_text(SERVER)
     shown = toolfold("config", "show", "--json").out
@@ -133,14 +133,16 @@ def test_values_that_are_not_secret_are_shown(toolfold: Toolfold) -> None:
     )
 
 
-def test_secret_in_a_project_file_warns_and_makes_it_private(toolfold: Toolfold) -> None:
+def test_config_set_of_a_secret_in_a_project_file_warns_and_makes_the_file_private(
+    toolfold: Toolfold,
+) -> None:
     done = toolfold("config", "set", "--in-project", "mcp.servers.x.url", "https://a:Hunter2xyz@h/mcp")
     assert done.code == 0, done
     assert Path("toolfold.yaml").stat().st_mode & 0o077 == 0
     assert "secrets should not be written" in done.err
 
 
-def test_setting_of_an_existing_server_can_be_changed(toolfold: Toolfold) -> None:
+def test_config_set_can_change_a_setting_of_an_existing_server(toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
     assert toolfold("config", "set", "mcp.servers.git.trust", "warn").code == 0
     assert toolfold("config", "set", "mcp.servers.git.env.MODE", "fast").code == 0
@@ -148,7 +150,7 @@ def test_setting_of_an_existing_server_can_be_changed(toolfold: Toolfold) -> Non
     assert (server.trust, dict(server.env), server.command) == ("warn", {"MODE": "fast"}, "uvx")
 
 
-def test_setting_of_an_unknown_server_suggests_a_name(toolfold: Toolfold) -> None:
+def test_config_set_for_an_unknown_server_suggests_a_name(toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "--no-test", "--yes", "git", "uvx", "mcp-server-git")
     done = toolfold("config", "set", "mcp.servers.gti.trust", "warn")
     assert done.code == 3
@@ -158,7 +160,7 @@ def test_setting_of_an_unknown_server_suggests_a_name(toolfold: Toolfold) -> Non
     assert list(load_config().mcp.servers) == ["git"]
 
 
-def test_setting_a_project_server_hints_at_in_project(toolfold: Toolfold) -> None:
+def test_config_set_for_a_project_server_hints_at_the_option_in_project(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("mcp: {servers: {git: {command: run}}}\n")
     done = toolfold("config", "set", "mcp.servers.git.trust", "warn")
     assert done.code == 3

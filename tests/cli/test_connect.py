@@ -141,7 +141,7 @@ def read_all_files(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("client", FILES)
 class TestEveryClient:
-    def test_connect_and_undo_restore_the_file_exactly(
+    def test_connect_and_undo_restore_the_client_file_exactly(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -156,7 +156,7 @@ class TestEveryClient:
         assert read_all_files(person) == before
         assert "nothing to undo" in toolfold("connect", client, "--undo", "--yes").out
 
-    def test_connecting_twice_changes_nothing(
+    def test_connecting_a_program_twice_changes_nothing(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--yes")
@@ -166,7 +166,7 @@ class TestEveryClient:
         assert "already" in done.out
         assert read_all_files(person) == before
 
-    def test_change_is_shown_and_not_written_without_confirmation(
+    def test_connect_without_confirmation_shows_the_change_and_writes_nothing(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -176,7 +176,7 @@ class TestEveryClient:
         assert any(line.startswith("+") and "toolfold" in line for line in done.out.splitlines())
         assert read_all_files(person) == before
 
-    def test_undo_deletes_a_created_file_and_its_directory(
+    def test_connect_undo_deletes_a_created_file_and_its_directory(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -189,7 +189,7 @@ class TestEveryClient:
         assert not file.exists()
         assert file.parent == person or not file.parent.exists()
 
-    def test_replace_moves_servers_and_undo_restores_them(
+    def test_connect_replace_moves_servers_and_undo_restores_them(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -201,7 +201,7 @@ class TestEveryClient:
         assert "toolfold mcp remove" in toolfold("connect", client, "--undo", "--yes").out
         assert read_all_files(person) == before
 
-    def test_undo_shows_and_keeps_later_changes(
+    def test_connect_undo_shows_and_keeps_later_changes(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         toolfold("connect", client, "--replace", "--yes")
@@ -219,7 +219,7 @@ class TestEveryClient:
         assert set(read_servers(person, client)) == {"git"}
         assert comment in file.read_text()
 
-    def test_unreadable_file_is_not_changed(
+    def test_connect_does_not_change_an_unreadable_client_file(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -236,14 +236,14 @@ class TestEveryClient:
             assert str(file) in done.err
             assert read_all_files(person) == before
 
-    def test_invalid_server_section_is_not_changed(
+    def test_connect_does_not_change_a_file_with_an_invalid_server_section(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file, section = person / FILES[client], servers_key(client)
         file.write_text(f"{section} = 1\n" if client == "codex" else json.dumps({section: [1]}))
         assert "is not a mapping of servers" in toolfold("connect", client, "--yes").err
 
-    def test_read_only_file_is_not_changed(
+    def test_connect_does_not_change_a_read_only_client_file(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file = person / FILES[client]
@@ -254,7 +254,7 @@ class TestEveryClient:
         assert "read-only" in done.err
         assert read_all_files(person) == before
 
-    def test_symbolic_link_is_followed_and_kept(
+    def test_connect_follows_and_keeps_a_symbolic_link(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         file, real = person / FILES[client], person / f"dotfiles{Path(FILES[client]).suffix}"
@@ -271,7 +271,7 @@ class TestEveryClient:
         assert "symbolic link is broken" in toolfold("connect", client, "--yes").err
         assert not real.exists()
 
-    def test_http_option_writes_the_gateway_url(
+    def test_connect_with_the_http_option_writes_the_gateway_url(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         url = "http://127.0.0.1:8765/mcp"
@@ -301,20 +301,20 @@ class TestCommand:
             ("http://127.0.0.1:8799/tools/mcp", "http://127.0.0.1:8799/tools/mcp"),
         ],
     )
-    def test_url_without_a_path_gets_the_gateway_path(
+    def test_gateway_url_without_a_path_gets_the_gateway_path(
         self, person: Path, toolfold: Toolfold, url: str, written: str
     ) -> None:
         assert toolfold("connect", "cursor", "--http", url, "--yes").code == 0
         assert read_servers(person, "cursor")["toolfold"]["url"] == written
 
-    def test_replace_does_not_move_the_gateway(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_replace_does_not_move_the_gateway_itself(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--name", "one", "--yes")
         toolfold("connect", "cursor", "--name", "two", "--http", "http://localhost:8765", "--yes")
         assert toolfold("connect", "cursor", "--replace", "--yes").code == 0
         assert set(servers()) == {"git"}
         assert set(read_servers(person, "cursor")) == {"one", "two", "toolfold"}
 
-    def test_confirmation_is_asked_at_a_terminal(self, person: Path) -> None:
+    def test_connect_asks_for_confirmation_at_a_terminal(self, person: Path) -> None:
         before = read_all_files(person)
         command = ("connect", "cursor")
         assert "nothing was changed" in run_at_terminal(*command, typed=b"n\n", after=b"mcp.json?")
@@ -322,7 +322,7 @@ class TestCommand:
         assert "is connected to Toolfold" in run_at_terminal(*command, typed=b"y\n", after=b"mcp.json?")
         assert "toolfold" in read_servers(person, "cursor")
 
-    def test_change_during_confirmation_is_kept_or_reported_as_a_conflict(self, person: Path) -> None:
+    def test_change_of_the_client_file_during_confirmation_is_kept_or_reported(self, person: Path) -> None:
         file = person / FILES["claude-code"]
 
         def change_unrelated_key(_shown: str) -> bytes:
@@ -346,7 +346,7 @@ class TestCommand:
         assert read_servers(person, "claude-code")["git"]["command"] == "other"
         assert read_servers(person, "claude-code")["toolfold"]["command"] != "uvx"
 
-    def test_written_entry_starts_a_gateway(self, person: Path, toolfold: Toolfold) -> None:
+    def test_entry_written_by_connect_starts_a_gateway(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--yes")
         entry = read_servers(person, "cursor")["toolfold"]
         hello = {
@@ -370,7 +370,7 @@ class TestCommand:
         )
         assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]["name"] == "toolfold"
 
-    def test_gateway_uses_the_same_settings_directory(
+    def test_gateway_started_by_a_client_uses_the_same_settings_directory(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         toolfold("--project", str(person), "connect", "cursor", "--yes")
@@ -395,7 +395,7 @@ class TestCommand:
         ],
         ids=str,
     )
-    def test_conflicting_options_are_usage_errors(
+    def test_conflicting_options_of_connect_are_usage_errors(
         self, person: Path, toolfold: Toolfold, words: tuple[str, ...]
     ) -> None:
         before = read_all_files(person)
@@ -404,10 +404,14 @@ class TestCommand:
         assert TOKEN not in done.err
         assert read_all_files(person) == before
 
-    def test_remote_gateway_without_token_is_warned_about(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connecting_to_a_remote_gateway_without_a_token_gives_a_warning(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         assert "toolfold token add" in toolfold("connect", "cursor", "--http", "https://x.example/mcp").err
 
-    def test_file_option_selects_the_file(self, person: Path, toolfold: Toolfold, tmp_path: Path) -> None:
+    def test_connect_changes_the_file_given_by_the_file_option(
+        self, person: Path, toolfold: Toolfold, tmp_path: Path
+    ) -> None:
         file = tmp_path / "profile.json"
         assert toolfold("connect", "vscode", "--file", str(file), "--yes").code == 0
         assert "toolfold" in json.loads(file.read_text())["servers"]
@@ -415,7 +419,9 @@ class TestCommand:
         assert not file.exists()
         assert ".toml" in toolfold("connect", "codex", "--file", str(file), "--yes").err
 
-    def test_undo_after_reconnecting_restores_the_original(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_undo_after_connecting_again_restores_the_original_file(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         before = read_all_files(person)
         toolfold("connect", "cursor", "--yes")
         toolfold("connect", "cursor", "--http", "http://127.0.0.1:1/mcp", "--yes")
@@ -424,7 +430,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert read_all_files(person) == before
 
-    def test_connections_with_changes_between_are_undone_one_by_one(
+    def test_connections_with_other_changes_between_are_undone_one_by_one(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         file = person / FILES["cursor"]
@@ -440,7 +446,9 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert file.read_bytes() == before
 
-    def test_undo_of_an_already_restored_file_changes_nothing(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_undo_of_an_already_restored_file_changes_nothing(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         before = read_all_files(person)
         toolfold("connect", "cursor", "--yes")
         (person / FILES["cursor"]).write_bytes(before[FILES["cursor"]])
@@ -449,7 +457,7 @@ class TestCommand:
         assert "is already restored" in done.out
         assert read_all_files(person) == before
 
-    def test_changed_backup_is_reported(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_undo_reports_a_changed_backup(self, person: Path, toolfold: Toolfold) -> None:
         toolfold("connect", "cursor", "--yes")
         backup = person / (FILES["cursor"] + ".before-toolfold")
         backup.write_text("{}")
@@ -461,7 +469,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--keep-changes", "--yes").code == 0
         assert set(read_servers(person, "cursor")) == {"git"}
 
-    def test_unreadable_connection_record_is_an_error(
+    def test_unreadable_record_of_connections_is_an_error(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         (home / "state").mkdir(parents=True)
@@ -471,7 +479,7 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"git"}
         assert {name for name in read_all_files(person) if "before-toolfold" not in name} == set(before)
 
-    def test_failed_write_leaves_no_trace(self, person: Path, toolfold: Toolfold) -> None:
+    def test_failed_write_of_connect_leaves_no_trace(self, person: Path, toolfold: Toolfold) -> None:
         for nowhere in ("/proc/mcp.json", "/proc/new/mcp.json"):
             done = toolfold("connect", "cursor", "--file", nowhere, "--yes")
             assert done.code == 3
@@ -480,7 +488,7 @@ class TestCommand:
         below_a_file = person / FILES["cursor"] / "mcp.json"
         assert "cannot be read" in toolfold("connect", "cursor", "--file", str(below_a_file), "--yes").err
 
-    def test_codex_entry_names_required_variables(self, person: Path, toolfold: Toolfold) -> None:
+    def test_gateway_entry_for_codex_names_required_variables(self, person: Path, toolfold: Toolfold) -> None:
         words = (
             "--env",
             "A=${ONE:-x}",
@@ -501,7 +509,7 @@ class TestCommand:
         entry = read_servers(person, "codex")["toolfold"]
         assert entry["env_vars"] == ["FIVE", "FOUR", "ONE", "THREE", "TWO"]
 
-    def test_private_file_and_its_backup_stay_private(
+    def test_private_client_file_and_its_backup_stay_private(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         file = person / FILES["cursor"]
@@ -510,7 +518,7 @@ class TestCommand:
         for each in (file, file.with_name("mcp.json.before-toolfold"), home / "state/connected.json"):
             assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
-    def test_secrets_are_redacted_in_the_diff(self, person: Path, toolfold: Toolfold) -> None:
+    def test_secrets_are_redacted_in_the_diff_of_connect(self, person: Path, toolfold: Toolfold) -> None:
         secret = "nobody-may-read-this"
         entry = {
             "command": "run",
@@ -529,7 +537,9 @@ class TestCommand:
                 assert TOKEN not in done.out + done.err
                 assert "+" in done.out
 
-    def test_secrets_are_redacted_in_later_changes(self, person: Path, toolfold: Toolfold) -> None:
+    def test_secrets_are_redacted_in_later_changes_shown_by_undo(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         file = person / FILES["cursor"]
         toolfold("connect", "cursor", "--yes")
         document = json.loads(file.read_text())
@@ -540,7 +550,7 @@ class TestCommand:
             assert done.code == 1
             assert "nobody-may-read-this" not in done.out + done.err
 
-    def test_moved_secrets_are_written_to_a_private_file(
+    def test_secrets_of_moved_servers_are_written_to_a_private_file(
         self, person: Path, toolfold: Toolfold, home: Path
     ) -> None:
         entry = {"command": "run", "env": {"API_TOKEN": TOKEN}}
@@ -550,7 +560,7 @@ class TestCommand:
         assert stat.S_IMODE((home / "config.yaml").stat().st_mode) == 0o600
         assert servers()["it"]["env"] == {"API_TOKEN": TOKEN}
 
-    def test_unusable_servers_are_not_moved(self, person: Path, toolfold: Toolfold) -> None:
+    def test_servers_that_toolfold_cannot_use_are_not_moved(self, person: Path, toolfold: Toolfold) -> None:
         entries = {
             "odd": {"args": []},
             "older": {"command": "/x/toolfold", "args": ["mcp", "serve"]},
@@ -562,14 +572,16 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"odd", "older", "toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_known_server_is_removed_but_not_imported_again(self, person: Path, toolfold: Toolfold) -> None:
+    def test_server_already_configured_is_removed_from_the_client_but_not_imported_again(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         toolfold("connect", "cursor", "--replace", "--yes")
         done = toolfold("connect", "windsurf", "--replace", "--yes")
         assert "is already configured in Toolfold" in done.out
         assert set(read_servers(person, "windsurf")) == {"toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_project_servers_in_claude_code_file_are_not_moved(
+    def test_project_servers_in_the_claude_code_file_are_not_moved(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         own = {"git": {"command": "theirs"}, "local": {"command": "x"}}
@@ -584,7 +596,7 @@ class TestCommand:
         assert now["projects"] == document["projects"]
         assert set(now["mcpServers"]) == {"toolfold"}
 
-    def test_large_settings_file_can_be_changed(self, person: Path, toolfold: Toolfold) -> None:
+    def test_large_client_file_can_be_changed(self, person: Path, toolfold: Toolfold) -> None:
         history = [{"display": "x" * 50, "pasted": {}} for _ in range(20_000)]
         text = json.dumps({"history": history, "mcpServers": {}}, indent=2)
         (person / FILES["claude-code"]).write_text(text)
@@ -594,7 +606,7 @@ class TestCommand:
         assert toolfold("connect", "claude-code", "--undo", "--yes").code == 0
         assert (person / FILES["claude-code"]).read_text() == text
 
-    def test_missing_program_is_reported(
+    def test_connecting_a_program_that_is_not_installed_is_reported(
         self, home: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
@@ -614,11 +626,15 @@ class TestStarting:
             tmp_path / "bin/toolfold", tmp_path / "bin/python", tmp_path / "venv", "linux", environment
         )
 
-    def test_executable_outside_the_default_path_is_absolute(self, running: RunningProgram) -> None:
+    def test_gateway_executable_outside_the_default_path_is_written_as_absolute_path(
+        self, running: RunningProgram
+    ) -> None:
         assert gateway_command(running) == (str(running.script), "mcp", "serve")
         assert gateway_command(running, with_uvx=True)[0].endswith("/bin/uvx")
 
-    def test_executable_on_the_default_path_is_named_without_directory(self, running: RunningProgram) -> None:
+    def test_gateway_executable_on_the_default_path_is_written_without_directory(
+        self, running: RunningProgram
+    ) -> None:
         there = RunningProgram(
             running.script, running.interpreter, running.prefix, "win32", running.environment
         )
@@ -632,7 +648,7 @@ class TestStarting:
             ("/home/me/.cache/pipx/1234", ("pipx", "run", "toolfold")),
         ],
     )
-    def test_temporary_executable_is_not_used(
+    def test_temporary_gateway_executable_is_not_written(
         self, running: RunningProgram, prefix: str, words: tuple[str, ...]
     ) -> None:
         passing = RunningProgram(
@@ -641,19 +657,23 @@ class TestStarting:
         command = gateway_command(passing)
         assert (Path(command[0]).name, *command[1:]) == (*words, "mcp", "serve")
 
-    def test_pipx_executable_is_used(self, running: RunningProgram) -> None:
+    def test_gateway_executable_installed_by_pipx_is_used(self, running: RunningProgram) -> None:
         prefix = Path("/home/me/.local/share/pipx/venvs/toolfold")
         installed = RunningProgram(running.script, running.interpreter, prefix, "linux", running.environment)
         assert gateway_command(installed)[0] == str(running.script)
 
-    def test_interpreter_is_used_without_a_script(self, running: RunningProgram) -> None:
+    def test_python_interpreter_is_used_if_no_gateway_script_is_installed(
+        self, running: RunningProgram
+    ) -> None:
         running.script.unlink()
         command = gateway_command(running)
         assert command[0] == str(running.interpreter)
         assert command[-2:] == ("mcp", "serve")
 
     @pytest.mark.parametrize("client", FILES)
-    def test_written_entries_are_recognised_as_gateway(self, client: ClientName, tmp_path: Path) -> None:
+    def test_entries_written_by_connect_are_recognised_as_the_gateway(
+        self, client: ClientName, tmp_path: Path
+    ) -> None:
         file = tmp_path / Path(FILES[client]).name
         original = ClientFile(client, file, file, None)
         file.write_bytes(build_content(original, "it", build_entry(client, "it", ACCESS), {}))
@@ -661,7 +681,7 @@ class TestStarting:
         assert is_gateway(found.settings, ())
 
 
-def test_default_file_belongs_to_the_installed_variant(tmp_path: Path) -> None:
+def test_connect_writes_the_settings_file_of_the_installed_variant_of_a_program(tmp_path: Path) -> None:
     def default_file(client: ClientName) -> Path:
         return user_config_file(client, home=tmp_path, platform="linux", environment={})
 
@@ -865,7 +885,7 @@ def is_subsequence(before: bytes, after: bytes) -> bool:
     deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(files())
-def test_any_file_gets_the_entry_and_keeps_other_content(file: tuple[ClientName, str]) -> None:
+def test_connect_adds_the_gateway_to_any_file_and_keeps_other_content(file: tuple[ClientName, str]) -> None:
     client, text = file
     original = make_client_file(client, text)
     entry = build_entry(client, "toolfold", ACCESS)
@@ -885,7 +905,7 @@ def test_any_file_gets_the_entry_and_keeps_other_content(file: tuple[ClientName,
     deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(files(), st.data())
-def test_removing_servers_from_any_file_keeps_other_content(
+def test_removing_servers_from_any_client_file_keeps_other_content(
     file: tuple[ClientName, str], data: st.DataObject
 ) -> None:
     client, text = file
@@ -909,7 +929,7 @@ def test_removing_servers_from_any_file_keeps_other_content(
     deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 @given(files())
-def test_undo_restores_any_file_exactly(file: tuple[ClientName, str]) -> None:
+def test_connect_undo_restores_any_client_file_exactly(file: tuple[ClientName, str]) -> None:
     client, text = file
     make_client_file(client, text)
     with tempfile.TemporaryDirectory() as directory:
@@ -935,7 +955,7 @@ def test_undo_restores_any_file_exactly(file: tuple[ClientName, str]) -> None:
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=30), st.lists(st.sampled_from("abc"), max_size=30))
-def test_difference_lists_removed_and_added_lines(old: list[str], new: list[str]) -> None:
+def test_diff_printed_by_connect_lists_removed_and_added_lines(old: list[str], new: list[str]) -> None:
     lines = list(unified_diff("\n".join(old), "\n".join(new), titles=("a", "b")))
     assert bool(lines) == (old != new)
     body = [line for line in lines[2:] if not line.startswith("@@")]
@@ -944,7 +964,9 @@ def test_difference_lists_removed_and_added_lines(old: list[str], new: list[str]
     ) - len(old)
 
 
-def test_codex_entry_is_required_and_has_a_longer_startup_timeout(person: Path, toolfold: Toolfold) -> None:
+def test_gateway_entry_for_codex_is_required_and_has_a_longer_startup_timeout(
+    person: Path, toolfold: Toolfold
+) -> None:
     done = toolfold("connect", "codex", "--yes")
     entry = read_servers(person, "codex")["toolfold"]
     assert entry["required"] is True
@@ -952,12 +974,12 @@ def test_codex_entry_is_required_and_has_a_longer_startup_timeout(person: Path, 
     assert "[mcp_servers.toolfold.tools.tool_call]" in done.err
 
 
-def test_claude_code_always_loads_the_gateway(person: Path, toolfold: Toolfold) -> None:
+def test_gateway_entry_for_claude_code_is_always_loaded(person: Path, toolfold: Toolfold) -> None:
     assert toolfold("connect", "claude-code", "--yes").code == 0
     assert read_servers(person, "claude-code")["toolfold"]["alwaysLoad"] is True
 
 
-def test_directories_and_settings_from_the_environment_are_passed_on(
+def test_connect_passes_settings_and_directories_from_the_environment_to_the_gateway(
     person: Path, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
@@ -968,14 +990,18 @@ def test_directories_and_settings_from_the_environment_are_passed_on(
     assert passed["TOOLFOLD_TOOLS__RAG_TOP_K"] == "7"
 
 
-def test_remaining_servers_of_the_client_are_named(person: Path, toolfold: Toolfold) -> None:
+def test_connect_names_the_servers_that_the_program_still_starts_itself(
+    person: Path, toolfold: Toolfold
+) -> None:
     done = toolfold("connect", "cursor", "--yes")
     assert "Cursor still starts git itself" in done.err
     assert "toolfold connect cursor --replace" in done.err
     assert "still starts" not in toolfold("connect", "windsurf", "--replace", "--yes").err
 
 
-def test_undo_names_moved_servers_as_toolfold_does(person: Path, toolfold: Toolfold) -> None:
+def test_connect_undo_uses_the_same_names_for_moved_servers_as_toolfold(
+    person: Path, toolfold: Toolfold
+) -> None:
     file = person / FILES["cursor"]
     file.write_text(file.read_text().replace('"git"', '"my git"', 1))
     assert toolfold("connect", "cursor", "--replace", "--yes").code == 0

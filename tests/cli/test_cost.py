@@ -78,7 +78,7 @@ def test_cost_prints_a_table_per_kind_of_provider_and_the_cheapest_strategy(
     assert "use --prices" in done.out
 
 
-def test_cost_is_deterministic(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_is_the_same_for_the_same_seed(toolfold: Toolfold, catalog: str) -> None:
     arguments = (*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--json")
     first = toolfold(*arguments).json
     assert toolfold(*arguments).json == first
@@ -136,7 +136,7 @@ def test_cost_uses_prices_from_a_file(toolfold: Toolfold, catalog: str, prices: 
 @pytest.mark.parametrize(
     "text", ["[1, 2]", "house: {input: 1}", "house: {input: a, output: 1}", "house: [", ""]
 )
-def test_invalid_prices_are_rejected_with_the_file_name(
+def test_invalid_price_file_is_rejected_with_its_name(
     toolfold: Toolfold, catalog: str, prices: Path, text: str
 ) -> None:
     prices.write_text(text)
@@ -146,18 +146,20 @@ def test_invalid_prices_are_rejected_with_the_file_name(
     assert done.out == ""
 
 
-def test_json_contains_only_the_requested_models(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_json_contains_only_the_requested_models(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "2", "--model", "gpt-4o", "--json")
     assert {model for model, _ in rows(done)} == {"gpt-4o"}
 
 
-def test_model_without_prices_is_a_usage_error(toolfold: Toolfold, catalog: str) -> None:
+def test_cost_for_a_model_without_prices_is_a_usage_error(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--model", "nobody")
     assert done.code == 2
     assert "gpt-5.4" in done.err
 
 
-def test_recorded_conversation_is_priced(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+def test_cost_of_a_recorded_conversation_is_computed(
+    toolfold: Toolfold, catalog: str, tmp_path: Path
+) -> None:
     file = tmp_path / "talk.jsonl"
     turns: list[Any] = [
         {"system": 900},
@@ -191,7 +193,7 @@ def test_recorded_conversation_is_priced(toolfold: Toolfold, catalog: str, tmp_p
         '{"user": 1, "pause": "long"}',
     ],
 )
-def test_invalid_line_of_a_conversation_is_named(
+def test_error_for_a_recorded_conversation_names_the_invalid_line(
     toolfold: Toolfold, catalog: str, tmp_path: Path, line: str
 ) -> None:
     file = tmp_path / "talk.jsonl"
@@ -201,7 +203,9 @@ def test_invalid_line_of_a_conversation_is_named(
     assert "talk.jsonl, line 2" in done.err.replace("\n", "")
 
 
-def test_conversation_without_messages_is_rejected(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+def test_recorded_conversation_without_messages_is_rejected(
+    toolfold: Toolfold, catalog: str, tmp_path: Path
+) -> None:
     file = tmp_path / "talk.jsonl"
     file.write_text('{"system": 5}\n')
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--conversation", str(file))
@@ -209,7 +213,7 @@ def test_conversation_without_messages_is_rejected(toolfold: Toolfold, catalog: 
     assert "no message" in done.err
 
 
-def test_plot_without_matplotlib_names_the_package(
+def test_cost_plot_without_matplotlib_names_the_missing_package(
     toolfold: Toolfold, catalog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -220,7 +224,7 @@ def test_plot_without_matplotlib_names_the_package(
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="drawing is an extra")
-def test_plot_is_written(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
+def test_cost_plot_is_written(toolfold: Toolfold, catalog: str, tmp_path: Path) -> None:
     file = tmp_path / "cost.png"
     done = toolfold(*LIGHT, "cost", "--catalog", catalog, "--turns", "3", "--plot", str(file), "--json")
     assert done.code == 0
@@ -233,7 +237,7 @@ def test_plot_is_written(toolfold: Toolfold, catalog: str, tmp_path: Path) -> No
     ("name", "problem"),
     [("cost.odd", "must end in .png, .svg, .pdf"), ("nowhere/o.png", "cannot be written")],
 )
-def test_plot_file_that_cannot_be_written_is_rejected_early(
+def test_cost_plot_to_an_unwritable_file_is_rejected_before_any_work(
     toolfold: Toolfold, catalog: str, name: str, problem: str
 ) -> None:
     Path(catalog).write_text("{oops")

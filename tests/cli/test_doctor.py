@@ -64,7 +64,7 @@ def find_lines(done: Done, about: str, mark: str) -> list[str]:
     return [f"{each['what']} → {each['next']}" for each in lines]
 
 
-def test_working_server_is_reported(small: SmallServer, toolfold: Toolfold) -> None:
+def test_doctor_reports_a_working_server(small: SmallServer, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     done = toolfold("doctor", *LONG_TIMEOUT)
     assert done.code == 0
@@ -75,7 +75,7 @@ def test_working_server_is_reported(small: SmallServer, toolfold: Toolfold) -> N
     assert (server["name"], server["state"], server["tools"], server["held"]) == ("small", "up", 2, 0)
 
 
-def test_size_of_the_tool_list_is_reported(small: SmallServer, toolfold: Toolfold) -> None:
+def test_doctor_reports_the_size_of_the_tool_list(small: SmallServer, toolfold: Toolfold) -> None:
     small.set_tools(*(make_tool(f"tool_{number}") for number in range(40)))
     toolfold("mcp", "add", "small", "--yes", *small.command)
     change_setting("mcp.servers.broken", {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]})
@@ -84,20 +84,20 @@ def test_size_of_the_tool_list_is_reported(small: SmallServer, toolfold: Toolfol
     assert "0 tools are listed, 40 are behind tool_search" in line
 
 
-def test_every_finding_is_one_line(toolfold: Toolfold) -> None:
+def test_every_finding_of_doctor_is_one_line(toolfold: Toolfold) -> None:
     lines = toolfold("doctor").out.split("\n\n")[0].splitlines()
     assert len(lines) == len(toolfold("doctor", "--json").json["findings"])
     assert all(line[0] in "✓·!✗" for line in lines)
 
 
-def test_missing_servers_are_reported_with_advice(toolfold: Toolfold) -> None:
+def test_doctor_reports_that_no_servers_are_configured_with_advice(toolfold: Toolfold) -> None:
     done = toolfold("doctor", "--json")
     assert done.code == 0
     assert "toolfold mcp import" in find_lines(done, "servers", "warn")[0]
     assert "toolfold connect" in find_lines(done, "clients", "ok")[0]
 
 
-def test_failing_and_hanging_servers_do_not_affect_others(small: SmallServer, toolfold: Toolfold) -> None:
+def test_doctor_checks_other_servers_if_one_fails_or_hangs(small: SmallServer, toolfold: Toolfold) -> None:
     change_setting("mcp.servers.small", {"command": small.command[0], "args": small.command[1:]})
     change_setting("mcp.servers.gone", {"command": "/there/is/no/such/program"})
     change_setting("mcp.servers.mute", {**SILENT, "connect_timeout_seconds": 1})
@@ -107,13 +107,13 @@ def test_failing_and_hanging_servers_do_not_affect_others(small: SmallServer, to
     assert "small started in" in find_lines(done, "servers", "ok")[0]
 
 
-def test_time_limit_is_respected(toolfold: Toolfold) -> None:
+def test_doctor_respects_its_time_limit(toolfold: Toolfold) -> None:
     change_setting("mcp.servers.mute", SILENT)
     done = toolfold("doctor", "--seconds", "0.5", "--json")
     assert "did not respond within 0.5 s" in find_lines(done, "servers", "fail")[0]
 
 
-def test_slow_server_is_reported(
+def test_doctor_reports_a_slow_server(
     small: SmallServer, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
@@ -121,7 +121,7 @@ def test_slow_server_is_reported(
     assert "(slow)" in find_lines(toolfold("doctor", "--json", *LONG_TIMEOUT), "servers", "warn")[0]
 
 
-def test_held_tools_are_reported(small: SmallServer, toolfold: Toolfold) -> None:
+def test_doctor_reports_tools_that_need_a_review(small: SmallServer, toolfold: Toolfold) -> None:
     toolfold("mcp", "add", "small", "--yes", *small.command)
     small.set_tools(make_tool("read", "Another thing."), make_tool("write"))
     done = toolfold("doctor", "--json", *LONG_TIMEOUT)
@@ -129,7 +129,9 @@ def test_held_tools_are_reported(small: SmallServer, toolfold: Toolfold) -> None
     assert done.json["servers"][0]["held"] == 1
 
 
-def test_log_warnings_become_findings(small: SmallServer, toolfold: Toolfold, tmp_path: Path) -> None:
+def test_doctor_reports_log_warnings_as_findings(
+    small: SmallServer, toolfold: Toolfold, tmp_path: Path
+) -> None:
     (tmp_path / "other").mkdir()
     other = SmallServer(tmp_path / "other")
     change_setting("mcp.servers.one", {"command": small.command[0], "args": small.command[1:]})
@@ -139,14 +141,14 @@ def test_log_warnings_become_findings(small: SmallServer, toolfold: Toolfold, tm
     assert done.err == ""
 
 
-def test_disabled_servers_are_not_started(toolfold: Toolfold) -> None:
+def test_doctor_does_not_start_disabled_servers(toolfold: Toolfold) -> None:
     change_setting("mcp.servers.off", {"command": "x", "enabled": False})
     assert "disabled" in find_lines(toolfold("doctor", "--json"), "servers", "warn")[0]
     change_setting("mcp.enabled", False)
     assert "mcp.enabled is false" in find_lines(toolfold("doctor", "--json"), "servers", "warn")[0]
 
 
-def test_secret_is_located_but_not_shown(
+def test_doctor_says_where_a_secret_is_stored_but_does_not_show_it(
     toolfold: Toolfold, person: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = "only-in-the-environment"
@@ -173,7 +175,7 @@ def test_secret_is_located_but_not_shown(
     assert "config.yaml can be read by other users" in find_lines(done, "files", "fail")[0]
 
 
-def test_unsafe_file_permissions_are_reported(toolfold: Toolfold, home: Path) -> None:
+def test_doctor_reports_unsafe_file_permissions(toolfold: Toolfold, home: Path) -> None:
     toolfold("token", "add", "laptop")
     assert find_lines(toolfold("doctor", "--json"), "files", "fail") == []
     tokens, lock = home / "state/gateway/tokens.json", home / "toolfold.lock"
@@ -190,7 +192,7 @@ def test_unsafe_file_permissions_are_reported(toolfold: Toolfold, home: Path) ->
     ]
 
 
-def test_unsafe_settings_are_reported(toolfold: Toolfold) -> None:
+def test_doctor_reports_unsafe_settings(toolfold: Toolfold) -> None:
     change_setting("mcp.servers.x", {"command": "x", "enabled": True, "trust": "off", "sampling": "allow"})
     change_setting("approval.mode", "off")
     done = toolfold("doctor", "--seconds", "1", "--json")
@@ -200,7 +202,7 @@ def test_unsafe_settings_are_reported(toolfold: Toolfold) -> None:
     assert "approval.mode manual" in find_lines(done, "approval", "warn")[0]
 
 
-def test_gateway_reachable_from_other_machines_is_reported(toolfold: Toolfold) -> None:
+def test_doctor_reports_a_gateway_reachable_from_other_machines(toolfold: Toolfold) -> None:
     assert find_lines(toolfold("doctor", "--json"), "gateway", "ok")
     change_setting("gateway.host", "0.0.0.0")
     assert "toolfold token add" in find_lines(toolfold("doctor", "--json"), "gateway", "fail")[0]
@@ -208,7 +210,7 @@ def test_gateway_reachable_from_other_machines_is_reported(toolfold: Toolfold) -
     assert "other machines; 1 token issued" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
 
 
-def test_token_requirement_of_the_gateway_is_reported(toolfold: Toolfold) -> None:
+def test_doctor_reports_whether_the_gateway_requires_a_token(toolfold: Toolfold) -> None:
     assert "need no token until you create one" in "".join(
         find_lines(toolfold("doctor", "--json"), "gateway", "ok")
     )
@@ -223,7 +225,7 @@ def test_token_requirement_of_the_gateway_is_reported(toolfold: Toolfold) -> Non
     assert "none has been created" in find_lines(toolfold("doctor", "--json"), "gateway", "warn")[0]
 
 
-def test_available_sandbox_is_recommended(
+def test_doctor_recommends_an_available_sandbox(
     toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert find_lines(toolfold("doctor", "--json"), "terminal", "warn") == []
@@ -236,12 +238,12 @@ def test_available_sandbox_is_recommended(
     ]
 
 
-def test_unusable_backend_is_a_failure(toolfold: Toolfold) -> None:
+def test_doctor_fails_if_the_configured_backend_is_unusable(toolfold: Toolfold) -> None:
     change_setting("terminal.backend", "ssh")
     assert "terminal.ssh.host" in find_lines(toolfold("doctor", "--json"), "terminal", "fail")[0]
 
 
-def test_project_changed_since_trusted_is_reported(toolfold: Toolfold) -> None:
+def test_doctor_reports_a_project_changed_since_it_was_trusted(toolfold: Toolfold) -> None:
     file = Path("toolfold.yaml")
     file.write_text("tools: {rag_top_k: 5}\n")
     assert "is not trusted" in find_lines(toolfold("doctor", "--json"), "project", "ok")[0]
@@ -251,7 +253,7 @@ def test_project_changed_since_trusted_is_reported(toolfold: Toolfold) -> None:
     assert "toolfold plugins trust" in find_lines(toolfold("doctor", "--json"), "project", "warn")[0]
 
 
-def test_invalid_settings_are_a_finding(toolfold: Toolfold, home: Path) -> None:
+def test_doctor_reports_invalid_settings_as_a_finding(toolfold: Toolfold, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("tools: {no_such: 1}\n")
     done = toolfold("doctor", "--json")
@@ -259,7 +261,7 @@ def test_invalid_settings_are_a_finding(toolfold: Toolfold, home: Path) -> None:
     assert "toolfold config edit" in toolfold("doctor").out
 
 
-def test_clamped_setting_is_reported_once(toolfold: Toolfold, home: Path) -> None:
+def test_doctor_reports_a_setting_out_of_range_once(toolfold: Toolfold, home: Path) -> None:
     home.mkdir()
     (home / "config.yaml").write_text("tools: {rag_top_k: 500}\n")
     done = toolfold("doctor", "--json")
@@ -267,7 +269,9 @@ def test_clamped_setting_is_reported_once(toolfold: Toolfold, home: Path) -> Non
     assert done.err == ""
 
 
-def test_program_with_unreachable_gateway_is_a_failure(toolfold: Toolfold, person: Path) -> None:
+def test_doctor_fails_if_a_connected_program_cannot_reach_its_gateway(
+    toolfold: Toolfold, person: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         toolfold("connect", "windsurf", "--http", f"http://127.0.0.1:{port}/mcp", "--yes")
@@ -275,7 +279,7 @@ def test_program_with_unreachable_gateway_is_a_failure(toolfold: Toolfold, perso
     assert f"toolfold serve --port {port}" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_connected_programs_are_checked(toolfold: Toolfold, person: Path) -> None:
+def test_doctor_checks_connected_programs(toolfold: Toolfold, person: Path) -> None:
     toolfold("connect", "cursor", "--yes")
     file = person / ".cursor/mcp.json"
     assert "Cursor is connected" in find_lines(toolfold("doctor", "--json"), "clients", "ok")[0]
@@ -295,7 +299,7 @@ def test_connected_programs_are_checked(toolfold: Toolfold, person: Path) -> Non
     assert "connected.json" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_secrets_that_are_plain_words_do_not_redact_advice(toolfold: Toolfold) -> None:
+def test_secrets_that_are_ordinary_words_do_not_redact_the_advice_of_doctor(toolfold: Toolfold) -> None:
     settings = {"command": "/gone/server", "env": {"API_TOKEN": "toolfold", "API_KEY": "Install"}}
     change_setting("mcp.servers.odd", {**settings, "trust": "off"})
     done = toolfold("doctor", "--json")
@@ -303,7 +307,7 @@ def test_secrets_that_are_plain_words_do_not_redact_advice(toolfold: Toolfold) -
     assert "→ toolfold config set mcp.servers.odd.trust pin" in "".join(find_lines(done, "trust", "warn"))
 
 
-def test_unused_gateway_port_is_not_reported_as_ok(toolfold: Toolfold) -> None:
+def test_doctor_does_not_report_an_unused_gateway_port_as_ok(toolfold: Toolfold) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         change_setting("gateway.port", port)
@@ -316,7 +320,7 @@ def test_unused_gateway_port_is_not_reported_as_ok(toolfold: Toolfold) -> None:
     assert str(port) not in "".join(find_lines(done, "gateway", "ok"))
 
 
-def test_server_under_two_names_is_reported(toolfold: Toolfold) -> None:
+def test_doctor_reports_a_server_configured_under_two_names(toolfold: Toolfold) -> None:
     server = {"command": "/gone/npx", "args": ["-y", "pkg"]}
     change_setting("mcp.servers.one", server)
     change_setting("mcp.servers.two", {**server, "args": ["pkg"]})
@@ -330,7 +334,9 @@ def test_server_under_two_names_is_reported(toolfold: Toolfold) -> None:
     assert "web and web2" in second
 
 
-def test_server_used_directly_and_through_the_gateway_is_reported(toolfold: Toolfold, person: Path) -> None:
+def test_doctor_reports_a_server_used_both_directly_and_through_the_gateway(
+    toolfold: Toolfold, person: Path
+) -> None:
     server = {"command": "/gone/run", "args": ["x"]}
     change_setting("mcp.servers.mine", server)
     toolfold("connect", "cursor", "--yes")

@@ -37,13 +37,13 @@ def install_programs(directory: Path, **texts: str) -> str:
 
 
 class TestList:
-    def test_every_backend_is_listed_and_the_configured_one_marked(self, toolfold: Toolfold) -> None:
+    def test_env_list_shows_every_backend_and_marks_the_configured_one(self, toolfold: Toolfold) -> None:
         found = {each["name"]: each for each in toolfold("env", "list", "--json").json}
         assert {"local", "sandbox"} <= found.keys()
         assert [name for name, each in found.items() if each["configured"]] == ["local"]
         assert found["local"]["available"]
 
-    def test_unusable_backend_is_listed_with_reason_and_advice(
+    def test_env_list_shows_reason_and_advice_for_an_unusable_backend(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = install_programs(
@@ -59,7 +59,7 @@ class TestList:
         assert "the configured backend sandbox cannot be used" in done.err
         assert "local" in done.err
 
-    def test_list_breaks_no_word_at_80_columns(
+    def test_env_list_breaks_no_word_at_80_columns(
         self, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("COLUMNS", "80")
@@ -72,21 +72,21 @@ class TestList:
 
 
 class TestTest:
-    def test_working_backend_passes_every_trial(self, toolfold: Toolfold) -> None:
+    def test_env_test_of_a_working_backend_passes_every_step(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test", "local", "--json")
         trials = done.json["trials"]
         assert (done.code, done.json["passed"]) == (0, True), trials
         assert len(trials) == 8
         assert all(each["milliseconds"] > 0 for each in trials)
 
-    def test_configured_backend_is_tested_by_default(self, toolfold: Toolfold) -> None:
+    def test_env_test_uses_the_configured_backend_by_default(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test")
         assert done.code == 0
         assert "✓" in done.out
         assert "✗" not in done.out
         assert "local works." in done.out
 
-    def test_failed_trial_is_reported_and_others_still_run(
+    def test_env_test_reports_a_failed_step_and_runs_the_others(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", stty="echo nonsense"))
@@ -96,7 +96,7 @@ class TestTest:
         shown = toolfold("env", "test", "local")
         assert "local does not work: the command printed 'nonsense" in shown.out
 
-    def test_unusable_backend_is_not_opened(
+    def test_env_test_does_not_open_an_unusable_backend(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("PATH", install_programs(tmp_path / "bin", bwrap="echo forbidden >&2; exit 1"))
@@ -105,7 +105,7 @@ class TestTest:
         assert "sandbox does not work: forbidden" in done.out
         assert "Use docker or local." in done.out
 
-    def test_unknown_backend_gets_a_suggestion(self, toolfold: Toolfold) -> None:
+    def test_env_test_of_an_unknown_backend_suggests_a_name(self, toolfold: Toolfold) -> None:
         done = toolfold("env", "test", "sandbx")
         assert done.code == 4
         assert "Did you mean sandbox?" in done.err
@@ -196,7 +196,7 @@ class OpenShell:
 
 
 class TestShell:
-    async def test_shell_starts_in_the_working_directory_and_returns_its_exit_code(
+    async def test_env_shell_starts_in_the_working_directory_and_returns_its_exit_code(
         self, screen: Screen
     ) -> None:
         opened = await OpenShell.open_on(screen)
@@ -206,7 +206,7 @@ class TestShell:
         await opened.expect_exit(3)
 
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
-    async def test_shell_follows_the_terminal_size(self, screen: Screen) -> None:
+    async def test_env_shell_follows_the_terminal_size(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
         await screen.type("stty size\n")
         await screen.until("30 90")
@@ -217,7 +217,7 @@ class TestShell:
         await opened.expect_exit(0)
 
     @pytest.mark.parametrize("screen", ["local", "sandbox"], indirect=True)
-    async def test_ctrl_c_reaches_the_command_in_the_shell(self, screen: Screen) -> None:
+    async def test_ctrl_c_reaches_the_command_in_env_shell(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
         token = f"token{secrets.token_hex(8)}"
         await screen.type(f"MARK={token} sleep 86400\n")
@@ -229,12 +229,12 @@ class TestShell:
         await screen.type("exit 0\n")
         await opened.expect_exit(0)
 
-    async def test_end_of_input_ends_the_shell(self, screen: Screen) -> None:
+    async def test_end_of_input_ends_env_shell(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
         await screen.type("\x04")
         await opened.expect_exit(0)
 
-    async def test_unresponsive_shell_can_be_detached_and_is_killed(self, screen: Screen) -> None:
+    async def test_unresponsive_env_shell_can_be_detached_and_is_killed(self, screen: Screen) -> None:
         opened, token = await OpenShell.open_on(screen), f"token{secrets.token_hex(8)}"
         await screen.type(f"trap '' INT TERM HUP; MARK={token} sleep 86400\n")
         await wait_for_process(token)
@@ -244,7 +244,7 @@ class TestShell:
         await opened.expect_exit(0)
         await wait_for_process_end(token)
 
-    async def test_termination_signal_ends_the_shell_and_restores_the_terminal(self, screen: Screen) -> None:
+    async def test_termination_signal_ends_env_shell_and_restores_the_terminal(self, screen: Screen) -> None:
         opened, token = await OpenShell.open_on(screen), f"token{secrets.token_hex(8)}"
         await screen.type(f"MARK={token} sleep 86400\n")
         await wait_for_process(token)
@@ -252,7 +252,7 @@ class TestShell:
         await opened.expect_exit(143)
         await wait_for_process_end(token)
 
-    async def test_terminal_modes_left_enabled_are_reset(self, screen: Screen) -> None:
+    async def test_env_shell_resets_terminal_modes_that_a_program_left_enabled(self, screen: Screen) -> None:
         opened = await OpenShell.open_on(screen)
         await screen.type(r"printf '\033[?1049h\033[?25l\033[?1000;1006h'; kill -9 $$" + "\n")
         after = (await screen.until(r"((?:\x1b\[\?\d+[hl])+)(?:[^\x1b]*)code="))[1]
@@ -262,7 +262,7 @@ class TestShell:
         screen.seen = "code=" + screen.seen
         await opened.expect_exit(137)
 
-    def test_shell_without_a_terminal_is_an_error_with_advice(self, tmp_path: Path) -> None:
+    def test_env_shell_without_a_terminal_is_an_error_with_advice(self, tmp_path: Path) -> None:
         done = subprocess.run(
             [TOOLFOLD, "env", "shell"],
             input="echo no\n",
@@ -281,7 +281,7 @@ MODES = st.sampled_from([b"\x1b[?1049h", b"\x1b[?1049l", b"\x1b[?25l", b"\x1b[?2
 
 
 @given(st.lists(st.one_of(MODES, st.binary(max_size=9))), st.integers(1, 7))
-def test_modes_are_tracked_across_split_output(parts: list[bytes], cut: int) -> None:
+def test_terminal_modes_are_tracked_across_split_output(parts: list[bytes], cut: int) -> None:
     whole, pieces, data = _TerminalModes(), _TerminalModes(), b"".join(parts)
     whole.track(data)
     for first in range(0, len(data), cut):

@@ -108,28 +108,30 @@ def test_built_in_tools_are_not_ranked_in_eval(run_eval: RunEval, catalog: Path,
 
 
 @pytest.mark.parametrize("identity", [7, 1.5, "7", "", "größe"])
-def test_result_has_the_id_of_the_message(run_eval: RunEval, queries: Path, identity: str | float) -> None:
+def test_eval_result_has_the_id_of_the_message(
+    run_eval: RunEval, queries: Path, identity: str | float
+) -> None:
     queries.write_text(lines([{"id": identity, "query": "weather", "gold": ["get_weather"]}]), "utf-8")
     (row,) = parse_lines(run_eval("--json"))
     assert row["id"] == identity
     assert type(row["id"]) is type(identity)
 
 
-def test_message_with_candidates_is_searched_among_them_only(run_eval: RunEval, queries: Path) -> None:
+def test_eval_searches_a_message_with_candidates_among_them_only(run_eval: RunEval, queries: Path) -> None:
     own = {"candidates": ["send_email", "users.list"], "scope": "own_candidates_only"}
     queries.write_text(lines([{"id": "w", "query": "weather forecast for Oslo", "gold": [], **own}]))
     (row,) = parse_lines(run_eval("--json"))
     assert set(row["ranked"]) <= {"send_email", "users.list"}
 
 
-def test_informational_candidates_do_not_limit_the_search(run_eval: RunEval, queries: Path) -> None:
+def test_informational_candidates_do_not_limit_the_search_in_eval(run_eval: RunEval, queries: Path) -> None:
     message = {"id": "w", "query": "weather forecast", "gold": ["get_weather"], "candidates": ["send_email"]}
     queries.write_text(lines([message]))
     (row,) = parse_lines(run_eval("--json"))
     assert row["ranked"][0] == "get_weather"
 
 
-def test_gzipped_files_are_accepted(
+def test_eval_accepts_gzipped_files(
     run_eval: RunEval, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
     for file in (catalog, queries):
@@ -140,7 +142,7 @@ def test_gzipped_files_are_accepted(
     assert [row["ranked"] for row in parse_lines(done)] == [row["ranked"] for row in plain]
 
 
-def test_inconsistent_inputs_are_warned_about_on_stderr(
+def test_eval_warns_about_inconsistent_inputs_on_stderr(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     catalog.write_text(catalog.read_text("utf-8") + lines([definition("get_weather", "Again.")]), "utf-8")
@@ -164,14 +166,16 @@ def test_inconsistent_inputs_are_warned_about_on_stderr(
     assert missing == f"warning: {queries}: {problem}"
 
 
-def test_catalog_may_contain_a_built_in_name(run_eval: RunEval, catalog: Path, queries: Path) -> None:
+def test_eval_catalog_may_contain_the_name_of_a_built_in_tool(
+    run_eval: RunEval, catalog: Path, queries: Path
+) -> None:
     catalog.write_text(lines([definition("read_file", "Read aloud a file, as an actor would.")]))
     queries.write_text(lines([{"id": "r", "query": "read a file like an actor", "gold": ["read_file"]}]))
     (row,) = parse_lines(run_eval("--json"))
     assert row["ranked"] == ["read_file"]
 
 
-def test_catalog_may_contain_names_that_the_registry_rejects(
+def test_eval_catalog_may_contain_names_that_the_registry_rejects(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     catalog.write_text(lines([definition("tool_search", "Find a tool in the shed."), definition("a", "b")]))
@@ -180,7 +184,7 @@ def test_catalog_may_contain_names_that_the_registry_rejects(
     assert row["ranked"][0] == "tool_search"
 
 
-def test_text_that_cannot_be_encoded_is_escaped(run_eval: RunEval, catalog: Path, queries: Path) -> None:
+def test_eval_escapes_text_that_cannot_be_encoded(run_eval: RunEval, catalog: Path, queries: Path) -> None:
     rows = [{"id": "\ud800", "query": "weather \ud83d \x1b[2J", "gold": ["get_weather"]}]
     queries.write_text("".join(json.dumps(row) for row in rows))
     (row,) = parse_lines(run_eval("--json"))
@@ -189,21 +193,23 @@ def test_text_that_cannot_be_encoded_is_escaped(run_eval: RunEval, catalog: Path
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_empty_queries_file_is_an_error(run_eval: RunEval, queries: Path, options: tuple[str, ...]) -> None:
+def test_eval_with_an_empty_queries_file_is_an_error(
+    run_eval: RunEval, queries: Path, options: tuple[str, ...]
+) -> None:
     queries.write_text("\n")
     done = run_eval(*options)
     assert (done.code, done.out) == (1, "")
     assert "queries.jsonl contains no messages" in " ".join(done.err.split())
 
 
-def test_empty_catalog_is_an_error(run_eval: RunEval, catalog: Path) -> None:
+def test_eval_with_an_empty_catalog_is_an_error(run_eval: RunEval, catalog: Path) -> None:
     catalog.write_text("\n")
     done = run_eval("--json")
     assert (done.code, done.out) == (1, "")
     assert "catalog.jsonl contains no tools" in done.err
 
 
-def test_output_of_a_plugin_is_kept_out_of_json_lines(
+def test_text_that_a_plugin_prints_is_kept_out_of_json_lines(
     home: Path, toolfold: Toolfold, catalog: Path, queries: Path
 ) -> None:
     from toolfold.config import load_config
@@ -217,7 +223,7 @@ def test_output_of_a_plugin_is_kept_out_of_json_lines(
     assert "hello from a plugin" in done.err
 
 
-def test_eval_process_writes_lines_with_any_encoding(home: Path, catalog: Path, queries: Path) -> None:
+def test_eval_process_writes_json_lines_with_any_encoding(home: Path, catalog: Path, queries: Path) -> None:
     toolfold = str(Path(sys.executable).with_name("toolfold"))
     done = subprocess.run(
         [
@@ -250,7 +256,7 @@ def report_lines(done: Done) -> list[str]:
     return [" ".join(line.split()) for line in done.out.splitlines() if line.strip()]
 
 
-def test_eval_reports_measures_overall_and_per_kind(run_eval: RunEval) -> None:
+def test_eval_reports_measures_overall_and_per_kind_of_message(run_eval: RunEval) -> None:
     title, heading, header, _rule, *rows = report_lines(run_eval())
     assert title == "6 tools, 5 messages, hybrid"
     assert heading == "messages that need a tool"
@@ -259,7 +265,7 @@ def test_eval_reports_measures_overall_and_per_kind(run_eval: RunEval) -> None:
     assert [row.split()[:2] for row in rows[1:3]] == [["odd", "2"], ["plain", "2"]]
 
 
-def test_recall_is_reported_at_the_requested_k(run_eval: RunEval) -> None:
+def test_eval_reports_recall_at_the_requested_number_of_tools(run_eval: RunEval) -> None:
     header = report_lines(run_eval("--k", "3"))[2]
     assert header.split()[2:6] == ["R@1", "R@3", "R@5", "R@8"]
 
@@ -284,7 +290,7 @@ def test_eval_reports_selection_errors_tokens_and_time(
     assert any(re.fullmatch(r"CPU time per message \S+ ms p50, \S+ ms p99", row) for row in rows)
 
 
-def test_messages_without_gold_are_reported_without_recall(run_eval: RunEval, queries: Path) -> None:
+def test_eval_reports_messages_that_need_no_tool_without_recall(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
     rows = report_lines(run_eval())
     assert any("recall cannot be measured" in row for row in rows)
@@ -296,7 +302,7 @@ def test_eval_reports_a_perfect_result(run_eval: RunEval) -> None:
     assert report_lines(run_eval())[-1] == "For every message, the needed tools are ranked first."
 
 
-def test_wanted_tool_missing_from_the_catalog_is_listed_last(run_eval: RunEval, queries: Path) -> None:
+def test_eval_lists_needed_tools_missing_from_the_catalog_last(run_eval: RunEval, queries: Path) -> None:
     gone = {"id": "g", "query": "weather in Oslo", "gold": ["no_such_tool"]}
     behind = {"id": "b", "query": "use get_weather and then send email", "gold": ["users.list"]}
     queries.write_text(lines([gone, behind]))
@@ -306,13 +312,15 @@ def test_wanted_tool_missing_from_the_catalog_is_listed_last(run_eval: RunEval, 
     assert text.endswith("not in the catalog")
 
 
-def test_wanted_tool_outside_the_candidates_is_reported(run_eval: RunEval, queries: Path) -> None:
+def test_eval_reports_a_needed_tool_outside_the_candidates(run_eval: RunEval, queries: Path) -> None:
     own = {"candidates": ["send_email"], "scope": "own_candidates_only"}
     queries.write_text(lines([{"id": "g", "query": "weather email", "gold": ["get_weather"], **own}]))
     assert "not among the message's own candidates" in " ".join(report_lines(run_eval()))
 
 
-def test_worst_results_name_the_tool_ranked_before_and_the_reason(run_eval: RunEval, queries: Path) -> None:
+def test_worst_results_of_eval_name_the_tool_ranked_before_and_the_reason(
+    run_eval: RunEval, queries: Path
+) -> None:
     message = "email the weather forecast of the city"
     queries.write_text(lines([{"id": "m", "query": message, "gold": ["delete_branch"]}]))
     rank, wanted, *why = report_lines(run_eval())[-4:]
@@ -323,7 +331,7 @@ def test_worst_results_name_the_tool_ranked_before_and_the_reason(run_eval: RunE
     assert re.search(r"similarity -?\d\.\d\d, lower than that of the first tool \(\d\.\d\d\)", both)
 
 
-def test_search_method_that_was_not_used_is_not_mentioned(run_eval: RunEval, queries: Path) -> None:
+def test_eval_does_not_mention_a_search_method_that_was_not_used(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "m", "query": "weather forecast", "gold": ["delete_branch"]}]))
     keyword, semantic = (" ".join(report_lines(run_eval("--mode", mode))) for mode in ("keyword", "semantic"))
     assert "none weather forecast ranked after get_weather" in keyword
@@ -333,7 +341,7 @@ def test_search_method_that_was_not_used_is_not_mentioned(run_eval: RunEval, que
     assert "matching words" not in semantic
 
 
-def test_tool_below_the_maximum_rank_is_reported_with_that_rank(
+def test_eval_reports_a_tool_below_the_maximum_rank_with_that_rank(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     many = [definition(f"weather_{number}", "Weather forecast.") for number in range(60)]
@@ -344,14 +352,14 @@ def test_tool_below_the_maximum_rank_is_reported_with_that_rank(
     )
 
 
-def test_message_that_names_another_tool_is_reported(run_eval: RunEval, queries: Path) -> None:
+def test_eval_reports_a_message_that_names_another_tool(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(
         lines([{"id": "m", "query": "use get_weather on a branch", "gold": ["delete_branch"]}])
     )
     assert "the message names get_weather" in " ".join(report_lines(run_eval()))
 
 
-def test_report_escapes_control_characters(run_eval: RunEval, queries: Path) -> None:
+def test_eval_report_escapes_control_characters(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(
         json.dumps({"id": "m", "query": "[red]weather[/red] \x1b[2J\ud83d", "gold": ["\x1b[2J"]})
     )
@@ -365,7 +373,7 @@ def test_report_escapes_control_characters(run_eval: RunEval, queries: Path) -> 
 
 
 @pytest.mark.parametrize(("name", "start"), [("o.png", b"\x89PNG"), ("o.svg", b"<?xml"), ("o.PDF", b"%PDF")])
-def test_plot_is_written_in_the_format_of_its_suffix(
+def test_eval_plot_is_written_in_the_format_of_its_suffix(
     run_eval: RunEval, tmp_path: Path, name: str, start: bytes
 ) -> None:
     done = run_eval("--plot", str(tmp_path / name))
@@ -374,7 +382,7 @@ def test_plot_is_written_in_the_format_of_its_suffix(
     assert (tmp_path / name).read_bytes().startswith(start)
 
 
-def test_plot_has_a_curve_per_mode_and_labelled_axes(run_eval: RunEval, tmp_path: Path) -> None:
+def test_eval_plot_has_a_curve_per_mode_and_labelled_axes(run_eval: RunEval, tmp_path: Path) -> None:
     done = run_eval("--mode", "keyword", "--json", "--plot", str(tmp_path / "o.svg"))
     assert len(parse_lines(done)) == len(QUERIES)
     drawn = (tmp_path / "o.svg").read_text("utf-8")
@@ -393,7 +401,7 @@ def test_plot_has_a_curve_per_mode_and_labelled_axes(run_eval: RunEval, tmp_path
     ("name", "problem"),
     [("o.bmp", "must end in .png, .svg, .pdf"), ("o", "must end in"), ("nowhere/o.png", "cannot be written")],
 )
-def test_plot_file_that_cannot_be_written_is_rejected_early(
+def test_eval_plot_to_an_unwritable_file_is_rejected_before_any_work(
     run_eval: RunEval, catalog: Path, name: str, problem: str
 ) -> None:
     catalog.write_text("{oops")
@@ -403,7 +411,7 @@ def test_plot_file_that_cannot_be_written_is_rejected_early(
     assert done.out == ""
 
 
-def test_plot_without_matplotlib_names_the_package(
+def test_eval_plot_without_matplotlib_names_the_missing_package(
     run_eval: RunEval, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -414,7 +422,7 @@ def test_plot_without_matplotlib_names_the_package(
     assert done.out == ""
 
 
-def test_plot_without_gold_tools_is_an_error(run_eval: RunEval, queries: Path) -> None:
+def test_eval_plot_without_messages_that_need_a_tool_is_an_error(run_eval: RunEval, queries: Path) -> None:
     queries.write_text(lines([{"id": "none", "query": "thanks!", "gold": []}]))
     done = run_eval("--plot", "o.png")
     assert done.code == 1
@@ -425,7 +433,9 @@ def test_plot_without_gold_tools_is_an_error(run_eval: RunEval, queries: Path) -
 # Progress
 
 
-def test_progress_bar_is_never_mixed_with_json_lines(home: Path, catalog: Path, queries: Path) -> None:
+def test_progress_bar_of_eval_is_never_mixed_with_json_lines(
+    home: Path, catalog: Path, queries: Path
+) -> None:
     screen, terminal = pty.openpty()
     toolfold = str(Path(sys.executable).with_name("toolfold"))
     files = ("--catalog", str(catalog), "--queries", str(queries))
@@ -456,7 +466,7 @@ def test_progress_bar_is_never_mixed_with_json_lines(home: Path, catalog: Path, 
         '{"id": "x", "query": "y", "gold": [], "scope": "own_candidates_only"}',
     ],
 )
-def test_invalid_line_of_the_queries_is_named(run_eval: RunEval, queries: Path, broken: str) -> None:
+def test_error_for_invalid_eval_queries_names_the_line(run_eval: RunEval, queries: Path, broken: str) -> None:
     queries.write_text(lines(QUERIES[:1]) + broken)
     done = run_eval("--json")
     assert done.code == 1
@@ -470,7 +480,7 @@ def test_eval_needs_a_catalog_and_queries(toolfold: Toolfold, catalog: Path) -> 
     assert toolfold("eval", "--catalog", str(catalog), "--queries", "nowhere.jsonl").code == 2
 
 
-def test_invalid_line_of_the_catalog_is_named(run_eval: RunEval, catalog: Path) -> None:
+def test_error_for_an_invalid_eval_catalog_names_the_line(run_eval: RunEval, catalog: Path) -> None:
     catalog.write_bytes(catalog.read_bytes() + b'{"function": {"name": "\xff"}}\n')
     done = run_eval("--json")
     assert done.code == 1
@@ -478,7 +488,7 @@ def test_invalid_line_of_the_catalog_is_named(run_eval: RunEval, catalog: Path) 
     assert done.out == ""
 
 
-def test_directory_as_catalog_is_rejected(toolfold: Toolfold, tmp_path: Path, queries: Path) -> None:
+def test_eval_rejects_a_directory_as_catalog(toolfold: Toolfold, tmp_path: Path, queries: Path) -> None:
     done = toolfold("eval", "--catalog", str(tmp_path), "--queries", str(queries))
     assert done.code == 2
     assert "is a directory" in done.err

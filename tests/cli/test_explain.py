@@ -31,7 +31,7 @@ def catalog(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_json_contains_every_tool_with_ranks_and_reason(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_json_contains_every_tool_with_ranks_and_reason(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json")
     assert done.code == 0
     rows_by_name = {each["name"]: each for each in done.json["tools"]}
@@ -47,7 +47,9 @@ def test_json_contains_every_tool_with_ranks_and_reason(toolfold: Toolfold, cata
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "both"])
-def test_number_of_selected_tools_follows_the_settings(toolfold: Toolfold, catalog: str, mode: str) -> None:
+def test_number_of_tools_selected_in_explain_follows_the_settings(
+    toolfold: Toolfold, catalog: str, mode: str
+) -> None:
     given = (*LIGHT, "--set", "tools.rag_top_k=1", "explain", MESSAGE, "--catalog", catalog, "--mode", mode)
     report = toolfold(*given, "--json").json
     bridge = BRIDGE if mode == "both" else set()
@@ -57,13 +59,15 @@ def test_number_of_selected_tools_follows_the_settings(toolfold: Toolfold, catal
     assert out["why"]
 
 
-def test_eager_mode_sends_every_tool(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_in_eager_mode_shows_every_tool_as_sent(toolfold: Toolfold, catalog: str) -> None:
     report = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "eager", "--json").json
     assert {*report["selected"]} == {each["name"] for each in report["tools"]}
     assert report["tokens_sent"] == report["tokens_all"]
 
 
-def test_tool_search_mode_sends_built_in_and_bridge_tools(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_in_tool_search_mode_shows_built_in_and_bridge_tools_as_sent(
+    toolfold: Toolfold, catalog: str
+) -> None:
     report = toolfold(
         *LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "tool_search", "--json"
     ).json
@@ -71,7 +75,7 @@ def test_tool_search_mode_sends_built_in_and_bridge_tools(toolfold: Toolfold, ca
     assert not {*report["selected"]} & TOOLS.keys()
 
 
-def test_report_is_printed_as_a_table(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_prints_its_report_as_a_table(toolfold: Toolfold, catalog: str) -> None:
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both")
     assert done.code == 0
     assert "invoice_create" in done.out
@@ -80,14 +84,14 @@ def test_report_is_printed_as_a_table(toolfold: Toolfold, catalog: str) -> None:
     assert "tokens" in done.out
 
 
-def test_table_is_limited_unless_all_is_given(toolfold: Toolfold) -> None:
+def test_explain_limits_the_table_unless_all_is_given(toolfold: Toolfold) -> None:
     few = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword")
     every = toolfold(*LIGHT, "explain", MESSAGE, "--sample", "--mode", "keyword", "--all")
     assert "use --all" in few.out
     assert len(every.out.splitlines()) > 277 > len(few.out.splitlines())
 
 
-def test_invalid_catalog_error_names_the_line(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_explain_names_the_invalid_line_of_a_catalog(toolfold: Toolfold, tmp_path: Path) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_text('{"type": "function"\n')
     done = toolfold("explain", MESSAGE, "--catalog", str(file))
@@ -96,7 +100,7 @@ def test_invalid_catalog_error_names_the_line(toolfold: Toolfold, tmp_path: Path
     assert toolfold("explain", MESSAGE, "--catalog", str(tmp_path / "none.jsonl")).code == 2
 
 
-def test_reserved_name_is_left_out_with_a_warning(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_explain_leaves_out_a_reserved_tool_name_with_a_warning(toolfold: Toolfold, tmp_path: Path) -> None:
     file = tmp_path / "odd.jsonl"
     file.write_text('{"type": "function", "function": {"name": "tool_call", "description": "x"}}\n')
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", str(file), "--json")
@@ -104,7 +108,7 @@ def test_reserved_name_is_left_out_with_a_warning(toolfold: Toolfold, tmp_path: 
     assert "tool_call" in done.err
 
 
-def test_catalog_that_no_session_may_use_is_warned_about(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_warns_about_a_catalog_that_no_session_may_use(toolfold: Toolfold, catalog: str) -> None:
     narrow = ("--set", "tools.enabled_toolsets=[file]")
     done = toolfold(*LIGHT, *narrow, "explain", MESSAGE, "--catalog", catalog, "--json")
     assert "tools.enabled_toolsets" in done.err
@@ -126,7 +130,7 @@ class TestConversations:
             "\ufeff" + "".join(json.dumps(each) + "\n" for each in HISTORY),
         ],
     )
-    def test_earlier_messages_influence_the_selection(
+    def test_explain_considers_earlier_messages_for_the_selection(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path, written: str
     ) -> None:
         file = tmp_path / "history"
@@ -147,7 +151,7 @@ class TestConversations:
         rows_by_name = {each["name"]: each for each in later.json["tools"]}
         assert rows_by_name["invoice_create"]["why"] == "fits an earlier message"
 
-    def test_latest_user_message_of_the_history_is_explained(
+    def test_explain_uses_the_latest_user_message_of_the_history(
         self, toolfold: Toolfold, catalog: str, tmp_path: Path
     ) -> None:
         file = tmp_path / "history.json"
@@ -166,7 +170,7 @@ class TestConversations:
             ("", "no message with the role `user`"),
         ],
     )
-    def test_invalid_history_is_an_error(
+    def test_explain_with_an_invalid_history_is_an_error(
         self, toolfold: Toolfold, tmp_path: Path, written: str, problem: str
     ) -> None:
         file = tmp_path / "history.json"
@@ -175,14 +179,14 @@ class TestConversations:
         assert done.code == 1
         assert problem in " ".join(done.err.split())
 
-    def test_missing_message_is_a_usage_error(self, toolfold: Toolfold) -> None:
+    def test_explain_without_a_message_is_a_usage_error(self, toolfold: Toolfold) -> None:
         done = toolfold("explain")
         assert done.code == 2
         assert "missing MESSAGE or --history" in done.err
 
 
 class TestPlacement:
-    def test_tools_placed_next_to_the_message_are_shown(self, toolfold: Toolfold, catalog: str) -> None:
+    def test_explain_shows_tools_placed_beside_the_message(self, toolfold: Toolfold, catalog: str) -> None:
         arguments = (
             *LIGHT,
             "explain",
@@ -203,7 +207,7 @@ class TestPlacement:
         assert "placement tail" in rows_by_name
         assert "- invoice_create(" in rows_by_name
 
-    def test_model_decides_the_automatic_placement(self, toolfold: Toolfold, catalog: str) -> None:
+    def test_explain_chooses_the_automatic_placement_by_model(self, toolfold: Toolfold, catalog: str) -> None:
         arguments = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")
         assert toolfold(*arguments, "--model", "claude-sonnet-4-6").json["request"]["placement"] == "tail"
         request = toolfold(*arguments, "--model", "llama-4-maverick").json["request"]
@@ -212,7 +216,7 @@ class TestPlacement:
         assert "invoice_create" in request["array"]
 
 
-def test_score_equals_the_fused_score(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_shows_the_fused_score(toolfold: Toolfold, catalog: str) -> None:
     rows_by_name = toolfold(
         *LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json"
     ).json

@@ -89,7 +89,9 @@ def follower(home_with_notes: Path) -> Iterator[queue.Queue[str]]:
     process.stderr.close()
 
 
-def test_gateway_log_names_clients_calls_and_servers(home_with_notes: Path, toolfold: Toolfold) -> None:
+def test_mcp_logs_of_a_gateway_name_clients_calls_and_servers(
+    home_with_notes: Path, toolfold: Toolfold
+) -> None:
     run_gateway(("notes_echo", {"text": "hello"}), ("notes_delete_note", {"text": "draft"}))
     shown = toolfold("mcp", "logs", "--gateway").out
     for text in (
@@ -110,7 +112,7 @@ def test_gateway_log_names_clients_calls_and_servers(home_with_notes: Path, tool
     assert toolfold("mcp", "logs", "notes", "--gateway").code == 2
 
 
-def test_follow_prints_new_lines_of_gateways_that_start_later(follower: queue.Queue[str]) -> None:
+def test_mcp_logs_follow_prints_new_lines_of_gateways_that_start_later(follower: queue.Queue[str]) -> None:
     for _ in range(2):
         run_gateway(("notes_echo", {"text": "hello"}))
         for text in ("started at standard input and output", "client probe: notes_echo", "gateway ended"):
@@ -119,7 +121,7 @@ def test_follow_prints_new_lines_of_gateways_that_start_later(follower: queue.Qu
             assert line.startswith("gateway: ")
 
 
-def test_missing_gateway_log_is_reported(home: Path, toolfold: Toolfold) -> None:
+def test_mcp_logs_report_a_missing_gateway_log(home: Path, toolfold: Toolfold) -> None:
     done = toolfold("mcp", "logs", "--gateway")
     assert (done.code, done.out) == (0, "")
     assert "gateway has no log output yet" in done.err

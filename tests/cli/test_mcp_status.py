@@ -71,7 +71,7 @@ def status_with_client(toolfold: Toolfold) -> Any:
     raise AssertionError("the gateway reported no client")
 
 
-def test_servers_and_clients_of_a_running_gateway_are_shown(
+def test_mcp_status_shows_servers_and_clients_of_a_running_gateway(
     gateway: subprocess.Popen[str], toolfold: Toolfold
 ) -> None:
     connect(gateway)
@@ -88,7 +88,9 @@ def test_servers_and_clients_of_a_running_gateway_are_shown(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_stopped_gateway_is_not_listed(gateway: subprocess.Popen[str], toolfold: Toolfold) -> None:
+def test_mcp_status_does_not_list_a_stopped_gateway(
+    gateway: subprocess.Popen[str], toolfold: Toolfold
+) -> None:
     connect(gateway)
     status_with_client(toolfold)
     assert gateway.stdin is not None
@@ -98,7 +100,7 @@ def test_stopped_gateway_is_not_listed(gateway: subprocess.Popen[str], toolfold:
     assert "no gateway is running" in toolfold("mcp", "status").out
 
 
-def test_status_of_dead_processes_and_invalid_files_is_ignored(tmp_path: Path) -> None:
+def test_mcp_status_ignores_dead_processes_and_invalid_files(tmp_path: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     (tmp_path / f"{ended.pid}.json").write_text(json.dumps({"pid": ended.pid}))

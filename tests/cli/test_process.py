@@ -39,7 +39,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         ("fish", "toolfold completion fish | source; complete -C 'toolfold pl'"),
     ],
 )
-def test_completion_works_in_a_real_shell(shell: str, script: str, environment: dict[str, str]) -> None:
+def test_shell_completion_works_in_a_real_shell(shell: str, script: str, environment: dict[str, str]) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     flags = {"bash": ["--norc"], "zsh": ["-f"], "fish": ["--no-config"]}[shell]
@@ -54,7 +54,7 @@ def test_completion_works_in_a_real_shell(shell: str, script: str, environment: 
     assert "plugins" in done.stdout or "_toolfold_completion" in done.stdout, done
 
 
-def test_closed_pipe_prints_no_error(environment: dict[str, str]) -> None:
+def test_output_to_a_closed_pipe_prints_no_error(environment: dict[str, str]) -> None:
     command = f"{TOOLFOLD} config schema --json | head -n 1"
     done = subprocess.run(
         ["bash", "-c", command], env=environment, capture_output=True, text=True, timeout=240, check=False
@@ -137,7 +137,7 @@ def test_gateway_with_an_unknown_toolset_does_not_start(
         ("127.0.0.1", "Choose another port with --port."),
     ],
 )
-def test_bind_error_names_the_address_or_port_as_the_cause(
+def test_gateway_bind_error_names_the_address_or_port_as_the_cause(
     host: str, advice: str, toolfold: Toolfold
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:

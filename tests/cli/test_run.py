@@ -26,7 +26,7 @@ def read_events(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_answer_is_printed_to_stdout_and_activity_to_stderr(
+def test_run_prints_the_answer_to_stdout_and_activity_to_stderr(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     Path("notes.txt").write_text("four boats", encoding="utf-8")
@@ -38,12 +38,12 @@ def test_answer_is_printed_to_stdout_and_activity_to_stderr(
     assert "tokens in" in done.err
 
 
-def test_quiet_run_prints_only_the_answer(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_quiet_prints_only_the_answer(toolfold: Toolfold, write_script: WriteScript) -> None:
     done = toolfold("run", "Hello", "--quiet", "--model", write_script("Hello."))
     assert (done.code, done.out, done.err) == (0, "Hello.\n", "")
 
 
-def test_json_prints_every_event_as_one_line(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_json_prints_every_event_as_one_line(toolfold: Toolfold, write_script: WriteScript) -> None:
     model = write_script(call("todo", todos=[]), "An answer with \u2028 and \x1b[31m in it.")
     done = toolfold("run", "Plan it", "--json", "--model", model)
     events = read_events(done.out)
@@ -57,7 +57,9 @@ def test_json_prints_every_event_as_one_line(toolfold: Toolfold, write_script: W
     assert "\x1b" not in done.out
 
 
-def test_json_contains_the_tool_calls_of_sub_agents(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_json_contains_the_tool_calls_of_sub_agents(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
     model = write_script(
         call("delegate_task", goal="Make a plan"), call("todo", todos=[]), "Planned.", "All done."
     )
@@ -68,7 +70,7 @@ def test_json_contains_the_tool_calls_of_sub_agents(toolfold: Toolfold, write_sc
     assert planned[0]["session_id"] != events[0]["session_id"]
 
 
-def test_message_is_read_from_standard_input(tmp_path: Path, write_script: WriteScript) -> None:
+def test_run_reads_the_message_from_standard_input(tmp_path: Path, write_script: WriteScript) -> None:
     done = subprocess.run(
         [TOOLFOLD, "run", "-", "--json", "--model", write_script("Fine.")],
         input="first line\nsecond line\n",
@@ -83,7 +85,7 @@ def test_message_is_read_from_standard_input(tmp_path: Path, write_script: Write
     assert read_events(done.stdout)[0]["message"] == "first line\nsecond line\n"
 
 
-def test_session_is_resumed_by_id_prefix_or_last(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_resumes_a_session_by_id_prefix_or_last(toolfold: Toolfold, write_script: WriteScript) -> None:
     first = read_events(toolfold("run", "One", "--json", "--model", write_script("1")).out)
     session = first[0]["session_id"]
     for number, name in enumerate((session, session[:8], "last"), 2):
@@ -93,12 +95,14 @@ def test_session_is_resumed_by_id_prefix_or_last(toolfold: Toolfold, write_scrip
         assert (started["session_id"], started["turn"]) == (session, number)
 
 
-def test_resumed_session_uses_its_own_model(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_resumes_a_session_with_the_model_it_used(toolfold: Toolfold, write_script: WriteScript) -> None:
     toolfold("run", "One", "--model", write_script("The same script."))
     assert toolfold("run", "Two", "--session", "last").out == "The same script.\n"
 
 
-def test_toolsets_limit_what_the_session_may_call(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_option_toolsets_of_run_limits_which_tools_can_be_called(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
     model = write_script(call("terminal", command="true"), "No terminal here.")
     done = toolfold("run", "Go", "--json", "--toolsets", "file,todo", "--model", model)
     events = read_events(done.out)
@@ -111,25 +115,29 @@ def test_toolsets_limit_what_the_session_may_call(toolfold: Toolfold, write_scri
 
 
 class TestExitCodes:
-    def test_step_limit_is_5(self, toolfold: Toolfold, write_script: WriteScript) -> None:
+    def test_run_exits_with_5_at_the_step_limit(self, toolfold: Toolfold, write_script: WriteScript) -> None:
         model = write_script(call("todo", todos=[]), "Never reached.")
         done = toolfold("run", "Go", "--max-steps", "1", "--model", model)
         assert (done.code, done.out) == (5, "")
         assert "--max-steps" in done.err
 
-    def test_provider_error_is_6(self, toolfold: Toolfold, write_script: WriteScript) -> None:
+    def test_run_exits_with_6_on_a_provider_error(
+        self, toolfold: Toolfold, write_script: WriteScript
+    ) -> None:
         model = write_script({"error": "the key was rejected", "kind": "authentication"})
         done = toolfold("run", "Go", "--model", model)
         assert done.code == 6
         assert "error: the key was rejected" in done.err
 
-    def test_refused_call_is_7(self, toolfold: Toolfold, write_script: WriteScript) -> None:
+    def test_run_exits_with_7_if_a_call_was_refused(
+        self, toolfold: Toolfold, write_script: WriteScript
+    ) -> None:
         model = write_script(call("terminal", command=DANGEROUS), "I could not.")
         done = toolfold("run", "Go", "--model", model)
         assert (done.code, done.out) == (7, "I could not.\n")
         assert "✗ refused:" in done.err
 
-    def test_wrong_usage_is_2(self, toolfold: Toolfold, write_script: WriteScript) -> None:
+    def test_run_exits_with_2_on_wrong_usage(self, toolfold: Toolfold, write_script: WriteScript) -> None:
         model = write_script("Hello.")
         assert toolfold("run").code == 2
         assert toolfold("run", "  ", "--model", model).code == 2
@@ -138,7 +146,7 @@ class TestExitCodes:
         assert both.code == 2
         assert "keeps its toolsets" in both.err
 
-    def test_missing_model_and_missing_key_are_3(
+    def test_run_exits_with_3_if_the_model_or_its_key_is_missing(
         self, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -149,13 +157,17 @@ class TestExitCodes:
         assert no_key.code == 3
         assert "ANTHROPIC_API_KEY" in no_key.err
 
-    def test_unreadable_script_is_3(self, toolfold: Toolfold, tmp_path: Path) -> None:
+    def test_run_exits_with_3_if_the_model_script_is_unreadable(
+        self, toolfold: Toolfold, tmp_path: Path
+    ) -> None:
         (tmp_path / "bad.json").write_text('{"steps": [{"error": "x", "kind": "none"}]}', encoding="utf-8")
         done = toolfold("run", "Hi", "--model", f"scripted:{tmp_path / 'bad.json'}")
         assert done.code == 3
         assert "is not a script of model replies" in done.err
 
-    def test_unknown_session_and_toolset_are_4(self, toolfold: Toolfold, write_script: WriteScript) -> None:
+    def test_run_exits_with_4_for_an_unknown_session_or_toolset(
+        self, toolfold: Toolfold, write_script: WriteScript
+    ) -> None:
         model = write_script("Hello.")
         unknown = toolfold("run", "Hi", "--session", "nope", "--model", model)
         assert unknown.code == 4
@@ -163,7 +175,7 @@ class TestExitCodes:
         assert toolfold("run", "Hi", "--toolset", "nope", "--model", model).code == 4
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_signal_stops_the_turn_with_130_and_a_valid_history(
+    def test_signal_stops_run_with_130_and_a_valid_history(
         self, number: signal.Signals, tmp_path: Path, write_script: WriteScript, toolfold: Toolfold
     ) -> None:
         model = write_script("word " * 20_000, delay_s=0.01)
@@ -181,7 +193,9 @@ class TestExitCodes:
 
 
 class TestApproval:
-    def test_yes_runs_what_would_need_approval(self, toolfold: Toolfold, write_script: WriteScript) -> None:
+    def test_run_yes_runs_calls_that_would_need_approval(
+        self, toolfold: Toolfold, write_script: WriteScript
+    ) -> None:
         Path("build").mkdir()
         Path("build/old").write_text("x", encoding="utf-8")
         model = write_script(call("terminal", command="git clean -fdx; rm -rf ./build"), "Removed.")
@@ -193,7 +207,7 @@ class TestApproval:
         assert not Path("build").exists()
 
     @pytest.mark.parametrize("command", ["rm -rf /", "mkfs.ext4 /dev/sda"])
-    def test_yes_does_not_run_what_is_always_blocked(
+    def test_run_yes_does_not_run_commands_that_are_always_blocked(
         self, command: str, toolfold: Toolfold, write_script: WriteScript
     ) -> None:
         model = write_script(call("terminal", command=command), "No.")
@@ -201,7 +215,7 @@ class TestApproval:
         assert done.code == 7
         assert "✗ refused:" in done.err
 
-    def test_yes_does_not_change_the_settings_of_toolfold(
+    def test_run_yes_does_not_change_the_settings_of_toolfold(
         self, toolfold: Toolfold, write_script: WriteScript, home: Path
     ) -> None:
         model = write_script(call("terminal", command=f"echo x >> {home}/config.yaml"), "No.")

@@ -38,7 +38,7 @@ def test_search_works_without_settings_and_network(toolfold: Toolfold) -> None:
     assert done.err == ""
 
 
-def test_tool_named_in_the_message_is_ranked_first(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_ranks_the_tool_named_in_the_message_first(toolfold: Toolfold, catalog: Path) -> None:
     message = "about the weather, use delete_branch"
     done = toolfold(*LIGHT, "search", message, "--catalog", str(catalog))
     first = done.out.strip().splitlines()[2]
@@ -57,7 +57,7 @@ def test_search_as_json_prints_only_one_document(toolfold: Toolfold, catalog: Pa
     assert -1 <= hits[0]["similarity"] <= 1
 
 
-def test_keyword_mode_reports_no_similarity(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_in_keyword_mode_reports_no_similarity(toolfold: Toolfold, catalog: Path) -> None:
     options = ("--catalog", str(catalog), "--mode", "keyword", "--json")
     hits = toolfold(*LIGHT, "search", "git branch", *options).json
     assert hits[0]["name"] == "delete_branch"
@@ -76,7 +76,9 @@ def test_search_accepts_the_sample_catalog(toolfold: Toolfold) -> None:
     assert "larkpost_set_auto_responder" in [hit["name"] for hit in hits]
 
 
-def test_catalog_may_contain_names_that_the_registry_rejects(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_catalog_may_contain_names_that_the_registry_rejects(
+    toolfold: Toolfold, catalog: Path
+) -> None:
     catalog.write_text(
         lines([definition("tool_search", "Find a hammer in the shed."), definition(LONG, "b")])
     )
@@ -87,21 +89,21 @@ def test_catalog_may_contain_names_that_the_registry_rejects(toolfold: Toolfold,
     assert (named["name"], named["exact"]) == (LONG, True)
 
 
-def test_catalog_is_searched_regardless_of_enabled_toolsets(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_covers_the_catalog_regardless_of_enabled_toolsets(toolfold: Toolfold, catalog: Path) -> None:
     only = ("--set", "tools.enabled_toolsets=[file]")
     hits = toolfold(*LIGHT, *only, "search", "weather forecast", "--catalog", str(catalog), "--json").json
     assert hits[0]["name"] == "get_weather"
     assert "todo" not in [hit["name"] for hit in hits]
 
 
-def test_catalog_and_sample_are_searched_together(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_covers_catalog_and_sample_together(toolfold: Toolfold, catalog: Path) -> None:
     message = "weather forecast, then create an out of office reply"
     options = ("--catalog", str(catalog), "--sample", "--limit", "20", "--json")
     names = [hit["name"] for hit in toolfold(*LIGHT, "search", message, *options).json]
     assert {"get_weather", "larkpost_set_auto_responder"} <= set(names)
 
 
-def test_matching_words_are_limited(toolfold: Toolfold, catalog: Path) -> None:
+def test_number_of_matching_words_shown_by_search_is_limited(toolfold: Toolfold, catalog: Path) -> None:
     words = "apple birch cedar daisy elder fern grape hazel iris jasmine kale lemon"
     catalog.write_text(lines([definition("garden", f"Plants {words}.")]))
     done = toolfold(*LIGHT, "search", words, "--catalog", str(catalog), "--mode", "keyword")
@@ -110,7 +112,7 @@ def test_matching_words_are_limited(toolfold: Toolfold, catalog: Path) -> None:
     assert "and 4 more" in first
 
 
-def test_control_characters_of_a_catalog_are_escaped(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_escapes_control_characters_of_a_catalog(toolfold: Toolfold, catalog: Path) -> None:
     catalog.write_text(lines([definition("\x1b[2Jweather[red]", "The weather.")]))
     done = toolfold(*LIGHT, "search", "weather", "--catalog", str(catalog))
     assert "weather[red]" in done.out
@@ -118,7 +120,7 @@ def test_control_characters_of_a_catalog_are_escaped(toolfold: Toolfold, catalog
 
 
 @pytest.mark.parametrize("message", ["", " \n\t"])
-def test_empty_message_prints_an_example(toolfold: Toolfold, message: str) -> None:
+def test_search_for_an_empty_message_prints_an_example(toolfold: Toolfold, message: str) -> None:
     done = toolfold(*LIGHT, "search", message)
     assert done.code == 0
     assert "the message is empty" in done.out
@@ -136,7 +138,7 @@ def test_search_without_matches_prints_an_empty_json_list(toolfold: Toolfold) ->
     assert toolfold(*LIGHT, "search", "xyzzy", "--mode", "keyword", "--json").json == []
 
 
-def test_disabled_tools_are_not_found(toolfold: Toolfold) -> None:
+def test_search_does_not_find_disabled_tools(toolfold: Toolfold) -> None:
     asked = ("search", "use read_file to read a file", "--json")
     assert "read_file" in [hit["name"] for hit in toolfold(*LIGHT, *asked).json]
     without = toolfold(*LIGHT, "--set", "tools.disabled_toolsets=[file]", *asked)
@@ -147,7 +149,7 @@ def test_disabled_tools_are_not_found(toolfold: Toolfold) -> None:
 @pytest.mark.parametrize(
     "message", ["", " ", "\udcff\udcfe", "[bold]red[/bold] [/]", "\x1b[31m", "a" * 9_000]
 )
-def test_unusual_messages_are_accepted(toolfold: Toolfold, message: str) -> None:
+def test_search_accepts_unusual_messages(toolfold: Toolfold, message: str) -> None:
     assert toolfold(*LIGHT, "search", message).code == 0
 
 
@@ -198,7 +200,7 @@ def test_failing_embedding_endpoint_falls_back_to_keywords_with_a_warning(
     assert done.json[0]["similarity"] is None
 
 
-def test_reranker_orders_the_hits_if_enabled_and_requested(
+def test_search_uses_the_reranker_if_enabled_and_requested(
     toolfold: Toolfold, catalog: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
@@ -224,7 +226,7 @@ def test_search_rejects_invalid_options(toolfold: Toolfold, options: tuple[str, 
     assert done.out == ""
 
 
-def test_invalid_catalog_error_names_the_line(toolfold: Toolfold, catalog: Path) -> None:
+def test_search_names_the_invalid_line_of_a_catalog(toolfold: Toolfold, catalog: Path) -> None:
     catalog.write_text(lines([definition("a", "b")]) + "{oops\n")
     done = toolfold(*LIGHT, "search", "hello", "--catalog", str(catalog), "--json")
     assert done.code == 1

@@ -42,7 +42,7 @@ from toolfold.sources.mcp.importing import normalise_server_name
         ("http://127.0.0.1:8000/mcp", "server"),
     ],
 )
-def test_name_is_derived_from_the_command(command: str, name: str) -> None:
+def test_server_name_is_derived_from_the_command(command: str, name: str) -> None:
     assert derive_name(command.split()) == name
 
 
@@ -51,7 +51,7 @@ def test_name_is_derived_from_the_command(command: str, name: str) -> None:
         st.one_of(st.text(max_size=30), st.sampled_from(["uvx", "docker", "run", "-m", "python", "@", "/"]))
     )
 )
-def test_every_command_gives_a_valid_name(words: list[str]) -> None:
+def test_every_command_gives_a_valid_server_name(words: list[str]) -> None:
     name = derive_name(words)
     assert name
     assert normalise_server_name(name) == name
@@ -60,10 +60,10 @@ def test_every_command_gives_a_valid_name(words: list[str]) -> None:
 @pytest.mark.parametrize(
     "word", ["uvx", "npx", "python3.12", "docker", "./run", "C:\\x\\run.exe", "https://x.example"]
 )
-def test_launchers_paths_and_urls_are_not_names(word: str) -> None:
+def test_launchers_paths_and_urls_are_not_taken_for_server_names(word: str) -> None:
     assert is_launcher(word)
 
 
 @pytest.mark.parametrize("word", ["time", "git", "mcp-server-time", "pythonic", "my.server"])
-def test_other_words_can_be_names(word: str) -> None:
+def test_other_words_can_be_server_names(word: str) -> None:
     assert not is_launcher(word)

@@ -41,11 +41,13 @@ def test_sessions_are_listed_newest_first(
     assert "\x1b[31m are" not in printed
 
 
-def test_empty_list_says_how_to_start(toolfold: Toolfold) -> None:
+def test_sessions_list_without_sessions_says_how_to_start_one(toolfold: Toolfold) -> None:
     assert "toolfold chat" in toolfold("sessions", "list").out
 
 
-def test_conversation_is_shown_without_terminal_escapes(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_show_prints_the_conversation_without_terminal_escapes(
+    toolfold: Toolfold, session_id: str
+) -> None:
     done = toolfold("sessions", "show", session_id[:6])
     assert "> How many boats" in done.out
     assert 'read_file {"path": "notes.txt"}' in done.out
@@ -56,14 +58,14 @@ def test_conversation_is_shown_without_terminal_escapes(toolfold: Toolfold, sess
     assert roles == ["user", "call", "result", "assistant"]
 
 
-def test_messages_are_found_by_their_words(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_search_finds_messages_by_their_words(toolfold: Toolfold, session_id: str) -> None:
     found = toolfold("sessions", "search", "fence", "--json").json
     assert [(each["session_id"], each["role"]) for each in found] == [(session_id, "tool")]
     assert session_id in toolfold("sessions", "search", "boats").out
     assert "no message" in toolfold("sessions", "search", "zeppelin").out
 
 
-def test_session_is_exported_as_markdown_and_json(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_export_writes_markdown_and_json(toolfold: Toolfold, session_id: str) -> None:
     text = toolfold("sessions", "export", session_id).out
     assert text.startswith("# How many boats")
     assert "````\n" in text  # longer than the fence in the result
@@ -76,13 +78,13 @@ def test_session_is_exported_as_markdown_and_json(toolfold: Toolfold, session_id
     assert Path("session.json").stat().st_mode & 0o077 == 0
 
 
-def test_export_to_an_impossible_path_is_an_error(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_export_to_an_impossible_path_is_an_error(toolfold: Toolfold, session_id: str) -> None:
     done = toolfold("sessions", "export", session_id, "-o", "missing/session.md")
     assert done.code == 1
     assert "cannot be written" in done.err
 
 
-def test_deleted_session_is_gone(toolfold: Toolfold, session_id: str) -> None:
+def test_deleted_session_is_no_longer_listed(toolfold: Toolfold, session_id: str) -> None:
     assert toolfold("sessions", "delete", session_id, "--yes").code == 0
     assert toolfold("sessions", "list", "--json").json == []
     missing = toolfold("sessions", "show", session_id)
@@ -90,7 +92,7 @@ def test_deleted_session_is_gone(toolfold: Toolfold, session_id: str) -> None:
     assert "there is no session" in missing.err
 
 
-def test_deleting_without_confirmation_keeps_the_session(
+def test_sessions_delete_without_confirmation_keeps_the_session(
     toolfold: Toolfold, session_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -98,7 +100,7 @@ def test_deleting_without_confirmation_keeps_the_session(
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
-def test_open_session_is_not_deleted(toolfold: Toolfold, session_id: str, home: Path) -> None:
+def test_session_in_use_is_not_deleted(toolfold: Toolfold, session_id: str, home: Path) -> None:
     store = SqliteSessionStore(next(home.rglob("sessions.db")))
     store.claim_session(session_id, "elsewhere:1:x")
     done = toolfold("sessions", "delete", session_id, "--yes")
@@ -108,7 +110,9 @@ def test_open_session_is_not_deleted(toolfold: Toolfold, session_id: str, home: 
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
-def test_ambiguous_beginning_of_an_id_is_refused(toolfold: Toolfold, home: Path, session_id: str) -> None:
+def test_ambiguous_beginning_of_a_session_id_is_refused(
+    toolfold: Toolfold, home: Path, session_id: str
+) -> None:
     with_same_start = session_id[:4] + "f" * 12
     store = SqliteSessionStore(next(home.rglob("sessions.db")))
     record = store.load_session(session_id)

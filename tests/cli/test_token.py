@@ -7,7 +7,7 @@ import json
 from tests.cli.conftest import Toolfold
 
 
-def test_token_is_shown_once_and_not_in_the_list(toolfold: Toolfold) -> None:
+def test_token_is_shown_when_created_and_not_in_the_list(toolfold: Toolfold) -> None:
     token = toolfold("token", "add", "laptop").out.strip()
     assert token.startswith("tf_")
     listed = json.loads(toolfold("token", "list", "--json").out)
@@ -15,7 +15,7 @@ def test_token_is_shown_once_and_not_in_the_list(toolfold: Toolfold) -> None:
     assert token not in toolfold("token", "list").out
 
 
-def test_unknown_toolset_creates_no_token(toolfold: Toolfold) -> None:
+def test_token_add_with_an_unknown_toolset_creates_no_token(toolfold: Toolfold) -> None:
     assert toolfold("mcp", "add", "--no-test", "--yes", "git", "run").code == 0
     done = toolfold("token", "add", "laptop", "--toolset", "mcp-gti")
     assert done.code == 4
@@ -23,7 +23,7 @@ def test_unknown_toolset_creates_no_token(toolfold: Toolfold) -> None:
     assert json.loads(toolfold("token", "list", "--json").out) == []
 
 
-def test_revoked_client_is_removed_and_unknown_client_is_an_error(toolfold: Toolfold) -> None:
+def test_token_revoke_removes_the_client_and_rejects_an_unknown_one(toolfold: Toolfold) -> None:
     toolfold("token", "add", "laptop")
     assert toolfold("token", "revoke", "laptop").code == 0
     done = toolfold("token", "revoke", "laptop")

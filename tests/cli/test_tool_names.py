@@ -51,7 +51,9 @@ def test_commands_list_the_names_that_gateway_clients_see(file: Path, toolfold: 
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_every_spelling_is_accepted_in_calls(file: Path, toolfold: Toolfold, name: str) -> None:
+def test_every_spelling_of_a_tool_name_is_accepted_in_calls(
+    file: Path, toolfold: Toolfold, name: str
+) -> None:
     assert "hello" in toolfold("call", name, ARGUMENTS).out
     assert toolfold("tools", "show", name, "--json").json["name"] == "notes_echo"
     bridged = json.dumps({"name": name, "arguments": {"text": "hello"}})
@@ -59,7 +61,9 @@ def test_every_spelling_is_accepted_in_calls(file: Path, toolfold: Toolfold, nam
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_tool_is_disabled_and_enabled_by_every_spelling(file: Path, toolfold: Toolfold, name: str) -> None:
+def test_tool_is_disabled_and_enabled_by_every_spelling_of_its_name(
+    file: Path, toolfold: Toolfold, name: str
+) -> None:
     assert "disabled: notes_echo" in toolfold("tools", "disable", name).out
     assert read_file_value(file, "tools.disabled") == ["notes_echo"]
     assert "notes_echo" not in names_at_the_gateway()
@@ -75,7 +79,7 @@ def test_tool_disabled_under_its_longer_name_can_be_enabled(file: Path, toolfold
 
 
 @pytest.mark.parametrize("name", ["echo", *SPELLINGS])
-def test_tool_of_a_server_is_disabled_and_enabled_by_every_spelling(
+def test_tool_of_a_server_is_disabled_and_enabled_by_every_spelling_of_its_name(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     assert toolfold("mcp", "test").code == 0
@@ -88,7 +92,7 @@ def test_tool_of_a_server_is_disabled_and_enabled_by_every_spelling(
 
 
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
-def test_approval_uses_the_listed_name_whatever_spelling_was_called(
+def test_approval_uses_the_listed_tool_name_whatever_spelling_was_called(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     refused = toolfold("call", name, ARGUMENTS)
@@ -101,7 +105,7 @@ def test_approval_uses_the_listed_name_whatever_spelling_was_called(
 
 
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note"])
-def test_settings_accept_both_names_in_a_runtime_without_a_gateway(file: Path, name: str) -> None:
+def test_settings_accept_both_tool_names_in_a_runtime_without_a_gateway(file: Path, name: str) -> None:
     overrides = [f"tools.disabled=[{name.replace('delete_note', 'crash')}]"]
     entry = f"tool:{name} {ARGUMENTS}"
     set_value(file, "command_allowlist", [entry])

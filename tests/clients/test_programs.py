@@ -92,7 +92,9 @@ class ProgramTests:
 
     program: ClassVar[ClientProgram]
 
-    def test_gateway_is_used_without_a_terminal(self, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    def test_real_client_program_uses_the_gateway_without_a_terminal(
+        self, tmp_path: Path, subtests: pytest.Subtests
+    ) -> None:
         with connect(self.program, tmp_path, STEPS) as client:
             outcome = client.run_task()
         run_checks(outcome, CHECKS, subtests)
@@ -101,7 +103,7 @@ class ProgramTests:
 class AskingProgramTests(ProgramTests):
     """The tests of a program that shows approval forms in its text interface."""
 
-    def test_form_on_the_screen_allows_one_call_or_refuses_it(self, tmp_path: Path) -> None:
+    def test_approval_form_in_a_real_client_allows_one_call_or_refuses_it(self, tmp_path: Path) -> None:
         steps = [call_through_bridge(DELETE, text=each) for each in ("draft", "letter")]
         with connect(self.program, tmp_path, steps) as client, client.open_terminal() as terminal:
             wait_for_question(client, terminal, "draft")
@@ -120,7 +122,7 @@ class AskingProgramTests(ProgramTests):
 class SilentProgramTests(ProgramTests):
     """The tests of a program that cannot show approval forms, not even in its text interface."""
 
-    def test_text_interface_shows_no_form_and_the_call_is_refused(self, tmp_path: Path) -> None:
+    def test_text_interface_of_a_client_shows_no_form_and_the_call_is_refused(self, tmp_path: Path) -> None:
         steps = [call_through_bridge(DELETE, text="draft")]
         with connect(self.program, tmp_path, steps) as client, client.open_terminal() as terminal:
             wait_for_tool_result(client, terminal)

@@ -50,12 +50,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return config.paths.cache_dir
 
 
-def test_every_example_is_covered() -> None:
+def test_every_example_program_is_tested() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(EXPECTED_OUTPUT)
 
 
 @pytest.mark.parametrize("name", sorted(EXPECTED_OUTPUT))
-def test_example_runs_with_expected_output(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_example_program_prints_the_expected_output(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     if name == USES_SAMPLE:
         cache: Path = request.getfixturevalue("cache")
         shutil.copytree(cache, tmp_path / "home" / cache.name)

@@ -75,7 +75,7 @@ async def call(client: ModelClient, retries: list[float] | None = None, **option
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_reply_is_the_same_in_every_dialect(
+async def test_model_reply_is_the_same_in_every_dialect(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, stream: bool
 ) -> None:
     client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
@@ -95,7 +95,7 @@ async def test_reply_is_the_same_in_every_dialect(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_failed_call_is_retried_after_the_time_that_the_provider_asks_for(
+async def test_failed_model_call_is_retried_after_the_time_that_the_provider_asks_for(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.failures = [
@@ -122,7 +122,7 @@ async def test_failed_call_is_retried_after_the_time_that_the_provider_asks_for(
     ],
 )
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_final_error_is_classified_and_not_retried(
+async def test_final_error_of_a_provider_is_classified_and_not_retried(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, status: int, message: str, kind: str
 ) -> None:
     server.failures = [(status, {}, {"error": {"message": message, "type": "x"}})]
@@ -142,7 +142,7 @@ async def test_unreachable_provider_is_a_connection_error(tmp_path: Path, server
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_agent_runs_over_http(
+async def test_agent_runs_with_a_model_over_http(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, open_test_runtime: RuntimeOpener
 ) -> None:
     runtime = open_test_runtime()
@@ -159,24 +159,26 @@ async def test_agent_runs_over_http(
 
 
 class TestModelNames:
-    def test_known_prefixes_name_their_provider(self, tmp_path: Path, server: ScriptedServer) -> None:
+    def test_known_prefixes_of_model_names_give_their_provider(
+        self, tmp_path: Path, server: ScriptedServer
+    ) -> None:
         config = make_config(tmp_path, server, "openai")
         assert str(parse_model_name("claude-sonnet-4-6", config)) == "anthropic:claude-sonnet-4-6"
         assert str(parse_model_name("openrouter:meta/llama:free", config)) == "openrouter:meta/llama:free"
         assert str(parse_model_name("test:m-1", config)) == "test:m-1"
 
-    def test_unknown_provider_is_an_error_with_a_suggestion(
+    def test_unknown_model_provider_is_an_error_with_a_suggestion(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
         with pytest.raises(ConfigError, match="Did you mean anthropic"):
             parse_model_name("antropic:claude", make_config(tmp_path, server, "openai"))
 
-    def test_missing_key_names_the_variable_to_set(self, tmp_path: Path) -> None:
+    def test_error_for_a_missing_api_key_names_the_variable_to_set(self, tmp_path: Path) -> None:
         config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path), "HOME": str(tmp_path)})
         with pytest.raises(ConfigError, match="ANTHROPIC_API_KEY"):
             build_client(ModelName("anthropic", "claude-sonnet-4-6"), config)
 
-    def test_longest_matching_name_gives_the_limits(self) -> None:
+    def test_limits_of_a_model_come_from_the_longest_matching_name(self) -> None:
         mini, whole = find_limits("openai/o1-mini-2024"), find_limits("o1")
         assert mini is not None
         assert whole is not None
@@ -184,7 +186,7 @@ class TestModelNames:
         assert find_limits("my-own-model") is None
         assert find_limits("proto1-7b") is None  # contains "o1", but not as a word
 
-    async def test_context_window_of_an_unknown_model_comes_from_the_listing(
+    async def test_context_window_of_an_unknown_model_comes_from_the_providers_model_list(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
         config = make_config(tmp_path, server, "openai")

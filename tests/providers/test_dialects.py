@@ -54,7 +54,7 @@ def answer(result: ToolResult, form: DialectName, **options: Any) -> list[Json]:
 # -- tools ----------------------------------------------------------------------------------------------
 
 
-def test_tool_has_the_provider_keys() -> None:
+def test_tool_definition_has_the_keys_of_the_provider() -> None:
     assert render(definition(), "openai") == definition()
     assert render(definition(), "anthropic") == {
         "name": "weather",
@@ -71,12 +71,12 @@ def test_tool_has_the_provider_keys() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_schema_without_type_becomes_an_object(form: DialectName) -> None:
+def test_tool_schema_without_type_becomes_an_object_schema(form: DialectName) -> None:
     written = json.dumps(render(definition(parameters={"properties": {"city": {}}}), form))
     assert '"type": "object"' in written
 
 
-def test_top_level_alternatives_are_merged_into_parameters() -> None:
+def test_top_level_alternatives_of_a_schema_are_merged_into_its_parameters() -> None:
     schema = {
         "type": "object",
         "properties": {"id": {"type": "integer"}},
@@ -97,7 +97,7 @@ def test_top_level_alternatives_are_merged_into_parameters() -> None:
     }
 
 
-def test_ordinary_schema_is_unchanged() -> None:
+def test_ordinary_tool_schema_is_unchanged() -> None:
     assert simplify_schema(SCHEMA) is SCHEMA
 
 
@@ -109,7 +109,7 @@ def test_anthropic_cache_marker_is_on_the_last_constant_tool() -> None:
 
 
 @pytest.mark.parametrize("form", ["openai", "responses"])
-def test_other_providers_get_no_cache_marker(form: DialectName) -> None:
+def test_other_providers_than_anthropic_get_no_cache_marker(form: DialectName) -> None:
     assert "cache_control" not in json.dumps(get_dialect(form).render_tools([definition()], cache_after=1))
 
 
@@ -121,14 +121,14 @@ def test_deferred_tools_are_last_and_have_no_cache_marker() -> None:
     assert not any("cache_control" in tool and "defer_loading" in tool for tool in tools)
 
 
-def test_at_least_one_tool_is_not_deferred() -> None:
+def test_at_least_one_tool_of_a_request_is_not_deferred() -> None:
     tools = get_dialect("anthropic").render_tools(
         [], deferred=[definition("late"), definition("later")], native=True
     )
     assert [tool.get("defer_loading", False) for tool in tools] == [False, True]
 
 
-def test_responses_uses_its_client_side_search_tool() -> None:
+def test_responses_request_uses_the_client_side_search_tool() -> None:
     (tool,) = get_dialect("responses").render_tools([SEARCH], native=True)
     assert tool == {
         "type": "tool_search",
@@ -138,11 +138,11 @@ def test_responses_uses_its_client_side_search_tool() -> None:
     }
 
 
-def test_chat_has_no_native_deferred_tools() -> None:
+def test_chat_request_has_no_natively_deferred_tools() -> None:
     assert get_dialect("openai").render_tools([SEARCH], deferred=[definition()], native=True) == [SEARCH]
 
 
-def test_anthropic_accepts_ten_thousand_tools() -> None:
+def test_anthropic_request_accepts_ten_thousand_tools() -> None:
     assert MAX_TOOLS == 10_000
 
 
@@ -150,7 +150,7 @@ def test_anthropic_accepts_ten_thousand_tools() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_note_is_added_to_text_or_as_a_part(form: DialectName) -> None:
+def test_note_is_added_to_the_text_of_a_message_or_as_a_part(form: DialectName) -> None:
     kind = "input_text" if form == "responses" else "text"
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     assert get_dialect(form).append_text({"role": "user", "content": "Hi"}, "note")["content"] == "Hi\n\nnote"
@@ -162,7 +162,7 @@ def test_note_is_added_to_text_or_as_a_part(form: DialectName) -> None:
     ]
 
 
-def test_callers_message_is_not_modified() -> None:
+def test_message_of_the_caller_is_not_modified() -> None:
     message = {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
     get_dialect("openai").append_text(message, "note")
     assert message == {"role": "user", "content": [{"type": "text", "text": "Hi"}]}
@@ -188,7 +188,7 @@ def test_user_message_is_distinguished_from_a_tool_result(message: Json, expecte
     assert is_user_message(message) is expected
 
 
-def test_responses_accepts_tools_within_its_input() -> None:
+def test_responses_request_accepts_tools_within_its_input() -> None:
     assert get_dialect("responses").render_added_tools([definition()]) == {
         "type": "additional_tools",
         "role": "developer",
@@ -199,7 +199,7 @@ def test_responses_accepts_tools_within_its_input() -> None:
 # -- answers --------------------------------------------------------------------------------------------
 
 
-def test_result_has_the_id_of_its_call() -> None:
+def test_tool_result_has_the_id_of_its_call() -> None:
     result = ToolResult(call_id="call-7", name="weather", text='{"sun": true}')
     assert answer(result, "openai") == [
         {"role": "tool", "tool_call_id": "call-7", "content": '{"sun": true}'}
@@ -212,12 +212,12 @@ def test_result_has_the_id_of_its_call() -> None:
     ]
 
 
-def test_failed_call_is_marked_for_anthropic() -> None:
+def test_failed_tool_call_is_marked_for_anthropic() -> None:
     result = ToolResult(call_id="1", name="weather", text='{"error": "no"}', error="no")
     assert answer(result, "anthropic")[0]["is_error"] is True
 
 
-def test_found_tools_are_loaded_by_reference() -> None:
+def test_tools_found_by_search_are_loaded_by_reference() -> None:
     deferred = {"weather": definition(), "tides": definition("tides")}
     assert answer(search_result("weather", "tides"), "anthropic", deferred=deferred) == [
         {
@@ -231,7 +231,7 @@ def test_found_tools_are_loaded_by_reference() -> None:
     ]
 
 
-def test_text_beside_references_is_moved_not_lost() -> None:
+def test_text_beside_tool_references_is_moved_and_not_lost() -> None:
     deferred = {"weather": definition()}
     result, text = answer(
         search_result("weather", "shown", hint="Look again."), "anthropic", deferred=deferred
@@ -249,7 +249,7 @@ def test_tool_that_was_not_sent_is_never_referenced() -> None:
     assert answer(found, "anthropic")[0]["content"] == found.text
 
 
-def test_found_tools_are_given_to_responses_as_tools() -> None:
+def test_tools_found_by_search_are_given_to_responses_as_tools() -> None:
     output, text = answer(
         search_result("weather", hint="Look."), "responses", deferred={"weather": definition()}
     )
@@ -265,13 +265,13 @@ def test_found_tools_are_given_to_responses_as_tools() -> None:
 
 @pytest.mark.parametrize("text", ["[]", "not json", '{"matches": 3}', '{"matches": [1, {"name": 2}]}', "{}"])
 @pytest.mark.parametrize("form", DIALECTS)
-def test_search_result_with_any_text_is_accepted(text: str, form: DialectName) -> None:
+def test_search_result_with_any_text_can_be_rendered(text: str, form: DialectName) -> None:
     result = ToolResult(call_id="call-1", name="tool_search", text=text)
     first, *_ = answer(result, form, deferred={"weather": definition()})
     assert "call-1" in first.values()
 
 
-def test_failed_search_is_still_answered() -> None:
+def test_failed_tool_search_is_still_answered() -> None:
     result = ToolResult(call_id="call-1", name="tool_search", text='{"error": "no words"}', error="no words")
     output, text = answer(result, "responses", deferred={})
     assert output["tools"] == []
@@ -292,7 +292,7 @@ def result_with_media(*media: Media, call_id: str = "call-1") -> ToolResult:
     return ToolResult(call_id=call_id, name="camera", text=TEXT, media=media)
 
 
-def test_openai_chat_sends_an_image_after_the_tool_message() -> None:
+def test_openai_chat_gets_an_image_after_the_tool_message() -> None:
     told, shown = answer(result_with_media(IMAGE), "openai")
     assert (told["role"], told["tool_call_id"]) == ("tool", "call-1")
     assert told["content"].startswith(TEXT)
@@ -301,7 +301,7 @@ def test_openai_chat_sends_an_image_after_the_tool_message() -> None:
     assert shown["content"] == [{"type": "image_url", "image_url": {"url": IMAGE_URL}}]
 
 
-def test_tool_images_are_not_user_text() -> None:
+def test_images_of_tools_do_not_count_as_user_text() -> None:
     _, shown = answer(result_with_media(IMAGE), "openai")
     assert not is_user_message(shown)
     assert Conversation.from_messages([{"role": "user", "content": "take a picture"}, shown]).user_texts == (
@@ -309,7 +309,7 @@ def test_tool_images_are_not_user_text() -> None:
     )
 
 
-def test_responses_and_anthropic_put_images_into_the_result() -> None:
+def test_responses_and_anthropic_get_images_inside_the_tool_result() -> None:
     assert answer(result_with_media(IMAGE), "responses") == [
         {
             "type": "function_call_output",
@@ -331,36 +331,36 @@ def test_responses_and_anthropic_put_images_into_the_result() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_unsupported_media_are_not_sent(form: DialectName) -> None:
+def test_media_that_the_model_does_not_support_are_not_sent(form: DialectName) -> None:
     plain = answer(result_with_media(), form)
     assert answer(result_with_media(IMAGE, SOUND), form, takes=()) == plain
     assert answer(result_with_media(SOUND), form) == plain
 
 
-def test_supported_audio_is_sent_to_audio_models() -> None:
+def test_audio_is_sent_to_models_that_support_it() -> None:
     _, played = answer(result_with_media(SOUND, OGG), "openai", takes=("audio",))
     assert played["content"] == [{"type": "input_audio", "input_audio": {"data": "d2F2", "format": "wav"}}]
     assert len(answer(result_with_media(OGG), "openai", takes=("audio",))) == 1
 
 
 @pytest.mark.parametrize("form", ["anthropic", "responses"])
-def test_formats_without_audio_send_only_text(form: DialectName) -> None:
+def test_dialects_without_audio_send_only_text(form: DialectName) -> None:
     assert answer(result_with_media(SOUND), form, takes=("audio",)) == answer(result_with_media(), form)
 
 
-def test_results_precede_their_media() -> None:
+def test_tool_results_precede_their_media() -> None:
     told = answers([result_with_media(IMAGE), result_with_media(IMAGE, call_id="call-2")], "openai")
     assert [each["role"] for each in told] == ["tool", "tool", "user", "user"]
     assert [each.get("tool_call_id") for each in told[:2]] == ["call-1", "call-2"]
 
 
-def test_anthropic_results_precede_other_search_content() -> None:
+def test_anthropic_tool_results_precede_other_content_of_a_search() -> None:
     results = [search_result("weather", note="more"), result_with_media(IMAGE, call_id="call-2")]
     told = answers(results, "anthropic", deferred={"weather": definition()})
     assert [each["type"] for each in told] == ["tool_result", "tool_result", "text"]
 
 
-def test_failed_result_with_an_image_is_marked_as_failed() -> None:
+def test_failed_tool_result_with_an_image_is_marked_as_failed() -> None:
     (block,) = answer(replace(result_with_media(IMAGE), error="no"), "anthropic")
     assert block["is_error"] is True
     assert [each["type"] for each in block["content"]] == ["text", "image"]
@@ -385,7 +385,7 @@ def test_interrupted_anthropic_reply_keeps_only_signed_thinking() -> None:
     assert reply.unsent_thinking == "half"
 
 
-def test_interrupted_response_keeps_reasoning_only_before_its_message() -> None:
+def test_interrupted_responses_reply_keeps_reasoning_only_before_its_message() -> None:
     reader = get_dialect("responses").start_reply()
     text = {"type": "output_text", "text": "Well."}
     items: list[Json] = [

@@ -44,18 +44,18 @@ def texts(store: SessionStore, name: str = "one") -> list[str]:
     return [each.text for each in store.load_messages(name)]
 
 
-def test_session_is_loaded_as_it_was_created(store: SessionStore) -> None:
+def test_stored_session_is_loaded_as_it_was_created(store: SessionStore) -> None:
     record = session(system="Be brief.", toolsets=("file",), state={"todos": [1]})
     store.create_session(record)
     assert store.load_session("one") == record
 
 
-def test_unknown_session_is_an_error_that_names_it(store: SessionStore) -> None:
+def test_error_for_an_unknown_session_names_it(store: SessionStore) -> None:
     with pytest.raises(UnknownSession, match="'missing'"):
         store.load_session("missing")
 
 
-def test_messages_keep_their_order_and_exact_bodies(store: SessionStore) -> None:
+def test_stored_messages_keep_their_order_and_exact_content(store: SessionStore) -> None:
     store.create_session(session())
     body = {"role": "assistant", "content": "Grüße", "z": 1, "a": [None, 1.5]}
     store.append_messages("one", [message("first")])
@@ -66,7 +66,7 @@ def test_messages_keep_their_order_and_exact_bodies(store: SessionStore) -> None
     assert store.load_session("one").turns == 2
 
 
-def test_append_discards_the_draft_and_saves_the_state_together(store: SessionStore) -> None:
+def test_appending_messages_discards_the_draft_and_saves_the_state_together(store: SessionStore) -> None:
     store.create_session(session())
     store.save_draft("one", "half an ans")
     assert store.load_draft("one") == "half an ans"
@@ -87,7 +87,7 @@ def test_summary_takes_the_place_of_compressed_messages(store: SessionStore) -> 
     assert len(store.load_messages("one", active_only=False)) == 7
 
 
-def test_call_result_is_kept_until_its_message_is_stored(store: SessionStore) -> None:
+def test_result_of_a_tool_call_is_kept_until_its_message_is_stored(store: SessionStore) -> None:
     store.create_session(session())
     store.start_calls("one", {"c1": "terminal", "c2": "read_file"})
     store.finish_call("one", "c1", {"text": "done"})
@@ -98,7 +98,9 @@ def test_call_result_is_kept_until_its_message_is_stored(store: SessionStore) ->
     assert all(each.is_finished and each.result is None for each in store.load_calls("one"))
 
 
-def test_search_finds_words_of_other_sessions_and_ignores_undone_messages(store: SessionStore) -> None:
+def test_session_search_finds_words_of_other_sessions_and_ignores_undone_messages(
+    store: SessionStore,
+) -> None:
     store.create_session(session("one", title="Boats"))
     store.create_session(session("two"))
     numbers = store.append_messages("one", [message("the blue sailing boat"), message("a boat undone")])
@@ -110,13 +112,13 @@ def test_search_finds_words_of_other_sessions_and_ignores_undone_messages(store:
 
 
 @pytest.mark.parametrize("query", ['"', "AND OR NOT", "a* NEAR(b", "col:umn", "", "'; DROP TABLE messages"])
-def test_search_accepts_any_text(store: SessionStore, query: str) -> None:
+def test_session_search_accepts_any_text(store: SessionStore, query: str) -> None:
     store.create_session(session())
     store.append_messages("one", [message("nothing here")])
     assert isinstance(store.search_messages(query), list)
 
 
-def test_session_list_shows_newest_first_without_delegated_ones(store: SessionStore) -> None:
+def test_stored_sessions_are_listed_newest_first_without_delegated_ones(store: SessionStore) -> None:
     for name, parent in (("one", ""), ("two", ""), ("child", "one")):
         store.create_session(session(name, parent=parent))
     store.append_messages("one", [message("again")])
@@ -135,7 +137,7 @@ def test_deleting_a_session_removes_its_messages_and_delegated_sessions(store: S
             store.load_session(name)
 
 
-def test_session_is_claimed_by_one_owner_at_a_time(store: SessionStore) -> None:
+def test_stored_session_is_claimed_by_one_process_at_a_time(store: SessionStore) -> None:
     store.create_session(session())
     store.claim_session("one", "me")
     store.claim_session("one", "me")
@@ -148,7 +150,7 @@ def test_session_is_claimed_by_one_owner_at_a_time(store: SessionStore) -> None:
     store.claim_session("one", "other")
 
 
-def test_another_process_reads_what_was_written_and_both_can_write(store: SessionStore, file: Path) -> None:
+def test_two_processes_can_read_and_write_the_same_session_store(store: SessionStore, file: Path) -> None:
     store.create_session(session())
     store.append_messages("one", [message("from here")])
     script = (
@@ -163,11 +165,11 @@ def test_another_process_reads_what_was_written_and_both_can_write(store: Sessio
 
 
 class TestSqliteFile:
-    def test_only_the_owner_can_read_the_file(self, store: SessionStore, file: Path) -> None:
+    def test_only_the_owner_can_read_the_session_store_file(self, store: SessionStore, file: Path) -> None:
         assert file.stat().st_mode & 0o777 == 0o600
         assert file.parent.stat().st_mode & 0o077 == 0
 
-    def test_file_of_a_newer_version_is_refused(self, file: Path) -> None:
+    def test_session_store_of_a_newer_version_is_refused(self, file: Path) -> None:
         SqliteSessionStore(file).close()
         with sqlite3.connect(file) as database:
             database.execute("PRAGMA user_version = 99")

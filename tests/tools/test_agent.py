@@ -66,7 +66,7 @@ def test_each_agent_tool_can_be_granted_separately(runtime: Runtime) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_call_without_an_agent_is_an_error(name: str, runtime: Runtime) -> None:
+async def test_call_of_an_agent_tool_without_an_agent_is_an_error(name: str, runtime: Runtime) -> None:
     result = await runtime.session().call(name, FITTING[name])
     assert json.loads(result.text) == {"error": refusal(name)}
 
@@ -81,7 +81,9 @@ async def test_agent_is_not_called_for_a_tool_it_does_not_offer(name: str, runti
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("through", ["directly", "tool_call"])
-async def test_agent_runs_an_offered_tool(name: str, through: str, open_test_runtime: RuntimeOpener) -> None:
+async def test_agent_runs_a_tool_that_it_offers(
+    name: str, through: str, open_test_runtime: RuntimeOpener
+) -> None:
     agent = Recorder(name)
     session = open_test_runtime({"tools.tool_search.defer": list(NAMES)}).session(agent=agent)
     call = (name, FITTING[name])
@@ -92,7 +94,7 @@ async def test_agent_runs_an_offered_tool(name: str, through: str, open_test_run
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_agent_tools_are_called_without_the_bridge(name: str, runtime: Runtime) -> None:
+async def test_agent_tools_are_called_without_the_bridge_tools(name: str, runtime: Runtime) -> None:
     agent = Recorder(name)
     session = runtime.session(agent=agent)
     result = await session.call("tool_call", {"name": name, "arguments": FITTING[name]})
@@ -100,7 +102,7 @@ async def test_agent_tools_are_called_without_the_bridge(name: str, runtime: Run
     assert agent.asked == []
 
 
-async def test_agent_may_return_an_awaitable(runtime: Runtime) -> None:
+async def test_agent_tool_may_return_an_awaitable(runtime: Runtime) -> None:
     agent = Recorder("delegate_task", answers_later=True)
     assert (await runtime.session(agent=agent).call("delegate_task", {"goal": "x"})).value == {
         "done": "later"
@@ -119,7 +121,9 @@ async def test_agent_may_return_an_awaitable(runtime: Runtime) -> None:
         ("delegate_task", {"goal": "x", "as_root": True}),
     ],
 )
-async def test_invalid_arguments_do_not_reach_the_agent(name: str, args: Json, runtime: Runtime) -> None:
+async def test_invalid_arguments_of_an_agent_tool_do_not_reach_the_agent(
+    name: str, args: Json, runtime: Runtime
+) -> None:
     agent = Recorder(*NAMES)
     assert "was not invoked" in str((await runtime.session(agent=agent).call(name, args)).error)
     assert agent.asked == []
@@ -140,13 +144,13 @@ async def test_delegated_session_does_not_inherit_the_agent(runtime: Runtime) ->
     assert agent.asked == []
 
 
-def test_only_offered_agent_tools_are_shown(runtime: Runtime) -> None:
+def test_only_agent_tools_that_the_agent_offers_are_shown(runtime: Runtime) -> None:
     assert shown_names(runtime, None) == set()
     assert shown_names(runtime, LocalAgent()) == {"todo"}
     assert shown_names(runtime, Recorder("memory", "todo")) == {"memory", "todo"}
 
 
-def test_offering_another_tool_grants_nothing(runtime: Runtime) -> None:
+def test_offering_an_agent_tool_does_not_grant_it(runtime: Runtime) -> None:
     agent = Recorder("write_file", "ghost")
     session = runtime.session(["todo"], agent=agent)
     assert session.definitions() == []

@@ -92,12 +92,12 @@ def session(runtime: Runtime) -> Session:
     return runtime.session(TOOLSETS)
 
 
-def test_code_returns_what_it_prints(session: Session) -> None:
+def test_execute_code_returns_what_the_code_prints(session: Session) -> None:
     code = "import sys\nprint('out')\nprint('err', file=sys.stderr)\nsys.exit(3)"
     assert run_code(session, code) == {"output": "out\nerr\n", "exit_code": 3, "tool_calls": 0}
 
 
-def test_traceback_shows_only_the_lines_of_the_code(session: Session) -> None:
+def test_execute_code_traceback_shows_only_the_lines_of_the_code(session: Session) -> None:
     answer = run_code(session, "def fail():\n    raise ValueError('no boat')\nfail()")
     assert answer["exit_code"] == 1
     assert answer["output"].startswith(
@@ -107,7 +107,7 @@ def test_traceback_shows_only_the_lines_of_the_code(session: Session) -> None:
     assert answer["output"].endswith("ValueError: no boat\n")
 
 
-def test_code_starts_in_the_directory_of_the_session(session: Session, tmp_path: Path) -> None:
+def test_executed_code_starts_in_the_directory_of_the_session(session: Session, tmp_path: Path) -> None:
     (tmp_path / "piers").mkdir()
     (tmp_path / "piers/north.py").write_text("BOATS = 3\n")
     session.call_sync("terminal", {"command": "cd piers"})
@@ -128,7 +128,7 @@ def test_files_in_the_directory_cannot_replace_modules_that_run_the_code(
     assert answer == {"output": "3\n", "exit_code": 0, "tool_calls": 1}
 
 
-def test_code_calls_tools_and_gets_python_data(session: Session, tmp_path: Path) -> None:
+def test_executed_code_calls_tools_and_gets_python_data(session: Session, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("one\ntwo\n")
     code = (
         "from toolfold_tools import count_boats, terminal, read_file, call_tool\n"
@@ -141,7 +141,9 @@ def test_code_calls_tools_and_gets_python_data(session: Session, tmp_path: Path)
     assert answer["tool_calls"] == 6
 
 
-def test_calls_of_the_code_are_reported_as_the_real_tools(session: Session, runtime: Runtime) -> None:
+def test_tool_calls_of_executed_code_are_reported_as_the_real_tools(
+    session: Session, runtime: Runtime
+) -> None:
     events: list[Event] = []
     runtime.events.subscribe(events.append)
     run_code(session, "from toolfold_tools import *\ncount_boats('north')\ncount_boats('south')")
@@ -157,7 +159,7 @@ def test_calls_of_the_code_are_reported_as_the_real_tools(session: Session, runt
     assert finished == [("count_boats", True), ("count_boats", True), ("execute_code", True)]
 
 
-def test_code_calls_deferred_tools(open_test_runtime: RuntimeOpener) -> None:
+def test_executed_code_calls_deferred_tools(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
     runtime.registry.add(count_boats())
     session = runtime.session(TOOLSETS)
@@ -169,7 +171,7 @@ def test_code_calls_deferred_tools(open_test_runtime: RuntimeOpener) -> None:
     assert run_code(session, code)["output"] == "3\ncount_boats\n"
 
 
-def test_large_result_reaches_the_code_as_a_whole(session: Session, runtime: Runtime) -> None:
+def test_large_tool_result_reaches_the_executed_code_as_a_whole(session: Session, runtime: Runtime) -> None:
     lines = [f"line {number}" for number in range(100_000)]
     runtime.registry.add(
         build_tool(
@@ -193,7 +195,7 @@ def test_large_result_reaches_the_code_as_a_whole(session: Session, runtime: Run
         (["code_execution", "terminal"], ["terminal"], ["read_file"]),
     ],
 )
-def test_description_names_only_tools_of_the_session(
+def test_description_of_execute_code_names_only_tools_of_the_session(
     runtime: Runtime, toolsets: list[str], named: list[str], unnamed: list[str]
 ) -> None:
     definitions = {
@@ -207,7 +209,7 @@ def test_description_names_only_tools_of_the_session(
 class TestNoBypass:
     """The code can call what its session may call, in the same way, and nothing else."""
 
-    def test_tool_that_was_not_granted_is_not_found(self, runtime: Runtime) -> None:
+    def test_executed_code_cannot_find_a_tool_that_was_not_granted(self, runtime: Runtime) -> None:
         ran: list[str] = []
         runtime.registry.add(recording_tool("sink_boat", "navy", ran))
         session = runtime.session(BUILTIN)
@@ -217,7 +219,7 @@ class TestNoBypass:
             )
         assert ran == []
 
-    def test_module_lists_only_granted_tools(self, runtime: Runtime) -> None:
+    def test_module_for_executed_code_lists_only_granted_tools(self, runtime: Runtime) -> None:
         runtime.registry.add(recording_tool("sink_boat", "navy", []))
         runtime.registry.add(count_boats())
         session = runtime.session(["code_execution", "harbour"])
@@ -228,12 +230,14 @@ class TestNoBypass:
         "call",
         ["execute_code(code='print(1)')", "tool_call(name='execute_code', arguments={'code': 'print(1)'})"],
     )
-    def test_code_cannot_run_code_by_the_tool(self, open_test_runtime: RuntimeOpener, call: str) -> None:
+    def test_executed_code_cannot_call_execute_code(
+        self, open_test_runtime: RuntimeOpener, call: str
+    ) -> None:
         runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on", "defer": ["execute_code"]}}})
         output = run_code(runtime.session(BUILTIN), attempt(call))["output"]
         assert "'execute_code' can be called only directly" in output
 
-    async def test_code_cannot_delegate(self, runtime: Runtime, tmp_path: Path) -> None:
+    async def test_executed_code_cannot_delegate(self, runtime: Runtime, tmp_path: Path) -> None:
         steps: list[Step] = [
             ScriptedReply(
                 calls=[ToolCall("execute_code", {"code": attempt("delegate_task(goal='multiply')")})]
@@ -246,14 +250,14 @@ class TestNoBypass:
             assert "'delegate_task' can be called only directly" in agent.history.messages[2]["content"]
             assert len(store.list_sessions()) == 1
 
-    def test_tools_of_the_agent_keep_their_state(self, runtime: Runtime) -> None:
+    def test_agent_tools_called_by_executed_code_keep_their_state(self, runtime: Runtime) -> None:
         agent = LocalAgent()
         session = runtime.session(["code_execution", "todo"], agent=agent)
         item = {"id": "1", "content": "Moor", "status": "pending"}
         run_code(session, f"from toolfold_tools import todo\ntodo(todos=[{item!r}])")
         assert [each["content"] for each in agent.todos.export()] == ["Moor"]
 
-    def test_hooks_and_validation_apply_to_calls_of_the_code(self, runtime: Runtime) -> None:
+    def test_hooks_and_validation_apply_to_tool_calls_of_executed_code(self, runtime: Runtime) -> None:
         seen: list[Json] = []
         runtime.registry.add(count_boats(seen))
 
@@ -269,7 +273,7 @@ class TestNoBypass:
         assert "pier" in run_code(session, attempt("count_boats(pear='north')"))["output"]
         assert seen == []
 
-    def test_calls_of_the_code_need_the_same_approval(
+    def test_tool_calls_of_executed_code_need_the_same_approval(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (tmp_path / "notes").mkdir()
@@ -286,7 +290,7 @@ class TestNoBypass:
         assert [(each.tool.name, each.command) for each in asked] == [("terminal", "rm -rf notes")]
         assert (tmp_path / "notes/a").exists()
 
-    def test_without_an_approver_risky_calls_of_the_code_are_not_run(
+    def test_risky_tool_calls_of_executed_code_are_not_run_without_an_approver(
         self, session: Session, tmp_path: Path
     ) -> None:
         (tmp_path / "notes").mkdir()
@@ -294,7 +298,7 @@ class TestNoBypass:
         assert "nobody could be asked" in output
         assert (tmp_path / "notes").exists()
 
-    def test_forged_frames_are_plain_output(self, session: Session) -> None:
+    def test_forged_control_messages_of_executed_code_are_ordinary_output(self, session: Session) -> None:
         token = secrets.token_hex(16)
         request = json.dumps({"name": "count_boats", "arguments": {"pier": "north"}})
         code = (
@@ -307,7 +311,9 @@ class TestNoBypass:
         assert answer["output"].count(request) == 2
         assert answer["tool_calls"] == 0
 
-    def test_request_cannot_choose_its_call_id_or_session(self, session: Session, runtime: Runtime) -> None:
+    def test_tool_request_of_executed_code_cannot_choose_its_call_id_or_session(
+        self, session: Session, runtime: Runtime
+    ) -> None:
         events: list[Event] = []
         runtime.events.subscribe(events.append)
         forged = {"name": "count_boats", "arguments": {"pier": "north"}, "id": "stolen", "call_id": "stolen"}
@@ -335,7 +341,9 @@ class TestNoBypass:
             "[" * 2000,
         ],
     )
-    def test_malformed_requests_are_answered_with_an_error(self, session: Session, line: str) -> None:
+    def test_malformed_tool_requests_of_executed_code_are_answered_with_an_error(
+        self, session: Session, line: str
+    ) -> None:
         code = (
             "import toolfold_tools\n"
             "connection = toolfold_tools.call_tool.__closure__[0].cell_contents\n"
@@ -347,7 +355,7 @@ class TestNoBypass:
         assert "the request is invalid" in output
         assert output.endswith("3\n")
 
-    def test_processes_that_the_code_starts_cannot_call_tools(self, session: Session) -> None:
+    def test_processes_started_by_executed_code_cannot_call_tools(self, session: Session) -> None:
         code = (
             "import os, sys\nfrom toolfold_tools import *\n"
             "if os.fork() == 0:\n"
@@ -364,18 +372,18 @@ class TestNoBypass:
 class TestApprovalOfTheCode:
     """The code is judged before it runs, like the argument of `python3 -c`."""
 
-    def test_code_that_is_always_blocked_does_not_run(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_code_that_is_always_blocked_is_not_executed(self, open_test_runtime: RuntimeOpener) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)
         error = code_error(session, "import os\nos.system('rm -rf /usr')")
         assert "always blocked" in error
 
-    def test_risky_code_is_not_run_if_nobody_can_approve(self, session: Session, tmp_path: Path) -> None:
+    def test_risky_code_is_not_executed_if_nobody_can_approve(self, session: Session, tmp_path: Path) -> None:
         (tmp_path / "notes").mkdir()
         error = code_error(session, "import shutil\nshutil.rmtree('notes')")
         assert "nobody could be asked" in error
         assert (tmp_path / "notes").exists()
 
-    def test_approver_sees_the_code_and_its_effect_in_its_directory(
+    def test_approver_sees_the_code_to_execute_and_its_effect_in_its_directory(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (tmp_path / "piers/notes").mkdir(parents=True)
@@ -396,12 +404,12 @@ class TestApprovalOfTheCode:
         assert not (tmp_path / "piers/notes").exists()
 
     @pytest.mark.parametrize("padding", [20_000, 50_000])
-    def test_code_that_is_too_long_to_be_judged_needs_approval(self, session: Session, padding: int) -> None:
+    def test_code_too_long_to_be_judged_needs_approval(self, session: Session, padding: int) -> None:
         assert "was not run" in code_error(session, f"# {'x' * padding}\nprint(1)")
 
 
 class TestLimits:
-    def test_time_limit_terminates_the_code_and_its_processes(self, session: Session) -> None:
+    def test_time_limit_terminates_executed_code_and_its_processes(self, session: Session) -> None:
         token = f"token{secrets.token_hex(8)}"
         code = f"import subprocess\nprint('started')\nsubprocess.run(['sh', '-c', 'sleep 600; : {token}'])"
         answer = run_code(session, code, timeout=10)
@@ -409,32 +417,32 @@ class TestLimits:
         assert answer["note"].startswith("Terminated after 10 s")
         assert find_traces(token) == []
 
-    async def test_time_of_tool_calls_does_not_count(self) -> None:
+    async def test_time_of_tool_calls_does_not_count_against_the_limit_of_executed_code(self) -> None:
         async with asyncio.timeout(0.2) as clock:
             async with _paused(clock):
                 await asyncio.sleep(0.4)
             assert clock.when() is not None
         assert not clock.expired()
 
-    def test_background_processes_end_with_the_code(self, session: Session) -> None:
+    def test_background_processes_of_executed_code_end_with_it(self, session: Session) -> None:
         token = f"token{secrets.token_hex(8)}"
         code = f"import subprocess\nsubprocess.Popen(['sh', '-c', 'sleep 600; : {token}'])\nprint('done')"
         assert run_code(session, code)["output"] == "done\n"
         assert find_traces(token) == []
 
-    def test_long_output_is_shortened_and_stored(self, session: Session) -> None:
+    def test_long_output_of_executed_code_is_shortened_and_stored(self, session: Session) -> None:
         answer = run_code(session, "print('begin')\nprint('x' * 1_000_000)\nprint('end')")
         assert answer["output"].startswith("begin\n")
         assert answer["output"].endswith("end\n")
         assert len(answer["output"]) < 50_000
         assert Path(answer["stored"]).stat().st_size == answer["bytes"] == 1_000_011
 
-    def test_output_beyond_the_limit_is_dropped(self, session: Session) -> None:
+    def test_output_of_executed_code_beyond_the_limit_is_dropped(self, session: Session) -> None:
         answer = run_code(session, "for _ in range(15):\n    print('x' * 1_000_000)")
         assert answer["bytes"] == 10_000_000
         assert answer["lost_bytes"] == 15 * 1_000_001 - 10_000_000
 
-    def test_number_of_tool_calls_is_limited(self, runtime: Runtime) -> None:
+    def test_number_of_tool_calls_of_executed_code_is_limited(self, runtime: Runtime) -> None:
         seen: list[Json] = []
         runtime.registry.add(count_boats(seen))
         code = (
@@ -449,7 +457,7 @@ class TestLimits:
         assert answer["output"] == "10 the limit of 100 tool calls is reached\n"
         assert len(seen) == answer["tool_calls"] == 100
 
-    def test_arguments_that_are_too_large_end_the_code(self, session: Session) -> None:
+    def test_too_large_tool_arguments_end_the_executed_code(self, session: Session) -> None:
         answer = run_code(session, "from toolfold_tools import *\ncount_boats('x' * 3_000_000)")
         assert "too large" in answer["output"]
         assert answer["exit_code"] != 0
@@ -463,7 +471,7 @@ class TestLimits:
             ("import os\nos.closerange(0, 100)", 0),
         ],
     )
-    def test_code_that_ends_in_any_way_gives_a_result(
+    def test_executed_code_that_ends_in_any_way_gives_a_result(
         self, open_test_runtime: RuntimeOpener, code: str, exit_code: int
     ) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)
@@ -471,13 +479,15 @@ class TestLimits:
         assert answer["output"].startswith("begin\n")
         assert answer["exit_code"] == exit_code
 
-    def test_code_that_kills_the_relay_gives_a_result(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_executed_code_that_kills_its_connection_to_tools_gives_a_result(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)
         answer = run_code(session, "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)")
         assert answer["exit_code"] == 137
         assert run_code(session, "print('works')")["output"] == "works\n"
 
-    async def test_cancelling_the_call_kills_the_code_and_its_running_tool_call(
+    async def test_cancelling_execute_code_kills_the_code_and_its_running_tool_call(
         self, runtime: Runtime
     ) -> None:
         started, cancelled = asyncio.Event(), asyncio.Event()
@@ -508,7 +518,7 @@ class TestLimits:
             await wait_until_gone(token)
 
 
-def test_threads_of_the_code_call_tools_one_after_the_other(runtime: Runtime) -> None:
+def test_threads_of_executed_code_call_tools_one_after_the_other(runtime: Runtime) -> None:
     running, most, lock = 0, 0, threading.Lock()
 
     def handler(_: Json) -> Json:
@@ -542,7 +552,9 @@ def open_backend(tmp_path: Path, home: Path, settings: Json, env: dict[str, str]
 
 
 @pytest.mark.parametrize("backend", ["local", "sandbox", "docker", "ssh"])
-def test_code_calls_tools_in_every_backend(backend: str, tmp_path: Path, home: Path) -> None:
+def test_executed_code_calls_tools_in_every_terminal_backend(
+    backend: str, tmp_path: Path, home: Path
+) -> None:
     settings: Json = {"backend": backend}
     env: dict[str, str] = {}
     if backend == "docker":
@@ -576,7 +588,7 @@ def test_code_calls_tools_in_every_backend(backend: str, tmp_path: Path, home: P
         assert seen == [{"pier": "north"}]
 
 
-def test_environment_without_python_is_reported(tmp_path: Path, home: Path) -> None:
+def test_execute_code_reports_an_environment_without_python(tmp_path: Path, home: Path) -> None:
     place = tmp_path / "place"
     place.mkdir()
     with (

@@ -102,7 +102,7 @@ def test_file_toolset_has_four_core_tools_with_effects(tmp_path: Path) -> None:
     assert [name for name, tool in tools.items() if tool.effects == {Effect.WRITE}] == ["write_file", "patch"]
 
 
-def test_description_mentions_another_tool_only_if_it_is_available(tmp_path: Path) -> None:
+def test_description_of_a_file_tool_mentions_another_only_if_it_is_available(tmp_path: Path) -> None:
     for tool in offered(tmp_path).values():
         assert tool.adapt is not None
         before = tool.definition()
@@ -117,7 +117,7 @@ def test_description_mentions_another_tool_only_if_it_is_available(tmp_path: Pat
 # read_file
 
 
-def test_small_file_is_returned_with_line_numbers(tmp_path: Path, call: Call) -> None:
+def test_read_file_returns_a_small_file_with_line_numbers(tmp_path: Path, call: Call) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     assert call("read_file", path="a.txt") == {
         "path": "a.txt",
@@ -128,7 +128,7 @@ def test_small_file_is_returned_with_line_numbers(tmp_path: Path, call: Call) ->
     }
 
 
-def test_page_tells_how_to_continue(tmp_path: Path, call: Call) -> None:
+def test_page_of_read_file_tells_how_to_continue(tmp_path: Path, call: Call) -> None:
     (tmp_path / "a.txt").write_text(lines(10))
     page = call("read_file", path="a.txt", offset=3, limit=2)
     assert page["lines"] == "3\tline 3\n4\tline 4"
@@ -139,7 +139,7 @@ def test_page_tells_how_to_continue(tmp_path: Path, call: Call) -> None:
 
 @given(text, st.integers(1, 5))
 @without_deadline()
-def test_pages_together_are_the_file(content: str, limit: int) -> None:
+def test_all_pages_of_read_file_together_are_the_file(content: str, limit: int) -> None:
     assume(content)
     with make_context() as (root, call):
         (root / "f").write_bytes(content.encode())
@@ -152,7 +152,7 @@ def test_pages_together_are_the_file(content: str, limit: int) -> None:
     assert pages[0]["total_lines"] == pages[-1]["last_line"]
 
 
-def test_page_size_is_limited_without_losing_lines(tmp_path: Path, call: Call) -> None:
+def test_page_size_of_read_file_is_limited_without_losing_lines(tmp_path: Path, call: Call) -> None:
     (tmp_path / "wide").write_text(lines(200, width=1_000))
     first = call("read_file", path="wide")
     assert 30_000 < len(first["lines"]) < 42_000
@@ -172,7 +172,9 @@ def test_last_line_moved_to_the_next_page_is_kept(tmp_path: Path, call: Call) ->
 
 @pytest.mark.parametrize("end", ["", "\n", "\nnext"])
 @pytest.mark.parametrize("size", [2_000, 2_001, 8_000, 8_001, 3_000_000])
-def test_long_line_is_truncated_with_a_marker(tmp_path: Path, call: Call, size: int, end: str) -> None:
+def test_long_line_in_read_file_is_truncated_with_a_marker(
+    tmp_path: Path, call: Call, size: int, end: str
+) -> None:
     (tmp_path / "long").write_text("z" * size + end)
     page = call("read_file", path="long")
     cut = "… [truncated]" if size > 2_000 else ""
@@ -187,14 +189,16 @@ def test_line_truncated_inside_a_character_is_no_encoding_error(tmp_path: Path, 
     assert page["notes"] == ["lines longer than 2000 characters are truncated"]
 
 
-def test_empty_file_is_reported_as_empty(tmp_path: Path, call: Call) -> None:
+def test_read_file_reports_an_empty_file_as_empty(tmp_path: Path, call: Call) -> None:
     (tmp_path / "e").touch()
     assert call("read_file", path="e")["notes"] == ["the file is empty"]
     assert call("read_file", path="e", offset=7)["total_lines"] == 0
 
 
 @pytest.mark.parametrize("content", ["a\nb\n", "a\nb"])
-def test_offset_past_the_end_error_states_the_length(tmp_path: Path, call: Call, content: str) -> None:
+def test_error_for_an_offset_past_the_end_states_the_file_length(
+    tmp_path: Path, call: Call, content: str
+) -> None:
     (tmp_path / "f").write_text(content)
     assert strip_numbers(call("read_file", path="f", offset=2)["lines"]) == ["b"]
     for offset in (3, 4, 10**12):
@@ -202,7 +206,7 @@ def test_offset_past_the_end_error_states_the_length(tmp_path: Path, call: Call,
             call("read_file", path="f", offset=offset)
 
 
-def test_crlf_bom_and_invalid_utf8_are_cleaned_and_noted(tmp_path: Path, call: Call) -> None:
+def test_read_file_cleans_and_notes_crlf_bom_and_invalid_utf8(tmp_path: Path, call: Call) -> None:
     (tmp_path / "f").write_bytes(b"\xef\xbb\xbfone\r\ncaf\xe9\r\n")
     page = call("read_file", path="f")
     assert strip_numbers(page["lines"]) == ["one", "caf\ufffd"]
@@ -223,7 +227,7 @@ def test_crlf_bom_and_invalid_utf8_are_cleaned_and_noted(tmp_path: Path, call: C
         ("x.txt", "hello".encode("utf-16"), "UTF-16"),
     ],
 )
-def test_binary_file_is_rejected_with_size_and_kind(
+def test_read_file_rejects_a_binary_file_with_size_and_kind(
     tmp_path: Path, call: Call, name: str, data: bytes, kind: str
 ) -> None:
     (tmp_path / name).write_bytes(data)
@@ -234,7 +238,7 @@ def test_binary_file_is_rejected_with_size_and_kind(
     assert (tmp_path / name).read_bytes() == data
 
 
-def test_huge_file_is_paged_quickly_without_counting_lines(tmp_path: Path, call: Call) -> None:
+def test_read_file_pages_a_huge_file_quickly_without_counting_lines(tmp_path: Path, call: Call) -> None:
     with (tmp_path / "huge").open("wb") as huge:
         block = b"0123456789abcde\n" * 65_536
         for _ in range(300):
@@ -255,7 +259,7 @@ def test_cancelled_read_of_a_huge_file_stops(tmp_path: Path) -> None:
         make_call(tmp_path, cancelled=cancelled)("read_file", path="f", offset=500)
 
 
-def test_missing_directory_and_outside_paths_are_explained(tmp_path: Path, call: Call) -> None:
+def test_read_file_explains_missing_files_directories_and_paths_outside(tmp_path: Path, call: Call) -> None:
     (tmp_path / "readme.md").touch()
     for path, reason in [
         ("readm.md", "Did you mean readme.md"),
@@ -266,7 +270,7 @@ def test_missing_directory_and_outside_paths_are_explained(tmp_path: Path, call:
             call("read_file", path=path)
 
 
-def test_stored_results_of_the_session_are_readable_and_searchable(tmp_path: Path) -> None:
+def test_stored_results_of_the_session_can_be_read_and_searched(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "r.txt").write_text("needle\n")
@@ -286,7 +290,7 @@ def test_stored_results_of_the_session_are_readable_and_searchable(tmp_path: Pat
 # write_file
 
 
-def test_file_is_created_and_then_replaced(tmp_path: Path, call: Call) -> None:
+def test_write_file_creates_and_then_replaces_a_file(tmp_path: Path, call: Call) -> None:
     created = call("write_file", path="new/a.txt", content="one\ntwo")
     assert created == {"path": "new/a.txt", "result": "created", "bytes": 7, "lines": 2}
     assert call("write_file", path="new/a.txt", content="")["result"] == "replaced"
@@ -295,7 +299,7 @@ def test_file_is_created_and_then_replaced(tmp_path: Path, call: Call) -> None:
 
 @given(text)
 @without_deadline()
-def test_written_content_is_read_back_unchanged(content: str) -> None:
+def test_content_of_write_file_is_read_back_unchanged(content: str) -> None:
     with make_context() as (root, call):
         written = call("write_file", path="f", content=content)
         assert (root / "f").read_bytes() == content.encode()
@@ -309,7 +313,7 @@ def test_written_content_is_read_back_unchanged(content: str) -> None:
     ("content", "reason"),
     [("a\ud83d", "half of a surrogate pair at character 1"), ("é" * 5_000_001, "10,000,002")],
 )
-def test_invalid_content_is_rejected_and_the_file_kept(
+def test_write_file_rejects_invalid_content_and_keeps_the_file(
     tmp_path: Path, call: Call, content: str, reason: str
 ) -> None:
     (tmp_path / "f").write_text("keep")
@@ -337,7 +341,7 @@ def patch_error(tmp_path: Path, before: str, old: str, new: str = "NEW", **args:
     return str(caught.value)
 
 
-def test_exact_match_is_replaced_and_shown_as_diff(tmp_path: Path) -> None:
+def test_patch_replaces_an_exact_match_and_shows_a_diff(tmp_path: Path) -> None:
     after, answer = patch_file(tmp_path, lines(9), "line 5", "line five")
     assert after == lines(9).replace("line 5", "line five")
     assert (answer["matched"], answer["replacements"]) == ("exact", 1)
@@ -349,7 +353,7 @@ def test_exact_match_is_replaced_and_shown_as_diff(tmp_path: Path) -> None:
 
 @given(text, text, text, text)
 @without_deadline()
-def test_unique_exact_match_is_replaced_like_str_replace(head: str, old: str, tail: str, new: str) -> None:
+def test_patch_of_a_unique_exact_match_equals_str_replace(head: str, old: str, tail: str, new: str) -> None:
     before = head + old + tail
     assume(old and old != new and before.count(old) == 1)
     with make_context() as (root, _):
@@ -377,7 +381,7 @@ def test_any_patch_is_applied_correctly_or_not_at_all(before: str, old: str, new
         assert old not in before
 
 
-def test_multiple_matches_are_rejected_unless_replace_all(tmp_path: Path) -> None:
+def test_patch_with_multiple_matches_is_rejected_unless_replace_all(tmp_path: Path) -> None:
     before = "x = 1\ny = 2\nx = 1\n"
     message = patch_error(tmp_path, before, "x = 1")
     assert "occurs 2 times in 'f.py' (exact), at lines 1, 3." in message
@@ -386,7 +390,7 @@ def test_multiple_matches_are_rejected_unless_replace_all(tmp_path: Path) -> Non
     assert answer["replacements"] == 2
 
 
-def test_distant_edits_are_separate_hunks_with_correct_numbers(tmp_path: Path) -> None:
+def test_distant_edits_of_a_patch_are_separate_hunks_with_correct_numbers(tmp_path: Path) -> None:
     before = lines(40).replace("line 5\n", "mark\n").replace("line 30\n", "mark\n")
     _, answer = patch_file(tmp_path, before, "mark\n", "one\ntwo\n", replace_all=True)
     assert "@@ -2,7 +2,8 @@" in answer["diff"]
@@ -396,7 +400,9 @@ def test_distant_edits_are_separate_hunks_with_correct_numbers(tmp_path: Path) -
 
 @given(st.lists(st.sampled_from(["x", "a", "b", ""]), max_size=60), st.sampled_from(["y", "y\nz", ""]))
 @without_deadline()
-def test_every_hunk_matches_both_versions_at_its_line_numbers(content: list[str], new: str) -> None:
+def test_every_hunk_of_a_patch_matches_both_versions_at_its_line_numbers(
+    content: list[str], new: str
+) -> None:
     before = "\n".join(content)
     assume("x" in before)
     with make_context() as (root, _):
@@ -412,7 +418,7 @@ def test_every_hunk_matches_both_versions_at_its_line_numbers(content: list[str]
     assert answer["diff"].split("\n").count("-x") == before.count("x")
 
 
-def test_adjacent_edits_share_a_hunk_without_repeated_lines(tmp_path: Path) -> None:
+def test_adjacent_edits_of_a_patch_share_a_hunk_without_repeated_lines(tmp_path: Path) -> None:
     before = lines(12).replace("line 3\n", "mark\n").replace("line 9\n", "mark\n")
     _, answer = patch_file(tmp_path, before, "mark", "made", replace_all=True)
     assert answer["diff"].count(" line 6\n") == 1
@@ -431,19 +437,19 @@ def test_patch_does_not_create_a_missing_file(tmp_path: Path, call: Call) -> Non
     assert names(tmp_path) == []
 
 
-def test_typographic_quotes_and_dashes_still_match(tmp_path: Path) -> None:
+def test_patch_matches_despite_typographic_quotes_and_dashes(tmp_path: Path) -> None:
     after, answer = patch_file(tmp_path, "say(“hi” – now)  # it’s\n", 'say("hi" - now)', 'say("ho")')
     assert after == 'say("ho")  # it’s\n'
     assert answer["matched"] == "ignoring typographic punctuation"
 
 
-def test_trailing_whitespace_still_matches(tmp_path: Path) -> None:
+def test_patch_matches_despite_trailing_whitespace(tmp_path: Path) -> None:
     after, answer = patch_file(tmp_path, "a = 1   \nb = 2\t\nc = 3\n", "a = 1\nb = 2\n", "a = 5\n")
     assert after == "a = 5\nc = 3\n"
     assert answer["matched"] == "ignoring trailing whitespace"
 
 
-def test_other_indentation_matches_and_new_text_is_reindented(tmp_path: Path) -> None:
+def test_patch_matches_other_indentation_and_indents_the_new_text_accordingly(tmp_path: Path) -> None:
     before = "class A:\n    def f(self):\n        return 1\n\n    x = 2\n"
     old = "def f(self):\n    return 1\n"
     new = "def f(self):\n    if self:\n        return 2\n\n    return 1\n"
@@ -455,21 +461,21 @@ def test_other_indentation_matches_and_new_text_is_reindented(tmp_path: Path) ->
     assert answer["matched"] == "ignoring indentation"
 
 
-def test_tabs_of_the_file_replace_spaces_of_the_model(tmp_path: Path) -> None:
+def test_patch_converts_spaces_of_the_model_to_tabs_of_the_file(tmp_path: Path) -> None:
     before = "func f() {\n\tif x {\n\t\treturn\n\t}\n}\n"
     old = "    if x {\n        return\n    }"
     after, _ = patch_file(tmp_path, before, old, "    if y {\n        stop()\n    }\n    go()")
     assert after == "func f() {\n\tif y {\n\t\tstop()\n\t}\n\tgo()\n}\n"
 
 
-def test_less_indented_new_text_is_dedented_accordingly(tmp_path: Path) -> None:
+def test_patch_with_less_indented_new_text_is_dedented_accordingly(tmp_path: Path) -> None:
     after, _ = patch_file(
         tmp_path, "if a:\n        b()\n        c()\n", "    b()\n    c()", "    b()\nelse:\n    c()"
     )
     assert after == "if a:\n        b()\n    else:\n        c()\n"
 
 
-def test_only_similar_block_is_replaced(tmp_path: Path) -> None:
+def test_patch_replaces_the_only_similar_block(tmp_path: Path) -> None:
     block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
     before = f"import os\n\n{block}\n\ndef other(x):\n    return x\n"
     after, answer = patch_file(
@@ -479,25 +485,25 @@ def test_only_similar_block_is_replaced(tmp_path: Path) -> None:
     assert answer["matched"].startswith("similar text (9")
 
 
-def test_two_similar_blocks_are_not_changed(tmp_path: Path) -> None:
+def test_patch_does_not_change_two_similar_blocks(tmp_path: Path) -> None:
     block = "def total(prices):\n    result = sum(prices)\n    return round(result, 2)\n"
     message = patch_error(tmp_path, block + "\n" + block, block.replace("result, 2", "results, 2"))
     assert "The nearest text is from line 1" in message
 
 
-def test_single_similar_line_is_shown_but_not_replaced(tmp_path: Path) -> None:
+def test_patch_shows_but_does_not_replace_a_single_similar_line(tmp_path: Path) -> None:
     message = patch_error(tmp_path, "retries = 3\ntimeout_seconds = 30\n", "timeout_seconds = 10")
     assert "The nearest text is from line 2:\n2\ttimeout_seconds = 30\n" in message
     assert "Nothing was changed" in message
 
 
-def test_no_similar_text_is_reported(tmp_path: Path) -> None:
+def test_patch_reports_that_no_similar_text_was_found(tmp_path: Path) -> None:
     assert "and no similar text was found" in patch_error(tmp_path, "a b c\n", "completely different")
     assert "and no similar text was found" in patch_error(tmp_path, "", "anything")
 
 
 @pytest.mark.parametrize("old", ["one\ntwo\n", "one\r\ntwo\r\n"])
-def test_crlf_and_byte_order_mark_are_preserved(tmp_path: Path, old: str) -> None:
+def test_patch_preserves_crlf_and_byte_order_mark(tmp_path: Path, old: str) -> None:
     after, answer = patch_file(
         tmp_path, b"\xef\xbb\xbfzero\r\none\r\ntwo\r\n", old, old.replace("two", "2\n3")
     )
@@ -505,30 +511,30 @@ def test_crlf_and_byte_order_mark_are_preserved(tmp_path: Path, old: str) -> Non
     assert answer["matched"] == "exact"
 
 
-def test_lf_is_preserved_if_the_model_sends_crlf(tmp_path: Path) -> None:
+def test_patch_preserves_lf_if_the_model_sends_crlf(tmp_path: Path) -> None:
     assert patch_file(tmp_path, "a\nb\nc\n", "a\r\nb", "x\r\ny")[0] == "x\ny\nc\n"
 
 
-def test_mixed_line_ends_around_the_change_are_preserved(tmp_path: Path) -> None:
+def test_patch_preserves_mixed_line_ends_around_the_change(tmp_path: Path) -> None:
     assert patch_file(tmp_path, "a\r\nb\r\nc\nd\r\n", "a\nb", "x\ny")[0] == "x\r\ny\r\nc\nd\r\n"
 
 
-def test_missing_final_newline_is_preserved(tmp_path: Path) -> None:
+def test_patch_preserves_a_missing_final_newline(tmp_path: Path) -> None:
     assert patch_file(tmp_path, "a\nlast", "last\n", "end\n")[0] == "a\nend"
     assert patch_file(tmp_path, "a\nlast", "last", "end")[0] == "a\nend"
 
 
-def test_invalid_utf8_elsewhere_survives_a_patch(tmp_path: Path) -> None:
+def test_patch_preserves_invalid_utf8_elsewhere_in_the_file(tmp_path: Path) -> None:
     after, answer = patch_file(tmp_path, b"caf\xe9\nold\n", "old", "new")
     assert after.encode("utf-8", "surrogateescape") == b"caf\xe9\nnew\n"
     assert "\ufffd" in answer["diff"]
 
 
-def test_deleting_loosely_matched_lines_leaves_no_empty_line(tmp_path: Path) -> None:
+def test_patch_that_deletes_loosely_matched_lines_leaves_no_empty_line(tmp_path: Path) -> None:
     assert patch_file(tmp_path, "a\nb  \nc\n", "b\n", "")[0] == "a\nc\n"
 
 
-def test_diff_size_is_limited(tmp_path: Path) -> None:
+def test_size_of_the_diff_shown_by_patch_is_limited(tmp_path: Path) -> None:
     _, answer = patch_file(tmp_path, lines(2_000), lines(2_000), lines(1_900, width=3))
     assert len(answer["diff"]) < 4_200
     assert answer["diff"].endswith("[diff truncated]")
@@ -545,19 +551,19 @@ def test_diff_size_is_limited(tmp_path: Path) -> None:
     ],
     ids=["repeats", "near repeats", "one long line", "too many", "periodic"],
 )
-def test_hostile_text_is_rejected_in_bounded_time(
+def test_patch_rejects_hostile_text_in_bounded_time(
     tmp_path: Path, before: str, old: str, replace_all: bool
 ) -> None:
     with cpu_time_below(15):
         patch_error(tmp_path, before, old, replace_all=replace_all)
 
 
-def test_oversized_result_is_rejected_before_it_is_built(tmp_path: Path) -> None:
+def test_patch_rejects_an_oversized_result_before_it_is_built(tmp_path: Path) -> None:
     message = patch_error(tmp_path, "a\n" * 9_000, "a", "b" * 1_000_000, replace_all=True)
     assert "the limit is 10,000,000" in message
 
 
-def test_indentation_is_inferred_in_bounded_time(tmp_path: Path) -> None:
+def test_patch_infers_indentation_in_bounded_time(tmp_path: Path) -> None:
     spaces = ["".join(each) for each in itertools.islice(itertools.product(" \t", repeat=15), 20_000)]
     before = "".join(f"l{number}\n" for number in range(20_000))
     old = "".join(f"{space}l{number}\n" for number, space in enumerate(spaces))
@@ -574,7 +580,7 @@ def test_indentation_is_inferred_in_bounded_time(tmp_path: Path) -> None:
     [("a" + " " * 1_000_000, "b"), (" a", "b\n" * 100_000), ("\ta", "\v" * 1_000_000 + "b")],
     ids=["long old", "many new lines", "long new"],
 )
-def test_many_candidates_for_a_long_text_are_compared_in_bounded_time(
+def test_patch_compares_many_candidates_for_a_long_text_in_bounded_time(
     tmp_path: Path, old: str, new: str
 ) -> None:
     with cpu_time_below(10):
@@ -591,7 +597,7 @@ def test_cancelled_patch_stops_and_writes_nothing(tmp_path: Path, old: str) -> N
     assert (tmp_path / "f").read_text() == lines(9)
 
 
-def test_many_edits_are_applied_and_shown_in_bounded_time(tmp_path: Path) -> None:
+def test_patch_applies_and_shows_many_edits_in_bounded_time(tmp_path: Path) -> None:
     with cpu_time_below(10):
         after, answer = patch_file(tmp_path, "a b\n" * 9_999, "a", "c", replace_all=True)
     assert after == "c b\n" * 9_999
@@ -633,7 +639,7 @@ def matched_lines(answer: Json) -> list[tuple[str, int]]:
     return [(match["file"], match["line"]) for match in answer["matches"]]
 
 
-def test_matches_have_file_line_and_text_in_a_fixed_order(tree: Path, call: Call) -> None:
+def test_file_search_matches_have_file_line_and_text_in_a_fixed_order(tree: Path, call: Call) -> None:
     answer = call("search_files", pattern="needle")
     assert matched_lines(answer) == [("a.txt", 1), ("a.txt", 3), ("src/d.ts", 1), ("src/deep/c.py", 1)]
     assert answer["matches"][0]["text"] == "needle one"
@@ -641,7 +647,7 @@ def test_matches_have_file_line_and_text_in_a_fixed_order(tree: Path, call: Call
     assert "partial" not in answer
 
 
-def test_search_can_be_limited_by_path_glob_and_case(tree: Path, call: Call) -> None:
+def test_file_search_can_be_limited_by_path_glob_and_case(tree: Path, call: Call) -> None:
     assert matched_lines(call("search_files", pattern="needle", path="src")) == [
         ("src/d.ts", 1),
         ("src/deep/c.py", 1),
@@ -652,13 +658,13 @@ def test_search_can_be_limited_by_path_glob_and_case(tree: Path, call: Call) -> 
     assert ("b.py", 2) in matched_lines(call("search_files", pattern="NEEDLE", ignore_case=True))
 
 
-def test_pattern_is_plain_text_unless_regex_is_set(tree: Path, call: Call) -> None:
+def test_file_search_pattern_is_plain_text_unless_regex_is_set(tree: Path, call: Call) -> None:
     assert matched_lines(call("search_files", pattern="(two)")) == [("a.txt", 3)]
     assert matched_lines(call("search_files", pattern="e.o", glob="*.txt")) == []
     assert matched_lines(call("search_files", pattern=r"^needle\s+\w+$", regex=True)) == [("a.txt", 1)]
 
 
-def test_invalid_regex_is_rejected(tree: Path, call: Call) -> None:
+def test_file_search_rejects_an_invalid_regex(tree: Path, call: Call) -> None:
     with pytest.raises(CallError, match="not a valid regular expression: missing \\), unterminated"):
         call("search_files", pattern="(a", regex=True)
     with pytest.raises(CallError, match="not a valid regular expression"):
@@ -669,7 +675,7 @@ def test_invalid_regex_is_rejected(tree: Path, call: Call) -> None:
         call("search_files", pattern="\ud800")
 
 
-def test_endless_regex_is_stopped_and_reported(
+def test_file_search_stops_and_reports_an_endless_regex(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "a").write_text("aab\n")
@@ -685,7 +691,7 @@ def test_endless_regex_is_stopped_and_reported(
 
 
 @pytest.mark.parametrize("pattern", ["((a)|(b))*c", "(?:(a)|(b)|(ab))*?c"])
-def test_memory_hungry_regex_is_stopped_and_reported(
+def test_file_search_stops_and_reports_a_memory_hungry_regex(
     tmp_path: Path, call: Call, pattern: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", 300)  # it must not time out before
@@ -699,7 +705,7 @@ def test_memory_hungry_regex_is_stopped_and_reported(
     assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss <= max(before, 600_000)
 
 
-def test_cancelled_search_stops_a_running_regex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancelled_file_search_stops_a_running_regex(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", 300)
     (tmp_path / "b").write_text("a" * 60 + "!\n")
     cancelled, others = threading.Event(), children()
@@ -726,7 +732,7 @@ def is_busy(child: int) -> bool:
     return user / os.sysconf("SC_CLK_TCK") > 0.5
 
 
-def test_search_leaks_no_file_descriptor(tree: Path, call: Call) -> None:
+def test_file_search_leaks_no_file_descriptor(tree: Path, call: Call) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     call("search_files", pattern="needle", limit=1)
     with pytest.raises(CallError):
@@ -736,14 +742,14 @@ def test_search_leaks_no_file_descriptor(tree: Path, call: Call) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_answer_is_partial_only_if_there_are_more_matches(tree: Path, call: Call) -> None:
+def test_file_search_result_is_partial_only_if_there_are_more_matches(tree: Path, call: Call) -> None:
     assert "partial" not in call("search_files", pattern="needle", limit=4)
     answer = call("search_files", pattern="needle", limit=3)
     assert len(answer["matches"]) == 3
     assert "more than 3 matches" in answer["partial"]
 
 
-def test_skipped_files_are_counted(tmp_path: Path, call: Call) -> None:
+def test_file_search_counts_skipped_files(tmp_path: Path, call: Call) -> None:
     (tmp_path / "bin").write_bytes(b"needle\0")
     (tmp_path / "big").write_bytes(b"needle\n" * 1_000_000)
     (tmp_path / "ok").write_text("needle")
@@ -752,14 +758,14 @@ def test_skipped_files_are_counted(tmp_path: Path, call: Call) -> None:
     assert answer["files_skipped"] == {"binary": 1, "larger than 5 MB": 1}
 
 
-def test_long_line_is_truncated_around_the_match(tmp_path: Path, call: Call) -> None:
+def test_file_search_truncates_a_long_line_around_the_match(tmp_path: Path, call: Call) -> None:
     (tmp_path / "min.js").write_text("x" * 50_000 + "needle" + "y" * 50_000)
     (match,) = call("search_files", pattern="needle")["matches"]
     assert "needle" in match["text"]
     assert len(match["text"]) < 310
 
 
-def test_files_are_found_by_glob_or_part_of_the_name(tree: Path, call: Call) -> None:
+def test_file_search_finds_files_by_glob_or_part_of_the_name(tree: Path, call: Call) -> None:
     assert call("search_files", pattern="*.py", kind="name")["matches"] == ["b.py", "src/deep/c.py"]
     assert call("search_files", pattern="src/**/*.py", kind="name")["matches"] == ["src/deep/c.py"]
     assert call("search_files", pattern=".t", kind="name")["matches"] == ["a.txt", "src/d.ts"]
@@ -770,18 +776,18 @@ def test_files_are_found_by_glob_or_part_of_the_name(tree: Path, call: Call) -> 
         call("search_files", pattern="a", kind="name", regex=True)
 
 
-def test_hostile_glob_is_harmless(tmp_path: Path, call: Call) -> None:
+def test_file_search_handles_a_hostile_glob(tmp_path: Path, call: Call) -> None:
     (tmp_path / ("a" * 200)).touch()
     with cpu_time_below(5):
         assert call("search_files", pattern="*a" * 400 + "b", kind="name")["matches"] == []
 
 
-def test_names_that_are_not_utf8_are_cleaned_and_searched(tmp_path: Path, call: Call) -> None:
+def test_file_search_cleans_and_searches_names_that_are_not_utf8(tmp_path: Path, call: Call) -> None:
     (Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.txt"))).write_text("needle")
     assert matched_lines(call("search_files", pattern="needle")) == [("caf\ufffd.txt", 1)]
 
 
-def test_search_never_shows_files_outside(tmp_path: Path) -> None:
+def test_file_search_never_shows_files_outside_the_workspace(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     (tmp_path / "secret").write_text("needle")
     (tmp_path / "work" / "link").symlink_to(tmp_path / "secret")
@@ -794,14 +800,16 @@ def test_search_never_shows_files_outside(tmp_path: Path) -> None:
             call("search_files", pattern="needle", path=path)
 
 
-def test_timed_out_search_is_partial(tree: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_file_search_that_times_out_returns_a_partial_result(
+    tree: Path, call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search, "SEARCH_TIMEOUT_S", -1.0)
     answer = call("search_files", pattern="needle", kind="name")
     assert answer["matches"] == []
     assert "were not enough" in answer["partial"]
 
 
-def test_tree_without_files_respects_the_timeout(
+def test_file_search_in_a_tree_without_files_respects_the_timeout(
     tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(50):
@@ -812,7 +820,7 @@ def test_tree_without_files_respects_the_timeout(
     assert "-1 seconds were not enough" in call("search_files", pattern="x", kind="name")["partial"]
 
 
-def test_large_tree_is_searched_quickly(tmp_path: Path, call: Call) -> None:
+def test_file_search_in_a_large_tree_is_quick(tmp_path: Path, call: Call) -> None:
     for number in range(3_000):
         (tmp_path / f"{number % 50}").mkdir(exist_ok=True)
         (tmp_path / f"{number % 50}" / f"{number}.txt").write_text("hay\n" * 20 + f"needle {number}\n")

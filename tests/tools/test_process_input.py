@@ -67,7 +67,7 @@ def wait_for_end(session: Session, process: str) -> str:
         ("bash\nsh\nx={0}\n", 'rm -rf "$x"\n'),
     ],
 )
-def test_shell_input_split_over_writes_is_judged(
+def test_shell_input_split_over_several_writes_is_judged_as_a_whole(
     session: Session, marker: Path, prepared: str, fatal: str
 ) -> None:
     process = start(session, "bash")
@@ -77,7 +77,9 @@ def test_shell_input_split_over_writes_is_judged(
     assert (marker / "file").read_text() == "still here"
 
 
-def test_the_same_input_runs_without_approval_checks(open_test_runtime: RuntimeOpener, marker: Path) -> None:
+def test_same_process_input_runs_without_approval_checks(
+    open_test_runtime: RuntimeOpener, marker: Path
+) -> None:
     session = open_test_runtime(approver=lambda _: Answer.ONCE).session(["terminal"])
     process = start(session, "bash")
     write(session, process, f"f(){{ rm -rf {marker}; }}\n")
@@ -86,7 +88,9 @@ def test_the_same_input_runs_without_approval_checks(open_test_runtime: RuntimeO
     assert not marker.exists()
 
 
-def test_always_blocked_input_is_refused_despite_approval(open_test_runtime: RuntimeOpener) -> None:
+def test_process_input_that_is_always_blocked_is_refused_despite_approval(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     session = open_test_runtime(approver=lambda _: Answer.ONCE).session(["terminal"])
     process = start(session, "bash")
     write(session, process, "f(){ rm -rf --no-preserve-root /; }\n")
@@ -94,7 +98,7 @@ def test_always_blocked_input_is_refused_despite_approval(open_test_runtime: Run
     wait_for_end(session, process)
 
 
-def test_python_input_split_over_writes_is_judged(session: Session, marker: Path) -> None:
+def test_python_input_split_over_several_writes_is_judged_as_a_whole(session: Session, marker: Path) -> None:
     process = start(session, "python3 -i")
     write(session, process, "import shutil as s\n")
     assert "was not run" in write_error(session, process, f"s.rmtree('{marker}')\n")
@@ -104,7 +108,7 @@ def test_python_input_split_over_writes_is_judged(session: Session, marker: Path
 
 
 @pytest.mark.skipif(not shutil.which("script"), reason="a background process needs `script` for a terminal")
-def test_terminal_editing_keys_cannot_hide_input(session: Session, marker: Path) -> None:
+def test_terminal_editing_keys_cannot_hide_dangerous_input(session: Session, marker: Path) -> None:
     process = start(session, "bash --norc", pty=True)
     assert "was not run" in write_error(session, process, f"echo {marker}\x15rm -rf {marker}\r")
     assert "was not run" in write_error(session, process, "\x1b[A\r")
@@ -115,7 +119,7 @@ def test_terminal_editing_keys_cannot_hide_input(session: Session, marker: Path)
     assert marker.exists()
 
 
-def test_refused_write_is_not_logged_as_input(open_test_runtime: RuntimeOpener, marker: Path) -> None:
+def test_refused_write_is_not_logged_as_process_input(open_test_runtime: RuntimeOpener, marker: Path) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -132,7 +136,9 @@ def test_refused_write_is_not_logged_as_input(open_test_runtime: RuntimeOpener, 
     assert marker.exists()
 
 
-def test_approved_write_does_not_cover_another(open_test_runtime: RuntimeOpener, marker: Path) -> None:
+def test_approval_of_one_write_to_a_process_does_not_cover_another(
+    open_test_runtime: RuntimeOpener, marker: Path
+) -> None:
     asked: list[ApprovalRequest] = []
 
     def approve(request: ApprovalRequest) -> Answer:
@@ -160,7 +166,7 @@ def test_input_to_a_process_of_another_runtime_needs_approval(open_test_runtime:
     call_tool(session, "process", action="kill", process=process)
 
 
-def test_input_by_two_runtimes_needs_approval(open_test_runtime: RuntimeOpener) -> None:
+def test_input_to_a_process_by_two_runtimes_needs_approval(open_test_runtime: RuntimeOpener) -> None:
     first = open_test_runtime()
     second = open_test_runtime(approver=lambda _: Answer.ONCE)
     process = start(first.session(), "bash")
@@ -169,7 +175,7 @@ def test_input_by_two_runtimes_needs_approval(open_test_runtime: RuntimeOpener) 
     call_tool(first.session(), "process", action="kill", process=process)
 
 
-def test_sessions_of_one_runtime_share_the_input_log(runtime: Runtime, marker: Path) -> None:
+def test_sessions_of_one_runtime_share_the_input_log_of_a_process(runtime: Runtime, marker: Path) -> None:
     process = start(runtime.session(), "bash")
     write(runtime.session(), process, f"f() {{ rm -rf {marker}; }}\n")
     assert "was not run" in write_error(runtime.session(), process, "f\n")
@@ -177,7 +183,7 @@ def test_sessions_of_one_runtime_share_the_input_log(runtime: Runtime, marker: P
     assert marker.exists()
 
 
-async def test_concurrent_writes_are_judged_together(runtime: Runtime, marker: Path) -> None:
+async def test_concurrent_writes_to_a_process_are_judged_together(runtime: Runtime, marker: Path) -> None:
     """Of `x=…` and `rm -rf $x`, each is judged with the other or rejected."""
     session = runtime.session()
     started = await session.call("terminal", {"command": "bash", "background": True})
@@ -192,7 +198,7 @@ async def test_concurrent_writes_are_judged_together(runtime: Runtime, marker: P
     assert list(marker.iterdir())  # noqa: ASYNC240
 
 
-def test_closing_the_input_is_judged(session: Session, marker: Path) -> None:
+def test_closing_the_input_of_a_process_is_judged(session: Session, marker: Path) -> None:
     process = start(session, "bash")
     write(session, process, "cat <<EOF\n")
     error = call_error(session, "process", action="write", process=process, close=True)
@@ -202,7 +208,7 @@ def test_closing_the_input_is_judged(session: Session, marker: Path) -> None:
     assert marker.exists()
 
 
-def test_input_beyond_the_log_limit_needs_approval(session: Session) -> None:
+def test_process_input_beyond_the_log_limit_needs_approval(session: Session) -> None:
     process = start(session, "cat > /dev/null")
     line = "plain text " * 1_800 + "\n"
     for _ in range(3):
@@ -211,7 +217,7 @@ def test_input_beyond_the_log_limit_needs_approval(session: Session) -> None:
     call_tool(session, "process", action="kill", process=process)
 
 
-def test_partially_delivered_write_makes_the_log_incomplete(open_test_runtime: RuntimeOpener) -> None:
+def test_partially_delivered_write_makes_the_input_log_incomplete(open_test_runtime: RuntimeOpener) -> None:
     reasons: list[str] = []
 
     def approve(request: ApprovalRequest) -> Answer:
@@ -227,7 +233,7 @@ def test_partially_delivered_write_makes_the_log_incomplete(open_test_runtime: R
     call_tool(session, "process", action="kill", process=process)
 
 
-def test_harmless_input_needs_no_approval(session: Session) -> None:
+def test_harmless_process_input_needs_no_approval(session: Session) -> None:
     process = start(session, "bash")
     for line in ("x=41\n", "add() { echo $(( $1 + 1 )); }\n", "add $x\n", "python3 -c 'print(6 * 7)'\n"):
         write(session, process, line)

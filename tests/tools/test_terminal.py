@@ -44,7 +44,7 @@ def session(runtime: Runtime) -> Session:
     return runtime.session(["terminal", "file"])
 
 
-def test_command_returns_output_and_exit_code(session: Session, tmp_path: Path) -> None:
+def test_terminal_command_returns_output_and_exit_code(session: Session, tmp_path: Path) -> None:
     assert call_tool(session, "terminal", command="echo out; echo err >&2; exit 3") == {
         "output": "out\nerr\n",
         "exit_code": 3,
@@ -52,7 +52,7 @@ def test_command_returns_output_and_exit_code(session: Session, tmp_path: Path) 
     }
 
 
-def test_session_commands_keep_directory_and_variables(
+def test_terminal_commands_of_a_session_keep_directory_and_variables(
     session: Session, runtime: Runtime, tmp_path: Path
 ) -> None:
     call_tool(session, "terminal", command="mkdir sub; cd sub; export HERE=yes")
@@ -62,12 +62,16 @@ def test_session_commands_keep_directory_and_variables(
     assert call_tool(another, "terminal", command="pwd; echo ${HERE-no}")["output"] == f"{tmp_path}\nno\n"
 
 
-def test_relative_workdir_is_resolved_against_the_task_directory(session: Session, tmp_path: Path) -> None:
+def test_relative_workdir_of_a_command_is_resolved_against_the_task_directory(
+    session: Session, tmp_path: Path
+) -> None:
     call_tool(session, "terminal", command="mkdir -p a/b; cd a")
     assert call_tool(session, "terminal", command="pwd", workdir="b")["output"] == f"{tmp_path}/a/b\n"
 
 
-def test_command_is_judged_in_its_working_directory(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_terminal_command_is_judged_in_its_working_directory(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     asked: list[ApprovalRequest] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -82,7 +86,7 @@ def test_command_is_judged_in_its_working_directory(open_test_runtime: RuntimeOp
     assert Path("/usr/bin").is_dir()
 
 
-def test_dangerous_command_needs_approval(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_dangerous_terminal_command_needs_approval(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
     asked: list[str] = []
 
     def approver(request: ApprovalRequest) -> Answer:
@@ -103,7 +107,7 @@ def test_process_input_is_judged_like_a_command(session: Session) -> None:
     assert (ended["exit_code"], ended["output"]) == (0, "y\n")
 
 
-def test_input_in_pieces_is_judged_as_the_complete_line(session: Session) -> None:
+def test_process_input_in_pieces_is_judged_as_the_complete_line(session: Session) -> None:
     process = call_tool(session, "terminal", command="cat", background=True)["process"]
     call_tool(session, "process", action="write", process=process, data="r")
     forged = {"command": "cat", "before": [], "revision": 1, "closes": False}
@@ -115,7 +119,7 @@ def test_input_in_pieces_is_judged_as_the_complete_line(session: Session) -> Non
 
 
 @pytest.mark.parametrize(("piece", "rest"), [("r", "m -rf /\n"), ("rm -rf \\\n", "/\n")])
-def test_input_pieces_are_joined_across_runtimes(
+def test_pieces_of_process_input_are_joined_across_runtimes(
     open_test_runtime: RuntimeOpener, piece: str, rest: str
 ) -> None:
     with open_test_runtime() as first:
@@ -126,7 +130,7 @@ def test_input_pieces_are_joined_across_runtimes(
     call_tool(session, "process", action="kill", process=process)
 
 
-def test_timeout_is_reported_and_leaves_no_process(session: Session) -> None:
+def test_terminal_command_timeout_is_reported_and_leaves_no_process(session: Session) -> None:
     command = "echo begun; MARK=slowtoken sleep 86400"
     for seconds in (0.3, 3, 30):  # a busy machine may start it slowly
         answer = call_tool(session, "terminal", command=command, timeout=seconds)
@@ -137,7 +141,7 @@ def test_timeout_is_reported_and_leaves_no_process(session: Session) -> None:
     assert find_traces("slowtoken") == []
 
 
-async def test_cancelled_call_terminates_its_command(session: Session) -> None:
+async def test_cancelled_terminal_call_terminates_its_command(session: Session) -> None:
     call = asyncio.create_task(session.call("terminal", {"command": "MARK=cancelledtoken sleep 86400"}))
     await wait_for_sleep("cancelledtoken")
     call.cancel()
@@ -146,7 +150,7 @@ async def test_cancelled_call_terminates_its_command(session: Session) -> None:
     await wait_until_gone("cancelledtoken")
 
 
-def test_leftover_processes_end_with_the_runtime(runtime: Runtime) -> None:
+def test_processes_left_by_terminal_commands_end_with_the_runtime(runtime: Runtime) -> None:
     answer = call_tool(runtime.session(), "terminal", command="MARK=lefttoken sleep 86400 & echo started")
     assert answer["output"] == "started\n"
     assert find_traces("lefttoken")
@@ -155,13 +159,13 @@ def test_leftover_processes_end_with_the_runtime(runtime: Runtime) -> None:
     assert "The runtime is closed" in call_error(runtime.session(), "terminal", command="true")
 
 
-def test_requested_timeout_is_limited_by_the_configuration(open_test_runtime: RuntimeOpener) -> None:
+def test_timeout_requested_for_a_command_is_limited_by_the_settings(open_test_runtime: RuntimeOpener) -> None:
     session = open_test_runtime({"terminal.max_timeout_seconds": 1}).session(["terminal"])
     answer = call_tool(session, "terminal", command="sleep 86400", timeout=3600)
     assert "Terminated after 1 s" in answer["note"]
 
 
-def test_rest_of_a_long_output_is_readable(session: Session) -> None:
+def test_rest_of_a_long_command_output_is_readable(session: Session) -> None:
     answer = call_tool(session, "terminal", command="seq 1 40000")
     assert answer["output"].startswith("1\n2\n")
     assert answer["output"].endswith("39999\n40000\n")
@@ -169,12 +173,12 @@ def test_rest_of_a_long_output_is_readable(session: Session) -> None:
     assert "20000\t20000" in json.dumps(page).replace("\\t", "\t")
 
 
-def test_pty_output_has_no_control_sequences(session: Session) -> None:
+def test_command_output_from_a_pty_has_no_control_sequences(session: Session) -> None:
     answer = call_tool(session, "terminal", command="[ -t 1 ] && printf '\\033[31mred\\033[0m\\n'", pty=True)
     assert answer["output"] == "red\n"
 
 
-def test_background_process_lifecycle(session: Session) -> None:
+def test_background_process_can_be_started_read_written_and_ended(session: Session) -> None:
     begun = call_tool(
         session,
         "terminal",
@@ -193,7 +197,7 @@ def test_background_process_lifecycle(session: Session) -> None:
     assert (page["output"], page["next_offset"]) == ("Y n", 10)
 
 
-def test_session_gets_each_notice_of_its_processes_once(session: Session, runtime: Runtime) -> None:
+def test_session_gets_each_event_of_its_background_processes_once(session: Session, runtime: Runtime) -> None:
     begun = call_tool(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])
     another, name = runtime.session(["terminal"]), begun["process"]
     told: list[dict[str, Any]] = begun.get("notices", [])
@@ -209,7 +213,7 @@ def test_session_gets_each_notice_of_its_processes_once(session: Session, runtim
     assert "notices" not in call_tool(session, "terminal", command="true")
 
 
-def test_signal_and_kill_reach_a_process(session: Session) -> None:
+def test_signal_and_kill_reach_a_background_process(session: Session) -> None:
     command = "trap 'exit 7' INT; echo up; while :; do sleep 0.05; done"
     first = call_tool(session, "terminal", command=command, background=True)["process"]
     second = call_tool(session, "terminal", command="sleep 86400", background=True)["process"]
@@ -219,7 +223,7 @@ def test_signal_and_kill_reach_a_process(session: Session) -> None:
     assert call_tool(session, "process", action="kill", process=second)["state"] == "ended"
 
 
-def test_invalid_process_calls_are_reported(session: Session) -> None:
+def test_invalid_calls_of_the_process_tool_are_reported(session: Session) -> None:
     assert "needs the name of a process" in call_error(session, "process", action="poll")
     assert "There is no background process 'x'" in call_error(session, "process", action="kill", process="x")
     name = call_tool(session, "terminal", command="true", background=True)["process"]
@@ -239,7 +243,7 @@ def test_background_process_outlives_the_runtime(open_test_runtime: RuntimeOpene
     assert call_tool(session, "process", action="wait", process=begun["process"])["exit_code"] == 4
 
 
-def test_commands_get_only_configured_secrets(
+def test_terminal_commands_get_only_configured_secrets(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     from toolfold import open_runtime
@@ -253,7 +257,7 @@ def test_commands_get_only_configured_secrets(
     assert "efgh5678" not in output
 
 
-def test_unusable_environment_offers_no_tools(
+def test_unusable_environment_offers_no_terminal_tools(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     from toolfold import open_runtime
