@@ -40,7 +40,7 @@ async def refusal(approval: Approval, args: Json | None = None) -> str:
     return str(caught.value)
 
 
-async def test_call_is_refused_without_an_approver(loops: EventLoops) -> None:
+async def test_destructive_call_is_refused_without_an_approver(loops: EventLoops) -> None:
     assert await refusal(Approval(None, loops)) == (
         "'probe' was not run: probe declares that it can destroy data,"
         " and nobody could be asked for approval."
@@ -60,11 +60,11 @@ async def test_non_destructive_tool_runs_without_approval(loops: EventLoops, eff
     assert asked == []
 
 
-async def test_approved_call_runs(loops: EventLoops) -> None:
+async def test_call_runs_after_the_approver_allows_it(loops: EventLoops) -> None:
     await Approval(lambda _: True, loops).require(DESTRUCTIVE_TOOL, {}, CONTEXT)
 
 
-async def test_an_async_approver_is_awaited(loops: EventLoops) -> None:
+async def test_async_approver_is_awaited(loops: EventLoops) -> None:
     async def yes(_: ApprovalRequest) -> bool:
         await asyncio.sleep(0)
         return True
@@ -78,13 +78,13 @@ async def test_an_async_approver_is_awaited(loops: EventLoops) -> None:
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, 1, "yes", "y", "true", [True], {"ok": True}, object()])
-async def test_any_other_answer_is_a_refusal(loops: EventLoops, answer: Any) -> None:
+async def test_any_other_answer_of_the_approver_is_a_refusal(loops: EventLoops, answer: Any) -> None:
     assert await refusal(Approval(lambda _: answer, loops)) == (
         f"'probe' was refused: the request was declined. {NOT_RUN}"
     )
 
 
-async def test_request_contains_tool_and_arguments(loops: EventLoops) -> None:
+async def test_approval_request_contains_tool_and_arguments(loops: EventLoops) -> None:
     asked: list[ApprovalRequest] = []
 
     def approve(request: ApprovalRequest) -> bool:
@@ -108,7 +108,7 @@ async def test_request_contains_tool_and_arguments(loops: EventLoops) -> None:
     ]
 
 
-async def test_approver_cannot_change_the_arguments(loops: EventLoops) -> None:
+async def test_approver_cannot_change_the_arguments_of_the_call(loops: EventLoops) -> None:
     def change_arguments(request: ApprovalRequest) -> bool:
         request.args["paths"].append("/")
         return True
@@ -122,7 +122,7 @@ async def test_approver_cannot_change_the_arguments(loops: EventLoops) -> None:
     "raised", [ValueError("x"), SystemExit(0), asyncio.CancelledError(), EOFError(), TimeoutError()]
 )
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_failing_approver_is_a_refusal(
+async def test_exception_in_the_approver_is_a_refusal(
     loops: EventLoops, raised: BaseException, is_async: bool
 ) -> None:
     def fail(_: ApprovalRequest) -> bool:
@@ -136,7 +136,7 @@ async def test_failing_approver_is_a_refusal(
     )
 
 
-async def test_timeout_is_a_refusal(loops: EventLoops) -> None:
+async def test_approver_that_does_not_answer_in_time_is_a_refusal(loops: EventLoops) -> None:
     release = threading.Event()
 
     def hang(_: ApprovalRequest) -> bool:
@@ -163,7 +163,9 @@ async def test_approver_that_ignores_cancellation_does_not_block_the_call(
         assert "there was no answer" in await refusal(Approval(hang, loops, timeout=0.05))
 
 
-async def test_late_approval_is_ignored(loops: EventLoops, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_approval_after_the_timeout_is_ignored(
+    loops: EventLoops, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def late(_: ApprovalRequest) -> bool:
         try:
             await asyncio.Event().wait()
@@ -175,7 +177,9 @@ async def test_late_approval_is_ignored(loops: EventLoops, monkeypatch: pytest.M
     assert "there was no answer" in await refusal(Approval(late, loops, timeout=0.01))
 
 
-async def test_parent_process_is_checked_once(loops: EventLoops, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_that_started_the_runtime_is_checked_once(
+    loops: EventLoops, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lookups: list[str] = []
 
     def find_parent() -> str:

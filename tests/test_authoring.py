@@ -70,7 +70,7 @@ DIALECTS: dict[str, Json] = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_schema_dialect_gives_the_same_tool(dialect: str) -> None:
+def test_every_format_of_tool_schemas_gives_the_same_tool(dialect: str) -> None:
     made = make_tool(DIALECTS[dialect])
     assert made.definition() == {
         "type": "function",
@@ -78,7 +78,7 @@ def test_every_schema_dialect_gives_the_same_tool(dialect: str) -> None:
     }
 
 
-def test_bare_json_schema_is_used_as_parameters() -> None:
+def test_plain_json_schema_is_used_as_the_parameters_of_a_tool() -> None:
     made = make_tool({**PARAMETERS, "description": "Find."})
     assert made.description == "Find."
     assert made.parameters["properties"] == PARAMETERS["properties"]
@@ -95,7 +95,7 @@ def test_bare_json_schema_is_used_as_parameters() -> None:
         {"anyOf": [{"required": ["a"]}, {"required": ["b"]}]},
     ],
 )
-def test_bare_json_schema_without_properties_is_kept(schema: Json) -> None:
+def test_plain_json_schema_without_properties_is_kept(schema: Json) -> None:
     assert make_tool(schema).parameters == {"type": "object", "properties": {}, **schema}
 
 
@@ -117,7 +117,7 @@ def test_tool_without_parameters_takes_an_empty_object(schema: Json) -> None:
     assert make_tool(schema or {"name": "x"}).parameters == {"type": "object", "properties": {}}
 
 
-def test_other_schema_keys_are_preserved() -> None:
+def test_other_keys_of_a_tool_schema_are_preserved() -> None:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
@@ -128,13 +128,13 @@ def test_other_schema_keys_are_preserved() -> None:
     assert json.dumps(make_tool({"parameters": schema}).parameters) == json.dumps(schema)
 
 
-def test_explicit_description_overrides_the_schema() -> None:
+def test_explicit_description_of_a_tool_overrides_the_schema() -> None:
     assert make_tool(DIALECTS["mcp"], description="Better.").description == "Better."
     assert make_tool(DIALECTS["mcp"], description="").description == "Find."
 
 
 @pytest.mark.parametrize("description", [None, 5, ["Find."]])
-def test_non_string_description_is_ignored(description: object) -> None:
+def test_description_in_a_schema_that_is_no_string_is_ignored(description: object) -> None:
     assert make_tool({"description": description, "parameters": PARAMETERS}).description == ""
 
 
@@ -153,12 +153,12 @@ def test_non_string_description_is_ignored(description: object) -> None:
         ({"parameters": {"properties": {"a": {"default": b"x"}}}}, "its schema is not JSON"),
     ],
 )
-def test_invalid_schema_is_rejected_with_the_reason(schema: Any, reason: str) -> None:
+def test_invalid_tool_schema_is_rejected_with_the_reason(schema: Any, reason: str) -> None:
     with pytest.raises(InvalidTool, match=f"tool 'search': {reason}"):
         make_tool(schema)
 
 
-def test_self_containing_schema_is_rejected() -> None:
+def test_tool_schema_that_contains_itself_is_rejected() -> None:
     loop: Json = {"type": "object"}
     loop["properties"] = {"again": loop}
     with pytest.raises(InvalidTool, match="nested too deeply"):
@@ -181,7 +181,7 @@ json_values = st.recursive(
 
 @settings(max_examples=100, deadline=None)
 @given(json_values)
-def test_any_schema_gives_a_tool_or_invalid_tool(schema: Any) -> None:
+def test_any_schema_gives_a_tool_or_raises_invalid_tool(schema: Any) -> None:
     try:
         made = build_tool(name="x", toolset="t", schema=schema, handler=len)
     except InvalidTool:
@@ -195,18 +195,18 @@ def test_any_schema_gives_a_tool_or_invalid_tool(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "  ", None, 5])
-def test_tool_needs_a_name(name: Any) -> None:
+def test_tool_without_a_name_is_rejected(name: Any) -> None:
     with pytest.raises(InvalidTool, match="a tool needs a name"):
         make_tool(name=name)
 
 
 @pytest.mark.parametrize("toolset", ["", "  ", None, 5])
-def test_tool_needs_a_toolset(toolset: Any) -> None:
+def test_tool_without_a_toolset_is_rejected(toolset: Any) -> None:
     with pytest.raises(InvalidTool, match="tool 'search' needs a toolset"):
         make_tool(toolset=toolset)
 
 
-def test_all_options_are_stored() -> None:
+def test_all_options_of_a_tool_are_stored() -> None:
     def check() -> bool:
         return True
 
@@ -232,7 +232,7 @@ def test_all_options_are_stored() -> None:
     assert made.source == Source("mcp", "brave")
 
 
-def test_options_may_be_none() -> None:
+def test_options_of_a_tool_may_be_none() -> None:
     made = make_tool(
         check_fn=None,
         requires_env=None,
@@ -249,28 +249,28 @@ def test_options_may_be_none() -> None:
 
 @pytest.mark.parametrize("field", ["requires_env", "synonyms", "effects"])
 @pytest.mark.parametrize("words", ["KEY", [1]])
-def test_string_list_options_reject_strings_and_numbers(field: str, words: Any) -> None:
+def test_tool_options_that_are_lists_of_strings_reject_strings_and_numbers(field: str, words: Any) -> None:
     with pytest.raises(InvalidTool, match=f"{field} must be a list of strings"):
         make_tool(**{field: words})
 
 
-def test_unknown_effect_is_rejected_with_the_allowed_ones() -> None:
+def test_unknown_effect_of_a_tool_is_rejected_with_the_allowed_ones() -> None:
     with pytest.raises(InvalidTool, match=r"'destroys' is not an effect \(.*destructive\)"):
         make_tool(effects=["destroys"])
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan")])
-def test_non_positive_timeout_is_rejected(timeout: float) -> None:
+def test_tool_timeout_that_is_not_positive_is_rejected(timeout: float) -> None:
     with pytest.raises(InvalidTool, match="its timeout must be more than 0 seconds"):
         make_tool(timeout=timeout)
 
 
-def test_uncallable_check_is_rejected() -> None:
+def test_check_function_that_is_not_callable_is_rejected() -> None:
     with pytest.raises(InvalidTool, match="its check_fn is not callable"):
         make_tool(check_fn="ENV_KEY")
 
 
-def test_unknown_option_is_an_error() -> None:
+def test_unknown_option_of_a_tool_is_an_error() -> None:
     with pytest.raises(TypeError, match="chek_fn"):
         make_tool(chek_fn=len)
 
@@ -425,7 +425,9 @@ IDS = {"task_id": "task-1", "user_task": "do it", "session_id": "session-1"}
         (dict, {"q": "x"}),
     ],
 )
-def test_handler_is_called_by_its_own_convention(handler: Callable[..., Any], answer: object) -> None:
+def test_handler_is_called_with_the_parameters_it_declares(
+    handler: Callable[..., Any], answer: object
+) -> None:
     assert call_tool(make_tool(handler=handler)) == answer
 
 
@@ -438,12 +440,12 @@ def test_handler_is_called_by_its_own_convention(handler: Callable[..., Any], an
         (async_args_and_context, True),
     ],
 )
-def test_async_handler_is_detected(handler: Callable[..., Any], is_async: bool) -> None:
+def test_async_handler_of_a_tool_is_detected(handler: Callable[..., Any], is_async: bool) -> None:
     assert make_tool(handler=handler).is_async is is_async
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_is_async_can_be_declared(is_async: bool) -> None:
+def test_handler_can_be_declared_async(is_async: bool) -> None:
     assert make_tool(handler=lambda args: async_args(args), is_async=is_async).is_async is is_async
 
 
@@ -466,13 +468,15 @@ def third_in_place(args: Json, context: CallContext, third: str, /) -> None: ...
 @pytest.mark.parametrize(
     ("handler", "parameter"), [(three, "third"), (unknown_word, "limit"), (third_in_place, "third")]
 )
-def test_handler_with_unfillable_parameter_is_rejected(handler: Callable[..., Any], parameter: str) -> None:
+def test_handler_with_a_parameter_that_cannot_be_filled_is_rejected(
+    handler: Callable[..., Any], parameter: str
+) -> None:
     with pytest.raises(InvalidTool, match=f"has a parameter '{parameter}' that the runtime cannot fill"):
         make_tool(handler=handler)
 
 
 @pytest.mark.parametrize("handler", [None, "module.function", {}])
-def test_uncallable_handler_is_rejected(handler: Any) -> None:
+def test_handler_that_is_not_callable_is_rejected(handler: Any) -> None:
     with pytest.raises(InvalidTool, match="its handler is not callable"):
         make_tool(handler=handler)
 
@@ -580,7 +584,7 @@ def test_every_docstring_style_gives_the_same_descriptions(function: Callable[..
     }
 
 
-def test_parameters_documented_together_share_the_description() -> None:
+def test_parameters_documented_together_in_a_docstring_share_the_description() -> None:
     def move(x: float, y: float) -> None:
         """Move.
 
@@ -593,7 +597,7 @@ def test_parameters_documented_together_share_the_description() -> None:
     assert {property_of(move, name)["description"] for name in "xy"} == {"Where to."}
 
 
-def test_function_without_docstring_has_no_description() -> None:
+def test_tool_from_a_function_without_docstring_has_no_description() -> None:
     def bare(a: int) -> int:
         return a
 
@@ -602,7 +606,7 @@ def test_function_without_docstring_has_no_description() -> None:
     assert made.parameters["properties"] == {"a": {"type": "integer"}}
 
 
-def test_unknown_parameters_in_docstring_are_ignored() -> None:
+def test_unknown_parameters_in_a_docstring_are_ignored() -> None:
     def changed(new: int) -> None:
         """Do.
 
@@ -635,7 +639,7 @@ def test_unknown_parameters_in_docstring_are_ignored() -> None:
         max_size=8,
     ).map("\n".join)
 )
-def test_any_docstring_is_accepted(text: str) -> None:
+def test_function_with_any_docstring_becomes_a_tool(text: str) -> None:
     def function(a: int) -> int:
         return a
 
@@ -686,15 +690,15 @@ def typed(  # type: ignore[no-untyped-def]
         ("untyped", {"default": 0}),
     ],
 )
-def test_types_become_json_schema(name: str, schema: Json) -> None:
+def test_python_types_of_parameters_become_json_schema(name: str, schema: Json) -> None:
     assert property_of(typed, name) == schema
 
 
-def test_only_parameters_without_default_are_required() -> None:
+def test_only_parameters_without_default_are_required_in_the_schema() -> None:
     assert schema_of(typed)["required"] == ["text", "choice", "maybe"]
 
 
-def test_function_receives_values_of_its_declared_types() -> None:
+def test_tool_function_receives_values_of_its_declared_types() -> None:
     received = call_tool(
         tool_from_function(typed),
         {"text": "t", "choice": "b", "maybe": None, "colour": "blue", "when": "2026-01-02", "file": "a/b"},
@@ -714,7 +718,7 @@ def nested(person: Person, span: Range, points: list[Point]) -> Any:
     return person, span, points
 
 
-def test_nested_models_are_described_and_passed_as_models() -> None:
+def test_nested_pydantic_models_are_described_and_passed_as_models() -> None:
     schema = schema_of(nested)
     assert schema["properties"]["person"] == {"$ref": "#/$defs/Person", "description": "who"}
     assert schema["$defs"]["Street"] == {
@@ -735,11 +739,11 @@ def test_nested_models_are_described_and_passed_as_models() -> None:
     assert points == [Point(1.0)]
 
 
-def test_schema_has_no_generated_titles() -> None:
+def test_schema_of_a_tool_function_has_no_generated_titles() -> None:
     assert '"title"' not in json.dumps([schema_of(nested), schema_of(typed)])
 
 
-def test_parameter_named_title_is_kept() -> None:
+def test_parameter_named_title_is_kept_in_the_schema() -> None:
     def post(title: str) -> str:
         return title
 
@@ -747,7 +751,7 @@ def test_parameter_named_title_is_kept() -> None:
     assert call_tool(tool_from_function(post), {"title": "x"}) == "x"
 
 
-def test_field_description_overrides_the_docstring() -> None:
+def test_description_in_a_pydantic_field_overrides_the_docstring() -> None:
     def both(a: Annotated[int, Field(description="for the model")]) -> None:
         """Do.
 
@@ -758,7 +762,7 @@ def test_field_description_overrides_the_docstring() -> None:
     assert property_of(both, "a")["description"] == "for the model"
 
 
-def test_field_may_be_the_default_value() -> None:
+def test_pydantic_field_may_be_the_default_value() -> None:
     def old(
         a: int = Field(7, ge=1, description="seven"),
         b: str = Field(description="needed"),
@@ -771,7 +775,7 @@ def test_field_may_be_the_default_value() -> None:
     assert call_tool(tool_from_function(old), {"b": "x"}) == (7, "x", [])
 
 
-def test_non_json_default_is_used_but_not_shown() -> None:
+def test_default_that_is_not_json_is_used_but_not_shown() -> None:
     missing = object()
 
     def find(a: Any = missing) -> bool:
@@ -781,7 +785,7 @@ def test_non_json_default_is_used_but_not_shown() -> None:
     assert call_tool(tool_from_function(find), {}) is True
 
 
-def test_mutable_default_is_fresh_in_each_call() -> None:
+def test_mutable_default_of_a_tool_function_is_new_in_each_call() -> None:
     def collect(item: int, into: list[int] = []) -> list[int]:  # noqa: B006
         into.append(item)
         return into
@@ -810,7 +814,7 @@ ODD_NAMES = [
 
 
 @pytest.mark.parametrize("name", ODD_NAMES)
-def test_parameter_may_have_any_name(name: str) -> None:
+def test_parameter_of_a_tool_function_may_have_any_name(name: str) -> None:
     space: dict[str, Any] = {}
     exec(f"def odd(first: int, {name}: str = 'd') -> tuple:\n    return first, {name}", space)
     made = tool_from_function(space["odd"])
@@ -833,7 +837,7 @@ def add(a: int, b: int = 1) -> int:
         ({"p0": 1}, "at /a: Field required; at /p0: Extra inputs are not permitted"),
     ],
 )
-def test_invalid_arguments_are_rejected_and_nothing_runs(args: Json, problem: str) -> None:
+def test_tool_function_rejects_invalid_arguments_and_does_not_run(args: Json, problem: str) -> None:
     ran: list[object] = []
 
     def add(a: int, b: int = 1) -> None:
@@ -846,13 +850,13 @@ def test_invalid_arguments_are_rejected_and_nothing_runs(args: Json, problem: st
     assert ran == []
 
 
-def test_rejection_does_not_repeat_the_invalid_value() -> None:
+def test_rejection_of_arguments_does_not_repeat_the_invalid_value() -> None:
     with pytest.raises(InvalidArguments) as caught:
         call_tool(tool_from_function(add), {"a": "hunter2"})
     assert "hunter2" not in str(caught.value)
 
 
-def test_error_of_the_function_is_not_an_argument_error() -> None:
+def test_exception_in_a_tool_function_is_not_reported_as_an_argument_error() -> None:
     def strict(a: int) -> Street:
         return Street.model_validate({"number": a})
 
@@ -866,7 +870,7 @@ async def async_add(a: int, b: int = 1) -> int:
     return a + b
 
 
-def test_async_function_is_an_async_tool() -> None:
+def test_async_function_becomes_an_async_tool() -> None:
     made = tool_from_function(async_add)
     assert made.is_async
     assert made.description == "Add, later."
@@ -895,13 +899,15 @@ def takes_context_annotated(a: int, *, context: Annotated[CallContext, "note"]) 
 @pytest.mark.parametrize(
     "function", [takes_context, takes_context_by_any_name, takes_context_maybe, takes_context_annotated]
 )
-def test_context_parameter_is_filled_and_hidden(function: Callable[..., Any]) -> None:
+def test_context_parameter_of_a_tool_function_is_filled_in_and_hidden_from_the_model(
+    function: Callable[..., Any],
+) -> None:
     made = tool_from_function(function)
     assert made.parameters["properties"] == {"a": {"type": "integer"}}
     assert call_tool(made, {"a": 1}) == (1, "session-1")
 
 
-def test_model_cannot_set_the_context() -> None:
+def test_model_cannot_set_the_context_parameter() -> None:
     with pytest.raises(InvalidArguments):
         call_tool(tool_from_function(takes_context), {"a": 1, "context": {"session_id": "other"}})
 
@@ -931,20 +937,20 @@ def with_options(a: int) -> int:
     return a
 
 
-def test_decorated_function_stays_callable() -> None:
+def test_function_decorated_as_a_tool_stays_callable() -> None:
     assert plain(4) == 8
     assert plain.__name__ == "plain"
     assert plain.__doc__ == "Twice."
     assert inspect.signature(plain) == inspect.signature(plain.__wrapped__)  # type: ignore[attr-defined]
 
 
-def test_decorated_function_is_a_tool_with_its_name() -> None:
+def test_function_decorated_as_a_tool_gives_a_tool_of_its_name() -> None:
     made = plain.tool
     assert (made.name, made.toolset, made.description) == ("plain", "user", "Twice.")
     assert call_tool(made, {"a": 4}) == 8
 
 
-def test_decorator_accepts_tool_options() -> None:
+def test_tool_decorator_accepts_tool_options() -> None:
     made = with_options.tool
     assert (made.name, made.toolset, made.description, made.emoji) == ("renamed", "math", "Better.", "➕")
     assert (made.synonyms, made.effects, made.parallel) == (("plus",), frozenset({Effect.READ}), True)
@@ -963,7 +969,7 @@ def test_function_decorated_twice_gives_two_tools() -> None:
     assert plain.tool is first
 
 
-def test_decorating_imports_no_heavy_module() -> None:
+def test_decorating_a_function_as_a_tool_imports_no_heavy_module() -> None:
     program = """
 import sys
 from toolfold.authoring import tool
@@ -1004,7 +1010,7 @@ class Counter:
         return a
 
 
-def test_bound_method_tool_acts_on_its_object() -> None:
+def test_tool_from_a_bound_method_acts_on_its_object() -> None:
     counter = Counter()
     made = tool_from_function(counter.plain_method)
     assert (made.name, made.description) == ("plain_method", "Count.")
@@ -1012,7 +1018,7 @@ def test_bound_method_tool_acts_on_its_object() -> None:
     assert call_tool(made, {"by": 2}) == counter.total == 2
 
 
-def test_decorated_method_tool_acts_on_its_object() -> None:
+def test_tool_from_a_decorated_method_acts_on_its_object() -> None:
     one, other = Counter(), Counter()
     assert one.count(1) == 1
     assert one.count.tool.parameters["properties"] == {"by": {"type": "integer"}}
@@ -1020,13 +1026,13 @@ def test_decorated_method_tool_acts_on_its_object() -> None:
     assert other.total == 0
 
 
-def test_decorated_async_method_keeps_its_options() -> None:
+def test_tool_from_a_decorated_async_method_keeps_its_options() -> None:
     made = Counter().count_later.tool
     assert (made.name, made.is_async) == ("later", True)
     assert call_tool(made, {"by": 2}) == 2
 
 
-def test_decorated_static_method_is_a_tool() -> None:
+def test_decorated_static_method_becomes_a_tool() -> None:
     assert call_tool(Counter.alone.tool, {"a": 1}) == call_tool(Counter().alone.tool, {"a": 1}) == 1
 
 
@@ -1046,7 +1052,7 @@ def in_place(value: int, /) -> None: ...
 @pytest.mark.parametrize(
     ("function", "parameter"), [(starred, "values"), (double_starred, "values"), (in_place, "value")]
 )
-def test_parameter_that_cannot_be_passed_by_name_is_rejected(
+def test_tool_function_with_a_parameter_that_cannot_be_passed_by_name_is_rejected(
     function: Callable[..., Any], parameter: str
 ) -> None:
     with pytest.raises(InvalidTool, match=f"the parameter '{parameter}' cannot be passed by name"):
@@ -1078,7 +1084,9 @@ broken_type.__annotations__["a"] = "list["
     "function",
     [opaque, callback, wrong_bound, unknown_type, broken_type, functools.partial(add, b=1), dict],
 )
-def test_function_with_undescribable_parameters_is_rejected(function: Callable[..., Any]) -> None:
+def test_function_with_parameters_that_json_schema_cannot_describe_is_rejected(
+    function: Callable[..., Any],
+) -> None:
     with pytest.raises(InvalidTool, match="no schema can be derived from its parameters: "):
         tool_from_function(function)
 
@@ -1087,11 +1095,11 @@ def returns_what_only_checkers_know(a: int) -> OnlyForCheckers:
     return a
 
 
-def test_return_type_need_not_be_resolvable() -> None:
+def test_return_type_of_a_tool_function_need_not_be_resolvable() -> None:
     assert call_tool(tool_from_function(returns_what_only_checkers_know), {"a": 3}) == 3
 
 
-def test_wrapped_function_is_described_by_the_inner_one() -> None:
+def test_tool_from_a_wrapped_function_is_described_by_the_inner_one() -> None:
     made = tool_from_function(passes_on(google))
     assert made.name == "google"
     assert set(made.parameters["properties"]) == {"place", "days"}

@@ -113,7 +113,7 @@ def no_check_threads() -> None:
 # Answers
 
 
-def test_tool_without_check_is_available(availability: Availability) -> None:
+def test_tool_without_a_check_is_available(availability: Availability) -> None:
     tools = [tool("free", None)]
     assert availability.unavailable(tools) == {}
     assert availability.statuses(tools) == {}
@@ -155,13 +155,13 @@ class UnprintableError(Exception):
         (UnprintableError(), "its check failed: UnprintableError: (no message)"),
     ],
 )
-def test_raising_check_makes_its_tool_unavailable_with_reason(
+def test_check_that_raises_makes_its_tool_unavailable_with_the_reason(
     availability: Availability, error: BaseException, reason: str
 ) -> None:
     assert get_status(availability, CountingCheck(error)) == Status(False, reason)
 
 
-def test_long_reason_is_truncated(availability: Availability) -> None:
+def test_long_reason_of_a_failed_check_is_truncated(availability: Availability) -> None:
     assert len(get_status(availability, CountingCheck(ValueError("x" * 1_000_000))).reason) < 2_100
 
 
@@ -170,7 +170,7 @@ class NoTruthValue:
         raise ValueError("neither")
 
 
-def test_check_result_without_truth_value_makes_its_tool_unavailable(
+def test_check_result_without_a_truth_value_makes_its_tool_unavailable(
     availability: Availability,
 ) -> None:
     assert get_status(availability, NoTruthValue) == Status(False, "its check failed: ValueError: neither")
@@ -222,13 +222,13 @@ ASYNC_CHECKS: list[tuple[Callable[[], Awaitable[bool]], Status]] = [
 
 
 @pytest.mark.parametrize(("check", "expected"), ASYNC_CHECKS)
-def test_async_check_is_awaited(
+def test_async_check_of_a_tool_is_awaited(
     availability: Availability, check: Callable[[], Awaitable[bool]], expected: Status
 ) -> None:
     assert get_status(availability, check) == expected
 
 
-async def test_async_check_is_awaited_inside_a_running_loop(availability: Availability) -> None:
+async def test_async_check_of_a_tool_is_awaited_inside_a_running_loop(availability: Availability) -> None:
     assert get_status(availability, return_true) == Status(True)
     assert not get_status(availability, return_false).available
 
@@ -236,7 +236,7 @@ async def test_async_check_is_awaited_inside_a_running_loop(availability: Availa
 # Sharing
 
 
-def test_shared_check_runs_once_per_build(availability: Availability) -> None:
+def test_check_shared_by_several_tools_runs_once_per_turn(availability: Availability) -> None:
     check = CountingCheck()
     tools = [tool(f"t{number}", check) for number in range(50)]
     assert len(availability.statuses(tools)) == 50
@@ -262,13 +262,13 @@ class Server:
         return True
 
 
-def test_same_bound_method_is_one_check(availability: Availability) -> None:
+def test_same_bound_method_of_two_tools_is_one_check(availability: Availability) -> None:
     one, other = Server(), Server()
     availability.statuses([tool("a", one.is_up), tool("b", one.is_up), tool("c", other.is_up)])
     assert (one.runs, other.runs) == (1, 1)
 
 
-def test_different_checks_run_in_parallel(availability: Availability) -> None:
+def test_different_checks_of_tools_run_in_parallel(availability: Availability) -> None:
     meeting = threading.Barrier(5)
     tools = [tool(f"t{number}", lambda: meeting.wait(60) >= 0) for number in range(5)]
     assert availability.unavailable(tools) == {}
@@ -330,7 +330,7 @@ def test_hanging_check_is_not_started_again(hanging_check: HangingCheck, clock: 
     assert hanging_check.runs == 1
 
 
-def test_later_builds_do_not_wait_for_a_hanging_check(hanging_check: HangingCheck) -> None:
+def test_later_turns_do_not_wait_for_a_hanging_check(hanging_check: HangingCheck) -> None:
     availability = Availability(timeout=0.05)
     stuck = tool("stuck", hanging_check)
     availability.statuses([stuck])
@@ -361,7 +361,7 @@ def test_hanging_check_without_weak_reference_is_not_started_again(hanging_check
     assert hanging_check.runs == 1
 
 
-def test_tool_returns_when_its_hanging_check_ends(hanging_check: HangingCheck) -> None:
+def test_tool_becomes_available_when_its_hanging_check_ends(hanging_check: HangingCheck) -> None:
     availability = Availability(timeout=0.2, grace=0)
     assert not get_status(availability, hanging_check).available
     hanging_check.release()
@@ -369,7 +369,7 @@ def test_tool_returns_when_its_hanging_check_ends(hanging_check: HangingCheck) -
     assert hanging_check.runs >= 2
 
 
-def test_concurrent_builds_share_one_run_of_a_slow_check(
+def test_concurrent_turns_share_one_run_of_a_slow_check(
     availability: Availability, hanging_check: HangingCheck
 ) -> None:
     answers: list[Status] = []
@@ -413,7 +413,7 @@ print(Availability(timeout=0.05).unavailable([tool]))
     assert told.stderr == ""
 
 
-def test_missing_thread_makes_the_tool_unavailable() -> None:
+def test_tool_is_unavailable_if_no_thread_can_be_started_for_its_check() -> None:
     program = """
 import threading
 from toolfold.authoring import build_tool
@@ -434,7 +434,9 @@ print(availability.unavailable([tool]))
 # Grace
 
 
-def test_recently_passed_check_keeps_its_tool_with_a_note(availability: Availability, clock: Clock) -> None:
+def test_tool_whose_check_passed_recently_is_kept_with_a_note(
+    availability: Availability, clock: Clock
+) -> None:
     check = CountingCheck()
     assert get_status(availability, check) == Status(True)
     check.answer = ValueError("flap")
@@ -458,7 +460,9 @@ def test_grace_period_keeps_a_tool_listed_but_not_usable(availability: Availabil
     )
 
 
-def test_grace_period_ends_and_is_not_renewed_by_failures(availability: Availability, clock: Clock) -> None:
+def test_grace_period_of_a_failing_check_ends_and_is_not_renewed_by_failures(
+    availability: Availability, clock: Clock
+) -> None:
     check = CountingCheck()
     get_status(availability, check)
     check.answer = False
@@ -475,7 +479,7 @@ def test_check_that_never_passed_has_no_grace_period(availability: Availability)
     assert not get_status(availability, check).available
 
 
-def test_zero_grace_period_disables_it(clock: Clock) -> None:
+def test_grace_period_of_zero_disables_it(clock: Clock) -> None:
     availability = Availability(timeout=60, grace=0, clock=clock)
     check = CountingCheck()
     get_status(availability, check)
@@ -483,7 +487,7 @@ def test_zero_grace_period_disables_it(clock: Clock) -> None:
     assert not get_status(availability, check).available
 
 
-def test_grace_period_is_per_check(availability: Availability) -> None:
+def test_grace_period_is_separate_for_each_check(availability: Availability) -> None:
     passing, failing = CountingCheck(), CountingCheck(False)
     assert get_status(availability, passing).available
     assert not get_status(availability, failing).available
@@ -502,7 +506,7 @@ def test_hanging_check_has_a_grace_period(hanging_check: HangingCheck, clock: Cl
     assert not get_status(availability, hanging_check).available
 
 
-def test_recovered_check_starts_a_new_grace_period(availability: Availability, clock: Clock) -> None:
+def test_check_that_recovers_starts_a_new_grace_period(availability: Availability, clock: Clock) -> None:
     check = CountingCheck()
     get_status(availability, check)
     check.answer = False
@@ -526,14 +530,14 @@ def test_new_version_of_a_tool_keeps_the_grace_period_of_its_check(
     assert availability.unavailable([tool("new", check)]) == {}
 
 
-def test_failed_build_is_not_cached(availability: Availability) -> None:
+def test_failed_check_is_not_cached_for_the_next_turn(availability: Availability) -> None:
     check = CountingCheck(ValueError("once"))
     assert not get_status(availability, check).available
     check.answer = True
     assert get_status(availability, check) == Status(True)
 
 
-def test_runtimes_do_not_share_check_results(clock: Clock) -> None:
+def test_runtimes_do_not_share_results_of_checks(clock: Clock) -> None:
     check = CountingCheck()
     assert get_status(Availability(timeout=60, clock=clock), check).available
     check.answer = False
@@ -550,7 +554,7 @@ def test_check_without_tools_is_garbage_collected(availability: Availability) ->
     assert watched() is None
 
 
-def test_secrets_are_redacted_from_reasons() -> None:
+def test_secrets_are_redacted_from_reasons_of_failed_checks() -> None:
     def check() -> bool:
         raise OSError("401 for key pr0d-Zx81-Qw77")
 

@@ -81,7 +81,7 @@ def run(out: Path, data: Path, peers: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_all_modes_and_peers_are_measured(out: Path) -> None:
+def test_benchmark_measures_all_search_modes_and_other_retrievers(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["ours"]) == {
         "keyword",
@@ -96,26 +96,28 @@ def test_all_modes_and_peers_are_measured(out: Path) -> None:
     assert {"R@1", "R@5", "R@8", "MRR", "p50"} <= row["peers"]["first_ones"].keys()
 
 
-def test_messages_with_a_need_are_counted_as_selected_or_rejected(out: Path) -> None:
+def test_benchmark_counts_messages_that_need_tools_as_selected_or_rejected(out: Path) -> None:
     told = json.loads((out / "result.json").read_text())["need"]["small"]
     assert told["needs"]["messages"] == len(told["needs"]["need"]) == 6
     assert told["chat"] == told["own"] == {}
     assert "| small |" in (out / "need.md").read_text()
 
 
-def test_failing_peer_loses_only_its_own_figures(out: Path) -> None:
+def test_failure_of_another_retriever_affects_only_its_own_figures(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["peers"]) == {"first_ones", "broken"}
     assert "nothing_of_this_name" in row["peers"]["broken"]["problem"]
 
 
-def test_tables_are_written(out: Path) -> None:
+def test_benchmark_writes_its_tables(out: Path) -> None:
     table = (out / "quality-plain.md").read_text()
     assert "| small | 18 | 6 |" in table
     assert "first_ones" in table
 
 
-def test_peer_results_are_reused_by_the_next_run(out: Path, data: Path, peers: Path) -> None:
+def test_benchmark_reuses_results_of_other_retrievers_in_the_next_run(
+    out: Path, data: Path, peers: Path
+) -> None:
     kept = out / "peers.json"
     results = json.loads(kept.read_text())
     (key,) = [key for key in results if key.startswith("first_ones|")]
@@ -124,7 +126,9 @@ def test_peer_results_are_reused_by_the_next_run(out: Path, data: Path, peers: P
     assert ".123 first_ones" in run(out, data, peers).stdout
 
 
-def test_fresh_process_reports_times_memory_and_cost_of_a_change(data: Path, tmp_path: Path) -> None:
+def test_benchmark_reports_times_memory_and_cost_of_a_change_in_a_new_process(
+    data: Path, tmp_path: Path
+) -> None:
     job = {
         "catalog": str(data / "small" / "catalog.jsonl"),
         "home": str(tmp_path),
@@ -155,7 +159,9 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("measuring")
-def test_generated_catalog_is_distinct_and_reproducible(data: Path, tmp_path: Path) -> None:
+def test_generated_benchmark_catalog_has_distinct_tools_and_is_reproducible(
+    data: Path, tmp_path: Path
+) -> None:
     from measuring.sets import Sets
 
     sets = Sets(data, tmp_path)
@@ -166,7 +172,7 @@ def test_generated_catalog_is_distinct_and_reproducible(data: Path, tmp_path: Pa
 
 
 @pytest.mark.usefixtures("measuring")
-def test_messages_are_sampled_with_a_fixed_seed(data: Path, tmp_path: Path) -> None:
+def test_benchmark_samples_messages_with_a_fixed_seed(data: Path, tmp_path: Path) -> None:
     from measuring.sets import Sets
 
     sets = Sets(data, tmp_path)
@@ -175,7 +181,7 @@ def test_messages_are_sampled_with_a_fixed_seed(data: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("measuring")
-def test_curve_ranges_from_accepting_all_to_rejecting_all() -> None:
+def test_benchmark_curve_ranges_from_accepting_all_messages_to_rejecting_all() -> None:
     from measuring.need import curve
 
     points = curve(chat=[0.1, 0.2, 0.7], needs=[0.6, 0.8])

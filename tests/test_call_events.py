@@ -36,7 +36,7 @@ def approval_events(events: list[Event]) -> list[ApprovalAsked | ApprovalAnswere
     return [each for each in events if isinstance(each, (ApprovalAsked, ApprovalAnswered))]
 
 
-async def test_question_and_answer_name_the_real_tool_of_a_wrapped_call(
+async def test_approval_events_name_the_real_tool_of_a_call_through_tool_call(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(DEFERRED, approver=lambda _: Answer.SESSION)
@@ -61,7 +61,9 @@ async def test_question_and_answer_name_the_real_tool_of_a_wrapped_call(
     assert order == [ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished]
 
 
-async def test_granted_call_publishes_no_question(open_test_runtime: RuntimeOpener) -> None:
+async def test_call_allowed_by_a_session_grant_publishes_no_approval_question(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(approver=lambda _: Answer.SESSION)
     add_destructive_tool(runtime)
     session = runtime.session()
@@ -71,7 +73,7 @@ async def test_granted_call_publishes_no_question(open_test_runtime: RuntimeOpen
     assert approval_events(events) == []
 
 
-async def test_no_question_is_published_if_nobody_can_be_asked(runtime: Runtime) -> None:
+async def test_no_approval_question_is_published_if_nobody_can_be_asked(runtime: Runtime) -> None:
     ran, events = add_destructive_tool(runtime), record_events(runtime)
     assert not (await runtime.session().call("sink_boats")).ok
     assert (approval_events(events), ran) == ([], [])
@@ -84,7 +86,7 @@ async def test_no_question_is_published_if_nobody_can_be_asked(runtime: Runtime)
         (lambda _: 1 / 0, "", "the approval request failed"),
     ],
 )
-async def test_refusal_is_published_with_its_reason(
+async def test_refusal_of_a_call_is_published_with_its_reason(
     open_test_runtime: RuntimeOpener, approver: Callable[[ApprovalRequest], bool], answer: str, reason: str
 ) -> None:
     runtime = open_test_runtime(approver=approver)
@@ -96,7 +98,9 @@ async def test_refusal_is_published_with_its_reason(
     assert (answered.allowed, answered.answer, answered.reason) == (False, answer, reason)
 
 
-async def test_cancelled_call_withdraws_its_question(open_test_runtime: RuntimeOpener) -> None:
+async def test_cancelled_call_publishes_that_its_question_is_withdrawn(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     asked = asyncio.Event()
 
     async def never_answer(_: ApprovalRequest) -> bool:
@@ -115,7 +119,9 @@ async def test_cancelled_call_withdraws_its_question(open_test_runtime: RuntimeO
     assert (answered.allowed, answered.reason, ran) == (False, "the call was cancelled", [])
 
 
-async def test_question_shows_no_secret_of_the_command(open_test_runtime: RuntimeOpener) -> None:
+async def test_published_approval_question_shows_no_secret_of_the_command(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     secret = "Zk81uWq0pLx7Tn5v"
     runtime = open_test_runtime(approver=lambda _: False)
     events = record_events(runtime)
@@ -133,7 +139,7 @@ def progress_events(events: list[Event]) -> list[ToolProgressed]:
     return [each for each in events if isinstance(each, ToolProgressed)]
 
 
-async def test_progress_of_a_handler_is_published_under_its_tool(open_test_runtime: RuntimeOpener) -> None:
+async def test_progress_of_a_tool_is_published_under_its_name(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime(DEFERRED)
 
     def load(_args: Json, context: CallContext) -> str:
@@ -155,7 +161,7 @@ async def test_progress_of_a_handler_is_published_under_its_tool(open_test_runti
     json.dumps([each.to_json() for each in events], allow_nan=False)
 
 
-def test_progress_is_limited_in_rate_and_the_last_report_is_kept() -> None:
+def test_published_progress_is_limited_in_rate_and_the_last_report_is_kept() -> None:
     now = 0.0
     published: list[str] = []
     limiter = ProgressLimiter(lambda message, *_: published.append(message), clock=lambda: now)

@@ -90,7 +90,7 @@ KINDS = {"python", "parameter", "setting", "value", "command", "tool", "toolset"
 ABSENT = {"not yet", "none"}
 
 
-def test_every_row_names_both_sides_and_a_kind() -> None:
+def test_every_row_of_the_migration_table_names_both_sides_and_a_kind() -> None:
     assert len(rows()) > 80
     for row in rows():
         assert row.theirs, row
@@ -101,23 +101,25 @@ def test_every_row_names_both_sides_and_a_kind() -> None:
 
 
 @pytest.mark.parametrize("path", sorted(set(rows_of_kind("python"))))
-def test_every_python_name_can_be_imported(path: str) -> None:
+def test_every_python_name_in_the_migration_table_can_be_imported(path: str) -> None:
     assert import_object(path) is not None
 
 
 @pytest.mark.parametrize("name", sorted(set(rows_of_kind("parameter"))))
-def test_every_parameter_exists(name: str) -> None:
+def test_every_parameter_in_the_migration_table_exists(name: str) -> None:
     function, _, parameter = name.rstrip(")").partition("(")
     assert parameter in inspect.signature(import_object(function)).parameters
 
 
 @pytest.mark.parametrize("key", sorted(set(rows_of_kind("setting"))))
-def test_every_setting_exists(key: str) -> None:
+def test_every_setting_in_the_migration_table_exists(key: str) -> None:
     assert find_setting(key) is not None
 
 
 @pytest.mark.parametrize("name", sorted(set(rows_of_kind("value")) - {"limit"}))
-def test_every_value_is_accepted_by_its_setting(name: str, open_test_runtime: RuntimeOpener) -> None:
+def test_every_value_in_the_migration_table_is_accepted_by_its_setting(
+    name: str, open_test_runtime: RuntimeOpener
+) -> None:
     key, _, value = name.partition(": ")
     find_setting(key)
     config = open_test_runtime({key: value} if not key.startswith("terminal") else {}).config
@@ -129,7 +131,7 @@ def test_every_value_is_accepted_by_its_setting(name: str, open_test_runtime: Ru
     assert found == value
 
 
-def test_limit_is_an_argument_of_tool_search() -> None:
+def test_tool_search_has_the_argument_limit_named_in_the_migration_table() -> None:
     search = next(
         tool for tool in Bridge(BridgeAnswers.__new__(BridgeAnswers)).tools if tool.name == "tool_search"
     )
@@ -137,11 +139,11 @@ def test_limit_is_an_argument_of_tool_search() -> None:
 
 
 @pytest.mark.parametrize("words", sorted(set(rows_of_kind("command"))))
-def test_every_command_exists(words: str) -> None:
+def test_every_command_in_the_migration_table_exists(words: str) -> None:
     assert find_command(words).callback is not None
 
 
-def test_every_tool_toolset_and_hook_exists(open_test_runtime: RuntimeOpener) -> None:
+def test_every_tool_toolset_and_hook_in_the_migration_table_exists(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime()
     registered = {*runtime.registry.snapshot(), *BRIDGE_NAMES}
     assert set(rows_of_kind("tool")) <= registered
@@ -151,7 +153,7 @@ def test_every_tool_toolset_and_hook_exists(open_test_runtime: RuntimeOpener) ->
         runtime.hooks.add(name, lambda *_: None)
 
 
-def test_names_listed_as_absent_are_absent(open_test_runtime: RuntimeOpener) -> None:
+def test_names_that_the_migration_table_lists_as_absent_are_absent(open_test_runtime: RuntimeOpener) -> None:
     registered = set(open_test_runtime().registry.snapshot())
     absent = {name for row in rows() if row.what in ABSENT for name in row.theirs}
     assert not registered & absent
@@ -160,11 +162,13 @@ def test_names_listed_as_absent_are_absent(open_test_runtime: RuntimeOpener) -> 
 
 
 @pytest.mark.parametrize("path", sorted(set(rows_of_kind("module"))))
-def test_every_file_exists(path: str) -> None:
+def test_every_file_in_the_migration_table_exists(path: str) -> None:
     assert (ROOT / path).is_file()
 
 
-def test_configuration_file_name_is_correct(open_test_runtime: RuntimeOpener) -> None:
+def test_name_of_the_configuration_file_in_the_migration_table_is_correct(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     assert open_test_runtime().config.paths.user_file.name in set(rows_of_kind("file"))
 
 
@@ -211,7 +215,7 @@ def looks_like_a_name(word: str) -> bool:
     return bool("_" in word or word.endswith(("()", ".py")) or "/" in word or joined or dotted)
 
 
-def test_every_name_of_the_tool_search_page_is_mapped() -> None:
+def test_every_name_on_the_hermes_tool_search_page_is_in_the_migration_table() -> None:
     text = read_page("title: Tool Search\nsidebar_position")
     blocks = re.findall(r"```\w*\n(.*?)```", text, flags=re.DOTALL)
     prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
@@ -224,7 +228,7 @@ def test_every_name_of_the_tool_search_page_is_mapped() -> None:
     assert find_unmapped(names) == set()
 
 
-def test_every_name_of_the_tools_runtime_page_is_mapped() -> None:
+def test_every_name_on_the_hermes_tools_runtime_page_is_in_the_migration_table() -> None:
     text = read_page("Tools Runtime\n\nHermes tools are self-registering")
     names = {word for word in IDENTIFIER.findall(text) if looks_like_a_name(word)} - PROSE
     names = {RUN_TOGETHER.get(name, name) for name in names}

@@ -97,7 +97,7 @@ def test_empty_configuration_gives_the_defaults(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     "text", ["", "# nothing yet\n", "---\n", "tools:\n", "tools:\n  tool_search:\n", "\ufeff"]
 )
-def test_empty_file_or_section_gives_the_defaults(workspace: Workspace, text: str) -> None:
+def test_empty_settings_file_or_section_gives_the_defaults(workspace: Workspace, text: str) -> None:
     assert workspace.load(text).tools == ToolsSettings()
 
 
@@ -108,7 +108,7 @@ def test_empty_file_or_section_gives_the_defaults(workspace: Workspace, text: st
         *(("on", "on"), ("ON", "on"), ("off", "off"), ("false", "off"), ("False", "off")),
     ],
 )
-def test_tool_search_can_be_one_word(workspace: Workspace, written: str, expected: str) -> None:
+def test_setting_tool_search_can_be_one_word(workspace: Workspace, written: str, expected: str) -> None:
     assert workspace.load(f"tools: {{tool_search: {written}}}").tools.tool_search.enabled == expected
 
 
@@ -116,7 +116,9 @@ def test_tool_search_can_be_one_word(workspace: Workspace, written: str, expecte
     ("written", "message"),
     [("maybe", "'maybe'"), ("5", "5"), ("0.5", "0.5"), ("''", "''"), ("2026-01-01", "'2026-01-01'")],
 )
-def test_unknown_word_for_tool_search_is_rejected(workspace: Workspace, written: str, message: str) -> None:
+def test_unknown_word_for_the_setting_tool_search_is_rejected(
+    workspace: Workspace, written: str, message: str
+) -> None:
     error = workspace.load_error(f"tools:\n  tool_search: {written}\n")
     assert f"tools.tool_search.enabled must be auto, on or off, not {message} (" in str(error)
     assert error.line == 2
@@ -128,7 +130,7 @@ def test_unknown_word_for_tool_search_is_rejected(workspace: Workspace, written:
     + [(word, "off") for word in ("off", "false", "no", "0", "Off", "FALSE", '"no"')]
     + [("auto", "auto"), ("AUTO", "auto")],
 )
-def test_enabled_accepts_common_spellings_of_on_and_off(
+def test_setting_enabled_accepts_common_spellings_of_on_and_off(
     workspace: Workspace, written: str, expected: str
 ) -> None:
     config = workspace.load(f"tools:\n  tool_search:\n    enabled: {written}\n")
@@ -152,11 +154,11 @@ def test_misspelled_embedding_model_gives_a_warning(
 @pytest.mark.parametrize(
     "written", ["embedded", "light", "auxiliary", "embeddinggemma", "nomic-embed-text", "bge-m3", "e5"]
 )
-def test_other_embedding_model_names_give_no_warning(workspace: Workspace, written: str) -> None:
+def test_other_names_of_embedding_models_give_no_warning(workspace: Workspace, written: str) -> None:
     assert workspace.load(f"tools: {{rag_embed_model: {written}}}").warnings == ()
 
 
-def test_settings_are_immutable(workspace: Workspace) -> None:
+def test_loaded_settings_are_immutable(workspace: Workspace) -> None:
     config = workspace.load("toolsets: {mine: {tools: [read_file]}}")
     with pytest.raises(pydantic.ValidationError):
         config.tools.rag_top_k = 3
@@ -166,7 +168,7 @@ def test_settings_are_immutable(workspace: Workspace) -> None:
         config.environment["X"] = "1"  # type: ignore[index]
 
 
-def test_toolsets_are_loaded_by_name(workspace: Workspace) -> None:
+def test_toolsets_in_settings_are_loaded_by_name(workspace: Workspace) -> None:
     config = workspace.load(
         "toolsets:\n  mine: {description: My own, tools: [a], includes: [web]}\n  empty:\n"
     )
@@ -175,7 +177,7 @@ def test_toolsets_are_loaded_by_name(workspace: Workspace) -> None:
     assert config.toolsets["empty"].tools == ()
 
 
-def test_relative_paths_are_resolved_against_the_source_of_the_setting(workspace: Workspace) -> None:
+def test_relative_paths_in_settings_are_resolved_against_their_file(workspace: Workspace) -> None:
     config = workspace.load("files: {workspace: w, extra_roots: [~/notes, /abs]}\n")
     assert config.workspace == workspace.home / "w"
     assert config.files.extra_roots == (workspace.home / "notes", Path("/abs"))
@@ -183,7 +185,7 @@ def test_relative_paths_are_resolved_against_the_source_of_the_setting(workspace
     assert config.workspace == workspace.project / "w"
 
 
-def test_directories_have_defaults(workspace: Workspace) -> None:
+def test_directories_of_toolfold_have_defaults(workspace: Workspace) -> None:
     config = workspace.load()
     assert config.workspace == workspace.project
     assert config.plugins_folder == workspace.home / "plugins"
@@ -207,7 +209,7 @@ def test_directories_have_defaults(workspace: Workspace) -> None:
         ("result_max_chars", "5", 1000),
     ],
 )
-def test_tools_number_out_of_range_is_clamped(
+def test_number_out_of_range_in_the_tools_section_is_limited_to_the_range(
     workspace: Workspace, key: str, written: str, used: float
 ) -> None:
     config = workspace.load(f"tools:\n  {key}: {written}\n")
@@ -220,7 +222,7 @@ def test_number_out_of_range_outside_of_tools_is_an_error(workspace: Workspace) 
         workspace.load("approval:\n  timeout_seconds: 0\n")
 
 
-def test_clamping_warning_names_key_file_and_line(workspace: Workspace) -> None:
+def test_warning_for_a_number_out_of_range_names_key_file_and_line(workspace: Workspace) -> None:
     config = workspace.load("tools:\n  rag_top_k: 99\n")
     problem = "tools.rag_top_k is 99, but it must be from 1 to 50: 50 is used instead"
     assert config.warnings == (f"{problem} ({workspace.user_file}, line 2)",)
@@ -229,14 +231,14 @@ def test_clamping_warning_names_key_file_and_line(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("written", [".inf", "-.inf", ".nan", "many", "true", "null", "[8]", "{a: 1}", '"8"'])
-def test_value_that_is_not_a_whole_number_is_an_error(workspace: Workspace, written: str) -> None:
+def test_setting_that_must_be_a_whole_number_rejects_other_values(workspace: Workspace, written: str) -> None:
     error = workspace.load_error(f"tools:\n  rag_top_k: {written}\n")
     assert "tools.rag_top_k must be a whole number, not" in str(error)
     assert (error.key, error.file, error.line) == ("tools.rag_top_k", str(workspace.user_file), 2)
     assert error.hint == "use a number from 1 to 50"
 
 
-def test_default_search_limit_is_capped_at_the_maximum(workspace: Workspace) -> None:
+def test_default_search_limit_is_at_most_the_maximum(workspace: Workspace) -> None:
     config = workspace.load("tools:\n  tool_search:\n    search_default_limit: 9\n    max_search_limit: 4\n")
     assert config.tools.tool_search.search_default_limit == 4
     assert "search_default_limit is 9, more than max_search_limit; 4 is used instead" in config.warnings[0]
@@ -247,7 +249,7 @@ def test_default_search_limit_is_capped_at_the_maximum(workspace: Workspace) -> 
 # Errors
 
 
-def test_unknown_key_error_suggests_the_closest_key(workspace: Workspace) -> None:
+def test_error_for_an_unknown_key_suggests_the_closest_key(workspace: Workspace) -> None:
     error = workspace.load_error("tools:\n  tool_search:\n    threshold_pc: 7\n")
     assert str(error) == (
         f"tools.tool_search.threshold_pc is not a setting ({workspace.user_file}, line 3)\n"
@@ -256,17 +258,17 @@ def test_unknown_key_error_suggests_the_closest_key(workspace: Workspace) -> Non
     assert (error.key, error.line) == ("tools.tool_search.threshold_pc", 3)
 
 
-def test_key_in_the_wrong_section_error_suggests_the_full_key(workspace: Workspace) -> None:
+def test_error_for_a_key_in_the_wrong_section_suggests_the_full_key(workspace: Workspace) -> None:
     assert workspace.load_error("selection: hybrid").hint == "did you mean tools.selection?"
 
 
-def test_invalid_choice_error_lists_the_choices(workspace: Workspace) -> None:
+def test_error_for_an_invalid_choice_lists_the_choices(workspace: Workspace) -> None:
     error = workspace.load_error("tools:\n  selection: hybird\n")
     assert "must be eager, hybrid, semantic or keyword, not 'hybird'" in str(error)
     assert error.hint == "did you mean hybrid?"
 
 
-def test_all_errors_are_reported_together_in_file_order(workspace: Workspace) -> None:
+def test_all_errors_of_a_settings_file_are_reported_together_in_order(workspace: Workspace) -> None:
     error = workspace.load_error("tools:\n  rag_top: 1\n  selection: all\nfoo: 1\n")
     lines = [line for line in str(error).splitlines() if not line.startswith("  ")]
     assert [line.rpartition("line ")[2] for line in lines] == ["2)", "3)", "4)"]
@@ -300,7 +302,7 @@ def test_all_errors_are_reported_together_in_file_order(workspace: Workspace) ->
         (b"tools: {tool_search: 0x" + b"f" * 6000 + b"}", "cannot be read as a value", 1),
     ],
 )
-def test_invalid_file_error_names_the_location(
+def test_error_for_an_invalid_settings_file_names_the_location(
     workspace: Workspace, text: bytes, message: str, line: int | None
 ) -> None:
     workspace.user_file.write_bytes(text)
@@ -309,7 +311,7 @@ def test_invalid_file_error_names_the_location(
     assert (error.file, error.line) == (str(workspace.user_file), line)
 
 
-def test_project_file_has_a_lower_size_limit_than_the_user_file(workspace: Workspace) -> None:
+def test_project_settings_file_has_a_lower_size_limit_than_the_user_file(workspace: Workspace) -> None:
     comments = "# nothing\n" * 7_000
     assert workspace.load(comments).warnings == ()
     error = workspace.load_error("", comments)
@@ -317,23 +319,25 @@ def test_project_file_has_a_lower_size_limit_than_the_user_file(workspace: Works
     assert error.file == str(workspace.project_file)
 
 
-def test_number_too_long_to_print_is_an_error_in_every_layer(workspace: Workspace) -> None:
+def test_number_with_too_many_digits_is_an_error_in_files_variables_and_arguments(
+    workspace: Workspace,
+) -> None:
     error = workspace.load_error(overrides={"tools.tool_search": 16**6000})
     assert "tools.tool_search.enabled must be auto, on or off, not a very large number" in str(error)
 
 
-def test_exponential_yaml_aliases_are_rejected(workspace: Workspace) -> None:
+def test_exponential_yaml_aliases_in_settings_are_rejected(workspace: Workspace) -> None:
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x]"]
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]" for n in range(1, 12)]
     assert "aliases expand to too many values" in str(workspace.load_error("\n".join(rows)))
 
 
-def test_simple_yaml_alias_is_accepted(workspace: Workspace) -> None:
+def test_simple_yaml_alias_in_settings_is_accepted(workspace: Workspace) -> None:
     config = workspace.load("tools:\n  disabled: &off [a, b]\n  disabled_toolsets: *off\n")
     assert config.tools.disabled == config.tools.disabled_toolsets == ("a", "b")
 
 
-def test_unreadable_file_is_an_error(workspace: Workspace) -> None:
+def test_unreadable_settings_file_is_an_error(workspace: Workspace) -> None:
     workspace.user_file.mkdir()
     assert "this is not a regular file" in str(workspace.load_error())
     workspace.user_file.rmdir()
@@ -347,11 +351,11 @@ def test_explicitly_named_user_file_must_exist(workspace: Workspace, tmp_path: P
     assert workspace.load(env={"TOOLFOLD_CONFIG": "/dev/null"}).tools == ToolsSettings()
 
 
-def test_yaml_dates_and_special_words_are_text(workspace: Workspace) -> None:
+def test_yaml_dates_and_special_words_in_settings_are_text(workspace: Workspace) -> None:
     assert workspace.load("tools: {rag_embed_model: 2024-01-01}").tools.rag_embed_model == "2024-01-01"
 
 
-def test_nul_characters_and_lone_surrogates_are_rejected(workspace: Workspace) -> None:
+def test_nul_characters_and_lone_surrogates_in_settings_are_rejected(workspace: Workspace) -> None:
     assert "must be text" in str(workspace.load_error('tools: {rag_embed_model: "a\\0b"}'))
     assert "must be text" in str(workspace.load_error('tools: {rag_embed_model: "\\ud800"}'))
     assert "must be a path" in str(workspace.load_error('files: {workspace: "a\\0b"}'))
@@ -366,7 +370,7 @@ def test_toolset_name_with_a_dot_is_rejected(workspace: Workspace) -> None:
 # Synonyms
 
 
-def test_synonyms_are_lists_of_phrases_by_name(workspace: Workspace) -> None:
+def test_synonyms_in_settings_are_lists_of_phrases_by_name(workspace: Workspace) -> None:
     config = workspace.load(
         "tools:\n  synonyms:\n    mcp_jira_create: [ticket, bug report]\n    mcp-github: [repo]\n"
     )
@@ -376,7 +380,7 @@ def test_synonyms_are_lists_of_phrases_by_name(workspace: Workspace) -> None:
         config.tools.synonyms["other"] = ()
 
 
-def test_synonyms_of_all_layers_are_merged(workspace: Workspace) -> None:
+def test_synonyms_of_user_and_project_settings_are_merged(workspace: Workspace) -> None:
     config = workspace.load(
         "tools: {synonyms: {a: [one], b: [two]}}",
         "tools: {synonyms: {b: [three], c: [four]}}",
@@ -405,13 +409,13 @@ def test_synonyms_of_all_layers_are_merged(workspace: Workspace) -> None:
         ('{"a\\0": [b]}', "cannot be the name of a tool"),
     ],
 )
-def test_invalid_synonyms_are_rejected(workspace: Workspace, written: str, message: str) -> None:
+def test_invalid_synonyms_in_settings_are_rejected(workspace: Workspace, written: str, message: str) -> None:
     error = workspace.load_error(f"tools:\n  synonyms: {written}\n")
     assert message in str(error)
     assert error.line == 2
 
 
-def test_synonyms_at_the_limits_are_accepted(workspace: Workspace) -> None:
+def test_synonyms_at_the_size_limits_are_accepted(workspace: Workspace) -> None:
     config = workspace.load(f"tools: {{synonyms: {{a: [{', '.join(['b' * 100] * 50)}]}}}}")
     assert config.tools.synonyms["a"] == ("b" * 100,) * 50
 
@@ -429,12 +433,12 @@ def test_synonyms_can_be_set_and_unset_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid", "rerank", "Rerank"])
-def test_reranker_mode_accepts_four_values(workspace: Workspace, mode: str) -> None:
+def test_setting_reranker_mode_accepts_four_values(workspace: Workspace, mode: str) -> None:
     config = workspace.load(f"tools: {{tool_search: {{reranker: {{mode: {mode}}}}}}}")
     assert config.tools.tool_search.reranker.mode == mode.lower()
 
 
-def test_unknown_reranker_mode_is_rejected(workspace: Workspace) -> None:
+def test_unknown_value_of_reranker_mode_is_rejected(workspace: Workspace) -> None:
     error = workspace.load_error("tools: {tool_search: {reranker: {mode: rerang}}}")
     assert "must be keyword, semantic, hybrid or rerank, not 'rerang'" in str(error)
     assert error.hint == "did you mean rerank?"
@@ -443,7 +447,7 @@ def test_unknown_reranker_mode_is_rejected(workspace: Workspace) -> None:
 # Layers
 
 
-def test_later_layers_override_earlier_ones(workspace: Workspace) -> None:
+def test_later_sources_of_settings_override_earlier_ones(workspace: Workspace) -> None:
     layers: list[Callable[[], Config]] = [
         lambda: workspace.load("tools: {selection: hybrid}"),
         lambda: workspace.load(None, "tools: {selection: semantic}"),
@@ -463,7 +467,7 @@ def test_later_layers_override_earlier_ones(workspace: Workspace) -> None:
     assert configs[0].origins["tools.rag_top_k"] == "default"
 
 
-def test_mappings_are_merged_and_lists_are_replaced(workspace: Workspace) -> None:
+def test_mappings_in_settings_are_merged_and_lists_are_replaced(workspace: Workspace) -> None:
     config = workspace.load(
         "tools: {rag_top_k: 3, pinned: [a, b], tool_search: {threshold_pct: 20}}",
         "tools: {pinned: [c], tool_search: false}",
@@ -498,21 +502,21 @@ def test_environment_variables_set_lists_paths_and_nested_keys(workspace: Worksp
     assert config.tools.selection == "eager"
 
 
-def test_nested_variable_of_an_unknown_setting_is_an_error(workspace: Workspace) -> None:
+def test_variable_for_a_nested_unknown_setting_is_an_error(workspace: Workspace) -> None:
     error = workspace.load_error(env={"TOOLFOLD_TOOLS__SELECTON": "hybrid"})
     assert str(error) == (
         "tools.selecton is not a setting (environment TOOLFOLD_TOOLS__SELECTON)\n  did you mean selection?"
     )
 
 
-def test_unrelated_variable_is_ignored_and_misspelled_one_gives_a_warning(workspace: Workspace) -> None:
+def test_unrelated_variable_is_ignored_and_a_misspelled_one_gives_a_warning(workspace: Workspace) -> None:
     config = workspace.load(env={"TOOLFOLD_SESSION": "1", "TOOLFOLD_LOG_LEVL": "debug"})
     assert config.warnings == (
         "TOOLFOLD_LOG_LEVL is not a setting and is ignored. Did you mean TOOLFOLD_LOG_LEVEL?",
     )
 
 
-def test_overrides_can_be_a_nested_mapping(workspace: Workspace) -> None:
+def test_setting_overrides_can_be_a_nested_mapping(workspace: Workspace) -> None:
     config = workspace.load(
         overrides={
             "tools": {"rag_top_k": 4, "disabled": ("a",)},
@@ -536,11 +540,11 @@ def test_overrides_can_be_a_nested_mapping(workspace: Workspace) -> None:
         ["a.b=1"],
     ],
 )
-def test_invalid_override_error_names_the_argument(workspace: Workspace, overrides: Any) -> None:
+def test_error_for_an_invalid_override_names_the_argument(workspace: Workspace, overrides: Any) -> None:
     assert "(argument)" in str(workspace.load_error(overrides=overrides))
 
 
-def test_recursive_mapping_is_an_error(workspace: Workspace) -> None:
+def test_settings_mapping_that_contains_itself_is_an_error(workspace: Workspace) -> None:
     loop: dict[str, object] = {}
     loop["tools"] = loop
     assert "nested too deeply" in str(workspace.load_error(overrides=loop))
@@ -579,7 +583,7 @@ def test_missing_env_returns_unset_and_empty_variables(workspace: Workspace) -> 
     assert config.missing_env(["A", "B", "C"]) == ("B", "C")
 
 
-def test_secrets_are_found_by_variable_name_and_not_in_repr(workspace: Workspace) -> None:
+def test_secrets_are_found_by_variable_name_and_do_not_appear_in_repr(workspace: Workspace) -> None:
     config = workspace.load(
         env={
             "OPENAI_API_KEY": "sk-123456789",
@@ -601,11 +605,11 @@ def test_common_secret_variable_names_are_recognised(workspace: Workspace, name:
 
 
 @pytest.mark.parametrize("name", ["PWD", "OLDPWD", "SSH_AUTH_SOCK", "GIT_ASKPASS", "PATH", "AUTHOR"])
-def test_similar_variable_names_are_not_secrets(workspace: Workspace, name: str) -> None:
+def test_similar_variable_names_are_not_treated_as_secrets(workspace: Workspace, name: str) -> None:
     assert workspace.load(env={name: "/home/me/project"}).secret_values() == ()
 
 
-def test_url_password_is_secret_in_encoded_and_decoded_form(workspace: Workspace) -> None:
+def test_password_in_a_url_is_secret_in_encoded_and_decoded_form(workspace: Workspace) -> None:
     config = workspace.load(
         env={
             "DATABASE_URL": "postgres://me:hunter2%40hunter@db:5432/app",
@@ -640,7 +644,7 @@ def test_untrusted_project_cannot_grant_itself_permissions(workspace: Workspace)
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_project_cannot_set_plugin_settings(workspace: Workspace, trusted: bool) -> None:
+def test_project_settings_cannot_set_plugin_settings(workspace: Workspace, trusted: bool) -> None:
     written = "plugins:\n  folder: tools\n  enabled: true\n  disabled: []\n"
     config = workspace.load("plugins: {enabled: false, disabled: [a]}", written, trusted=trusted)
     assert config.plugins == PluginsSettings(enabled=False, disabled=("a",))
@@ -665,7 +669,9 @@ def test_trusted_project_cannot_move_the_file_tools_outside_of_its_directory(
     )
 
 
-def test_directory_replaced_by_a_link_after_trusting_is_not_followed(workspace: Workspace) -> None:
+def test_directory_replaced_by_a_link_after_trusting_the_project_is_not_followed(
+    workspace: Workspace,
+) -> None:
     data = workspace.project / "data"
     data.mkdir()
     trust_project(workspace.project, workspace.load(None, "files: {extra_roots: [data]}").paths)
@@ -706,7 +712,7 @@ def test_untrusted_project_can_lower_a_limit_but_not_raise_it(workspace: Workspa
     assert get_value(limited(None, default + 1, trusted=True), key) == default + 1
 
 
-def test_trust_can_be_checked_again_after_loading(workspace: Workspace) -> None:
+def test_trust_in_a_project_can_be_checked_again_after_loading(workspace: Workspace) -> None:
     plugin = workspace.project / ".toolfold" / "plugins" / "a.py"
     plugin.parent.mkdir(parents=True)
     plugin.write_text("1")
@@ -719,7 +725,7 @@ def test_trust_can_be_checked_again_after_loading(workspace: Workspace) -> None:
     assert is_still_trusted(vouched) is True
 
 
-def test_untrusted_project_cannot_set_any_granting_setting(workspace: Workspace) -> None:
+def test_untrusted_project_cannot_set_any_setting_that_grants_permissions(workspace: Workspace) -> None:
     values = {"true or false": "true", "text": "x", "a path or null": "x", "a list of names": "[x]"}
     for setting in describe_settings():
         if setting.grants and "<name>" not in setting.key:
@@ -730,7 +736,9 @@ def test_untrusted_project_cannot_set_any_granting_setting(workspace: Workspace)
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_project_can_add_restrictions_but_not_remove_them(workspace: Workspace, trusted: bool) -> None:
+def test_project_settings_can_add_restrictions_but_not_remove_them(
+    workspace: Workspace, trusted: bool
+) -> None:
     config = workspace.load(
         "tools: {disabled: [a], disabled_toolsets: [x], enabled_toolsets: [web, files]}",
         "tools: {disabled: [b], disabled_toolsets: [], enabled_toolsets: [files, terminal]}",
@@ -751,7 +759,7 @@ def test_untrusted_project_cannot_redefine_a_toolset(workspace: Workspace) -> No
     assert config.toolsets["safe"].tools == ("read",)
 
 
-def test_trust_ends_when_the_project_file_changes(workspace: Workspace) -> None:
+def test_trust_in_a_project_ends_when_its_settings_file_changes(workspace: Workspace) -> None:
     paths = workspace.load(None, GRANTING).paths
     assert get_trust_state(workspace.project, paths) == "untrusted"
     trust_project(workspace.project, paths)
@@ -769,7 +777,7 @@ def test_trust_ends_when_the_project_file_changes(workspace: Workspace) -> None:
     assert load_trusted_projects(paths) == {}
 
 
-def test_trust_ends_with_any_change_in_the_plugin_directory(workspace: Workspace) -> None:
+def test_trust_in_a_project_ends_with_any_change_in_its_plugin_directory(workspace: Workspace) -> None:
     paths = workspace.load(None, "log_level: info").paths
     plugins = workspace.project / ".toolfold" / "plugins"
     inner = plugins / "one" / "deep"
@@ -795,7 +803,9 @@ def test_trust_ends_with_any_change_in_the_plugin_directory(workspace: Workspace
         assert get_trust_state(workspace.project, paths) == "changed"
 
 
-def test_trust_ends_when_the_target_of_a_linked_plugin_changes(workspace: Workspace, tmp_path: Path) -> None:
+def test_trust_in_a_project_ends_when_the_target_of_a_linked_plugin_changes(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     paths = workspace.load().paths
     plugins = workspace.project / ".toolfold" / "plugins"
     plugins.mkdir(parents=True)
@@ -806,7 +816,7 @@ def test_trust_ends_when_the_target_of_a_linked_plugin_changes(workspace: Worksp
     assert get_trust_state(workspace.project, paths) == "changed"
 
 
-def test_linked_plugin_directories_and_special_files_cannot_be_trusted(
+def test_project_with_linked_plugin_directories_or_special_files_cannot_be_trusted(
     workspace: Workspace, tmp_path: Path
 ) -> None:
     paths = workspace.load().paths
@@ -828,7 +838,7 @@ def test_linked_plugin_directories_and_special_files_cannot_be_trusted(
         trust_project(workspace.project / "none", paths)
 
 
-def test_trust_file_is_private_and_leaves_no_temporary_files(workspace: Workspace) -> None:
+def test_file_of_trusted_projects_is_private_and_leaves_no_temporary_files(workspace: Workspace) -> None:
     paths = workspace.load().paths
     trust_project(workspace.project, paths)
     file = paths.state_dir / "trust.json"
@@ -841,7 +851,7 @@ def test_trust_file_is_private_and_leaves_no_temporary_files(workspace: Workspac
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"/x": 1}', "\xff", "[" * 100_000])
-def test_damaged_trust_file_is_an_error(workspace: Workspace, text: str) -> None:
+def test_damaged_file_of_trusted_projects_is_an_error(workspace: Workspace, text: str) -> None:
     paths = workspace.load().paths
     paths.state_dir.mkdir(parents=True)
     (paths.state_dir / "trust.json").write_text(text, encoding="latin-1")
@@ -874,12 +884,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_set_value_changes_only_that_value(file: Path) -> None:
+def test_set_value_changes_only_that_value_in_the_file(file: Path) -> None:
     set_value(file, "tools.selection", "hybrid")
     assert file.read_text() == FILE.replace("selection: eager ", "selection: hybrid ")
 
 
-def test_replacing_a_list_keeps_surrounding_comments(file: Path) -> None:
+def test_replacing_a_list_in_a_settings_file_keeps_surrounding_comments(file: Path) -> None:
     set_value(file, "tools.disabled", ["x y", "null", "z"])
     assert file.read_text() == FILE.replace(
         '  disabled:  # off\n  - web\n  - "terminal"\n', '  disabled: ["x y", "null", z]  # off\n'
@@ -893,7 +903,7 @@ def test_new_key_is_added_to_its_section_before_the_next_comment(file: Path) -> 
     )
 
 
-def test_new_section_is_appended(file: Path) -> None:
+def test_new_section_is_appended_to_a_settings_file(file: Path) -> None:
     set_value(file, "plugins.disabled", "a,b")
     assert file.read_text() == FILE + "plugins:\n  disabled: [a, b]\n"
 
@@ -931,7 +941,7 @@ def test_set_value_supports_every_yaml_style_of_a_section(tmp_path: Path, before
     assert file.read_bytes().decode() == after
 
 
-def test_setting_inside_a_one_word_section_expands_it(tmp_path: Path) -> None:
+def test_setting_a_key_inside_a_section_written_as_one_word_expands_the_section(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search: false # quiet\n")
     set_value(file, "tools.tool_search.threshold_pct", 5)
@@ -949,7 +959,9 @@ def test_setting_inside_a_one_word_section_expands_it(tmp_path: Path) -> None:
         ("toolsets.a b.tools", "x", "'a b' cannot be the name of a toolset"),
     ],
 )
-def test_rejected_change_leaves_the_file_unchanged(file: Path, key: str, value: str, message: str) -> None:
+def test_rejected_change_of_a_setting_leaves_the_file_unchanged(
+    file: Path, key: str, value: str, message: str
+) -> None:
     before = file.stat()
     with pytest.raises(ConfigError) as caught:
         set_value(file, key, value)
@@ -966,7 +978,7 @@ def test_set_value_rejects_a_file_with_other_errors(file: Path) -> None:
     assert file.read_text() == FILE + "foo: 1\n"
 
 
-def test_change_through_a_yaml_alias_is_rejected(tmp_path: Path) -> None:
+def test_change_of_a_setting_through_a_yaml_alias_is_rejected(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     text = "tools:\n  disabled: &off [a]\n  disabled_toolsets: *off\n"
     file.write_text(text)
@@ -985,7 +997,7 @@ def test_set_value_writes_an_out_of_range_number_and_warns(file: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX")
 @pytest.mark.parametrize("mode", [0o644, 0o664, 0o640])
-def test_user_file_readable_by_others_is_made_private(file: Path, mode: int) -> None:
+def test_user_settings_file_readable_by_others_is_made_private(file: Path, mode: int) -> None:
     file.chmod(mode)
     (remark,) = set_value(file, "log_level", "debug")
     assert f"{mode:04o}" in remark
@@ -993,7 +1005,7 @@ def test_user_file_readable_by_others_is_made_private(file: Path, mode: int) -> 
     assert set_value(file, "log_level", "info") == ()
 
 
-def test_new_user_file_is_private_for_any_umask(tmp_path: Path) -> None:
+def test_new_user_settings_file_is_private_for_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         set_value(tmp_path / "new.yaml", "log_level", "debug")
@@ -1003,7 +1015,7 @@ def test_new_user_file_is_private_for_any_umask(tmp_path: Path) -> None:
     assert {stat.S_IMODE(each.stat().st_mode) for each in tmp_path.glob("*.yaml")} == {0o600}
 
 
-def test_project_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_project_settings_file_keeps_its_mode(tmp_path: Path) -> None:
     file = tmp_path / "toolfold.yaml"
     file.write_text("log_level: info\n")
     file.chmod(0o644)
@@ -1011,7 +1023,7 @@ def test_project_file_keeps_its_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o644
 
 
-def test_set_value_follows_a_link(file: Path, tmp_path: Path) -> None:
+def test_set_value_follows_a_symbolic_link(file: Path, tmp_path: Path) -> None:
     link = tmp_path / "link.yaml"
     link.symlink_to(file.name)
     set_value(link, "log_level", "debug")
@@ -1020,7 +1032,7 @@ def test_set_value_follows_a_link(file: Path, tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["config.yaml", "link.yaml"]
 
 
-def test_project_file_linked_outside_of_the_project_is_not_written(workspace: Workspace) -> None:
+def test_project_settings_file_linked_outside_of_the_project_is_not_written(workspace: Workspace) -> None:
     victim = workspace.home / ".bashrc"
     victim.write_text("# my shell\n")
     workspace.project_file.symlink_to(victim)
@@ -1034,7 +1046,7 @@ def test_project_file_linked_outside_of_the_project_is_not_written(workspace: Wo
     assert victim.read_text() == "# my shell\n"
 
 
-def test_project_file_linked_inside_of_the_project_is_written(workspace: Workspace) -> None:
+def test_project_settings_file_linked_inside_of_the_project_is_written(workspace: Workspace) -> None:
     (workspace.project / "settings.yaml").write_text("")
     workspace.project_file.symlink_to("settings.yaml")
     set_value(workspace.project_file, "tools.rag_top_k", 3)
@@ -1051,7 +1063,9 @@ def test_project_file_linked_inside_of_the_project_is_written(workspace: Workspa
         ("toolsets.mine", "{tools: [b]}"),
     ],
 )
-def test_setting_a_section_that_would_lose_settings_is_rejected(tmp_path: Path, key: str, value: str) -> None:
+def test_setting_a_whole_section_that_would_lose_settings_is_rejected(
+    tmp_path: Path, key: str, value: str
+) -> None:
     file = tmp_path / "config.yaml"
     text = "tools:\n  rag_top_k: 3\n  tool_search: {threshold_pct: 5}\ntoolsets: {mine: {description: x}}\n"
     file.write_text(text)
@@ -1062,7 +1076,7 @@ def test_setting_a_section_that_would_lose_settings_is_rejected(tmp_path: Path, 
     assert file.read_text() == text
 
 
-def test_section_can_be_set_if_nothing_is_lost(tmp_path: Path) -> None:
+def test_whole_section_can_be_set_if_nothing_is_lost(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools: {rag_top_k: 3, tool_search: {threshold_pct: 5}}\n")
     set_value(file, "tools.tool_search", "{threshold_pct: 6, enabled: on}")
@@ -1073,7 +1087,7 @@ def test_section_can_be_set_if_nothing_is_lost(tmp_path: Path) -> None:
     assert "approval" in file.read_text()
 
 
-def test_link_to_itself_is_an_error(tmp_path: Path) -> None:
+def test_settings_file_that_links_to_itself_is_an_error(tmp_path: Path) -> None:
     link = tmp_path / "config.yaml"
     link.symlink_to("config.yaml")
     with pytest.raises(ConfigError):
@@ -1118,7 +1132,7 @@ def test_unset_value_does_not_create_a_missing_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_concurrent_processes_keep_each_others_changes(tmp_path: Path) -> None:
+def test_concurrent_processes_keep_each_others_changes_of_settings(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     code = "import sys; from pathlib import Path; from toolfold.config import set_value\n"
     code += "for n in range(5): set_value(Path(sys.argv[1]), f'toolsets.{sys.argv[2]}{n}.tools', '[a]')"
@@ -1183,6 +1197,6 @@ def test_json_schema_accepts_every_loadable_file(workspace: Workspace) -> None:
     assert build_json_schema()["$defs"]["PluginsSettings"]["properties"]["folder"]["grants"] is True
 
 
-def test_unwritable_file_is_an_error(tmp_path: Path) -> None:
+def test_unwritable_settings_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be written"):
         replace_file(tmp_path / ("x" * 250), b"content")

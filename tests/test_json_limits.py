@@ -47,7 +47,9 @@ def count_empty(value: Any) -> int:
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]))
-def test_items_and_depth_match_the_parsed_value(value: Any, ascii_only: bool, indent: Any) -> None:
+def test_number_of_items_and_depth_of_json_text_match_the_parsed_value(
+    value: Any, ascii_only: bool, indent: Any
+) -> None:
     document = json.dumps(value, ensure_ascii=ascii_only, indent=indent).encode()
     items, depth = count_items(value) + count_empty(value), measure_depth(value)
     assert find_excess(document, max_items=items, max_depth=depth) is None
@@ -58,7 +60,7 @@ def test_items_and_depth_match_the_parsed_value(value: Any, ascii_only: bool, in
 
 
 @given(st.binary(max_size=60) | st.text('[]{},:"\\1 n', max_size=60).map(str.encode))
-def test_item_count_is_an_upper_bound(document: bytes) -> None:
+def test_number_of_items_counted_in_json_text_is_an_upper_bound(document: bytes) -> None:
     try:
         value = json.loads(document)
     except (ValueError, RecursionError):
@@ -70,14 +72,14 @@ def test_item_count_is_an_upper_bound(document: bytes) -> None:
 
 
 @given(VALUES, st.text(',:[]{}"', max_size=40))
-def test_appended_bytes_do_not_hide_items(value: Any, garbage: str) -> None:
+def test_bytes_appended_to_json_text_do_not_hide_items(value: Any, garbage: str) -> None:
     document = json.dumps([value, value]).encode()
     limit = count_items(value)
     assert find_excess(document + garbage.encode(), max_items=limit) is not None
     assert find_excess(document + garbage.encode(), max_depth=measure_depth(value)) is not None
 
 
-def test_unmatched_closing_brackets_are_ignored() -> None:
+def test_unmatched_closing_brackets_in_json_text_are_ignored() -> None:
     document = b"[" * (MAX_JSON_DEPTH + 1) + b"]" * 1_000_000
     assert len(_read_steps(document)) == 2 * (MAX_JSON_DEPTH + 1)
     assert "levels deep" in (find_excess(document) or "")
@@ -106,7 +108,7 @@ def test_unmatched_closing_brackets_are_ignored() -> None:
         "integer",
     ],
 )
-def test_large_document_with_few_values_is_accepted(document: bytes) -> None:
+def test_large_json_document_with_few_values_is_accepted(document: bytes) -> None:
     assert find_excess(document) is None
 
 
@@ -124,12 +126,12 @@ def test_large_document_with_few_values_is_accepted(document: bytes) -> None:
     ],
     ids=["lists", "keys", "strings", "numbers", "open", "integers", "integer", "deep"],
 )
-def test_document_with_too_many_values_is_rejected(document: bytes) -> None:
+def test_json_document_with_too_many_values_is_rejected(document: bytes) -> None:
     assert find_excess(document)
 
 
 @given(VALUES)
-def test_small_values_are_not_large(value: Any) -> None:
+def test_small_json_values_do_not_count_as_large(value: Any) -> None:
     assert is_large(value, max_items=0 if isinstance(value, (dict, list)) and value else 1) == (
         isinstance(value, (dict, list)) and bool(value)
     )
@@ -141,5 +143,5 @@ def test_small_values_are_not_large(value: Any) -> None:
     ["a" * 60_000, [1] * 2_000, {"a": ["b" * 30_000] * 3}, [[[]] * 600] * 2, [{"k" * 60_000: 1}]],
     ids=["text", "numbers", "texts", "lists", "key"],
 )
-def test_long_texts_and_many_parts_are_large(value: Any) -> None:
+def test_long_texts_and_values_with_many_parts_count_as_large(value: Any) -> None:
     assert is_large(value)

@@ -32,7 +32,7 @@ def test_credentials_in_a_logged_url_are_redacted() -> None:
     assert f"https://alice:{HIDDEN}@mcp.example.com/mcp?key={HIDDEN}&page=2" in formatted
 
 
-def test_traceback_is_redacted() -> None:
+def test_secrets_in_a_logged_traceback_are_redacted() -> None:
     try:
         raise ValueError("login with --password Hunter2xyz failed for value-of-the-environment")
     except ValueError:

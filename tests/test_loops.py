@@ -61,7 +61,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # -- callers without a loop -------------------------------------------------------------------------------
 
 
-def test_thread_reuses_one_loop(loops: EventLoops) -> None:
+def test_thread_reuses_one_event_loop_for_sync_calls(loops: EventLoops) -> None:
     assert loops.run(current_loop_and_thread()) is loops.run(current_loop_and_thread())
 
 
@@ -82,7 +82,7 @@ def echo() -> Iterator[int]:
         thread.join()
 
 
-def test_async_client_survives_between_calls(loops: EventLoops, echo: int) -> None:
+def test_async_client_survives_between_sync_calls(loops: EventLoops, echo: int) -> None:
     cached: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def shout(word: bytes) -> bytes:
@@ -102,7 +102,7 @@ def test_async_client_survives_between_calls(loops: EventLoops, echo: int) -> No
     loops.run(hang_up())
 
 
-def test_call_sees_the_context_variables_of_its_caller(loops: EventLoops) -> None:
+def test_coroutine_sees_the_context_variables_of_its_sync_caller(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
 
     async def seen() -> str:
@@ -114,7 +114,9 @@ def test_call_sees_the_context_variables_of_its_caller(loops: EventLoops) -> Non
     assert loops.run(seen()) == "second"
 
 
-def test_exception_reaches_the_caller_and_the_loop_stays_usable(loops: EventLoops) -> None:
+def test_exception_in_a_coroutine_reaches_the_sync_caller_and_the_loop_stays_usable(
+    loops: EventLoops,
+) -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -124,7 +126,7 @@ def test_exception_reaches_the_caller_and_the_loop_stays_usable(loops: EventLoop
     assert loops.run(current_loop_and_thread()) is first
 
 
-def test_subprocess_can_be_awaited_on_the_reused_loop(loops: EventLoops) -> None:
+def test_subprocess_can_be_awaited_on_the_reused_event_loop(loops: EventLoops) -> None:
     async def shell() -> bytes:
         process = await asyncio.create_subprocess_exec("echo", "hello", stdout=subprocess.PIPE)
         return (await process.communicate())[0]
@@ -137,12 +139,12 @@ def test_subprocess_can_be_awaited_on_the_reused_loop(loops: EventLoops) -> None
 # -- callers from a running loop ------------------------------------------------------------------------
 
 
-async def test_caller_inside_a_running_loop_gets_the_result(loops: EventLoops) -> None:
+async def test_sync_caller_inside_a_running_loop_gets_the_result(loops: EventLoops) -> None:
     assert loops.run(answer(5)) == 5
     assert loops.run(current_loop_and_thread()) is not asyncio.get_running_loop()
 
 
-async def test_caller_inside_a_running_loop_gets_the_exception(loops: EventLoops) -> None:
+async def test_sync_caller_inside_a_running_loop_gets_the_exception(loops: EventLoops) -> None:
     async def fail() -> None:
         raise KeyError("x")
 
@@ -150,20 +152,20 @@ async def test_caller_inside_a_running_loop_gets_the_exception(loops: EventLoops
         loops.run(fail())
 
 
-async def test_nested_calls_return_their_results(loops: EventLoops) -> None:
+async def test_nested_sync_calls_return_their_results(loops: EventLoops) -> None:
     async def outer(depth: int) -> object:
         return loops.run(outer(depth - 1)) if depth else "bottom"
 
     assert loops.run(outer(3)) == "bottom"
 
 
-async def test_call_from_a_running_loop_leaks_no_thread_or_loop(loops: EventLoops) -> None:
+async def test_sync_call_from_a_running_loop_leaks_no_thread_or_loop(loops: EventLoops) -> None:
     used = loops.run(current_loop_and_thread())
     assert used.is_closed()
     assert "toolfold-bridge" not in [thread.name for thread in threading.enumerate()]
 
 
-async def test_call_from_a_running_loop_sees_context_variables(loops: EventLoops) -> None:
+async def test_sync_call_from_a_running_loop_sees_context_variables(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
     request.set("mine")
 
@@ -176,7 +178,7 @@ async def test_call_from_a_running_loop_sees_context_variables(loops: EventLoops
 # -- callers from worker threads ------------------------------------------------------------------------
 
 
-def test_each_thread_has_its_own_loop(loops: EventLoops) -> None:
+def test_each_thread_has_its_own_event_loop(loops: EventLoops) -> None:
     together = threading.Barrier(4)
 
     def work() -> tuple[asyncio.AbstractEventLoop, asyncio.AbstractEventLoop]:
@@ -189,7 +191,7 @@ def test_each_thread_has_its_own_loop(loops: EventLoops) -> None:
     assert len({id(first) for first, _ in pairs}) == 4
 
 
-def test_loop_is_closed_when_its_thread_ends(loops: EventLoops) -> None:
+def test_event_loop_is_closed_when_its_thread_ends(loops: EventLoops) -> None:
     used: list[asyncio.AbstractEventLoop] = []
     for _ in range(3):
         thread = threading.Thread(target=lambda: used.append(loops.run(current_loop_and_thread())))
@@ -199,7 +201,7 @@ def test_loop_is_closed_when_its_thread_ends(loops: EventLoops) -> None:
     assert len(used) == 3
 
 
-def test_pending_tasks_are_cancelled_when_the_thread_ends(loops: EventLoops) -> None:
+def test_pending_tasks_are_cancelled_when_their_thread_ends(loops: EventLoops) -> None:
     ended: list[str] = []
 
     async def background() -> None:
@@ -220,7 +222,7 @@ def test_pending_tasks_are_cancelled_when_the_thread_ends(loops: EventLoops) -> 
     wait_until(lambda: ended == ["background"])
 
 
-def test_many_threads_leak_no_file_descriptors(loops: EventLoops) -> None:
+def test_event_loops_of_many_threads_leak_no_file_descriptors(loops: EventLoops) -> None:
     loops.run(answer(1))
     before = open_files()
     for _ in range(10):
@@ -236,7 +238,7 @@ def test_many_threads_leak_no_file_descriptors(loops: EventLoops) -> None:
 # -- closing --------------------------------------------------------------------------------------------
 
 
-def test_close_closes_loops_of_live_threads() -> None:
+def test_closing_event_loops_includes_those_of_live_threads() -> None:
     loops = EventLoops()
     with ThreadPoolExecutor(1) as pool:
         theirs, mine = (
@@ -248,14 +250,14 @@ def test_close_closes_loops_of_live_threads() -> None:
         assert mine.is_closed()
 
 
-def test_close_may_be_repeated() -> None:
+def test_event_loops_can_be_closed_repeatedly() -> None:
     loops = EventLoops()
     loops.run(answer(1))
     loops.close()
     loops.close()
 
 
-def test_close_during_a_call_waits_for_the_call() -> None:
+def test_closing_event_loops_waits_for_a_call_in_progress() -> None:
     loops = EventLoops()
     inside, go_on = threading.Event(), threading.Event()
 
@@ -274,7 +276,7 @@ def test_close_during_a_call_waits_for_the_call() -> None:
         wait_until(used.is_closed)
 
 
-def test_loops_can_be_closed_inside_a_running_loop() -> None:
+def test_event_loops_can_be_closed_inside_a_running_loop() -> None:
     loops = EventLoops()
     used = loops.run(current_loop_and_thread())
 
@@ -285,7 +287,7 @@ def test_loops_can_be_closed_inside_a_running_loop() -> None:
     assert used.is_closed()
 
 
-def test_unreferenced_loops_are_closed() -> None:
+def test_unreferenced_event_loops_are_closed() -> None:
     loops = EventLoops()
     used = loops.run(current_loop_and_thread())
     del loops
@@ -293,7 +295,7 @@ def test_unreferenced_loops_are_closed() -> None:
     assert used.is_closed()
 
 
-def test_garbage_collected_loop_causes_no_warning(
+def test_garbage_collected_event_loop_causes_no_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     complaints: list[object] = []
@@ -320,7 +322,7 @@ async def ignore_cancellation() -> None:
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-def test_uncancellable_task_does_not_block_close() -> None:
+def test_task_that_ignores_cancellation_does_not_block_close() -> None:
     loops = EventLoops()
     kept: list[asyncio.Task[None]] = []
 
@@ -338,7 +340,7 @@ def test_uncancellable_task_does_not_block_close() -> None:
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_uncancellable_task_does_not_block_the_caller(loops: EventLoops) -> None:
+async def test_task_that_ignores_cancellation_does_not_block_the_caller(loops: EventLoops) -> None:
     async def start() -> str:
         kept.append(asyncio.create_task(ignore_cancellation()))
         await asyncio.sleep(0)
@@ -356,7 +358,7 @@ async def test_uncancellable_task_does_not_block_the_caller(loops: EventLoops) -
     assert given == ["done"]
 
 
-def test_open_async_generator_is_finished_on_close() -> None:
+def test_open_async_generator_is_finished_when_loops_are_closed() -> None:
     loops, finished = EventLoops(), threading.Event()
 
     async def numbers() -> AsyncIterator[int]:
@@ -379,7 +381,7 @@ def test_open_async_generator_is_finished_on_close() -> None:
 # -- sync and async code ---------------------------------------------------------------------------------
 
 
-async def test_sync_code_does_not_block_the_loop(loops: EventLoops) -> None:
+async def test_blocking_code_does_not_block_the_event_loop(loops: EventLoops) -> None:
     go_on = threading.Event()
     blocked = asyncio.create_task(loops.call(go_on.wait, 60))
     await asyncio.sleep(0)
@@ -387,7 +389,7 @@ async def test_sync_code_does_not_block_the_loop(loops: EventLoops) -> None:
     assert await blocked is True
 
 
-async def test_all_kinds_of_functions_can_be_called(loops: EventLoops) -> None:
+async def test_sync_and_async_functions_of_all_kinds_can_be_called(loops: EventLoops) -> None:
     class Callable_:  # noqa: N801
         async def __call__(self, value: int) -> int:
             return value
@@ -401,7 +403,7 @@ async def test_all_kinds_of_functions_can_be_called(loops: EventLoops) -> None:
     assert await loops.call(Callable_(), 4) == 4
 
 
-async def test_sync_code_sees_context_variables(loops: EventLoops) -> None:
+async def test_blocking_code_in_a_thread_sees_context_variables(loops: EventLoops) -> None:
     request: contextvars.ContextVar[str] = contextvars.ContextVar("request")
     request.set("mine")
     assert await loops.run_in_thread(request.get) == "mine"
@@ -411,7 +413,9 @@ async def test_sync_code_sees_context_variables(loops: EventLoops) -> None:
     "raised",
     [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), StopIteration(1)],
 )
-async def test_system_exit_in_sync_code_is_contained(loops: EventLoops, raised: BaseException) -> None:
+async def test_system_exit_in_blocking_code_does_not_stop_the_process(
+    loops: EventLoops, raised: BaseException
+) -> None:
     def fail() -> None:
         raise raised
 
@@ -420,7 +424,7 @@ async def test_system_exit_in_sync_code_is_contained(loops: EventLoops, raised: 
     assert caught.value.original is raised
 
 
-async def test_number_of_threads_is_limited(loops: EventLoops) -> None:
+async def test_number_of_threads_for_blocking_code_is_limited(loops: EventLoops) -> None:
     go_on = threading.Event()
     hanging = [asyncio.create_task(loops.run_in_thread(lambda: go_on.wait(120))) for _ in range(MAX_THREADS)]
     await asyncio.sleep(0)
@@ -431,7 +435,7 @@ async def test_number_of_threads_is_limited(loops: EventLoops) -> None:
     assert await loops.run_in_thread(lambda: "free again") == "free again"
 
 
-async def test_hanging_code_leaves_threads_for_hooks_and_checks(loops: EventLoops) -> None:
+async def test_hanging_tools_leave_threads_for_hooks_and_checks(loops: EventLoops) -> None:
     go_on = threading.Event()
     hanging = [
         asyncio.create_task(loops.call_with_timeout(120, go_on.wait, 120)) for _ in range(MAX_HANDLER_THREADS)
@@ -446,7 +450,7 @@ async def test_hanging_code_leaves_threads_for_hooks_and_checks(loops: EventLoop
     assert await loops.call_with_timeout(60, lambda: "free again") == "free again"
 
 
-async def test_result_after_loop_close_is_dropped_silently(loops: EventLoops) -> None:
+async def test_result_that_arrives_after_the_loop_is_closed_is_dropped_silently(loops: EventLoops) -> None:
     go_on, ended = threading.Event(), threading.Event()
     worker: list[threading.Thread] = []
 
@@ -474,12 +478,12 @@ async def test_result_after_loop_close_is_dropped_silently(loops: EventLoops) ->
 # -- timeouts -----------------------------------------------------------------------------------
 
 
-async def test_call_within_timeout_returns_its_result(loops: EventLoops) -> None:
+async def test_call_that_ends_within_its_timeout_returns_its_result(loops: EventLoops) -> None:
     assert await loops.call_with_timeout(60, answer, 5) == 5
     assert await loops.call_with_timeout(60, lambda: 6) == 6
 
 
-async def test_timed_out_async_code_is_cancelled(loops: EventLoops) -> None:
+async def test_async_code_that_times_out_is_cancelled(loops: EventLoops) -> None:
     ended: list[str] = []
 
     async def endless() -> None:
@@ -493,7 +497,7 @@ async def test_timed_out_async_code_is_cancelled(loops: EventLoops) -> None:
     assert ended == ["cleaned up"]
 
 
-async def test_timed_out_sync_code_is_abandoned(loops: EventLoops) -> None:
+async def test_blocking_code_that_times_out_is_abandoned(loops: EventLoops) -> None:
     go_on = threading.Event()
     with pytest.raises(CallTimeout):
         await loops.call_with_timeout(0.01, go_on.wait, 30)
@@ -501,7 +505,7 @@ async def test_timed_out_sync_code_is_abandoned(loops: EventLoops) -> None:
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_uncancellable_async_code_is_closed(loops: EventLoops) -> None:
+async def test_async_code_that_ignores_cancellation_is_closed(loops: EventLoops) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(60):
         with pytest.raises(CallTimeout):
@@ -509,7 +513,7 @@ async def test_uncancellable_async_code_is_closed(loops: EventLoops) -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_own_timeout_error_is_not_a_call_timeout(loops: EventLoops) -> None:
+async def test_timeout_error_raised_by_the_called_code_is_not_a_call_timeout(loops: EventLoops) -> None:
     async def slow_database() -> None:
         raise TimeoutError("the database")
 
@@ -517,7 +521,7 @@ async def test_own_timeout_error_is_not_a_call_timeout(loops: EventLoops) -> Non
         await loops.call_with_timeout(60, slow_database)
 
 
-async def test_cancelling_the_caller_cancels_the_code(loops: EventLoops) -> None:
+async def test_cancelling_the_caller_cancels_the_called_code(loops: EventLoops) -> None:
     inside, ended = asyncio.Event(), asyncio.Event()
 
     async def endless() -> None:
@@ -535,7 +539,7 @@ async def test_cancelling_the_caller_cancels_the_code(loops: EventLoops) -> None
     assert ended.is_set()
 
 
-async def test_self_cancelling_code_does_not_cancel_its_caller(loops: EventLoops) -> None:
+async def test_code_that_cancels_itself_does_not_cancel_its_caller(loops: EventLoops) -> None:
     async def give_up() -> None:
         cast("asyncio.Task[Any]", asyncio.current_task()).cancel()
         await asyncio.sleep(0)
@@ -546,7 +550,9 @@ async def test_self_cancelling_code_does_not_cancel_its_caller(loops: EventLoops
 
 
 @pytest.mark.parametrize("raised", [SystemExit(3), GeneratorExit(), BaseExceptionGroup("g", [SystemExit()])])
-async def test_system_exit_in_async_code_is_contained(loops: EventLoops, raised: BaseException) -> None:
+async def test_system_exit_in_async_code_does_not_stop_the_process(
+    loops: EventLoops, raised: BaseException
+) -> None:
     async def fail() -> None:
         raise raised
 
@@ -608,7 +614,7 @@ def test_ctrl_c_cleans_up_an_async_call_and_exits() -> None:
     assert "never" not in err
 
 
-def test_ctrl_c_leaks_no_thread_or_loop() -> None:
+def test_ctrl_c_leaks_no_thread_or_event_loop() -> None:
     code, out, err = run_and_interrupt(
         """
         try:
@@ -624,7 +630,7 @@ def test_ctrl_c_leaks_no_thread_or_loop() -> None:
     assert out == "cleaned up\ncaught\nusable\nthreads [] tasks 1\n"
 
 
-def test_ctrl_c_interrupts_a_call_from_a_running_loop() -> None:
+def test_ctrl_c_interrupts_a_sync_call_from_a_running_loop() -> None:
     code, out, err = run_and_interrupt(
         """
         async def main():
@@ -642,7 +648,7 @@ def test_ctrl_c_interrupts_a_call_from_a_running_loop() -> None:
     assert out == "cleaned up\ncaught\nthreads [] tasks 1\n"
 
 
-def test_ctrl_c_does_not_wait_for_hanging_sync_code() -> None:
+def test_ctrl_c_does_not_wait_for_hanging_blocking_code() -> None:
     code, _, err = run_and_interrupt(
         """
         def hang():
@@ -657,7 +663,7 @@ def test_ctrl_c_does_not_wait_for_hanging_sync_code() -> None:
 
 
 @pytest.mark.parametrize("ending", ["loops.close()", "pass"])
-def test_program_with_loops_in_many_threads_exits_silently(ending: str) -> None:
+def test_program_with_event_loops_in_many_threads_exits_silently(ending: str) -> None:
     script = f"""
         from concurrent.futures import ThreadPoolExecutor
 
@@ -678,14 +684,16 @@ def test_program_with_loops_in_many_threads_exits_silently(ending: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_event_loops_are_created_lazily() -> None:
+def test_event_loops_are_created_on_first_use() -> None:
     before = open_files()
     made = EventLoops()
     assert open_files() <= before
     made.close()
 
 
-async def test_context_manager_is_exited_if_the_caller_is_cancelled(loops: EventLoops) -> None:
+async def test_context_manager_entered_in_a_thread_is_exited_if_the_caller_is_cancelled(
+    loops: EventLoops,
+) -> None:
     go, left = threading.Event(), threading.Event()
     events: list[str] = []
 

@@ -97,7 +97,7 @@ def search_tool(parameters: Json | None = None) -> Tool:
 
 @modest
 @given(json_values)
-def test_changing_a_frozen_value_raises(value: Any) -> None:
+def test_changing_a_frozen_json_value_raises(value: Any) -> None:
     frozen = freeze(value)
     for each in iterate_containers(frozen):
         for change in (DICT_CHANGES if isinstance(each, dict) else LIST_CHANGES).values():
@@ -109,7 +109,7 @@ def test_changing_a_frozen_value_raises(value: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", [dict, list])
-def test_all_mutating_methods_are_blocked(kind: type) -> None:
+def test_all_mutating_methods_of_frozen_values_are_blocked(kind: type) -> None:
     frozen: Any = FrozenDict({"a": 1}) if kind is dict else FrozenList([1])
     reading = {
         *("__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "__reduce_ex__"),
@@ -126,7 +126,7 @@ def test_all_mutating_methods_are_blocked(kind: type) -> None:
 
 @modest
 @given(json_objects)
-def test_frozen_copy_is_independent_of_the_original(value: Json) -> None:
+def test_frozen_copy_of_a_schema_is_independent_of_the_original(value: Json) -> None:
     before = copy.deepcopy(value)
     frozen = freeze(value)
     change_all(value)
@@ -135,13 +135,13 @@ def test_frozen_copy_is_independent_of_the_original(value: Json) -> None:
 
 @modest
 @given(json_values)
-def test_frozen_value_serializes_like_the_original(value: Any) -> None:
+def test_frozen_json_value_serializes_like_the_original(value: Any) -> None:
     assert json.dumps(freeze(value)) == json.dumps(value)
 
 
 @modest
 @given(json_objects)
-def test_deep_copy_is_plain_and_mutable(value: Json) -> None:
+def test_deep_copy_of_a_frozen_value_is_plain_and_mutable(value: Json) -> None:
     frozen = freeze(value)
     mine = copy.deepcopy(frozen)
     assert mine == frozen
@@ -152,14 +152,14 @@ def test_deep_copy_is_plain_and_mutable(value: Json) -> None:
 
 @modest
 @given(json_objects)
-def test_pickled_and_shallow_copies_are_frozen(value: Json) -> None:
+def test_pickled_and_shallow_copies_of_frozen_values_are_frozen(value: Json) -> None:
     frozen = freeze(value)
     for copied in (pickle.loads(pickle.dumps(frozen)), copy.copy(frozen)):
         assert copied == value
         assert all(isinstance(each, FrozenDict | FrozenList) for each in iterate_containers(copied))
 
 
-def test_other_mappings_and_tuples_become_plain_json() -> None:
+def test_freezing_turns_other_mappings_and_tuples_into_plain_json() -> None:
     assert freeze(UserDict({"a": (1, UserDict({"b": ()}))})) == {"a": [1, {"b": []}]}
 
 
@@ -170,13 +170,13 @@ def test_other_mappings_and_tuples_become_plain_json() -> None:
         *(memoryview(b"x"), 1j, len),
     ],
 )
-def test_non_json_value_is_rejected_at_any_depth(stranger: object) -> None:
+def test_freezing_a_value_that_is_not_json_is_rejected_at_any_depth(stranger: object) -> None:
     for value in (stranger, {"a": [stranger]}, [{"a": {"b": stranger}}]):
         with pytest.raises(TypeError, match="is not a JSON value"):
             freeze(value)
 
 
-def test_definitions_of_one_tool_are_independent() -> None:
+def test_definitions_of_one_tool_can_be_changed_independently() -> None:
     tool = search_tool()
     mine = tool.definition()
     mine["type"] = "changed"
@@ -196,7 +196,7 @@ def test_definitions_of_one_tool_are_independent() -> None:
     }
 
 
-def test_schema_in_a_definition_is_read_only() -> None:
+def test_schema_in_a_tool_definition_is_read_only() -> None:
     tool = search_tool()
     with pytest.raises(TypeError, match="read-only"):
         tool.definition()["function"]["parameters"]["properties"]["q"]["enum"].append("c")
@@ -205,7 +205,7 @@ def test_schema_in_a_definition_is_read_only() -> None:
 
 @modest
 @given(st.dictionaries(st.text(max_size=8), json_objects, max_size=4))
-def test_tool_schema_is_independent_of_the_original(properties: Json) -> None:
+def test_schema_of_a_tool_is_independent_of_the_original(properties: Json) -> None:
     schema: Json = {"type": "object", "properties": properties}
     before = copy.deepcopy(schema)
     tool = search_tool(schema)
@@ -213,13 +213,13 @@ def test_tool_schema_is_independent_of_the_original(properties: Json) -> None:
     assert tool.parameters == before
 
 
-def test_repeated_strings_are_interned() -> None:
+def test_repeated_strings_in_tool_schemas_are_interned() -> None:
     one, other = (freeze(json.loads('{"größe": {"type": "string"}}')) for _ in range(2))
     assert next(iter(one)) is next(iter(other))
     assert one["größe"]["type"] is other["größe"]["type"]
 
 
-def test_directly_built_tool_freezes_its_schema() -> None:
+def test_tool_built_directly_freezes_its_schema() -> None:
     schema: Any = {"type": "object", "properties": {"q": {"type": "string"}}}
     tool = Tool(name="x", toolset="t", description="", parameters=schema, handler=lambda args, _: args)
     schema["properties"]["q"]["type"] = "changed"
@@ -228,21 +228,21 @@ def test_directly_built_tool_freezes_its_schema() -> None:
         tool.parameters["properties"].clear()
 
 
-def test_replaced_schema_is_frozen() -> None:
+def test_schema_replaced_in_a_tool_is_frozen() -> None:
     schema: Any = {"type": "object", "properties": {}}
     tool = replace(search_tool(), parameters=schema)
     schema["properties"]["late"] = {}
     assert tool.parameters == {"type": "object", "properties": {}}
 
 
-def test_tool_is_immutable() -> None:
+def test_tool_object_is_immutable() -> None:
     tool = search_tool()
     with pytest.raises(FrozenInstanceError):
         tool.name = "tool_call"  # type: ignore[misc]
     assert tool.name == "search"
 
 
-def test_tool_is_equal_only_to_itself() -> None:
+def test_tool_object_is_equal_only_to_itself() -> None:
     one, other = search_tool(), search_tool()
     assert len({one, other, one}) == 2
 
@@ -255,28 +255,28 @@ def test_unreferenced_tool_is_garbage_collected() -> None:
     assert watched() is None
 
 
-def test_every_call_has_a_unique_id() -> None:
+def test_every_tool_call_has_a_unique_id() -> None:
     assert len({ToolCall("x").id for _ in range(100)}) == 100
 
 
-def test_calls_are_cancelled_independently() -> None:
+def test_tool_calls_are_cancelled_independently() -> None:
     one, other = CallContext(session_id="s"), CallContext(session_id="s")
     one.cancelled.set()
     assert not other.cancelled.is_set()
 
 
-def test_result_is_ok_unless_it_has_an_error() -> None:
+def test_tool_result_is_ok_unless_it_has_an_error() -> None:
     fine = ToolResult(call_id="1", name="x", text="{}")
     assert fine.ok
     assert not replace(fine, error="").ok
     assert not replace(fine, error="no").ok
 
 
-def test_effect_can_be_given_by_name() -> None:
+def test_effect_of_a_tool_can_be_given_by_name() -> None:
     assert Effect("destructive") is Effect.DESTRUCTIVE
     with pytest.raises(ValueError, match="harmless"):
         Effect("harmless")
 
 
-def test_source_is_formatted_as_kind_and_name() -> None:
+def test_source_of_a_tool_is_formatted_as_kind_and_name() -> None:
     assert [str(Source()), str(Source("mcp", "github"))] == ["user", "mcp github"]

@@ -43,7 +43,7 @@ def first_short_name(name: str) -> str:
 @example("a" * 100_000)
 @example("日本語のツール")
 @example("ﷺ" * 200)
-def test_any_text_has_an_accepted_short_name(name: str) -> None:
+def test_any_text_has_a_short_name_that_providers_accept(name: str) -> None:
     forms = list(short_names(name))
     assert all(ACCEPTED_BY_PROVIDERS.match(form) and is_accepted(form) for form in forms)
     assert len(set(forms)) == len(forms) > 1
@@ -58,12 +58,12 @@ def test_any_text_has_an_accepted_short_name(name: str) -> None:
 @example("x" * 200 + "1" + "y" * 200, "x" * 200 + "2" + "y" * 200)
 @example("\ud800", "\udfff")
 @example("ToolA.x", "toola.x")
-def test_different_names_have_different_short_names(one: str, other: str) -> None:
+def test_different_tool_names_have_different_short_names(one: str, other: str) -> None:
     assume(one != other)
     assert first_short_name(one) != first_short_name(other)
 
 
-def test_short_name_is_the_same_in_every_process() -> None:
+def test_short_name_of_a_tool_is_the_same_in_every_process() -> None:
     names = ["a.b", "日本語", "x" * 300, "Größe/messen", "io.github.owner/server: do it"]
     program = (
         "import json, sys; from toolfold.naming import short_names;"
@@ -80,19 +80,19 @@ def test_short_name_is_the_same_in_every_process() -> None:
         assert json.loads(told.stdout) == [first_short_name(name) for name in names]
 
 
-def test_short_name_is_the_same_in_every_release() -> None:
+def test_short_name_of_a_tool_is_the_same_in_every_release() -> None:
     assert first_short_name("a.b") == "a_b_fzztnxeo"
     assert first_short_name("mcp.example.server/" + "x" * 80 + "/delete_everything") == (
         "mcp_example_server_xxxxxxxxxxxxxxxxxx_delete_everything_744y7d7o"
     )
 
 
-def test_short_name_is_readable() -> None:
+def test_short_name_of_a_tool_is_readable() -> None:
     assert first_short_name("mcp.github/create-issue").startswith("mcp_github_create-issue_")
     assert first_short_name("Café.ouvrir").startswith("Cafe_ouvrir_")
 
 
-def test_long_name_keeps_its_start_and_end() -> None:
+def test_short_name_of_a_long_tool_name_keeps_its_start_and_end() -> None:
     form = first_short_name("mcp_payments_" + "very_" * 30 + "refund_order")
     assert form.startswith("mcp_payments_")
     assert "refund_order_" in form
@@ -101,24 +101,24 @@ def test_long_name_keeps_its_start_and_end() -> None:
 
 @modest
 @given(accepted_names)
-def test_accepted_name_is_unchanged(name: str) -> None:
+def test_tool_name_that_providers_accept_is_unchanged(name: str) -> None:
     assume(not is_reserved(name))
     registered = Registry().add(tool(name))
     assert (registered.name, registered.original_name) == (name, "")
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65, "a.b", "a b", "a\n", "é", "a/b", "٣", "a\x00"])
-def test_names_that_providers_reject_are_not_accepted(name: str) -> None:
+def test_tool_names_that_providers_reject_are_not_accepted(name: str) -> None:
     assert not is_accepted(name)
 
 
-def test_sixty_four_characters_are_accepted() -> None:
+def test_tool_name_of_sixty_four_characters_is_accepted() -> None:
     assert is_accepted("aZ09_-" + "x" * 58)
 
 
 @modest
 @given(st.lists(st.one_of(any_text, accepted_names), unique=True, max_size=12))
-def test_every_registered_name_finds_its_tool(names: list[str]) -> None:
+def test_tool_is_found_by_every_name_it_was_registered_with(names: list[str]) -> None:
     names = [name for name in names if name.strip() and not is_reserved(name)]
     registry = Registry()
     for name in names:
@@ -133,7 +133,7 @@ def test_every_registered_name_finds_its_tool(names: list[str]) -> None:
         assert ACCEPTED_BY_PROVIDERS.match(found.name)
 
 
-def test_colliding_short_names_are_both_found() -> None:
+def test_tools_with_colliding_short_names_are_both_found() -> None:
     registry = Registry()
     squatter = registry.add(tool(first_short_name("a.b")))
     late = registry.add(tool("a.b"))
@@ -143,7 +143,7 @@ def test_colliding_short_names_are_both_found() -> None:
     assert registry.snapshot().find(squatter.name) is squatter
 
 
-def test_registering_again_gives_the_same_short_name() -> None:
+def test_registering_a_tool_again_gives_the_same_short_name() -> None:
     registry = Registry()
     first = registry.add(tool("a.b"))
     again = registry.add(tool("a.b"))
@@ -168,7 +168,7 @@ def test_tool_from_another_registry_keeps_both_names() -> None:
         "\u200b{0}\ufeff",
     ],
 )
-def test_reserved_name_is_rejected_in_any_form(bridge: str, disguise: str) -> None:
+def test_reserved_tool_name_is_rejected_in_any_form(bridge: str, disguise: str) -> None:
     registry = Registry()
     with pytest.raises(ReservedName, match="reserved for the runtime's own bridge tools"):
         registry.add(tool(disguise.format(bridge)))
@@ -195,7 +195,7 @@ def look_alikes(draw: st.DrawFn) -> str:
 @example("toolſearch")
 @example("ｔｏｏｌ＿ｃａｌｌ")
 @example("to\u200bol_des\u00adcribe")
-def test_look_alike_of_a_reserved_name_is_rejected(name: str) -> None:
+def test_look_alike_of_a_reserved_tool_name_is_rejected(name: str) -> None:
     registry = Registry()
     with pytest.raises(ReservedName):
         registry.add(tool(name))
@@ -206,18 +206,18 @@ def test_look_alike_of_a_reserved_name_is_rejected(name: str) -> None:
     "name",
     ["tool_searcher", "my_tool_call", "tool_call_2", "tool", "search_tools", "日本_tool_call", "toolcalls"],
 )
-def test_name_containing_a_reserved_one_is_allowed(name: str) -> None:
+def test_tool_name_that_contains_a_reserved_one_is_allowed(name: str) -> None:
     assert not is_reserved(name)
     assert Registry().add(tool(name)).name not in BRIDGE_NAMES
 
 
 @modest
 @given(any_text)
-def test_no_short_name_is_reserved(name: str) -> None:
+def test_no_generated_short_name_is_reserved(name: str) -> None:
     assert not any(is_reserved(form) for form in short_names(name))
 
 
-def test_reserved_original_name_is_rejected() -> None:
+def test_reserved_original_name_of_a_tool_is_rejected() -> None:
     registry = Registry()
     shown_as_bridge = replace(tool("harmless"), name="tool_call", original_name="harmless")
     called_as_bridge = replace(tool("harmless"), original_name="tool_call")
@@ -228,7 +228,7 @@ def test_reserved_original_name_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("name", ["", " ", "\n\t"])
-def test_tool_without_a_name_is_rejected(name: str) -> None:
+def test_registering_a_tool_without_a_name_is_rejected(name: str) -> None:
     registry = Registry()
     with pytest.raises(InvalidTool, match="needs a name"):
         registry.add(replace(tool("x"), name=name))

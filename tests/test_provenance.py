@@ -103,7 +103,9 @@ PROGRAMS |= {"setsid in the background": "setsid"}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_mark_survives_every_launcher(runtime: Runtime, tmp_path: Path, launcher: str) -> None:
+def test_mark_of_a_tool_call_survives_every_launcher_program(
+    runtime: Runtime, tmp_path: Path, launcher: str
+) -> None:
     program = PROGRAMS.get(launcher, launcher)
     if program and not shutil.which(program):
         pytest.skip(f"{program} is not installed")
@@ -125,7 +127,7 @@ def test_mark_survives_every_launcher(runtime: Runtime, tmp_path: Path, launcher
     assert answer.read_text() != "UNMARKED"
 
 
-def test_mark_survives_outside_the_process_tree(runtime: Runtime, tmp_path: Path) -> None:
+def test_mark_of_a_tool_call_survives_outside_the_process_tree(runtime: Runtime, tmp_path: Path) -> None:
     """Orphaned, in its own session, without environment: only the resource limit is left."""
     script, answer = write_probe(tmp_path)
     run_command(runtime, f"{PYTHON} -c {shlex.quote(DETACH)} {PYTHON} {shlex.quote(str(script))}")
@@ -133,7 +135,7 @@ def test_mark_survives_outside_the_process_tree(runtime: Runtime, tmp_path: Path
     assert "ulimit -Hm" in answer.read_text()
 
 
-async def test_mcp_server_and_its_children_are_marked(tmp_path: Path) -> None:
+async def test_mcp_server_and_its_children_are_marked_as_started_by_the_runtime(tmp_path: Path) -> None:
     from toolfold.redaction import Redaction
     from toolfold.sources.mcp.server_process import ServerLog, start_server
 
@@ -150,7 +152,7 @@ async def test_mcp_server_and_its_children_are_marked(tmp_path: Path) -> None:
     assert "ulimit -Hm" in answer.read_text()
 
 
-def test_lowered_limit_is_still_detected(runtime: Runtime, tmp_path: Path) -> None:
+def test_lowered_memory_limit_of_a_tool_process_is_still_detected(runtime: Runtime, tmp_path: Path) -> None:
     script, answer = write_probe(tmp_path)
     probe = f"{PYTHON} -c {shlex.quote(DETACH)} {PYTHON} {shlex.quote(str(script))}"
     run_command(runtime, f"sh -c {shlex.quote(f'ulimit -m 100000000; {probe}')}")
@@ -158,14 +160,14 @@ def test_lowered_limit_is_still_detected(runtime: Runtime, tmp_path: Path) -> No
     assert "limit on resident memory" in answer.read_text()
 
 
-def test_unrelated_process_is_not_marked(tmp_path: Path) -> None:
+def test_unrelated_process_is_not_marked_as_a_tool_call(tmp_path: Path) -> None:
     script, answer = write_probe(tmp_path)
     subprocess.run([sys.executable, str(script)], check=True, env={})
     assert answer.read_text() == "UNMARKED"
     assert find_tool_call() == ""
 
 
-def test_process_of_a_plugin_tool_is_detected_by_its_ancestor(tmp_path: Path) -> None:
+def test_process_started_by_a_plugin_tool_is_detected_by_its_ancestor(tmp_path: Path) -> None:
     """Tools that start processes themselves set no mark, but the runtime is an ancestor."""
     script, answer = write_probe(tmp_path)
     beacon = Beacon()
@@ -178,7 +180,9 @@ def test_process_of_a_plugin_tool_is_detected_by_its_ancestor(tmp_path: Path) ->
     assert answer.read_text() == "UNMARKED"
 
 
-def test_ancestors_are_read_with_ps_without_proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ancestors_of_a_process_are_read_with_ps_if_there_is_no_proc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not shutil.which("ps"):
         pytest.skip("ps is not installed")
     monkeypatch.setattr("toolfold.provenance._PROC", tmp_path / "nothing")
@@ -253,7 +257,7 @@ def test_every_administrative_command_is_refused_in_a_tool_call(runtime: Runtime
     assert settings_of(home) == before
 
 
-def test_every_command_is_either_refused_or_listed_as_harmless() -> None:
+def test_every_command_is_either_refused_in_a_tool_call_or_listed_as_harmless() -> None:
     import click
 
     from toolfold.cli.app import app
@@ -276,7 +280,7 @@ def test_every_command_is_either_refused_or_listed_as_harmless() -> None:
     assert every >= ALLOWED_IN_TOOL_CALLS
 
 
-def test_reading_commands_work_in_a_tool_call(runtime: Runtime, home: Path) -> None:
+def test_reading_commands_of_toolfold_work_in_a_tool_call(runtime: Runtime, home: Path) -> None:
     own = toolfold_in(home)
     commands = ("config show", "approvals list", "token list", "tools list", "approvals test 'ls'")
     script = "; ".join(f'{own} {each} >/dev/null 2>&1; printf "%s " "$?"' for each in commands)
@@ -320,7 +324,7 @@ def read_log(home: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("answer", ["y", "o", "a"])
-def test_tool_call_cannot_answer_its_own_question(
+def test_process_of_a_tool_call_cannot_answer_its_own_approval_question(
     runtime: Runtime, home: Path, tmp_path: Path, answer: str
 ) -> None:
     """The command opens a terminal and types the answer into it."""
@@ -341,7 +345,9 @@ def test_tool_call_cannot_answer_its_own_question(
     assert not any(each["allowed"] for each in about_it)
 
 
-def test_approver_in_a_tool_call_is_never_asked(runtime: Runtime, home: Path, tmp_path: Path) -> None:
+def test_approver_in_a_process_of_a_tool_call_is_never_asked(
+    runtime: Runtime, home: Path, tmp_path: Path
+) -> None:
     """Code in a tool call opens a runtime and approves everything permanently."""
     target = tmp_path / "nested-target"
     target.mkdir()
@@ -361,13 +367,13 @@ def test_approver_in_a_tool_call_is_never_asked(runtime: Runtime, home: Path, tm
     assert settings_of(home) == {}
 
 
-def test_harmless_nested_call_works(runtime: Runtime, home: Path) -> None:
+def test_harmless_toolfold_call_inside_a_tool_call_works(runtime: Runtime, home: Path) -> None:
     nested = shlex.quote(json.dumps({"command": "echo nested works"}))
     output = run_command(runtime, f"{toolfold_in(home)} call terminal {nested}", timeout=120)
     assert "nested works" in output
 
 
-def test_tool_call_cannot_weaken_approval_of_a_nested_call(
+def test_tool_call_cannot_weaken_the_approval_of_a_nested_call(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "nested-target"
@@ -378,7 +384,9 @@ def test_tool_call_cannot_weaken_approval_of_a_nested_call(
     assert target.exists()
 
 
-def test_user_can_administrate_while_a_runtime_is_open(runtime: Runtime, home: Path, tmp_path: Path) -> None:
+def test_user_can_change_settings_while_a_runtime_is_open(
+    runtime: Runtime, home: Path, tmp_path: Path
+) -> None:
     """Runs in a process that is no descendant of the runtime."""
     run_command(runtime, "true")
     answer = tmp_path / "answer.txt"
@@ -399,7 +407,7 @@ def test_user_can_administrate_while_a_runtime_is_open(runtime: Runtime, home: P
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
 
 
-def test_settings_are_readable_on_systems_without_limits_or_users() -> None:
+def test_settings_are_readable_on_systems_without_resource_limits_or_users() -> None:
     code = (
         "import os, sys\n"
         "sys.modules['resource'] = None\n"

@@ -32,7 +32,7 @@ def test_known_secrets_are_redacted_anywhere_in_the_text(
     assert not any(secret in redacted for secret in secrets)
 
 
-def test_truncation_leaves_no_part_of_a_secret() -> None:
+def test_truncation_of_redacted_text_leaves_no_part_of_a_secret() -> None:
     secret = "Kq7wZx3vT9nB2mLs8Yp4Rd6Hf1Jc5Gg0"
     parts = [secret[start : start + 6] for start in range(len(secret) - 6)]
     for before in range(260):
@@ -41,7 +41,7 @@ def test_truncation_leaves_no_part_of_a_secret() -> None:
         assert not any(part in redacted for part in parts)
 
 
-def test_secret_longer_than_the_limit_is_redacted() -> None:
+def test_secret_longer_than_the_length_limit_is_redacted() -> None:
     secret = "".join(f"{number:05}" for number in range(1000))
     redacted = Redaction([secret], max_chars=100)("the key was " + secret + " and more")
     assert redacted.startswith(f"the key was {HIDDEN}")
@@ -54,11 +54,11 @@ def test_secret_split_by_null_characters_is_redacted() -> None:
     assert secret not in redacted
 
 
-def test_secret_that_is_a_prefix_of_another_leaves_no_rest() -> None:
+def test_secret_that_is_a_prefix_of_another_leaves_no_rest_of_it() -> None:
     assert Redaction(["abcdefgh", "abcdefghijkl"])("abcdefghijkl") == HIDDEN
 
 
-def test_empty_secret_is_ignored() -> None:
+def test_empty_secret_is_ignored_in_redaction() -> None:
     assert Redaction([""])("plain") == "plain"
 
 
@@ -107,7 +107,7 @@ def test_token_of_a_known_format_is_redacted(text: str, token: str) -> None:
     assert HIDDEN in redacted
 
 
-def test_text_around_a_token_is_unchanged() -> None:
+def test_text_around_a_redacted_token_is_unchanged() -> None:
     redacted = Redaction()("GET https://h/path?api_key=hunter22&page=2 failed: token: abcdef, try again")
     assert redacted == f"GET https://h/path?api_key={HIDDEN}&page=2 failed: token: {HIDDEN}, try again"
 
@@ -123,7 +123,7 @@ def test_text_around_a_token_is_unchanged() -> None:
         "connect to db:5432 failed",
     ],
 )
-def test_ordinary_messages_are_unchanged(text: str) -> None:
+def test_ordinary_messages_are_not_changed_by_redaction(text: str) -> None:
     assert Redaction(["unrelated-secret"])(text) == text
 
 
@@ -143,7 +143,7 @@ def test_ordinary_messages_are_unchanged(text: str) -> None:
         "token=\nrm -rf docs",
     ],
 )
-def test_executed_code_is_not_redacted(command: str) -> None:
+def test_code_that_a_command_executes_is_not_redacted(command: str) -> None:
     assert Redaction()(command) == command
 
 
@@ -182,7 +182,7 @@ def test_contains_secret_searches_the_whole_text() -> None:
     assert not redact.contains_secret("x" * 5_000)
 
 
-def test_redaction_is_idempotent_for_known_secrets() -> None:
+def test_redacting_known_secrets_twice_equals_redacting_them_once() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"])
     once = redact("password=Kq7wZx3vT9nB and Bearer Kq7wZx3vT9nB")
     assert redact(once) == once
@@ -194,14 +194,14 @@ def test_redaction_is_idempotent_for_known_secrets() -> None:
     ["a", "a_", "a-", "eyJ-", "eyJaaaaaaaa.", "sk-", "token", "token=", "bearer ", "a://", "a://b:",
      "-----BEGIN ", "password'", "-----BEGIN PRIVATE KEY-----", "AKIA", " ", "\0", "secret_secret_", ":@"],
 )  # fmt: skip
-def test_adversarial_text_of_one_megabyte_is_processed_in_time(piece: str) -> None:
+def test_redaction_of_one_megabyte_of_adversarial_text_is_fast_enough(piece: str) -> None:
     redact = Redaction([f"secret-number-{number}" for number in range(50)])
     text = piece * (1_000_000 // len(piece))
     redacted = run_with_limit(lambda: redact(text))
     assert len(redacted) < 2_100
 
 
-def test_long_text_is_truncated_and_marked() -> None:
+def test_long_text_is_truncated_and_marked_by_redaction() -> None:
     assert Redaction(max_chars=10)("abcdefghijklmno") == "abcdefghij… (cut)"
     assert Redaction(max_chars=10)("abcdefghij") == "abcdefghij"
 
@@ -216,13 +216,13 @@ def test_secret_is_redacted_in_every_spelling_of_the_corpus(spelling: str) -> No
         assert redacted.split()[0] in text or HIDDEN in redacted.split()[0]
 
 
-def test_corpora_have_the_documented_size() -> None:
+def test_redaction_corpora_have_the_documented_size() -> None:
     assert len(set(SPELLINGS)) >= 300
     assert len(set(LOOKALIKES)) >= 120
 
 
 @pytest.mark.parametrize("text", LOOKALIKES)
-def test_lookalike_is_unchanged(text: str) -> None:
+def test_text_that_only_looks_like_a_secret_is_unchanged(text: str) -> None:
     assert Redaction(max_chars=20_000)(text) == text
 
 
@@ -239,7 +239,7 @@ def test_lookalike_is_unchanged(text: str) -> None:
         ("smbclient -U 'bob%Hunter2' //s/c", f"smbclient -U 'bob%{HIDDEN}' //s/c"),
     ],
 )
-def test_only_the_secret_is_removed_from_a_command(command: str, redacted: str) -> None:
+def test_redaction_removes_only_the_secret_from_a_command(command: str, redacted: str) -> None:
     assert Redaction()(command) == redacted
 
 
@@ -271,7 +271,7 @@ FRAGMENTS = st.sampled_from(
     st.lists(st.one_of(FRAGMENTS, st.text(ALPHABET, max_size=6)), max_size=40),
     st.sampled_from([30, 200, 5_000]),
 )
-def test_redaction_is_idempotent(pieces: list[str], max_chars: int) -> None:
+def test_redacting_any_text_twice_equals_redacting_it_once(pieces: list[str], max_chars: int) -> None:
     redact = Redaction(max_chars=max_chars)
     once = redact("".join(pieces))
     assert redact(once) == once
@@ -287,7 +287,7 @@ def test_redaction_is_idempotent(pieces: list[str], max_chars: int) -> None:
      "<password>", "password '", "a:b@", "cookie:a=b;", "env:",
      "echo x|sudo -S|", "login "]
 )  # fmt: skip
-def test_adversarial_command_is_processed_in_time(piece: str) -> None:
+def test_redaction_of_an_adversarial_command_is_fast_enough(piece: str) -> None:
     text = piece * (400_000 // len(piece))
     redacted = run_with_limit(lambda: Redaction(max_chars=20_000)(text))
     assert len(redacted) < 20_100

@@ -64,7 +64,7 @@ def run_concurrently(*works: Callable[[], object]) -> None:
 # Registering
 
 
-def test_tool_is_registered_from_its_parts(registry: Registry) -> None:
+def test_tool_is_registered_from_name_schema_and_handler(registry: Registry) -> None:
     registered = registry.register(
         name="search",
         toolset="web",
@@ -82,13 +82,13 @@ def test_tool_is_registered_from_its_parts(registry: Registry) -> None:
     assert (registered.requires_env, registered.synonyms) == (("KEY",), ("look up",))
 
 
-def test_tool_is_registered_as_an_object(registry: Registry) -> None:
+def test_tool_object_is_registered(registry: Registry) -> None:
     brought = tool("create_issue", "mcp-github", source=Source("mcp", "github"))
     assert registry.add(brought) is brought
     assert registry.snapshot()["create_issue"] is brought
 
 
-def test_decorated_function_is_registered(registry: Registry) -> None:
+def test_function_decorated_as_a_tool_is_registered(registry: Registry) -> None:
     @make_tool(toolset="math")
     def double(number: int) -> int:
         """Twice the number."""
@@ -99,7 +99,7 @@ def test_decorated_function_is_registered(registry: Registry) -> None:
 
 
 @pytest.mark.parametrize("stranger", [None, "search", {"name": "search"}, len])
-def test_non_tool_is_rejected(registry: Registry, stranger: Any) -> None:
+def test_registering_an_object_that_is_no_tool_is_rejected(registry: Registry, stranger: Any) -> None:
     with pytest.raises(InvalidTool, match="expected a Tool or a @tool function"):
         registry.add(stranger)
     assert names(registry) == set()
@@ -125,7 +125,7 @@ def test_invalid_tool_is_not_registered(registry: Registry) -> None:
     ids=["add", "add_all", "replace_toolset", "register", "decorator", "override"],
 )
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call"])
-def test_reserved_name_is_rejected_by_every_method(
+def test_reserved_tool_name_is_rejected_by_every_registration_method(
     registry: Registry, route: Callable[[Registry, Tool], object], name: str
 ) -> None:
     before = registry.snapshot()
@@ -137,7 +137,7 @@ def test_reserved_name_is_rejected_by_every_method(
 # Collisions
 
 
-def test_later_tool_of_another_toolset_replaces_with_a_warning(
+def test_later_tool_of_another_toolset_replaces_the_earlier_one_with_a_warning(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry.add(tool("search", "web"))
@@ -152,7 +152,9 @@ def test_later_tool_of_another_toolset_replaces_with_a_warning(
     )
 
 
-def test_override_false_keeps_the_earlier_tool(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+def test_registration_with_override_false_keeps_the_earlier_tool(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
     first = registry.add(tool("search", "web"))
     before = registry.snapshot()
     with pytest.raises(NameTaken, match="'search' is already registered by toolset 'web'"):
@@ -163,7 +165,7 @@ def test_override_false_keeps_the_earlier_tool(registry: Registry, caplog: pytes
 
 
 @pytest.mark.parametrize("override", [True, False])
-def test_new_version_in_a_toolset_replaces_silently(
+def test_new_version_of_a_tool_in_its_toolset_replaces_it_silently(
     registry: Registry, caplog: pytest.LogCaptureFixture, override: bool
 ) -> None:
     registry.add(tool("search"))
@@ -172,7 +174,7 @@ def test_new_version_in_a_toolset_replaces_silently(
     assert caplog.records == []
 
 
-def test_tools_with_the_same_unaccepted_name_collide(
+def test_tools_with_the_same_name_that_providers_reject_collide(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search.pages", "web"))
@@ -182,7 +184,7 @@ def test_tools_with_the_same_unaccepted_name_collide(
     assert len(caplog.records) == 1
 
 
-def test_using_another_tools_short_name_is_a_collision(
+def test_registering_another_tools_short_name_is_a_collision(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = registry.add(tool("search.pages"))
@@ -193,7 +195,7 @@ def test_using_another_tools_short_name_is_a_collision(
     assert len(caplog.records) == 1
 
 
-def test_names_are_case_sensitive(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+def test_tool_names_are_case_sensitive(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
     registry.add_all([tool("search", "a"), tool("Search", "b")])
     assert names(registry) == {"search", "Search"}
     assert caplog.records == []
@@ -202,7 +204,7 @@ def test_names_are_case_sensitive(registry: Registry, caplog: pytest.LogCaptureF
 # Many at once
 
 
-def test_tools_are_added_atomically(registry: Registry) -> None:
+def test_several_tools_are_registered_atomically(registry: Registry) -> None:
     added = registry.add_all(tool(name) for name in ("a", "b.c", "d"))
     assert [each.original_name or each.name for each in added] == ["a", "b.c", "d"]
     assert set(registry.snapshot().values()) == set(added)
@@ -217,7 +219,7 @@ def test_tools_are_added_atomically(registry: Registry) -> None:
         (lambda: "nothing", InvalidTool),
     ],
 )
-def test_rejected_tool_rejects_the_whole_batch(
+def test_one_rejected_tool_rejects_the_whole_batch(
     registry: Registry,
     caplog: pytest.LogCaptureFixture,
     bad: Callable[[], Any],
@@ -231,7 +233,9 @@ def test_rejected_tool_rejects_the_whole_batch(
     assert caplog.records == []
 
 
-def test_failed_batch_logs_no_replacements(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
+def test_batch_of_tools_that_fails_logs_no_replacements(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
     first = registry.add(tool("search", "web"))
     with pytest.raises(ReservedName):
         registry.add_all([tool("search", "other"), tool("tool_call")])
@@ -239,7 +243,7 @@ def test_failed_batch_logs_no_replacements(registry: Registry, caplog: pytest.Lo
     assert caplog.records == []
 
 
-def test_batch_with_failing_iterator_adds_nothing(registry: Registry) -> None:
+def test_batch_of_tools_whose_iterator_fails_adds_nothing(registry: Registry) -> None:
     def source() -> Iterator[Tool]:
         yield tool("a")
         raise KeyboardInterrupt
@@ -250,7 +254,7 @@ def test_batch_with_failing_iterator_adds_nothing(registry: Registry) -> None:
     assert registry.snapshot() is before
 
 
-def test_iterator_reading_the_registry_sees_no_partial_batch(
+def test_iterator_that_reads_the_registry_sees_no_partial_batch(
     registry: Registry,
 ) -> None:
     def source() -> Iterator[Tool]:
@@ -263,7 +267,7 @@ def test_iterator_reading_the_registry_sees_no_partial_batch(
     assert names(registry) == set()
 
 
-def test_slow_iterator_does_not_lock_the_registry(registry: Registry) -> None:
+def test_slow_iterator_of_tools_does_not_lock_the_registry(registry: Registry) -> None:
     source_is_open, other_is_done = threading.Event(), threading.Event()
 
     def source() -> Iterator[Tool]:
@@ -281,13 +285,13 @@ def test_slow_iterator_does_not_lock_the_registry(registry: Registry) -> None:
     assert names(registry) == {"a", "b", "c"}
 
 
-def test_empty_batch_changes_nothing(registry: Registry) -> None:
+def test_registering_no_tools_changes_nothing(registry: Registry) -> None:
     before = registry.snapshot()
     assert registry.add_all([]) == []
     assert registry.snapshot() is before
 
 
-def test_toolset_is_replaced_atomically(registry: Registry) -> None:
+def test_tools_of_a_toolset_are_replaced_atomically(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("both"), tool("else", "file")])
     before = registry.snapshot()
     registry.replace_toolset("web", [tool("both"), tool("new")])
@@ -296,7 +300,7 @@ def test_toolset_is_replaced_atomically(registry: Registry) -> None:
     assert set(before) == {"old", "both", "else"}
 
 
-def test_rejected_replacement_keeps_the_toolset(registry: Registry) -> None:
+def test_rejected_replacement_of_a_toolset_keeps_it(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("else", "file")])
     before = registry.snapshot()
     with pytest.raises(ReservedName):
@@ -304,7 +308,7 @@ def test_rejected_replacement_keeps_the_toolset(registry: Registry) -> None:
     assert registry.snapshot() is before
 
 
-def test_toolset_replaced_by_nothing_is_removed(registry: Registry) -> None:
+def test_toolset_replaced_by_no_tools_is_removed(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("else", "file")])
     registry.replace_toolset("web", [])
     assert names(registry) == {"else"}
@@ -313,14 +317,14 @@ def test_toolset_replaced_by_nothing_is_removed(registry: Registry) -> None:
 # Removing
 
 
-def test_removed_tool_is_not_found(registry: Registry) -> None:
+def test_removed_tool_is_not_found_in_the_registry(registry: Registry) -> None:
     registry.add(tool("a"))
     assert registry.remove("a") is True
     assert registry.snapshot().find("a") is None
 
 
 @pytest.mark.parametrize("by", ["original", "short form"])
-def test_tool_is_removed_by_short_or_original_name(registry: Registry, by: str) -> None:
+def test_tool_is_removed_by_its_short_or_original_name(registry: Registry, by: str) -> None:
     odd = registry.add(tool("a.b"))
     assert registry.remove("a.b" if by == "original" else odd.name)
     assert names(registry) == set()
@@ -338,7 +342,7 @@ def test_removing_an_unknown_tool_changes_nothing(registry: Registry) -> None:
 # Snapshots
 
 
-def test_snapshot_never_changes(registry: Registry) -> None:
+def test_snapshot_of_the_registry_never_changes(registry: Registry) -> None:
     kept = registry.add(tool("a"))
     old = registry.snapshot()
     registry.add(tool("a"))
@@ -349,7 +353,7 @@ def test_snapshot_never_changes(registry: Registry) -> None:
     assert old.find("b") is None
 
 
-def test_snapshot_is_read_only(registry: Registry) -> None:
+def test_snapshot_of_the_registry_is_read_only(registry: Registry) -> None:
     registry.add(tool("a"))
     snapshot: Any = registry.snapshot()
     attempts: list[Callable[[], object]] = [
@@ -368,7 +372,7 @@ def test_snapshot_is_read_only(registry: Registry) -> None:
     assert (list(snapshot), snapshot.generation) == (["a"], 1)
 
 
-def test_snapshot_is_cached_until_a_change(registry: Registry) -> None:
+def test_snapshot_of_the_registry_is_cached_until_a_change(registry: Registry) -> None:
     registry.add(tool("a"))
     first = registry.snapshot()
     assert registry.snapshot() is first
@@ -376,7 +380,7 @@ def test_snapshot_is_cached_until_a_change(registry: Registry) -> None:
     assert registry.snapshot() is not first
 
 
-def test_generation_increases_with_every_change(registry: Registry) -> None:
+def test_generation_number_increases_with_every_change_of_the_registry(registry: Registry) -> None:
     changes: list[Callable[[], object]] = [
         lambda: registry.add(tool("a")),
         lambda: registry.add(tool("a")),
@@ -395,7 +399,7 @@ def test_generation_increases_with_every_change(registry: Registry) -> None:
 
 @settings(max_examples=50, deadline=None)
 @given(st.permutations(["b", "a", "C", "a.b", "z_", "_z", "10", "9"]))
-def test_tool_order_is_independent_of_registration_order(arrivals: list[str]) -> None:
+def test_order_of_tools_is_independent_of_registration_order(arrivals: list[str]) -> None:
     registry = Registry()
     for name in arrivals:
         registry.add(tool(name))
@@ -403,7 +407,7 @@ def test_tool_order_is_independent_of_registration_order(arrivals: list[str]) ->
     assert ordered == sorted(registry.snapshot())
 
 
-def test_registered_name_takes_precedence_over_original_name(registry: Registry) -> None:
+def test_registered_name_takes_precedence_over_an_original_name(registry: Registry) -> None:
     impostor = registry.add(replace(tool("other"), original_name="search"))
     assert registry.snapshot().find("search") is impostor
     real = registry.add(tool("search"))
@@ -420,7 +424,7 @@ def test_named_returns_all_tools_with_a_name(registry: Registry) -> None:
     assert list(registry.snapshot().named("nobody")) == []
 
 
-def test_unknown_name_is_not_found(registry: Registry) -> None:
+def test_unknown_tool_name_is_not_found_in_the_registry(registry: Registry) -> None:
     registry.add(tool("a"))
     snapshot = registry.snapshot()
     assert snapshot.find("b") is None
@@ -463,11 +467,11 @@ def large() -> Registry:
     return fill_registry(10_000)
 
 
-def test_ten_thousand_tools_are_registered(large: Registry) -> None:
+def test_ten_thousand_tools_can_be_registered(large: Registry) -> None:
     assert set(large.snapshot()) == {f"tool_{number}" for number in range(10_000)}
 
 
-def test_registration_time_is_linear() -> None:
+def test_time_to_register_tools_is_linear() -> None:
     grown = cost_ratio(lambda: fill_registry(500), lambda: fill_registry(4_000))
     assert grown < 24  # 8 if linear, 64 if quadratic
 
@@ -484,7 +488,7 @@ def test_registration_time_is_linear() -> None:
     ],
     ids=["item", "find", "find nothing", "toolset", "ordered", "agent level"],
 )
-def test_look_up_time_is_constant(
+def test_time_to_look_up_a_tool_is_constant(
     small: Registry, large: Registry, look_up: Callable[[Registry], object]
 ) -> None:
     def many(registry: Registry) -> Callable[[], None]:
@@ -499,7 +503,7 @@ def test_look_up_time_is_constant(
     assert grown < 10  # 1 if constant, 100 if linear
 
 
-def test_repeated_snapshots_are_the_same_object(large: Registry) -> None:
+def test_repeated_snapshots_of_an_unchanged_registry_are_the_same_object(large: Registry) -> None:
     assert len({id(large.snapshot()) for _ in range(10_000)}) == 1
 
 
@@ -515,7 +519,9 @@ def fast_thread_switching() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_concurrent_registrations_lose_nothing(registry: Registry, fast_thread_switching: None) -> None:
+def test_concurrent_registrations_of_tools_are_not_lost(
+    registry: Registry, fast_thread_switching: None
+) -> None:
     seen: list[Snapshot] = []
     threads, each = 8, 150
 
@@ -538,7 +544,7 @@ def test_concurrent_registrations_lose_nothing(registry: Registry, fast_thread_s
     assert generations == sorted(generations)
 
 
-def test_snapshot_never_shows_a_partial_batch(registry: Registry) -> None:
+def test_snapshot_never_shows_a_partially_registered_batch(registry: Registry) -> None:
     sizes: set[int] = set()
     done = threading.Event()
 
@@ -565,7 +571,7 @@ def test_snapshot_never_shows_a_partial_batch(registry: Registry) -> None:
     assert len(names(registry)) == 1_200
 
 
-def test_concurrent_claims_of_one_name_have_one_winner(
+def test_concurrent_registrations_of_one_name_have_one_winner(
     registry: Registry, fast_thread_switching: None
 ) -> None:
     winners: list[tuple[str, str]] = []

@@ -166,14 +166,14 @@ ANYTHING = st.recursive(
 
 
 @pytest.mark.parametrize("made", ODDITIES)
-def test_unusual_value_renders_as_strict_json(made: Callable[[], object]) -> None:
+def test_unusual_tool_result_renders_as_strict_json(made: Callable[[], object]) -> None:
     for value in (made(), [made(), made()], {"a": made()}, Point(made())):
         render_and_load(value)
 
 
 @settings(max_examples=200, deadline=None)
 @given(ANYTHING)
-def test_any_value_renders_as_strict_json(value: object) -> None:
+def test_any_tool_result_renders_as_strict_json(value: object) -> None:
     render_and_load(value)
 
 
@@ -202,37 +202,37 @@ def test_any_value_renders_as_strict_json(value: object) -> None:
         ('{"a":"\\ud83d\\ude00"}', {"a": "😀"}),
     ],
 )
-def test_common_values_render_as_expected(value: object, meant: object) -> None:
+def test_common_tool_results_render_as_expected(value: object, meant: object) -> None:
     assert render_and_load(value) == meant
 
 
 @pytest.mark.parametrize("text", ['{"a": 1}', " [1, 2] ", "{}", '{"a": {"b": "\\u00e9"}}'])
-def test_json_text_is_unchanged(text: str) -> None:
+def test_tool_result_that_is_json_text_is_unchanged(text: str) -> None:
     assert render(text) == text
 
 
 @pytest.mark.parametrize("text", ["5", '"quoted"', "true", "null", "{'a': 1}", '{"a": NaN}', "{"])
-def test_other_text_is_wrapped_unchanged(text: str) -> None:
+def test_tool_result_that_is_other_text_is_wrapped_unchanged(text: str) -> None:
     assert render_and_load(text) == {"result": text}
 
 
-def test_cycle_is_cut_where_it_repeats() -> None:
+def test_result_that_contains_itself_is_cut_where_it_repeats() -> None:
     value: dict[str, object] = {"name": "a"}
     value["self"] = value
     assert render_and_load(value) == {"name": "a", "self": "… (contains itself)"}
 
 
-def test_shared_value_is_shown_each_time() -> None:
+def test_value_shared_within_a_result_is_shown_each_time() -> None:
     shared = [1]
     assert render_and_load({"a": shared, "b": shared, "n": float("inf")}) == {"a": [1], "b": [1], "n": None}
 
 
-def test_unserializable_part_does_not_affect_the_rest() -> None:
+def test_part_of_a_result_that_cannot_be_serialized_does_not_affect_the_rest() -> None:
     answer = render_and_load({"good": 1, "bad": Unprintable()})
     assert answer == {"good": 1, "bad": "… (Unprintable cannot be shown: RuntimeError)"}
 
 
-def test_densely_linked_objects_are_limited() -> None:
+def test_result_of_densely_linked_objects_is_limited_in_size() -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:
         point.x = list(web)
@@ -259,13 +259,13 @@ def truncate_value(
     return json.loads(text), stored
 
 
-def test_small_result_is_unchanged(results: ResultStore, folder: Path) -> None:
+def test_small_tool_result_is_not_truncated(results: ResultStore, folder: Path) -> None:
     text = render("a" * 900)
     assert results.truncate(text, name="probe", session_id=SESSION, reader=None) == (text, None)
     assert not folder.exists()
 
 
-def test_large_result_shows_head_tail_and_path(results: ResultStore) -> None:
+def test_large_tool_result_shows_start_end_and_path(results: ResultStore) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 1001))
     answer, stored = truncate_value(results, lines)
     assert answer["truncated"] is True
@@ -276,12 +276,12 @@ def test_large_result_shows_head_tail_and_path(results: ResultStore) -> None:
     assert answer["note"] == "read the rest with read_file(path, offset, limit)"
 
 
-def test_session_without_reader_is_informed(results: ResultStore) -> None:
+def test_session_without_a_file_reader_is_told_that_the_rest_cannot_be_read(results: ResultStore) -> None:
     answer, _ = truncate_value(results, "a" * 5000, reader=None)
     assert "a file reading tool, which this session does not have" in answer["note"]
 
 
-def test_large_result_is_stored_completely_in_lines(results: ResultStore) -> None:
+def test_large_tool_result_is_stored_completely_in_lines(results: ResultStore) -> None:
     lines = [f"line {number}" for number in range(1, 1001)]
     answer, stored = truncate_value(results, "\n".join(lines))
     assert stored is not None
@@ -290,7 +290,7 @@ def test_large_result_is_stored_completely_in_lines(results: ResultStore) -> Non
     assert answer["lines"] == kept.count("\n") + 1
 
 
-def test_stored_lines_are_limited_in_length(results: ResultStore) -> None:
+def test_lines_of_a_stored_result_are_limited_in_length(results: ResultStore) -> None:
     _, stored = truncate_value(results, {"blob": "x" * 50_000, "list": list(range(5000))})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
@@ -320,7 +320,7 @@ def test_result_that_indentation_would_inflate_is_only_wrapped(results: ResultSt
 
 
 @pytest.mark.parametrize("text", ["[" + "[]," * 200_000 + "1]", "[" * 600 + "]" * 600], ids=["many", "deep"])
-def test_json_text_that_is_slow_to_parse_is_rendered_as_text(text: str) -> None:
+def test_result_text_that_is_slow_to_parse_as_json_is_rendered_as_text(text: str) -> None:
     assert json.loads(render(text)) == {"result": text}
 
 
@@ -352,7 +352,7 @@ def wrap_line(line: str) -> list[str]:
         st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
     )
 )
-def test_formatting_in_slices_equals_formatting_the_whole(parts: list[str]) -> None:
+def test_formatting_a_result_in_slices_equals_formatting_the_whole(parts: list[str]) -> None:
     text = render("".join(parts) + " ")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results_module, "_SLICE_CHARS", 1_500)
@@ -360,7 +360,7 @@ def test_formatting_in_slices_equals_formatting_the_whole(parts: list[str]) -> N
         assert results_module._format_lines(text) == format_reference(text)
 
 
-def test_escaped_backslash_before_n_is_no_newline(results: ResultStore) -> None:
+def test_escaped_backslash_before_n_in_a_result_is_no_newline(results: ResultStore) -> None:
     _, stored = truncate_value(results, {"path": "C:\\new\\table", "text": "a\tb\r\nc", "rest": "x" * 2000})
     assert stored is not None
     kept = stored.read_text(encoding="utf-8")
@@ -373,7 +373,7 @@ def test_escaped_backslash_before_n_is_no_newline(results: ResultStore) -> None:
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40),
     st.sampled_from([1_000, 1_500, 10_000]),
 )
-def test_truncated_result_never_exceeds_the_limit(piece: str, most: int) -> None:
+def test_truncated_tool_result_never_exceeds_the_limit(piece: str, most: int) -> None:
     folder = Path("/dev/null/nowhere")  # cannot be created: the limit holds with and without a file
     text, stored = ResultStore(folder, max_chars=most).truncate(
         render(piece * (most // len(piece) + 1)), name="probe", session_id=SESSION, reader="read_file"
@@ -393,7 +393,7 @@ def test_stored_result_respects_the_smallest_limit(results: ResultStore, piece: 
     json.loads(text)
 
 
-def test_long_path_leaves_less_room_for_the_excerpt(tmp_path: Path) -> None:
+def test_long_path_of_a_stored_result_leaves_less_room_for_the_excerpt(tmp_path: Path) -> None:
     folder = tmp_path / ("d" * 200) / ("e" * 200) / ("f" * 150)
     text, stored = ResultStore(folder, max_chars=1_000).truncate(
         render("a" * 3000), name="probe", session_id=SESSION, reader="read_file"
@@ -403,7 +403,7 @@ def test_long_path_leaves_less_room_for_the_excerpt(tmp_path: Path) -> None:
     assert json.loads(text)["stored"] == str(stored)
 
 
-def test_lone_surrogate_is_stored_as_replacement_character(results: ResultStore) -> None:
+def test_lone_surrogate_in_a_result_is_stored_as_replacement_character(results: ResultStore) -> None:
     text, stored = results.truncate(
         render('{"a": "\\ud800' + "x" * 5000 + '"}'), name="probe", session_id=SESSION, reader=None
     )
@@ -424,7 +424,7 @@ def test_stored_results_are_private_to_the_user(results: ResultStore, folder: Pa
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
 
 
-def test_results_directory_is_private_to_the_user(tmp_path: Path) -> None:
+def test_directory_of_stored_results_is_private_to_the_user(tmp_path: Path) -> None:
     base = tmp_path / "state" / "results"
     ResultStore(base, max_chars=2_000).truncate("x" * 9_000, name="t", session_id=SESSION, reader=None)
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
@@ -433,7 +433,7 @@ def test_results_directory_is_private_to_the_user(tmp_path: Path) -> None:
     assert stat.S_IMODE(base.stat().st_mode) == 0o700
 
 
-def test_each_session_has_its_own_directory(results: ResultStore) -> None:
+def test_each_session_has_its_own_directory_of_stored_results(results: ResultStore) -> None:
     stored = [
         results.truncate(render("a" * 5000), name="probe", session_id=session, reader=None)[1]
         for session in ("one", "two")
@@ -453,7 +453,7 @@ def test_each_session_has_its_own_directory(results: ResultStore) -> None:
         ("", ".bin"),
     ],
 )
-def test_file_of_a_result_is_stored_unchanged(
+def test_file_in_a_tool_result_is_stored_unchanged(
     results: ResultStore, folder: Path, mime: str, suffix: str
 ) -> None:
     path = results.store_file(b"\x00\xff", name="tool", mime_type=mime, session_id=SESSION)
@@ -462,7 +462,7 @@ def test_file_of_a_result_is_stored_unchanged(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_results_of_one_tool_do_not_overwrite_each_other(results: ResultStore) -> None:
+def test_stored_results_of_one_tool_do_not_overwrite_each_other(results: ResultStore) -> None:
     first, second = truncate_value(results, "a" * 5000)[1], truncate_value(results, "b" * 5000)[1]
     assert first is not None
     assert second is not None
@@ -470,7 +470,7 @@ def test_results_of_one_tool_do_not_overwrite_each_other(results: ResultStore) -
     assert "b" * 100 in second.read_text()
 
 
-def test_model_gets_head_and_tail_if_storing_fails(results: ResultStore, folder: Path) -> None:
+def test_model_gets_start_and_end_of_a_result_if_storing_fails(results: ResultStore, folder: Path) -> None:
     folder.parent.mkdir(parents=True)
     folder.write_text("a file where the folder should be")
     answer, stored = truncate_value(results, "a" * 5000)
@@ -480,7 +480,7 @@ def test_model_gets_head_and_tail_if_storing_fails(results: ResultStore, folder:
     assert "could not be stored" in answer["note"]
 
 
-def test_failed_write_leaves_no_partial_file(folder: Path, tmp_path: Path) -> None:
+def test_failed_write_of_a_result_leaves_no_partial_file(folder: Path, tmp_path: Path) -> None:
     script = f"""
 import resource, signal
 from pathlib import Path
@@ -499,7 +499,7 @@ print(store.truncate(text, name="p", session_id="s", reader=None)[1])
 # -- pruning ----------------------------------------------------------------------------------
 
 
-def test_prune_deletes_only_old_results(results: ResultStore, folder: Path) -> None:
+def test_pruning_deletes_only_old_stored_results(results: ResultStore, folder: Path) -> None:
     old, fresh = folder / "old", folder / "fresh"
     for each in (old, fresh):
         each.mkdir(parents=True)
@@ -511,7 +511,9 @@ def test_prune_deletes_only_old_results(results: ResultStore, folder: Path) -> N
     assert (fresh / "result.txt").read_text() == "text"
 
 
-def test_prune_does_not_follow_symlinks(results: ResultStore, folder: Path, tmp_path: Path) -> None:
+def test_pruning_stored_results_does_not_follow_symlinks(
+    results: ResultStore, folder: Path, tmp_path: Path
+) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "precious.txt").write_text("precious")
@@ -524,12 +526,12 @@ def test_prune_does_not_follow_symlinks(results: ResultStore, folder: Path, tmp_
     assert (outside / "precious.txt").read_text() == "precious"
 
 
-def test_prune_without_directory_does_nothing(results: ResultStore, folder: Path) -> None:
+def test_pruning_without_a_results_directory_does_nothing(results: ResultStore, folder: Path) -> None:
     results.prune()
     assert not folder.exists()
 
 
-def test_concurrent_prunes_are_safe(results: ResultStore, folder: Path) -> None:
+def test_concurrent_pruning_of_stored_results_is_safe(results: ResultStore, folder: Path) -> None:
     long_ago = time.time() - RETENTION_S - 60
     for number in range(300):
         (folder / str(number)).mkdir(parents=True)
@@ -545,7 +547,7 @@ def test_concurrent_prunes_are_safe(results: ResultStore, folder: Path) -> None:
     assert list(folder.iterdir()) == []
 
 
-def test_tiny_limit_leaves_only_the_notice(tmp_path: Path) -> None:
+def test_tiny_result_limit_leaves_only_the_notice(tmp_path: Path) -> None:
     results = ResultStore(tmp_path / "results", max_chars=100)
     text, stored = results.truncate("x" * 5_000, name="tool", session_id="s", reader=None)
     shown = json.loads(text)

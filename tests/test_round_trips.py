@@ -60,18 +60,18 @@ def model_calls(outcome: Outcome) -> list[int]:
     return [trip.calls for trip in outcome.trips]
 
 
-def test_needed_tools_run_in_every_mode(outcomes: dict[str, Outcome]) -> None:
+def test_scripted_model_runs_the_needed_tools_in_every_mode(outcomes: dict[str, Outcome]) -> None:
     lost = [(name, trip.id) for name, each in outcomes.items() for trip in each.trips if not trip.served]
     assert len(outcomes) == 7
     assert lost == []
 
 
-def test_model_with_all_tools_needs_two_requests(outcomes: dict[str, Outcome]) -> None:
+def test_model_that_sees_all_tools_needs_two_requests(outcomes: dict[str, Outcome]) -> None:
     assert model_calls(outcomes["eager"]) == [2, 2, 1]
     assert not any(trip.searched for trip in outcomes["eager"].trips)
 
 
-def test_search_with_signatures_saves_the_describe_call(outcomes: dict[str, Outcome]) -> None:
+def test_signatures_in_search_results_save_the_tool_describe_call(outcomes: dict[str, Outcome]) -> None:
     assert model_calls(outcomes["search, call"])[0] == 3
     assert model_calls(outcomes["search, describe, call"])[0] == 4
 
@@ -83,7 +83,7 @@ def test_selected_tools_need_no_search_in_any_placement(outcomes: dict[str, Outc
     assert not any(trip.searched for trip in both.trips)
 
 
-def test_deferred_modes_send_fewer_tokens(outcomes: dict[str, Outcome]) -> None:
+def test_modes_that_defer_tools_send_fewer_tokens(outcomes: dict[str, Outcome]) -> None:
     def sent(outcome: Outcome) -> int:
         (talk,) = outcome.talks
         return sum(segment.tokens for request in talk.requests for segment in request.segments)
@@ -128,7 +128,7 @@ def test_scripted_model_searches_for_a_hidden_tool(address: str) -> None:
     assert called_tools(ask_model(address, "row", "tool_search")) == [("tool_search", {"query": "go"})]
 
 
-def test_scripted_model_reads_text_beside_the_message(address: str) -> None:
+def test_scripted_model_reads_tool_descriptions_beside_the_message(address: str) -> None:
     message = ask_model(
         address, "tool_search", "tool_call", told="\n\n<tools>\n- sail(knots: integer): Go.\n</tools>"
     )

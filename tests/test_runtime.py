@@ -44,26 +44,26 @@ def definition_names(definitions: list[Definition]) -> set[str]:
 
 
 class TestToolDefinitions:
-    def test_enabled_toolsets_restrict_the_tools(self, two_tools: Runtime) -> None:
+    def test_enabled_toolsets_restrict_the_tool_definitions(self, two_tools: Runtime) -> None:
         assert definition_names(two_tools.get_tool_definitions(enabled_toolsets=["alpha", "beta"])) == {
             "alpha_go",
             "beta_go",
         }
         assert two_tools.get_tool_definitions(enabled_toolsets=[]) == []
 
-    def test_disabled_toolsets_are_excluded(self, two_tools: Runtime) -> None:
+    def test_disabled_toolsets_are_excluded_from_the_tool_definitions(self, two_tools: Runtime) -> None:
         left = definition_names(two_tools.get_tool_definitions(disabled_toolsets=["alpha", "file"]))
         assert left == set(two_tools.registry.snapshot()) - {"alpha_go", *two_tools.resolve_toolset("file")}
         assert "beta_go" in left
 
-    def test_all_tools_by_default(self, two_tools: Runtime) -> None:
+    def test_all_tools_are_defined_by_default(self, two_tools: Runtime) -> None:
         assert definition_names(two_tools.get_tool_definitions()) == set(two_tools.registry.snapshot())
 
-    def test_enabled_and_disabled_are_combined(self, two_tools: Runtime) -> None:
+    def test_enabled_and_disabled_toolsets_are_combined(self, two_tools: Runtime) -> None:
         both = two_tools.get_tool_definitions(enabled_toolsets=["alpha", "beta"], disabled_toolsets=["beta"])
         assert definition_names(both) == {"alpha_go"}
 
-    def test_legacy_toolset_names_are_resolved(self, two_tools: Runtime) -> None:
+    def test_toolset_names_of_other_runtimes_are_resolved(self, two_tools: Runtime) -> None:
         assert (
             two_tools.get_tool_definitions(["file_tools"]) == two_tools.get_tool_definitions(["file"]) != []
         )
@@ -72,11 +72,13 @@ class TestToolDefinitions:
         )
 
     @pytest.mark.parametrize("argument", ["enabled_toolsets", "disabled_toolsets"])
-    def test_unknown_toolset_error_suggests_a_name(self, argument: str, two_tools: Runtime) -> None:
+    def test_error_for_an_unknown_toolset_suggests_a_name(self, argument: str, two_tools: Runtime) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'betta'\. Did you mean beta\?"):
             two_tools.get_tool_definitions(**{argument: ["betta"]})  # type: ignore[arg-type]
 
-    def test_definitions_have_openai_format_and_stable_order(self, two_tools: Runtime) -> None:
+    def test_tool_definitions_of_a_runtime_have_openai_format_and_stable_order(
+        self, two_tools: Runtime
+    ) -> None:
         found = two_tools.get_tool_definitions()
         assert json.loads(json.dumps(found)) == found
         assert [each["function"]["name"] for each in found] == sorted(definition_names(found))
@@ -84,25 +86,27 @@ class TestToolDefinitions:
             assert each["type"] == "function"
             assert each["function"]["parameters"]["type"] == "object"
 
-    def test_unavailable_tools_are_omitted(self, two_tools: Runtime) -> None:
+    def test_unavailable_tools_are_omitted_from_the_definitions(self, two_tools: Runtime) -> None:
         two_tools.registry.add(recording_tool("broken", "alpha", [], check_fn=lambda: False))
         assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_quiet_mode_logs_nothing(self, two_tools: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    def test_quiet_mode_of_get_tool_definitions_logs_nothing(
+        self, two_tools: Runtime, caplog: pytest.LogCaptureFixture
+    ) -> None:
         with caplog.at_level(logging.DEBUG, logger="toolfold"):
             two_tools.get_tool_definitions(["alpha"], quiet_mode=True)
             assert caplog.records == []
             two_tools.get_tool_definitions(["alpha"])
         assert "1 tools are available" in caplog.text
 
-    def test_changing_returned_definitions_has_no_effect(self, two_tools: Runtime) -> None:
+    def test_changing_returned_tool_definitions_has_no_effect(self, two_tools: Runtime) -> None:
         (mine,) = two_tools.get_tool_definitions(["alpha"])
         mine["function"]["name"] = "changed"
         with pytest.raises(TypeError, match="read-only"):
             mine["function"]["parameters"]["properties"]["x"] = {}
         assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_adapted_schema_mentions_only_remaining_tools(self, two_tools: Runtime) -> None:
+    def test_adapted_tool_definition_mentions_only_remaining_tools(self, two_tools: Runtime) -> None:
         def adapt(definition: Definition, present: frozenset[str]) -> Definition:
             mentioned = " ".join(sorted(present))
             return {**definition, "function": {**definition["function"], "description": mentioned}}
@@ -123,12 +127,12 @@ class TestToolDefinitions:
 
 
 class TestFunctionCalls:
-    def test_call_returns_json_text(self, two_tools: Runtime) -> None:
+    def test_handle_function_call_returns_json_text(self, two_tools: Runtime) -> None:
         assert two_tools.handle_function_call("alpha_go", {}) == '{"ran":"alpha_go"}'
         assert two_tools.handle_function_call("alpha_go", "{}") == '{"ran":"alpha_go"}'
         assert two_tools.handle_function_call("alpha_go") == '{"ran":"alpha_go"}'
 
-    def test_handler_receives_the_task(self, runtime: Runtime) -> None:
+    def test_handler_receives_the_task_of_a_function_call(self, runtime: Runtime) -> None:
         def look(_: Json, context: CallContext) -> Json:
             return {"task": context.task_id, "user": context.user_task}
 
@@ -141,7 +145,7 @@ class TestFunctionCalls:
         [{"enabled_toolsets": ["alpha"]}, {"disabled_toolsets": ["beta"]}, {"enabled_toolsets": []}],
     )
     @pytest.mark.parametrize("through", ["beta_go", "tool_call"])
-    def test_call_outside_the_toolsets_is_rejected(
+    def test_function_call_outside_the_toolsets_is_rejected(
         self, scope: dict[str, list[str]], through: str, two_tools: Runtime, ran: list[str]
     ) -> None:
         args = {"name": "beta_go"} if through == "tool_call" else {}
@@ -150,13 +154,15 @@ class TestFunctionCalls:
             assert answer["error"].startswith("'beta_go' is not available in this session.")
         assert ran == []
 
-    def test_unknown_toolset_is_an_error_result(self, two_tools: Runtime, ran: list[str]) -> None:
+    def test_function_call_with_an_unknown_toolset_is_an_error_result(
+        self, two_tools: Runtime, ran: list[str]
+    ) -> None:
         text = two_tools.handle_function_call("alpha_go", {}, disabled_toolsets=["betta"])
         error = json.loads(text)["error"]
         assert error.startswith("Error executing alpha_go: there is no toolset 'betta'. Did you mean beta?")
         assert ran == []
 
-    def test_call_runs_hooks_and_validation(self, runtime: Runtime) -> None:
+    def test_handle_function_call_runs_hooks_and_validation(self, runtime: Runtime) -> None:
         runtime.registry.register(
             name="double",
             toolset="math",
@@ -167,12 +173,14 @@ class TestFunctionCalls:
         assert runtime.registry.dispatch("double", {"n": "21"}) == '{"answer":42}'
         assert "was not invoked" in json.loads(runtime.registry.dispatch("double", {}))["error"]
 
-    def test_destructive_tool_without_approver_is_refused(self, two_tools: Runtime, ran: list[str]) -> None:
+    def test_destructive_function_call_without_an_approver_is_refused(
+        self, two_tools: Runtime, ran: list[str]
+    ) -> None:
         two_tools.registry.add(recording_tool("wipe", "alpha", ran, effects=["destructive"]))
         assert "nobody could be asked" in json.loads(two_tools.handle_function_call("wipe", {}))["error"]
         assert ran == []
 
-    def test_destructive_tool_runs_after_approval(
+    def test_destructive_function_call_runs_after_approval(
         self, open_test_runtime: RuntimeOpener, ran: list[str]
     ) -> None:
         runtime = open_test_runtime(approver=lambda request: request.tool.name == "wipe")
@@ -195,7 +203,7 @@ class TestFunctionCalls:
         ],
         ids=lambda value: repr(value)[:20],
     )
-    def test_any_invalid_call_gives_a_short_json_error(
+    def test_any_invalid_function_call_gives_a_short_json_error(
         self, name: Any, args: Any, two_tools: Runtime, ran: list[str]
     ) -> None:
         text = two_tools.handle_function_call(name, args)
@@ -204,7 +212,7 @@ class TestFunctionCalls:
         assert len(text) < 3_000
         assert ran == []
 
-    def test_handler_exception_is_a_json_error(self, runtime: Runtime) -> None:
+    def test_exception_in_a_handler_is_returned_as_a_json_error(self, runtime: Runtime) -> None:
         def fail(_: Json) -> None:
             raise ValueError("no such town")
 
@@ -214,14 +222,18 @@ class TestFunctionCalls:
         }
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_unavailable_tool_does_not_run(self, through: str, two_tools: Runtime, ran: list[str]) -> None:
+    def test_function_call_of_an_unavailable_tool_does_not_run(
+        self, through: str, two_tools: Runtime, ran: list[str]
+    ) -> None:
         two_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
         text = two_tools.handle_function_call(through, {"name": "broken"} if through == "tool_call" else {})
         assert json.loads(text) == {"error": "'broken' cannot be used right now: its check returned false."}
         assert ran == []
 
     @pytest.mark.parametrize("name", ["todo", "memory", "session_search", "delegate_task"])
-    def test_agent_level_tool_without_agent_is_an_error(self, name: str, runtime: Runtime) -> None:
+    def test_function_call_of_an_agent_level_tool_without_agent_is_an_error(
+        self, name: str, runtime: Runtime
+    ) -> None:
         args = {"action": "add", "query": "x", "goal": "x"}
         needed = runtime.registry.snapshot()[name].parameters.get("required", [])
         text = runtime.handle_function_call(name, {key: args[key] for key in needed})
@@ -229,7 +241,7 @@ class TestFunctionCalls:
             "error": f"{name!r} is run by the agent itself, and this session has no agent that offers it."
         }
 
-    def test_calls_of_one_task_share_stored_results(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_function_calls_of_one_task_share_stored_results(self, open_test_runtime: RuntimeOpener) -> None:
         runtime = open_test_runtime({"tools.result_max_chars": 1000})
         runtime.registry.register(name="long", toolset="t", schema={}, handler=lambda _: "word " * 1000)
         path = json.loads(runtime.handle_function_call("long", {}, task_id="None"))["stored"]
@@ -242,7 +254,7 @@ class TestFunctionCalls:
 
 
 class TestToolsets:
-    def test_resolve_toolset_follows_includes_and_legacy_names(self, two_tools: Runtime) -> None:
+    def test_resolve_toolset_follows_includes_and_old_names(self, two_tools: Runtime) -> None:
         assert two_tools.resolve_toolset("file") == ["patch", "read_file", "search_files", "write_file"]
         assert two_tools.resolve_toolset("file_tools") == two_tools.resolve_toolset("file")
         assert {"read_file", "todo"} <= set(two_tools.resolve_toolset("toolfold-cli"))
@@ -267,7 +279,7 @@ class TestToolsets:
         with pytest.raises(UnknownToolset, match="Did you mean file"):
             runtime.is_toolset_available("fil")
 
-    def test_failed_check_gives_its_reason(self, runtime: Runtime) -> None:
+    def test_status_of_a_tool_gives_the_reason_of_its_failed_check(self, runtime: Runtime) -> None:
         def explode() -> bool:
             raise OSError("no docker socket")
 
@@ -278,14 +290,14 @@ class TestToolsets:
         assert "no docker socket" in status["down"].reason
         assert runtime.statuses().keys() == runtime.registry.snapshot().keys()
 
-    def test_configured_bundle_can_be_granted(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_toolset_from_the_settings_can_be_granted(self, open_test_runtime: RuntimeOpener) -> None:
         runtime = open_test_runtime({"toolsets.mine": {"tools": ["read_file"], "includes": ["todo"]}})
         assert runtime.session(["mine"]).granted() == {"read_file", "todo"}
 
     @pytest.mark.parametrize(
         "name", ["all", "file", "toolfold-gateway", "web_tools", "mcp-github", "brought"]
     )
-    def test_configured_bundle_cannot_redefine_a_name(
+    def test_toolset_from_the_settings_cannot_redefine_a_name(
         self, name: str, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / "plugins").mkdir()
@@ -300,7 +312,9 @@ class TestToolsets:
 
 
 class TestConfiguredScope:
-    async def test_disabled_tool_is_hidden_from_all_sessions(self, open_test_runtime: RuntimeOpener) -> None:
+    async def test_tool_disabled_in_the_settings_is_hidden_from_all_sessions(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime({"tools.disabled": ["write_file", "todo"]})
         assert runtime.switched_off() == {"write_file", "todo"}
         session = runtime.session(["all", "file", "todo"], agent=LocalAgent())
@@ -314,13 +328,17 @@ class TestConfiguredScope:
             "search_files",
         }
 
-    def test_disabled_tool_does_not_run(self, open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+    def test_tool_disabled_in_the_settings_does_not_run(
+        self, open_test_runtime: RuntimeOpener, tmp_path: Path
+    ) -> None:
         runtime = open_test_runtime({"tools.disabled": ["write_file"]})
         text = runtime.handle_function_call("write_file", {"path": "x.txt", "content": "y"})
         assert "not available" in json.loads(text)["error"]
         assert list(tmp_path.iterdir()) == []
 
-    def test_future_tool_can_be_disabled(self, open_test_runtime: RuntimeOpener, ran: list[str]) -> None:
+    def test_tool_can_be_disabled_before_it_is_registered(
+        self, open_test_runtime: RuntimeOpener, ran: list[str]
+    ) -> None:
         runtime = open_test_runtime(
             {"tools.disabled": ["late", "odd name"], "tools.disabled_toolsets": ["mcp-x"]}
         )
@@ -332,7 +350,7 @@ class TestConfiguredScope:
             assert "not available" in runtime.handle_function_call(name, {})
         assert ran == []
 
-    def test_configured_toolsets_limit_every_session(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_toolsets_in_the_settings_limit_every_session(self, open_test_runtime: RuntimeOpener) -> None:
         runtime = open_test_runtime({"tools.enabled_toolsets": ["todo"]})
         assert runtime.session().granted() == {"todo"}
         assert runtime.session(["file", "todo"]).granted() == {"todo"}
@@ -340,7 +358,7 @@ class TestConfiguredScope:
         assert "not available" in runtime.handle_function_call("read_file", {"path": "x"})
 
     @pytest.mark.parametrize("key", ["tools.enabled_toolsets", "tools.disabled_toolsets"])
-    def test_unknown_configured_toolset_is_a_config_error(
+    def test_unknown_toolset_in_the_settings_is_a_config_error(
         self, key: str, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         block, name = key.split(".")
@@ -351,13 +369,15 @@ class TestConfiguredScope:
         assert f"{home / 'config.yaml'}:2" in str(refused.value)
         assert refused.value.key == key
 
-    def test_unknown_toolset_in_a_bundle_is_a_config_error(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_unknown_toolset_included_by_another_is_a_config_error(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         with pytest.raises(ConfigError, match=r"toolsets\.risky: there is no toolset 'fiel'"):
             open_test_runtime(
                 {"toolsets.risky": {"includes": ["fiel"]}, "tools.disabled_toolsets": ["risky"]}
             )
 
-    def test_toolset_of_a_failed_plugin_is_only_a_warning(
+    def test_missing_toolset_of_a_failed_plugin_is_only_a_warning(
         self, open_test_runtime: RuntimeOpener, home: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         (home / "plugins").mkdir()
@@ -366,7 +386,7 @@ class TestConfiguredScope:
         assert runtime.session().granted() == set(runtime.resolve_toolset("file"))
         assert "tools.enabled_toolsets: there is no toolset 'weather'" in caplog.text
 
-    def test_misspelled_disabled_tool_is_warned_about(
+    def test_misspelled_name_of_a_disabled_tool_gives_a_warning(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         open_test_runtime({"tools.disabled": ["write_flie", "mcp_github_delete_everything"]})
@@ -377,7 +397,9 @@ class TestConfiguredScope:
 
 
 class TestRuntimeRegistry:
-    def test_get_definitions_returns_usable_named_tools(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_get_definitions_returns_those_named_tools_that_are_usable(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime({"tools.disabled": ["patch"]})
         runtime.registry.add(recording_tool("broken", "t", [], check_fn=lambda: False))
         runtime.registry.add(recording_tool("odd name", "t", []))
@@ -387,7 +409,7 @@ class TestRuntimeRegistry:
         assert definition_names(found) == {"read_file", odd.name}
         assert runtime.registry.get_definitions() == runtime.get_tool_definitions()
 
-    def test_all_registration_methods_work(self, runtime: Runtime) -> None:
+    def test_tools_can_be_registered_in_a_runtime_by_all_methods(self, runtime: Runtime) -> None:
         @tool(toolset="mine")
         def greet(name: str) -> str:
             """Say hello."""
@@ -403,7 +425,7 @@ class TestRuntimeRegistry:
         assert "not available" in runtime.handle_function_call("greet", {"name": "Ada"})
 
     @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "tool_call", "TOOL-CALL", "tool call"])
-    def test_bridge_tool_name_is_rejected(self, name: str, runtime: Runtime) -> None:
+    def test_registering_the_name_of_a_bridge_tool_is_rejected(self, name: str, runtime: Runtime) -> None:
         before = runtime.registry.snapshot()
         with pytest.raises(ReservedName):
             runtime.registry.register(name=name, toolset="t", schema={}, handler=print)
@@ -411,14 +433,14 @@ class TestRuntimeRegistry:
             runtime.registry.add_all([recording_tool("innocent", "t", []), recording_tool(name, "t", [])])
         assert runtime.registry.snapshot().keys() == before.keys()
 
-    def test_override_false_rejects_a_taken_name(self, two_tools: Runtime) -> None:
+    def test_override_false_rejects_a_name_that_is_taken(self, two_tools: Runtime) -> None:
         with pytest.raises(NameTaken):
             two_tools.registry.add(recording_tool("alpha_go", "beta", []), override=False)
         assert two_tools.resolve_toolset("alpha") == ["alpha_go"]
 
 
 class TestTwoRuntimes:
-    def test_runtimes_share_nothing(
+    def test_two_runtimes_share_nothing(
         self, open_test_runtime: RuntimeOpener, ran: list[str], home: Path
     ) -> None:
         first = open_test_runtime()
@@ -475,13 +497,13 @@ class TestSyncAndAsync:
         runtime.registry.register(name="in_thread", toolset="where", schema={}, handler=in_thread)
         return runtime
 
-    def test_sync_calls_reuse_one_loop(self, where: Runtime) -> None:
+    def test_sync_calls_of_a_runtime_reuse_one_event_loop(self, where: Runtime) -> None:
         session = where.session(["where"])
         first, second = (session.call_sync("in_loop").value for _ in range(2))
         assert first == second
         assert json.loads(where.handle_function_call("in_loop", {})) == first
 
-    async def test_sync_call_works_inside_a_running_loop(self, where: Runtime) -> None:
+    async def test_sync_call_of_a_runtime_works_inside_a_running_loop(self, where: Runtime) -> None:
         session = where.session(["where"])
         assert session.call_sync("in_loop").ok
         assert session.call_sync("in_thread").ok
@@ -489,12 +511,12 @@ class TestSyncAndAsync:
         results = session.call_all_sync([])
         assert results == []
 
-    async def test_async_call_runs_in_the_callers_loop(self, where: Runtime) -> None:
+    async def test_async_call_of_a_runtime_runs_in_the_callers_loop(self, where: Runtime) -> None:
         session = where.session(["where"])
         assert (await session.call("in_loop")).value["loop"] == id(asyncio.get_running_loop())
         assert (await session.call("in_thread")).value["thread"] != threading.get_ident()
 
-    def test_worker_threads_have_separate_loops(self, where: Runtime) -> None:
+    def test_worker_threads_have_separate_event_loops(self, where: Runtime) -> None:
         session = where.session(["where"])
         session.assemble()
         together = threading.Barrier(4, timeout=60)
@@ -510,7 +532,7 @@ class TestSyncAndAsync:
         assert all(first == second for first, second in pairs)
         assert len({first["loop"] for first, _ in pairs}) == 4
 
-    def test_handler_can_call_another_tool(self, where: Runtime) -> None:
+    def test_handler_of_a_tool_can_call_another_tool(self, where: Runtime) -> None:
         session = where.session(["where", "mcp-outer"])
 
         async def outer_async(_args: Json, _context: CallContext) -> Any:
@@ -542,7 +564,7 @@ class TestSyncAndAsync:
         asyncio.run(leave())
         assert len(ran) == 4
 
-    def test_concurrent_registration_assembly_and_calls_work(self, runtime: Runtime, ran: list[str]) -> None:
+    def test_concurrent_registration_turns_and_calls_work(self, runtime: Runtime, ran: list[str]) -> None:
         def work(place: int) -> bool:
             own = f"own_{place}"
             runtime.registry.add(recording_tool(own, f"mcp-{place}", ran))
@@ -554,7 +576,9 @@ class TestSyncAndAsync:
             assert all(pool.map(work, range(40), timeout=60))
         assert sorted(ran) == sorted(f"own_{place}" for place in range(40))
 
-    def test_runtime_leaks_no_thread(self, open_test_runtime: RuntimeOpener, where: Runtime) -> None:
+    def test_opening_and_closing_a_runtime_leaks_no_thread(
+        self, open_test_runtime: RuntimeOpener, where: Runtime
+    ) -> None:
         before = set(threading.enumerate())
         session = where.session(["where"])
         for _ in range(5):
@@ -565,7 +589,7 @@ class TestSyncAndAsync:
         assert set(threading.enumerate()) <= before
 
 
-def test_configuration_is_loaded_by_default(
+def test_opening_a_runtime_loads_the_configuration_by_default(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (home / "config.yaml").write_text("tools:\n  disabled: [patch]\n")
@@ -576,7 +600,9 @@ def test_configuration_is_loaded_by_default(
         assert runtime.switched_off() == {"patch"}
 
 
-def test_file_tools_use_the_project_directory(runtime: Runtime, tmp_path: Path, home: Path) -> None:
+def test_file_tools_of_a_runtime_use_the_project_directory(
+    runtime: Runtime, tmp_path: Path, home: Path
+) -> None:
     (home / "outside.txt").write_text("secret")
     call: Callable[..., str] = runtime.handle_function_call
     assert "error" not in json.loads(call("write_file", {"path": "note.txt", "content": "hello\n"}))
@@ -585,7 +611,9 @@ def test_file_tools_use_the_project_directory(runtime: Runtime, tmp_path: Path, 
     assert "outside the workspace" in call("read_file", {"path": str(home / "outside.txt")})
 
 
-def test_secret_in_a_check_reason_is_redacted(open_test_runtime: RuntimeOpener, home: Path) -> None:
+def test_secret_in_the_reason_of_a_failed_check_is_redacted(
+    open_test_runtime: RuntimeOpener, home: Path
+) -> None:
     secret = "pr0d/Zx81~Qw77-Lm20.Kd93+Rt55"
 
     def check() -> bool:
@@ -602,7 +630,7 @@ def test_secret_in_a_check_reason_is_redacted(open_test_runtime: RuntimeOpener, 
     assert "GET https://api.example/" in told
 
 
-def test_calls_without_task_do_not_share_results(open_test_runtime: RuntimeOpener) -> None:
+def test_calls_without_a_task_do_not_share_stored_results(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime({"tools": {"result_max_chars": 1000}})
     runtime.registry.add(recording_tool("big", "hr", []))
     runtime.hooks.add("post_tool_call", lambda *_: "salary " * 1000)
@@ -610,7 +638,7 @@ def test_calls_without_task_do_not_share_results(open_test_runtime: RuntimeOpene
     assert Path(stored[0]).parent != Path(stored[1]).parent
 
 
-def test_registering_under_a_preset_name_does_not_join_it(runtime: Runtime) -> None:
+def test_toolset_registered_under_a_preset_name_is_not_part_of_the_preset(runtime: Runtime) -> None:
     runtime.registry.add(recording_tool("stranger", "toolfold-gateway", []))
     assert "stranger" not in runtime.session(["toolfold-gateway"]).granted()
 
@@ -634,7 +662,7 @@ class TestRuntimeFiles:
     @pytest.mark.parametrize(
         "inside", ["config.yaml", "plugins/evil.py", "state/trust.json", "cache/x", "state/results/a/b.txt"]
     )
-    def test_runtime_settings_and_state_cannot_be_written(
+    def test_file_tools_cannot_write_settings_and_state_of_the_runtime(
         self, around: Runtime, home: Path, inside: str
     ) -> None:
         before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
@@ -644,7 +672,9 @@ class TestRuntimeFiles:
         assert after.pop(home / "state" / "approvals.jsonl")  # only the rejection was recorded
         assert after == before
 
-    def test_runtime_settings_and_state_cannot_be_read_or_searched(self, around: Runtime, home: Path) -> None:
+    def test_file_tools_cannot_read_or_search_settings_and_state_of_the_runtime(
+        self, around: Runtime, home: Path
+    ) -> None:
         read = around.handle_function_call("read_file", {"path": str(home / "config.yaml")})
         assert "Toolfold's own" in json.loads(read)["error"]
         mine = home.parent / "mine.yaml"
@@ -653,7 +683,7 @@ class TestRuntimeFiles:
         found = json.loads(around.handle_function_call("search_files", search))["matches"]
         assert [match["file"] for match in found] == [str(mine)]
 
-    def test_symlink_gives_no_access_to_runtime_files(
+    def test_symlink_gives_file_tools_no_access_to_files_of_the_runtime(
         self, around: Runtime, home: Path, tmp_path: Path
     ) -> None:
         (tmp_path / "link").symlink_to(home)

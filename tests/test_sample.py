@@ -29,12 +29,12 @@ def queries() -> list[dict[str, Any]]:
     return [json.loads(line) for line in text("queries.jsonl").splitlines()]
 
 
-def test_catalog_and_messages_are_unchanged() -> None:
+def test_sample_catalog_and_messages_match_their_recorded_hashes() -> None:
     assert hashlib.sha256(text("catalog.jsonl").encode()).hexdigest() == CATALOG_SHA256
     assert hashlib.sha256(text("queries.jsonl").encode()).hexdigest() == QUERIES_SHA256
 
 
-def test_catalog_has_enough_tools_and_services() -> None:
+def test_sample_catalog_has_enough_tools_and_services() -> None:
     tools = sample_catalog()
     assert len(tools) >= 226
     assert len({tool.source.name for tool in tools}) >= 15
@@ -42,7 +42,7 @@ def test_catalog_has_enough_tools_and_services() -> None:
     assert len({tool.description for tool in tools}) == len(tools)
 
 
-def test_every_tool_is_valid() -> None:
+def test_every_tool_of_the_sample_catalog_is_valid() -> None:
     for line in text("catalog.jsonl").splitlines():
         function = json.loads(line)["function"]
         assert is_accepted(function["name"])
@@ -50,14 +50,14 @@ def test_every_tool_is_valid() -> None:
         assert jsonschema_rs.meta.is_valid(function["parameters"])
 
 
-def test_there_are_enough_messages_of_every_kind(queries: list[dict[str, Any]]) -> None:
+def test_sample_has_enough_messages_of_every_kind(queries: list[dict[str, Any]]) -> None:
     kinds = Counter(query["kind"] for query in queries)
     assert set(kinds) == {"lexical", "semantic", "ambiguous", "multi", "none"}
     assert kinds.total() >= 120
     assert min(kinds.values()) >= 20
 
 
-def test_every_label_is_in_the_catalog(queries: list[dict[str, Any]]) -> None:
+def test_every_tool_named_by_a_sample_message_is_in_the_catalog(queries: list[dict[str, Any]]) -> None:
     names = {tool.name for tool in sample_catalog()}
     for query in queries:
         also = [name for more in query.get("alternatives", {}).values() for name in more]
@@ -66,7 +66,9 @@ def test_every_label_is_in_the_catalog(queries: list[dict[str, Any]]) -> None:
         assert set(query.get("alternatives", {})) <= set(query["gold"]), query["id"]
 
 
-def test_keyword_search_alone_finds_only_some_of_the_messages(queries: list[dict[str, Any]]) -> None:
+def test_keyword_search_alone_finds_the_tools_of_only_some_sample_messages(
+    queries: list[dict[str, Any]],
+) -> None:
     index = Bm25(sample_catalog())
     scores = [recall_at_5(index, query) for query in queries if query["gold"]]
     assert 0.55 <= sum(scores) / len(scores) <= 0.70

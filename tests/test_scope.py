@@ -83,24 +83,24 @@ def naive_closure(graph: Graph, home: list[str], start: str) -> set[str]:
 
 @modest
 @given(graphs, homes)
-def test_composite_contains_everything_reachable(graph: Graph, home: list[str]) -> None:
+def test_toolset_contains_the_tools_of_all_toolsets_it_includes(graph: Graph, home: list[str]) -> None:
     toolsets = make_toolsets(graph, home)
     for name in NAMES:
         assert toolsets.resolve(name) == naive_closure(graph, home, name)
 
 
-def test_self_including_toolset_is_resolved() -> None:
+def test_toolset_that_includes_itself_is_resolved() -> None:
     loop = Toolset("loop", tools=("read",), includes=("loop",))
     assert Toolsets(snapshot(file=["read"]), [loop]).resolve("loop") == {"read"}
 
 
-def test_cyclic_toolsets_have_the_same_tools() -> None:
+def test_toolsets_that_include_each_other_have_the_same_tools() -> None:
     ring = [Toolset(f"ring{n}", tools=(f"t{n}",), includes=(f"ring{(n + 1) % 50}",)) for n in range(50)]
     toolsets = Toolsets(snapshot(x=[f"t{n}" for n in range(50)]), ring)
     assert {toolsets.resolve(f"ring{n}") for n in range(50)} == {frozenset(f"t{n}" for n in range(50))}
 
 
-def test_diamond_includes_are_resolved_in_linear_time() -> None:
+def test_toolsets_included_by_several_paths_are_resolved_in_linear_time() -> None:
     # There are 2^200 paths from top to bottom.
     rungs = [Toolset(f"{side}{n}", includes=(f"a{n + 1}", f"b{n + 1}")) for n in range(200) for side in "ab"]
     toolsets = Toolsets(snapshot(a200=["left"], b200=["right"]), rungs)
@@ -111,32 +111,32 @@ def test_diamond_includes_are_resolved_in_linear_time() -> None:
     assert found == [{"left", "right"}]
 
 
-def test_long_chain_of_composites_does_not_overflow_the_stack() -> None:
+def test_long_chain_of_included_toolsets_does_not_overflow_the_stack() -> None:
     chain = [Toolset(f"c{n}", includes=(f"c{n + 1}",)) for n in range(10_000)]
     assert Toolsets(snapshot(c10000=["end"]), chain).resolve("c0") == {"end"}
 
 
-def test_composite_may_list_a_tool_by_original_name() -> None:
+def test_toolset_may_list_a_tool_by_its_original_name() -> None:
     registry = Registry()
     odd = registry.add(tool("read.file", "file"))
     bundle = Toolset("bundle", tools=("read.file", "not.there"))
     assert Toolsets(registry.snapshot(), [bundle]).resolve("bundle") == {odd.name}
 
 
-def test_declared_toolset_extends_the_registered_one() -> None:
+def test_declared_toolset_extends_the_registered_one_of_that_name() -> None:
     declared = Toolset("web", tools=("read",))
     toolsets = Toolsets(snapshot(web=["search"], file=["read"]), [declared])
     assert toolsets.resolve("web") == {"search", "read"}
 
 
-def test_all_includes_every_tool_also_inside_a_composite() -> None:
+def test_toolset_all_includes_every_tool_even_inside_another_toolset() -> None:
     tools = snapshot(web=["search"], file=["read"])
     toolsets = Toolsets(tools, [Toolset("everything", includes=(ALL,))])
     assert toolsets.resolve(ALL) == toolsets.resolve("everything") == {"search", "read"}
 
 
 @pytest.mark.parametrize(("legacy", "modern"), sorted(LEGACY_NAMES.items()))
-def test_legacy_name_resolves_to_the_current_one(legacy: str, modern: str) -> None:
+def test_old_toolset_name_resolves_to_the_current_one(legacy: str, modern: str) -> None:
     registry = Registry()
     registry.add(tool("x", modern))
     toolsets = Toolsets(registry.snapshot())
@@ -144,11 +144,11 @@ def test_legacy_name_resolves_to_the_current_one(legacy: str, modern: str) -> No
     assert toolsets.resolve(legacy) == {"x"}
 
 
-def test_legacy_name_web_tools_is_known() -> None:
+def test_old_toolset_name_web_tools_is_known() -> None:
     assert LEGACY_NAMES["web_tools"] == "web"
 
 
-def test_existing_toolset_takes_precedence_over_a_legacy_name() -> None:
+def test_existing_toolset_takes_precedence_over_an_old_name() -> None:
     toolsets = Toolsets(snapshot(web=["search"], web_tools=["mine"]))
     assert toolsets.resolve("web_tools") == {"mine"}
     assert toolsets.resolve("web") == {"search"}
@@ -157,7 +157,7 @@ def test_existing_toolset_takes_precedence_over_a_legacy_name() -> None:
 # Presets and names
 
 
-def test_every_platform_has_a_preset() -> None:
+def test_every_kind_of_client_has_a_preset_toolset() -> None:
     assert [preset.name for preset in PRESETS] == [
         "toolfold-cli",
         "toolfold-gateway",
@@ -176,29 +176,29 @@ def test_every_platform_has_a_preset() -> None:
         ("toolfold-editor", {"search", "read", "sh"}, {"send", "commit"}),
     ],
 )
-def test_presets_grant_the_expected_tools(preset: str, has: set[str], lacks: set[str]) -> None:
+def test_preset_toolsets_grant_the_expected_tools(preset: str, has: set[str], lacks: set[str]) -> None:
     tools = snapshot(web=["search"], file=["read"], terminal=["sh"], messaging=["send"], mcp_git=["commit"])
     granted = Toolsets(tools).resolve(preset)
     assert has <= granted
     assert not granted & lacks
 
 
-def test_declaration_cannot_change_a_preset() -> None:
+def test_settings_cannot_change_a_preset_toolset() -> None:
     tools = snapshot(web=["search"], terminal=["sh"])
     hostile = Toolset("toolfold-gateway", includes=("terminal", ALL))
     assert Toolsets(tools, [hostile]).resolve("toolfold-gateway") == {"search"}
 
 
-def test_server_toolset_exists_while_the_server_is_connected(toolsets: Toolsets) -> None:
+def test_toolset_of_an_mcp_server_exists_while_the_server_is_connected(toolsets: Toolsets) -> None:
     assert toolsets.resolve("mcp-git") == {"commit"}
 
 
-def test_server_toolset_may_be_named_before_it_connects(toolsets: Toolsets) -> None:
+def test_toolset_of_an_mcp_server_may_be_named_before_it_connects(toolsets: Toolsets) -> None:
     toolsets.require(["mcp-late"])
     assert toolsets.resolve("mcp-late") == frozenset()
 
 
-def test_unknown_toolset_error_names_the_closest(toolsets: Toolsets) -> None:
+def test_error_for_an_unknown_toolset_names_the_closest(toolsets: Toolsets) -> None:
     with pytest.raises(UnknownToolset, match=r"no toolset 'reserch'\. Did you mean research\?"):
         toolsets.require(["web", "reserch"])
 
@@ -215,7 +215,7 @@ def test_preset_toolset_without_tools_may_be_named() -> None:
     Toolsets(snapshot()).require(["browser", "toolfold-cli", "web_tools", ALL])
 
 
-def test_listing_is_sorted_and_complete(toolsets: Toolsets) -> None:
+def test_list_of_toolsets_is_sorted_and_complete(toolsets: Toolsets) -> None:
     listing = toolsets.listing()
     assert list(listing) == sorted(listing)
     assert {"research", "web", "mcp-git", "toolfold-cli"} <= set(listing)
@@ -249,7 +249,9 @@ EVERYTHING = {"search", "fetch", "read", "write", "commit", "sh"}
         (Scope(without=("not_there",)), EVERYTHING),
     ],
 )
-def test_scope_is_enabled_or_all_minus_disabled(toolsets: Toolsets, scope: Scope, granted: set[str]) -> None:
+def test_scope_grants_enabled_toolsets_or_all_minus_disabled_ones(
+    toolsets: Toolsets, scope: Scope, granted: set[str]
+) -> None:
     assert scope.granted(toolsets) == granted
 
 
@@ -259,27 +261,27 @@ def test_disabled_tool_stays_disabled_when_registered_later() -> None:
     assert scope.granted(late) == {"search"}
 
 
-def test_tool_is_disabled_by_original_name() -> None:
+def test_tool_can_be_disabled_by_its_original_name() -> None:
     registry = Registry()
     registry.add(tool("danger.zone", "x"))
     registry.add(tool("fine", "x"))
     assert Scope(without=("danger.zone",)).granted(Toolsets(registry.snapshot())) == {"fine"}
 
 
-def test_disabling_a_shared_original_name_disables_both_tools() -> None:
+def test_disabling_an_original_name_shared_by_two_tools_disables_both() -> None:
     registry = Registry()
     for server in ("one", "two"):
         registry.add(replace(tool(f"{server}_drop", f"mcp-{server}"), original_name="drop"))
     assert Scope(without=("drop",)).granted(Toolsets(registry.snapshot())) == frozenset()
 
 
-def test_new_toolset_with_legacy_name_does_not_reenable_tools() -> None:
+def test_new_toolset_with_an_old_name_does_not_enable_tools_again() -> None:
     scope = Scope(disabled=("web_tools",))
     later = Toolsets(snapshot(web=["search"], web_tools=["decoy"], file=["read"]))
     assert scope.granted(later) == {"read"}
 
 
-def test_later_tool_is_granted_only_with_its_toolset() -> None:
+def test_tool_registered_later_is_granted_only_with_its_toolset() -> None:
     registry = Registry()
     registry.add(tool("search", "web"))
     scope = Scope(enabled=("web", "mcp-late"))
@@ -287,7 +289,7 @@ def test_later_tool_is_granted_only_with_its_toolset() -> None:
     assert scope.granted(Toolsets(registry.snapshot())) == {"search", "fetch", "commit"}
 
 
-def test_scope_is_immutable() -> None:
+def test_scope_object_is_immutable() -> None:
     scope: Any = Scope(enabled=("web",)).narrow()
     for field, value in (("enabled", None), ("parent", None), ("disabled", ())):
         with pytest.raises(AttributeError):
@@ -308,7 +310,7 @@ rules = st.tuples(st.none() | name_lists, name_lists, st.lists(st.sampled_from([
     ["set0"] * len(TOOLS),
     [([], ["set0"], []), ([ALL], [], []), (None, [], [])],
 )
-def test_narrowing_never_extends_the_grant(
+def test_narrowing_a_scope_never_extends_it(
     graph: Graph,
     home: list[str],
     chain: list[tuple[list[str] | None, list[str], list[str]]],
@@ -324,7 +326,7 @@ def test_narrowing_never_extends_the_grant(
 
 @modest
 @given(graphs, homes, name_lists, name_lists)
-def test_enabled_and_disabled_behave_like_sets(
+def test_enabled_and_disabled_toolsets_of_a_scope_behave_like_sets(
     graph: Graph, home: list[str], enabled: list[str], disabled: list[str]
 ) -> None:
     toolsets = make_toolsets(graph, home)
@@ -338,7 +340,7 @@ def test_enabled_and_disabled_behave_like_sets(
     assert Scope(tuple(disabled), tuple(enabled)).granted(toolsets) == removed - granted
 
 
-def test_delegating_everything_gives_the_parent_grant(toolsets: Toolsets) -> None:
+def test_delegating_everything_gives_the_grant_of_the_parent(toolsets: Toolsets) -> None:
     parent = Scope(enabled=("web",), disabled=(), without=("fetch",))
     for child in (parent.narrow(), parent.narrow([ALL]), parent.narrow(["web", "terminal"])):
         assert child.granted(toolsets) == {"search"}
@@ -362,20 +364,20 @@ def test_thousand_nested_delegations_keep_the_first_limit(toolsets: Toolsets) ->
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_single_string_is_not_a_list_of_toolsets() -> None:
+def test_single_string_is_rejected_as_a_list_of_toolsets() -> None:
     for names in ({"enabled": "web"}, {"disabled": "web"}, {"without": "web"}):
         with pytest.raises(TypeError, match="not the string 'web'"):
             Scope().narrow(**names)
 
 
-def test_scope_copies_the_given_list(toolsets: Toolsets) -> None:
+def test_scope_copies_the_given_list_of_toolsets(toolsets: Toolsets) -> None:
     wanted = ["web"]
     scope = Scope().narrow(wanted)
     wanted.append("terminal")
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_bundle_ignores_a_new_tool_with_the_same_original_name() -> None:
+def test_toolset_ignores_a_new_tool_with_the_same_original_name() -> None:
     registry = Registry()
     registry.add(replace(tool("mine_read", "mcp-mine"), original_name="files/read"))
     bundle = Toolset("review", "", ("files/read",))

@@ -83,19 +83,21 @@ class TestScopeCheck:
             {"name": "alpha_go", "arguments": {}, "beta_go": {}},
         ],
     )
-    async def test_bridge_cannot_bypass_the_scope(
+    async def test_tool_call_cannot_bypass_the_scope_of_the_session(
         self, arguments: Any, three_tools: Runtime, ran: list[str]
     ) -> None:
         result = await three_tools.session(["alpha"]).call("tool_call", arguments)
         assert result.error is not None
         assert ran == []
 
-    async def test_bridge_reaches_granted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_tool_call_reaches_granted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
         result = await three_tools.session(["alpha"]).call("tool_call", {"name": "alpha_go", "arguments": {}})
         assert (result.ok, result.name) == (True, "alpha_go")
         assert ran == ["alpha_go"]
 
-    async def test_original_name_cannot_bypass_the_scope(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_original_name_of_a_tool_cannot_bypass_the_scope(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         session = three_tools.session(["alpha"])
         for name in (UNACCEPTED_NAME, three_tools.resolve_toolset("gamma")[0]):
             assert not (await session.call(name)).ok
@@ -107,19 +109,19 @@ class TestScopeCheck:
         assert ran == [UNACCEPTED_NAME]
 
     @pytest.mark.parametrize("name", ["BETA_GO", "beta_go\n", "beta_go\u200b", "", " ", "*", "all", "beta"])
-    async def test_similar_names_cannot_bypass_the_scope(
+    async def test_names_similar_to_an_ungranted_tool_cannot_bypass_the_scope(
         self, name: str, three_tools: Runtime, ran: list[str]
     ) -> None:
         assert not (await three_tools.session(["alpha"]).call(name)).ok
         assert ran == []
 
-    async def test_hint_names_only_granted_tools(self, three_tools: Runtime) -> None:
+    async def test_hint_for_an_unknown_name_mentions_only_granted_tools(self, three_tools: Runtime) -> None:
         three_tools.registry.add(recording_tool("beta_gone", "alpha", []))
         session = three_tools.session(["alpha"])
         assert "Did you mean beta_gone?" in str((await session.call("beta_go")).error)
         assert "beta_go" not in str((await session.call("beta_g0ne")).error).replace("beta_gone", "")
 
-    async def test_scope_is_checked_for_each_call_of_a_reply(
+    async def test_scope_is_checked_for_each_call_of_a_model_reply(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -129,7 +131,7 @@ class TestScopeCheck:
         assert [result.call_id for result in results] == [call.id for call in calls]
         assert ran == ["alpha_go"]
 
-    async def test_session_without_grant_sees_and_calls_nothing(
+    async def test_session_without_granted_toolsets_sees_and_calls_nothing(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session([])
@@ -137,19 +139,23 @@ class TestScopeCheck:
         assert not (await session.call("alpha_go")).ok
         assert ran == []
 
-    async def test_disabled_toolsets_are_excluded(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_toolsets_disabled_for_a_session_are_excluded(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         session = three_tools.session(["alpha", "beta"], disabled_toolsets=["beta"])
         assert session.granted() == {"alpha_go"}
         assert not (await session.call("beta_go")).ok
         assert ran == []
 
-    def test_scope_cannot_be_replaced(self, three_tools: Runtime) -> None:
+    def test_scope_of_a_session_cannot_be_replaced(self, three_tools: Runtime) -> None:
         session = three_tools.session(["alpha"])
         with pytest.raises(AttributeError):
             session.scope = three_tools.session().scope  # type: ignore[misc]
 
     @pytest.mark.parametrize("where", ["enabled", "disabled"])
-    def test_unknown_toolset_error_suggests_a_name(self, where: str, three_tools: Runtime) -> None:
+    def test_error_for_opening_a_session_with_an_unknown_toolset_suggests_a_name(
+        self, where: str, three_tools: Runtime
+    ) -> None:
         with pytest.raises(UnknownToolset, match=r"there is no toolset 'alpah'\. Did you mean alpha\?"):
             _ = (
                 three_tools.session(["alpah"])
@@ -157,7 +163,7 @@ class TestScopeCheck:
                 else three_tools.session(disabled_toolsets=["alpah"])
             )
 
-    async def test_transient_failure_does_not_block_the_session(
+    async def test_temporary_failure_while_a_turn_begins_does_not_block_the_session(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -196,7 +202,9 @@ class TestDelegation:
         parent = three_tools.session(["alpha", "beta"])
         assert parent.delegate().granted() == parent.granted() == {"alpha_go", "beta_go"}
 
-    def test_toolsets_disabled_for_the_parent_stay_disabled(self, three_tools: Runtime) -> None:
+    def test_toolsets_disabled_for_the_parent_stay_disabled_in_a_delegated_session(
+        self, three_tools: Runtime
+    ) -> None:
         parent = three_tools.session(disabled_toolsets=["beta"])
         assert "beta_go" not in parent.delegate(["beta", "alpha"]).granted()
         assert "alpha_go" not in parent.delegate(disabled_toolsets=["alpha"]).delegate(["alpha"]).granted()
@@ -246,7 +254,7 @@ GRANTS = st.none() | st.lists(
 
 @given(chain=st.lists(st.tuples(GRANTS, GRANTS), min_size=1, max_size=5))
 @settings(max_examples=60, deadline=None)
-def test_chain_of_delegations_never_extends_the_grant(
+def test_chain_of_delegated_sessions_never_extends_the_grant(
     chain: list[tuple[list[str] | None, list[str] | None]], many: Runtime
 ) -> None:
     enabled, disabled = chain[0]
@@ -259,7 +267,9 @@ def test_chain_of_delegations_never_extends_the_grant(
 
 
 class TestTurn:
-    def test_new_tool_appears_in_the_next_turn(self, three_tools: Runtime, ran: list[str]) -> None:
+    def test_tool_registered_during_a_session_appears_in_the_next_turn(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         waiting, other = three_tools.session(["mcp-late"]), three_tools.session(["alpha"])
         assert shown_names(waiting.definitions()) == []
         three_tools.registry.add(recording_tool("late_go", "mcp-late", ran))
@@ -268,7 +278,7 @@ class TestTurn:
         assert not other.call_sync("late_go").ok
         assert ran == []
 
-    async def test_new_tool_does_not_appear_in_the_current_turn(
+    async def test_tool_registered_during_a_turn_does_not_appear_in_it(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -279,7 +289,7 @@ class TestTurn:
         session.assemble()
         assert (await session.call("alpha_late")).ok
 
-    async def test_turn_keeps_its_initial_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_turn_keeps_the_tools_it_began_with(self, three_tools: Runtime, ran: list[str]) -> None:
         session = three_tools.session(["alpha"])
         turn = session.assemble()
         three_tools.registry.remove("alpha_go")
@@ -293,7 +303,7 @@ class TestTurn:
         await session.call("alpha_go")
         assert (ran, changed) == (["alpha_go"], ["alpha_go"])
 
-    async def test_tool_moved_to_ungranted_toolset_is_gone_in_the_next_turn(
+    async def test_tool_moved_to_an_ungranted_toolset_is_gone_in_the_next_turn(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -305,7 +315,9 @@ class TestTurn:
         assert not (await session.call("alpha_go")).ok
         assert (ran, stolen) == (["alpha_go"], [])
 
-    async def test_call_outside_a_turn_uses_current_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_call_outside_a_turn_uses_the_current_tools(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         session = three_tools.session(["alpha"])
         assert (await session.call("alpha_go")).ok
         three_tools.registry.add(recording_tool("alpha_late", "alpha", ran))
@@ -325,7 +337,7 @@ class TestTurn:
         assert ran == []
 
     @pytest.mark.parametrize("through", ["broken", "tool_call"])
-    def test_direct_call_checks_availability(
+    def test_call_outside_a_turn_checks_availability(
         self, through: str, three_tools: Runtime, ran: list[str]
     ) -> None:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -334,7 +346,9 @@ class TestTurn:
         assert result.error == "'broken' cannot be used right now: its check returned false."
         assert ran == []
 
-    def test_direct_call_checks_only_its_tool(self, three_tools: Runtime, ran: list[str]) -> None:
+    def test_call_outside_a_turn_checks_the_availability_of_its_tool_only(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         checked: list[str] = []
         three_tools.registry.add(
             recording_tool("probed", "alpha", ran, check_fn=lambda: checked.append("probed"))
@@ -343,7 +357,7 @@ class TestTurn:
         assert session.call_sync("alpha_go").ok
         assert checked == []
 
-    def test_direct_call_gives_no_access_to_unchecked_tools(
+    def test_call_outside_a_turn_gives_no_access_to_unchecked_tools(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -352,7 +366,7 @@ class TestTurn:
         assert "cannot be used right now" in (session.call_sync("broken").error or "")
         assert ran == ["alpha_go"]
 
-    def test_description_mentions_only_available_tools(self, runtime: Runtime) -> None:
+    def test_tool_description_in_a_session_mentions_only_available_tools(self, runtime: Runtime) -> None:
         def describe(session: Session) -> str:
             found = {each["function"]["name"]: each["function"] for each in session.definitions()}
             return str(found["execute"]["description"])
@@ -366,7 +380,7 @@ class TestTurn:
         assert describe(runtime.session(["code", "file", "web"])) == "execute read_file"
         assert describe(runtime.session(["code"])) == "execute"
 
-    def test_builtin_description_mentions_only_available_tools(
+    def test_description_of_a_builtin_tool_mentions_only_available_tools(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         def description(runtime: Runtime) -> str:
@@ -376,11 +390,11 @@ class TestTurn:
         assert "use patch" in description(open_test_runtime())
         assert "patch" not in description(open_test_runtime({"tools.disabled": ["patch"]}))
 
-    async def test_prepare_equals_assemble(self, three_tools: Runtime) -> None:
+    async def test_prepare_gives_the_same_turn_as_assemble(self, three_tools: Runtime) -> None:
         session = three_tools.session(["alpha", "beta"])
         assert (await session.prepare()).definitions() == session.definitions()
 
-    async def test_prepare_request_equals_request_without_blocking(
+    async def test_prepare_request_equals_request_without_blocking_the_event_loop(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         loop_went_on = threading.Event()
@@ -447,7 +461,7 @@ class TestGrace:
         assert "cannot be used right now" in flaky.handle_function_call("ask_base")
         assert ran == ["ask_base"]
 
-    def test_recovered_check_allows_the_call(
+    def test_call_of_a_tool_whose_check_recovers_is_allowed(
         self, flaky: Runtime, check: dict[str, Any], ran: list[str]
     ) -> None:
         session = flaky.session(["base"])
@@ -459,7 +473,7 @@ class TestGrace:
         assert session.call_all_sync([ToolCall("ask_base")])[0].ok
         assert ran == ["ask_base", "ask_base"]
 
-    def test_calls_of_other_tools_do_not_repeat_the_check(
+    def test_calls_of_other_tools_do_not_repeat_a_failed_check(
         self, flaky: Runtime, check: dict[str, Any]
     ) -> None:
         session = flaky.session(["base"])
@@ -479,7 +493,7 @@ class TestGrace:
         matches = parse_error(session.call_sync("tool_search", {"query": "ask_base"}))["matches"]
         assert matches[0]["name"] == "ask_base"
 
-    def test_toolset_listed_only_by_grace_is_unavailable(
+    def test_toolset_whose_tools_are_all_in_the_grace_period_is_unavailable(
         self, open_test_runtime: RuntimeOpener, check: dict[str, Any]
     ) -> None:
         runtime = open_test_runtime({"availability.timeout_seconds": 60})
@@ -506,24 +520,26 @@ class TestSelection:
         assert shown_names(session.definitions("please book a flight")) == ["book_flight", "send_invoice"]
         assert shown_names(session.definitions("water the plants")) == ["send_invoice", "water_plants"]
 
-    async def test_hidden_tool_is_callable(self, selective: Runtime, ran: list[str]) -> None:
+    async def test_hidden_tool_can_be_called_in_a_session(self, selective: Runtime, ran: list[str]) -> None:
         session = selective.session(["office"])
         assert "water_plants" not in shown_names(session.definitions("book a flight"))
         assert (await session.call("water_plants")).ok
         assert ran == ["water_plants"]
 
-    async def test_pinned_tool_needs_a_grant(self, selective: Runtime, ran: list[str]) -> None:
+    async def test_pinned_tool_is_shown_only_if_granted(self, selective: Runtime, ran: list[str]) -> None:
         selective.registry.add(recording_tool("book_hotel", "travel", ran))
         session = selective.session(["travel"])
         assert shown_names(session.definitions("send_invoice for the hotel")) == ["book_hotel"]
         assert not (await session.call("send_invoice")).ok
         assert ran == []
 
-    def test_without_message_all_granted_tools_are_shown(self, selective: Runtime) -> None:
+    def test_all_granted_tools_are_shown_without_a_message(self, selective: Runtime) -> None:
         names = shown_names(selective.session(["office"]).definitions())
         assert names == ["book_flight", "send_invoice", "water_plants"]
 
-    def test_change_during_a_request_appears_in_the_next(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_tool_change_during_a_request_appears_in_the_next_request(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         runtime = open_test_runtime(
             {"tools.selection": "keyword", "tools.pinned": ["send_invoice"], "tools.rag_placement": "tail"}
         )
@@ -542,7 +558,7 @@ class TestSelection:
         assert "send_invoice" not in shown_names(second.tools)
 
     @pytest.mark.parametrize("placement", ["replace", "append"])
-    def test_tool_no_longer_offered_by_the_agent_is_not_shown(
+    def test_agent_level_tool_that_the_agent_no_longer_offers_is_not_shown(
         self, open_test_runtime: RuntimeOpener, placement: str
     ) -> None:
         runtime = open_test_runtime(
@@ -591,7 +607,7 @@ class TestLargeResults:
             found = other.call_sync("search_files", {"pattern": "row", "path": str(Path(path).parent)})
             assert not found.ok
 
-    def test_stored_results_are_not_writable(self, large: Runtime) -> None:
+    def test_stored_large_results_are_not_writable(self, large: Runtime) -> None:
         session = large.session(["long", "file"])
         path = Path(parse_error(session.call_sync("long_list"))["stored"])
         before = path.read_bytes()
@@ -600,7 +616,7 @@ class TestLargeResults:
         assert path.read_bytes() == before
         assert list(path.parent.iterdir()) == [path]
 
-    def test_session_without_reader_is_not_told_to_use_it(self, large: Runtime) -> None:
+    def test_session_without_the_file_reader_is_not_told_to_use_it(self, large: Runtime) -> None:
         answer = parse_error(large.session(["long"]).call_sync("long_list"))
         assert "read_file" not in answer["note"]
 
@@ -618,6 +634,6 @@ def test_tool_can_return_text_and_an_image(runtime: Runtime) -> None:
     assert (parse_error(result), result.media) == ({"result": "2 points in image 1"}, (image,))
 
 
-def test_unknown_form_is_rejected(runtime: Runtime) -> None:
+def test_unknown_request_format_is_rejected(runtime: Runtime) -> None:
     with pytest.raises(ValueError, match="openai, anthropic, responses"):
         runtime.session().request([{"role": "user", "content": "hi"}], form="bogus")  # type: ignore[arg-type]

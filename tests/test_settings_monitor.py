@@ -93,7 +93,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_change_during_a_call_is_reported_and_has_no_effect(
+def test_settings_change_during_a_call_is_reported_and_has_no_effect(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, config_file: Path, way: str
 ) -> None:
     command = WAYS[way].format(file=config_file, folder=home, python=PYTHON)
@@ -111,7 +111,7 @@ def test_change_during_a_call_is_reported_and_has_no_effect(
 @pytest.mark.parametrize(
     "file", ["toolfold.lock", "state/trust.json", "state/gateway/tokens.json", "plugins/evil.py"]
 )
-def test_every_settings_file_is_watched(
+def test_every_settings_file_is_watched_during_calls(
     runtime: Runtime, open_test_runtime: RuntimeOpener, home: Path, file: str
 ) -> None:
     target = home / file
@@ -121,7 +121,7 @@ def test_every_settings_file_is_watched(
         open_test_runtime()
 
 
-def test_change_of_the_project_file_is_reported_but_does_not_prevent_a_start(
+def test_change_of_the_project_settings_is_reported_but_does_not_prevent_a_start(
     runtime: Runtime,
     open_test_runtime: RuntimeOpener,
     home: Path,
@@ -134,12 +134,12 @@ def test_change_of_the_project_file_is_reported_but_does_not_prevent_a_start(
     assert "toolfold.yaml was changed while terminal" in caplog.text
 
 
-def test_harmless_call_reports_nothing(runtime: Runtime, home: Path) -> None:
+def test_call_that_changes_no_settings_reports_nothing(runtime: Runtime, home: Path) -> None:
     assert "notice" not in json.loads(run_command(runtime, "echo hello > file.txt"))
     assert pending(home) == {}
 
 
-def test_allowlist_entry_from_the_users_answer_is_not_reported(
+def test_allowlist_entry_from_the_users_answer_is_not_reported_as_a_change(
     config_file: Path, open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "old").mkdir()
@@ -150,7 +150,7 @@ def test_allowlist_entry_from_the_users_answer_is_not_reported(
     open_test_runtime()
 
 
-def test_change_by_the_users_own_command_during_a_call_is_not_reported(
+def test_settings_change_by_the_users_own_command_during_a_call_is_not_reported(
     open_test_runtime: RuntimeOpener, home: Path, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
     runtime = open_test_runtime(approver=allow)
@@ -167,7 +167,9 @@ def test_change_by_the_users_own_command_during_a_call_is_not_reported(
     assert pending(home) == {}
 
 
-def test_users_command_does_not_hide_an_earlier_foreign_change(home: Path, config_file: Path) -> None:
+def test_settings_command_of_the_user_does_not_hide_an_earlier_foreign_change(
+    home: Path, config_file: Path
+) -> None:
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
     with monitor.watch_call("a call"):
@@ -176,7 +178,7 @@ def test_users_command_does_not_hide_an_earlier_foreign_change(home: Path, confi
     assert list(pending(home)) == [config_file]
 
 
-def test_users_edit_between_calls_is_not_reported(home: Path, config_file: Path) -> None:
+def test_settings_edit_by_the_user_between_calls_is_not_reported(home: Path, config_file: Path) -> None:
     monitor = SettingsMonitor([WatchedPath(config_file)], SettingsRecord(home / "state"))
     with monitor.watch_call("a call"):
         pass
@@ -187,7 +189,7 @@ def test_users_edit_between_calls_is_not_reported(home: Path, config_file: Path)
     assert pending(home) == {}
 
 
-def test_late_change_by_a_process_that_a_call_left_running_is_reported(
+def test_late_settings_change_by_a_process_that_a_call_left_running_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -200,7 +202,7 @@ def test_late_change_by_a_process_that_a_call_left_running_is_reported(
     assert [each.during.startswith("by what terminal") for each in pending(home).values()] == [True]
 
 
-def test_change_during_a_call_that_kills_its_runtime_is_reported_at_the_next_start(
+def test_settings_change_by_a_call_that_kills_its_runtime_is_reported_at_the_next_start(
     open_test_runtime: RuntimeOpener, home: Path, config_file: Path, tmp_path: Path
 ) -> None:
     code = (
@@ -218,7 +220,7 @@ def test_change_during_a_call_that_kills_its_runtime_is_reported_at_the_next_sta
         open_test_runtime()
 
 
-def test_change_while_only_servers_run_is_logged_but_does_not_prevent_a_start(
+def test_settings_change_while_only_servers_run_is_logged_but_does_not_prevent_a_start(
     home: Path, config_file: Path
 ) -> None:
     reported: list[tuple[str, str]] = []
@@ -235,7 +237,7 @@ def test_change_while_only_servers_run_is_logged_but_does_not_prevent_a_start(
     assert pending(home) == {}
 
 
-def test_accepted_change_takes_effect(
+def test_accepted_settings_change_takes_effect(
     runtime: Runtime,
     open_test_runtime: RuntimeOpener,
     home: Path,
@@ -254,7 +256,7 @@ def test_accepted_change_takes_effect(
     assert open_test_runtime().config.tools.rag_top_k == 8
 
 
-def test_restore_brings_back_the_previous_content(
+def test_config_restore_brings_back_the_previous_settings(
     runtime: Runtime, open_test_runtime: RuntimeOpener, config_file: Path, toolfold: Callable[..., int]
 ) -> None:
     before = config_file.read_bytes()
@@ -264,7 +266,7 @@ def test_restore_brings_back_the_previous_content(
     assert open_test_runtime().config.approval.mode == "manual"
 
 
-def test_change_undone_by_hand_needs_no_acceptance(
+def test_settings_change_undone_by_hand_needs_no_acceptance(
     runtime: Runtime, open_test_runtime: RuntimeOpener, config_file: Path
 ) -> None:
     before = config_file.read_bytes()
@@ -273,7 +275,7 @@ def test_change_undone_by_hand_needs_no_acceptance(
     open_test_runtime()
 
 
-def test_settings_cannot_be_changed_while_a_change_is_pending(
+def test_settings_cannot_be_changed_while_an_unaccepted_change_is_pending(
     runtime: Runtime, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_command(runtime, f"sed -i s/7/8/ {config_file}")
@@ -294,7 +296,7 @@ def test_doctor_reports_changed_settings(
     ]
 
 
-def test_token_added_by_another_program_is_not_accepted(home: Path) -> None:
+def test_gateway_token_added_by_another_program_is_not_accepted(home: Path) -> None:
     file = home / "state" / "gateway" / "tokens.json"
     record = SettingsRecord(home / "state")
     running, other = Tokens(file, record), Tokens(home / "other.json")
@@ -321,7 +323,9 @@ def test_lock_file_changed_by_another_program_is_refused(home: Path) -> None:
         lock.pins("other")
 
 
-def test_damaged_record_prevents_a_start(home: Path, open_test_runtime: RuntimeOpener) -> None:
+def test_damaged_record_of_settings_changes_prevents_a_start(
+    home: Path, open_test_runtime: RuntimeOpener
+) -> None:
     folder = home / "state" / "settings"
     folder.mkdir(parents=True)
     (folder / "record.json").write_text("[1, 2")
@@ -330,7 +334,7 @@ def test_damaged_record_prevents_a_start(home: Path, open_test_runtime: RuntimeO
     assert load_config(env={"TOOLFOLD_HOME": str(home)}).approval.mode == "manual"
 
 
-def test_deleting_the_tokens_file_does_not_allow_anonymous_clients(home: Path) -> None:
+def test_deleting_the_token_file_does_not_allow_anonymous_clients(home: Path) -> None:
     file, record = home / "state" / "gateway" / "tokens.json", SettingsRecord(home / "state")
     running = Tokens(file, record)
     assert not running.are_in_use()
@@ -343,7 +347,7 @@ def test_deleting_the_tokens_file_does_not_allow_anonymous_clients(home: Path) -
     assert Tokens(file, record).are_in_use(), "a gateway that starts later knows it from the record"
 
 
-def test_restored_old_tokens_file_does_not_revive_revoked_tokens(home: Path) -> None:
+def test_restoring_an_old_token_file_does_not_revive_revoked_tokens(home: Path) -> None:
     file, record = home / "state" / "gateway" / "tokens.json", SettingsRecord(home / "state")
     running, user = Tokens(file, record), Tokens(file, record)
     user.add("kept")
@@ -371,7 +375,9 @@ def test_old_settings_restored_during_a_call_are_reported(home: Path, config_fil
     assert list(pending(home)) == [config_file]
 
 
-def test_step_numbers_grow_after_the_record_was_deleted(home: Path, config_file: Path) -> None:
+def test_step_numbers_continue_to_grow_after_the_record_of_changes_was_deleted(
+    home: Path, config_file: Path
+) -> None:
     record = SettingsRecord(home / "state")
     set_value(config_file, "tools.rag_top_k", 8, record=record)
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
@@ -406,7 +412,7 @@ def test_restored_old_lock_file_is_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["record", "report"])
-def test_failure_to_record_a_change_keeps_the_result_and_the_notice(
+def test_failure_to_record_a_settings_change_keeps_the_result_and_the_notice(
     home: Path, config_file: Path, broken: str
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -429,7 +435,7 @@ def test_failure_to_record_a_change_keeps_the_result_and_the_notice(
     assert watch.notice == "", "the call that ended is no longer suspected"
 
 
-def test_linked_plugin_is_watched(home: Path, tmp_path: Path) -> None:
+def test_plugin_behind_a_symbolic_link_is_watched_for_changes(home: Path, tmp_path: Path) -> None:
     plugins, elsewhere = home / "plugins", tmp_path / "elsewhere"
     plugins.mkdir()
     elsewhere.mkdir()
@@ -445,7 +451,7 @@ def test_linked_plugin_is_watched(home: Path, tmp_path: Path) -> None:
     assert [bool(each.notice) for each in (linking, writing, idle)] == [True, True, False]
 
 
-def test_fingerprint_changes_with_the_target_of_a_link(tmp_path: Path) -> None:
+def test_fingerprint_of_settings_changes_with_the_target_of_a_link(tmp_path: Path) -> None:
     for name in ("one", "two", "plugins"):
         (tmp_path / name).mkdir()
     (tmp_path / "plugins" / "some").symlink_to(tmp_path / "one")
@@ -456,7 +462,7 @@ def test_fingerprint_changes_with_the_target_of_a_link(tmp_path: Path) -> None:
     assert fingerprints.fingerprint_path(tmp_path / "plugins") != before
 
 
-def test_fingerprints_of_too_large_content_are_never_equal(
+def test_fingerprints_of_too_large_settings_are_never_equal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fingerprints, "MAX_FILES", 2)
@@ -474,7 +480,7 @@ def test_fingerprints_of_too_large_content_are_never_equal(
     assert fingerprints.stat_signature(tmp_path) != fingerprints.stat_signature(tmp_path)
 
 
-def test_lock_held_by_another_process_is_an_error_after_the_timeout(
+def test_settings_lock_held_by_another_process_is_an_error_after_the_timeout(
     home: Path, config_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(atomic, "LOCK_TIMEOUT_S", 0.1)
@@ -508,7 +514,7 @@ async def test_settings_are_compared_without_blocking_the_event_loop(
     assert threads[0] != threading.get_ident()
 
 
-def test_restored_file_is_private(home: Path, config_file: Path) -> None:
+def test_restored_settings_file_is_private(home: Path, config_file: Path) -> None:
     config_file.chmod(0o600)
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
@@ -522,7 +528,7 @@ def test_restored_file_is_private(home: Path, config_file: Path) -> None:
     assert watch.notice == ""
 
 
-def test_file_that_changed_after_it_was_shown_is_not_accepted(home: Path, config_file: Path) -> None:
+def test_settings_file_that_changed_after_it_was_shown_is_not_accepted(home: Path, config_file: Path) -> None:
     record = SettingsRecord(home / "state")
     with SettingsMonitor([WatchedPath(config_file)], record).watch_call("a call"):
         config_file.write_text("log_level: debug\n")
@@ -533,7 +539,7 @@ def test_file_that_changed_after_it_was_shown_is_not_accepted(home: Path, config
     assert list(pending(home)) == [config_file]
 
 
-def test_shown_difference_redacts_secrets_and_counts_omitted_lines(
+def test_shown_settings_difference_redacts_secrets_and_counts_omitted_lines(
     home: Path, config_file: Path, toolfold: Callable[..., int], capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = "ghp_" + "a1B2" * 9

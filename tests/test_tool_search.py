@@ -72,7 +72,7 @@ def found_names(session: Session, query: str, **args: Any) -> list[str]:
 # -- a conversation -------------------------------------------------------------------------------------
 
 
-def test_model_searches_and_calls(desk: Runtime, ran: list[Any]) -> None:
+def test_model_finds_a_tool_by_tool_search_and_calls_it(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session(["mcp-hub", "file"])
     assert shown_names(session) == ["patch", "read_file", "search_files", "write_file", *BRIDGE]
     (match, *_) = parse_answer(session.call_sync("tool_search", {"query": "list a folder"}))["matches"]
@@ -86,7 +86,7 @@ def test_model_searches_and_calls(desk: Runtime, ran: list[Any]) -> None:
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
-def test_invalid_arguments_error_has_location_and_schema(desk: Runtime, ran: list[Any]) -> None:
+def test_error_for_invalid_arguments_has_location_and_schema(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session(["mcp-hub"])
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/a", "depth": 0}}
     result = session.call_sync("tool_call", arguments)
@@ -104,20 +104,22 @@ def test_deferred_tool_can_be_called_by_name(desk: Runtime, ran: list[Any]) -> N
 
 
 @pytest.mark.parametrize("arguments", [None, "", "  ", "{}", {}])
-def test_empty_arguments_are_accepted_in_any_form(arguments: Any, desk: Runtime, ran: list[Any]) -> None:
+def test_empty_arguments_of_tool_call_are_accepted_in_any_form(
+    arguments: Any, desk: Runtime, ran: list[Any]
+) -> None:
     add(desk, "hub_ping", "mcp-hub", ran, parameters={})
     assert desk.session().call_sync("tool_call", {"name": "hub_ping", "arguments": arguments}).ok
     assert ran == [("hub_ping", {})]
 
 
-def test_search_and_describe_work_outside_a_turn(desk: Runtime) -> None:
+def test_tool_search_and_tool_describe_work_outside_a_turn(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     assert found_names(session, "list a folder")[0] == "hub_list_folder"
     assert parse_answer(session.call_sync("tool_describe", {"name": "hub_wipe"}))["parameters"] == PATH
     assert json.loads(desk.handle_function_call("tool_search", {"query": "hub_wipe"}))["matches"]
 
 
-def test_bridge_calls_of_one_reply_are_answered_in_order(desk: Runtime, ran: list[Any]) -> None:
+def test_bridge_calls_of_one_model_reply_are_answered_in_order(desk: Runtime, ran: list[Any]) -> None:
     calls = [
         ToolCall("tool_search", {"query": "list a folder"}),
         ToolCall("tool_call", {"name": "hub_list_folder", "arguments": {"path": "/"}}),
@@ -138,7 +140,7 @@ def search(session: Session, query: str, **args: Any) -> Json:
 
 
 @pytest.mark.parametrize("assembled", [True, False])
-def test_core_tools_are_not_search_results(desk: Runtime, assembled: bool) -> None:
+def test_core_tools_are_not_in_search_results(desk: Runtime, assembled: bool) -> None:
     session = desk.session(["mcp-hub", "file"])
     if assembled:
         session.assemble()
@@ -175,7 +177,9 @@ def test_tool_call_rejects_a_core_tool_with_advice(desk: Runtime, assembled: boo
     assert session.call_sync("own_list", {"path": "/"}).ok
 
 
-def test_always_loaded_tool_is_called_directly(open_test_runtime: RuntimeOpener, ran: list[Any]) -> None:
+def test_tool_in_the_setting_always_load_is_called_directly(
+    open_test_runtime: RuntimeOpener, ran: list[Any]
+) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.always_load": ["hub_go"]})
     add(runtime, "hub_go", "mcp-hub", ran)
     add(runtime, "hub_stop", "mcp-hub", ran)
@@ -185,9 +189,7 @@ def test_always_loaded_tool_is_called_directly(open_test_runtime: RuntimeOpener,
     assert "call it directly" in str(session.call_sync("tool_call", {"name": "hub_go"}).error)
 
 
-def test_deferred_core_tool_works_through_the_bridge(
-    open_test_runtime: RuntimeOpener, ran: list[Any]
-) -> None:
+def test_deferred_core_tool_works_through_tool_call(open_test_runtime: RuntimeOpener, ran: list[Any]) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.defer": ["own_list"]})
     add(runtime, "own_list", "own", ran, core=True)
     session = runtime.session(["own"])
@@ -196,7 +198,7 @@ def test_deferred_core_tool_works_through_the_bridge(
     assert session.call_sync("tool_call", {"name": "own_list", "arguments": {"path": "/"}}).ok
 
 
-def test_core_tool_hidden_by_selection_stays_reachable(
+def test_core_tool_hidden_by_selection_can_be_found_and_called(
     open_test_runtime: RuntimeOpener, ran: list[Any]
 ) -> None:
     """The advice to call it directly would be wrong for a core tool that is not shown."""
@@ -224,7 +226,7 @@ def test_search_result_contains_the_number_of_tools(desk: Runtime) -> None:
 # -- hooks, approval and logs ------------------------------------------------------------------
 
 
-def test_hooks_see_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
+def test_hooks_see_the_real_tool_of_a_bridge_call(desk: Runtime, ran: list[Any]) -> None:
     before: list[str] = []
     after: list[str] = []
     desk.hooks.add("pre_tool_call", lambda tool, _args, _context: before.append(tool.name))
@@ -236,7 +238,7 @@ def test_hooks_see_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
     assert before == after == ["tool_search", "tool_describe", "hub_list_folder"]
 
 
-def test_hook_may_refuse_a_search(desk: Runtime) -> None:
+def test_hook_may_refuse_a_tool_search(desk: Runtime) -> None:
     def nothing_about_vaults(tool: Tool, args: Json, _context: CallContext) -> None:
         if tool.name == "tool_search" and "vault" in args["query"]:
             raise Refused("Not that.")
@@ -246,7 +248,7 @@ def test_hook_may_refuse_a_search(desk: Runtime) -> None:
     assert desk.session().call_sync("tool_search", {"query": "a folder"}).ok
 
 
-def test_approval_is_about_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
+def test_approval_of_a_bridge_call_is_about_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
     asked: list[tuple[str, Json]] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -260,7 +262,7 @@ def test_approval_is_about_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
     assert ran == []
 
 
-def test_log_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_of_a_bridge_call_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFixture) -> None:
     def fails(_args: Json) -> None:
         raise RuntimeError("broken")
 
@@ -272,7 +274,7 @@ def test_log_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFixture
     assert "tool_call" not in caplog.text
 
 
-def test_search_has_a_timeout(open_test_runtime: RuntimeOpener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_search_has_a_timeout(open_test_runtime: RuntimeOpener, monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.timeout_seconds": 0.2})
     add(runtime, "hub_go", "mcp-hub", [])
     hanging = threading.Event()
@@ -309,7 +311,7 @@ def test_delegated_session_inherits_the_context_window(open_test_runtime: Runtim
 
 
 @pytest.mark.parametrize("window", [0, -5])
-def test_context_window_must_be_positive(window: int, desk: Runtime) -> None:
+def test_context_window_of_a_session_must_be_positive(window: int, desk: Runtime) -> None:
     with pytest.raises(ValueError, match="must be positive"):
         desk.session(context_tokens=window)
     with pytest.raises(ValueError, match="must be positive"):
@@ -332,7 +334,7 @@ def test_tool_changes_take_effect_in_the_next_turn(desk: Runtime, ran: list[Any]
     assert shown_names(session) == []
 
 
-def test_selection_shows_likely_tools_and_the_bridge_the_rest(open_test_runtime: RuntimeOpener) -> None:
+def test_selection_shows_likely_tools_and_the_bridge_finds_the_rest(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
     for name in ("water_plants", "book_flight", "send_invoice"):
         add(runtime, name, "mcp-hub", [])
@@ -357,7 +359,7 @@ def call_by_all_routes(session: Session, name: str) -> Iterator[ToolResult]:
 
 @pytest.mark.parametrize("assembled", [True, False])
 @pytest.mark.parametrize("name", ["vault_open", "no_such_tool"])
-def test_ungranted_tool_gives_the_same_error_by_every_route(
+def test_ungranted_tool_gives_the_same_error_by_direct_and_bridge_calls(
     name: str, assembled: bool, desk: Runtime, ran: list[Any]
 ) -> None:
     scoped = desk.session(["mcp-hub"])
@@ -371,7 +373,7 @@ def test_ungranted_tool_gives_the_same_error_by_every_route(
     assert ran == []
 
 
-def test_search_never_reveals_ungranted_tools(desk: Runtime) -> None:
+def test_tool_search_never_reveals_ungranted_tools(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     for query in ("open the vault", "vault_open", "valt_opn", "list what the vault has"):
         text = session.call_sync("tool_search", {"query": query, "limit": 20}).text
@@ -379,7 +381,7 @@ def test_search_never_reveals_ungranted_tools(desk: Runtime) -> None:
         assert '"vault"' not in text
 
 
-def test_bridge_offers_nothing_without_a_grant(desk: Runtime, ran: list[Any]) -> None:
+def test_tool_search_offers_nothing_in_a_session_without_a_grant(desk: Runtime, ran: list[Any]) -> None:
     session = desk.session([])
     assert shown_names(session) == []
     assert found_names(session, "list a folder") == []
@@ -387,7 +389,9 @@ def test_bridge_offers_nothing_without_a_grant(desk: Runtime, ran: list[Any]) ->
     assert ran == []
 
 
-def test_disabled_tools_are_not_behind_the_bridge(open_test_runtime: RuntimeOpener, ran: list[Any]) -> None:
+def test_disabled_tools_cannot_be_found_or_called_through_the_bridge(
+    open_test_runtime: RuntimeOpener, ran: list[Any]
+) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.disabled": ["hub_wipe", "mcp-vault"]})
     for name, toolset in (("hub_wipe", "mcp-hub"), ("vault_open", "mcp-vault"), ("hub_go", "mcp-hub")):
         add(runtime, name, toolset, ran)
@@ -399,7 +403,9 @@ def test_disabled_tools_are_not_behind_the_bridge(open_test_runtime: RuntimeOpen
     assert ran == []
 
 
-def test_pinning_or_deferring_grants_nothing(open_test_runtime: RuntimeOpener, ran: list[Any]) -> None:
+def test_pinning_or_deferring_a_tool_does_not_grant_it(
+    open_test_runtime: RuntimeOpener, ran: list[Any]
+) -> None:
     lists = {"tools.tool_search.always_load": ["vault_open"], "tools.tool_search.defer": ["vault_list"]}
     runtime = open_test_runtime(SETTINGS | lists)
     for name in ("vault_open", "vault_list"):
@@ -412,7 +418,7 @@ def test_pinning_or_deferring_grants_nothing(open_test_runtime: RuntimeOpener, r
     assert ran == []
 
 
-def test_sessions_do_not_affect_each_other(desk: Runtime, ran: list[Any]) -> None:
+def test_tool_searches_of_sessions_do_not_affect_each_other(desk: Runtime, ran: list[Any]) -> None:
     narrow, wide = desk.session(["mcp-hub"]), desk.session(["mcp-hub", "mcp-vault"])
     before = narrow.assemble()
     assert "vault_open" in found_names(wide, "open the vault")
@@ -424,7 +430,7 @@ def test_sessions_do_not_affect_each_other(desk: Runtime, ran: list[Any]) -> Non
     assert [name for name, _ in ran] == ["vault_open"]
 
 
-def test_sessions_share_grant_cache_except_for_agents(desk: Runtime) -> None:
+def test_sessions_share_the_cache_of_granted_tools_except_for_agents(desk: Runtime) -> None:
     plain, agent = desk.session(), desk.session(agent=LocalAgent())
     assert "todo" not in shown_names(plain)
     assert "todo" in shown_names(agent)
@@ -469,7 +475,7 @@ def run_concurrently(work: list[Callable[[], None]]) -> None:
         raise problems[0]
 
 
-def test_sessions_in_threads_find_only_their_tools(open_test_runtime: RuntimeOpener) -> None:
+def test_sessions_in_threads_find_only_their_own_tools(open_test_runtime: RuntimeOpener) -> None:
     ran: list[tuple[str, str]] = []
     runtime = open_test_runtime(SETTINGS)
 
@@ -637,13 +643,13 @@ def test_malformed_bridge_call_is_an_error(kind: str, bad: tuple[Session, list[A
         "\u202ehub_list_folder",
     ],
 )
-def test_look_alike_tool_name_reaches_no_tool(name: str, bad: tuple[Session, list[Any]]) -> None:
+def test_look_alike_of_a_tool_name_reaches_no_tool(name: str, bad: tuple[Session, list[Any]]) -> None:
     error = call_error(bad, "tool_call", {"name": name, "arguments": {"path": "/"}})
     assert "is not available in this session" in error
 
 
 @pytest.mark.parametrize("name", ["tооl_call", "Tool_Call", "tool_call ", "tool-call", "ｔｏｏｌ_ｃａｌｌ"])
-def test_look_alike_bridge_name_is_rejected(name: str, bad: tuple[Session, list[Any]]) -> None:
+def test_look_alike_of_a_bridge_tool_name_is_rejected(name: str, bad: tuple[Session, list[Any]]) -> None:
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/"}}
     assert "is not available in this session" in call_error(bad, name, arguments)
 
@@ -677,7 +683,7 @@ ARGUMENTS = st.one_of(
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(bridge=st.sampled_from(BRIDGE), arguments=ARGUMENTS)
-def test_any_call_is_answered_with_json_and_only_valid_ones_run(
+def test_any_bridge_call_is_answered_with_json_and_only_valid_ones_run(
     bridge: str, arguments: Any, bad: tuple[Session, list[Any]]
 ) -> None:
     session, ran = bad
@@ -698,7 +704,9 @@ def test_any_call_is_answered_with_json_and_only_valid_ones_run(
     assert result.name in {*BRIDGE_NAMES} or result.name == "hub_list_folder" or not result.ok
 
 
-def test_secret_in_a_check_reason_is_not_described(home: Path, ran: list[Any]) -> None:
+def test_tool_describe_does_not_show_a_secret_in_the_reason_of_a_failed_check(
+    home: Path, ran: list[Any]
+) -> None:
     secret = "hunter2-super-secret-value"
 
     def check() -> bool:
@@ -737,7 +745,7 @@ def test_unavailable_tool_does_not_run_by_a_shared_original_name(desk: Runtime, 
     assert ran == []
 
 
-def test_search_before_any_turn_returns_signatures(desk: Runtime) -> None:
+def test_tool_search_before_any_turn_returns_signatures(desk: Runtime) -> None:
     session = desk.session(["mcp-hub"])
     (match, *_) = parse_answer(session.call_sync("tool_search", {"query": "list the files of a folder"}))[
         "matches"

@@ -135,7 +135,7 @@ async def test_demo_search_and_gateway_use_no_network_and_write_only_own_files(
         (f"subprocess.run([sys.executable, '-c', {IN_A_CHILD!r}])", "192.0.2.1"),
     ],
 )
-async def test_tracer_detects_network_access(
+async def test_system_call_tracer_detects_network_access(
     program: str, expected: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     text = f"import socket, subprocess, sys, threading\ntry: {program}\nexcept OSError: pass"
@@ -153,7 +153,7 @@ async def test_tracer_detects_network_access(
         "os.rename(home + '/../work', home + '/deviceid')",
     ],
 )
-async def test_tracer_detects_foreign_writes(
+async def test_system_call_tracer_detects_writes_outside_own_files(
     program: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     text = f"import os\nhome = os.environ['HOME']\n{program}"
@@ -161,7 +161,9 @@ async def test_tracer_detects_foreign_writes(
     assert tmp_path / "home" / "deviceid" in find_foreign_writes(trace, tmp_path)
 
 
-async def test_tracer_ignores_reads_and_local_sockets(environment: dict[str, str], tmp_path: Path) -> None:
+async def test_system_call_tracer_ignores_reads_and_local_sockets(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     text = (
         "import asyncio, socket\nopen('/etc/passwd').read()\na, b = socket.socketpair()\na.send(b'x')\n"
         "asyncio.run(asyncio.sleep(0))"

@@ -146,7 +146,7 @@ def test_any_json_gives_valid_arguments_or_an_error(schema: object, other: objec
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_valid_value_is_unchanged(schema: object, other: object, value: object) -> None:
+def test_argument_that_matches_its_schema_is_unchanged(schema: object, other: object, value: object) -> None:
     tool = tool_with_schema(schema, **{"$defs": {"d": other}})
     validator = compile_schema(tool)
     try:
@@ -164,7 +164,9 @@ def is_encodable(text: str) -> bool:
 
 @modest
 @given(SCHEMAS, SCHEMAS, VALUES)
-def test_coercion_is_idempotent(schema: object, other: object, value: object) -> None:
+def test_coercing_arguments_twice_equals_coercing_them_once(
+    schema: object, other: object, value: object
+) -> None:
     tool, validate = tool_with_schema(schema, **{"$defs": {"d": other}}), Validation()
     if compile_schema(tool) is None:
         return  # without a type, text may be parsed again
@@ -178,7 +180,7 @@ def test_coercion_is_idempotent(schema: object, other: object, value: object) ->
 
 @modest
 @given(SCHEMAS, st.recursive(st.one_of(st.floats(), TEXTS), lambda inner: st.lists(inner, max_size=3)))
-def test_infinity_and_nan_are_rejected(schema: object, value: object) -> None:
+def test_infinity_and_nan_are_rejected_as_arguments(schema: object, value: object) -> None:
     try:
         args = Validation()(tool_with_schema(schema), {"x": value})
     except InvalidArguments:
@@ -188,7 +190,7 @@ def test_infinity_and_nan_are_rejected(schema: object, value: object) -> None:
 
 @modest
 @given(SCHEMAS, VALUES)
-def test_json_text_and_its_value_are_coerced_alike(schema: object, value: object) -> None:
+def test_argument_given_as_json_text_is_coerced_like_its_value(schema: object, value: object) -> None:
     tool, validate = tool_with_schema(schema), Validation()
     try:
         expected = validate(tool, {"x": value})
@@ -243,7 +245,7 @@ def test_json_text_and_its_value_are_coerced_alike(schema: object, value: object
          [{"n": 1, "of": [{"n": 2}]}]),
     ],
 )  # fmt: skip
-def test_text_is_coerced_to_the_schema_type(schema: Json, written: object, meant: object) -> None:
+def test_text_argument_is_coerced_to_the_schema_type(schema: Json, written: object, meant: object) -> None:
     definitions = {
         "count": {"type": "integer"},
         "odd name/part": {"type": "integer"},
@@ -259,7 +261,7 @@ def test_text_is_coerced_to_the_schema_type(schema: Json, written: object, meant
     assert is_same_json(meant, args), args
 
 
-def test_object_is_coerced_by_the_matching_alternative() -> None:
+def test_object_argument_is_coerced_by_the_matching_alternative_of_its_schema() -> None:
     alternatives = [
         {
             "type": "object",
@@ -288,11 +290,11 @@ def test_object_is_coerced_by_the_matching_alternative() -> None:
         ({"$ref": "#/$defs/missing"}, "5"),
     ],
 )
-def test_text_is_kept_if_the_schema_accepts_text(schema: Json, written: str) -> None:
+def test_text_argument_is_kept_if_the_schema_accepts_text(schema: Json, written: str) -> None:
     assert coerce(schema, written) == written
 
 
-def test_matching_alternative_prevents_coercion_by_another() -> None:
+def test_argument_that_matches_one_alternative_is_not_coerced_by_another() -> None:
     alternatives = [
         {"type": "object", "properties": {name: {"type": "integer"}}, "required": [name]}
         for name in ("radius", "side")
@@ -301,21 +303,21 @@ def test_matching_alternative_prevents_coercion_by_another() -> None:
 
 
 @pytest.mark.parametrize("written", ["five", "1.5", "1e999", "nan", "inf", "0x10", "1_000", "٥", ""])
-def test_non_integer_text_is_rejected(written: str) -> None:
+def test_text_that_is_no_integer_is_rejected_for_an_integer_argument(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "integer"}), {"x": written})
 
 
 @pytest.mark.parametrize("written", ["1e999", "-1e999", "nan", "Infinity", "inf"])
-def test_too_large_number_is_rejected(written: str) -> None:
+def test_number_too_large_for_its_type_is_rejected(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "number"}), {"x": written})
 
 
 @pytest.mark.parametrize("written", ["yes", "1", "on", "T"])
-def test_only_true_and_false_are_booleans(written: str) -> None:
+def test_only_true_and_false_are_coerced_to_booleans(written: str) -> None:
     assert "was not invoked" in validation_error(tool_with_schema({"type": "boolean"}), {"x": written})
 
 
-def test_invalid_argument_does_not_affect_others() -> None:
+def test_invalid_argument_does_not_affect_the_coercion_of_others() -> None:
     tool = build_tool(
         name="two",
         toolset="t",
@@ -325,20 +327,20 @@ def test_invalid_argument_does_not_affect_others() -> None:
     assert Validation()(tool, {"n": "5", "s": "5"}) == {"n": 5, "s": "5"}
 
 
-def test_null_omits_an_optional_property() -> None:
+def test_null_argument_omits_an_optional_property() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["integer", "null"]}}}
     tool = tool_with_schema(schema)
     assert Validation()(tool, {"x": {"a": None, "b": None}}) == {"x": {"b": None}}
     assert Validation()(tool, {"x": {"other": None}}) == {"x": {"other": None}}
 
 
-def test_null_for_a_required_property_is_rejected() -> None:
+def test_null_argument_for_a_required_property_is_rejected() -> None:
     tool = tool_with_schema({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]})
     with pytest.raises(InvalidArguments, match="null"):
         Validation()(tool, {"x": {"a": None}})
 
 
-def test_arguments_are_deep_copies() -> None:
+def test_validated_arguments_are_deep_copies() -> None:
     given = {"x": {"list": [1]}}
     args = Validation()(tool_with_schema({"type": "object"}), given)
     given["x"]["list"].append(2)
@@ -353,45 +355,45 @@ def test_empty_arguments_in_any_form_are_an_empty_object(arguments: str | None) 
     assert parse_arguments("probe", arguments) == {}
 
 
-def test_doubly_encoded_arguments_are_decoded() -> None:
+def test_arguments_encoded_twice_as_json_are_decoded() -> None:
     assert parse_arguments("probe", json.dumps(json.dumps({"x": 1}))) == {"x": 1}
 
 
 @pytest.mark.parametrize("arguments", ["[1]", "5", "true", '"text"', "{", "{'x': 1}", '{"x": NaN}'])
-def test_non_object_text_is_rejected(arguments: str) -> None:
+def test_arguments_text_that_is_no_json_object_is_rejected(arguments: str) -> None:
     with pytest.raises(InvalidArguments, match="'probe' was not invoked"):
         parse_arguments("probe", arguments)
 
 
-def test_deeply_nested_text_is_rejected() -> None:
+def test_deeply_nested_arguments_text_is_rejected() -> None:
     with pytest.raises(InvalidArguments, match="more than 500 levels deep"):
         parse_arguments("probe", "[" * 10_000)
 
 
-def test_text_with_too_many_values_is_rejected() -> None:
+def test_arguments_text_with_too_many_values_is_rejected() -> None:
     with pytest.raises(InvalidArguments, match="more than 20,000 JSON values and keys"):
         parse_arguments("probe", '{"a": [' + "[]," * 20_000 + "[]]}")
 
 
-def test_text_with_too_many_values_is_not_coerced_to_a_list() -> None:
+def test_text_argument_with_too_many_values_is_not_coerced_to_a_list() -> None:
     text = "[" + "[]," * 20_000 + "[]]"
     tool = tool_with_schema({"type": "array"})
     (name,) = tool.parameters["properties"]
     assert Validation().read(tool, {name: text}) == {name: text}
 
 
-def test_number_with_too_many_digits_is_rejected() -> None:
+def test_number_argument_with_too_many_digits_is_rejected() -> None:
     with pytest.raises(InvalidArguments, match="not valid JSON"):
         parse_arguments("probe", '{"x": ' + "9" * 5000 + "}")
     assert "was not invoked" in validation_error(tool_with_schema({"type": "integer"}), {"x": "9" * 5000})
 
 
-def test_too_long_text_is_rejected_before_parsing() -> None:
+def test_too_long_arguments_text_is_rejected_before_parsing() -> None:
     with pytest.raises(InvalidArguments, match="characters long"):
         parse_arguments("probe", '"' + "a" * MAX_TEXT_CHARS + '"')
 
 
-def test_other_mapping_types_are_accepted() -> None:
+def test_arguments_may_be_other_mapping_types_than_dict() -> None:
     arguments: Any = UserDict({"x": UserDict({"y": "5"})})
     inner = {"type": "object", "properties": {"y": {"type": "integer"}}}
     assert Validation()(tool_with_schema(inner), arguments) == {"x": {"y": 5}}
@@ -400,7 +402,7 @@ def test_other_mapping_types_are_accepted() -> None:
 @pytest.mark.parametrize(
     "value", [b"bytes", {1, 2}, object(), Path("a"), float("nan"), [float("inf")], "\ud800", {"\udfff": 1}]
 )
-def test_non_json_value_is_rejected_with_its_path(value: object) -> None:
+def test_argument_that_is_not_json_is_rejected_with_its_path(value: object) -> None:
     message = validation_error(tool_with_schema({}), {"x": value})
     assert "at /x" in message
     assert "is not JSON" in message
@@ -421,11 +423,11 @@ def test_deeply_nested_arguments_are_rejected() -> None:
     )
 
 
-def test_long_path_is_not_copied_per_element() -> None:
+def test_validating_a_long_list_does_not_copy_its_path_per_element() -> None:
     run_with_limit(lambda: Validation()(tool_with_schema({}), {"k" * 10_000_000: [1] * 100_000}))
 
 
-def test_self_containing_value_is_rejected() -> None:
+def test_argument_that_contains_itself_is_rejected() -> None:
     looped: Any = []
     looped.append(looped)
     assert "levels deep" in validation_error(tool_with_schema({}), {"x": looped})
@@ -434,7 +436,7 @@ def test_self_containing_value_is_rejected() -> None:
 # -- error messages -----------------------------------------------------------------------------
 
 
-def test_missing_argument_error_names_it_and_shows_the_schema() -> None:
+def test_error_for_a_missing_argument_names_it_and_shows_the_schema() -> None:
     tool = tool_with_schema({"type": "string"}, required=["x"])
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, {})
@@ -442,25 +444,25 @@ def test_missing_argument_error_names_it_and_shows_the_schema() -> None:
     assert caught.value.details == {"parameters": tool.parameters}
 
 
-def test_enum_error_names_the_choices() -> None:
+def test_error_for_an_invalid_enum_argument_names_the_choices() -> None:
     assert '"fast" is not one of "slow" or "steady"' in validation_error(
         tool_with_schema({"enum": ["slow", "steady"]}), {"x": "fast"}
     )
 
 
-def test_error_names_the_location() -> None:
+def test_error_for_an_invalid_argument_names_its_location() -> None:
     inner = {"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}
     assert "at /x/1/n:" in validation_error(tool_with_schema(inner), {"x": [{"n": 1}, {"n": "one"}]})
 
 
-def test_long_schema_is_omitted_from_the_error() -> None:
+def test_long_schema_is_omitted_from_the_argument_error() -> None:
     tool = tool_with_schema({"type": "string", "description": "a" * 10_000}, required=["x"])
     with pytest.raises(InvalidArguments) as caught:
         Validation()(tool, {})
     assert caught.value.details == {}
 
 
-def test_many_errors_give_a_short_message() -> None:
+def test_many_invalid_arguments_give_a_short_message() -> None:
     message = validation_error(
         tool_with_schema({"type": "array", "items": {"type": "integer"}}), {"x": ["a" * 5000] * 500}
     )
@@ -494,13 +496,13 @@ def web() -> Iterator[tuple[str, list[str]]]:
         thread.join()
 
 
-def test_remote_reference_is_never_fetched(web: tuple[str, list[str]]) -> None:
+def test_remote_reference_in_a_tool_schema_is_never_fetched(web: tuple[str, list[str]]) -> None:
     address, asked = web
     assert coerce({"$ref": f"{address}/schema.json"}, "text") == "text"
     assert asked == []
 
 
-def test_file_reference_is_not_opened(tmp_path: Path) -> None:
+def test_file_reference_in_a_tool_schema_is_not_opened(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"type": "integer"}')
     assert coerce({"$ref": file.as_uri()}, "text") == "text"
@@ -520,16 +522,16 @@ def test_file_reference_is_not_opened(tmp_path: Path) -> None:
         {"type": [1, None]},
     ],
 )
-def test_invalid_schema_leaves_its_tool_usable(schema: Json) -> None:
+def test_tool_with_an_invalid_schema_is_still_usable(schema: Json) -> None:
     assert coerce(schema, {"a": "5"}) == {"a": "5"}
 
 
-def test_self_referencing_schema_accepts_any_object() -> None:
+def test_schema_that_only_references_itself_accepts_any_object() -> None:
     assert coerce({"$ref": "#"}, {"x": {"a": "5"}}) == {"x": {"a": "5"}}
     assert coerce({"$ref": "#/properties/x"}, {"a": "5"}) == {"a": "5"}
 
 
-def test_cyclic_alternatives_are_too_complex() -> None:
+def test_schema_with_cyclic_alternatives_is_rejected_as_too_complex() -> None:
     names = [f"d{number}" for number in range(40)]
     everyone = {"anyOf": [{"$ref": f"#/$defs/{name}"} for name in names]}
     tool = tool_with_schema(
@@ -560,26 +562,28 @@ def doubling_schema(keyword: str, levels: int, reference: str = "$ref", target: 
         ("$dynamicRef", "#d{}"),
     ],
 )
-def test_exponential_references_are_rejected_unchecked(keyword: str, reference: str, target: str) -> None:
+def test_schema_with_exponential_references_is_rejected_without_validation(
+    keyword: str, reference: str, target: str
+) -> None:
     schema = doubling_schema(keyword, 40, reference, target)
     tool = build_tool(name="probe", toolset="t", schema={"parameters": schema}, handler=lambda args: args)
     run_with_limit(lambda: validation_error(tool, {}))
     assert validation_error(tool, {}) == "'probe' was not invoked: its schema is too complex to check."
 
 
-def test_list_indices_in_references_match_the_validator() -> None:
+def test_list_indices_in_schema_references_match_the_validator() -> None:
     listed = [{"allOf": [{"$ref": f"#/listed/+{place + 1}"}] * 2} for place in range(40)]
     tool = tool_with_schema({"$ref": "#/listed/0"}, listed=[*listed, {"type": "object"}])
     run_with_limit(lambda: validation_error(tool, {"x": {}}))
 
 
-def test_many_simultaneous_errors_are_not_collected() -> None:
+def test_only_the_first_of_many_argument_errors_are_collected() -> None:
     tool = tool_with_schema({"$ref": "#/$defs/d0"}, **{"$defs": doubling_schema("anyOf", 18)["$defs"]})
     run_with_limit(lambda: validation_error(tool, {"x": {}}))
     assert "do not match its schema" in validation_error(tool, {"x": {}})
 
 
-def test_array_of_invalid_values_is_rejected_quickly() -> None:
+def test_array_argument_of_invalid_values_is_rejected_quickly() -> None:
     tool = tool_with_schema({"type": "array", "items": {"anyOf": [{"type": "integer"}] * 50}})
     run_with_limit(lambda: validation_error(tool, {"x": ["a"] * 100_000}))
 
@@ -591,7 +595,7 @@ def nest_value(levels: int) -> Json:
     return value
 
 
-def test_branching_alternatives_are_checked_only_for_shallow_arguments() -> None:
+def test_branching_schema_alternatives_are_checked_only_for_shallow_arguments() -> None:
     node = {
         "anyOf": [
             {"type": "object", "properties": {"x": {"$ref": "#/$defs/node"}}, "required": [name]}
@@ -605,7 +609,7 @@ def test_branching_alternatives_are_checked_only_for_shallow_arguments() -> None
     assert "too complex to check arguments of this size or depth" in validation_error(tool, nest_value(45))
 
 
-def test_recursive_schemas_are_checked_at_any_depth() -> None:
+def test_arguments_for_recursive_schemas_are_checked_at_any_depth() -> None:
     tree = {
         "type": "object",
         "properties": {"children": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
@@ -631,19 +635,19 @@ def test_schema_with_too_many_parts_is_rejected() -> None:
     assert "too complex" in validation_error(tool, {"x": {}})
 
 
-def test_long_chain_of_references_does_not_overflow_the_stack() -> None:
+def test_long_chain_of_schema_references_does_not_overflow_the_stack() -> None:
     chain: Json = {f"d{number}": {"$ref": f"#/$defs/d{number + 1}"} for number in range(3000)}
     chain["d3000"] = {"type": "integer"}
     message = validation_error(tool_with_schema({"$ref": "#/$defs/d0"}, **{"$defs": chain}), {"x": "five"})
     assert "was not invoked" in message
 
 
-def test_catastrophic_pattern_does_not_hang() -> None:
+def test_catastrophic_regex_pattern_in_a_schema_does_not_hang() -> None:
     tool = tool_with_schema({"type": "string", "pattern": "^(a+)+$"})
     run_with_limit(lambda: validation_error(tool, {"x": "a" * 60 + "!"}))
 
 
-def test_schema_is_compiled_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_schema_of_a_tool_is_compiled_once(caplog: pytest.LogCaptureFixture) -> None:
     validate, tool = Validation(), tool_with_schema({"type": "nonsense"})
     validate(tool, {"x": 1})
     validate(tool, {"x": 1})
@@ -659,7 +663,7 @@ def test_compiled_schema_does_not_keep_its_tool_alive() -> None:
     assert gone() is None
 
 
-def test_validation_is_thread_safe() -> None:
+def test_argument_validation_is_thread_safe() -> None:
     validate, tool, read_ = Validation(), tool_with_schema({"type": "integer"}), []
     barrier = threading.Barrier(8)
 

@@ -36,7 +36,7 @@ CLEANED_TEXT = "[8m\n"
         ("half \ud83d", "half "),
     ],
 )
-def test_invisible_characters_are_removed(written: str, seen: str) -> None:
+def test_invisible_characters_are_removed_from_tool_texts(written: str, seen: str) -> None:
     assert remove_invisible(written) == seen
 
 
@@ -54,14 +54,14 @@ def test_invisible_characters_are_removed(written: str, seen: str) -> None:
         "",
     ],
 )
-def test_legitimate_text_is_unchanged(text: str) -> None:
+def test_legitimate_unicode_text_of_a_tool_is_unchanged(text: str) -> None:
     assert remove_invisible(text) == text
 
 
 @given(
     st.text(st.characters(codec=None) | st.sampled_from("\u200c\u200d\ufe0f\u200b\u202eé🎲a\n"), max_size=60)
 )
-def test_only_printable_characters_remain(text: str) -> None:
+def test_only_printable_characters_remain_in_tool_texts(text: str) -> None:
     seen = remove_invisible(text)
     assert not any(char in "\u200b\u200e\u200f\u061c\ufeff\xad" for char in seen)
     assert not any("\u202a" <= char <= "\u202e" or "\u2060" <= char <= "\u206f" for char in seen)
@@ -70,7 +70,7 @@ def test_only_printable_characters_remain(text: str) -> None:
     assert remove_invisible(seen) == seen
 
 
-def test_only_texts_of_a_schema_are_changed() -> None:
+def test_only_descriptive_texts_of_a_schema_are_cleaned() -> None:
     schema: dict[str, Any] = {
         "type": "object",
         "title": f"T{HIDDEN_TEXT}",
@@ -100,12 +100,12 @@ def test_only_texts_of_a_schema_are_changed() -> None:
     assert seen["$defs"] == {"enum": {"items": {"description": CLEANED_TEXT}}}
 
 
-def test_clean_schema_is_returned_unchanged() -> None:
+def test_schema_without_invisible_characters_is_returned_unchanged() -> None:
     schema = freeze({"properties": {"größe": {"description": "Mißt.\nIn Metern 📏."}}})
     assert clean_schema(schema) is schema
 
 
-def test_very_deep_schema_is_handled() -> None:
+def test_very_deep_schema_can_be_cleaned() -> None:
     schema: dict[str, Any] = {"description": HIDDEN_TEXT}
     for _ in range(300):
         schema = {"items": schema, "description": HIDDEN_TEXT}
@@ -120,7 +120,7 @@ def make_poisoned_tool() -> dict[str, Any]:
     return {"description": f"The weather{HIDDEN_TEXT} of a city.", "parameters": parameters}
 
 
-def test_registry_stores_clean_texts() -> None:
+def test_registry_stores_tool_texts_without_invisible_characters() -> None:
     registry = Registry()
     tool = registry.register(
         name="weather", toolset="t", schema=make_poisoned_tool(), handler=lambda args: args
@@ -134,7 +134,7 @@ def test_registry_stores_clean_texts() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_definitions_and_notes_contain_no_invisible_characters(
+def test_tool_definitions_and_notes_contain_no_invisible_characters(
     open_test_runtime: RuntimeOpener, form: DialectName
 ) -> None:
     for placement in ("replace", "append", "tail"):
@@ -161,7 +161,7 @@ def test_definitions_and_notes_contain_no_invisible_characters(
     }
 
 
-async def test_arguments_are_validated_against_the_original_schema(open_test_runtime: RuntimeOpener) -> None:
+async def test_arguments_are_validated_against_the_uncleaned_schema(open_test_runtime: RuntimeOpener) -> None:
     schema = {
         "description": "x",
         "parameters": {"type": "object", "properties": {"a\u200b": {"enum": ["b\u200b"]}}},
