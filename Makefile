@@ -1,5 +1,5 @@
 # Targets (each creates the virtual environment if necessary):
-#   make demo    show what would be sent to a model, with the sample catalog
+#   make demo    show what would be sent to a model, and a scripted conversation, with the sample catalog
 #   make test    run all tests
 # Also: make test-all (every contract test for every backend), make check (lint, types, layers, public API, wheel), make bench, make clean.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections import Counter
@@ -12,8 +13,9 @@ import jsonschema_rs
 import pytest
 
 from tests.plain_bm25 import Bm25
-from toolfold import sample_catalog
+from toolfold import CallContext, CallError, Runtime, Session, Tool, sample_catalog
 from toolfold.naming import is_accepted
+from toolfold.sources.sample_services import MAX_RECORDS
 
 # Fixed before any ranking was tuned, because results on changed messages are not comparable.
 CATALOG_SHA256 = "d6d53d4a57eabf434fca5d0a4d9a231dc53b8893d0927622a800f900c71b123a"
@@ -79,3 +81,102 @@ def recall_at_5(index: Bm25, query: dict[str, Any]) -> float:
     also = query.get("alternatives", {})
     found = [bool(top & {gold, *also.get(gold, ())}) for gold in query["gold"]]
     return sum(found) / len(found)
+
+
+def make_value(schema: dict[str, Any], root: dict[str, Any]) -> Any:
+    """Return a small value that fits a schema of the catalog."""
+    if "$ref" in schema:
+        return make_value(root["$defs"][schema["$ref"].rpartition("/")[2]], root)
+    for keyword in ("oneOf", "anyOf", "allOf"):
+        if keyword in schema:
+            rest = {name: value for name, value in schema.items() if name != keyword}
+            return make_value({**rest, **schema[keyword][0]}, root)
+    if "const" in schema or "enum" in schema:
+        return schema.get("const", (schema.get("enum") or [None])[0])
+    kind = schema.get("type", "object")
+    kind = kind[0] if isinstance(kind, list) else kind
+    if kind == "object":
+        properties = schema.get("properties", {})
+        return {name: make_value(properties.get(name, {}), root) for name in schema.get("required", ())}
+    if kind == "array":
+        return [make_value(schema.get("items", {}), root) for _ in range(schema.get("minItems", 0))]
+    texts = {
+        "date": "2026-04-03",
+        "date-time": "2026-04-03T10:00:00Z",
+        "email": "a@b.example",
+        "uri": "x://y",
+    }
+    if kind == "string":
+        return texts.get(schema.get("format", ""), "a" * max(1, schema.get("minLength", 1)))
+    return {"integer": schema.get("minimum", 1), "number": schema.get("minimum", 1) + 1, "boolean": True}.get(
+        kind
+    )
+
+
+async def call_sample(session: Session, name: str, **arguments: Any) -> Any:
+    result = await session.call(name, arguments)
+    assert result.ok, result.error
+    return result.value
+
+
+@pytest.fixture
+def sample_session(runtime: Runtime) -> Session:
+    runtime.registry.add_all(sample_catalog())
+    return runtime.session()
+
+
+async def test_every_sample_tool_runs_and_says_that_its_data_is_a_sample(sample_session: Session) -> None:
+    reached = 0
+    for line in text("catalog.jsonl").splitlines():
+        function = json.loads(line)["function"]
+        arguments = make_value(function["parameters"], function["parameters"])
+        result = await sample_session.call(function["name"], arguments)
+        if "was not invoked" in str(result.error):  # it needs more than these small values
+            continue
+        reached += 1
+        assert "sample data" in result.text, function["name"]
+    assert reached > 200
+
+
+async def test_sample_records_can_be_created_changed_found_and_removed(sample_session: Session) -> None:
+    call = functools.partial(call_sample, sample_session)
+    times = {"start": {"dateTime": "2026-06-01T10:00:00Z"}, "end": {"dateTime": "2026-06-01T12:00:00Z"}}
+    made = await call("almanac_createEvent", title="Regatta", **times)
+    identifier = made["created"]["id"]
+    await call("almanac_updateEventDetails", eventId=identifier, location="North pier")
+    (found,) = (await call("almanac_searchEvents", text="regatta"))["events"]
+    assert (found["id"], found["location"]) == (identifier, "North pier")
+    await call("almanac_cancelEvent", eventId=identifier)
+    assert (await call("almanac_searchEvents", text="regatta"))["total"] == 0
+
+
+async def test_unknown_record_of_a_sample_service_is_an_error_with_known_ids(sample_session: Session) -> None:
+    result = await sample_session.call("tallyhouse_get_invoice", {"invoice_id": "inv-0"})
+    assert result.error == (
+        "There is no invoice 'inv-0' in the sample data. There is inv-2026-031, inv-2026-032."
+    )
+
+
+async def test_each_sample_catalog_has_its_own_state(sample_session: Session) -> None:
+    await call_sample(sample_session, "almanac_cancelEvent", eventId="evt-1")
+    other = {tool.name: tool for tool in sample_catalog()}["almanac_getEvent"]
+    assert (
+        other.handler({"eventId": "evt-1"}, CallContext(session_id="s"))["event"]["title"] == "Harbour review"
+    )
+
+
+def test_sample_service_limits_its_records() -> None:
+    tool = {tool.name: tool for tool in sample_catalog()}["murmur_messages_post"]
+    arguments = {"conversation": "harbour", "text": "again"}
+    outcomes = Counter(_try_call(tool, arguments) for _ in range(1_100))
+    assert outcomes["ran"] < MAX_RECORDS
+    assert any("takes no more" in outcome for outcome in outcomes)
+
+
+def _try_call(tool: Tool, arguments: dict[str, Any]) -> str:
+    try:
+        tool.handler(arguments, CallContext(session_id="s"))
+        outcome = "ran"
+    except CallError as error:
+        outcome = str(error)
+    return outcome

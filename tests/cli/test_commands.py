@@ -295,6 +295,14 @@ def test_demo_shows_tokens_before_and_after(toolfold: Toolfold) -> None:
     assert "not available in this session" in done.out
 
 
+def test_demo_ends_with_a_conversation_in_which_tools_run(toolfold: Toolfold) -> None:
+    lines = toolfold("demo").out.partition("A conversation")[2]
+    calls = [line.split()[1] for line in lines.splitlines() if line.startswith("  call ")]
+    assert calls == ["ferrywell_list-shipments", "ferrywell_track-consignment", "larkpost_send_message"]
+    assert "sample data" in lines
+    assert "Parcel FW-77310 arrived at the depot in Lisbon and is due on 2026-04-03." in lines
+
+
 def test_demo_accepts_messages_and_prints_json(toolfold: Toolfold) -> None:
     (row,) = toolfold("demo", "create an invoice", "--json").json
     assert row["message"] == "create an invoice"

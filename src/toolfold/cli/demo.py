@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,9 +12,16 @@ import click
 
 from toolfold.cli.app import json_option
 from toolfold.cli.output import escape_text, print_json, print_line, print_table, show_spinner
+from toolfold.errors import shorten
 
 if TYPE_CHECKING:
+    from toolfold.model import Json
+    from toolfold.providers.reply import ModelRequest
+    from toolfold.providers.scripted import ScriptedProvider
     from toolfold.runtime import Runtime
+
+MAX_RESULT_CHARS = 150
+CONVERSATION = "Where is the parcel I sent to Lisbon? Write to Ines Moreira when it will arrive."
 
 MESSAGES = (
     "Create an invoice for Halden Ltd over 1,200 euros, due in 30 days",
@@ -56,6 +64,8 @@ def command(messages: tuple[str, ...], as_json: bool) -> None:
             return
         _print_rows(runtime, rows)
         _print_calls(runtime)
+        _print_conversation(runtime)
+        print_line('\nNext: [bold]toolfold tools list[/bold], [bold]toolfold demo "your own message"[/bold]')
 
 
 def _open_demo_runtime(directory: Path) -> Runtime:
@@ -107,5 +117,63 @@ def _print_calls(runtime: Runtime) -> None:
     refused = session.call_sync("tillerbank_instruct_payment", {"amount": 5})
     print_line("[bold]Calling tools[/bold] in a session that is allowed to use the file tools only:")
     print_line(f"  read_file     → {escape_text(result.text)}")
-    print_line(f"  a bank's tool → {escape_text(refused.text)}")
-    print_line('\nNext: [bold]toolfold tools list[/bold], [bold]toolfold demo "your own message"[/bold]')
+    print_line(f"  a bank's tool → {escape_text(refused.text)}\n")
+
+
+def _print_conversation(runtime: Runtime) -> None:
+    """Let the agent work on a message with a scripted model; its calls run on the sample services."""
+    from toolfold.agent import Agent
+    from toolfold.events import Event, ToolFinished, ToolStarted
+
+    def show(event: Event) -> None:
+        if isinstance(event, ToolStarted):
+            print_line(f"  call   {event.tool} {escape_text(_shorten_json(event.arguments))}")
+        elif isinstance(event, ToolFinished):
+            print_line(f"  result {escape_text(shorten(event.result or event.error, MAX_RESULT_CHARS))}")
+
+    print_line(
+        "[bold]A conversation[/bold] of the agent with a scripted model. The tools run, on simulated services"
+        " with sample data:"
+    )
+    print_line(f"  you    {escape_text(CONVERSATION)}")
+    unsubscribe = runtime.events.subscribe(show)
+    try:
+        with Agent(_script_model(), runtime=runtime) as agent:
+            result = agent.run_sync(CONVERSATION)
+    finally:
+        unsubscribe()
+    print_line(f"  model  {escape_text(result.text or result.error)}")
+
+
+def _script_model() -> ScriptedProvider:
+    """Return a model that looks the parcel up, tracks it, writes a message, and reports what it has read."""
+    from toolfold.model import ToolCall
+    from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
+
+    def track(request: ModelRequest) -> ScriptedReply:
+        number = _last_result(request)["shipments"][0]["tracking-number"]
+        return ScriptedReply(calls=[ToolCall("ferrywell_track-consignment", {"tracking-number": number})])
+
+    def write(request: ModelRequest) -> ScriptedReply:
+        parcel = _last_result(request)["consignment"]
+        last = parcel["events"][-1]
+        body = f"Parcel {parcel['id']} {last['what']} in {last['where']} and is due on {parcel['expected']}."
+        message = {"to": [{"email": "ines.moreira@halden.example"}], "subject": "Your parcel", "body": body}
+        return ScriptedReply(calls=[ToolCall("larkpost_send_message", message)])
+
+    def report(request: ModelRequest) -> str:
+        sent = _last_result(request)["created"]
+        return f"{sent['body']} I have written that to {sent['to'][0]['email']}."
+
+    first = ToolCall("ferrywell_list-shipments", {"state": "in_transit"})
+    return ScriptedProvider([ScriptedReply(calls=[first]), track, write, report])
+
+
+def _last_result(request: ModelRequest) -> Json:
+    """Return the result of the last call, which the model has received as a message."""
+    result: Json = json.loads(request.messages[-1]["content"])
+    return result
+
+
+def _shorten_json(value: Json) -> str:
+    return shorten(json.dumps(value, ensure_ascii=False), MAX_RESULT_CHARS)

@@ -1,11 +1,13 @@
 """Read tool definitions from a catalog file.
 
 The file has one JSON object per line, `{"type": "function", "function": {…}, "meta": {"server": …}}`, and may
-be gzipped. The tools can be listed, searched and counted, but not called.
+be gzipped. The tools can be listed, searched and counted, but not called; those of the sample catalog can be
+called, on simulated services.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from toolfold.authoring import build_tool
 from toolfold.errors import CallError
 from toolfold.jsonlines import parse_json_lines, read_json_lines
 from toolfold.model import CallContext, Json, Source, Tool
+from toolfold.sources.sample_services import SampleServices
 
 
 def load_catalog(file: Path) -> list[Tool]:
@@ -22,9 +25,19 @@ def load_catalog(file: Path) -> list[Tool]:
 
 
 def sample_catalog() -> list[Tool]:
-    """Return the sample catalog shipped with the package: fictional services for trying out tool search."""
+    """Return the sample catalog shipped with the package: fictional services for trying out tool search.
+
+    The tools can be called. They work on sample data in memory, which starts anew with each catalog.
+    """
+    services = SampleServices()
+
+    def parse(entry: Any) -> Tool:
+        tool = _parse_entry(entry)
+        service, own_name = entry["meta"]["server"], entry["meta"]["tool"]
+        return replace(tool, handler=lambda args, _: services.call(service, own_name, args))
+
     with files("toolfold").joinpath("sample/catalog.jsonl").open("rb") as stream:
-        return list(parse_json_lines(stream, _parse_entry, where="the sample catalog"))
+        return list(parse_json_lines(stream, parse, where="the sample catalog"))
 
 
 def _parse_entry(entry: Any) -> Tool:
