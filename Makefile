@@ -49,5 +49,5 @@ $(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing packages for development"
-	@$(PIP) install -c constraints.txt -e '.[dev,plot,modal,daytona]'
+	@$(PIP) install -c constraints.txt -e '.[dev,plot,modal,daytona,web,browser,message]'
 	@touch $@ $(VENV)/.runtime

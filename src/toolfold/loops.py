@@ -30,6 +30,10 @@ class CallTimeout(Exception):
     """A tool, hook or other foreign code did not return within its time limit."""
 
 
+class LoopThreadClosed(Exception):
+    """The thread of a loop was closed before the call."""
+
+
 class EscapedException(Exception):
     """Foreign code raised an exception that would stop the process, such as SystemExit."""
 
@@ -262,6 +266,77 @@ class _ThreadLoop:
 
     def __del__(self) -> None:
         self.close()
+
+
+class LoopThread:
+    """Event loop in a thread of its own, which starts with the first use.
+
+    For objects that belong to one loop for their whole life, while their users come from short-lived loops.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @property
+    def is_running(self) -> bool:
+        """True if it was used and not closed."""
+        return self._loop is not None and not self._closed
+
+    async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine in the thread and wait for it, from any loop. Cancelling the wait cancels it.
+
+        Raises LoopThreadClosed after `close`.
+        """
+        loop = self._ensure_loop()
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
+
+    def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
+        """Start a coroutine in the thread if that is running, and do not wait for it."""
+        with self._lock:
+            loop = None if self._closed else self._loop
+        if loop is not None:
+            asyncio.run_coroutine_threadsafe(work(), loop)
+
+    def close(self, finish: Callable[[], Coroutine[Any, Any, object]], timeout_s: float) -> None:
+        """Run a last coroutine, then stop the thread. Does nothing if it was never used."""
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+        if loop is None or thread is None or not thread.is_alive():
+            return
+        finishing = asyncio.run_coroutine_threadsafe(finish(), loop)
+        with contextlib.suppress(TimeoutError):
+            finishing.result(timeout_s)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(timeout_s)
+
+    def _ensure_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._closed:
+                raise LoopThreadClosed("the runtime is closed")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_run_loop, args=(self._loop,), name=self._name, daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    finally:
+        loop.close()
 
 
 async def _cancel_and_finish(loop: asyncio.AbstractEventLoop) -> None:

@@ -42,6 +42,8 @@ class Effect(StrEnum):
     WRITE = "write"
     EXECUTE = "execute"
     NETWORK = "network"
+    SEND = "send"
+    """Sends something to other people, which cannot be taken back."""
     DESTRUCTIVE = "destructive"
 
 

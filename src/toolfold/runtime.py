@@ -35,6 +35,8 @@ from toolfold.errors import ConfigError, error_message, shorten
 from toolfold.events import ConfigReloaded, EventBus
 from toolfold.files import Workspace
 from toolfold.hooks import PRE, Hooks
+from toolfold.internet.address_policy import AddressPolicy, parse_networks
+from toolfold.internet.browser_pool import BrowserPool
 from toolfold.loops import EventLoops
 from toolfold.model import AgentServices, Approver, Caller, Definition, Json, Source, Tool
 from toolfold.provenance import Beacon, find_tool_call, has_tool_processes
@@ -53,10 +55,10 @@ from toolfold.scope import Scope, Toolsets
 from toolfold.session import Session, SessionDeps
 from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_plugins
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
-from toolfold.sources.mcp.pool import McpServers
+from toolfold.sources.mcp.pool import McpServers, mark_injections
 from toolfold.sources.source_report import LOADED
 from toolfold.telemetry import open_readers
-from toolfold.tools import Services
+from toolfold.tools import OutsideText, Services
 from toolfold.tools.terminal import CODE_SOURCE, inject_workdir
 from toolfold.tools.terminal import SOURCE as TERMINAL
 from toolfold.toolset_names import Toolset
@@ -102,15 +104,22 @@ def open_runtime(
     hooks = Hooks(loops)
     terminal = EnvironmentThread(factory.build_environment(config))
     hooks.add(PRE, inject_workdir(terminal))
+    redact = Redaction(config.secret_values())
+    browser = BrowserPool(config.browser, AddressPolicy(parse_networks(config.web.private_networks)))
     services = Services(
         workspace=_build_workspace(config),
         terminal=terminal,
         max_command_s=config.terminal.max_timeout_seconds,
+        web=config.web,
+        environment=config.environment,
+        outside_text=OutsideText(mark_injections, redact.contains_known_secret),
+        messages=config.messages,
+        browser=browser,
+        browser_timeout_s=config.browser.timeout_seconds,
     )
     reports = load_builtin(registry, services)
     rules: list[Rule] = []
     plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
-    redact = Redaction(config.secret_values())
     monitor = _build_monitor(config, record, terminal, lambda: _has_local_servers(mcp))
     events = CallEvents(redact)
     dispatch = Dispatch(
@@ -152,6 +161,7 @@ def open_runtime(
         [*reports, *plugin_reports],
         terminal=terminal,
         mcp=mcp,
+        browser=browser,
         behind_gateway=behind_gateway,
         follower=SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None,
     )
@@ -171,6 +181,7 @@ class Runtime:
         *,
         terminal: EnvironmentThread,
         mcp: McpServers,
+        browser: BrowserPool,
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
     ) -> None:
@@ -184,6 +195,7 @@ class Runtime:
         self._settings_lock = threading.Lock()
         self.settings_version = 0
         """Number that increases whenever changed settings take effect."""
+        self._browser = browser
         self._beacon = Beacon()
         self.terminal = terminal
         self.mcp = mcp
@@ -234,6 +246,7 @@ class Runtime:
             scope=scope,
             latest=lambda: self._deps,
             awaiting=self.mcp.held_tool_names,
+            release=lambda session_id: self._browser.release(f"{session_id}/"),
         )
 
     def check_settings(self) -> tuple[str, ...]:
@@ -411,6 +424,7 @@ class Runtime:
             self._settings_watch.close()
         self.mcp.close()
         self.retriever.close()
+        self._browser.close()
         self.terminal.close()
         self._dispatch.loops.close()
         self._close_readers()

@@ -70,6 +70,8 @@ class SessionDeps:
     awaiting: Callable[[], Mapping[str, frozenset[str]]] = dict
     """Returns, by toolset, the tools that may not be used before a person has accepted them."""
     grants: GrantCache = field(default_factory=GrantCache)
+    release: Callable[[str], None] = lambda _session_id: None
+    """Closes what tools hold open for a session, such as browser pages."""
 
 
 class Session:
@@ -235,6 +237,10 @@ class Session:
         scope = self.scope.delegated(self._deps.toolsets(), enabled_toolsets, disabled_toolsets)
         window = self._context_tokens if context_tokens is None else context_tokens
         return Session(self._deps, scope, id=id, agent=agent, approver=self._approver, context_tokens=window)
+
+    def close(self) -> None:
+        """Close what tools hold open for this session, such as browser pages. Later calls open it again."""
+        self._deps.release(self.id)
 
     def _current_grant(self) -> Grant:
         """Return the existing tools that this session may call."""

@@ -262,6 +262,7 @@ class AgentConversation:
 
     def release(self) -> None:
         """Release the session, so that other processes can open it."""
+        self.session.close()
         self._deps.store.release_session(self.session_id, self._owner)
 
     async def _follow_settings(self) -> None:

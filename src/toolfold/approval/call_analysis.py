@@ -42,7 +42,7 @@ _UNKNOWN_INPUT = "< ..."  # marks unknown input in a command shape
 # Marks the working directory of one command in a shape; the directory is shell-quoted.
 _WORKDIR_PREFIX = re.compile(r"""\(in (?:'[^']*'|"'"|[^\s()'"])+\) """)
 _SYSTEM_KINDS = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_ROOT, PathKind.DEVICE})
-_CHANGING_EFFECTS = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.DESTRUCTIVE})
+_CHANGING_EFFECTS = frozenset({Effect.WRITE, Effect.EXECUTE, Effect.SEND, Effect.DESTRUCTIVE})
 _RUN_MEANINGS = frozenset({Meaning.COMMAND, Meaning.PYTHON})
 _NEVER_PATHS = frozenset({*_RUN_MEANINGS, Meaning.NOTE, Meaning.INPUT, Meaning.INPUT_CONTEXT})
 _PLAIN_TYPES = (bool, int, float, type(None))
@@ -280,6 +280,9 @@ class CallAnalyzer:
         if Effect.DESTRUCTIVE in tool.effects:
             reason = f"{tool.name} declares that it can destroy data"
             yield Finding(declared_rule(tool), "data-loss", Severity.MEDIUM, reason)
+        if Effect.SEND in tool.effects:
+            reason = f"{tool.name} sends a message to other people"
+            yield Finding("message-sent", "publish", Severity.MEDIUM, reason)
 
     def _path_findings(self, tool: Tool, args: Json, meanings: Mapping[str, Meaning]) -> Iterator[Finding]:
         names = _names_with_meaning(meanings, Meaning.PATH)

@@ -72,9 +72,7 @@ def list_tokens(invocation: Invocation, as_json: bool) -> None:
     rows = [
         (
             escape_text(each.name),
-            escape_text(", ".join(each.toolsets))
-            if each.toolsets
-            else "all except file, terminal and code execution",
+            escape_text(", ".join(each.toolsets)) if each.toolsets else "all except local tools",
             time.strftime("%Y-%m-%d", time.localtime(each.created)),
         )
         for each in clients

@@ -6,9 +6,9 @@ Knows no setting by name.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Strict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, WithJsonSchema
 from pydantic.config import JsonDict
 
 _ON = frozenset({"on", "true", "yes", "1", True})
@@ -51,4 +51,9 @@ USER_ONLY: JsonDict = {"grants": True, "in_project": "never"}
 Integer = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
 Text = Annotated[str, AfterValidator(check_text)]
+Switch = Annotated[
+    Literal["auto", "on", "off"],
+    BeforeValidator(parse_switch),
+    WithJsonSchema({"enum": ["auto", "on", "off", True, False]}),
+]
 PathValue = Annotated[Path, AfterValidator(_check_no_nul)]

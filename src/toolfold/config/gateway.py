@@ -13,7 +13,7 @@ class GatewaySettings(Section):
     toolsets: tuple[Text, ...] | None = Field(
         default=None,
         description="Toolsets that clients without a token may use; "
-        "null for all except file, terminal and code_execution.",
+        "null for all except file, terminal, code_execution, web, browser and messaging.",
         json_schema_extra=USER_ONLY,
     )
     allow_anonymous: bool = Field(

@@ -36,6 +36,7 @@ from toolfold.config.field_types import (
     Number,
     PathValue,
     Section,
+    Switch,
     Text,
     check_text,
     lower_text,
@@ -44,6 +45,7 @@ from toolfold.config.field_types import (
 from toolfold.config.gateway import GatewaySettings
 from toolfold.config.servers import McpSettings
 from toolfold.config.telemetry import TelemetrySettings
+from toolfold.config.web import BrowserSettings, MessagesSettings, WebSettings
 from toolfold.errors import closest_names, did_you_mean
 from toolfold.model import FrozenDict
 
@@ -93,11 +95,6 @@ Threshold = Annotated[
     ),
 ]
 ToolsetName = Annotated[str, StringConstraints(pattern=r"^[\w-]{1,64}$")]
-Switch = Annotated[
-    Literal["auto", "on", "off"],
-    BeforeValidator(parse_switch),
-    WithJsonSchema({"enum": ["auto", "on", "off", True, False]}),
-]
 Selection = Annotated[Literal["eager", "hybrid", "semantic", "keyword"], BeforeValidator(lower_text)]
 Placement = Annotated[Literal["auto", "replace", "append", "tail"], BeforeValidator(lower_text)]
 SearchMode = Annotated[Literal["keyword", "semantic", "hybrid", "rerank"], BeforeValidator(lower_text)]
@@ -601,6 +598,15 @@ class Settings(Section):
     terminal: TerminalSettings = Field(
         default_factory=TerminalSettings, description="Where commands run, and their limits."
     )
+    web: WebSettings = Field(
+        default_factory=WebSettings, description="Web search, and the addresses that web tools may use."
+    )
+    browser: BrowserSettings = Field(
+        default_factory=BrowserSettings, description="The browser, and its limits."
+    )
+    messages: MessagesSettings = Field(
+        default_factory=MessagesSettings, description="People and channels that tools can send messages to."
+    )
     mcp: McpSettings = Field(default_factory=McpSettings, description="MCP servers that provide tools.")
     gateway: GatewaySettings = Field(
         default_factory=GatewaySettings, description="The gateway: one MCP server in front of all others."
@@ -684,6 +690,7 @@ class Config(Settings):
     def secret_values(self) -> tuple[str, ...]:
         """Return the secrets in the environment, longest first so that no part of one stays visible."""
         secrets = {value for name, value in self.environment.items() if _SECRET_NAME.search(name)}
+        secrets |= {self.environment.get(name, "") for name in self.messages.url_variables()}
         for value in self.environment.values():
             for password in _PASSWORD_IN_URL.findall(value):
                 secrets |= {password, unquote(password)}

@@ -256,6 +256,7 @@ class ClientSession:
         self.paused_calls.close()
         self._listener.close()
         self._runtime.mcp.close_client(self.key)
+        self.session.close()
 
     async def _current_turn(self) -> Turn:
         """Return the client's current turn; a new one if the tools or the settings have changed."""

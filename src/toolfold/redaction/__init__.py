@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, unquote
 
 from toolfold.redaction.commands import find_command_secrets
 from toolfold.redaction.secret_names import is_secret_name
@@ -59,6 +59,11 @@ class Redaction:
         """Return True if a short text contains a secret."""
         plain = text.replace(_PADDING, "")
         return self._redact_once(plain) != plain
+
+    def contains_known_secret(self, text: str) -> bool:
+        """Return True if a text of any length contains one of the given secrets, also in URL encoding."""
+        decoded = unquote(text)
+        return any(secret in each for secret in self._secret_spellings for each in (text, decoded))
 
     def with_secrets_from(self, text: str) -> Redaction:
         """Return a redaction that also hides the secrets found in this text wherever they occur."""

@@ -6,10 +6,43 @@ everything a module needs in `Services`; modules read no settings themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
+from toolfold.config.web import MessagesSettings, WebSettings
 from toolfold.environments.environment_thread import EnvironmentThread
+from toolfold.errors import Refused
 from toolfold.files import Workspace
+from toolfold.internet.browser_pool import BrowserPool
+from toolfold.model import make_encodable
+from toolfold.untrusted_text import TextMarker, leave_unmarked
+
+MAX_INLINE_CHARS = 2_000
+"""Length of a text that is marked in the event loop; a longer one is marked in a thread."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideText:
+    """Rules for text that comes from the internet or is sent there."""
+
+    mark_untrusted: TextMarker = leave_unmarked
+    contains_known_secret: Callable[[str], bool] = lambda _text: False
+    """Returns True if a text contains a secret of this machine."""
+
+    async def mark(self, text: str) -> str:
+        """Return a text from outside with injected instructions marked as data."""
+        if len(text) <= MAX_INLINE_CHARS:
+            return self.mark_untrusted(make_encodable(text))
+        return await asyncio.to_thread(self.mark_untrusted, make_encodable(text))
+
+    def require_no_secret(self, text: str, what: str) -> None:
+        """Raise Refused if a text that would leave this machine contains one of its secrets."""
+        if self.contains_known_secret(text):
+            raise Refused(
+                f"{what} contains a secret of this machine (the value of an environment variable), which is"
+                " not sent anywhere. Leave it out."
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +54,12 @@ class Services:
     """Environment that runs commands; without it there are no terminal tools."""
     max_command_s: float = 1_800.0
     """Maximum duration of a foreground command, whatever a model requests."""
+    web: WebSettings = field(default_factory=WebSettings)
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Environment variables, for keys of services."""
+    outside_text: OutsideText = field(default_factory=OutsideText)
+    messages: MessagesSettings = field(default_factory=MessagesSettings)
+    browser: BrowserPool | None = None
+    """Browser of all sessions; without it there are no browser tools."""
+    browser_timeout_s: float = 30.0
+    """Time limit to open a page."""

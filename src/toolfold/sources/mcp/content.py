@@ -11,24 +11,22 @@ import base64
 import binascii
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from toolfold.errors import shorten
 from toolfold.json_limits import find_excess
-from toolfold.model import Content, Json, Media, SourceResponse, make_encodable, read_json
+from toolfold.model import Content, Json, Media, SourceResponse, read_json
 from toolfold.sources.mcp.media_types import detect_audio_type, detect_image
+from toolfold.untrusted_text import MAX_VALUE_DEPTH, TextMarker, leave_unmarked, mark_texts
 
 if TYPE_CHECKING:
     import mcp_types
 
 __all__ = [
     "McpResponse",
-    "TextMarker",
-    "leave_unmarked",
     "mark_result",
-    "mark_texts",
     "prompt_content",
     "prompt_list_content",
     "resource_content",
@@ -36,11 +34,9 @@ __all__ = [
     "tool_result_content",
 ]
 
-TextMarker = Callable[[str], str]
 R = TypeVar("R", bound=Any)
 MediaKind = Literal["image", "audio", "file"]
 
-MAX_VALUE_DEPTH = 64
 MAX_IMAGE_BYTES = 3_750_000  # 5 MB in base64, the limit of providers
 MAX_IMAGE_SIDE_PIXELS = 8_000
 MAX_IMAGES = 20
@@ -55,11 +51,6 @@ class McpResponse(SourceResponse):
     """A result of an MCP server, or the error that it answered with."""
 
     result: mcp_types.Result | Exception | Mapping[str, Any]
-
-
-def leave_unmarked(text: str) -> str:
-    """Return the text without marking injected instructions."""
-    return text
 
 
 def tool_result_content(result: Any, server: str, *, mark: TextMarker = leave_unmarked) -> Content:
@@ -280,21 +271,6 @@ def _parse_json(text: str) -> Any:
         return read_json(text)
     except (ValueError, RecursionError):
         return _NOT_JSON
-
-
-def mark_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
-    """Return a JSON value with injected instructions marked in every text."""
-    if depth > MAX_VALUE_DEPTH:
-        return "… (nested too deeply)"
-    if isinstance(value, str):
-        return mark(make_encodable(value))
-    if isinstance(value, Mapping):
-        return {
-            mark(make_encodable(str(key))): mark_texts(each, mark, depth + 1) for key, each in value.items()
-        }
-    if isinstance(value, (list, tuple)):
-        return [mark_texts(each, mark, depth + 1) for each in value]
-    return value
 
 
 def _decode_text(blob: Any, mime: str) -> str | None:

@@ -33,8 +33,6 @@ from toolfold.model import (
     Tool,
 )
 from toolfold.sources.mcp.content import (
-    TextMarker,
-    leave_unmarked,
     prompt_content,
     prompt_list_content,
     resource_content,
@@ -43,6 +41,7 @@ from toolfold.sources.mcp.content import (
 from toolfold.sources.mcp.faults import RequestRejected
 from toolfold.sources.mcp.naming import ToolNames
 from toolfold.sources.mcp.tool_listing import ListedTool, Listing
+from toolfold.untrusted_text import TextMarker, leave_unmarked
 
 log = logging.getLogger(__name__)
 

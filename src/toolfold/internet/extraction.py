@@ -1,0 +1,140 @@
+"""Turns a fetched document into text: HTML into Markdown, PDF into text, other text as it is.
+
+HTML and PDF are parsed in a process of their own, with limits on time and memory, because a document can be
+made to keep a parser busy for hours, and a thread cannot be stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import json
+import os
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+from toolfold.errors import CallError, shorten
+from toolfold.internet.fetching import FetchedDocument
+from toolfold.model import Json
+
+__all__ = ["ExtractedText", "ExtractionFailed", "extract_text", "require_packages"]
+
+Detail = Literal["main", "all"]
+Kind = Literal["html", "pdf", "text"]
+
+MAX_TEXT_CHARS = 1_000_000
+MAX_OUTPUT_BYTES = 16_000_000
+MAX_SECONDS = 60.0
+PACKAGES = ("trafilatura", "pypdf")
+_WORKER = "toolfold.internet.extraction_worker"
+_TEXT_TYPES = frozenset(
+    {"application/json", "application/xml", "application/yaml", "application/javascript", "application/toml"}
+    | {"application/x-yaml", "application/x-ndjson", "application/ecmascript", "application/sql"}
+)
+_HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
+_UNKNOWN_TYPES = frozenset({"", "application/octet-stream", "binary/octet-stream"})
+_HTML_STARTS = (b"<!doctype html", b"<html", b"<head", b"<body")
+# Variables that Python and its packages need; all others may be secrets.
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "SYSTEMROOT")
+
+
+class ExtractionFailed(CallError):
+    """The document has no text that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtractedText:
+    """Text of a document."""
+
+    text: str
+    title: str = ""
+    pages: int = 0
+    """Number of pages of a PDF document."""
+    is_truncated: bool = False
+
+
+def require_packages() -> bool:
+    """Return True if the packages that parse documents are installed. Raises ExtractionFailed if not."""
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise ExtractionFailed(
+            f"The package {' and '.join(missing)} is missing. Install it: pip install 'toolfold[web]'."
+        )
+    return True
+
+
+async def extract_text(document: FetchedDocument, detail: Detail = "main") -> ExtractedText:
+    """Return the text of a document; of a web page only its main content, unless `detail` is "all"."""
+    kind = _detect_kind(document)
+    if kind == "text":
+        text = _decode(document)
+        return ExtractedText(text[:MAX_TEXT_CHARS], is_truncated=len(text) > MAX_TEXT_CHARS)
+    request = {"kind": kind, "url": document.url, "charset": document.charset, "detail": detail}
+    answer = await _run_worker({**request, "max_chars": MAX_TEXT_CHARS}, document.data)
+    if problem := answer.get("error"):
+        raise ExtractionFailed(str(problem))
+    return ExtractedText(answer["text"], answer["title"], answer["pages"], answer["is_truncated"])
+
+
+def _detect_kind(document: FetchedDocument) -> Kind:
+    """Return how to read a document. Raises ExtractionFailed if it contains no text."""
+    media_type, start = document.media_type, document.data[:1_024].lstrip().lower()
+    if start.startswith(b"%pdf-"):
+        return "pdf"
+    if media_type in _HTML_TYPES or (media_type in _UNKNOWN_TYPES and start.startswith(_HTML_STARTS)):
+        return "html"
+    if media_type.startswith("text/") or media_type in _TEXT_TYPES or media_type.endswith(("+json", "+xml")):
+        return "text"
+    if media_type in _UNKNOWN_TYPES and _is_utf8(document.data):
+        return "text"
+    described = shorten(media_type, 80) or "an unknown type"
+    raise ExtractionFailed(
+        f"The document is {described} with {len(document.data):,} bytes, which contains no readable text."
+    )
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(data[:100_000])
+    except UnicodeDecodeError:
+        return False
+    return b"\0" not in data[:100_000]
+
+
+def _decode(document: FetchedDocument) -> str:
+    if document.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return document.data.decode("utf-16", "replace")
+    try:
+        return document.data.decode(document.charset or "utf-8-sig", "replace")
+    except LookupError:  # unknown character set
+        return document.data.decode("utf-8-sig", "replace")
+
+
+async def _run_worker(request: Json, data: bytes) -> Json:
+    """Run the parser on a document and return its answer. Cancelling the wait kills the process."""
+    environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-P", "-m", _WORKER),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=environment,
+        limit=MAX_OUTPUT_BYTES,
+    )
+    try:
+        async with asyncio.timeout(MAX_SECONDS):
+            output, _ = await process.communicate(json.dumps(request).encode() + b"\n" + data)
+        answer: Json = json.loads(output)
+    except TimeoutError:
+        raise ExtractionFailed(f"The document could not be read within {MAX_SECONDS:g} s.") from None
+    except ValueError:  # it was killed because of its limits, or crashed
+        raise ExtractionFailed("The document could not be read: its parser failed or ran too long.") from None
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return answer

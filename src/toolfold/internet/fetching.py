@@ -1,0 +1,247 @@
+"""Fetches documents over HTTP(S), with limits on time, size and redirects.
+
+Connects only to addresses that the policy allows, also after redirects. Sends no cookies, no credentials
+and no referrer. Knows nothing of what documents mean.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncGenerator, AsyncIterable, Iterable, Mapping
+from dataclasses import dataclass, field
+from email.message import Message
+from typing import Protocol
+from urllib.parse import quote, urljoin, urlsplit, urlunsplit
+
+import httpcore2
+
+from toolfold.errors import CallError, shorten
+from toolfold.internet.address_policy import AddressPolicy, check_url
+from toolfold.json_http import redact_url
+
+__all__ = ["FetchFailed", "FetchLimits", "FetchedDocument", "Fetcher"]
+
+MAX_REDIRECTS = 5
+MAX_HEADER_BYTES = 65_536
+USER_AGENT = "Mozilla/5.0 (compatible; Toolfold)"
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_URL_CHARACTERS = "%!$&'()*+,;=:@/?~-._[]"
+_NETWORK_ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError)
+
+
+class FetchFailed(CallError):
+    """The document could not be fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """Limits of one fetch, including its redirects."""
+
+    timeout_s: float = 30.0
+    max_bytes: int = 10_000_000
+    """Maximum size, before and after decompression. The rest is left out."""
+    max_redirects: int = MAX_REDIRECTS
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedDocument:
+    """Answer of a server."""
+
+    url: str
+    """Where it was found, after redirects."""
+    status: int
+    data: bytes = field(repr=False)
+    media_type: str = ""
+    charset: str = ""
+    is_truncated: bool = False
+
+    def require_success(self) -> FetchedDocument:
+        """Return the document itself. Raises FetchFailed if the status is an error."""
+        if 200 <= self.status < 300:
+            return self
+        raise FetchFailed(f"{redact_url(self.url)} answered with the status {self.status}.")
+
+
+class Resolver(Protocol):
+    """Returns the addresses that may be connected to for a host and port, or raises CallError."""
+
+    async def resolve(self, host: str, port: int) -> list[str]: ...
+
+
+class Fetcher:
+    """Fetches documents from addresses that a policy allows."""
+
+    def __init__(self, policy: Resolver | None = None, limits: FetchLimits | None = None) -> None:
+        self._policy = policy or AddressPolicy()
+        self._limits = limits or FetchLimits()
+
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> FetchedDocument:
+        """Fetch a document. Raises AddressRefused, or FetchFailed with what happened."""
+        try:
+            async with asyncio.timeout(self._limits.timeout_s):
+                return await self._follow(check_url(url), method, headers or {}, body)
+        except TimeoutError:
+            raise FetchFailed(
+                f"{redact_url(url)} did not answer completely within {self._limits.timeout_s:g} s."
+            ) from None
+        except _NETWORK_ERRORS as error:
+            raise FetchFailed(f"{redact_url(url)} could not be reached: {_describe(error)}.") from None
+
+    async def _follow(
+        self, url: str, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> FetchedDocument:
+        for _ in range(self._limits.max_redirects + 1):
+            document, target = await self._request(url, method, headers, body)
+            if not target:
+                return document
+            # The caller's headers may contain a key for the first server only.
+            url, method, headers, body = check_url(urljoin(url, target)), "GET", {}, None
+        raise FetchFailed(
+            f"{redact_url(url)} was reached after {self._limits.max_redirects} redirects, which is the limit."
+        )
+
+    async def _request(
+        self, url: str, method: str, headers: Mapping[str, str], body: bytes | None
+    ) -> tuple[FetchedDocument, str]:
+        """Return the answer to one request and the target of its redirect, empty if there is none."""
+        sent = {
+            "Host": _host_header(url),
+            "User-Agent": USER_AGENT,
+            "Accept": "text/html,application/xhtml+xml,*/*;q=0.8",
+            "Accept-Encoding": "gzip, deflate",
+            **headers,
+        }
+        if body is not None:
+            sent["Content-Length"] = str(len(body))
+        async with httpcore2.AsyncConnectionPool(network_backend=_CheckedNetwork(self._policy)) as pool:
+            timeouts = dict.fromkeys(("connect", "read", "write", "pool"), self._limits.timeout_s)
+            async with pool.stream(
+                method,
+                _encode_url(url),
+                headers=list(sent.items()),
+                content=body,
+                extensions={"timeout": timeouts},
+            ) as response:
+                found = _read_headers(response.headers)
+                target = found.get("location", "") if response.status in _REDIRECTS else ""
+                if target and self._limits.max_redirects:
+                    return FetchedDocument(url, response.status, b""), target
+                data, is_truncated = await self._read_body(response, found)
+        content_type = _parse_content_type(found.get("content-type", ""))
+        return FetchedDocument(url, response.status, data, *content_type, is_truncated), ""
+
+    async def _read_body(
+        self, response: httpcore2.Response, headers: Mapping[str, str]
+    ) -> tuple[bytes, bool]:
+        """Return the decompressed body up to the limit, and whether it is longer."""
+        limit = self._limits.max_bytes
+        parts, size = list[bytes](), 0
+        received = _limit_bytes(response.aiter_stream(), limit)
+        async with contextlib.aclosing(_decompress(received, headers, limit)) as chunks:
+            async for chunk in chunks:
+                parts.append(chunk[: limit - size])
+                size += len(chunk)
+                if size > limit:
+                    break
+        return b"".join(parts), size > limit
+
+
+class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
+    """Opens connections to checked addresses. TLS still verifies the certificate of the host's name."""
+
+    def __init__(self, policy: Resolver) -> None:
+        self._policy, self._network = policy, httpcore2.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  (the signature of the base class)
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        failure: Exception | None = None
+        for address in await self._policy.resolve(host, port):
+            try:
+                return await self._network.connect_tcp(address, port, timeout, local_address, socket_options)
+            except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
+                failure = error
+        raise failure or httpcore2.ConnectError("no address")
+
+
+async def _limit_bytes(chunks: AsyncIterable[bytes], limit: int) -> AsyncGenerator[bytes, None]:
+    """Yield chunks until they are longer than the limit in total."""
+    size = 0
+    async for chunk in chunks:
+        yield chunk
+        size += len(chunk)
+        if size > limit:
+            return
+
+
+async def _decompress(
+    chunks: AsyncIterable[bytes], headers: Mapping[str, str], limit: int
+) -> AsyncGenerator[bytes, None]:
+    """Yield the body without its compression. Each step is limited: a few bytes may expand to gigabytes."""
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding in ("", "identity"):
+        async for chunk in chunks:
+            yield chunk
+        return
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise FetchFailed(f"The server uses the unsupported compression {shorten(encoding, 40)!r}.")
+    decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # detects gzip and zlib
+    is_first = True
+    async for chunk in chunks:
+        try:
+            data = decoder.decompress(chunk, limit + 1)
+        except zlib.error:
+            if not is_first or encoding != "deflate":
+                raise FetchFailed("The server sent a document with damaged compression.") from None
+            decoder = zlib.decompressobj(wbits=-zlib.MAX_WBITS)  # some servers leave out the zlib header
+            data = decoder.decompress(chunk, limit + 1)
+        is_first = False
+        yield data
+
+
+def _read_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+
+
+def _parse_content_type(header: str) -> tuple[str, str]:
+    """Return media type and character set, both in lower case."""
+    message = Message()
+    message["content-type"] = header
+    charset = message.get_content_charset("")
+    return (message.get_content_type() if header else ""), charset
+
+
+def _encode_url(url: str) -> str:
+    """Return the URL in ASCII: host by IDNA, the rest percent-encoded, without its fragment."""
+    parts = urlsplit(url)
+    path, query = (quote(part, safe=_URL_CHARACTERS) for part in (parts.path or "/", parts.query))
+    return urlunsplit((parts.scheme, _host_header(url), path, query, ""))
+
+
+def _host_header(url: str) -> str:
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    try:
+        host = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise FetchFailed(f"{shorten(host)!r} is not a valid host name.") from None
+    host = f"[{host}]" if ":" in host else host
+    return f"{host}:{parts.port}" if parts.port else host
+
+
+def _describe(error: Exception) -> str:
+    return shorten(str(error) or type(error).__name__, 300)

@@ -1,0 +1,143 @@
+"""The `messaging` toolset: send a message to a target that the user has configured.
+
+A model chooses a target by its name and never sees its URL, which contains passwords. Apprise, an optional
+package, delivers the message. Every message needs approval, because it reaches other people.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from toolfold.authoring import build_tool
+from toolfold.config.web import MessagesSettings
+from toolfold.errors import CallError
+from toolfold.model import CallContext, Effect, Json, Meaning, Source, Tool
+from toolfold.tools import OutsideText, Services
+
+SOURCE = Source("builtin", "message")
+MAX_TEXT_CHARS = 10_000
+MAX_TITLE_CHARS = 200
+OVERHEAD_TIMEOUT_S = 30.0
+
+
+class MessageFailed(CallError):
+    """The message was not sent, or cannot be."""
+
+
+def tools(services: Services) -> list[Tool]:
+    """Return the tool."""
+    sender = MessageSender(services.messages, services.environment, services.outside_text)
+    schema = _build_schema(services.messages)
+    return [
+        build_tool(
+            name="send_message",
+            toolset="messaging",
+            schema=schema,
+            handler=sender.send,
+            check_fn=sender.check,
+            emoji="✉️",
+            effects=(Effect.SEND, Effect.NETWORK),
+            judged_as=dict.fromkeys(schema["parameters"]["properties"], Meaning.NOTE),
+            core=True,
+            timeout=services.messages.timeout_seconds + OVERHEAD_TIMEOUT_S,
+            synonyms=("notify", "email", "chat", "tell", "post", "text"),
+            source=SOURCE,
+        )
+    ]
+
+
+def _build_schema(settings: MessagesSettings) -> Json:
+    """Return the schema with the names of the targets, and who they are."""
+    described = "; ".join(
+        f"{name}: {target.description}" for name, target in settings.targets.items() if target.description
+    )
+    target: Json = {"type": "string", "description": described or "Name of a configured target."}
+    if settings.targets:
+        target["enum"] = list(settings.targets)
+    return {
+        "description": "Send a message to a person or channel that the user has configured.",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "target": target,
+                "text": {"type": "string", "minLength": 1, "maxLength": MAX_TEXT_CHARS},
+                "title": {"type": "string", "maxLength": MAX_TITLE_CHARS},
+            },
+            "required": ["target", "text"],
+            "additionalProperties": False,
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class MessageSender:
+    """Handler and check of `send_message`."""
+
+    settings: MessagesSettings
+    environment: Mapping[str, str]
+    outside_text: OutsideText
+
+    def check(self) -> bool:
+        """Return True if at least one target can be used. Raises MessageFailed with the reason if not."""
+        if not self.settings.targets:
+            raise MessageFailed("No target is configured. Add one to the setting messages.targets.")
+        if find_spec("apprise") is None:
+            raise MessageFailed(
+                "The package apprise is missing. Install it: pip install 'toolfold[message]'."
+            )
+        variables = self.settings.url_variables()
+        if not any(self.environment.get(variable) for variable in variables):
+            raise MessageFailed(f"The URL of the target is missing: set {' or '.join(variables)}.")
+        return True
+
+    def send(self, args: Json, _: CallContext) -> Json:
+        name, text, title = args["target"], args["text"], args.get("title", "")
+        self.outside_text.require_no_secret(f"{title}\n{text}", "The message")
+        url = self._find_url(name)
+        import apprise
+
+        with _silence_log():
+            sender = apprise.Apprise(asset=apprise.AppriseAsset(async_mode=False))
+            if not sender.add(url):
+                raise MessageFailed(f"The URL of the target {name!r} is not a valid Apprise URL.")
+            sent = sender.notify(
+                body=text,
+                title=title,
+                body_format=apprise.NotifyFormat.TEXT,
+                timeout=self.settings.timeout_seconds,
+            )
+        if not sent:
+            raise MessageFailed(
+                f"The message to {name!r} was not delivered: its service did not accept it or did not answer."
+            )
+        return {"sent": True, "target": name}
+
+    def _find_url(self, name: str) -> str:
+        """Return the URL of a target. Raises MessageFailed if there is none."""
+        target = self.settings.targets.get(name)
+        if target is None:
+            known = ", ".join(self.settings.targets)
+            raise MessageFailed(f"There is no target {name!r}. The targets are: {known}.")
+        url = self.environment.get(target.url_env, "").strip()
+        if not url:
+            raise MessageFailed(f"The URL of {name!r} is missing: the variable {target.url_env} is not set.")
+        return url
+
+
+@contextlib.contextmanager
+def _silence_log() -> Iterator[None]:
+    """Suppress the log of Apprise, which quotes the URLs of targets."""
+
+    def drop_record(_record: logging.LogRecord) -> bool:
+        return False
+
+    log = logging.getLogger("apprise")
+    log.addFilter(drop_record)
+    try:
+        yield
+    finally:
+        log.removeFilter(drop_record)

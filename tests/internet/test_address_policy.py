@@ -1,0 +1,134 @@
+"""Which URLs and addresses may be used."""
+
+from __future__ import annotations
+
+import ipaddress
+
+import pytest
+
+from toolfold.internet.address_policy import AddressPolicy, AddressRefused, check_url, parse_networks
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1",
+        "127.255.0.9",
+        "0.0.0.0",
+        "10.1.2.3",
+        "172.16.0.1",
+        "192.168.1.1",
+        "169.254.1.1",
+        "100.64.0.1",
+        "198.18.0.1",
+        "192.0.2.1",
+        "224.0.0.1",
+        "240.0.0.1",
+        "255.255.255.255",
+        "::",
+        "::1",
+        "::127.0.0.1",
+        "::ffff:127.0.0.1",
+        "::ffff:10.0.0.1",
+        "64:ff9b::7f00:1",
+        "64:ff9b:1::1",
+        "2002:7f00:1::",
+        "2001:db8::1",
+        "fe80::1",
+        "fe80::1%eth0",
+        "fc00::1",
+        "fd12::1",
+        "ff02::1",
+        "169.254.169.254",
+        "::ffff:169.254.169.254",
+        "168.63.129.16",
+        "100.100.100.200",
+        "fd00:ec2::254",
+    ],
+)
+def test_address_outside_the_public_internet_is_refused(address: str) -> None:
+    assert not AddressPolicy().allows(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
+)
+def test_public_address_is_allowed(address: str) -> None:
+    assert AddressPolicy().allows(ipaddress.ip_address(address))
+
+
+def test_private_network_can_be_allowed() -> None:
+    policy = AddressPolicy(parse_networks(["192.168.1.0/24", "fd00::/8"]))
+    assert policy.allows(ipaddress.ip_address("192.168.1.77"))
+    assert policy.allows(ipaddress.ip_address("::ffff:192.168.1.77"))
+    assert policy.allows(ipaddress.ip_address("fd12::1"))
+    assert not policy.allows(ipaddress.ip_address("192.168.2.1"))
+    assert not policy.allows(ipaddress.ip_address("127.0.0.1"))
+
+
+def test_metadata_service_is_refused_even_in_an_allowed_network() -> None:
+    policy = AddressPolicy(parse_networks(["0.0.0.0/0", "::/0"]))
+    assert policy.allows(ipaddress.ip_address("169.254.1.1"))
+    assert not policy.allows(ipaddress.ip_address("169.254.169.254"))
+    assert not policy.allows(ipaddress.ip_address("fd00:ec2::254"))
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "localhost", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "0", "::1"],
+)
+async def test_every_spelling_of_a_local_address_is_refused(host: str) -> None:
+    with pytest.raises(AddressRefused):
+        await AddressPolicy().resolve(host, 80)
+
+
+async def test_host_with_one_private_address_is_refused() -> None:
+    async def look_up(_host: str, _port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+        return [ipaddress.ip_address("1.1.1.1"), ipaddress.ip_address("10.0.0.1")]
+
+    with pytest.raises(AddressRefused, match=r"10\.0\.0\.1"):
+        await AddressPolicy(look_up=look_up).resolve("both.example", 443)
+
+
+@pytest.mark.parametrize("port", [22, 25, 110, 445])
+async def test_port_of_another_service_is_refused(port: int) -> None:
+    with pytest.raises(AddressRefused, match=f"Port {port}"):
+        await AddressPolicy().resolve("1.1.1.1", port)
+
+
+async def test_unknown_host_is_reported() -> None:
+    with pytest.raises(AddressRefused, match=r"no host 'nowhere\.invalid'"):
+        await AddressPolicy().resolve("nowhere.invalid", 80)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "ftp://example.com/a",
+        "javascript:alert(1)",
+        "data:text/html,hello",
+        "gopher://127.0.0.1:70/",
+        "view-source:http://example.com/",
+        "//example.com/",
+        "http://",
+        "http:///path",
+        "http://user:word@example.com/",
+        "http://user@example.com/",
+        "http://example.com:0/",
+        "http://example.com:99999/",
+        "http://exam ple.com/",
+        "http://example.com\\@127.0.0.1/",
+        "http://example.com/\r\nHost: x",
+        "http://[::1/",
+        "http://example.com/" + "a" * 9_000,
+    ],
+)
+def test_url_that_is_not_of_the_web_is_refused(url: str) -> None:
+    with pytest.raises(AddressRefused):
+        check_url(url)
+
+
+def test_web_urls_are_accepted() -> None:
+    for url in ("http://example.com", "HTTPS://Example.com:8443/a?b=c#d", "https://münchen.example/straße"):
+        assert check_url(url) == url

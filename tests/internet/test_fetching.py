@@ -1,0 +1,159 @@
+"""Documents are fetched over HTTP within limits, from allowed addresses only."""
+
+from __future__ import annotations
+
+import gzip
+import ipaddress
+import zlib
+
+import pytest
+
+from tests.internet.web_server import Page, Request, WebServer, run_web_server
+from toolfold.internet.address_policy import AddressPolicy, AddressRefused, IpAddress, parse_networks
+from toolfold.internet.fetching import Fetcher, FetchFailed, FetchLimits
+
+ONLY_FIRST = AddressPolicy(parse_networks(["127.0.0.1/32"]))
+
+
+def fetcher(**limits: float) -> Fetcher:
+    return Fetcher(ONLY_FIRST, FetchLimits(**limits))  # type: ignore[arg-type]
+
+
+async def test_document_is_fetched_with_its_type(server: WebServer) -> None:
+    server.pages["/a"] = Page(b"{}", "application/json; charset=UTF-8")
+    document = await fetcher().fetch(f"{server.url}/a?q=%C3%BC&x=y#part")
+    assert (document.status, document.data, document.media_type, document.charset) == (
+        200,
+        b"{}",
+        "application/json",
+        "utf-8",
+    )
+    assert server.requests[0].path == "/a?q=%C3%BC&x=y"
+    assert server.requests[0].headers["host"] == f"127.0.0.1:{server.port}"
+    assert not {"cookie", "authorization", "referer"} & server.requests[0].headers.keys()
+
+
+async def test_characters_outside_ascii_are_encoded(server: WebServer) -> None:
+    await fetcher().fetch(f"{server.url}/straße?q=ü")
+    assert server.requests[0].path == "/stra%C3%9Fe?q=%C3%BC"
+
+
+async def test_redirects_are_followed_and_the_final_url_is_reported(server: WebServer) -> None:
+    server.pages["/old"] = Page(status=301, headers={"Location": "/new"})
+    server.pages["/new"] = Page(b"found")
+    document = await fetcher().fetch(f"{server.url}/old")
+    assert (document.url, document.data) == (f"{server.url}/new", b"found")
+
+
+async def test_redirects_are_limited(server: WebServer) -> None:
+    server.pages["/loop"] = Page(status=302, headers={"Location": "/loop"})
+    with pytest.raises(FetchFailed, match="3 redirects"):
+        await fetcher(max_redirects=3).fetch(f"{server.url}/loop")
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "http://127.0.0.2:{port}/",
+        "http://2130706434:{port}/",
+        "http://169.254.169.254/",
+        "file:///etc/passwd",
+    ],
+)
+async def test_redirect_to_a_forbidden_address_is_refused(server: WebServer, target: str) -> None:
+    server.pages["/out"] = Page(status=302, headers={"Location": target.format(port=server.port)})
+    with pytest.raises(AddressRefused):
+        await fetcher().fetch(f"{server.url}/out")
+    assert server.paths() == ["/out"]
+
+
+async def test_name_is_resolved_once_and_that_address_is_used(server: WebServer) -> None:
+    """A name server that answers with a forbidden address the second time has no effect."""
+    answers = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("127.0.0.2")]
+
+    async def look_up(_host: str, _port: int) -> list[IpAddress]:
+        return [answers.pop(0)]
+
+    policy = AddressPolicy(parse_networks(["127.0.0.1/32"]), look_up=look_up)
+    server.pages["/"] = Page(b"first")
+    document = await Fetcher(policy).fetch(f"http://rebinding.example:{server.port}/")
+    assert document.data == b"first"
+    assert server.requests[0].headers["host"] == f"rebinding.example:{server.port}"
+    with pytest.raises(AddressRefused):  # a second request resolves again, and is refused
+        await Fetcher(policy).fetch(f"http://rebinding.example:{server.port}/")
+    assert len(server.requests) == 1
+
+
+async def test_long_document_is_cut(server: WebServer) -> None:
+    server.pages["/"] = Page(b"x" * 500_000)
+    document = await fetcher(max_bytes=1_000).fetch(server.url)
+    assert (len(document.data), document.is_truncated) == (1_000, True)
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_compressed_document_is_decompressed(server: WebServer, encoding: str) -> None:
+    packed = gzip.compress(b"hello") if encoding == "gzip" else zlib.compress(b"hello")
+    server.pages["/"] = Page(packed, headers={"Content-Encoding": encoding})
+    assert (await fetcher().fetch(server.url)).data == b"hello"
+
+
+async def test_deflate_without_header_is_decompressed(server: WebServer) -> None:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    body = packer.compress(b"hello") + packer.flush()
+    server.pages["/"] = Page(body, headers={"Content-Encoding": "deflate"})
+    assert (await fetcher().fetch(server.url)).data == b"hello"
+
+
+async def test_decompression_is_limited(server: WebServer) -> None:
+    server.pages["/"] = Page(gzip.compress(bytes(50_000_000)), headers={"Content-Encoding": "gzip"})
+    document = await fetcher(max_bytes=100_000).fetch(server.url)
+    assert (len(document.data), document.is_truncated) == (100_000, True)
+
+
+async def test_unknown_and_damaged_compression_is_reported(server: WebServer) -> None:
+    server.pages["/br"] = Page(b"....", headers={"Content-Encoding": "br"})
+    server.pages["/bad"] = Page(b"no gzip", headers={"Content-Encoding": "gzip"})
+    with pytest.raises(FetchFailed, match="compression 'br'"):
+        await fetcher().fetch(f"{server.url}/br")
+    with pytest.raises(FetchFailed, match="damaged"):
+        await fetcher().fetch(f"{server.url}/bad")
+
+
+async def test_silent_server_is_given_up_after_the_time_limit(server: WebServer) -> None:
+    def wait(_request: Request) -> Page:
+        server.closing.wait(60)
+        return Page()
+
+    server.pages["/"] = wait
+    with pytest.raises(FetchFailed, match=r"within 0\.3 s"):
+        await fetcher(timeout_s=0.3).fetch(server.url)
+    server.closing.set()
+
+
+async def test_error_shows_no_query_of_the_url(server: WebServer) -> None:
+    with pytest.raises(FetchFailed, match="404") as caught:
+        (await fetcher().fetch(f"{server.url}/gone?token=abcdef")).require_success()
+    assert "abcdef" not in str(caught.value)
+
+
+async def test_closed_port_is_reported() -> None:
+    with run_web_server() as server:
+        url = server.url
+    with pytest.raises(FetchFailed, match="could not be reached"):
+        await fetcher().fetch(url)
+
+
+async def test_headers_are_not_sent_to_the_target_of_a_redirect(server: WebServer) -> None:
+    server.pages["/search"] = Page(status=302, headers={"Location": "/elsewhere"})
+    server.pages["/elsewhere"] = Page(b"end")
+    await fetcher().fetch(f"{server.url}/search", headers={"X-Key": "secret"})
+    assert [request.headers.get("x-key") for request in server.requests] == ["secret", None]
+
+
+async def test_redirect_is_an_error_if_redirects_are_not_allowed(server: WebServer) -> None:
+    server.pages["/search"] = Page(status=302, headers={"Location": "/elsewhere"})
+    document = await fetcher(max_redirects=0).fetch(f"{server.url}/search")
+    with pytest.raises(FetchFailed, match="302"):
+        document.require_success()
+    assert server.paths() == ["/search"]
