@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
-from mcp import Client
 
-from tests.gateway.harness import REVISIONS, TIMEOUT_S, fault_server, result_text, serve_gateway
+from tests.gateway.gateway_process import write_settings
+from tests.gateway.harness import REVISIONS, fault_server, result_text, serve_gateway, wait_until
+from tests.gateway.live_gateway import (
+    ListChanges,
+    connect_http,
+    connect_stdio,
+    run_toolfold,
+    tool_names,
+    wait_for_tools,
+)
 
 both_revisions = pytest.mark.parametrize("revision", REVISIONS)
 
 
-async def tool_names(client: Client) -> list[str]:
-    return [tool.name for tool in (await client.list_tools()).tools]
-
-
-class ListChanges:
-    """Counts the notifications that the list of tools has changed."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    async def __call__(self, message: Any) -> None:
-        self.count += type(message).__name__.startswith("ToolListChanged")
-
-    async def wait_for(self, count: int) -> None:
-        async with asyncio.timeout(TIMEOUT_S):
-            while self.count < count:  # noqa: ASYNC110 - a condition of another task
-                await asyncio.sleep(0.02)
+TRANSPORTS = {"stdio": connect_stdio, "http": connect_http}
+each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
 @both_revisions
@@ -68,3 +60,70 @@ async def test_only_clients_whose_tool_list_has_changed_are_notified(tmp_path: P
             await wide.wait_for(2)
             assert await tool_names(narrow_client) == ["one_echo"]
             assert (wide.count, narrow.count) == (2, 0)
+
+
+@each_transport
+async def test_commands_in_another_process_take_effect_in_a_running_gateway(
+    tmp_path: Path, transport: str
+) -> None:
+    home, changes = tmp_path / "home", ListChanges()
+    write_settings(home, {"mcp": {"servers": {"one": fault_server("--tools", "2")}, "wait_seconds": 60}})
+    added = fault_server("--first", "late")
+    async with TRANSPORTS[transport](home, changes) as client:
+        await wait_for_tools(client, "one_echo", "one_tool_2")
+        seen = changes.count
+        await run_toolfold(home, "mcp", "add", "--yes", "two", added["command"], *added["args"])
+        await changes.wait_for(seen + 1)
+        await wait_for_tools(client, "one_echo", "one_tool_2", "two_late")
+        assert result_text(await client.call_tool("two_late", {"text": "hello"})) == "hello"
+        seen = changes.count
+        await run_toolfold(home, "mcp", "disable", "one", "tool_2")
+        await changes.wait_for(seen + 1)
+        assert await tool_names(client) == ["one_echo", "two_late"]
+        await run_toolfold(home, "mcp", "remove", "two")
+        await changes.wait_for(seen + 2)
+        assert await tool_names(client) == ["one_echo"]
+        await run_toolfold(home, "mcp", "set", "one", "trust", "warn")
+        await run_toolfold(home, "mcp", "set", "one", "args", str([*fault_server()["args"], "--tools", "3"]))
+        await wait_for_tools(client, "one_echo", "one_tool_3")
+        await run_toolfold(home, "config", "set", "tools.disabled", "[mcp_one_echo]")
+        await wait_for_tools(client, "one_tool_3")
+
+
+@each_transport
+async def test_edited_file_takes_effect_and_an_invalid_one_does_not(tmp_path: Path, transport: str) -> None:
+    home, changes = tmp_path / "home", ListChanges()
+    servers = {"one": fault_server(), "two": fault_server("--first", "late")}
+    write_settings(home, {"mcp": {"servers": {"one": servers["one"]}, "wait_seconds": 60}})
+    log = home / "state" / "gateway" / "gateway.log"
+    async with TRANSPORTS[transport](home, changes) as client:
+        await wait_for_tools(client, "one_echo")
+        seen = changes.count
+        (home / "config.yaml").write_text("mcp:\n  servers: [\n")
+        await asyncio.to_thread(wait_until, lambda: "changed settings are not used" in log.read_text())
+        assert await tool_names(client) == ["one_echo"]
+        write_settings(home, {"mcp": {"servers": servers, "wait_seconds": 60}})
+        await changes.wait_for(seen + 1)
+        await wait_for_tools(client, "one_echo", "two_late")
+        write_settings(home, {"mcp": {"servers": servers}, "gateway": {"port": 1}})
+        await asyncio.to_thread(
+            wait_until, lambda: "take effect after a restart: gateway.port" in log.read_text()
+        )
+
+
+async def test_disabled_tool_is_announced_to_the_clients_that_had_it(tmp_path: Path) -> None:
+    """A change of settings that concerns no server is announced too."""
+    with serve_gateway(tmp_path, {"one": fault_server(), "two": fault_server()}) as served:
+        token = served.tokens.add("narrow", ["mcp-one"])
+        wide, narrow = ListChanges(), ListChanges()
+        async with (
+            served.client("legacy", message_handler=wide) as wide_client,
+            served.client("legacy", message_handler=narrow, token=token) as narrow_client,
+        ):
+            await tool_names(wide_client)
+            await tool_names(narrow_client)
+            (tmp_path / "config.yaml").write_text("tools: {disabled: [mcp-two]}\n")
+            await wide.wait_for(1)
+            assert await tool_names(wide_client) == ["one_echo"]
+            assert await tool_names(narrow_client) == ["one_echo"]
+            assert (wide.count, narrow.count) == (1, 0)

@@ -83,10 +83,10 @@ def remove(invocation: Invocation, name: str, in_project: bool) -> None:
         print_warning(str(error))
         config = None
     file = find_server_file(invocation, name, in_project)
-    if config:
-        _delete_stored_data(config, name)
     with changing_settings(invocation, file) as record:
         unset_value(file, server_key(name), record=record)
+    if config:  # afterwards: a gateway that still used the server could store its data again
+        _delete_stored_data(config, name)
     print_line(f"{escape_text(name)} is removed from {escape_text(str(file))}")
 
 

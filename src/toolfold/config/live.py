@@ -9,13 +9,14 @@ Knows nothing of what the settings are used for.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
-from toolfold.config.fingerprints import Signature, stat_signature
 from toolfold.config.load import reload_config
 from toolfold.config.monitor import PathState, SettingsMonitor, read_path_state
 from toolfold.config.record import ADVICE, SettingsRecord
@@ -24,6 +25,8 @@ from toolfold.config.trust import PROJECT_FILE
 from toolfold.errors import ConfigError
 
 log = logging.getLogger(__name__)
+
+_Signatures: TypeAlias = tuple[tuple[int, ...], ...]
 
 __all__ = ["LoadedSettings", "SettingsFollower", "SettingsWatch"]
 
@@ -65,6 +68,8 @@ class SettingsFollower:
         self._lock_files = tuple(
             folder / "toolfold.lock" for folder in dict.fromkeys((paths.config_dir, paths.project_dir))
         )
+        watched = (*self._settings_files, *self._lock_files, record.file)
+        self._watched_files = tuple(map(str, watched))
         self._states = self._read_states()
         self._signatures = self._read_signatures()
         self._retry_at = float("inf")
@@ -102,12 +107,12 @@ class SettingsFollower:
         config = reload_config(self._config)
         _require_same_paths(self._config, config)
         if self._read_signatures() != before:
-            self._signatures = {}
+            self._signatures = ()
             raise _TryLater("they have changed again")
         self._states, self._config, self._reported = states, config, ""
         return LoadedSettings(config, is_own_change, not changed.isdisjoint(self._lock_files))
 
-    def _wait_until_stable(self) -> Mapping[Path, Signature]:
+    def _wait_until_stable(self) -> _Signatures:
         """Return the signatures once the files have not changed for a moment."""
         end = time.monotonic() + MAX_SETTLE_S
         found = self._read_signatures()
@@ -131,9 +136,8 @@ class SettingsFollower:
         step = self._record.last_step()
         return {path: read_path_state(path, step) for path in (*self._settings_files, *self._lock_files)}
 
-    def _read_signatures(self) -> Mapping[Path, Signature]:
-        files = (*self._settings_files, *self._lock_files, self._record.file)
-        return {path: stat_signature(path) for path in files}
+    def _read_signatures(self) -> _Signatures:
+        return tuple(map(_stat_file, self._watched_files))
 
     def _report(self, problem: str) -> None:
         if problem != self._reported:
@@ -163,6 +167,22 @@ class SettingsWatch:
                     self._on_change()
             except Exception:
                 log.exception("changed settings could not be applied")
+
+
+def _stat_file(path: str) -> tuple[int, ...]:
+    """Return metadata that changes with every change of a file, or of the link that leads to it.
+
+    Runs several times a second, so it uses the plain system calls.
+    """
+    found: list[int] = []
+    for stat in (os.stat, os.lstat):
+        try:
+            each = stat(path)
+        except OSError:
+            found.append(0)
+        else:
+            found += (each.st_mtime_ns, each.st_ctime_ns, each.st_size, each.st_ino)
+    return tuple(found)
 
 
 def _differs(now: PathState, before: PathState) -> bool:
