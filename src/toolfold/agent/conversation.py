@@ -270,6 +270,7 @@ class AgentConversation:
         runtime = self._deps.runtime
         if self._depth == 0:  # a sub-agent works within a turn of its parent
             await asyncio.to_thread(runtime.check_settings)
+            await asyncio.to_thread(runtime.mcp.settle)  # new servers list their tools first
         if runtime.config.agent != self._settings:
             self._settings, self._setup = runtime.config.agent, None
 
