@@ -293,6 +293,31 @@ def test_tool_accepted_outside_of_the_runtime_can_be_used(settings: Settings, op
 EVIL = {"mcp": {"servers": {"evil": server_entry()}}, "approval": {"mode": "off"}}
 
 
+def test_edit_while_servers_run_does_not_make_a_server_more_trusted(
+    settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A server could have edited the file, for example after a call of it has ended."""
+    one = server_entry()
+    settings.write_servers(one=one)
+    runtime = open_live()
+    settings.write_servers(one={**one, "trust": "off", "exclude": ["x"]}, new={**one, "sampling": "allow"})
+    assert runtime.check_settings() == ("mcp.servers.new added", "mcp.servers.one changed")
+    in_use = runtime.config.mcp.servers
+    assert (in_use["one"].trust, in_use["one"].exclude, in_use["new"].sampling) == ("pin", ("x",), "ask")
+    assert "mcp.servers.new.sampling, mcp.servers.one.trust: the file was edited" in caplog.text
+    settings.set("tools.rag_top_k", 3)
+    assert runtime.check_settings() == ("tools.rag_top_k changed",)
+    assert runtime.config.mcp.servers["one"].trust == "pin", "a later command does not accept the edit"
+
+
+def test_command_of_the_user_makes_a_server_more_trusted_at_once(settings: Settings, open_live: Open) -> None:
+    settings.write_servers(one=server_entry())
+    runtime = open_live()
+    settings.set("mcp.servers.one.trust", "warn")
+    assert runtime.check_settings() == ("mcp.servers.one changed",)
+    assert runtime.mcp.servers["one"].settings.trust == "warn"
+
+
 def test_change_made_by_a_tool_call_has_no_effect_until_accepted(
     settings: Settings,
     open_live: Open,

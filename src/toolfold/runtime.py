@@ -23,7 +23,12 @@ from toolfold.authoring import ToolFunction
 from toolfold.availability import Availability, Status
 from toolfold.call_events import CallEvents
 from toolfold.config import Config, get_trust_state, is_still_trusted, load_config
-from toolfold.config.changes import SettingsChanges, compare_settings, keep_fixed_settings
+from toolfold.config.changes import (
+    SettingsChanges,
+    compare_settings,
+    hold_loosened_servers,
+    keep_fixed_settings,
+)
 from toolfold.config.live import LoadedSettings, SettingsFollower, SettingsWatch
 from toolfold.config.monitor import SettingsMonitor, require_accepted, watched_paths
 from toolfold.config.record import SettingsRecord
@@ -189,6 +194,8 @@ class Runtime:
         self.config = config
         """The settings in force."""
         self._loaded_config = config
+        self._held_settings: frozenset[str] = frozenset()
+        """Changed settings of servers that are used only after a restart."""
         self._behind_gateway = behind_gateway
         self._follower = follower
         self._settings_watch: SettingsWatch | None = None
@@ -288,7 +295,10 @@ class Runtime:
         declared = (*self._plugin_toolsets, *user)
         toolsets = Toolsets(self._registry.snapshot(), declared)
         scope = self._build_scope(config, toolsets)
-        self._log_settings(loaded.config, changes)
+        is_own_change = loaded.is_own_change or not _has_local_servers(self.mcp)
+        config, held = hold_loosened_servers(before, config, self._held_settings, is_own_change=is_own_change)
+        self._log_settings(loaded.config, changes, held)
+        self._held_settings = held
         self._loaded_config = loaded.config
         if changes.live:
             dispatch = replace(
@@ -309,12 +319,18 @@ class Runtime:
         self.settings_version += 1
         return (*(f"{key} changed" for key in changes.live), *servers)
 
-    def _log_settings(self, config: Config, changes: SettingsChanges) -> None:
+    def _log_settings(self, config: Config, changes: SettingsChanges, held: frozenset[str]) -> None:
         for warning in config.warnings:
             if warning not in self._loaded_config.warnings:
                 log.warning("%s", warning)
         if changes.fixed:
             log.warning("changed settings that take effect after a restart: %s", ", ".join(changes.fixed))
+        if new := held - self._held_settings:
+            log.warning(
+                "%s: the file was edited while MCP servers run, one of which could have done that, so this"
+                " takes effect after a restart. Next time use `toolfold mcp set`, which takes effect at once",
+                ", ".join(sorted(new)),
+            )
 
     def session(
         self,

@@ -6,18 +6,26 @@ removed entry at once and uses an added one only if the user added it with Toolf
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from toolfold.config.describe import describe_settings, get_value
+from toolfold.config.servers import McpServerSettings
 from toolfold.config.settings import Config, Settings
+from toolfold.model import FrozenDict
 
-__all__ = ["SettingsChanges", "compare_settings", "keep_fixed_settings"]
+__all__ = ["SettingsChanges", "compare_settings", "hold_loosened_servers", "keep_fixed_settings"]
 
 LIVE_SECTIONS = ("tools", "toolsets", "mcp", "agent", "providers", "command_allowlist")
 """Sections that are not only read when a runtime or a gateway is started."""
 FIXED_TOOLS_SETTINGS = ("rag_embed_model", "synonyms")
+_STRICT_TO_LOOSE = {
+    "trust": ("pin", "warn", "off"),
+    "sampling": ("deny", "ask", "allow"),
+    "elicitation": ("decline", "ask"),
+}
+"""How far a server is trusted: settings with their values, strictest first."""
 ALLOW_LISTS = ("command_allowlist", "approval.allowed_tools")
 _FIXED_KEYS = (
     *(f"tools.{name}" for name in FIXED_TOOLS_SETTINGS),
@@ -54,6 +62,42 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
             "mcp": now.mcp.model_copy(update={"scan": before.mcp.scan}),
         }
     )
+
+
+def hold_loosened_servers(
+    before: Config, now: Config, held: Collection[str], *, is_own_change: bool
+) -> tuple[Config, frozenset[str]]:
+    """Return the second configuration with no server trusted more than in the first, and the keys held back.
+
+    For changes that an MCP server could have made. Keys in `held` stay held back, whoever made later changes.
+    """
+    servers: dict[str, McpServerSettings] = {}
+    found: set[str] = set()
+    for name, server in now.mcp.servers.items():
+        earlier = before.mcp.servers.get(name)
+        loosened = {
+            field: _strict_value(earlier, field)
+            for field in _STRICT_TO_LOOSE
+            if _is_looser(server, earlier, field)
+            and (not is_own_change or f"mcp.servers.{name}.{field}" in held)
+        }
+        servers[name] = server.model_copy(update=loosened) if loosened else server
+        found |= {f"mcp.servers.{name}.{field}" for field in loosened}
+    if not found:
+        return now, frozenset()
+    mcp = now.mcp.model_copy(update={"servers": FrozenDict(servers)})
+    return now.model_copy(update={"mcp": mcp}), frozenset(found)
+
+
+def _is_looser(server: McpServerSettings, earlier: McpServerSettings | None, field: str) -> bool:
+    order = _STRICT_TO_LOOSE[field]
+    return order.index(getattr(server, field)) > order.index(_strict_value(earlier, field))
+
+
+def _strict_value(earlier: McpServerSettings | None, field: str) -> str:
+    """Return the value in force; for a new server, the default."""
+    value: str = McpServerSettings.model_fields[field].default if earlier is None else getattr(earlier, field)
+    return value
 
 
 def _list_keys(before: Settings, now: Settings) -> Iterator[str]:
