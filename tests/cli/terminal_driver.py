@@ -17,6 +17,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyte
+from pyte.screens import Char as Cell
+
+__all__ = ["ALT_ENTER", "CTRL_C", "CTRL_D", "ENTER", "TAB", "UP", "Cell", "Terminal"]
 
 TIMEOUT_S = 120.0
 ENTER, ALT_ENTER, CTRL_C, CTRL_D, TAB, UP = "\r", "\x1b\r", "\x03", "\x04", "\t", "\x1b[A"
@@ -65,13 +68,16 @@ class Terminal:
         os.close(self._descriptor)
 
     @property
+    def cells(self) -> list[list[Cell]]:
+        """All lines as cells with their styles, those that have left the screen included."""
+        screen = self._screen
+        rows = [*screen.history.top, *(screen.buffer[number] for number in range(screen.lines))]
+        return [[row[column] for column in range(screen.columns)] for row in rows]
+
+    @property
     def lines(self) -> list[str]:
-        """All lines, those that have left the screen included, without trailing spaces."""
-        gone = [
-            "".join(row[column].data for column in range(self._screen.columns))
-            for row in self._screen.history.top
-        ]
-        return [line.rstrip() for line in (*gone, *self._screen.display)]
+        """All lines as text without trailing spaces."""
+        return ["".join(cell.data for cell in row).rstrip() for row in self.cells]
 
     @property
     def text(self) -> str:

@@ -18,6 +18,7 @@ from tests.cli.terminal_driver import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP,
 from tests.cli.test_process import TOOLFOLD
 from toolfold.cli.chat_input import HistoryFile
 from toolfold.cli.chat_markdown import MarkdownStream
+from toolfold.cli.demo_conversation import CLEAN_UP, MESSAGES
 
 __all__ = ["write_script"]
 
@@ -227,7 +228,8 @@ class TestInterruption:
         wait_until(lambda: (project / "pid").exists() and (project / "pid").read_text().strip() != "")
         chat.type(CTRL_C)
         finish_turn(chat)
-        assert "■ stopped" in chat.text
+        assert re.search(r"terminal\(command=.*✗", chat.text)
+        assert "The call was cancelled." in chat.text
         pid = int((project / "pid").read_text())
         wait_until(lambda: not is_running(pid))
         chat.send("Go on")
@@ -568,6 +570,41 @@ class TestFirstStart:
         assert done.returncode == 3
         assert problem in done.stderr
         assert [line[0] for line in done.stderr.splitlines()[1:4]] == ["1", "2", "3"]
+
+
+class TestDemo:
+    def test_demo_answers_suggested_messages_and_asks_before_it_deletes(
+        self, environment: dict[str, str], project: Path
+    ) -> None:
+        with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
+            chat.wait_for_prompt()
+            assert "This model is a script." in chat.text
+            chat.type(UP)  # the suggested messages are in the history
+            chat.wait_for(f"› {MESSAGES[0]}")
+            chat.type(CTRL_C)
+            chat.wait_for_prompt()
+            chat.send(CLEAN_UP)
+            chat.wait_for("Your answer >")
+            chat.send("y")
+            finish_turn(chat)
+            assert "is deleted." in chat.text
+            chat.send("Good morning")
+            finish_turn(chat, 2)
+            assert "I am a script, not a model" in chat.text
+            chat.type(CTRL_D)
+            assert chat.wait_for_exit() == 0
+        assert not list(Path(environment["TOOLFOLD_HOME"]).rglob("sessions.db"))  # nothing was stored
+
+    def test_start_without_a_model_offers_the_demo(self, environment: dict[str, str], project: Path) -> None:
+        with Terminal([TOOLFOLD, "chat"], env=environment, cwd=project) as chat:
+            chat.wait_for("Start the demo now?")
+            chat.send("n")
+            assert chat.wait_for_exit() == 3
+        with Terminal([TOOLFOLD, "chat"], env=environment, cwd=project) as chat:
+            chat.wait_for("Start the demo now?")
+            chat.send("")
+            chat.wait_for_prompt()
+            assert "This model is a script." in chat.text
 
 
 class TestMarkdownStream:

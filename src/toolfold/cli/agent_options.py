@@ -103,10 +103,17 @@ class AgentOpener:
     """Opens agents on one runtime and one session store: a new session, or a stored one."""
 
     def __init__(
-        self, runtime: Runtime, store: SessionStore, options: AgentOptions, *, asker: Asker | None = None
+        self,
+        runtime: Runtime,
+        store: SessionStore,
+        options: AgentOptions,
+        *,
+        asker: Asker | None = None,
+        client: ModelClient | None = None,
     ) -> None:
+        """`client` is a model to use instead of any that is named."""
         self.runtime, self.store, self.options = runtime, store, options
-        self._asker = asker
+        self._asker, self._client = asker, client
 
     def open_first(self) -> Agent:
         """Open the stored session that the command line names, or a new one."""
@@ -115,13 +122,13 @@ class AgentOpener:
         record = find_session(self.store, self.options.session)
         return self.open_stored(record, self.options.model)
 
-    def open_new(self, model: str | ModelClient = "") -> Agent:
+    def open_new(self, model: str = "") -> Agent:
         """Open a new session."""
         from toolfold.agent import Agent
 
         toolsets = self.options.toolsets or None
         return Agent(
-            model,
+            self._client or model,
             toolsets=toolsets,
             runtime=self.runtime,
             store=self.store,
@@ -129,12 +136,12 @@ class AgentOpener:
             asker=self._asker,
         )
 
-    def open_stored(self, record: SessionRecord, model: str | ModelClient = "") -> Agent:
+    def open_stored(self, record: SessionRecord, model: str = "") -> Agent:
         """Open a stored session, by default with the model that it used last."""
         from toolfold.agent import Agent
 
         return Agent(
-            model,
+            self._client or model,
             session_id=record.id,
             runtime=self.runtime,
             store=self.store,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +16,17 @@ from toolfold.cli.activity import clean_line
 from toolfold.cli.agent_options import AgentOpener, AgentOptions, agent_options
 from toolfold.cli.app import EXIT_BAD_CONFIG, EXIT_INTERRUPTED, Invocation
 from toolfold.cli.chat_commands import ABOUT, ChatCommands
-from toolfold.cli.chat_input import InputEnded, LineReader, MessageReader, PromptReader, suggest_words
+from toolfold.cli.chat_input import (
+    HistoryFile,
+    InputEnded,
+    LineReader,
+    MessageReader,
+    PromptReader,
+    suggest_words,
+)
 from toolfold.cli.chat_questions import ChatQuestions
 from toolfold.cli.chat_screen import LiveScreen, PlainScreen, Screen
-from toolfold.cli.output import escape_text, format_count, print_line, print_note
+from toolfold.cli.output import escape_text, format_count, print_line, print_note, show_spinner
 from toolfold.cli.run import interrupt_on_signals
 from toolfold.errors import ConfigError, ToolfoldError
 from toolfold.events import Event, ToolsSelected, TurnFinished
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
     from toolfold.store import SessionRecord
 
 HISTORY_FILE = "chat_history"
+DEMO_DELAY_S = 0.02
+"""Pause after each piece of text of the scripted model, so that it looks like one."""
 _SETUP_STEPS = """\
 1. Install a provider and set its key:  pip install 'toolfold[anthropic]'; export ANTHROPIC_API_KEY=…
 2. Choose the model:  toolfold config set agent.model anthropic:claude-sonnet-4-6  (or openai:…, ollama:…)
@@ -37,15 +48,22 @@ _SETUP_STEPS = """\
 
 @click.command("chat")
 @agent_options
+@click.option(
+    "--demo", is_flag=True, help="Try the chat with a scripted model and sample tools; needs no key."
+)
 @click.pass_obj
-def command(invocation: Invocation, options: AgentOptions) -> int:
+def command(invocation: Invocation, options: AgentOptions, demo: bool) -> int:
     """Talk to an agent that uses your tools. /help lists the commands of the chat.
 
     Without a terminal, each line of standard input is one message, and the output is plain text.
     """
+    if demo:
+        return _run_demo(options)
     if not options.session and (problem := _find_model_problem(invocation.load_config(), options)):
         print_note(f"{escape_text(problem)}\n{escape_text(_SETUP_STEPS)}")
-        return EXIT_BAD_CONFIG
+        if not (is_interactive() and click.confirm("Start the demo now?", default=True, err=True)):
+            return EXIT_BAD_CONFIG
+        return _run_demo(AgentOptions())
     return _run_chat(options.apply_to(invocation), options)
 
 
@@ -74,16 +92,53 @@ def _run_chat(invocation: Invocation, options: AgentOptions) -> int:
     from toolfold.agent.agent import open_store
 
     screen = _open_screen()
-    questions = ChatQuestions(screen) if isinstance(screen, LiveScreen) and not find_tool_call() else None
-    handlers = {"approver": questions.approve, "elicit": questions.elicit} if questions else {}
+    questions = _open_questions(screen)
     with (
-        invocation.open_runtime(**handlers) as runtime,
+        invocation.open_runtime(**_question_handlers(questions)) as runtime,
         contextlib.closing(open_store(runtime.config)) as store,
     ):
         asker = questions.clarify if questions else None
         chat = Chat(AgentOpener(runtime, store, options, asker=asker), screen)
         with chat.closing():
             return chat.run()
+
+
+def _run_demo(options: AgentOptions) -> int:
+    """Run the chat with a scripted model in a temporary directory, apart from the user's settings."""
+    from toolfold.agent.agent import open_store
+    from toolfold.cli.demo import open_demo_runtime
+    from toolfold.cli.demo_conversation import MESSAGES, OLD_FOLDER, build_demo_model
+
+    screen = _open_screen()
+    questions = _open_questions(screen)
+    with tempfile.TemporaryDirectory(prefix="toolfold-demo-") as name:
+        directory = Path(name)
+        (directory / OLD_FOLDER).mkdir()
+        with (
+            # With a progress function, the first search waits until all tools are indexed.
+            open_demo_runtime(
+                directory, progress=lambda _done, _total: None, **_question_handlers(questions)
+            ) as runtime,
+            contextlib.closing(open_store(runtime.config)) as store,
+        ):
+            history = HistoryFile(runtime.config.paths.state_dir / HISTORY_FILE)
+            for message in reversed(MESSAGES):
+                history.append(message)
+            with show_spinner("indexing the sample tools, which takes a few seconds"):
+                runtime.session().definitions(MESSAGES[0])
+            model = build_demo_model(delta_delay_s=DEMO_DELAY_S)
+            chat = Chat(AgentOpener(runtime, store, options, client=model), screen, suggestions=MESSAGES)
+            with chat.closing():
+                return chat.run()
+
+
+def _open_questions(screen: Screen) -> ChatQuestions | None:
+    """Return what asks the person at the terminal; None if nobody can be asked."""
+    return ChatQuestions(screen) if isinstance(screen, LiveScreen) and not find_tool_call() else None
+
+
+def _question_handlers(questions: ChatQuestions | None) -> dict[str, Any]:
+    return {"approver": questions.approve, "elicit": questions.elicit} if questions else {}
 
 
 def _open_screen() -> Screen:
@@ -95,8 +150,9 @@ def _open_screen() -> Screen:
 class Chat:
     """A conversation at the terminal: reads messages and commands, and shows the turns."""
 
-    def __init__(self, opener: AgentOpener, screen: Screen) -> None:
-        self.opener, self._screen = opener, screen
+    def __init__(self, opener: AgentOpener, screen: Screen, *, suggestions: Sequence[str] = ()) -> None:
+        """`suggestions` are messages to try in a demo, whose sessions are not kept."""
+        self.opener, self._screen, self._suggestions = opener, screen, suggestions
         self.agent: Agent = opener.open_first()
         self.selection: ToolsSelected | None = None
         self.last_turn: TurnFinished | None = None
@@ -193,7 +249,7 @@ class Chat:
         finally:
             session_id, has_messages = self.agent.session_id, bool(self.agent.history.messages)
             self._close_agent()
-            if has_messages and isinstance(self._screen, LiveScreen):
+            if has_messages and not self._suggestions and isinstance(self._screen, LiveScreen):
                 print_line(f"[dim]continue this session: toolfold chat --session {session_id}[/dim]")
 
     def _close_agent(self) -> None:
@@ -208,6 +264,10 @@ class Chat:
         if isinstance(self._screen, LiveScreen):
             self._print_session()
             print_line("[dim]/help lists the commands. Ctrl-C stops a turn, Ctrl-D leaves.[/dim]")
+            if self._suggestions:
+                print_line("\nThis model is a script. Try one of these messages (↑ recalls them):")
+            for message in self._suggestions:
+                print_line(f"  {escape_text(message)}")
 
     def _print_session(self) -> None:
         tools = format_count(len(self.agent.session.granted()), "tool")

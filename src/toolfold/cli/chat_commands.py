@@ -15,7 +15,7 @@ from toolfold.errors import ToolfoldError, closest_names, did_you_mean
 
 if TYPE_CHECKING:
     from toolfold.cli.chat import Chat
-    from toolfold.events import Usage
+    from toolfold.events import ToolsSelected, Usage
     from toolfold.store import SessionRecord
 
 MAX_LISTED_SESSIONS = 10
@@ -120,15 +120,10 @@ class ChatCommands:
         if selection is None:
             raise NotFound("no message was sent yet in this chat.")
         if not selection.reasons:
-            why = (
-                "the others are found by tool search"
-                if selection.tool_search
-                else "every available tool is sent"
-            )
             count = f"{len(selection.shown):,} of {selection.available:,}"
-            print_line(f"{count} tools were sent: {why} (tools.selection, tools.tool_search).")
-            if not selection.tool_search:
-                return
+            print_line(f"{count} tools were sent: {_explain_without_reasons(selection)}.")
+        if not selection.shown or len(selection.shown) == selection.available:
+            return
         print_table(
             "",
             ("tool", "why it was sent"),
@@ -197,6 +192,14 @@ def _print_sessions(records: list[SessionRecord], current: str) -> None:
         ),
     )
     print_line("continue one: /resume NUMBER or /resume ID")
+
+
+def _explain_without_reasons(selection: ToolsSelected) -> str:
+    if len(selection.shown) == selection.available:
+        return "every available tool is sent (tools.selection, tools.tool_search)"
+    if selection.tool_search:
+        return "the others are found by tool search (tools.tool_search)"
+    return "no other tool fits the message (tools.selection)"
 
 
 def _format_usage(usage: Usage, cost: float | None) -> tuple[str, str, str, str]:

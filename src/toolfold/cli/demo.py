@@ -6,7 +6,7 @@ import json
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -53,7 +53,7 @@ def command(messages: tuple[str, ...], as_json: bool) -> None:
     """Show what a model would be sent for sample messages, or for your own."""
     with (
         tempfile.TemporaryDirectory(prefix="toolfold-demo-") as directory,
-        _open_demo_runtime(Path(directory)) as runtime,
+        open_demo_runtime(Path(directory)) as runtime,
     ):
         with show_spinner("indexing the tools, which takes a few seconds"):
             rows = [_measure_message(runtime, message) for message in messages or MESSAGES if message.strip()]
@@ -68,7 +68,7 @@ def command(messages: tuple[str, ...], as_json: bool) -> None:
         print_line('\nNext: [bold]toolfold tools list[/bold], [bold]toolfold demo "your own message"[/bold]')
 
 
-def _open_demo_runtime(directory: Path) -> Runtime:
+def open_demo_runtime(directory: Path, **handlers: Any) -> Runtime:
     """Open a runtime with built-in tools and the sample catalog, isolated from the user's settings."""
     from toolfold.config import load_config
     from toolfold.runtime import open_runtime
@@ -77,7 +77,7 @@ def _open_demo_runtime(directory: Path) -> Runtime:
     home = {"TOOLFOLD_HOME": str(directory / "home")}
     overrides = ["tools.selection=hybrid", "tools.tool_search=off", "plugins.enabled=false"]
     overrides.append(f"files.workspace={directory}")
-    runtime = open_runtime(load_config(project=directory, env=home, overrides=overrides))
+    runtime = open_runtime(load_config(project=directory, env=home, overrides=overrides), **handlers)
     runtime.registry.add_all(sample_catalog())
     return runtime
 
