@@ -23,7 +23,7 @@ async def run_plan(plan: dict[str, Any]) -> dict[str, Any]:
 
     command, *arguments = plan["command"]
     server = StdioTransport(command, arguments, env=plan["environment"], keep_alive=False)
-    async with Client(server, elicitation_handler=answer_form, init_timeout=120) as client:
+    async with Client(server, elicitation_handler=answer_form, init_timeout=300) as client:
         listed = [each.name for each in await client.list_tools()]
         results = [
             await client.call_tool(each["tool"], each["arguments"], raise_on_error=False)

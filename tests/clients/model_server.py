@@ -1,7 +1,7 @@
 """A scripted model behind the four HTTP dialects that MCP clients speak.
 
 Real client programs are pointed at it instead of a provider. It answers each request with the next step of a
-script: the number of tool results in the conversation says which one, so that retries get the same answer.
+script: the tool results and replies in the conversation say which one, so that retries get the same answer.
 A step that calls a tool needs that tool in the request, under whatever full name the client gave it.
 """
 
@@ -21,7 +21,7 @@ MAX_BODY_BYTES = 32_000_000
 
 @dataclass(frozen=True)
 class Say:
-    """The model replies with text, which ends its turn."""
+    """The model replies with text, which ends its turn. Each text of a script is unique."""
 
     text: str
 
@@ -71,9 +71,11 @@ class ModelServer:
 
     def next_step(self, request: Json) -> Step:
         """Return the step that answers this request."""
-        if self.task not in json.dumps(request) or not list_tools(request):
+        text = json.dumps(request)
+        if self.task not in text or not list_tools(request):
             return Say("ok")
-        done = len(_read_results(request))
+        said = [step for step in self.script if isinstance(step, Say) and step.text in text]
+        done = len(_read_results(request)) + len(said)
         return self.script[done] if done < len(self.script) else Say("the script has ended")
 
 

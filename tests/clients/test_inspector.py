@@ -34,8 +34,9 @@ from tests.clients.scenario import (
 )
 from tests.gateway.gateway_process import gateway_process
 
+pytestmark = pytest.mark.timeout(900)
 GATEWAY = ("toolfold", "mcp", "serve")
-CONNECT_TIMEOUT_MS = "120000"
+CONNECT_TIMEOUT_MS = "300000"
 
 
 def inspector_program(path: str) -> Sequence[str]:
@@ -115,7 +116,7 @@ def open_connection(home: Home) -> Iterator[Connection]:
 def gateway_entry(home: Home) -> Json:
     command, *arguments = GATEWAY
     environment = {"TOOLFOLD_HOME": home.environment["TOOLFOLD_HOME"]}
-    return {"command": command, "args": arguments, "env": environment, "connectionTimeout": 120_000}
+    return {"command": command, "args": arguments, "env": environment, "connectionTimeout": 300_000}
 
 
 def result_text(result: Json) -> str:

@@ -23,6 +23,7 @@ from tests.clients.scenario import (
 )
 from tests.mcp.servers import fastmcp_python
 
+pytestmark = pytest.mark.timeout(900)
 HERE = Path(__file__).parent
 
 

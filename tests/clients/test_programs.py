@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from tests.clients.model_server import Call, ModelServer, Say, Step, serve_model
-from tests.clients.programs import CLAUDE_CODE, CODEX, GEMINI, OPENCODE, ClientProgram, Home, KeyPress
+from tests.clients.programs import CLAUDE_CODE, CODEX, GEMINI, OPENCODE, ClientProgram, Home
 from tests.clients.scenario import (
     CHECKS,
     DELETE,
@@ -27,8 +27,10 @@ from tests.clients.scenario import (
 )
 from tests.clients.terminal import Terminal, open_terminal
 
+pytestmark = pytest.mark.timeout(900)  # more than the limits of all waits that a busy machine can use up
 TASK = "MARKED-TASK: use the notes"
 END = "the task is finished"
+FIRST_END = "the first half is finished"
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,12 @@ class ConnectedClient:
 
 
 @contextmanager
-def connect(program: ClientProgram, tmp_path: Path, steps: Sequence[Request]) -> Iterator[ConnectedClient]:
-    """Set up Toolfold and the client as a user would, with a model that takes these steps."""
+def connect(program: ClientProgram, tmp_path: Path, script: Sequence[Step]) -> Iterator[ConnectedClient]:
+    """Set up Toolfold and the client as a user would, with a model that follows this script."""
     program.command(())  # skips the test if the program is not installed
     home = Home(tmp_path / "home", tmp_path / "project")
     home.project.mkdir()
     write_settings(home.path / ".toolfold", tmp_path / "record")
-    script: list[Step] = [*(Call(each.tool, each.arguments) for each in steps), Say(END)]
     with serve_model(TASK, script) as model:
         user = replace(home, variables=program.configure_model(home, model.url))
         done = user.run("toolfold", "connect", program.name, "--yes")
@@ -81,10 +82,19 @@ def connect(program: ClientProgram, tmp_path: Path, steps: Sequence[Request]) ->
         yield ConnectedClient(program, user, model, tmp_path / "record")
 
 
-def press_keys(terminal: Terminal, keys: Sequence[KeyPress]) -> None:
-    """Press each key when the screen shows that it will have the intended effect."""
-    for each in keys:
-        terminal.press_until_gone(each.key, each.screen)
+def to_call(request: Request) -> Call:
+    """Return the model's call for a request."""
+    return Call(request.tool, request.arguments)
+
+
+def delete_note(text: str) -> Call:
+    """Return the model's call that deletes a note."""
+    return to_call(call_through_bridge(DELETE, text=text))
+
+
+def answer_form(terminal: Terminal, text: str, keys: Mapping[str, str]) -> None:
+    """Press the keys that answer the form about the deletion of this note."""
+    terminal.press_until_gone(lambda screen: is_asked(screen, text), keys)
 
 
 class ProgramTests:
@@ -95,7 +105,7 @@ class ProgramTests:
     def test_real_client_program_uses_the_gateway_without_a_terminal(
         self, tmp_path: Path, subtests: pytest.Subtests
     ) -> None:
-        with connect(self.program, tmp_path, STEPS) as client:
+        with connect(self.program, tmp_path, [*map(to_call, STEPS), Say(END)]) as client:
             outcome = client.run_task()
         run_checks(outcome, CHECKS, subtests)
 
@@ -104,14 +114,16 @@ class AskingProgramTests(ProgramTests):
     """The tests of a program that shows approval forms in its text interface."""
 
     def test_approval_form_in_a_real_client_allows_one_call_or_refuses_it(self, tmp_path: Path) -> None:
-        steps = [call_through_bridge(DELETE, text=each) for each in ("draft", "letter")]
-        with connect(self.program, tmp_path, steps) as client, client.open_terminal() as terminal:
+        script = (delete_note("draft"), Say(FIRST_END), delete_note("letter"), Say(END))
+        with connect(self.program, tmp_path, script) as client, client.open_terminal() as terminal:
             wait_for_question(client, terminal, "draft")
             assert client.calls() == []
-            press_keys(terminal, self.program.accept)
-            wait_for_question(client, terminal, "letter")  # accepting allowed one call, not the next
+            answer_form(terminal, "draft", self.program.accept)
+            terminal.wait_for(FIRST_END)
             assert client.calls() == ["delete_note draft"]
-            press_keys(terminal, self.program.decline)
+            enter_line(terminal, f"{TASK} again")
+            wait_for_question(client, terminal, "letter")  # accepting allowed one call, not the next
+            answer_form(terminal, "letter", self.program.decline)
             terminal.wait_for(END)
             allowed, refused = client.model.tool_results()
         assert "delete_note: draft" in allowed
@@ -123,8 +135,8 @@ class SilentProgramTests(ProgramTests):
     """The tests of a program that cannot show approval forms, not even in its text interface."""
 
     def test_text_interface_of_a_client_shows_no_form_and_the_call_is_refused(self, tmp_path: Path) -> None:
-        steps = [call_through_bridge(DELETE, text="draft")]
-        with connect(self.program, tmp_path, steps) as client, client.open_terminal() as terminal:
+        script = (delete_note("draft"), Say(END))
+        with connect(self.program, tmp_path, script) as client, client.open_terminal() as terminal:
             wait_for_tool_result(client, terminal)
             screen = terminal.wait_for(END)
             (refused,) = client.model.tool_results()
@@ -138,14 +150,14 @@ def wait_for(
     condition: Callable[[], bool], meaning: str, client: ConnectedClient, terminal: Terminal
 ) -> None:
     """Wait for a condition. Enter the task again if the client started it without the gateway's tools."""
-    attempts = 1
+    repeated = 0
 
     def is_met() -> bool:
-        nonlocal attempts
-        if client.model.missing_tools >= attempts:
-            attempts += 1
+        nonlocal repeated
+        if client.model.missing_tools > repeated and not client.model.tool_results():
+            repeated = client.model.missing_tools
             terminal.wait_until(client.has_gateway, "the gateway has a client")
-            enter_line(terminal, f"{TASK} (attempt {attempts})")
+            enter_line(terminal, f"{TASK} (attempt {repeated + 1})")
         return condition()
 
     terminal.wait_until(is_met, meaning)

@@ -17,11 +17,11 @@ client.setRequestHandler("elicitation/create", async (request) => {
 });
 
 const [command, ...args] = plan.command;
-await client.connect(new StdioClientTransport({ command, args, env: plan.environment }), { timeout: 120_000 });
+await client.connect(new StdioClientTransport({ command, args, env: plan.environment }), { timeout: 300_000 });
 const listed = (await client.listTools()).tools.map((tool) => tool.name);
 const results = [];
 for (const step of plan.steps) {
-  const result = await client.callTool({ name: step.tool, arguments: step.arguments }, { timeout: 120_000 });
+  const result = await client.callTool({ name: step.tool, arguments: step.arguments }, { timeout: 300_000 });
   results.push(result.content[0].text);
 }
 await client.close();
