@@ -1,6 +1,7 @@
 """Measure the gateway's overhead per call, compared with the bare server and with FastMCP's proxy.
 
     python benchmarks/gateway.py [--calls 200] [--rounds 5] [--ways http,stdio] [--text 5] [--json FILE]
+    python benchmarks/gateway.py --starts 3
 
 One client, the official SDK's, calls one tool that gives its text back:
 
@@ -16,6 +17,10 @@ machine spoils least. Throughput is that of 16 clients at once (over stdio, whic
 under way), in bursts that take turns as well. `CPU` is what the process in front used for a call, which a
 busy machine changes least. FastMCP's own client makes calls of the same kind over HTTP. `--text` is the
 length of the answer in characters.
+
+`--starts` measures the time from the start of the process to its first `tools/list` instead, with 11 real
+servers behind the gateway: cold (nothing is cached) and warm, over stdio and HTTP, with FastMCP's proxy in
+the same rounds. "Complete list" is the time until every tool of every server was listed.
 """
 
 from __future__ import annotations
@@ -40,6 +45,7 @@ from mcp.client.stdio import stdio_client
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from measuring.gateway_starts import format_ratios, format_starts, measure_starts
 from measuring.scores import spread
 from tests.mcp.servers import fastmcp_python, run_http_server
 
@@ -323,12 +329,18 @@ def options() -> argparse.Namespace:
         help="comma-separated protocol revisions of the client; legacy is with a handshake",
     )
     add("--no-fastmcp-client", dest="fastmcp_client", action="store_false")
+    add("--starts", type=int, default=0, help="measure start-up times instead, in this many rounds")
     add("--json", type=Path, help="write the whole result to this file")
     return parser.parse_args()
 
 
 def main() -> None:
     chosen = options()
+    if chosen.starts:
+        starts = measure_starts(chosen.starts)
+        print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores\n")
+        print(f"{format_starts(starts)}\n\n{format_ratios(starts)}")
+        return
     everything = []
     for way in chosen.ways.split(","):
         for era in chosen.eras.split(","):

@@ -1,10 +1,11 @@
 """FastMCP's proxy and client for `benchmarks/gateway.py`. Runs in an environment with FastMCP.
 
-    python gateway_fastmcp.py proxy [--port N] [--kept] URL | COMMAND ARGUMENT…
+    python gateway_fastmcp.py proxy [--port N] [--kept] URL | COMMAND ARGUMENT… | FILE.json
     python gateway_fastmcp.py client CALLS NAME=URL…
 
 The proxy opens a session behind it for every request, as FastMCP does unless told otherwise; with `--kept`
-it has one connection that it keeps, the fastest it can be. The client calls each address in turn and prints
+it has one connection that it keeps, the fastest it can be. A JSON file names several servers, as in the
+settings of a client: `{"mcpServers": {…}}`. The client calls each address in turn and prints
 the times in seconds as JSON.
 """
 
@@ -16,6 +17,7 @@ import json
 import time
 from contextlib import AsyncExitStack
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 Client: Any = import_module("fastmcp").Client
@@ -23,8 +25,14 @@ StdioTransport: Any = import_module("fastmcp.client.transports").StdioTransport
 create_proxy: Any = import_module("fastmcp.server").create_proxy
 
 
-async def proxy(target: list[str], port: int | None, *, kept: bool) -> None:
-    behind: Any = target[0] if target[0].startswith("http") else StdioTransport(target[0], target[1:])
+def locate(target: list[str]) -> Any:
+    """Return what FastMCP calls the target of a proxy."""
+    if target[0].endswith(".json"):
+        return json.loads(Path(target[0]).read_text(encoding="utf-8"))
+    return target[0] if target[0].startswith("http") else StdioTransport(target[0], target[1:])
+
+
+async def proxy(behind: Any, port: int | None, *, kept: bool) -> None:
     if not kept:
         await serve(create_proxy(behind), port)
         return
@@ -67,7 +75,7 @@ def main() -> None:
     client.add_argument("addresses", nargs="+")
     chosen = parser.parse_args()
     if chosen.part == "proxy":
-        asyncio.run(proxy(chosen.target, chosen.port, kept=chosen.kept))
+        asyncio.run(proxy(locate(chosen.target), chosen.port, kept=chosen.kept))
     else:
         print(json.dumps(asyncio.run(calls(chosen.calls, chosen.addresses))))
 
