@@ -30,6 +30,10 @@ MAX_ADDED_DESCRIPTION_CHARS = 200
 MAX_ADDED_SCHEMA_CHARS = 600
 MAX_COMPARED_WORDS = 2_000
 MAX_REASONS = 20
+MAX_STRUCTURE_DEPTH = 4
+MAX_STRUCTURE_PROPERTIES = 20
+MAX_STRUCTURE_NAME_CHARS = 30
+MAX_STRUCTURE_NAME_WORDS = 3
 
 _MISSING: Any = object()
 _HINTS = frozenset({"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"})
@@ -56,6 +60,8 @@ _GENERIC_TITLE_WORDS = frozenset(
 )
 
 _FLAT_TYPES = frozenset({"string", "integer", "number", "boolean", "null"})
+_TYPES = _FLAT_TYPES | {"object", "array"}
+_LENGTH_LIMITS = frozenset({"minItems", "maxItems", "minLength", "maxLength"})
 _PARAMETER_KEYS = frozenset(
     {"type", "title", "description", "enum", "items", "anyOf", "default", "minimum", "maximum"}
     | {"exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems"}
@@ -69,7 +75,15 @@ _DATA_WORDS = frozenset(
         "credentials conversation conversations",
     )
 )
-SENSITIVE_NAMES = _DATA_WORDS | frozenset(
+_CONVERSATION_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "context history prompt prompts system message messages chat memory thought thoughts reasoning "
+        "reason model transcript note notes sidenote instruction instructions",
+    )
+)
+"""Words that suggest text of the conversation, which a number cannot contain."""
+_EFFECT_WORDS = frozenset(
     re.findall(
         r"\w+",
         # what runs, where it runs, its input
@@ -81,12 +95,10 @@ SENSITIVE_NAMES = _DATA_WORDS | frozenset(
         "key auth authorization "
         # what extends the effect of a call
         "force recursive overwrite delete remove purge sudo admin confirm confirmed yes approve approved "
-        "unsafe "
-        # what extracts the conversation
-        "context history prompt prompts system message messages chat memory thought thoughts reasoning "
-        "reason model transcript note notes sidenote instruction instructions",
+        "unsafe",
     )
 )
+SENSITIVE_NAMES = _DATA_WORDS | _CONVERSATION_WORDS | _EFFECT_WORDS
 """Words in a parameter's name that need a decision: what runs, where, with which data, who receives it."""
 
 
@@ -101,12 +113,14 @@ def find_meaningful_changes(before: ListedTool, after: ListedTool) -> tuple[str,
       previous title, add no other verb ("Show" for "Stop"), and together add at most MAX_NEW_TITLE_WORDS
       words that do not occur anywhere in the accepted version; removed titles;
     - `$schema` of a known draft, removed `examples`, `additionalProperties` that is now forbidden;
+    - limits on the length of texts and lists that only exclude empty or longer ones;
+    - an added output schema that consists of types and short names, without any other text;
     - the protocol's four hints, unless approval would ask about less than before;
     - up to MAX_ADDED_PARAMETERS optional parameters of a simple type, with a short description, a default
       that enables nothing, and a name that does not suggest a command, path, URL or the like.
 
-    All other changes are meaningful: words, types, defaults, enums, required or removed parameters, output
-    schemas. Never raises.
+    All other changes are meaningful: words, types, defaults, enums, required or removed parameters, changed
+    output schemas. Never raises.
     """
     try:
         reasons = list(_find_changes(before, after))
@@ -134,7 +148,7 @@ def _find_changes(before: ListedTool, after: ListedTool) -> Iterator[str]:
     yield from _find_schema_changes("", before.input_schema, after.input_schema)
     yield from _find_added_parameter_changes(before, after)
     if before.output_schema is None or after.output_schema is None:
-        if before.output_schema is not after.output_schema:
+        if before.output_schema is not after.output_schema and not _is_plain_structure(after.output_schema):
             yield f"its output schema was {'added' if before.output_schema is None else 'removed'}"
     else:
         yield from _find_schema_changes("output", before.output_schema, after.output_schema)
@@ -229,7 +243,55 @@ def _is_harmless_keyword(key: str, old: Any, new: Any) -> bool:
         return _has_same_items(old, new)
     if key == "additionalProperties":
         return (old is _MISSING or old is True) and (new is _MISSING or isinstance(new, bool))
+    if key in _LENGTH_LIMITS:
+        return _is_narrower(key, old, new)
     return key in ("examples", "example") and new is _MISSING
+
+
+def _is_narrower(key: str, old: Any, new: Any) -> bool:
+    """Return True if a limit on length only excludes empty or longer values than before.
+
+    A higher minimum would make the model send more than before, so it is not harmless.
+    """
+    if type(new) is not int or (old is not _MISSING and type(old) is not int):
+        return False
+    if key.startswith("min"):
+        return new == 1 and (old is _MISSING or old == 0)
+    return new >= 1 and (old is _MISSING or new < old)
+
+
+def _is_plain_structure(schema: Any, depth: int = 0) -> bool:
+    """Return True if a schema consists of types and short names: nothing that could instruct a model."""
+    if not isinstance(schema, Mapping) or depth > MAX_STRUCTURE_DEPTH:
+        return False
+    return all(_is_plain_keyword(key, value, depth) for key, value in schema.items())
+
+
+def _is_plain_keyword(key: str, value: Any, depth: int) -> bool:
+    if key == "type":
+        kinds = value if isinstance(value, list) else [value]
+        return all(isinstance(kind, str) and kind in _TYPES for kind in kinds)
+    if key == "properties":
+        return (
+            isinstance(value, Mapping)
+            and len(value) <= MAX_STRUCTURE_PROPERTIES
+            and all(map(_is_plain_name, value))
+            and all(_is_plain_structure(each, depth + 1) for each in value.values())
+        )
+    if key == "required":
+        return isinstance(value, list) and all(
+            isinstance(each, str) and _is_plain_name(each) for each in value
+        )
+    if key == "items":
+        return _is_plain_structure(value, depth + 1)
+    if key == "$schema":
+        return isinstance(value, str) and _SCHEMA_DRAFTS.fullmatch(value) is not None
+    return key == "additionalProperties" and isinstance(value, bool)
+
+
+def _is_plain_name(name: str) -> bool:
+    is_short = len(name) <= MAX_STRUCTURE_NAME_CHARS and len(_split_words(name)) <= MAX_STRUCTURE_NAME_WORDS
+    return is_short and name.isascii() and name.isidentifier()
 
 
 def _has_same_items(old: Any, new: Any) -> bool:
@@ -271,7 +333,8 @@ def _describe_parameter_problem(name: str, schema: Any) -> str:
     """Return why an added parameter of a tool needs a person's decision."""
     if not _is_simple(schema) or len(canonical_json(schema)) > MAX_ADDED_SCHEMA_CHARS:
         return "is not of a simple type"
-    if not SENSITIVE_NAMES.isdisjoint(_split_words(name)) or not name.isascii():
+    sensitive = SENSITIVE_NAMES - _CONVERSATION_WORDS if _is_number(schema) else SENSITIVE_NAMES
+    if not sensitive.isdisjoint(_split_words(name)) or not name.isascii():
         return "its name suggests sensitive data"
     description = schema.get("description", "")
     if not isinstance(description, str) or _is_long(description, MAX_ADDED_DESCRIPTION_CHARS):
@@ -300,6 +363,10 @@ def _is_simple(schema: Any) -> bool:
     inner = [*choices, *([schema["items"]] if "items" in schema else [])]
     flat = _FLAT_TYPES | ({"array"} if "items" in schema else set())
     return all(isinstance(kind, str) and kind in flat for kind in kinds) and all(map(_is_simple, inner))
+
+
+def _is_number(schema: Mapping[str, Any]) -> bool:
+    return schema.get("type") in ("integer", "number") and "anyOf" not in schema
 
 
 def _accepts_text(schema: Mapping[str, Any]) -> bool:
