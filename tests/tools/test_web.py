@@ -13,6 +13,7 @@ from tests.conftest import RuntimeOpener
 from tests.internet.web_server import Page, Request, WebServer, run_web_server
 from toolfold import Runtime, Session, open_runtime
 from toolfold.config import load_config
+from toolfold.gateway.client_results import to_protocol_tool
 from toolfold.internet import extraction
 from toolfold.internet.fetching import FetchedDocument
 
@@ -204,6 +205,16 @@ def test_web_tools_are_core_tools_and_read_only(runtime: Runtime) -> None:
         assert snapshot[name].core
         assert snapshot[name].effects == {"read", "network"}
     assert runtime.resolve_toolset("web_tools") == ["web_extract", "web_search"]
+
+
+def test_gateway_annotates_which_tools_only_read_the_web(runtime: Runtime) -> None:
+    snapshot = runtime.registry.snapshot()
+    for name in ("web_search", "web_extract", "browser_navigate", "browser_snapshot"):
+        hints = to_protocol_tool(snapshot[name], runtime.mcp).annotations
+        assert hints is not None
+        assert (hints.read_only_hint, hints.open_world_hint) == (True, True)
+    for name in ("browser_click", "browser_type", "send_message"):
+        assert to_protocol_tool(snapshot[name], runtime.mcp).annotations is None
 
 
 def test_project_cannot_allow_private_networks(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:

@@ -42,9 +42,10 @@ def _builtin_annotations(tool: Tool) -> Json:
 
     `tool_call` has none: its effect depends on the tool it calls, and clients assume the worst.
     """
-    if tool.name == BRIDGE_CALL or tool.effects != {Effect.READ}:
+    only_reads = Effect.READ in tool.effects and tool.effects <= {Effect.READ, Effect.NETWORK}
+    if tool.name == BRIDGE_CALL or not only_reads:
         return {}
-    return {"readOnlyHint": True, "openWorldHint": False}
+    return {"readOnlyHint": True, "openWorldHint": Effect.NETWORK in tool.effects}
 
 
 def _find_listed_tool(tool: Tool, servers: McpServers) -> ListedTool | None:

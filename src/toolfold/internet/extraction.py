@@ -14,11 +14,13 @@ import os
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from toolfold.errors import CallError, shorten
-from toolfold.internet.fetching import FetchedDocument
 from toolfold.model import Json
+
+if TYPE_CHECKING:
+    from toolfold.internet.fetching import FetchedDocument
 
 __all__ = ["ExtractedText", "ExtractionFailed", "extract_text", "require_packages"]
 

@@ -9,17 +9,25 @@ from __future__ import annotations
 import html.parser
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import parse_qs, urlencode, urljoin, urlsplit
 
 from toolfold.config.web import SearchSettings
 from toolfold.errors import CallError, shorten
 from toolfold.internet.address_policy import check_url
-from toolfold.internet.fetching import FetchedDocument, Fetcher, FetchLimits
 from toolfold.model import Json, read_json
 
-__all__ = ["SearchBackend", "SearchHit", "SearchUnavailable", "build_search_backend"]
+if TYPE_CHECKING:
+    from toolfold.internet.fetching import FetchedDocument, Fetcher
+
+__all__ = [
+    "SearchBackend",
+    "SearchHit",
+    "SearchUnavailable",
+    "build_search_backend",
+    "require_search_backend",
+]
 
 MAX_ANSWER_BYTES = 4_000_000
 MAX_TITLE_CHARS = 300
@@ -28,6 +36,7 @@ MAX_HIT_URL_CHARS = 2_000
 BRAVE_URL = "https://api.search.brave.com/res/v1/web/search"
 TAVILY_URL = "https://api.tavily.com/search"
 DUCKDUCKGO_URL = "https://html.duckduckgo.com/html/"
+_SERVICE_URLS = {"brave": BRAVE_URL, "tavily": TAVILY_URL, "duckduckgo": DUCKDUCKGO_URL}
 _KEY_VARIABLES = {"brave": "BRAVE_API_KEY", "tavily": "TAVILY_API_KEY"}
 
 
@@ -55,39 +64,64 @@ class SearchBackend(Protocol):
         """Return at most `limit` results, the best first. Raises CallError."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ChosenBackend:
+    """The backend that the settings select, complete enough to be used."""
+
+    name: str
+    url: str
+    key: str = field(default="", repr=False)
+
+
 def build_search_backend(settings: SearchSettings, environment: Mapping[str, str]) -> SearchBackend:
     """Return the configured backend. Raises SearchUnavailable with what is missing.
 
     `auto` takes SearXNG if its URL is set, then a service whose key is in the environment, then DuckDuckGo,
     which needs neither.
     """
-    name = _choose_backend(settings, environment) if settings.backend == "auto" else settings.backend
+    from toolfold.internet.fetching import Fetcher, FetchLimits
+
+    chosen = _choose_backend(settings, environment)
     fetcher = Fetcher(_UserChosen(), FetchLimits(settings.timeout_seconds, MAX_ANSWER_BYTES, max_redirects=0))
-    if name == "searxng":
-        return _build_searxng(settings, fetcher)
-    if name == "duckduckgo":
-        return DuckDuckGoBackend(fetcher, settings.url or DUCKDUCKGO_URL)
+    if chosen.name == "searxng":
+        return SearxngBackend(fetcher, chosen.url)
+    if chosen.name == "duckduckgo":
+        return DuckDuckGoBackend(fetcher, chosen.url)
+    if chosen.name == "brave":
+        return BraveBackend(fetcher, chosen.url, chosen.key)
+    return TavilyBackend(fetcher, chosen.url, chosen.key)
+
+
+def require_search_backend(settings: SearchSettings, environment: Mapping[str, str]) -> None:
+    """Raise SearchUnavailable if the settings of the backend are incomplete. Loads no HTTP client."""
+    _choose_backend(settings, environment)
+
+
+def _choose_backend(settings: SearchSettings, environment: Mapping[str, str]) -> _ChosenBackend:
+    name = settings.backend if settings.backend != "auto" else _find_backend(settings, environment)
+    if name == "searxng" and not settings.url:
+        raise SearchUnavailable("The backend searxng needs the URL of a SearXNG server in web.search.url.")
+    url = settings.url or _SERVICE_URLS[name]
+    return _ChosenBackend(name, url, _find_key(name, settings, environment))
+
+
+def _find_backend(settings: SearchSettings, environment: Mapping[str, str]) -> str:
+    if settings.url:
+        return "searxng"
+    return next((name for name, key in _KEY_VARIABLES.items() if environment.get(key)), "duckduckgo")
+
+
+def _find_key(name: str, settings: SearchSettings, environment: Mapping[str, str]) -> str:
+    """Return the key of a service; empty if it needs none. Raises SearchUnavailable if it is missing."""
+    if name not in _KEY_VARIABLES:
+        return ""
     variable = settings.key_env or _KEY_VARIABLES[name]
     key = environment.get(variable, "").strip()
     if not key:
         raise SearchUnavailable(f"The backend {name} needs a key in the environment variable {variable}.")
     if not (key.isascii() and key.isprintable()):
         raise SearchUnavailable(f"The key in {variable} contains characters that are not allowed in a key.")
-    if name == "brave":
-        return BraveBackend(fetcher, settings.url or BRAVE_URL, key)
-    return TavilyBackend(fetcher, settings.url or TAVILY_URL, key)
-
-
-def _choose_backend(settings: SearchSettings, environment: Mapping[str, str]) -> str:
-    if settings.url:
-        return "searxng"
-    return next((name for name, key in _KEY_VARIABLES.items() if environment.get(key)), "duckduckgo")
-
-
-def _build_searxng(settings: SearchSettings, fetcher: Fetcher) -> SearchBackend:
-    if not settings.url:
-        raise SearchUnavailable("The backend searxng needs the URL of a SearXNG server in web.search.url.")
-    return SearxngBackend(fetcher, settings.url)
+    return key
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,10 @@ class WebTools:
 
     def check_search(self) -> bool:
         """Return True if a search service is configured. Raises SearchUnavailable with the reason if not."""
-        return bool(self._search_backend().name)
+        from toolfold.internet.search_backends import require_search_backend
+
+        require_search_backend(self.settings.search, self.environment)
+        return True
 
     def check_extraction(self) -> bool:
         """Return True if documents can be parsed. Raises ExtractionFailed with the reason if not."""
