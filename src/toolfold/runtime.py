@@ -61,6 +61,7 @@ from toolfold.session import Session, SessionDeps
 from toolfold.sources import PluginDirectory, SourceReport, load_builtin, load_plugins
 from toolfold.sources.mcp.elicitation import Elicit, InteractionCallbacks, Sampler
 from toolfold.sources.mcp.pool import McpServers, mark_injections
+from toolfold.sources.mcp.scan import find_injections
 from toolfold.sources.source_report import LOADED
 from toolfold.telemetry import open_readers
 from toolfold.tools import OutsideText, Services
@@ -117,7 +118,7 @@ def open_runtime(
         max_command_s=config.terminal.max_timeout_seconds,
         web=config.web,
         environment=config.environment,
-        outside_text=OutsideText(mark_injections, redact.contains_known_secret),
+        outside_text=OutsideText(mark_injections, redact.contains_known_secret, find_injections),
         messages=config.messages,
         browser=browser,
         browser_timeout_s=config.browser.timeout_seconds,

@@ -16,7 +16,7 @@ from toolfold.errors import Refused
 from toolfold.files import Workspace
 from toolfold.internet.browser_pool import BrowserPool
 from toolfold.model import make_encodable
-from toolfold.untrusted_text import TextMarker, leave_unmarked
+from toolfold.untrusted_text import PassageFinder, TextMarker, find_nothing, leave_unmarked
 
 MAX_INLINE_CHARS = 2_000
 """Length of a text that is marked in the event loop; a longer one is marked in a thread."""
@@ -24,11 +24,13 @@ MAX_INLINE_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class OutsideText:
-    """Rules for text that comes from the internet or is sent there."""
+    """Rules for text that comes from outside, such as pages and files, or is sent there."""
 
     mark_untrusted: TextMarker = leave_unmarked
     contains_known_secret: Callable[[str], bool] = lambda _text: False
     """Returns True if a text contains a secret of this machine."""
+    find_injections: PassageFinder = find_nothing
+    """Finds injected instructions in text that must not be changed."""
 
     async def mark(self, text: str) -> str:
         """Return a text from outside with injected instructions marked as data."""

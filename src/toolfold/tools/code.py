@@ -27,7 +27,7 @@ from toolfold.model import (
     read_json,
 )
 from toolfold.results import render
-from toolfold.tools import Services
+from toolfold.tools import OutsideText, Services
 from toolfold.tools.terminal import CODE_SOURCE, OVERHEAD_TIMEOUT_S, get_output_dir, get_task_name
 
 DEFAULT_TIMEOUT_S = 300.0
@@ -77,7 +77,7 @@ def tools(services: Services) -> list[Tool]:
     """Return the tool, bound to the terminal's environment; none if there is no environment."""
     if services.terminal is None:
         return []
-    code = CodeTool(services.terminal, services.max_command_s)
+    code = CodeTool(services.terminal, services.max_command_s, services.outside_text)
     return [
         build_tool(
             name="execute_code",
@@ -115,6 +115,7 @@ class CodeTool:
 
     terminal: EnvironmentThread
     max_timeout_s: float
+    outside_text: OutsideText
 
     async def run(self, args: Json, context: CallContext) -> Json:
         nested = context.nested
@@ -137,7 +138,9 @@ class CodeTool:
                 output_dir=get_output_dir(context),
             )
         )
-        return _describe_result(result, limits)
+        answer = _describe_result(result, limits)
+        # What the code prints may come from files, pages or servers.
+        return {**answer, "output": await self.outside_text.mark(answer["output"])}
 
 
 async def _make_reply(nested: NestedCalls, name: str, arguments: Json) -> Json:

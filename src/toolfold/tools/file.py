@@ -7,6 +7,7 @@ may be used; this module opens no file itself.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,7 @@ from toolfold.files import (
 )
 from toolfold.model import Adapt, CallContext, Definition, Effect, Handler, Json, Source, Tool
 from toolfold.tools import Services
+from toolfold.untrusted_text import PassageFinder, describe_untrusted_lines, find_nothing
 
 _PATH: Json = {"type": "string", "description": "Relative to the workspace, or absolute."}
 _READ_FILE: Json = {
@@ -114,7 +116,7 @@ _SEARCH_FILES: Json = {
 
 def tools(services: Services) -> list[Tool]:
     """Return the four file tools, bound to one workspace."""
-    files = FileTools(services.workspace)
+    files = FileTools(services.workspace, services.outside_text.find_injections)
     return [
         _build_file_tool(
             "read_file",
@@ -160,6 +162,7 @@ class FileTools:
     """Handlers of the file tools."""
 
     workspace: Workspace
+    find_injections: PassageFinder = find_nothing
 
     def read_file(self, args: Json, context: CallContext) -> Json:
         path = self.workspace.resolve(args["path"], context.readable)
@@ -168,7 +171,10 @@ class FileTools:
             page = PageReader(
                 file, args.get("offset", 1), args.get("limit", DEFAULT_PAGE_LINES), context.cancelled
             )
-            return {"path": self.workspace.relative(path), **page.read(size)}
+            answer = {"path": self.workspace.relative(path), **page.read(size)}
+        return self._add_notice(
+            answer, [(f"line {number}", line) for number, line in enumerate(page.lines, page.offset)]
+        )
 
     def write_file(self, args: Json, _: CallContext) -> Json:
         content = args["content"]
@@ -218,7 +224,16 @@ class FileTools:
             regex=args.get("regex", False),
         )
         search = FileSearch(self.workspace, query, context)
-        return search.search_names() if args.get("kind", "content") == "name" else search.search_contents()
+        if args.get("kind", "content") == "name":
+            return self._add_notice(search.search_names(), [(path, path) for path in search.matches])
+        answer = search.search_contents()
+        found = [(f"{each['file']}:{each['line']}", each["text"]) for each in search.matches]
+        return self._add_notice(answer, found)
+
+    def _add_notice(self, answer: Json, lines: Sequence[tuple[str, str]]) -> Json:
+        """Put a notice before lines of a file, or before matches, that look like instructions."""
+        notice = describe_untrusted_lines(lines, self.find_injections)
+        return {"untrusted": notice, **answer} if notice else answer
 
 
 def _build_file_tool(

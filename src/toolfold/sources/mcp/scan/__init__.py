@@ -12,7 +12,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from toolfold.sources.mcp.scan.findings import ScanFinding
 from toolfold.sources.mcp.tool_listing import ListedTool
 
-__all__ = ["ScanFinding", "escape_hidden", "neutralise_text", "scan_text", "scan_tool", "scan_tools"]
+__all__ = [
+    "ScanFinding",
+    "escape_hidden",
+    "find_injections",
+    "neutralise_text",
+    "scan_text",
+    "scan_tool",
+    "scan_tools",
+]
 
 
 def scan_tool(
@@ -41,6 +49,17 @@ def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
     from toolfold.sources.mcp.scan import scanner
 
     return scanner.scan_text(text, where=where)
+
+
+def find_injections(text: str) -> list[tuple[int, int]]:
+    """Return the spans of passages that are certainly instructions to the model, or hidden from people.
+
+    For text that must stay exact, such as the lines of a file: doubtful passages are common in documents and
+    programs, and are left out.
+    """
+    from toolfold.sources.mcp.scan import scanner
+
+    return scanner.find_injections(text)
 
 
 def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:

@@ -80,6 +80,15 @@ def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
     ]
 
 
+def find_injections(text: str) -> list[tuple[int, int]]:
+    """Return the spans of passages that are certainly instructions to the model, or hidden from people."""
+    context = TextContext(is_result=True)
+    passages = find_instructions(text[:MAX_SCANNED_CHARS], context)
+    certain = [(passage.start, passage.end) for passage in passages if passage.is_certain]
+    hidden = [(run.start, run.end) for run in find_hidden_runs(text) if run.decoded_text]
+    return sorted([*certain, *hidden])[:MAX_FINDINGS]
+
+
 def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
     """Return the text with injected instructions marked as data and hidden characters removed."""
     if not any(True for _ in findings):
