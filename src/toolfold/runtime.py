@@ -224,8 +224,7 @@ class Runtime:
         self._synonym_check = SynonymCheck(config.tools.synonyms)
         self._synonym_check.check(self._toolsets)
         self._id = secrets.token_hex(8)
-        self._scope = self._build_scope(config, self._toolsets)
-        self._deps = self._build_deps(config, self._scope, dispatch)
+        self._deps = self._build_deps(config, self._build_scope(config, self._toolsets), dispatch)
         mcp.on_servers_changed = self._handle_changed_servers
         dispatch.results.prune()
         self._close_readers = open_readers(config, self.events)  # last: it starts threads
@@ -310,7 +309,7 @@ class Runtime:
                 timeout=config.tools.timeout_seconds,
                 max_parallel=config.tools.max_parallel,
             )
-            self._dispatch, self._declared, self._toolsets, self._scope = dispatch, declared, toolsets, scope
+            self._dispatch, self._declared, self._toolsets = dispatch, declared, toolsets
             self._deps = self._build_deps(config, scope, dispatch)
         self.config = config
         servers = self.mcp.update(config)
@@ -350,9 +349,10 @@ class Runtime:
         `context_tokens` is the context window of its model; None if unknown. `client` names the owner of
         the session if several clients share the runtime, and `caller` is that client for approval.
         """
-        scope = self._scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
+        deps = self._deps  # read once: changed settings replace it
+        scope = deps.scope.delegated(self.toolsets(), toolsets, disabled_toolsets)
         return Session(
-            self._deps,
+            deps,
             scope,
             agent=agent,
             approver=approver,
@@ -379,12 +379,12 @@ class Runtime:
     ) -> list[Definition]:
         """Return the tools array of the enabled toolsets, or of all minus the disabled ones."""
         toolsets = self.toolsets()
-        scope = self._scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
+        scope = self._deps.scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
         return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
 
     def offered(self, quiet: bool = False) -> Sequence[Tool]:
         """Return the tools that the configuration allows and that are available now."""
-        return self._offered_tools(self.toolsets(), self._scope, quiet)
+        return self._offered_tools(self.toolsets(), self._deps.scope, quiet)
 
     def _offered_tools(self, toolsets: Toolsets, scope: Scope, quiet: bool) -> Sequence[Tool]:
         turn = assemble(toolsets.snapshot, scope.granted(toolsets), self._availability)
@@ -403,8 +403,9 @@ class Runtime:
     ) -> str:
         """Run one tool call and return the JSON text for the model. Never raises."""
         try:
-            scope = self._scope.delegated(self.toolsets(), enabled_toolsets, disabled_toolsets or ())
-            session = Session(self._deps, scope, id=self._task_session_id(task_id))
+            deps = self._deps
+            scope = deps.scope.delegated(self.toolsets(), enabled_toolsets, disabled_toolsets or ())
+            session = Session(deps, scope, id=self._task_session_id(task_id))
             return session.call_sync(name, args, task_id=task_id, user_task=user_task).text
         except Exception as error:  # invalid arguments of the caller; the model still gets JSON
             problem = f"Error executing {shorten(str(name))}: {error_message(error)}"
@@ -429,7 +430,7 @@ class Runtime:
     def switched_off(self) -> frozenset[str]:
         """Return the tools that exist but that the configuration grants to no session."""
         toolsets = self.toolsets()
-        return frozenset(toolsets.snapshot) - self._scope.granted(toolsets)
+        return frozenset(toolsets.snapshot) - self._deps.scope.granted(toolsets)
 
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Value]) -> Value:
         """Run a coroutine on the runtime's own event loop and wait for it, from any thread."""

@@ -7,6 +7,7 @@ Agent loops, gateways and command lines all use this class.
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -95,7 +96,7 @@ class Session:
         self._context_tokens = context_tokens
         self._scope = scope
         self.agent = agent
-        self._deps = deps
+        self._deps, self._deps_lock = deps, threading.Lock()
         self._approver = approver
         self._client, self._caller = client, caller or Caller()
         self._dispatch = _with_approver(deps.dispatch, approver)
@@ -109,11 +110,12 @@ class Session:
 
     def _follow_settings(self) -> None:
         """Use the components for the current settings, from the next turn on."""
-        latest = self._deps.latest() if self._deps.latest else self._deps
-        if latest is not self._deps:
-            self._scope = self._scope.rebase(self._deps.scope, latest.scope)
-            self._deps, self._dispatch = latest, _with_approver(latest.dispatch, self._approver)
-            self._requests.use_policy(latest.requests)
+        with self._deps_lock:
+            latest = self._deps.latest() if self._deps.latest else self._deps
+            if latest is not self._deps:
+                self._scope = self._scope.rebase(self._deps.scope, latest.scope)
+                self._deps, self._dispatch = latest, _with_approver(latest.dispatch, self._approver)
+                self._requests.use_policy(latest.requests)
 
     def granted(self) -> frozenset[str]:
         """Return the names of all existing tools that this session may call."""
