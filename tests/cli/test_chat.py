@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -605,6 +606,18 @@ class TestDemo:
             chat.send("")
             chat.wait_for_prompt()
             assert "This model is a script." in chat.text
+
+
+def test_recorded_session_in_the_readme_is_up_to_date() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "record_chat.py"
+    done = subprocess.run(
+        [sys.executable, script, "--check"],
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 class TestMarkdownStream:

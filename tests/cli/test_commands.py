@@ -300,7 +300,7 @@ def test_demo_ends_with_a_conversation_in_which_tools_run(toolfold: Toolfold) ->
     calls = [line.split()[1] for line in lines.splitlines() if line.startswith("  call ")]
     assert calls == ["ferrywell_list-shipments", "ferrywell_track-consignment", "larkpost_send_message"]
     assert "sample data" in lines
-    assert "Parcel FW-77310 arrived at the depot in Lisbon and is due on 2026-04-03." in lines
+    assert "The parcel **FW-77310** arrived at the depot in Lisbon and is due on **2026-04-03**." in lines
 
 
 def test_demo_accepts_messages_and_prints_json(toolfold: Toolfold) -> None:

@@ -160,6 +160,7 @@ class LiveScreen:
         if event.error:
             self._print(Text(f"error: {clean_text(event.error)}", style="red"))
         self._print(_dim(format_spending(event, time.monotonic() - self._started)))
+        self._print("")
 
     @contextlib.contextmanager
     def pause(self) -> Iterator[None]:

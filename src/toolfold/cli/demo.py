@@ -16,12 +16,9 @@ from toolfold.errors import shorten
 
 if TYPE_CHECKING:
     from toolfold.model import Json
-    from toolfold.providers.reply import ModelRequest
-    from toolfold.providers.scripted import ScriptedProvider
     from toolfold.runtime import Runtime
 
 MAX_RESULT_CHARS = 150
-CONVERSATION = "Where is the parcel I sent to Lisbon? Write to Ines Moreira when it will arrive."
 
 MESSAGES = (
     "Create an invoice for Halden Ltd over 1,200 euros, due in 30 days",
@@ -123,6 +120,7 @@ def _print_calls(runtime: Runtime) -> None:
 def _print_conversation(runtime: Runtime) -> None:
     """Let the agent work on a message with a scripted model; its calls run on the sample services."""
     from toolfold.agent import Agent
+    from toolfold.cli.demo_conversation import PARCEL, build_demo_model
     from toolfold.events import Event, ToolFinished, ToolStarted
 
     def show(event: Event) -> None:
@@ -135,44 +133,14 @@ def _print_conversation(runtime: Runtime) -> None:
         "[bold]A conversation[/bold] of the agent with a scripted model. The tools run, on simulated services"
         " with sample data:"
     )
-    print_line(f"  you    {escape_text(CONVERSATION)}")
+    print_line(f"  you    {escape_text(PARCEL)}")
     unsubscribe = runtime.events.subscribe(show)
     try:
-        with Agent(_script_model(), runtime=runtime) as agent:
-            result = agent.run_sync(CONVERSATION)
+        with Agent(build_demo_model(), runtime=runtime) as agent:
+            result = agent.run_sync(PARCEL)
     finally:
         unsubscribe()
     print_line(f"  model  {escape_text(result.text or result.error)}")
-
-
-def _script_model() -> ScriptedProvider:
-    """Return a model that looks the parcel up, tracks it, writes a message, and reports what it has read."""
-    from toolfold.model import ToolCall
-    from toolfold.providers.scripted import ScriptedProvider, ScriptedReply
-
-    def track(request: ModelRequest) -> ScriptedReply:
-        number = _last_result(request)["shipments"][0]["tracking-number"]
-        return ScriptedReply(calls=[ToolCall("ferrywell_track-consignment", {"tracking-number": number})])
-
-    def write(request: ModelRequest) -> ScriptedReply:
-        parcel = _last_result(request)["consignment"]
-        last = parcel["events"][-1]
-        body = f"Parcel {parcel['id']} {last['what']} in {last['where']} and is due on {parcel['expected']}."
-        message = {"to": [{"email": "ines.moreira@halden.example"}], "subject": "Your parcel", "body": body}
-        return ScriptedReply(calls=[ToolCall("larkpost_send_message", message)])
-
-    def report(request: ModelRequest) -> str:
-        sent = _last_result(request)["created"]
-        return f"{sent['body']} I have written that to {sent['to'][0]['email']}."
-
-    first = ToolCall("ferrywell_list-shipments", {"state": "in_transit"})
-    return ScriptedProvider([ScriptedReply(calls=[first]), track, write, report])
-
-
-def _last_result(request: ModelRequest) -> Json:
-    """Return the result of the last call, which the model has received as a message."""
-    result: Json = json.loads(request.messages[-1]["content"])
-    return result
 
 
 def _shorten_json(value: Json) -> str:

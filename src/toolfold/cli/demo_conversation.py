@@ -98,7 +98,7 @@ def _report_parcel(results: Sequence[Json]) -> str:
     last = parcel["events"][-1]
     return (
         f"The parcel **{parcel['id']}** {last['what']} in {last['where']} and is due on"
-        f" **{parcel['expected']}**.\n\nI wrote that to Ines Moreira."
+        f" **{parcel['expected']}**. I wrote that to Ines Moreira."
     )
 
 
