@@ -339,10 +339,10 @@ def test_simple_yaml_alias_in_settings_is_accepted(workspace: Workspace) -> None
 
 def test_unreadable_settings_file_is_an_error(workspace: Workspace) -> None:
     workspace.user_file.mkdir()
-    assert "this is not a regular file" in str(workspace.load_error())
+    assert "the path is not a regular file" in str(workspace.load_error())
     workspace.user_file.rmdir()
     os.mkfifo(workspace.user_file)
-    assert "this is not a regular file" in str(workspace.load_error())
+    assert "the path is not a regular file" in str(workspace.load_error())
 
 
 def test_explicitly_named_user_file_must_exist(workspace: Workspace, tmp_path: Path) -> None:
@@ -1041,7 +1041,9 @@ def test_project_settings_file_linked_outside_of_the_project_is_not_written(work
         lambda: replace_settings(workspace.project_file, "tools: {rag_top_k: 3}\n"),
     ]
     for change in changes:
-        with pytest.raises(ConfigError, match="the link points outside of the project's directory"):
+        with pytest.raises(
+            ConfigError, match="the settings file is a link that points outside of the project's directory"
+        ):
             change()
     assert victim.read_text() == "# my shell\n"
 

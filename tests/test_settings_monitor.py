@@ -131,7 +131,7 @@ def test_change_of_the_project_settings_is_reported_but_does_not_prevent_a_start
     text = run_command(runtime, "echo 'tools: {rag_top_k: 3}' > toolfold.yaml")
     assert "settings were changed while this call ran" in text
     open_test_runtime()
-    assert "toolfold.yaml was changed while terminal" in caplog.text
+    assert "toolfold.yaml were changed while terminal" in caplog.text
 
 
 def test_call_that_changes_no_settings_reports_nothing(runtime: Runtime, home: Path) -> None:
@@ -534,7 +534,7 @@ def test_settings_file_that_changed_after_it_was_shown_is_not_accepted(home: Pat
         config_file.write_text("log_level: debug\n")
     shown = fingerprints.fingerprint_path(config_file)
     config_file.write_text(LOOSE)
-    with pytest.raises(ConfigError, match="it has changed since it was shown"):
+    with pytest.raises(ConfigError, match="the file has changed since it was shown"):
         record.accept(config_file, shown)
     assert list(pending(home)) == [config_file]
 

@@ -57,7 +57,7 @@ class StartedByTool(ConfigError):
         super().__init__(
             f"{action} is not allowed here: only the user may do that, and this process was started by"
             f" a tool call ({why})",
-            hint="run it in your own terminal, not in a shell that a tool started",
+            hint="run the command in your own terminal, not in a shell that a tool started",
         )
 
 

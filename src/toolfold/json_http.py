@@ -48,7 +48,7 @@ class JsonEndpoint:
         if _URL_CREDENTIALS.search(self._url):
             raise ValueError("the URL must not contain a user name or password")
         if not (self._key.isascii() and self._key.isprintable()):
-            raise ValueError("the key contains characters that are not allowed in a header")
+            raise ValueError("the API key contains characters that are not allowed in a header")
         return {**headers, "Authorization": f"Bearer {self._key}"} if self._key else headers
 
     @functools.cached_property

@@ -134,7 +134,7 @@ class TestCoverage:
 
     def test_deny_rule_overrides_an_allowed_tool(self, open_notes: OpenNotes) -> None:
         runtime = open_notes("server:notes", **{"approval.deny": [f"tool:{DELETE}"]})
-        assert "the configuration forbids it" in (delete(runtime) or "")
+        assert "the setting approval.deny forbids this" in (delete(runtime) or "")
 
     def test_other_findings_of_a_call_to_an_allowed_tool_still_need_approval(
         self, open_notes: OpenNotes

@@ -123,7 +123,10 @@ class TestLongCommandLines:
         for joint in ("; ", " && ", " || ", "\n", " | ", " & "):
             for count in (1, 51, 500, 3_000):
                 error = terminal.run(joint.join(["true"] * count + ["git push origin main"]))
-                assert "the configuration forbids it (git push)" in error, (joint, count)
+                assert "the setting approval.deny forbids this (git push)" in error, (
+                    joint,
+                    count,
+                )
         assert terminal.ran == []
 
     def test_catastrophic_command_is_blocked_at_the_end_of_a_long_command_line(
@@ -145,7 +148,7 @@ class TestLongCommandLines:
             "g=git; $g push",
             "timeout 5 git push",
         ):
-            assert "the configuration forbids it" in terminal.run(command), command
+            assert "the setting approval.deny forbids this" in terminal.run(command), command
 
     def test_deny_rule_does_not_apply_to_quoted_text(self, open_test_runtime: RuntimeOpener) -> None:
         terminal = Terminal(open_test_runtime, {"approval.deny": ["git push"]})

@@ -308,7 +308,7 @@ class TestEntriesWithJudge:
     ) -> None:
         configured = {"approval.deny": ["git push --force*"], KEY: ["git push --force origin main"]}
         assert open_test_runtime(configured).approval.preview("rm -rf /srv/x").outcome == "asked about"
-        assert "has no effect: the configuration forbids it (git push --force*)" in caplog.text
+        assert "has no effect: the setting approval.deny forbids this (git push --force*)" in caplog.text
 
 
 class TestFileFormat:

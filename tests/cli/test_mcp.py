@@ -716,7 +716,7 @@ class TestImport:
         with file.open() as stream:
             monkeypatch.setattr(sys, "stdin", stream)
             done = toolfold("mcp", "import", "--file", "-", "--yes")
-        assert "it contains no MCP servers" in done.err
+        assert "the text contains no MCP servers" in done.err
         assert "mcpServers" in done.err
         assert toolfold("mcp", "import", "--name", "x").code == 2
 

@@ -304,7 +304,7 @@ extensions:
         "web": {"url": "https://x.example/mcp", "headers": {"X-A": "b"}, "enabled": False},
         "deeper": {"url": "https://y.example/events", "transport": "sse"},
     }
-    assert result.rejected[0].reason == "it is a part of Goose, not an MCP server"
+    assert result.rejected[0].reason == "the extension is a part of Goose, not an MCP server"
     assert "GIT_TOKEN" in result.servers[0].remarks[0]
 
 

@@ -105,11 +105,11 @@ def test_rule_error_names_the_file_the_rule_and_the_key(rule_file: Path) -> None
         (DEPLOY.replace('"medium"', '"grave"'), "`severity` has the invalid value 'grave'"),
         (DEPLOY + DEPLOY, "two rules have the name 'deploy'"),
         (DEPLOY.replace('"deploy"', '"delete-everything"', 1), "two rules have the name 'delete-everything'"),
-        ("[[rules]]\nname = 1\n", "`rules` is not a valid table\n  did you mean rule?"),
-        ("rule = 3\n", "`rule` must be a list of tables\n  write [[rule]]"),
+        ("[[rules]]\nname = 1\n", "`rules` is not a known table of a rule file\n  did you mean rule?"),
+        ("rule = 3\n", "`rule` must be a list of tables in a rule file\n  write [[rule]]"),
         ("rule = [3]\n", "rule number 1 must be a table of keys and values"),
         ('[[program]]\nvalued = ["-x"]\n', "program without names: `names` is missing"),
-        ("[[rule]\n", "the file is not valid TOML: "),
+        ("[[rule]\n", "the rule file is not valid TOML: "),
         ("#" + "x" * 1_000_000, "the file has more than 1,000,000 bytes"),
     ],
 )
@@ -120,7 +120,7 @@ def test_invalid_rule_file_is_rejected_with_the_reason(rule_file: Path, content:
 
 def test_unreadable_rule_file_is_rejected_with_the_reason(tmp_path: Path) -> None:
     for path, problem in ((tmp_path / "none.toml", "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(RuleError, match=f"the file cannot be read: {problem}"):
+        with pytest.raises(RuleError, match=f"the rule file cannot be read: {problem}"):
             load_rules(path)
     (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
     with pytest.raises(RuleError, match="not valid TOML"):

@@ -327,9 +327,12 @@ def register(plugin):
         ("import no_such_package_anywhere", "ModuleNotFoundError: No module named"),
         ("raise SystemExit('not here')", "SystemExit: not here"),
         ("def register(plugin:", "SyntaxError"),
-        ("x = 1", "SourceError: it has no synchronous function register(plugin)"),
-        ("register = 5", "SourceError: it has no synchronous function register(plugin)"),
-        ("async def register(plugin): pass", "SourceError: it has no synchronous function register(plugin)"),
+        ("x = 1", "SourceError: the plugin has no synchronous function register(plugin)"),
+        ("register = 5", "SourceError: the plugin has no synchronous function register(plugin)"),
+        (
+            "async def register(plugin): pass",
+            "SourceError: the plugin has no synchronous function register(plugin)",
+        ),
         ("def register(): pass", "TypeError"),
     ],
 )

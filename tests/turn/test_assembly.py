@@ -65,7 +65,8 @@ def test_ungranted_tool_is_not_found_by_name() -> None:
 def test_error_for_an_unknown_tool_name_points_to_tool_search() -> None:
     turn = replace(turn_of(make_tool("a")), searchable=True)
     assert (
-        error_text(turn, "zzzz") == "'zzzz' is not available in this session. Use tool_search to see what is."
+        error_text(turn, "zzzz") == "'zzzz' is not available in this session. Use tool_search to see "
+        "which tools are available."
     )
     assert "Did you mean tool_search" in error_text(turn, "tool_serch")
     assert "tool_search" not in error_text(turn_of(make_tool("a")), "tool_serch")

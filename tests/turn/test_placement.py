@@ -240,7 +240,7 @@ def test_with_placement_append_the_tools_array_is_reset_beyond_its_limit(
     request = placement_session.send([user("One"), assistant("Yes"), user("Two")], *NAMES[2:5])
     assert names(request.tools) == ["pinned", *BRIDGE, *NAMES[2:5]]
     assert (request.reset, request.why) == (True, "more than 4 chosen tools")
-    assert "begins anew: more than 4 chosen tools" in caplog.text
+    assert "was rebuilt: more than 4 chosen tools" in caplog.text
 
 
 def test_selection_larger_than_the_array_limit_is_sent_completely() -> None:

@@ -104,9 +104,9 @@ class ProjectFiles:
             if len(matches) > MAX_MATCHES:
                 raise ValueError(f"more than {MAX_MATCHES} matches")
         if not matches and not is_generated_name(path.name):
-            raise ValueError("no match, and the name is not known to be generated")
+            raise ValueError("the pattern matches no file, and tools are not known to generate that name")
         if not all(self._is_inside(each.parent) for each in matches):
-            raise ValueError("a match is outside the project")
+            raise ValueError("the pattern matches a path outside the project")
         yield from matches
 
     def _is_inside(self, directory: Path) -> bool:
@@ -169,7 +169,7 @@ def _matching_names(directory: Path, pattern: str) -> Iterator[str]:
         with os.scandir(directory) as entries:
             for count, entry in enumerate(entries):
                 if count >= MAX_ENTRIES_SCANNED:
-                    raise ValueError(f"more than {MAX_ENTRIES_SCANNED} entries in one directory")
+                    raise ValueError(f"the directory has more than {MAX_ENTRIES_SCANNED} entries")
                 if (hidden or not entry.name.startswith(".")) and matches_name(pattern, entry.name):
                     yield entry.name
     except (FileNotFoundError, NotADirectoryError):

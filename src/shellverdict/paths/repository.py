@@ -161,7 +161,7 @@ def _read_index(file: Path) -> dict[bytes, bytes]:
         data = stream.read(MAX_INDEX_BYTES + 1)
     signature, version, count = struct.unpack_from(">4sII", data)
     if signature != b"DIRC" or version not in (2, 3, 4) or len(data) > MAX_INDEX_BYTES or count > MAX_ENTRIES:
-        raise ValueError("unsupported or oversized git index")
+        raise ValueError("the git index has an unsupported format or is too large")
     entries: dict[bytes, bytes] = {}
     at, path = 12, b""
     for _ in range(count):
@@ -190,7 +190,7 @@ def _check_extensions(data: bytes, at: int) -> None:
     while at < end:
         signature, size = struct.unpack_from(">4sI", data, at)
         if signature == b"link":
-            raise ValueError("split git index: the rest is in another file")
+            raise ValueError("the git index is split, and the rest is in another file")
         at += 8 + size
     expected = hashlib.sha1(data[:end], usedforsecurity=False).digest()
     if at != end or data[end:] not in (expected, bytes(_CHECKSUM_BYTES)):

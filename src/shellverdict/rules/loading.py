@@ -80,13 +80,15 @@ def read_rule_file(file: Path) -> tuple[Tables, Tables]:
     try:
         tables = tomllib.loads(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:  # not UTF-8, not TOML, or nested too deeply
-        raise RuleError(f"the file is not valid TOML: {error}") from None
+        raise RuleError(f"the rule file is not valid TOML: {error}") from None
     for key, value in tables.items():
         if key not in ("program", "rule"):
             hint = suggest_name(key, ("program", "rule")) or "a rule starts with [[rule]]"
-            raise RuleError(f"`{shorten(key)}` is not a valid table", key=key, hint=hint)
+            raise RuleError(f"`{shorten(key)}` is not a known table of a rule file", key=key, hint=hint)
         if not isinstance(value, list):
-            raise RuleError(f"`{key}` must be a list of tables", key=key, hint=f"write [[{key}]]")
+            raise RuleError(
+                f"`{key}` must be a list of tables in a rule file", key=key, hint=f"write [[{key}]]"
+            )
     return tables.get("program", ()), tables.get("rule", ())
 
 
@@ -95,9 +97,11 @@ def _read_limited(file: Path) -> bytes:
         with file.open("rb") as stream:
             content = stream.read(MAX_RULE_FILE_BYTES + 1)
     except (OSError, ValueError) as error:  # a ValueError: the path contains a null character
-        raise RuleError(f"the file cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise RuleError(
+            f"the rule file cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from None
     if len(content) > MAX_RULE_FILE_BYTES:
-        raise RuleError(f"the file has more than {MAX_RULE_FILE_BYTES:,} bytes", hint="split it")
+        raise RuleError(f"the rule file has more than {MAX_RULE_FILE_BYTES:,} bytes", hint="split it")
     return content
 
 

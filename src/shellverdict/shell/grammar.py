@@ -63,7 +63,7 @@ def parse_partial_input(text: str, budget: Budget) -> Script:
     parser = Parser(text, budget)
     script = parser.parse_all()
     if parser.has_open_heredoc or text.endswith("\\\n"):
-        problem = ShellSyntaxError("the input is not complete", len(text), is_unfinished=True)
+        problem = ShellSyntaxError("the shell command is not complete", len(text), is_unfinished=True)
         problem.script = script
         raise problem
     return script

@@ -139,7 +139,7 @@ def _choose_model(
         raise ConfigError(
             "no model is configured",
             key="agent.model",
-            hint="set one: toolfold config set agent.model anthropic:claude-sonnet-4-6",
+            hint="set a model: toolfold config set agent.model anthropic:claude-sonnet-4-6",
         )
     name = parse_model_name(text, config)
     return build_client(name, config), name

@@ -81,7 +81,7 @@ async def write_summary(
     try:
         summary = await summarise(SUMMARY_REQUEST, _write_transcript(entries, max_chars))
     except ProviderError as error:
-        log.warning("the history could not be summarised (%s); only an outline is kept", error)
+        log.warning("the conversation could not be summarised (%s); only an outline of it is kept", error)
         summary = ""
     return f"{SUMMARY_OPENING}\n\n{summary.strip() or _write_outline(entries)}"
 

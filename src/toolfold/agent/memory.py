@@ -54,7 +54,8 @@ class Memory:
         size = sum(map(len, facts))
         if size > self._max_chars:
             raise CallError(
-                f"memory would hold {size:,} characters, more than {self._max_chars:,}; nothing was written."
+                f"the memory would have {size:,} characters, more than {self._max_chars:,}; nothing was "
+                f"written."
                 " Replace or remove a fact first."
             )
         text = _HEADER + "".join(f"- {fact}\n" for fact in facts)

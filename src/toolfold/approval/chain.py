@@ -99,7 +99,7 @@ class DecisionChain:
                 False, DecidedBy.BLOCKED, f"this is always blocked, even with approval: {verdict.reason}"
             )
         if entry := self.deny_rules.find(analysis):
-            return Decision(False, DecidedBy.DENY, f"the configuration forbids it ({entry})")
+            return Decision(False, DecidedBy.DENY, f"the setting approval.deny forbids this ({entry})")
         if not analysis.needs_approval:
             return Decision(True, DecidedBy.NOTHING, "")
         if self.grants.covers(session_id, analysis.grant_key):

@@ -209,7 +209,7 @@ def _explain_ineffective(
     if deny_rules is None or entry.startswith(TOOL_PREFIX):
         return ""
     denied = deny_rules.find(analyzer.analyze_command(entry))
-    return f"the configuration forbids it ({denied})" if denied else ""
+    return f"the setting approval.deny forbids this ({denied})" if denied else ""
 
 
 def _build_classifier(config: Config) -> PathClassifier:

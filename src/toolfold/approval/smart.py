@@ -78,9 +78,14 @@ class SmartApproval:
                 self._timeout, self._reviewer, messages, max_threads=MAX_CHECK_THREADS
             )
         except CallTimeout:
-            log.warning("%s did not answer within %g s; a person is asked instead", self.name, self._timeout)
+            log.warning(
+                "the reviewing model %s did not answer within %g s; a person is asked instead",
+                self.name,
+                self._timeout,
+            )
         except Exception as error:
-            log.warning("%s failed; a person is asked instead: %s", self.name, shorten(error_message(error)))
+            problem = shorten(error_message(error))
+            log.warning("the reviewing model %s failed; a person is asked instead: %s", self.name, problem)
         else:
             return isinstance(answer, str) and answer.strip().rstrip(".").casefold() == SAFE_ANSWER
         return False

@@ -52,9 +52,17 @@ class AgentOptions:
 
 
 _OPTIONS = (
-    click.option("--model", default="", metavar="PROVIDER:MODEL", help="Model. Default: agent.model."),
     click.option(
-        "--session", default="", metavar="ID", help="Resume this session; `last` for the one used last."
+        "--model",
+        default="",
+        metavar="PROVIDER:MODEL",
+        help="Model to use, as PROVIDER:MODEL. Default: the setting agent.model.",
+    ),
+    click.option(
+        "--session",
+        default="",
+        metavar="ID",
+        help="Resume the session with this id; `last` for the most recent one.",
     ),
     click.option(
         "--toolset",
@@ -68,13 +76,13 @@ _OPTIONS = (
     click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens per message."),
     click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Time limit per message."),
     click.option(
-        "--max-cost", type=click.FloatRange(0), help="Cost limit per message in US dollars; 0: none."
+        "--max-cost", type=click.FloatRange(0), help="Cost limit per message in US dollars; 0 for no limit."
     ),
     click.option(
         "--yes",
         is_flag=True,
-        help="Run calls without approval, as `approval.mode: off` does. What is always blocked, denied by a"
-        " rule, or changes the settings of Toolfold stays refused.",
+        help="Run calls without approval, as `approval.mode: off` does. Calls that are always blocked, "
+        "denied by a rule, or change the settings of Toolfold are still refused.",
     ),
 )
 

@@ -98,7 +98,9 @@ def _split_effect(target: str) -> tuple[str, str]:
     name, colon, effect = target.partition(":")
     effect = effect if colon else DECLARED_EFFECTS[0]
     if effect not in DECLARED_EFFECTS:
-        raise click.UsageError(f"unknown kind {effect!r}; known kinds: {', '.join(DECLARED_EFFECTS)}")
+        raise click.UsageError(
+            f"unknown kind of effect {effect!r}; known kinds: {', '.join(DECLARED_EFFECTS)}"
+        )
     return name, effect
 
 

@@ -94,8 +94,10 @@ def revoke(invocation: Invocation, entries: tuple[str, ...], all_: bool) -> None
 
 @command.command("allow", short_help="Let destructive tools run without approval.")
 @click.argument("targets", nargs=-1, required=True, metavar="TOOL|SERVER[:KIND]...")
-@click.option("--project", "in_project", is_flag=True, help="Allow it in the current project only.")
-@click.option("--client", default="", metavar="NAME", help="Allow it for this client of the gateway only.")
+@click.option("--project", "in_project", is_flag=True, help="Allow the tools in the current project only.")
+@click.option(
+    "--client", default="", metavar="NAME", help="Allow the tools for this client of the gateway only."
+)
 @click.pass_obj
 def allow(invocation: Invocation, targets: tuple[str, ...], in_project: bool, client: str) -> None:
     """Let tools that declare that they can destroy data run without approval.

@@ -100,8 +100,14 @@ class _ConnectOptions:
 @click.option(
     "--replace", "move_servers", is_flag=True, help="Also move the program's own MCP servers to Toolfold."
 )
-@click.option("--undo", is_flag=True, help="Restore the file as it was before.")
-@click.option("--keep-changes", is_flag=True, help="With --undo: keep other changes made to the file since.")
+@click.option(
+    "--undo", is_flag=True, help="Restore the program's settings file as it was before it was connected."
+)
+@click.option(
+    "--keep-changes",
+    is_flag=True,
+    help="With --undo: keep other changes made to the settings file since then.",
+)
 @click.option(
     "--file",
     type=click.Path(path_type=Path),

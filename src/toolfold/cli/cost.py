@@ -76,7 +76,7 @@ class ConversationSpec:
     "--model",
     "models",
     multiple=True,
-    help="Show the table of this model. Repeatable. Default: one per kind.",
+    help="Show the costs with this model. Repeatable. Default: one model per kind of provider.",
 )
 @plot_option("dollars by message")
 @json_option

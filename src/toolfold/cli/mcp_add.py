@@ -110,12 +110,22 @@ def _find_word(args: Sequence[str], with_values: set[str], number: int) -> int |
     "--cwd", type=click.Path(file_okay=False, path_type=Path), help="Working directory of the server."
 )
 @click.option("--transport", type=click.Choice(["http", "sse"]), help="Transport for a URL.")
-@click.option("--include", multiple=True, metavar="GLOB", help="Use only matching tools. Repeatable.")
-@click.option("--exclude", multiple=True, metavar="GLOB", help="Leave out matching tools. Repeatable.")
+@click.option(
+    "--include",
+    multiple=True,
+    metavar="GLOB",
+    help="Use only tools of the server that match this pattern. Repeatable.",
+)
+@click.option(
+    "--exclude",
+    multiple=True,
+    metavar="GLOB",
+    help="Leave out tools of the server that match this pattern. Repeatable.",
+)
 @click.option(
     "--trust",
     type=click.Choice(["pin", "warn", "off"]),
-    help="What to do with tools that change: hold them, warn, or nothing.",
+    help="What to do with tools that change later: disable them until you accept them, warn, or nothing.",
 )
 @click.option("--test/--no-test", default=True, help="Start the server afterwards and list its tools.")
 @allow_destructive_option

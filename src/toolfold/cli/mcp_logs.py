@@ -41,7 +41,7 @@ GATEWAY = "gateway"
     is_flag=True,
     help="Show the log of the gateway only: clients, calls, errors.",
 )
-@click.option("--path", is_flag=True, help="Print the path of the log instead.")
+@click.option("--path", is_flag=True, help="Print the path of the log file instead of its content.")
 @click.pass_obj
 def logs(
     invocation: Invocation, name: str | None, last: int, follow: bool, only_gateway: bool, path: bool

@@ -135,13 +135,16 @@ def search_sessions(invocation: Invocation, words: tuple[str, ...], last: int, a
 @command.command("export")
 @click.argument("session", metavar="ID")
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File to write. Default: stdout."
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write. Default: standard output.",
 )
 @click.option(
     "--format",
     "form",
     type=click.Choice(["markdown", "json"]),
-    help="Default: json for a file whose name ends with .json, else markdown.",
+    help="Format. Default: json for a file whose name ends with .json, else markdown.",
 )
 @click.pass_obj
 def export(invocation: Invocation, session: str, output: Path | None, form: str | None) -> None:

@@ -36,7 +36,7 @@ class ProviderSettings(Section):
         default=600.0,
         gt=0,
         le=7_200,
-        description="Time limit of a model call without receiving data.",
+        description="How long a model call may wait without receiving data.",
         json_schema_extra=USER_ONLY,
     )
 
@@ -79,13 +79,14 @@ class AgentSettings(Section):
     max_turn_seconds: Number = Field(
         default=3_600.0,
         gt=0,
-        description="Time limit of one message.",
+        description="Time limit of the work on one message.",
         json_schema_extra=USER_ONLY,
     )
     max_turn_cost: Number = Field(
         default=5.0,
         ge=0,
-        description="Cost limit of one message in US dollars, if the model's price is known; 0 for no limit.",
+        description="Cost limit of the work on one message in US dollars, if the model's price is "
+        "known; 0 for no limit.",
         json_schema_extra=USER_ONLY,
     )
     max_output_tokens: Integer | None = Field(

@@ -47,7 +47,7 @@ class AllowedTool:
         """Parse an entry of `approval.allowed_tools`. Raises ValueError."""
         found = _ENTRY.fullmatch(entry.strip()) if len(entry) <= MAX_ENTRY_CHARS else None
         if found is None:
-            raise ValueError(f"not a valid entry: write {_FORM}")
+            raise ValueError(f"this is not a valid entry of approval.allowed_tools: write {_FORM}")
         effect = DECLARED_EFFECTS[0] if found["effect"] is None else found["effect"]
         if effect not in DECLARED_EFFECTS:
             raise ValueError(f"unknown effect {effect!r}: known are {', '.join(DECLARED_EFFECTS)}")

@@ -57,7 +57,7 @@ def _acquire_lock(handle: int, directory: Path) -> None:
             if time.monotonic() >= end:
                 problem = f"another process has locked the directory for {LOCK_TIMEOUT_S:g} s"
                 raise ConfigError(
-                    problem, file=str(directory), hint="end that process, then try again"
+                    problem, file=str(directory), hint="end the process that holds the lock, then try again"
                 ) from None
             time.sleep(_LOCK_POLL_S)
         except OSError:  # some network file systems cannot lock a directory; go on without a lock

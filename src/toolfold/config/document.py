@@ -150,7 +150,7 @@ def _read_bytes(file: Path, limit: int) -> bytes:
         mode = file.stat().st_mode
         # Reading a pipe could block forever. /dev/null, a character device, is used for "no file".
         if not (stat.S_ISREG(mode) or stat.S_ISCHR(mode)):
-            raise ConfigError("this is not a regular file", file=str(file))
+            raise ConfigError("the path is not a regular file", file=str(file))
         with file.open("rb") as stream:
             return stream.read(limit + 1)
     except (OSError, ValueError) as error:

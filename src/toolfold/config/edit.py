@@ -147,11 +147,11 @@ def _open_draft(file: Path, *, new_text: str | None = None) -> Iterator[_FileDra
         OSError,
         RuntimeError,
     ):  # a link to itself; which error is raised depends on the version of Python
-        raise ConfigError("the link cannot be resolved", file=str(file)) from None
+        raise ConfigError("the settings file is a link that cannot be resolved", file=str(file)) from None
     # The settings file of a stranger's repository may be a link to one of the user's files.
     if file.name == PROJECT_FILE and not target.is_relative_to(file.parent.resolve()):
         raise ConfigError(
-            "the link points outside of the project's directory",
+            "the settings file is a link that points outside of the project's directory",
             file=str(file),
             hint=f"change {target} itself",
         )

@@ -96,7 +96,7 @@ def reload_config(config: Config) -> Config:
     """
     arguments = config.loaded_with
     if arguments is None:
-        raise ConfigError("this configuration was not read from files")
+        raise ConfigError("this configuration was not read from files, so it cannot be reloaded")
     return load_config(
         project=config.paths.current_dir,
         env=config.environment,

@@ -234,7 +234,9 @@ class SettingsMonitor:
         if not during:
             self._warn_of_running_servers(each.path)
             return
-        log.error("%s was changed %s, and not by Toolfold itself; %s", each.path, during, ADVICE)
+        log.error(
+            "the settings in %s were changed %s, and not by Toolfold itself; %s", each.path, during, ADVICE
+        )
         for _, watch in self._active.values():
             watch.paths.append(str(each.path))
         try:
@@ -277,7 +279,11 @@ class SettingsMonitor:
     def _warn_of_running_servers(self, path: Path) -> None:
         if self._has_servers():
             during = "while MCP servers were running and no call was"
-            log.warning("%s was changed %s. If you did not change it, check its content.", path, during)
+            log.warning(
+                "the settings in %s were changed %s. If you did not change them, check their content.",
+                path,
+                during,
+            )
             self._report_change(path, during)
 
     def _write_call_note(self, name: str, call: str) -> None:
@@ -337,7 +343,12 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
         if record.is_own_change(Path(path), str(before), now, since=int(step)):
             continue
         seen = PathState((), str(before), None)
-        log.error("%s was changed by %s or by what it left running; %s", path, noted["call"], ADVICE)
+        log.error(
+            "the settings in %s were changed by the call %s or by processes that it left running; %s",
+            path,
+            noted["call"],
+            ADVICE,
+        )
         record.add_pending(
             _make_pending_change(watched[path], seen, f"by {noted['call']} or what it left running,")
         )

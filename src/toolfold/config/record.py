@@ -115,9 +115,9 @@ class SettingsRecord:
         require_user(f"accepting a change of {path}")
         with self._modify_record() as data:
             if is_incomplete(shown):
-                raise ConfigError("it is too large to compare", file=str(path), hint="make it smaller")
+                raise ConfigError("the file is too large to compare", file=str(path), hint="make it smaller")
             if fingerprint_path(path) != shown:
-                raise ConfigError("it has changed since it was shown", file=str(path), hint=_REPEAT)
+                raise ConfigError("the file has changed since it was shown", file=str(path), hint=_REPEAT)
             data["pending"].pop(_pending_key(path), None)
 
     def restore(self, change: PendingChange) -> None:
@@ -129,7 +129,9 @@ class SettingsRecord:
         path = Path(change.path)
         if not change.restorable:
             raise ConfigError(
-                "the previous content is not known", file=change.path, hint="check the content yourself"
+                "the previous content of the file is not known",
+                file=change.path,
+                hint="check the content of the file yourself",
             )
         content = None if change.before is None else change.before.encode("utf-8", "surrogateescape")
         after = ABSENT if content is None else fingerprint_bytes(content)
@@ -191,7 +193,7 @@ def _delete_file(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise ConfigError(f"it cannot be deleted: {error.strerror}", file=str(path)) from None
+        raise ConfigError(f"the file cannot be deleted: {error.strerror}", file=str(path)) from None
 
 
 def _pending_key(path: Path) -> str:

@@ -82,23 +82,27 @@ class McpServerSettings(Section):
         default_factory=FrozenDict,
         description="HTTP headers of every request; `${NAME}` and `${keyring:service/name}` are expanded.",
     )
-    oauth: OAuthSettings = Field(default_factory=OAuthSettings, description="OAuth login at the server.")
+    oauth: OAuthSettings = Field(
+        default_factory=OAuthSettings, description="Settings of the OAuth login at the server."
+    )
     prefix: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{0,40}$")] | None = Field(
         default=None,
-        description="Prefix of the names of its tools behind a gateway; empty for none, null for "
+        description="Prefix of the server's tool names behind a gateway; empty for none, null for "
         "the name of the server.",
     )
     include: tuple[Text, ...] = Field(default=("*",), description="Tools to use, as glob patterns.")
     exclude: tuple[Text, ...] = Field(default=(), description="Tools to leave out, as glob patterns.")
-    resources: bool = Field(default=True, description="Let sessions list and read its resources.")
-    prompts: bool = Field(default=True, description="Let sessions list and use its prompts.")
+    resources: bool = Field(default=True, description="Let sessions list and read the server's resources.")
+    prompts: bool = Field(default=True, description="Let sessions list and use the server's prompts.")
     trust: Trust = Field(
         default="pin",
-        description="What happens to a tool that is new or has changed: `pin` holds it until you "
+        description="What happens to a tool that is new or has changed: `pin` disables it until you "
         "accept it, `warn` logs a warning, `off` accepts it.",
     )
     elicitation: Elicitation = Field(
-        default="ask", description="`ask` shows its questions to the user, `decline` declines them."
+        default="ask",
+        description="Questions of the server to the user (elicitation): `ask` shows "
+        "them, `decline` declines them.",
     )
     sampling: Sampling = Field(
         default="ask",
@@ -110,10 +114,13 @@ class McpServerSettings(Section):
         "one each (`per-client`).",
     )
     connect_timeout_seconds: Number = Field(
-        default=30.0, ge=0.1, le=600, description="Time limit for starting and connecting."
+        default=30.0, ge=0.1, le=600, description="Time limit for starting the server and connecting to it."
     )
     call_timeout_seconds: Number = Field(
-        default=120.0, ge=0.1, le=3_600, description="Time limit of a call without a response or progress."
+        default=120.0,
+        ge=0.1,
+        le=3_600,
+        description="How long a call may wait for a response or a report of progress.",
     )
     max_call_seconds: Number = Field(
         default=900.0, ge=0.1, le=86_400, description="Time limit of a call, regardless of progress."
@@ -152,7 +159,8 @@ class McpSettings(Section):
     enabled: bool = Field(default=True, description="Use MCP servers.", json_schema_extra=USER_ONLY)
     scan: Literal["default", "strict"] = Field(
         default="default",
-        description="Which suspicious tools are held back: `default` those that the scanner is sure "
+        description="Which suspicious tools are disabled until you accept them: `default` those that "
+        "the scanner is sure "
         "about; `strict` also those with doubtful wording, which are otherwise only "
         "reported.",
         json_schema_extra=USER_ONLY,

@@ -141,7 +141,8 @@ class RerankerSettings(Section):
     )
     mode: SearchMode = Field(
         default="rerank",
-        description="Ranking of a tool search when the service is enabled; `rerank` uses the service.",
+        description="How a tool search ranks tools when the embedding service is enabled; `rerank` uses "
+        "the service.",
     )
     model: Text = Field(
         default="nomic-embed-text-v2-moe", description="Name of the embedding model that the service runs."
@@ -188,7 +189,9 @@ class ToolSearchSettings(Section):
         description="List the sources of hidden tools for the model: `on` as many as fit, `auto` "
         "only if all fit, `off` none.",
     )
-    listing_max_tokens: Integer = Field(default=300, ge=20, le=5_000, description="Token limit of that list.")
+    listing_max_tokens: Integer = Field(
+        default=300, ge=20, le=5_000, description="Token limit of the list of sources that `listing` shows."
+    )
     max_search_limit: Integer = Field(
         default=20,
         ge=1,
@@ -203,7 +206,8 @@ class ToolSearchSettings(Section):
         description="Number of results if the model does not request a number.",
     )
     reranker: RerankerSettings = Field(
-        default_factory=RerankerSettings, description="Embedding service that reorders the results."
+        default_factory=RerankerSettings,
+        description="Embedding service that reorders the results of a tool search.",
     )
 
     @field_validator("search_default_limit")
@@ -256,12 +260,12 @@ class ToolsSettings(Section):
         default=48,
         ge=1,
         le=1_000,
-        description="Maximum number of selected tools in an array that grows (`append`) before it "
-        "starts over.",
+        description="Maximum number of selected tools that `append` collects in the tools array before "
+        "it starts over.",
     )
     rag_native: bool = Field(
         default=False,
-        description="Use a provider's own format for tools that are added late, if it has one.",
+        description="Use a provider's own way of loading tools on demand, if it has one.",
     )
     pinned: tuple[Text, ...] = Field(
         default=("terminal", "read_file", "search_files"),
@@ -324,7 +328,9 @@ class ToolsetSettings(Section):
 
     description: Text = Field(default="", description="Purpose of the toolset.")
     tools: tuple[Text, ...] = Field(default=(), description="Tools of the toolset.")
-    includes: tuple[Text, ...] = Field(default=(), description="Other toolsets whose tools it includes.")
+    includes: tuple[Text, ...] = Field(
+        default=(), description="Other toolsets whose tools this toolset includes."
+    )
 
 
 class PluginsSettings(Section):
@@ -387,15 +393,15 @@ class ApprovalSettings(Section):
     mode: ApprovalMode = Field(
         default="manual",
         description="Who decides about dangerous calls: `manual` a person, `smart` a model for low "
-        "risks and a person for the rest, `off` nobody. The hard floor and `deny` apply "
-        "in every mode.",
+        "risks and a person for the rest, `off` nobody. Catastrophic commands and calls that match "
+        "`deny` are refused in every mode.",
         json_schema_extra=USER_ONLY,
     )
     timeout_seconds: Number = Field(
         default=300.0,
         ge=1,
         le=86_400,
-        description="How long a question waits for an answer before the call is refused.",
+        description="How long an approval question waits for an answer before the call is refused.",
         json_schema_extra={"in_project": "lowers"},
     )
     deny: tuple[Text, ...] = Field(
@@ -411,7 +417,8 @@ class ApprovalSettings(Section):
     )
     isolated: tuple[ConfinableCategory, ...] = Field(
         default=(),
-        description="Categories that run without a question, but are logged, if a sandbox or "
+        description="Categories of dangerous commands that run without approval, but are logged, if a "
+        "sandbox or "
         "container confines them. Calls that affect anything outside of it, or shared "
         "with it, still need approval.",
         json_schema_extra=USER_ONLY,
@@ -423,7 +430,7 @@ class ApprovalSettings(Section):
     )
     allowed_tools: tuple[AllowedToolEntry, ...] = Field(
         default=(),
-        description="Destructive tools that run without a question: `tool:NAME` or `server:NAME`, "
+        description="Destructive tools that run without approval: `tool:NAME` or `server:NAME`, "
         "optionally followed by `client=NAME` or `project=/DIRECTORY`. Written by "
         "`toolfold approvals allow`.",
         json_schema_extra=USER_ONLY,
@@ -435,20 +442,20 @@ class ApprovalSettings(Section):
     )
     smart_endpoint: Text = Field(
         default="",
-        description="OpenAI-compatible chat URL of that model; empty for OPENAI_BASE_URL with "
+        description="OpenAI-compatible chat URL of the model `smart_model`; empty for OPENAI_BASE_URL with "
         "OPENAI_API_KEY.",
         json_schema_extra=USER_ONLY,
     )
     smart_clears: Clearance = Field(
         default="low",
-        description="Highest severity that the model may approve instead of a person.",
+        description="Highest severity of a finding that `smart_model` may approve instead of a person.",
         json_schema_extra=USER_ONLY,
     )
     smart_timeout_seconds: Number = Field(
         default=20.0,
         ge=0.1,
         le=300,
-        description="How long to wait for the model before a person is asked.",
+        description="How long to wait for `smart_model` before a person is asked.",
         json_schema_extra={"in_project": "lowers"},
     )
 
@@ -465,7 +472,7 @@ class SshSettings(Section):
         default=0,
         ge=0,
         le=65_535,
-        description="Port; 0 for that of the ssh client configuration.",
+        description="Port of the ssh server; 0 for that of the ssh client configuration.",
         json_schema_extra=USER_ONLY,
     )
     user: Text = Field(
@@ -480,7 +487,7 @@ class SshSettings(Section):
     )
     known_hosts: Text = Field(
         default="",
-        description="File with host keys; empty for the user's own.",
+        description="File with known ssh host keys; empty for the user's own.",
         json_schema_extra=USER_ONLY,
     )
     home: Text = Field(
@@ -578,7 +585,8 @@ class Settings(Section):
     """All settings of a configuration file."""
 
     tools: ToolsSettings = Field(
-        default_factory=ToolsSettings, description="Tools, their selection and the limits of calls."
+        default_factory=ToolsSettings,
+        description="Settings of tools: which are shown to the model, and the limits of calls.",
     )
     toolsets: Annotated[dict[ToolsetName, ToolsetSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
@@ -588,7 +596,9 @@ class Settings(Section):
     plugins: PluginsSettings = Field(
         default_factory=PluginsSettings, description="Plugins that provide tools."
     )
-    files: FilesSettings = Field(default_factory=FilesSettings, description="Directories of the file tools.")
+    files: FilesSettings = Field(
+        default_factory=FilesSettings, description="Directories that the file tools may use."
+    )
     availability: AvailabilitySettings = Field(
         default_factory=AvailabilitySettings, description="Availability checks of tools."
     )
@@ -612,7 +622,7 @@ class Settings(Section):
         default_factory=GatewaySettings, description="The gateway: one MCP server in front of all others."
     )
     agent: AgentSettings = Field(
-        default_factory=AgentSettings, description="The agent's model, and how far it may go."
+        default_factory=AgentSettings, description="The agent's model and its limits."
     )
     providers: Annotated[dict[Text, ProviderSettings], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,
@@ -624,7 +634,7 @@ class Settings(Section):
     )
     command_allowlist: tuple[Text, ...] = Field(
         default=(),
-        description="Commands that run without a question: exact commands, `rule:NAME` or `kind:NAME`.",
+        description="Commands that run without approval: exact commands, `rule:NAME` or `kind:NAME`.",
         json_schema_extra=USER_ONLY,
     )
     log_level: LogLevel = Field(

@@ -50,7 +50,7 @@ def is_still_trusted(config: Config) -> bool:
 def trust_project(directory: Path, paths: Paths) -> None:
     """Trust the project directory with its current content."""
     if not directory.is_dir():
-        raise ConfigError("there is no such directory", file=str(directory))
+        raise ConfigError("the directory does not exist", file=str(directory))
     found = fingerprint_project(directory)
     with lock_directory(paths.state_dir):
         _write_trusted({**load_trusted_projects(paths), _resolve_directory(directory): found}, paths)

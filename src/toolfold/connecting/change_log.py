@@ -85,7 +85,7 @@ class ChangeLog:
             raise ConfigError(
                 f"the list of connected clients cannot be read: {error}",
                 file=str(self._file),
-                hint="repair it, or delete it and remove the gateway from your clients by hand",
+                hint="repair the list, or delete it and remove the gateway from your clients by hand",
             ) from None
 
     def last_change(self, client: ClientName, file: Path | None = None) -> FileChange | None:
@@ -184,7 +184,7 @@ def _parse_change(fields: Any) -> FileChange:
     lists = {key: tuple(fields.get(key, ())) for key in ("moved", "imported", "made")}
     change = FileChange(**{**fields, **lists})
     if not all(isinstance(each, str) for each in (change.client, change.file, change.name, change.backup)):
-        raise ValueError("a change has fields of the wrong type")
+        raise ValueError("a logged change has fields of the wrong type")
     return change
 
 

@@ -65,7 +65,9 @@ def reopen_client_file(before: ClientFile) -> ClientFile:
     now = open_client_file(before.client, before.file)
     if now.servers != before.servers:
         raise ConfigError(
-            "its servers were changed meanwhile; nothing was written", file=str(now.file), hint="try again"
+            "the servers in the file were changed meanwhile; nothing was written",
+            file=str(now.file),
+            hint="try again",
         )
     return now
 
@@ -94,7 +96,7 @@ def load_client_file(client: ClientName, file: Path) -> ClientFile:
         raise ConfigError(
             "the file is read-only",
             file=str(target),
-            hint="Another tool may manage it. Change it there, or make the file writable.",
+            hint="Another program may manage this file. Change it there, or make the file writable.",
         )
     return ClientFile(client, file, target, data)
 
@@ -138,7 +140,9 @@ def _resolve_link(file: Path) -> Path:
         return file.resolve(strict=True)
     except (OSError, RuntimeError):
         raise ConfigError(
-            "the symbolic link is broken", file=str(file), hint="repair or delete it, then connect again"
+            "the symbolic link is broken",
+            file=str(file),
+            hint="repair or delete the link, then connect again",
         ) from None
 
 

@@ -239,10 +239,12 @@ async def _read_ready_line(channel: Channel) -> tuple[TargetTools, bytes]:
     while b"\n" not in received:
         data = await channel.read()
         if not data or len(received) > MAX_LINE_BYTES:
-            raise ValueError("the guard exited before it was ready, or printed too much")
+            raise ValueError(
+                "the guard process on the target exited before it was ready, or printed too much"
+            )
         received += data
     line, _, unread = received.partition(b"\n")
     ready, *tools = line.decode("utf-8", "replace").split(" ")
     if ready != "ready" or len(tools) != 4:
-        raise ValueError("the guard printed an unexpected line")
+        raise ValueError("the guard process on the target printed an unexpected line")
     return TargetTools(*("" if each == "-" else each for each in tools)), unread

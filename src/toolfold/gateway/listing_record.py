@@ -130,7 +130,7 @@ def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
         found[str(path)], size = _digest_path(path, left)
         left -= size
         if len(found) > MAX_INPUTS or left < 0:
-            raise ValueError("too many or too large files to compare at every start")
+            raise ValueError("there are too many or too large files to compare at every start of the gateway")
     return found
 
 
@@ -155,7 +155,7 @@ def _private_content(file: Path) -> bytes:
     with os.fdopen(handle, "rb") as stream:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise ValueError("other users can read or write the file")
+            raise ValueError("other users can read or write the record file")
         if found.st_size > MAX_RECORD_BYTES:
             raise ValueError("the file is too large")
         return stream.read(MAX_RECORD_BYTES)
@@ -165,6 +165,6 @@ def _check_answers(answers: Mapping[str, object]) -> Answers:
     checked: Answers = {}
     for method, text in answers.items():
         if method not in RECORDED or not isinstance(text, str) or not isinstance(json.loads(text), dict):
-            raise ValueError(f"the record of {method!r} is not usable")
+            raise ValueError(f"the recorded answer to {method!r} cannot be used")
         checked[method] = text
     return checked

@@ -373,7 +373,7 @@ def _parse_embeddings(answer: Any, count: int) -> Matrix:
     if not isinstance(data, list) or len(data) != count:
         raise ValueError(f"the response does not contain {count} embeddings")
     if not all(isinstance(each, Mapping) and isinstance(each.get("embedding"), list) for each in data):
-        raise ValueError("an item of the response has no embedding")
+        raise ValueError("an item of the response of the embedding server has no embedding")
     by_index = {str(each.get("index", position)): each["embedding"] for position, each in enumerate(data)}
     if by_index.keys() != set(map(str, range(count))):
         raise ValueError("the indexes of the embeddings do not match the texts")

@@ -84,7 +84,7 @@ def read_index(
     with open_arrays(file, MAX_INDEX_FILE_BYTES) as stored:
         header = json.loads(stored["about"].tobytes())
         if header.get("format") != FORMAT or header.get("model") != model:
-            raise ValueError("it was written by another version or for another model")
+            raise ValueError("the index file was written by another version or for another model")
         sums = np.frombuffer(stored["checksums"].tobytes(), "V16").tolist()
         terms = stored["terms"].tobytes().decode().split()
         lexical = KeywordIndex(
@@ -118,7 +118,7 @@ def _probe_search(lexical: KeywordIndex, vectors: Vectors | None) -> None:
 
 def _check_weights(weights: NDArray[Any]) -> NDArray[np.float32]:
     if weights.dtype != np.float16 or weights.ndim != 1 or not ((weights >= 0) & (weights <= 1)).all():
-        raise ValueError("the weights are not float16 numbers between 0 and 1")
+        raise ValueError("the keyword weights in the index file are not float16 numbers between 0 and 1")
     return weights.astype(np.float32)
 
 
@@ -133,7 +133,7 @@ def _load_vectors(stored: Mapping[str, NDArray[Any]], size: int) -> Vectors:
         is_valid = is_valid and _is_finite(sketch.directions, (numbers.shape[1], sketch.rows.shape[1]))
         is_valid = is_valid and _is_finite(sketch.rows, (size, sketch.rows.shape[1]))
     if not (is_valid and _is_finite(scales, (size,)) and bool((scales >= 0).all())):
-        raise ValueError("the vectors are incomplete or have the wrong type")
+        raise ValueError("the vectors in the index file are incomplete or have the wrong type")
     return Vectors.of(PackedVectors(numbers, scales), sketch)
 
 
@@ -151,7 +151,7 @@ def _check_consistency(lexical: KeywordIndex, size: int) -> None:
         and all(_is_length(lexical.lengths[name]) for name in FIELDS)
     )
     if not is_valid:
-        raise ValueError("the sizes or types of its arrays do not match")
+        raise ValueError("the sizes or types of the arrays in the index file do not match")
 
 
 def _is_length(length: Any) -> bool:

@@ -88,7 +88,7 @@ class Plugin:
         except RuleError as error:
             raise SourceError(str(error)) from None
         if rule.name in (each.name for each in self._rules):
-            raise SourceError(f"it registers two rules named {rule.name!r}")
+            raise SourceError(f"the plugin registers two rules named {rule.name!r}")
         self._rules.append(rule)
 
     @property
@@ -233,14 +233,14 @@ def _load_plugin(
 def _call_register(loaded: Any, plugin: Plugin) -> None:
     register = getattr(loaded, "register", loaded)
     if not callable(register) or inspect.iscoroutinefunction(register):
-        raise SourceError("it has no synchronous function register(plugin)")
+        raise SourceError("the plugin has no synchronous function register(plugin)")
     register(plugin)
 
 
 def _require_new_toolsets(plugin: Plugin, toolsets: Toolsets) -> None:
     for name in (each.name for each in plugin.toolsets):
         if toolsets.is_taken(name):
-            raise SourceError(f"it registers a toolset {name!r}, but that name is already in use")
+            raise SourceError(f"the plugin registers a toolset {name!r}, but that name is already in use")
 
 
 def _check_names(names: Iterable[str]) -> tuple[str, ...]:

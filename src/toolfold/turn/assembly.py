@@ -135,13 +135,15 @@ class Turn:
 
     def _not_available(self, name: str) -> CallError:
         if name in self.held_names:
-            return Refused(f"{name!r} waits for a person to look at it: `toolfold mcp review`.")
+            return Refused(f"{name!r} cannot be used until a person reviews it: `toolfold mcp review`.")
         visible = self.granted if self.visible_names is None else self.granted & self.visible_names
         known = visible - self.unavailable.keys()
         if not self.searchable:
             return OutOfScope(name, closest_names(name, known))
         return OutOfScope(
-            name, closest_names(name, known | BRIDGE_NAMES), hint="Use tool_search to see what is."
+            name,
+            closest_names(name, known | BRIDGE_NAMES),
+            hint="Use tool_search to see which tools are available.",
         )
 
 

@@ -35,7 +35,7 @@ class NativePolicy:
         problem = dialect.explain_missing_native(model) or _explain_unknown_vendor(dialect, model)
         if problem and (dialect.name, model) not in self._warned and len(self._warned) < MAX_WARNINGS:
             self._warned.add((dialect.name, model))
-            log.warning("tools.rag_native: %s; the request does not use it", problem)
+            log.warning("tools.rag_native has no effect on this request: %s", problem)
         return not problem
 
 

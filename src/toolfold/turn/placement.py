@@ -287,7 +287,7 @@ class SessionPlacement:
         self, placement: Placement, messages: list[Json], why: str, tail: str
     ) -> PlacedTools:
         if why:
-            log.info("the tools array begins anew: %s", why)
+            log.info("the tools array of the session was rebuilt: %s", why)
         array = self._array
         return PlacedTools(
             array.tools, array.definitions, messages, placement, tail, bool(why), why, array.constant

@@ -229,7 +229,7 @@ def cost_of_call(usage: Usage, prices: Prices | None) -> float | None:
 def read_prices(table: Any) -> tuple[Prices, ...]:
     """Read prices from a mapping of model names to numbers. Raises ValueError."""
     if not isinstance(table, Mapping) or not table:
-        raise ValueError("expected a map of models, each with its prices")
+        raise ValueError("expected a mapping of model names to prices")
     return tuple(_read_one(str(name), figures) for name, figures in table.items())
 
 

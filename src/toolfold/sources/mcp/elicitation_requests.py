@@ -150,14 +150,14 @@ def parse_form(server: str, message: str, schema: Mapping[str, Any]) -> Elicitat
     """Parse a server's form request. Raises ValueError with the reason if it cannot be shown."""
     properties = schema.get("properties")
     if schema.get("type", "object") != "object" or not isinstance(properties, Mapping):
-        raise ValueError("its form is not an object with properties")
+        raise ValueError("the requested form is not an object with properties")
     if len(properties) > MAX_FIELDS:
-        raise ValueError(f"its form has more than {MAX_FIELDS} fields")
+        raise ValueError(f"the requested form has more than {MAX_FIELDS} fields")
     listed = schema.get("required")
     required = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
     if unknown := set(required) - set(properties):
         raise ValueError(
-            f"its form requires {shorten(sorted(unknown)[0], 80)!r}, which is not one of its fields"
+            f"the requested form requires {shorten(sorted(unknown)[0], 80)!r}, which is not one of its fields"
         )
     fields = tuple(_parse_field(str(name), each, name in required) for name, each in properties.items())
     return ElicitationRequest(
@@ -172,16 +172,16 @@ def parse_form(server: str, message: str, schema: Mapping[str, Any]) -> Elicitat
 def parse_url_request(server: str, message: str, url: str) -> ElicitationRequest:
     """Parse a server's request to visit a URL. Raises ValueError if the URL should not be shown."""
     if len(url) > MAX_URL_CHARS or _INVALID_URL_CHARS.search(url) or remove_invisible(url) != url:
-        raise ValueError("its URL is too long or has invalid characters")
+        raise ValueError("the requested URL is too long or has invalid characters")
     try:
         parts = urlsplit(url)
         host = (parts.hostname or "").encode("idna").decode()
     except ValueError:
-        raise ValueError("its URL cannot be parsed") from None
+        raise ValueError("the requested URL cannot be parsed") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise ValueError("its URL is not http or https")
+        raise ValueError("the requested URL is not http or https")
     if "@" in parts.netloc:
-        raise ValueError("its URL hides its destination: it has a user name before the host")
+        raise ValueError("the requested URL hides its destination by a user name before the host")
     return ElicitationRequest(
         server=server,
         mode="url",
@@ -228,13 +228,13 @@ def _validate_value(each: FormField, value: Any) -> None:
 def _parse_field(name: str, declared: Any, required: bool) -> FormField:
     if not isinstance(declared, Mapping) or str(declared.get("type")) not in _KINDS:
         raise ValueError(
-            f"its form asks for {shorten(name, 80)!r}, which is not text, number, yes/no or choice"
+            f"the requested form asks for {shorten(name, 80)!r}, which is not text, number, yes/no or choice"
         )
     kind = _KINDS[declared["type"]]
     source = declared.get("items") if kind == "choices" else declared
     choices = _parse_choices(source if isinstance(source, Mapping) else {}, declared.get("enumNames"))
     if kind == "choices" and not choices:
-        raise ValueError(f"its form has a list field {shorten(name, 80)!r} without choices")
+        raise ValueError(f"the requested form has a list field {shorten(name, 80)!r} without choices")
     return FormField(
         name=name,
         kind="choice" if kind == "text" and choices else kind,
@@ -273,7 +273,7 @@ def _parse_choices(source: Mapping[str, Any], names: Any) -> tuple[FieldChoice, 
         listed = titled if isinstance(titled, list) else []
         pairs = [(each.get("const"), each.get("title")) for each in listed if isinstance(each, Mapping)]
     if len(pairs) > MAX_CHOICES:
-        raise ValueError(f"its form offers more than {MAX_CHOICES} choices")
+        raise ValueError(f"the requested form offers more than {MAX_CHOICES} choices")
     return tuple(
         FieldChoice(value, _clean_text(label, MAX_LABEL_CHARS) or value)
         for value, label in pairs

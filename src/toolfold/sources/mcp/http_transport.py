@@ -361,7 +361,7 @@ def _require_uncompressed(response: httpx2.Response) -> httpx2.Response:
 
     if response.headers.get("content-encoding", "identity").lower() == "identity":
         return response
-    raise httpx2.DecodingError("the body is compressed although the request forbids it")
+    raise httpx2.DecodingError("the response body is compressed although the request forbids it")
 
 
 def _is_message(request: httpx2.Request) -> bool:

@@ -76,7 +76,7 @@ def _parse_json(text: str) -> Any:
 
 def _parse_toml(text: str) -> Any:
     if len(text) > MAX_TOML_CHARS:
-        raise ValueError(f"it is longer than {MAX_TOML_CHARS:,} characters")
+        raise ValueError(f"the TOML text is longer than {MAX_TOML_CHARS:,} characters")
     if any(line.count(".") > MAX_TOML_DOTS_PER_LINE for line in text.split("\n")):
         raise ValueError(f"a line has more than {MAX_TOML_DOTS_PER_LINE} dots")
     return tomllib.loads(text)

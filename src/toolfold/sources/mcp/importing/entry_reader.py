@@ -139,11 +139,11 @@ class EntryReader:
         """Set the transport from the client's name for it. Raises RejectedEntryError if it is unknown."""
         known = _TRANSPORTS.get(transport.lower()) if transport else None
         if transport and known is None:
-            raise RejectedEntryError(f"its transport {shorten(transport, 40)!r} is not supported")
+            raise RejectedEntryError(f"the server's transport {shorten(transport, 40)!r} is not supported")
         if known == "sse" or (known is None and url.split("?")[0].rstrip("/").endswith("/sse")):
             self.settings["transport"] = "sse"
         if known == "stdio" and url and not self.settings.get("command"):
-            raise RejectedEntryError("its transport is stdio, but it has a URL and no command")
+            raise RejectedEntryError("the server's transport is stdio, but it has a URL and no command")
 
     def list_unread(self) -> list[str]:
         """Return a remark for each key of the entry that was not read."""

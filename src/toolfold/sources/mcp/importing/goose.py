@@ -29,7 +29,7 @@ def _flatten(entry: Any) -> Any:
 def _read_entry(entry: EntryReader) -> None:
     kind = entry.read_text("type") or "stdio"
     if kind in _BUILTIN_TYPES:
-        raise RejectedEntryError("it is a part of Goose, not an MCP server")
+        raise RejectedEntryError("the extension is a part of Goose, not an MCP server")
     entry.set("command", entry.read_text("cmd"))
     entry.set("args", entry.read_texts("args"))
     entry.set("env", entry.read_pairs("envs") | _read_keyring_secrets(entry))

@@ -50,7 +50,7 @@ def _extract_servers(document: Json, file: Path, name_entry: Callable[[Sequence[
     if document and all(isinstance(each, Mapping) and _is_entry(each) for each in document.values()):
         return dict(document)
     raise ConfigError(
-        "it contains no MCP servers",
+        "the text contains no MCP servers",
         file=str(file),
         hint='expected {"mcpServers": {"name": {"command": …}}}, "name": {"command": …} or {"command": …}',
     )

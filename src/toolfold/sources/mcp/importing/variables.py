@@ -74,7 +74,7 @@ class Variables:
         if self.style == "shell":
             return f"${{{inside}}}"
         if self.style == "editor" and inside in ("workspaceFolder", "workspaceFolderBasename"):
-            raise RejectedEntryError(f"it uses ${{{inside}}} but belongs to no project")
+            raise RejectedEntryError(f"the server uses ${{{inside}}} but belongs to no project")
         if not is_value:
             return None
         remarks.append(f"${{{inside}}} was passed on literally; Toolfold expands the variable")

@@ -151,7 +151,7 @@ def _read_login(file: Path) -> Login | None:
     try:
         fields = read_json(_read_content(file).decode())
         if fields.pop("version") != _FORMAT_VERSION:
-            raise ValueError("unsupported format version")
+            raise ValueError("the stored login has an unsupported format version")
         return _check_types(Login(**fields))
     except FileNotFoundError:
         return None
@@ -179,14 +179,14 @@ def _read_content(file: Path) -> bytes:
 def _check_types(login: Login) -> Login:
     values: tuple[Any, ...] = (login.server, login.url, login.issuer, login.wanted, *login.tokens.values())
     if not all(isinstance(value, (str, int, float, type(None))) for value in values):
-        raise ValueError("a field has the wrong type")
+        raise ValueError("a field of the stored login has the wrong type")
     for block in (login.client, login.tokens, login.metadata, login.resource):
         if not isinstance(block, dict):
-            raise TypeError("a field has the wrong type")
+            raise TypeError("a field of the stored login has the wrong type")
     if not isinstance(login.obtained, (int, float)) or not isinstance(
         login.fresh_until, (int, float, type(None))
     ):
-        raise TypeError("a field has the wrong type")
+        raise TypeError("a field of the stored login has the wrong type")
     return login
 
 

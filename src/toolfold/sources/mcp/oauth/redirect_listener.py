@@ -50,7 +50,7 @@ def parse_redirect(url: str, state: str) -> AuthorizationResponse:
     except ValueError:
         raise ValueError("it is not a valid URL") from None
     if not secrets.compare_digest(_single_value(query, "state").encode(), state.encode()):
-        raise ValueError("its state belongs to another login")
+        raise ValueError("the state in the redirect URL belongs to another login")
     issuer = _single_value(query, "iss") or None
     if error := _single_value(query, "error"):
         why = _single_value(query, "error_description")
@@ -59,7 +59,7 @@ def parse_redirect(url: str, state: str) -> AuthorizationResponse:
         )
     if code := _single_value(query, "code"):
         return AuthorizationResponse(code, issuer)
-    raise ValueError("it contains neither a code nor an error")
+    raise ValueError("the redirect URL contains neither a code nor an error")
 
 
 class RedirectListener:

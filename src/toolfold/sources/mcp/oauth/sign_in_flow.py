@@ -101,7 +101,7 @@ class _SignInFlow:
             async with AuthHttpClient(self._client.url, self._secrets) as http:
                 await self._drive_flow(challenge, http)
         except ValidationError:
-            raise AuthError("its authorization metadata cannot be read") from None
+            raise AuthError("the OAuth metadata of the server cannot be read") from None
         except (OAuthFlowError, ValueError) as error:
             raise AuthError(Redaction(self._secrets, max_chars=400)(str(error))) from None
         return self._build_login()
@@ -169,7 +169,8 @@ class _SignInFlow:
             return outgoing
         if self._client.client_id:
             raise AuthError(
-                "its authorization server changed, and the configured client_id belongs to the old one"
+                "the authorization server of this MCP server changed, and the configured client_id "
+                "belongs to the old one"
             )
         document = read_json(outgoing.content.decode())
         if scope := self._merge_scopes(document.get("scope")):
@@ -267,7 +268,7 @@ class _SignInFlow:
     def _build_login(self) -> Login:
         context, now = self._context, time.time()
         if context.client_info is None or context.current_tokens is None:
-            raise AuthError("the issuer returned no token")
+            raise AuthError("the OAuth issuer returned no token")
         # A client secret from the settings is not copied to the login file.
         excluded = {"client_secret"} if self._client.client_id else None
         return Login(
@@ -328,4 +329,4 @@ def _require_pkce(metadata: OAuthMetadata | None) -> None:
     # Many issuers support S256 without listing it; one that lists only other methods would ignore it.
     supported = metadata.code_challenge_methods_supported if metadata else None
     if supported and "S256" not in supported:
-        raise AuthError("its issuer does not support PKCE with S256")
+        raise AuthError("the OAuth issuer of the server does not support PKCE with S256")

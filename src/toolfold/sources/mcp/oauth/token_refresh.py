@@ -73,7 +73,7 @@ def _apply_response(login: Login, response: Json) -> Login:
     try:
         token = OAuthToken.model_validate(response)
     except ValidationError:
-        raise AuthError("the issuer returned no valid token") from None
+        raise AuthError("the OAuth issuer returned no valid token") from None
     token.refresh_token = token.refresh_token or login.refresh_token
     token.scope = token.scope or " ".join(login.scopes) or None
     now = time.time()
