@@ -161,7 +161,7 @@ def test_imported_workspace_variable_without_a_project_is_rejected(tmp_path: Pat
         tmp_path, "cursor", '{"mcpServers": {"it": {"command": "x", "args": ["${workspaceFolder}"]}}}'
     )
     assert result.servers == ()
-    assert result.rejected[0].reason == "it uses ${workspaceFolder} but belongs to no project"
+    assert result.rejected[0].reason == "the server uses ${workspaceFolder} but belongs to no project"
 
 
 def test_servers_are_imported_from_vscode_files_with_comments_and_inputs(tmp_path: Path) -> None:

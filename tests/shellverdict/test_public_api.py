@@ -110,7 +110,7 @@ def test_rule_error_names_the_file_the_rule_and_the_key(rule_file: Path) -> None
         ("rule = [3]\n", "rule number 1 must be a table of keys and values"),
         ('[[program]]\nvalued = ["-x"]\n', "program without names: `names` is missing"),
         ("[[rule]\n", "the rule file is not valid TOML: "),
-        ("#" + "x" * 1_000_000, "the file has more than 1,000,000 bytes"),
+        ("#" + "x" * 1_000_000, "the rule file has more than 1,000,000 bytes"),
     ],
 )
 def test_invalid_rule_file_is_rejected_with_the_reason(rule_file: Path, content: str, problem: str) -> None:
