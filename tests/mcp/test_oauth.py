@@ -474,7 +474,7 @@ async def test_configured_oauth_client_is_not_sent_to_another_issuer(
     notes = NotesServer(there, tmp_path, client_id="ours", client_secret="${THE_SECRET}", redirect_port=port)
     await notes.log_in()
     change_issuer(there)
-    with pytest.raises(NotStarted, match="its authorization server changed"):
+    with pytest.raises(NotStarted, match="the authorization server of this MCP server changed"):
         await notes.log_in()
     assert "secret-from-the-environment" not in there.elsewhere.dump_requests()
     assert "ours" not in there.elsewhere.dump_requests()
