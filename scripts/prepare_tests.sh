@@ -32,6 +32,7 @@ here() { command -v "$1" >/dev/null 2>&1; }
 left() { echo $((max_seconds - $(date +%s) + began)); }
 began=$(date +%s)
 sh scripts/test_servers/mcp.sh "$tools/mcp" & # independent of the packages below
+sh scripts/test_servers/models.sh "$tools/aimock" &
 
 # Installed services must not be started: the tests start their own, and ports must stay free.
 install() {

@@ -59,6 +59,11 @@ _OPTIONS = (
         help="Model to use, as PROVIDER:MODEL. Default: the setting agent.model.",
     ),
     click.option(
+        "--local",
+        is_flag=True,
+        help="Use the small model of an installed package, without key and network.",
+    ),
+    click.option(
         "--session",
         default="",
         metavar="ID",
@@ -94,6 +99,8 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def call_with_options(*args: Any, **values: Any) -> Any:
         given = {name: values.pop(name) for name in names}
+        if values.pop("local"):
+            given["model"] = _choose_local_model(given["model"])
         given["toolsets"] = tuple(
             name.strip() for text in given["toolsets"] for name in text.split(",") if name.strip()
         )
@@ -105,6 +112,14 @@ def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_OPTIONS):
         decorated = option(decorated)
     return decorated
+
+
+def _choose_local_model(model: str) -> str:
+    from toolfold.providers.local import DEFAULT_MODEL, PROVIDER_NAME
+
+    if model:
+        raise click.UsageError("--local is a model of its own: omit --model or --local")
+    return f"{PROVIDER_NAME}:{DEFAULT_MODEL}"
 
 
 class AgentOpener:

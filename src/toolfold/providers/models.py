@@ -16,12 +16,11 @@ from toolfold.config import Config
 from toolfold.config.agent import ProviderSettings
 from toolfold.errors import ConfigError, closest_names, did_you_mean
 from toolfold.model import Json
-from toolfold.providers import get_dialect
+from toolfold.providers import get_dialect, local
 from toolfold.providers.client import AnthropicClient, ModelClient, OpenAIClient
 from toolfold.providers.scripted import load_script
 
 KEYRING_SERVICE = "toolfold"
-LOCAL_PROVIDER = "local"
 SCRIPTED_PROVIDER = "scripted"
 
 BUILTIN_PROVIDERS: Mapping[str, ProviderSettings] = {
@@ -34,6 +33,7 @@ BUILTIN_PROVIDERS: Mapping[str, ProviderSettings] = {
     "ollama": ProviderSettings(dialect="openai", base_url="http://127.0.0.1:11434/v1"),
     "vllm": ProviderSettings(dialect="openai", base_url="http://127.0.0.1:8000/v1"),
     "llamacpp": ProviderSettings(dialect="openai", base_url="http://127.0.0.1:8080/v1"),
+    local.PROVIDER_NAME: ProviderSettings(dialect="openai"),
 }
 _BASE_URL_VARIABLES = {
     "openai": "OPENAI_BASE_URL",
@@ -93,6 +93,8 @@ def build_client(name: ModelName, config: Config) -> ModelClient:
     settings = known_providers(config)[name.provider]
     dialect = get_dialect(settings.dialect)
     is_builtin = settings is BUILTIN_PROVIDERS.get(name.provider)
+    if is_builtin and name.provider == local.PROVIDER_NAME:
+        return local.LocalClient(name.model)
     variable = _BASE_URL_VARIABLES.get(name.provider, "") if is_builtin else ""
     base_url = settings.base_url or config.environment.get(variable) or None
     client = AnthropicClient if dialect.name == "anthropic" else OpenAIClient
