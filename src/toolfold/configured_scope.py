@@ -32,7 +32,7 @@ def declare_toolsets(config: Config, toolsets: Toolsets, known: Collection[str] 
 
 
 def build_scope(config: Config, toolsets: Toolsets, *, all_loaded: bool) -> Scope:
-    """Return what the configuration grants. Raises ConfigError if it names a toolset that does not exist.
+    """Return the scope that the configuration grants. Raises ConfigError for an unknown toolset.
 
     That is only a warning unless `all_loaded`: the toolset may belong to a source that failed to load.
     """

@@ -70,7 +70,7 @@ def find_tool_call(pid: int | None = None) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the memory limit that marks one client's commands, as `shell/limits.sh` sets it."""
+    """Return the memory limit by which a client's commands are recognised, as `shell/limits.sh` sets it."""
     return (_COMMAND_MARK_KB + int(client[:-4], 16)) * 1024
 
 

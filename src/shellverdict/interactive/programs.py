@@ -34,7 +34,7 @@ class _ProgramTable:
 
 @cache
 def _load_table() -> _ProgramTable:
-    """Load the data file on first use and cache it."""
+    """Load the table of interactive programs on first use and cache it."""
     data = tomllib.loads(files(__package__).joinpath("programs.toml").read_text("utf-8"))
     languages = {name: language for language, names in data["language"].items() for name in names.split()}
     return _ProgramTable(

@@ -88,7 +88,7 @@ class RunCondition:
 
     @property
     def valued_options(self) -> frozenset[str]:
-        """Return the options of which this rule matches a value."""
+        """Return the options for which this rule requires a certain value."""
         options = (*self.any_option, *self.all_options, *self.no_option)
         return frozenset(each.name for each in options if each.value is not None)
 

@@ -78,7 +78,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Its allow-list entry under each name of the tool; the first is the one that is saved."""
+        """Return the call's allow-list entry under each name of its tool; the first one is saved."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)

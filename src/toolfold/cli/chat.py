@@ -133,7 +133,7 @@ def _run_demo(options: AgentOptions) -> int:
 
 
 def _open_questions(screen: Screen) -> ChatQuestions | None:
-    """Return what asks the person at the terminal; None if nobody can be asked."""
+    """Return the object that asks the person at the terminal; None if nobody can be asked."""
     return ChatQuestions(screen) if isinstance(screen, LiveScreen) and not find_tool_call() else None
 
 
@@ -151,7 +151,7 @@ class Chat:
     """A conversation at the terminal: reads messages and commands, and shows the turns."""
 
     def __init__(self, opener: AgentOpener, screen: Screen, *, suggestions: Sequence[str] = ()) -> None:
-        """`suggestions` are messages to try in a demo, whose sessions are not kept."""
+        """Create a chat; `suggestions` are messages to try in a demo."""
         self.opener, self._screen, self._suggestions = opener, screen, suggestions
         self.agent: Agent = opener.open_first()
         self.selection: ToolsSelected | None = None
@@ -170,7 +170,7 @@ class Chat:
         return PromptReader(file, lambda text: suggest_words(text, ABOUT, self._commands.suggest_arguments))
 
     def run(self) -> int:
-        """Read and answer until the input ends. Returns the exit code."""
+        """Read and answer messages until the input ends; return the exit code."""
         self._print_welcome()
         was_interrupted = False
         while not self._is_terminated:
@@ -218,7 +218,7 @@ class Chat:
         self.agent.interrupt()
 
     def _record(self, event: Event) -> None:
-        """Remember what the commands of the chat show."""
+        """Remember the parts of an event that chat commands show later."""
         if event.session_id != self.agent.session_id:
             return
         if isinstance(event, ToolsSelected):
@@ -228,14 +228,14 @@ class Chat:
             self.last_turn = event
 
     def start_session(self) -> None:
-        """Leave the session and begin a new one with the same model."""
+        """Close the current session and begin a new one with the same model."""
         model = self.agent.model
         self._close_agent()
         self.agent = self.opener.open_new(model)
         self._print_session()
 
     def resume_session(self, record: SessionRecord) -> None:
-        """Leave the session and continue a stored one."""
+        """Close the current session and continue a stored one."""
         agent = self.opener.open_stored(record)
         self._close_agent()
         self.agent = agent

@@ -25,7 +25,7 @@ Suggest = Callable[[str], Iterable[tuple[str, str]]]
 
 
 class InputEnded(Exception):
-    """There will be no more messages."""
+    """The user's input has ended; there will be no more messages."""
 
 
 class MessageReader(Protocol):
@@ -83,7 +83,7 @@ def _build_session(history_file: Path, suggest: Suggest) -> PromptSession[str]:
 
 
 def _build_key_bindings() -> KeyBindings:
-    """Enter sends; Alt-Enter, Ctrl-J or a backslash before Enter starts a new line; Ctrl-C clears."""
+    """Return the key bindings: Enter sends, Alt-Enter starts a new line, Ctrl-C clears."""
     from prompt_toolkit.filters import completion_is_selected
     from prompt_toolkit.key_binding import KeyBindings
 
@@ -145,7 +145,7 @@ def _build_history(file: HistoryFile) -> History:
 
 
 class HistoryFile:
-    """The messages typed before: one JSON string a line, readable only by the user, limited in number."""
+    """File with the messages typed before, one JSON string per line, readable only by the user."""
 
     def __init__(self, file: Path, *, max_entries: int = MAX_HISTORY_ENTRIES) -> None:
         self._file, self._max_entries = file, max_entries
@@ -161,7 +161,7 @@ class HistoryFile:
         return [text for line in lines[-self._max_entries :] if (text := _read_string(line))]
 
     def append(self, text: str) -> None:
-        """Add a message. A history that cannot be written is no reason to stop."""
+        """Add a message to the history file; write errors are ignored."""
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             descriptor = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -23,11 +23,11 @@ class MarkdownStream:
 
     @property
     def pending(self) -> str:
-        """The block that may still grow, without characters that a terminal interprets."""
+        """Return the Markdown block that may still grow, without characters that control a terminal."""
         return clean_text(self._pending)
 
     def add(self, text: str) -> list[str]:
-        """Add a piece and return the blocks that are finished now."""
+        """Add a piece of the answer and return the Markdown blocks that are finished now."""
         self._pending += text
         if "\n" not in text:
             return []
@@ -40,12 +40,12 @@ class MarkdownStream:
         return ["\n".join(lines[:cut]).strip("\n")]
 
     def finish(self) -> list[str]:
-        """Return what is left."""
+        """Return the rest of the answer as Markdown blocks."""
         left, self._pending = self.pending.strip("\n"), ""
         return [left] if left.strip() else []
 
     def _find_last_block(self, text: str) -> int:
-        """Return the line at which the last top-level block begins."""
+        """Return the line at which the last top-level Markdown block begins."""
         from markdown_it import MarkdownIt
 
         if self._parser is None:

@@ -30,17 +30,17 @@ class ChatQuestions:
         self._approval, self._elicitation = ApprovalPrompt(), ElicitationPrompt()
 
     def approve(self, request: ApprovalRequest, /) -> Answer:
-        """Ask whether a call may run."""
+        """Ask the person whether a tool call may run."""
         with self._lock, self._screen.pause():
             return self._approval(request)
 
     def elicit(self, request: ElicitationRequest, /) -> ElicitationReply:
-        """Ask what an MCP server wants to know."""
+        """Ask the person for what an MCP server requests."""
         with self._lock, self._screen.pause():
             return self._elicitation(request)
 
     def clarify(self, question: UserQuestion, /) -> str | None:
-        """Ask what the model wants to know. A number chooses one of the suggested answers."""
+        """Ask the person a question of the model; a number chooses one of the suggested answers."""
         with self._lock, self._screen.pause():
             if question.withdrawn.is_set():  # while another question was open
                 return None

@@ -34,7 +34,7 @@ _STYLES = {"done": "green", "failed": "red", "running": "dim", "note": "dim"}
 
 
 class Screen(Protocol):
-    """Shows the events of a turn."""
+    """Interface for showing the events of an agent turn."""
 
     def start_turn(self, session_id: str) -> None: ...
 
@@ -43,7 +43,7 @@ class Screen(Protocol):
     def end_turn(self) -> None: ...
 
     def pause(self) -> contextlib.AbstractContextManager[None]:
-        """Leave the terminal to a question during a `with` block; called from any thread."""
+        """Leave the terminal to a question during a `with` block. Can be called from any thread."""
 
 
 class PlainScreen:
@@ -199,7 +199,7 @@ class LiveScreen:
             live.stop()
 
     def _draw_changing_parts(self) -> list[RenderableType]:
-        """Return the unfinished block and the running calls, or that the model is being waited for."""
+        """Return the unfinished Markdown block and the running calls, or a note that the model is awaited."""
         from rich.spinner import Spinner
 
         pending = self._markdown.pending

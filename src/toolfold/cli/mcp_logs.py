@@ -73,7 +73,7 @@ def logs(
 
 
 def _select_logs(config: Config, name: str | None, only_gateway: bool, *, follow: bool) -> Mapping[str, Path]:
-    """Return the log files by label. A file that does not exist yet is included only if it was asked for."""
+    """Return the log files by label; a missing file only if it was asked for."""
     from toolfold.gateway.log_file import gateway_log_path
 
     gateway = gateway_log_path(config.paths.state_dir)
@@ -133,7 +133,7 @@ class _FollowedLog:
         self._partial = b""
 
     def start_at_end(self) -> None:
-        """Skip what the file contains now."""
+        """Skip the present content of the log file."""
         self._open()
         if self._stream:
             self._stream.seek(0, os.SEEK_END)

@@ -28,7 +28,7 @@ class ToolError(Exception):
 
 
 class Connection:
-    """Sends one request at a time and waits for its reply."""
+    """Connection of executed code to the runtime: sends one request at a time and waits for its reply."""
 
     def __init__(self, descriptor: int) -> None:
         self.socket = socket.socket(fileno=descriptor)
@@ -38,7 +38,7 @@ class Connection:
         self._process_id = os.getpid()
 
     def request(self, name: str, arguments: dict[str, Any]) -> Any:
-        """Return the result of a tool call. Raises ToolError."""
+        """Request a tool call from the runtime and return its result. Raises ToolError."""
         if os.getpid() != self._process_id:
             raise ToolError("tools can be called only by the code itself, not by processes that it starts")
         line = json.dumps({"name": name, "arguments": arguments}, default=os.fspath).encode() + b"\n"
@@ -110,7 +110,7 @@ def run_code(code: str) -> None:
 
 
 def main() -> None:
-    """Receive the code and run it."""
+    """Receive the code from the runtime and run it."""
     connection = Connection(int(sys.argv[1]))
     first = json.loads(connection.replies.readline().decode())
     sys.modules["toolfold_tools"] = ToolModule(connection, first["tools"])

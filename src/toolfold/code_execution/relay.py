@@ -22,7 +22,7 @@ DRAIN_TIMEOUT_S = 1.0
 
 
 class Relay:
-    """Connects one code process with the runtime."""
+    """Connects the process that executes the code with the runtime."""
 
     def __init__(self, setup: dict[str, Any], replies: BinaryIO, frames: BinaryIO) -> None:
         self._token = setup["token"].encode()
@@ -43,7 +43,7 @@ class Relay:
         self._first_line = json.dumps({"code": setup["code"], "tools": setup["tools"]}).encode() + b"\n"
 
     def run(self) -> int:
-        """Relay until the code ends, and return its exit code."""
+        """Relay messages until the code ends, and return its exit code."""
         output = threading.Thread(target=self._relay_output, daemon=True)
         output.start()
         for work in (self._relay_requests, self._relay_replies):

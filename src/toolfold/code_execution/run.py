@@ -37,7 +37,7 @@ CallTool = Callable[[str, Json], Awaitable[Json]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLimits:
-    """Limits of one run."""
+    """Limits of one execution of code."""
 
     timeout_s: float = 300.0
     """Time that the code may run; the time of its tool calls does not count."""
@@ -52,7 +52,7 @@ class CodeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeResult:
-    """Outcome of a run."""
+    """Outcome of one execution of code."""
 
     output: OutputBuffer
     exit_code: int | None
@@ -64,7 +64,7 @@ class CodeResult:
 
 
 class CodeRun:
-    """One run of one piece of code. Use it in the event loop of the environment."""
+    """One execution of a piece of code. Use it in the event loop of the environment."""
 
     def __init__(self, environment: Environment, call_tool: CallTool, limits: CodeLimits) -> None:
         self._environment, self._call_tool, self._limits = environment, call_tool, limits
@@ -194,7 +194,7 @@ def load_source(name: str) -> str:
 
 @contextlib.asynccontextmanager
 async def _paused(clock: asyncio.Timeout) -> AsyncIterator[None]:
-    """Stop the clock of a time limit meanwhile."""
+    """Stop the clock of a time limit during a `with` block."""
     loop, deadline = asyncio.get_running_loop(), clock.when()
     left = 0.0 if deadline is None else deadline - loop.time()
     clock.reschedule(None)

@@ -40,7 +40,7 @@ RETRY_INTERVAL_S = 1.0
 
 
 class _TryLater(Exception):
-    """The files cannot be judged at the moment."""
+    """The changed settings files cannot be judged at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +76,11 @@ class SettingsFollower:
         self._reported = ""
 
     def has_changed(self) -> bool:
-        """Return True if a file has changed since it was last looked at, or should be looked at again."""
+        """Return True if a settings file has changed since it was last checked."""
         return self._read_signatures() != self._signatures or time.monotonic() >= self._retry_at
 
     def load(self) -> LoadedSettings | None:
-        """Return the settings if changes may be used now, else None. Reports once why they may not."""
+        """Return the settings if their changes may be used now, else None; report once why not."""
         self._retry_at = float("inf")
         try:
             return self._load_stable()
@@ -125,7 +125,7 @@ class SettingsFollower:
         raise _TryLater("they keep changing")
 
     def _is_emptied(self) -> bool:
-        """Return True if a file that had content has none now."""
+        """Return True if a settings file that had content is empty now."""
         return any(self._states[path].content and not _has_content(path) for path in self._settings_files)
 
     def _is_own_change(self, path: Path, now: PathState) -> bool:
@@ -155,7 +155,7 @@ class SettingsWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, also while it applies a change."""
+        """End the watching thread, even while it applies a change."""
         self._ended.set()
         if self._thread is not threading.current_thread():
             self._thread.join(MAX_SETTLE_S)

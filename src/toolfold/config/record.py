@@ -82,7 +82,7 @@ class SettingsRecord:
         return _last_step(self._read())
 
     def is_own_change(self, path: Path, before: str, after: str, *, since: int) -> bool:
-        """Return True if Toolfold's own changes after step `since` lead from one fingerprint to the other."""
+        """Return True if Toolfold itself made all changes between two fingerprints of a settings file."""
         steps = self._read()["steps"].get(os.path.realpath(path), [])
         reached = {before, EMPTY} if before == ABSENT else {before}
         for start, end, number in steps:

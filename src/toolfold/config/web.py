@@ -46,7 +46,7 @@ Network = Annotated[Text, AfterValidator(_check_network)]
 
 
 class SearchSettings(Section):
-    """The search service of `web_search`."""
+    """Settings of the search service of `web_search`."""
 
     backend: SearchBackendName = Field(
         default="auto",
@@ -81,7 +81,7 @@ class SearchSettings(Section):
 
 
 class WebSettings(Section):
-    """The web tools: which addresses they may use, and their limits."""
+    """Settings of the web tools: which addresses they may use, and their limits."""
 
     search: SearchSettings = Field(
         default_factory=SearchSettings, description="The search service of `web_search`."
@@ -110,7 +110,7 @@ class WebSettings(Section):
 
 
 class BrowserSettings(Section):
-    """The browser tools: which program they use, and their limits."""
+    """Settings of the browser tools: which program they use, and their limits."""
 
     executable: PathValue | None = Field(
         default=None,
@@ -147,7 +147,7 @@ class BrowserSettings(Section):
 
 
 class MessageTarget(Section):
-    """A place that `send_message` can send to."""
+    """A person or channel that `send_message` can send to."""
 
     url_env: Text = Field(
         min_length=1,

@@ -110,7 +110,7 @@ def _parse_statement(text: str, start: int, end: int, equals: int, table: KeyPat
 
 
 def _key_path(document: Any) -> KeyPath:
-    """Return the path of keys in a document with a single key on each level."""
+    """Return the path of keys to the only value of a TOML document."""
     path: list[str] = []
     while document and isinstance(document, (dict, list)):
         if isinstance(document, list):

@@ -63,7 +63,7 @@ class AppendOnlyFile:
         self._descriptor = -1
 
     def append(self, text: str) -> None:
-        """Append a line. Raises OSError."""
+        """Append a line to the log file. Raises OSError."""
         line = text.encode("utf-8", "replace") + b"\n"
         if not self._is_current():
             self._reopen()
@@ -78,7 +78,7 @@ class AppendOnlyFile:
             os.close(descriptor)
 
     def _is_current(self) -> bool:
-        """Return False if another process has replaced the file, or it was deleted."""
+        """Return False if another process has replaced or deleted the log file."""
         try:
             return self._descriptor >= 0 and os.path.samestat(
                 os.fstat(self._descriptor), self._file.stat(follow_symlinks=False)
@@ -92,7 +92,7 @@ class AppendOnlyFile:
         self._descriptor = os.open(self._file, flags, 0o600)
 
     def _replace(self) -> None:
-        """Rename the file. The lock on it ensures that one process does so, and not two in a row."""
+        """Rename the full log file under a lock, so that only one process does so."""
         with contextlib.suppress(ImportError):
             import fcntl
 
@@ -102,7 +102,7 @@ class AppendOnlyFile:
 
 
 class _FileHandler(logging.Handler):
-    """Writes records as single lines, redacted. A file that cannot be written does not disturb a gateway."""
+    """Log handler that writes records as single lines, without secrets; write errors are ignored."""
 
     def __init__(self, file: AppendOnlyFile, redact: Callable[[str], str]) -> None:
         super().__init__()

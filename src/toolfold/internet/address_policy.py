@@ -40,7 +40,7 @@ _METADATA_ADDRESSES = frozenset(
 
 
 class AddressRefused(CallError):
-    """The URL or address may not be used."""
+    """The URL or network address may not be used."""
 
 
 class AddressPolicy:
@@ -68,7 +68,7 @@ class AddressPolicy:
         return [str(address) for address in addresses]
 
     def allows(self, address: IpAddress) -> bool:
-        """Return True if this address may be connected to."""
+        """Return True if this network address may be connected to."""
         meant = _embedded_address(address)
         if meant in _METADATA_ADDRESSES:
             return False

@@ -50,7 +50,7 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "FONTCONFIG_PATH", "LD_LIBRARY_PAT
 
 @dataclass(frozen=True, slots=True)
 class _RunningBrowser:
-    """A started browser with everything that ends with it."""
+    """A started browser, with everything that ends with it."""
 
     playwright: Playwright
     browser: Browser
@@ -65,7 +65,7 @@ class _RunningBrowser:
 
 
 class BrowserPool:
-    """Pages of all sessions."""
+    """Browser pages of all sessions of a runtime."""
 
     def __init__(self, settings: BrowserSettings, policy: AddressPolicy) -> None:
         self._settings, self._policy = settings, policy
@@ -84,7 +84,7 @@ class BrowserPool:
         return bool(self._find_program())
 
     async def use(self, key: str, work: Callable[[BrowserTab], Awaitable[T]], *, opens: bool = False) -> T:
-        """Do something with the pages of a session, one action at a time. `opens` starts the browser."""
+        """Run an action on the browser pages of a session, one at a time; `opens` starts the browser."""
         try:
             return await self._thread.run(lambda: self._use(key, work, opens))
         except LoopThreadClosed:

@@ -52,12 +52,12 @@ _SCROLL_STATE = """() => ({top: Math.round(window.scrollY), height: document.doc
 
 
 class BrowserFailed(CallError):
-    """The browser could not do what was asked."""
+    """The browser could not perform an action."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageState:
-    """The current page."""
+    """URL, title and elements of the current browser page."""
 
     url: str
     title: str
@@ -132,7 +132,7 @@ class BrowserTab:
         return await self.describe(with_snapshot=True)
 
     async def click(self, ref: str) -> PageState:
-        """Click an element."""
+        """Click the page element with this reference."""
         before = self.page.url
         element = await self._find(ref)
         await element.click(timeout=ACTION_TIMEOUT_S * 1000)
@@ -157,7 +157,7 @@ class BrowserTab:
         return await self._state_after(before)
 
     async def scroll(self, direction: Direction, pages: float) -> Json:
-        """Scroll and return the position."""
+        """Scroll the page and return the new position."""
         size = self.page.viewport_size or {"width": 1280, "height": 800}
         await self.page.mouse.move(size["width"] / 2, size["height"] / 2)
         distance = size["height"] * pages * (1 if direction == "down" else -1)
@@ -201,7 +201,7 @@ class BrowserTab:
             await self._context.close()
 
     def _add_page(self, page: Page) -> None:
-        """Follow a new page, also one that another page has opened."""
+        """Record a new browser page, also one that another page has opened."""
         self._pages = [each for each in self._pages if not each.is_closed()]
         if page in self._pages:
             return
@@ -246,7 +246,7 @@ class BrowserTab:
         )
 
     async def _state_after(self, url: str) -> PageState:
-        """Return the state after an action; with a snapshot if another page is shown now."""
+        """Return the page's state after an action; with a snapshot if another page is shown now."""
         await asyncio.sleep(NAVIGATION_DELAY_S)
         await self._settle()
         return await self.describe(with_snapshot=self.page.url != url)
@@ -273,7 +273,7 @@ class BrowserTab:
 
 
 def first_line(error: Exception) -> str:
-    """Return what happened, without the log of the driver, which quotes the page."""
+    """Return the first line of a browser error, without the driver's log, which quotes the page."""
     line = str(error).partition("\n")[0].partition(": ")
     return shorten((line[2] or line[0]).strip(), 200)
 

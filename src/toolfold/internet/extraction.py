@@ -49,7 +49,7 @@ class ExtractionFailed(CallError):
 
 @dataclass(frozen=True, slots=True)
 class ExtractedText:
-    """Text of a document."""
+    """Text extracted from a document."""
 
     text: str
     title: str = ""

@@ -47,7 +47,7 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class FetchedDocument:
-    """Answer of a server."""
+    """Response of a web server to a fetch."""
 
     url: str
     """Where it was found, after redirects."""
@@ -179,7 +179,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 async def _limit_bytes(chunks: AsyncIterable[bytes], limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield chunks until they are longer than the limit in total."""
+    """Yield chunks of data up to a total size limit."""
     size = 0
     async for chunk in chunks:
         yield chunk

@@ -42,7 +42,7 @@ class _BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _ProxyRequest:
-    """First request of a connection."""
+    """First request of a browser's connection to the proxy."""
 
     method: str
     target: str
@@ -174,7 +174,7 @@ def _find_target(request: _ProxyRequest) -> tuple[str, int]:
 
 
 def _rewrite_request(request: _ProxyRequest) -> bytes:
-    """Return the request as its server expects it. The connection ends with the answer."""
+    """Return a proxied request in the form that its server expects."""
     parts = urlsplit(request.target)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kept = [line for line in request.headers if not line.lower().startswith(_HOP_HEADERS)]

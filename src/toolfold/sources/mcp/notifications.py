@@ -74,7 +74,7 @@ class ResourceSubscriptions:
     """All resource subscriptions of one connection, sent to the server as one subscription."""
 
     def __init__(self, listen: Listen, on_update: Callable[[str], None]) -> None:
-        """Create it without resources; `on_update` is called with the URI of a changed resource."""
+        """Create a subscription without resources; `on_update` gets the URI of each changed resource."""
         self._listen, self._on_update = listen, on_update
         self._uris: frozenset[str] = frozenset()
         self._subscription: NotificationSubscription | None = None
