@@ -1,14 +1,12 @@
 #!/bin/sh
-# Builds the wheel and runs the demo and the gateway from it in a new environment outside the checkout, because the
-# installed package must not depend on files of the checkout.
+# Builds the wheel, makes a first tool call with it in a real client, and runs the demo and the gateway from it in a new
+# environment outside the checkout, because the installed package must not depend on files of the checkout.
 set -eu
 python=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT INT TERM
 "$python" -m hatchling build -t wheel -d "$folder/dist" >/dev/null
-constraints=$PWD/constraints.txt
-"$python" -m venv "$folder/venv"
-"$folder/venv/bin/python" -m pip --disable-pip-version-check --quiet install -c "$constraints" "$folder"/dist/*.whl
+sh scripts/first_call.sh "$python" "$folder"/dist/*.whl "$folder"
 cp tests/mcp/fault_server.py "$folder/server.py" # needs only Python
 cd "$folder"
 ./venv/bin/toolfold demo --json >demo.json
@@ -34,7 +32,7 @@ print(f"`python -m shellverdict` of the wheel: {verdict['findings'][0]['reason']
 CHECK
 done
 # Like a client: start the gateway, list its tools and call one.
-TOOLFOLD_HOME=$folder/home TOOLFOLD_CONFIG=$folder/settings.yaml ./venv/bin/python - <<'CHECK'
+TOOLFOLD_HOME=$folder/home2 TOOLFOLD_CONFIG=$folder/settings.yaml ./venv/bin/python - <<'CHECK'
 import asyncio, json, os, pathlib, sys
 from mcp import Client, StdioServerParameters
 

