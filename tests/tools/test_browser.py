@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import time
@@ -391,6 +392,14 @@ def test_crashed_browser_is_started_again(open_test_runtime: RuntimeOpener, serv
     runtime.run_coroutine(runtime._browser._thread.run(running.browser.close))
     assert "browser_navigate" in call_error(session, "snapshot")
     assert call(session, "navigate", url=f"{server.url}/")["title"] == "Form"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="Chromium can use its sandbox unless it runs as root")
+def test_browser_that_cannot_use_its_sandbox_is_explained(
+    open_test_runtime: RuntimeOpener, server: WebServer
+) -> None:
+    session = open_test_runtime({**LOCAL, "browser": {"sandbox": "on"}}).session(["browser"])
+    assert "browser.sandbox" in call_error(session, "navigate", url=f"{server.url}/")
 
 
 def test_browser_tools_are_core_tools(runtime: Runtime) -> None:
