@@ -115,7 +115,7 @@ class RunContext:
         )
 
     def delete_effect(self, word: Word, *traits: str, recursive: bool = False) -> CommandEffect:
-        """Return the effect of deleting `word`."""
+        """Return the effect of deleting the file or directory `word`."""
         recursive = recursive and not self.paths.is_plain_file(word, self.run.cwd)
         path_info = self.classify(word, follow_link=False, recursive=recursive)
         if (recursive or path_info.covers_everything) and self.paths.is_regenerable(

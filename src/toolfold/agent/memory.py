@@ -78,5 +78,6 @@ def _find_fact(facts: list[str], args: Json) -> int:
     found = [index for index, fact in enumerate(facts) if wanted in fact.casefold()]
     if len(found) == 1:
         return found[0]
-    problem = "no fact contains" if not found else f"{len(found)} facts contain"
-    raise CallError(f"{problem} {wanted!r}; nothing was written.", facts=facts)
+    raise CallError(
+        f"{len(found)} facts contain {wanted!r}, but exactly one must; nothing was written.", facts=facts
+    )

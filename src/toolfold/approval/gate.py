@@ -148,7 +148,10 @@ class Approval:
             decision = await self._ask_for_approval(analysis, context)
         if decision.decided_by is DecidedBy.ISOLATED:
             log.info(
-                "%s runs without approval (%s): %s", tool.name, ", ".join(analysis.rules), decision.reason
+                "the tool %s runs without approval (%s): %s",
+                tool.name,
+                ", ".join(analysis.rules),
+                decision.reason,
             )
         if decision.decided_by is not DecidedBy.NOTHING:
             decision = self._record_decision(decision, analysis, context)
