@@ -402,3 +402,10 @@ def test_interrupted_responses_reply_keeps_reasoning_only_before_its_message() -
     reply = reader.finish(interrupted=True)
     assert [item["id"] for item in reply.messages] == ["r1", "m1"]
     assert (reply.text, reply.calls, reply.unsent_thinking) == ("Well.", (), "thought 2")
+
+
+@pytest.mark.parametrize("form", DIALECTS)
+def test_reply_that_is_interrupted_before_its_first_event_is_valid(form: DialectName) -> None:
+    reply = get_dialect(form).start_reply().finish(interrupted=True)
+    assert (reply.finish_reason, reply.calls, reply.text) == ("interrupted", (), "")
+    assert len(reply.messages) == 1

@@ -186,6 +186,8 @@ async def _relay_events(
     create: Callable[..., Any], body: Json, request: ModelRequest, errors: Any
 ) -> AsyncIterator[Json]:
     """Yield the events of a streamed model call as plain data, or the whole body without streaming."""
+    import httpx2
+
     known = {key: body.pop(key) for key in ("model", "stream") if key in body}
     stream: Any = None
     try:
@@ -203,6 +205,10 @@ async def _relay_events(
             yield event.to_dict()
     except errors.APIError as error:
         raise translate_error(error, errors) from error
+    except httpx2.TimeoutException as error:  # not every package translates errors in the middle of a stream
+        raise ProviderError("the provider stopped sending its reply", kind="timeout") from error
+    except httpx2.HTTPError as error:
+        raise ProviderError(f"the connection to the provider was lost: {error}", kind="connection") from error
     finally:
         if stream is not None:
             await stream.close()

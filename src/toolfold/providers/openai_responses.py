@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
@@ -241,10 +242,10 @@ class _ResponsesReplyReader(ReplyReader):
         """
         order = sorted(self._items)
         kinds = [self._items[index].get("type") for index in order]
-        following = [*kinds[1:], None]
+        pairs = itertools.pairwise([*kinds, None])
         return [
             index
-            for index, kind, after in zip(order, kinds, following, strict=True)
+            for index, (kind, after) in zip(order, pairs, strict=True)
             if kind == "message" or (kind == "reasoning" and after == "message")
         ]
 
