@@ -834,7 +834,7 @@ def test_project_with_linked_plugin_directories_or_special_files_cannot_be_trust
     os.mkfifo(plugins / "p")
     with pytest.raises(ConfigError, match="only regular files and directories"):
         trust_project(workspace.project, paths)
-    with pytest.raises(ConfigError, match="no such directory"):
+    with pytest.raises(ConfigError, match="directory does not exist"):
         trust_project(workspace.project / "none", paths)
 
 

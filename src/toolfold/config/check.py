@@ -195,6 +195,8 @@ def _explain_error(error: ErrorDetails, tree: Node) -> ConfigError:
     wanted = describe_type(field) if field else "something else"
     if field and isinstance(loc[-1], int):
         wanted = describe_item_type(field)
+    elif field and is_number(error["input"]) and (limits := number_bounds(field)):
+        wanted += f" from {limits[0]} to {limits[1]}"
     given = str(len(error["input"])) if error["type"] == "too_long" else _format_value(error["input"])
     problem = f"{key} must be {wanted}, not {given}"
     hint = _suggest_fix(field, error["input"]) if field else ""
@@ -222,7 +224,7 @@ def _format_value(value: Any) -> str:
 
 
 def _suggest_fix(field: FieldInfo, value: Any) -> str:
-    if limits := number_bounds(field):
+    if (limits := number_bounds(field)) and not is_number(value):
         return f"use a number from {limits[0]} to {limits[1]}"
     near = closest_names(value, literal_choices(field), count=1) if isinstance(value, str) else []
     return f"did you mean {near[0]}?" if near else ""

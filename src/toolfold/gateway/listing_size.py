@@ -34,6 +34,8 @@ class ListingSize:
             return f"all {self.shown:,} tools are listed ({about}{self.tokens:,} tokens)"
         saved = self.tokens_in_full - self.tokens
         part = f"{about}{saved:,} of {self.tokens_in_full:,} tokens saved"
+        if saved < 0:  # a few small tools take less than the bridge tools
+            part = f"{about}{-saved:,} tokens more than listing them all"
         return f"{self.shown:,} tools are listed, {self.deferred:,} are behind tool_search ({part})"
 
 
