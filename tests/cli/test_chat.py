@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -24,6 +25,7 @@ from toolfold.cli.demo_conversation import CLEAN_UP, MESSAGES
 __all__ = ["write_script"]
 
 TIMEOUT_S = 120
+FAULT_SERVER = str(Path(__file__).parents[1] / "mcp" / "fault_server.py")
 LONG_TEXT = "word " * 40_000
 OpenChat = Callable[..., Terminal]
 
@@ -251,6 +253,23 @@ class TestInterruption:
         finish_turn(chat, 2)
         assert "Fine." in chat.text
         assert victim.exists()
+
+    def test_ctrl_c_withdraws_a_question_of_a_server(
+        self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
+    ) -> None:
+        command = json.dumps({"command": sys.executable, "args": [FAULT_SERVER, "--fault", "asks-back"]})
+        settings = Path(environment["TOOLFOLD_HOME"]) / "config.yaml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(f"mcp:\n  wait_seconds: 60\n  servers:\n    nosy: {command}\n", encoding="utf-8")
+        ask = {"calls": [{"name": "mcp_nosy_echo", "arguments": {"text": "now"}}]}
+        chat = open_chat(write_script(ask, "Fine."))
+        chat.send("Ask the server")
+        chat.wait_for("Answer it?")
+        chat.type(CTRL_C)
+        finish_turn(chat)
+        chat.send("Good")
+        finish_turn(chat, 2)
+        assert "Fine." in chat.text
 
     def test_ctrl_c_at_the_prompt_clears_and_twice_leaves(
         self, open_chat: OpenChat, write_script: WriteScript

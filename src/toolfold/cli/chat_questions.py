@@ -31,17 +31,17 @@ class ChatQuestions:
 
     def approve(self, request: ApprovalRequest, /) -> Answer:
         """Ask the person whether a tool call may run."""
-        with self._lock, self._screen.pause():
+        with self._lock, self._screen.pause(request.withdrawn):
             return self._approval(request)
 
     def elicit(self, request: ElicitationRequest, /) -> ElicitationReply:
         """Ask the person for what an MCP server requests."""
-        with self._lock, self._screen.pause():
+        with self._lock, self._screen.pause(request.withdrawn):
             return self._elicitation(request)
 
     def clarify(self, question: UserQuestion, /) -> str | None:
         """Ask the person a question of the model; a number chooses one of the suggested answers."""
-        with self._lock, self._screen.pause():
+        with self._lock, self._screen.pause(question.withdrawn):
             if question.withdrawn.is_set():  # while another question was open
                 return None
             click.echo(_format_question(question), err=True)

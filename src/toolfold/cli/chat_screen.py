@@ -42,8 +42,11 @@ class Screen(Protocol):
 
     def end_turn(self) -> None: ...
 
-    def pause(self) -> contextlib.AbstractContextManager[None]:
-        """Leave the terminal to a question during a `with` block. Can be called from any thread."""
+    def pause(self, withdrawn: threading.Event) -> contextlib.AbstractContextManager[None]:
+        """Leave the terminal to a question during a `with` block. Can be called from any thread.
+
+        `withdrawn` is set if the turn ends before the question is answered.
+        """
 
 
 class PlainScreen:
@@ -83,7 +86,7 @@ class PlainScreen:
         self._flush_text()
 
     @contextlib.contextmanager
-    def pause(self) -> Iterator[None]:
+    def pause(self, withdrawn: threading.Event) -> Iterator[None]:  # noqa: ARG002 - nothing is redrawn
         yield
 
     def _add_text(self, text: str) -> None:
@@ -109,6 +112,8 @@ class LiveScreen:
         self._lock = threading.RLock()
         self._held: list[RenderableType] | None = None
         self._is_working = False
+        self._question = threading.Event()
+        """Withdraws the question that has the terminal."""
         self._resumed = threading.Event()
         self._resumed.set()
         self._live: Live | None = None
@@ -129,7 +134,9 @@ class LiveScreen:
 
     def end_turn(self) -> None:
         self._is_working = False
-        self._resumed.wait(RESUME_TIMEOUT_S)  # a question that was withdrawn gives the terminal back
+        if not self._resumed.is_set():
+            self._question.set()  # a server may still wait for the answer
+        self._resumed.wait(RESUME_TIMEOUT_S)
         with self._lock:
             self._stop_live()
             self._echo.restore()
@@ -163,8 +170,9 @@ class LiveScreen:
         self._print("")
 
     @contextlib.contextmanager
-    def pause(self) -> Iterator[None]:
+    def pause(self, withdrawn: threading.Event) -> Iterator[None]:
         with self._lock:
+            self._question = withdrawn
             self._resumed.clear()
             self._stop_live()
             self._held = []

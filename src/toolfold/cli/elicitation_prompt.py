@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from toolfold.approval.safe_text import make_line_visible, make_visible, shorten_middle
+from toolfold.cli.approval_prompt import end_line, read_line
 from toolfold.sources.mcp.elicitation_requests import ElicitationReply, ElicitationRequest, FormField
 
 __all__ = ["ElicitationPrompt"]
@@ -21,6 +22,10 @@ _MODE_TEXTS = {
     "url": "asks you to open a URL",
     "sampling": "asks to use your model",
 }
+
+
+class _NoAnswer(Exception):
+    """The input ended, or the question was withdrawn."""
 
 
 class ElicitationPrompt:
@@ -34,13 +39,11 @@ class ElicitationPrompt:
             if question.withdrawn.is_set():  # while another question was open
                 return ElicitationReply("cancel")
             self._print_question(question)
-            if not click.confirm(_confirmation_question(question), default=False, err=True):
-                return ElicitationReply("decline")
-            if question.mode != "form":
-                return ElicitationReply("accept")
-            return ElicitationReply(
-                "accept", _drop_missing({each.name: _prompt_field(each) for each in question.fields})
-            )
+            try:
+                return _read_reply(question)
+            except _NoAnswer:
+                end_line()
+                return ElicitationReply("cancel")
 
     def _print_question(self, question: ElicitationRequest) -> None:
         title = f"The MCP server {make_line_visible(question.server)} {_MODE_TEXTS[question.mode]}"
@@ -64,11 +67,31 @@ def _confirmation_question(question: ElicitationRequest) -> str:
     return "Agree? You open the URL yourself" if question.mode == "url" else "Allow it?"
 
 
-def _prompt_field(each: FormField) -> Any:
-    """Ask the user for one form field; empty input means its default, or no value."""
+def _read_reply(question: ElicitationRequest) -> ElicitationReply:
+    consent = _prompt_line(f"{_confirmation_question(question)} [y/N]: ", question)
+    if consent.casefold() not in ("y", "yes"):
+        return ElicitationReply("decline")
+    if question.mode != "form":
+        return ElicitationReply("accept")
+    values = {each.name: _prompt_field(each, question) for each in question.fields}
+    return ElicitationReply("accept", _drop_missing(values))
+
+
+def _prompt_line(text: str, question: ElicitationRequest) -> str:
+    """Print a text and return the line that is typed after it. Raises _NoAnswer."""
+    click.echo(text, nl=False, err=True)
+    line = read_line(question.withdrawn)
+    if line is None:
+        raise _NoAnswer
+    return line.strip()
+
+
+def _prompt_field(each: FormField, question: ElicitationRequest) -> Any:
+    """Ask for one field. Empty input means its default, or no value."""
     click.echo(f"  {make_line_visible(each.title or each.name)}{_describe_field(each)}", err=True)
     default = "" if each.default is None else _format_default(each.default)
-    answer = click.prompt("  ", default=default, err=True, prompt_suffix="> ", show_default=bool(default))
+    shown = f" [{make_line_visible(default)}]" if default else ""
+    answer = _prompt_line(f"  {shown}> ", question) or default
     if answer == "" or (answer == default and each.default is not None):
         return each.default
     return each.parse_input(answer)
