@@ -294,7 +294,12 @@ class _NestedCalls:
         parent = self.context
         call = ToolCall(name, arguments, f"{parent.call_id}.{next(self.numbers)}")
         context = replace(
-            _copy_context(parent), parents=(*parent.parents, parent.call_id), nested=None, surface=None
+            _copy_context(parent),
+            parents=(*parent.parents, parent.call_id),
+            nested=None,
+            surface=None,
+            # The client has asked its user about the outer call, not about this one.
+            caller=replace(parent.caller, asks_user=False),
         )
         return await self.dispatch(self.turn, call, context)
 

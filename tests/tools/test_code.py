@@ -32,7 +32,7 @@ from toolfold import (
 )
 from toolfold.code_execution.run import _paused
 from toolfold.events import Event, ToolFinished, ToolStarted
-from toolfold.model import CallContext, Json, Tool
+from toolfold.model import CallContext, Caller, Json, Tool
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
 from toolfold.store import SqliteSessionStore
 
@@ -367,6 +367,14 @@ class TestNoBypass:
         answer = run_code(session, code)
         assert "only by the code itself" in answer["output"]
         assert answer["tool_calls"] == 0
+
+    def test_client_that_asks_its_user_has_not_asked_about_calls_of_the_code(self, runtime: Runtime) -> None:
+        ran: list[str] = []
+        runtime.registry.add(recording_tool("sink_boat", "navy", ran, effects=("destructive",)))
+        session = runtime.session(["code_execution", "navy"], caller=Caller("editor", asks_user=True))
+        assert session.call_sync("sink_boat").ok
+        assert "nobody could be asked" in run_code(session, attempt("sink_boat()"))["output"]
+        assert ran == ["sink_boat"]
 
 
 class TestApprovalOfTheCode:
