@@ -181,7 +181,7 @@ def test_benchmark_samples_messages_with_a_fixed_seed(data: Path, tmp_path: Path
 
 
 @pytest.mark.usefixtures("measuring")
-def test_benchmark_curve_ranges_from_accepting_all_messages_to_rejecting_all() -> None:
+def test_threshold_curve_ranges_from_selecting_tools_for_all_messages_to_none() -> None:
     from measuring.need import curve
 
     points = curve(chat=[0.1, 0.2, 0.7], needs=[0.6, 0.8])

@@ -295,7 +295,7 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(), loop))
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]]) -> None:
-        """Start a coroutine in the thread if that is running, and do not wait for it."""
+        """Start a coroutine without waiting for it. Does nothing if the thread of the loop is not running."""
         with self._lock:
             loop = None if self._closed else self._loop
         if loop is not None:

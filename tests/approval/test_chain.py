@@ -95,7 +95,7 @@ def test_one_blocked_finding_blocks_the_whole_command() -> None:
 
 
 @pytest.mark.parametrize("entry", ["tool:terminal", "tool:term*", "rule:delete-*", "category:fs-delete"])
-def test_tools_rules_and_categories_can_be_denied_by_name(entry: str) -> None:
+def test_deny_list_accepts_tool_names_rule_names_and_categories(entry: str) -> None:
     decision = DecisionChain(mode="off", deny_rules=DenyRules([entry])).decide(analysis_of(FLAGGED), SESSION)
     assert decision is not None
     assert (decision.allowed, decision.decided_by) == (False, DecidedBy.DENY)

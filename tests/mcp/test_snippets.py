@@ -42,7 +42,7 @@ def test_every_form_of_server_snippets_in_readmes_is_parsed(text: str) -> None:
     assert servers(text) == {"git": ENTRY}
 
 
-def test_snippet_of_one_server_is_named_by_its_command_or_url() -> None:
+def test_server_without_a_name_in_a_pasted_snippet_is_named_by_its_command_or_url() -> None:
     assert servers(BARE) == {"uvx-mcp-server-git": ENTRY}
     assert list(servers('{"url": "https://x.example"}')) == ["https://x.example"]
     assert list(servers('{"command": ["npx", "x"]}')) == ["npx-x"]

@@ -31,7 +31,7 @@ def test_delete_and_kill_keys_edit_the_typed_line(text: str, expected: list[str]
 @pytest.mark.parametrize(
     "key", ["\x1b[A", "\x12", "\x16", "\x17", "\x08", "\x1a", "\x01", "\x0c", "a\t", "a\x04"]
 )
-def test_other_editing_keys_make_the_typed_line_uncertain(key: str) -> None:
+def test_line_edited_with_unknown_keys_counts_as_uncertain(key: str) -> None:
     assert transcribe([("write", key)], pty=True).unclear_key
     assert not transcribe([("write", key)], pty=False).unclear_key
 

@@ -353,7 +353,7 @@ def test_idle_pages_and_the_browser_are_closed(open_test_runtime: RuntimeOpener,
     assert call(session, "navigate", url=f"{server.url}/")["title"] == "Form"
 
 
-def test_closed_session_and_the_oldest_of_too_many_lose_their_pages(
+def test_browser_pages_are_closed_with_their_session_and_above_the_session_limit(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     runtime = open_test_runtime({**LOCAL, "browser": {"max_sessions": 2}})

@@ -31,7 +31,7 @@ def call_tool(session: Session, name: str, **args: Any) -> Json:
     return answer
 
 
-def test_read_file_names_the_lines_and_leaves_them_exact(session: Session) -> None:
+def test_read_file_reports_lines_with_instructions_and_does_not_change_them(session: Session) -> None:
     answer = call_tool(session, "read_file", path="notes.md")
     assert next(iter(answer)) == "untrusted"
     assert answer["untrusted"] == (

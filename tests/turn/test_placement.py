@@ -243,7 +243,7 @@ def test_with_placement_append_the_tools_array_is_reset_beyond_its_limit(
     assert "was rebuilt: more than 4 chosen tools" in caplog.text
 
 
-def test_selection_larger_than_the_array_limit_is_sent_completely() -> None:
+def test_all_selected_tools_are_sent_even_if_they_exceed_the_limit_of_the_tools_array() -> None:
     request = PlacementSession(placement="append", most=2).send([user("One")], *NAMES[:5])
     assert names(request.tools) == ["pinned", *BRIDGE, *NAMES[:5]]
     assert not request.reset

@@ -100,12 +100,12 @@ def _curl_effects(context: RunContext) -> Iterator[CommandEffect]:
     bodies = options.values(*CURL_BODIES)
     for name in sorted(filter(is_external_host, hosts)):
         is_dropped = is_drop_site(name) and bool(bodies)
-        is_bulk = any(_is_bulk_upload(context, word, name) for word in bodies[:64])
+        is_bulk = any(_is_suspicious_upload(context, word, name) for word in bodies[:64])
         if is_dropped or is_bulk or options.has("-T", "--upload-file"):
             yield _upload_effect(context, name)
 
 
-def _is_bulk_upload(context: RunContext, body: Word, name: str) -> bool:
+def _is_suspicious_upload(context: RunContext, body: Word, name: str) -> bool:
     """Return True if an uploaded file is a data file, outside the project, or sent to a bare IP address."""
     _, at, path = body.partition("@")
     if not at and "=<" in body:
@@ -126,7 +126,7 @@ def _wget_effects(context: RunContext) -> Iterator[CommandEffect]:
         is_dropped = is_drop_site(name) and options.has(
             "--post-data", "--body-data", "--post-file", "--body-file"
         )
-        if is_dropped or any(_is_bulk_upload(context, Word("@" + word), name) for word in files):
+        if is_dropped or any(_is_suspicious_upload(context, Word("@" + word), name) for word in files):
             yield _upload_effect(context, name)
 
 

@@ -181,7 +181,10 @@ _ORACLE_LINE = re.compile(r"\s*(host?|spool|!)[ \t]*(.*)", re.IGNORECASE)
 
 
 def _take_line_commands(code: str, dialect: str, analysis: AnalysisBuilder) -> str:
-    """Add `system rm x` (mysql), `HOST rm x` and `!rm x` (sqlplus) and return the remaining lines."""
+    """Add the shell commands that SQL clients run, such as `system rm x` in mysql, to the analysis.
+
+    Return the other lines.
+    """
     pattern = _MYSQL_LINE if dialect == "mysql" else _ORACLE_LINE
     sql_lines = []
     for line in code.split("\n"):

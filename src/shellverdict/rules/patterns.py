@@ -98,7 +98,7 @@ class WordPattern:
         )
 
     def _could_match(self, word: Word) -> bool:
-        """Return True if the word could match; globs are compared with its known prefix only."""
+        """Return True if a word with unknown parts could match; globs are compared with its start only."""
         known_prefix = word.split(GAP, 1)[0]
         return any(word.can_equal(text) for text in self.literals) or any(
             known_prefix.startswith(glob.head) or glob.head.startswith(known_prefix) for glob in self.globs

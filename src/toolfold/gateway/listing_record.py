@@ -130,7 +130,7 @@ def digest_inputs(paths: Iterable[Path]) -> dict[str, str]:
         found[str(path)], size = _digest_path(path, left)
         left -= size
         if len(found) > MAX_INPUTS or left < 0:
-            raise ValueError("there are too many or too large files to compare at every start of the gateway")
+            raise ValueError("settings and plugins have too many or too large files to check at every start")
     return found
 
 

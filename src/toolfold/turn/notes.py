@@ -60,7 +60,7 @@ class _HistoryEntry:
 
 @dataclass(frozen=True, slots=True)
 class _NoteRemover:
-    """Removes a note from a message. Stores only sizes, because messages may be large."""
+    """Removes a note from a message. Stores the length of the note instead of the text, which may be long."""
 
     length: int
     """Characters that the note added to a text."""

@@ -200,7 +200,10 @@ class _GrantCandidates:
         self.answers: dict[tuple[str, frozenset[str]], _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
-        """Return the tools to choose from: showable and not pinned; the same object while nothing changes."""
+        """Return the names of the tools to select from: offered, and not shown anyway.
+
+        The set is cached until the available tools change.
+        """
         unavailable = frozenset(turn.unavailable)
         last = self._last
         if last is None or last[0] != unavailable:
