@@ -1,7 +1,7 @@
-"""Print what an agent does as lines for a person: tool calls, searches, retries, tokens and cost.
+"""Format what an agent does as lines of text: tool calls, searches, retries, tokens and cost.
 
-Events carry text of models, tools and servers. Everything that could control a terminal or imitate other
-lines is removed from it here.
+Events carry text of models, tools and servers. Characters in it that could control a terminal or imitate
+lines of Toolfold are removed here.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _STOP_TEXTS: Mapping[str, str] = {
 
 
 def clean_text(text: str) -> str:
-    """Return text without characters that control a terminal; line breaks and tabs stay."""
+    """Return text without characters that control a terminal, except line breaks and tabs."""
     return remove_invisible(text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
@@ -68,7 +68,7 @@ def clean_line(text: str, max_chars: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActivityLine:
-    """One line about what the agent did."""
+    """One line about an action of the agent, such as a tool call."""
 
     text: str
     outcome: str = ""
@@ -96,7 +96,7 @@ class CallLines:
         return event.session_id == self._session_id
 
     def read(self, event: Event) -> ActivityLine | None:
-        """Return the line to print for an event; None for most events."""
+        """Return the line to print for an event; None if the event needs no line."""
         line = self._describe(event)
         return line if line is None or self.is_own(event) else replace(line, by_sub_agent=True)
 
@@ -113,7 +113,7 @@ class CallLines:
         ]
 
     def stop_running(self) -> list[ActivityLine]:
-        """Return a line for each tool call that was stopped, and forget them."""
+        """Return a line for each running tool call, as stopped, and no longer count it as running."""
         stopped = [
             ActivityLine(format_call(call), "■ stopped", state="failed", by_sub_agent=not self.is_own(call))
             for call in self._running.values()
@@ -147,7 +147,7 @@ class CallLines:
 
 
 def format_progress(event: ToolProgressed) -> str:
-    """Return how far a call is: `40% copying files`."""
+    """Return the progress of a tool call, such as `40% copying files`."""
     share = f"{event.progress / event.total:.0%} " if event.progress is not None and event.total else ""
     return f"{share}{clean_line(event.message, MAX_VALUE_CHARS)}".rstrip()
 
@@ -182,7 +182,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_selection(selected: ToolsSelected) -> str:
-    """Return a line that says how many tools a model call was sent, and how many tokens that saved."""
+    """Return how many tool definitions were sent to the model, and how many tokens that saved."""
     parts = [f"{len(selected.shown):,} of {selected.available:,} tools sent"]
     if selected.tool_search:
         parts[0] += ", the others by tool search"

@@ -68,7 +68,7 @@ def command(invocation: Invocation, options: AgentOptions, demo: bool) -> int:
 
 
 def _find_model_problem(config: Config, options: AgentOptions) -> str:
-    """Return why no model can be used yet; empty if one can."""
+    """Return why the chat's model cannot be used; empty if it can."""
     from toolfold.providers.models import build_client, parse_model_name
 
     text = options.model or config.agent.model
@@ -83,7 +83,7 @@ def _find_model_problem(config: Config, options: AgentOptions) -> str:
 
 
 def is_interactive() -> bool:
-    """Return True if a person types here and the terminal can redraw lines."""
+    """Return True if input and output are a terminal that can redraw lines."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()
     return is_terminal and os.environ.get("TERM", "dumb") != "dumb"
 
@@ -104,7 +104,7 @@ def _run_chat(invocation: Invocation, options: AgentOptions) -> int:
 
 
 def _run_demo(options: AgentOptions) -> int:
-    """Run the chat with a scripted model in a temporary directory, apart from the user's settings."""
+    """Run the chat with a scripted model in a temporary directory, without the user's settings."""
     from toolfold.agent.agent import open_store
     from toolfold.cli.demo import open_demo_runtime
     from toolfold.cli.demo_conversation import MESSAGES, OLD_FOLDER, build_demo_model
@@ -148,10 +148,10 @@ def _open_screen() -> Screen:
 
 
 class Chat:
-    """A conversation at the terminal: reads messages and commands, and shows the turns."""
+    """The loop of `toolfold chat`: reads messages and slash commands, and shows the agent's turns."""
 
     def __init__(self, opener: AgentOpener, screen: Screen, *, suggestions: Sequence[str] = ()) -> None:
-        """Create a chat; `suggestions` are messages to try in a demo."""
+        """Create a chat; `suggestions` are messages that the demo proposes to the user."""
         self.opener, self._screen, self._suggestions = opener, screen, suggestions
         self.agent: Agent = opener.open_first()
         self.selection: ToolsSelected | None = None
@@ -228,14 +228,14 @@ class Chat:
             self.last_turn = event
 
     def start_session(self) -> None:
-        """Close the current session and begin a new one with the same model."""
+        """Close the current session and start a new session with the same model."""
         model = self.agent.model
         self._close_agent()
         self.agent = self.opener.open_new(model)
         self._print_session()
 
     def resume_session(self, record: SessionRecord) -> None:
-        """Close the current session and continue a stored one."""
+        """Close the current session and continue the stored session."""
         agent = self.opener.open_stored(record)
         self._close_agent()
         self.agent = agent
@@ -243,7 +243,7 @@ class Chat:
 
     @contextlib.contextmanager
     def closing(self) -> Iterator[None]:
-        """Close the session at the end of a `with` block and say how to continue it."""
+        """Close the session at the end of a `with` block and print the command that continues it."""
         try:
             yield
         finally:

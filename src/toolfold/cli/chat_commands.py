@@ -1,4 +1,4 @@
-"""The slash commands of the chat."""
+"""The slash commands of `toolfold chat`, such as /tools, /cost and /undo."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KEYS = (
 
 
 class ChatCommands:
-    """Runs slash commands on a chat."""
+    """Runs the slash commands that a user types in a chat."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
@@ -59,11 +59,11 @@ class ChatCommands:
         }
 
     def is_command(self, text: str) -> bool:
-        """Return True if the text is a command, and not a message that starts with a path."""
+        """Return True for a slash command, False for a message, even if it starts with a path like /tmp."""
         return _COMMAND.match(text) is not None
 
     def run(self, text: str) -> None:
-        """Run a command. Problems are printed; raises InputEnded to leave the chat."""
+        """Run a slash command and print its errors. Raises InputEnded if the command leaves the chat."""
         name, _, argument = text.strip().partition(" ")
         runner = self._runners.get(name)
         try:
@@ -77,7 +77,7 @@ class ChatCommands:
             _print_problem(str(error))
 
     def suggest_arguments(self, command: str) -> Iterable[tuple[str, str]]:
-        """Return completions for the argument of a command."""
+        """Return completions, each with a description, for the argument of a slash command."""
         if command == "/resume":
             return [
                 (record.id, clean_line(record.title, 60))

@@ -1,4 +1,4 @@
-"""Reads messages for the chat: with history, completion and several lines at a terminal, else plain lines."""
+"""Reads the user's chat messages: at a terminal with history and completion, from a pipe line by line."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class InputEnded(Exception):
 
 
 class MessageReader(Protocol):
-    """Reads the user's messages."""
+    """Interface for reading the user's chat messages."""
 
     def read(self, default: str = "") -> str:
-        """Return the next message; `default` is text to start with. Raises InputEnded, KeyboardInterrupt."""
+        """Return the next message; `default` can be edited first. Raises InputEnded, KeyboardInterrupt."""
 
 
 class LineReader:
-    """Reads one message a line from standard input. A backslash at the end of a line continues it."""
+    """Reads each line of standard input as one message; a backslash at its end adds the next line."""
 
     def read(self, default: str = "") -> str:  # noqa: ARG002 - nothing can be edited here
         if sys.stdin.isatty():
@@ -54,7 +54,7 @@ class LineReader:
 
 
 class PromptReader:
-    """Reads messages at a terminal."""
+    """Reads messages at a terminal, with line editing, history and completion."""
 
     def __init__(self, history_file: Path, suggest: Suggest) -> None:
         self._session = _build_session(history_file, suggest)
@@ -145,7 +145,7 @@ def _build_history(file: HistoryFile) -> History:
 
 
 class HistoryFile:
-    """File with the messages typed before, one JSON string per line, readable only by the user."""
+    """File with the messages of earlier chats, one JSON string per line, readable only by the user."""
 
     def __init__(self, file: Path, *, max_entries: int = MAX_HISTORY_ENTRIES) -> None:
         self._file, self._max_entries = file, max_entries
@@ -189,7 +189,7 @@ def _read_string(line: str) -> str:
 def suggest_words(
     text: str, commands: Mapping[str, str], arguments: Callable[[str], Iterable[tuple[str, str]]]
 ) -> Iterator[tuple[str, str]]:
-    """Complete a slash command, or the first argument of one."""
+    """Yield completions of the slash command, or its first argument, that `text` ends with."""
     if not text.startswith("/") or "\n" in text:
         return
     command, separator, word = text.partition(" ")

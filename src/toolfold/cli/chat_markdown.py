@@ -1,7 +1,7 @@
-"""Markdown that is still being received: which part is finished, and which may still change.
+"""Splits streamed Markdown into blocks that are finished and the last block, which may still change.
 
-Finished blocks can be printed for good; the last block (a paragraph, a list, a code block) may grow and is
-drawn again with every piece. Knows nothing of the terminal.
+Finished blocks can be printed permanently; the last block (a paragraph, a list, a code block) may grow and is
+drawn again whenever text arrives. Knows nothing of the terminal.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MarkdownStream:
-    """Collects the pieces of one answer and splits them into blocks."""
+    """Collects the streamed pieces of one answer and splits them into Markdown blocks."""
 
     def __init__(self) -> None:
         self._pending = ""
@@ -40,7 +40,7 @@ class MarkdownStream:
         return ["\n".join(lines[:cut]).strip("\n")]
 
     def finish(self) -> list[str]:
-        """Return the rest of the answer as Markdown blocks."""
+        """Return the Markdown blocks that `add` has not returned yet, at the end of the answer."""
         left, self._pending = self.pending.strip("\n"), ""
         return [left] if left.strip() else []
 

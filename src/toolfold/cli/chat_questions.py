@@ -1,6 +1,6 @@
-"""Questions in the middle of a turn: approval, questions of the model, requests of MCP servers.
+"""Asks the user of a chat during a turn: approvals, questions of the model, requests of MCP servers.
 
-Each takes the terminal from the screen, asks, and gives it back. Called in threads of the runtime.
+For each question the screen stops drawing until it is answered. Called in threads of the runtime.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ChatQuestions:
-    """Asks the person at the terminal, one question at a time."""
+    """Asks the user of a chat at the terminal, one question at a time."""
 
     def __init__(self, screen: Screen) -> None:
         from toolfold.cli.elicitation_prompt import ElicitationPrompt
@@ -30,17 +30,17 @@ class ChatQuestions:
         self._approval, self._elicitation = ApprovalPrompt(), ElicitationPrompt()
 
     def approve(self, request: ApprovalRequest, /) -> Answer:
-        """Ask the person whether a tool call may run."""
+        """Ask the user whether a tool call may run."""
         with self._lock, self._screen.pause(request.withdrawn):
             return self._approval(request)
 
     def elicit(self, request: ElicitationRequest, /) -> ElicitationReply:
-        """Ask the person for what an MCP server requests."""
+        """Ask the user for the input that an MCP server requests (MCP elicitation)."""
         with self._lock, self._screen.pause(request.withdrawn):
             return self._elicitation(request)
 
     def clarify(self, question: UserQuestion, /) -> str | None:
-        """Ask the person a question of the model; a number chooses one of the suggested answers."""
+        """Ask the user a question of the model; a number chooses one of the suggested answers."""
         with self._lock, self._screen.pause(question.withdrawn):
             if question.withdrawn.is_set():  # while another question was open
                 return None

@@ -1,8 +1,8 @@
-"""What a person sees of a turn: streamed Markdown, tool calls as they run, what was selected and spent.
+"""Shows an agent turn in the chat: streamed Markdown, tool calls, number of tools sent, tokens and cost.
 
-`LiveScreen` is for terminals: finished text and calls are printed for good, and a small area below them shows
-what is still changing. `PlainScreen` prints lines, for pipes and terminals that cannot move the cursor.
-Neither decides anything about the turn.
+`LiveScreen` is for terminals: finished text and calls are printed permanently, and a small area below them
+shows running calls and unfinished text. `PlainScreen` prints lines, for pipes and terminals that cannot move
+the cursor. Both only show a turn and do not control it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Screen(Protocol):
     def end_turn(self) -> None: ...
 
     def pause(self, withdrawn: threading.Event) -> contextlib.AbstractContextManager[None]:
-        """Leave the terminal to a question during a `with` block. Can be called from any thread.
+        """Stop drawing during a `with` block, so that a question can use the terminal. Thread-safe.
 
         `withdrawn` is set if the turn ends before the question is answered.
         """
 
 
 class PlainScreen:
-    """Prints text and calls line by line, without colours and cursor movements."""
+    """Prints the text and tool calls of a turn line by line, without colours and cursor movements."""
 
     def __init__(self) -> None:
         self._lines = CallLines("")
@@ -105,7 +105,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """Shows a turn at a terminal."""
+    """Shows a turn at a terminal and redraws the parts that are still changing."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -207,7 +207,7 @@ class LiveScreen:
             live.stop()
 
     def _draw_changing_parts(self) -> list[RenderableType]:
-        """Return the unfinished Markdown block and the running calls, or a note that the model is awaited."""
+        """Return the unfinished Markdown block and the running calls; if there are none, a waiting note."""
         from rich.spinner import Spinner
 
         pending = self._markdown.pending
@@ -246,7 +246,7 @@ class LiveScreen:
 
 
 class _Lines:
-    """Content without blank lines around it, cut at the top if it has more than `max_lines`."""
+    """Rich renderable without blank lines at start and end; shows only the last `max_lines` lines."""
 
     def __init__(self, parts: list[RenderableType], *, max_lines: int | None = None) -> None:
         self._parts, self._max_lines = parts, max_lines
@@ -298,7 +298,7 @@ def _discard_input() -> None:
 
 
 def _format_line(line: ActivityLine, columns: int) -> Text:
-    """Return a line of the activity feed; a call is cut so that its outcome stays on the line."""
+    """Return an activity line for the terminal; a long call is cut so that its outcome fits on the line."""
     from rich.text import Text
 
     text = Text("  ↳ " if line.by_sub_agent else "  ")

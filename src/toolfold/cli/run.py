@@ -90,7 +90,7 @@ def _run(
 
 
 async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:
-    """Let the agent work on the message, print its events and return the exit code."""
+    """Run one agent turn for the message, print its events and return the exit code."""
     printer.start(agent.session_id)
     code = EXIT_FAILED
     refused = False
@@ -104,7 +104,7 @@ async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:
 
 
 def find_exit_code(finished: TurnFinished, *, refused: bool) -> int:
-    """Return the exit code of `toolfold run` for the end of a turn."""
+    """Return the exit code of `toolfold run` for the reason why the turn ended."""
     match finished.reason:
         case "completed":
             return EXIT_REFUSED if refused else 0
@@ -119,9 +119,9 @@ def find_exit_code(finished: TurnFinished, *, refused: bool) -> int:
 def interrupt_on_signals(
     interrupt: Callable[[], None], *, terminate: Callable[[], None] | None = None
 ) -> Iterator[None]:
-    """Call a function in the event loop when the process gets a signal to stop.
+    """Call `interrupt` on SIGINT (Ctrl-C), SIGTERM and SIGHUP during a `with` block.
 
-    `terminate`, if given, is called for all signals but that of Ctrl-C.
+    If `terminate` is given, it is called instead on SIGTERM and SIGHUP.
     """
     loop = asyncio.get_running_loop()
     actions = dict.fromkeys((signal.SIGTERM, signal.SIGHUP), terminate or interrupt)
@@ -144,7 +144,7 @@ class TurnPrinter:
         self._out = out
 
     def start(self, session_id: str) -> None:
-        """Begin to print a turn of this session."""
+        """Prepare for the events of a turn of the session `session_id`."""
 
     def print(self, event: Event) -> None:
         """Print one event."""
@@ -156,7 +156,7 @@ class TurnPrinter:
 
 
 class EventPrinter(TurnPrinter):
-    """Prints every event as one line of JSON."""
+    """Prints every event of a turn as one line of JSON."""
 
     def print(self, event: Event) -> None:
         self._write(format_json_line(event.to_json()))

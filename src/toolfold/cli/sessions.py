@@ -175,7 +175,7 @@ def _format_json(value: object) -> str:
 
 
 def _write_private_file(file: Path, text: str) -> None:
-    """Write a file that only its owner can read, as the stored session itself."""
+    """Write an exported session to a file that only its owner can read."""
     try:
         file.touch(mode=0o600)
         file.write_text(f"{text}\n", encoding="utf-8")

@@ -1,7 +1,8 @@
-"""Runs in the environment: provides the module `toolfold_tools` and runs the code as `__main__`.
+"""Program that runs the model's code as `__main__` and lets it call tools by the module `toolfold_tools`.
 
-Its argument is the descriptor of a socket to the relay. The first line received has the code and the tools;
-after that each request gets one reply. Works with Python 3.8 and later.
+Started by `relay.py` in the terminal environment. Its argument is the file descriptor of a socket to the
+relay. The first line received has the code and the tools; after that, each tool call that the code requests
+gets one line in reply. Works with Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class ToolError(Exception):
 
 
 class Connection:
-    """Connection of executed code to the runtime: sends one request at a time and waits for its reply."""
+    """Connection of executed code to the runtime: sends one tool call at a time and waits for the reply."""
 
     def __init__(self, descriptor: int) -> None:
         self.socket = socket.socket(fileno=descriptor)
@@ -54,7 +55,7 @@ class Connection:
 
 
 class ToolModule(types.ModuleType):
-    """The module `toolfold_tools`: one function for each tool."""
+    """The module `toolfold_tools` that executed code can import: one function for each tool."""
 
     def __init__(self, connection: Connection, tools: dict[str, list[str]]) -> None:
         super().__init__("toolfold_tools", "The tools of this session; results are Python data.")
@@ -71,14 +72,14 @@ class ToolModule(types.ModuleType):
         self.__dict__.update(members, __all__=sorted(members))
 
     def __getattr__(self, name: str) -> Any:
-        """Return a function for a tool that was not listed; the runtime decides whether it can be called."""
+        """Return a function that calls a tool which the setup does not list; the runtime may refuse it."""
         if name.startswith("_"):
             raise AttributeError(name)
         return make_function(self.call_tool, name, ())
 
 
 def make_function(call_tool: Callable[..., Any], name: str, parameters: Sequence[str]) -> Callable[..., Any]:
-    """Return a function that calls a tool with positional or keyword arguments."""
+    """Return a Python function that calls the tool `name` with positional or keyword arguments."""
 
     def function(*positional: Any, **named: Any) -> Any:
         if len(positional) > len(parameters):
@@ -95,7 +96,7 @@ def make_function(call_tool: Callable[..., Any], name: str, parameters: Sequence
 
 
 def run_code(code: str) -> None:
-    """Run the code like a script; a traceback shows only the lines of the code."""
+    """Run the code like a script; the traceback of an exception shows no lines of this program."""
     linecache.cache[CODE_NAME] = (len(code), None, code.splitlines(True), CODE_NAME)
     main = types.ModuleType("__main__")
     sys.modules["__main__"], sys.argv = main, [""]
@@ -110,7 +111,7 @@ def run_code(code: str) -> None:
 
 
 def main() -> None:
-    """Receive the code from the runtime and run it."""
+    """Receive code and tool names from the runtime, provide `toolfold_tools` and run the code."""
     connection = Connection(int(sys.argv[1]))
     first = json.loads(connection.replies.readline().decode())
     sys.modules["toolfold_tools"] = ToolModule(connection, first["tools"])

@@ -1,9 +1,9 @@
-"""Runs in the environment: starts the process that runs the code and relays between it and the runtime.
+"""Program that starts the process of the model's code and relays between that process and the runtime.
 
-A process of its own, so that whatever the code does to its own process (exit, crash, close its files), its
-output and exit code still arrive. Standard input brings a first line with the setup, then replies to tool
-calls. Standard output carries frames: the run's token, a letter, the content. Works with Python 3.8 and
-later.
+Runs in the terminal environment, in a separate process: whatever the code does to its own process (exit,
+crash, close its files), its output and exit code still reach the runtime. Standard input brings a first line
+with the setup, then replies to tool calls. Standard output carries frames: the secret token of this run, a
+letter for the kind of frame, the content. Works with Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DRAIN_TIMEOUT_S = 1.0
 
 
 class Relay:
-    """Connects the process that executes the code with the runtime."""
+    """Starts the process that executes the code, and passes tool calls, replies and output to and fro."""
 
     def __init__(self, setup: dict[str, Any], replies: BinaryIO, frames: BinaryIO) -> None:
         self._token = setup["token"].encode()
@@ -43,7 +43,7 @@ class Relay:
         self._first_line = json.dumps({"code": setup["code"], "tools": setup["tools"]}).encode() + b"\n"
 
     def run(self) -> int:
-        """Relay messages until the code ends, and return its exit code."""
+        """Relay tool calls, replies and output until the code ends, and return the exit code of the code."""
         output = threading.Thread(target=self._relay_output, daemon=True)
         output.start()
         for work in (self._relay_requests, self._relay_replies):
@@ -100,7 +100,7 @@ class Relay:
 
 
 def main() -> None:
-    """Run one piece of code."""
+    """Read the setup from standard input, run its code and exit with the exit code of the code."""
     setup = json.loads(sys.stdin.buffer.readline().decode())
     code = Relay(setup, sys.stdin.buffer, sys.stdout.buffer).run()
     os._exit(code)  # without waiting for threads that are blocked

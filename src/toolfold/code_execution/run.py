@@ -1,8 +1,8 @@
-"""Runs code in an environment and answers its tool calls, within limits.
+"""Runs Python code in a terminal environment and answers the tool calls of the code, within limits.
 
-Reads frames of the relay. A frame starts with the run's token, which only the relay knows; all other text,
-such as messages of the shell, is output. Knows nothing of tools and approval: a function that it is given
-makes the calls.
+Reads the frames that `relay.py` writes. A frame starts with the secret token of this run, which the executed
+code does not get; a line without the token, such as a message of the shell, counts as output. Knows nothing
+of tools and approval: the caller provides the function that makes the tool calls.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ CallTool = Callable[[str, Json], Awaitable[Json]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLimits:
-    """Limits of one execution of code."""
+    """Limits on time, output and tool calls of one execution of code."""
 
     timeout_s: float = 300.0
     """Time that the code may run; the time of its tool calls does not count."""
@@ -52,7 +52,7 @@ class CodeLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeResult:
-    """Outcome of one execution of code."""
+    """Output, exit code and number of tool calls of one execution of code."""
 
     output: OutputBuffer
     exit_code: int | None
@@ -64,7 +64,7 @@ class CodeResult:
 
 
 class CodeRun:
-    """One execution of a piece of code. Use it in the event loop of the environment."""
+    """One execution of a piece of code. Its methods must run in the terminal environment's event loop."""
 
     def __init__(self, environment: Environment, call_tool: CallTool, limits: CodeLimits) -> None:
         self._environment, self._call_tool, self._limits = environment, call_tool, limits
@@ -81,7 +81,7 @@ class CodeRun:
         directory: str = "",
         output_dir: Path | None = None,
     ) -> CodeResult:
-        """Run the code until it ends or its time is up; all of its processes are terminated then.
+        """Run the code until it ends or its time limit is reached, then terminate all processes it started.
 
         `tools` are the names of the functions that the code can import, each with its parameters. Raises
         CallError if the code cannot be started.
@@ -136,7 +136,7 @@ class CodeRun:
         )
 
     async def _converse(self, running: RunningCommand, setup: bytes, output: OutputBuffer) -> None:
-        """Collect output and answer tool calls, one after the other, until the code ends."""
+        """Collect the output of the code and answer its tool calls, one at a time, until the code ends."""
         async with asyncio.timeout(self._limits.timeout_s) as clock:
             await running.write(setup)
             async for kind, content in self._read_frames(running):
@@ -159,7 +159,7 @@ class CodeRun:
         self._dropped_bytes += len(data) - min(room, len(data))
 
     async def _read_frames(self, running: RunningCommand) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yield the kind and content of each frame; an empty kind for text that is no frame."""
+        """Yield kind and content of each frame of the relay; the kind is empty for text outside of frames."""
         prefix, pending = self._token.encode() + b" ", b""
         while data := await running.read():
             *lines, pending = (pending + data).split(_LINE_END)
@@ -188,13 +188,13 @@ class CodeRun:
 
 @functools.cache
 def load_source(name: str) -> str:
-    """Return the source of a program that runs in the environment."""
+    """Return the source of `child.py` or `relay.py`, which run in the terminal environment."""
     return resources.files("toolfold.code_execution").joinpath(f"{name}.py").read_text("utf-8")
 
 
 @contextlib.asynccontextmanager
 async def _paused(clock: asyncio.Timeout) -> AsyncIterator[None]:
-    """Stop the clock of a time limit during a `with` block."""
+    """Do not count the time spent in an `async with` block against a time limit."""
     loop, deadline = asyncio.get_running_loop(), clock.when()
     left = 0.0 if deadline is None else deadline - loop.time()
     clock.reschedule(None)
@@ -210,7 +210,7 @@ def _split_frame(prefix: bytes, line: bytes) -> tuple[bytes, bytes]:
 
 
 def _parse_request(request: bytes) -> tuple[str, Json]:
-    """Return the name and the arguments of a call. Raises ValueError."""
+    """Return the tool name and arguments in a request of the code. Raises ValueError if it is invalid."""
     if excess := find_excess(request):
         raise ValueError(excess)
     try:

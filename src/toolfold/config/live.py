@@ -1,9 +1,9 @@
-"""Follows the settings files of an open runtime: notices changes, and loads those that may be used.
+"""Detects changes of the settings files while a runtime is open, and loads the changes that may be used.
 
-Files are compared by their metadata, a few system calls each time. A change is loaded once the files have not
-changed for a moment, so that a file which is being written is not read. Changes made by tool calls are held
-until the user accepts them, and what is read is exactly what was checked. An invalid file changes nothing.
-Knows nothing of what the settings are used for.
+Files are compared by their metadata, which takes a few system calls. A change is loaded once the files have
+not changed for a moment, so that a half-written file is not read. Changes made by tool calls are not used
+until the user accepts them, and the content that is loaded is the content that was checked. If a file is
+invalid, all settings stay as they are. Knows nothing of what the settings are used for.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ RETRY_INTERVAL_S = 1.0
 
 
 class _TryLater(Exception):
-    """The changed settings files cannot be judged at the moment."""
+    """The changed settings cannot be loaded yet, for example because a file is still being written."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """Settings that were read after a change of the files."""
+    """Settings that were loaded after a change of the settings files."""
 
     config: Config
     is_own_change: bool
@@ -55,7 +55,7 @@ class LoadedSettings:
 
 
 class SettingsFollower:
-    """Reads the settings of one runtime again when their files have changed. Not thread-safe."""
+    """Reloads the settings of one runtime when the settings files have changed. Not thread-safe."""
 
     def __init__(self, config: Config, record: SettingsRecord, monitor: SettingsMonitor) -> None:
         self._config, self._record, self._monitor = config, record, monitor
@@ -76,11 +76,11 @@ class SettingsFollower:
         self._reported = ""
 
     def has_changed(self) -> bool:
-        """Return True if a settings file has changed since it was last checked."""
+        """Return True if a settings file has changed since the last `load`, or `load` should be retried."""
         return self._read_signatures() != self._signatures or time.monotonic() >= self._retry_at
 
     def load(self) -> LoadedSettings | None:
-        """Return the settings if their changes may be used now, else None; report once why not."""
+        """Return changed settings; None if nothing changed or, with a log message, they may not be used."""
         self._retry_at = float("inf")
         try:
             return self._load_stable()
@@ -113,7 +113,7 @@ class SettingsFollower:
         return LoadedSettings(config, is_own_change, not changed.isdisjoint(self._lock_files))
 
     def _wait_until_stable(self) -> _Signatures:
-        """Return the signatures once the files have not changed for a moment."""
+        """Wait until the settings files have not changed for a moment, and return their signatures."""
         end = time.monotonic() + MAX_SETTLE_S
         found = self._read_signatures()
         while time.monotonic() < end:
@@ -146,7 +146,7 @@ class SettingsFollower:
 
 
 class SettingsWatch:
-    """Thread that calls a function whenever the files of a follower have changed."""
+    """Thread that calls `on_change` whenever `has_changed` returns True."""
 
     def __init__(self, has_changed: Callable[[], bool], on_change: Callable[[], object]) -> None:
         self._has_changed, self._on_change = has_changed, on_change
@@ -155,7 +155,7 @@ class SettingsWatch:
         self._thread.start()
 
     def close(self) -> None:
-        """End the watching thread, even while it applies a change."""
+        """End the watching thread; wait a limited time if it is applying a change."""
         self._ended.set()
         if self._thread is not threading.current_thread():
             self._thread.join(MAX_SETTLE_S)
@@ -170,9 +170,9 @@ class SettingsWatch:
 
 
 def _stat_file(path: str) -> tuple[int, ...]:
-    """Return metadata that changes with every change of a file, or of the link that leads to it.
+    """Return metadata that changes whenever the file, or the symbolic link at its path, is changed.
 
-    Runs several times a second, so it uses the plain system calls.
+    Runs several times a second, so it uses plain system calls instead of `Path`.
     """
     found: list[int] = []
     for stat in (os.stat, os.lstat):
@@ -197,7 +197,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _require_same_paths(before: Config, now: Config) -> None:
-    """Raise ConfigError if another project or home directory applies than when the runtime was opened."""
+    """Raise ConfigError if the directories of the settings differ from those at the runtime's start."""
     for name in ("config_dir", "state_dir", "cache_dir", "user_file", "project_dir"):
         if getattr(before.paths, name) != getattr(now.paths, name):
             raise ConfigError(

@@ -1,8 +1,9 @@
-"""Decides which addresses may be connected to.
+"""Decides to which network addresses the web, browser and message tools may connect.
 
-A name is resolved once, each of its addresses is checked, and the caller connects to an address that was
-returned, never to the name: a name server that answers differently the second time changes nothing. All
-spellings of an address (decimal, octal, IPv6 with an embedded IPv4 address) are judged by what they mean.
+A host name is resolved once, each of its addresses is checked, and the caller connects to one of the returned
+addresses, never to the name: a name server that gives a different answer the second time (DNS rebinding)
+changes nothing. An address is judged by the host that it reaches, in whatever notation it is written
+(decimal, octal, IPv6 with an embedded IPv4 address).
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ class AddressRefused(CallError):
 
 
 class AddressPolicy:
-    """Allows public addresses, and private ones only in the given networks."""
+    """Allows connections to public addresses, and to private addresses only in the given networks."""
 
     def __init__(self, private_networks: Iterable[IpNetwork] = (), *, look_up: LookUp | None = None) -> None:
-        """Create a policy. `look_up` returns the addresses of a host, by default those of the system."""
+        """Create a policy. `look_up` resolves a host name to addresses; by default, the system does."""
         self._private_networks = tuple(private_networks)
         self._look_up = look_up or _look_up
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """Return the addresses of a host that may be connected to. Raises AddressRefused if there are none.
+        """Return all addresses of a host. Raises AddressRefused if the port or one of them is forbidden.
 
-        One forbidden address is enough to refuse the host: a name that is both public and private is most
-        likely an attack.
+        One forbidden address is enough to refuse the host: a name that has both public and private addresses
+        is most likely an attack.
         """
         if not _is_usable_port(port):
             raise AddressRefused(
@@ -68,7 +69,7 @@ class AddressPolicy:
         return [str(address) for address in addresses]
 
     def allows(self, address: IpAddress) -> bool:
-        """Return True if this network address may be connected to."""
+        """Return True if the policy allows connections to this network address."""
         meant = _embedded_address(address)
         if meant in _METADATA_ADDRESSES:
             return False
@@ -88,7 +89,7 @@ class AddressPolicy:
 
 
 def check_url(url: str) -> str:
-    """Return the URL if it is one of the web without credentials. Raises AddressRefused if not."""
+    """Return the URL unchanged if it is an HTTP(S) URL without credentials. Raises AddressRefused if not."""
     if len(url) > MAX_URL_CHARS:
         raise AddressRefused(f"The URL has {len(url):,} characters; at most {MAX_URL_CHARS:,} are accepted.")
     try:
@@ -109,12 +110,12 @@ def check_url(url: str) -> str:
 
 
 def parse_networks(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
-    """Return networks in CIDR notation as objects. Raises ValueError."""
+    """Parse networks in CIDR notation. Raises ValueError if one is invalid."""
     return tuple(ipaddress.ip_network(text, strict=False) for text in texts)
 
 
 async def _look_up(host: str, port: int) -> list[IpAddress]:
-    """Return the addresses of a host name; also of an address in any notation that the system accepts."""
+    """Return the addresses of a host, given as a name or as an address in any notation of the system."""
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
@@ -129,7 +130,7 @@ async def _look_up(host: str, port: int) -> list[IpAddress]:
 
 
 def _embedded_address(address: IpAddress) -> IpAddress:
-    """Return the IPv4 address that packets to an IPv6 address reach; the address itself if there is none."""
+    """Return the IPv4 address embedded in an IPv6 address (NAT64, 6to4, mapped), else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

@@ -1,7 +1,8 @@
-"""A Chromium for all sessions of a runtime, with separate pages and cookies for each.
+"""One Chromium browser for all sessions of a runtime, with separate pages and cookies for each session.
 
-The browser starts with the first page and ends when no session has used it for a while. It runs in an event
-loop and thread of its own, and reaches the network only through a filtering proxy.
+The browser is started when the first page is opened and closed when no session has used it for a while. It is
+controlled from a separate thread with its own event loop, and reaches the network only through a filtering
+proxy.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "FONTCONFIG_PATH", "LD_LIBRARY_PAT
 
 @dataclass(frozen=True, slots=True)
 class _RunningBrowser:
-    """A started browser, with everything that ends with it."""
+    """A started browser with its driver, proxy and home directory, which are closed together."""
 
     playwright: Playwright
     browser: Browser
@@ -65,7 +66,7 @@ class _RunningBrowser:
 
 
 class BrowserPool:
-    """Browser pages of all sessions of a runtime."""
+    """The shared browser of a runtime; opens and closes the pages of each session in it."""
 
     def __init__(self, settings: BrowserSettings, policy: AddressPolicy) -> None:
         self._settings, self._policy = settings, policy
@@ -76,7 +77,7 @@ class BrowserPool:
         self._sweeper: asyncio.Task[None] | None = None
 
     def check(self) -> bool:
-        """Return True if the browser can be started. Raises BrowserFailed, with advice, if not."""
+        """Return True if Playwright and a browser are installed. Raises BrowserFailed with advice if not."""
         if find_spec("playwright") is None:
             raise BrowserFailed(
                 "The package playwright is missing. Install it: pip install 'toolfold[browser]'."
@@ -84,24 +85,24 @@ class BrowserPool:
         return bool(self._find_program())
 
     async def use(self, key: str, work: Callable[[BrowserTab], Awaitable[T]], *, opens: bool = False) -> T:
-        """Run an action on the browser pages of a session, one at a time; `opens` starts the browser."""
+        """Run an action on the pages of a session, one action at a time; `opens` may start the browser."""
         try:
             return await self._thread.run(lambda: self._use(key, work, opens))
         except LoopThreadClosed:
             raise BrowserFailed("The runtime is closed. Open a new runtime.") from None
 
     async def close_pages(self, key: str) -> bool:
-        """Close the pages of a session. Return False if there are none."""
+        """Close the browser pages of a session. Return False if it has none."""
         if not self._thread.is_running:
             return False
         return await self._thread.run(lambda: self._close_tab(key))
 
     def release(self, prefix: str) -> None:
-        """Close the pages of all keys with this prefix, without waiting."""
+        """Close the pages of all sessions whose key starts with the prefix, without waiting."""
         self._thread.start(lambda: self._close_tabs(prefix))
 
     def close(self) -> None:
-        """Close the browser, if it was ever started."""
+        """Close the browser, if it is running, and end the thread that controls it."""
         self._thread.close(self._shut_down, CLOSE_TIMEOUT_S)
 
     async def _use(self, key: str, work: Callable[[BrowserTab], Awaitable[T]], opens: bool) -> T:
@@ -182,7 +183,7 @@ class BrowserPool:
         return _RunningBrowser(playwright, browser, proxy, home)
 
     def _find_program(self) -> str:
-        """Return the path of the browser. Raises BrowserFailed if there is none."""
+        """Return the path of the browser program. Raises BrowserFailed if none is installed."""
         chosen = self._settings.executable
         if chosen is not None:
             if not os.access(chosen, os.X_OK):
@@ -201,7 +202,7 @@ class BrowserPool:
         return self._settings.sandbox == "on" or (self._settings.sandbox == "auto" and not is_root)
 
     async def _close_idle(self) -> None:
-        """Close pages that nobody has used for a while, and the browser after the last of them."""
+        """Close the pages that no session has used for a while, then the browser when no page is left."""
         while self._tabs or self._starting.locked():
             await asyncio.sleep(min(IDLE_CHECK_S, self._settings.idle_seconds))
             oldest = time.monotonic() - self._settings.idle_seconds
@@ -232,7 +233,7 @@ class BrowserPool:
 
 
 def _build_environment(home: Path) -> dict[str, str | float | bool]:
-    """Return variables for the browser, which writes nothing to the user's home directory."""
+    """Return environment variables that make the browser write to `home`, not to the user's directory."""
     inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     directories = dict.fromkeys(("HOME", "TMPDIR", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"), str(home))
     return {**inherited, **directories}

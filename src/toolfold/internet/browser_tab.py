@@ -1,7 +1,7 @@
-"""The pages of one session in a browser, and what can be done with them.
+"""The browser pages of one session, and the actions on them: open, click, type, scroll, take a screenshot.
 
 Elements are named by references such as e12, which a snapshot of the page contains. Everything returned here
-is text of the page and therefore untrusted; the caller marks it. Knows nothing of tools and sessions.
+is text of the page and therefore untrusted; the caller marks it as such. Knows nothing of tools and sessions.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class PageState:
 
 
 class BrowserTab:
-    """Pages of one session, which share cookies with no other session."""
+    """The browser pages of one session; no other session shares their cookies."""
 
     def __init__(self, context: BrowserContext, proxy: FilteringProxy, *, timeout_s: float) -> None:
         self._context, self._proxy, self._timeout_s = context, proxy, timeout_s
@@ -78,14 +78,14 @@ class BrowserTab:
 
     @property
     def page(self) -> Page:
-        """The page opened last. Raises BrowserFailed if there is none."""
+        """The open page that was opened last. Raises BrowserFailed if no page is open."""
         for page in reversed(self._pages):
             if not page.is_closed():
                 return page
         raise BrowserFailed("No page is open. Open one with browser_navigate.")
 
     async def navigate(self, url: str) -> PageState:
-        """Open a URL. Raises AddressRefused or BrowserFailed."""
+        """Open a URL in the current page. Raises AddressRefused, or BrowserFailed if it cannot be opened."""
         check_url(url)
         page = next((each for each in reversed(self._pages) if not each.is_closed()), None)
         page = page or await self._open_page()
@@ -98,9 +98,9 @@ class BrowserTab:
         return await self.describe(with_snapshot=True)
 
     async def _open_url(self, page: Page, url: str) -> None:
-        """Open a URL; again if the error page of an earlier failure came in between.
+        """Open a URL; retry if the browser's error page for an earlier URL interrupts the navigation.
 
-        A page that goes on to another one by itself has been opened, too.
+        A page that redirects by script to another URL while it loads counts as opened.
         """
         for attempt in range(MAX_ATTEMPTS):
             try:
@@ -121,7 +121,7 @@ class BrowserTab:
         return page
 
     async def go_back(self) -> PageState:
-        """Return to the previous page."""
+        """Go back to the previous page in the history. Raises BrowserFailed if there is none."""
         page, before = self.page, self.page.url
         await page.go_back(wait_until="domcontentloaded", timeout=self._timeout_s * 1000)
         if page.url == _EMPTY_PAGE:  # where every tab begins
@@ -139,7 +139,7 @@ class BrowserTab:
         return await self._state_after(before)
 
     async def type_text(self, ref: str, text: str, *, submit: bool) -> PageState:
-        """Replace the text of a field, or choose an option of a list by its label."""
+        """Replace the text of an input field, or choose an option of a drop-down list by its label."""
         before = self.page.url
         element = await self._find(ref)
         if await element.evaluate("each => each.tagName") == "SELECT":
@@ -167,7 +167,7 @@ class BrowserTab:
         return {name: int(state[name]) for name in ("top", "height", "visible")}
 
     async def describe(self, *, with_snapshot: bool = False, depth: int | None = None) -> PageState:
-        """Return URL and title of the page and, if wanted, its elements."""
+        """Return URL and title of the current page and, with a snapshot, its elements."""
         page = self.page
         snapshot = ""
         if with_snapshot:
@@ -177,13 +177,13 @@ class BrowserTab:
         return PageState(page.url, shorten(title, MAX_FIELD_CHARS), _cut_snapshot(snapshot))
 
     async def list_images(self) -> list[Json]:
-        """Return source, description and size of the images."""
+        """Return source, description and size of the images on the current page."""
         async with asyncio.timeout(ACTION_TIMEOUT_S):
             found = await self.page.eval_on_selector_all("img", _LIST_IMAGES, MAX_IMAGES)
         return [_describe_image(each) for each in found[:MAX_IMAGES] if isinstance(each, dict)]
 
     async def take_screenshot(self, *, full_page: bool) -> bytes:
-        """Return a PNG image of the visible part, or of the page down to a maximum height."""
+        """Return a PNG image of the visible part of the page, or of the page down to a maximum height."""
         image: bytes
         if not full_page:
             image = await self.page.screenshot(timeout=SNAPSHOT_TIMEOUT_S * 1000)
@@ -196,12 +196,12 @@ class BrowserTab:
         return image
 
     async def close(self) -> None:
-        """Close all pages and forget their cookies."""
+        """Close all pages of the session and delete their cookies."""
         with contextlib.suppress(Exception):  # the browser may be gone
             await self._context.close()
 
     def _add_page(self, page: Page) -> None:
-        """Record a new browser page, also one that another page has opened."""
+        """Add a new browser page, such as a popup, to the pages of the session; close it above the limit."""
         self._pages = [each for each in self._pages if not each.is_closed()]
         if page in self._pages:
             return
@@ -226,7 +226,7 @@ class BrowserTab:
         self._note("download", f"refused: {download.url}")
 
     async def _answer_dialog(self, dialog: Dialog) -> None:
-        """Close a dialog, which would block the page: messages are confirmed, questions answered with no."""
+        """Close a JavaScript dialog, which would block the page: accept alerts, dismiss questions."""
         self._note("dialog", f"{dialog.type}: {dialog.message}")
         with contextlib.suppress(Exception):  # the page may have been closed meanwhile
             await (dialog.accept() if dialog.type in ("alert", "beforeunload") else dialog.dismiss())
@@ -235,7 +235,7 @@ class BrowserTab:
         self.console.append({"type": kind, "text": shorten(text, MAX_CONSOLE_CHARS)})
 
     async def _find(self, ref: str) -> Locator:
-        """Return the element with this reference. Raises BrowserFailed if the page has none."""
+        """Return the page element with this reference. Raises BrowserFailed if there is no such element."""
         if _REF.fullmatch(ref):
             element = self.page.locator(f"aria-ref={ref}")
             if await element.count():
@@ -246,13 +246,13 @@ class BrowserTab:
         )
 
     async def _state_after(self, url: str) -> PageState:
-        """Return the page's state after an action; with a snapshot if another page is shown now."""
+        """Return the page's state after an action, with a snapshot if the URL is no longer `url`."""
         await asyncio.sleep(NAVIGATION_DELAY_S)
         await self._settle()
         return await self.describe(with_snapshot=self.page.url != url)
 
     async def _settle(self) -> None:
-        """Wait until the page is loaded, but not long: some pages never stop loading."""
+        """Wait a limited time until the page is loaded; some pages never stop loading."""
         with contextlib.suppress(Exception):
             await self.page.wait_for_load_state("domcontentloaded", timeout=ACTION_TIMEOUT_S * 1000)
             await self.page.wait_for_load_state("networkidle", timeout=SETTLE_TIMEOUT_S * 1000)
@@ -273,7 +273,7 @@ class BrowserTab:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of a browser error, without the driver's log, which quotes the page."""
+    """Return the first line of a Playwright error; the lines after it quote the page."""
     line = str(error).partition("\n")[0].partition(": ")
     return shorten((line[2] or line[0]).strip(), 200)
 

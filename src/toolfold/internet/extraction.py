@@ -1,7 +1,7 @@
-"""Turns a fetched document into text: HTML into Markdown, PDF into text, other text as it is.
+"""Turns a fetched document into text: HTML becomes Markdown, PDF plain text; text formats stay unchanged.
 
-HTML and PDF are parsed in a process of their own, with limits on time and memory, because a document can be
-made to keep a parser busy for hours, and a thread cannot be stopped.
+HTML and PDF are parsed in a separate process with limits on time and memory, because a hostile document can
+keep a parser busy for hours, and Python cannot stop a thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHOME", "VIR
 
 
 class ExtractionFailed(CallError):
-    """The document has no text that can be read."""
+    """No text could be extracted from a document."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def require_packages() -> bool:
 
 
 async def extract_text(document: FetchedDocument, detail: Detail = "main") -> ExtractedText:
-    """Return the text of a document; of a web page only its main content, unless `detail` is "all"."""
+    """Return the text of a document; for HTML only the main content, unless `detail` is "all"."""
     kind = _detect_kind(document)
     if kind == "text":
         text = _decode(document)
@@ -81,7 +81,7 @@ async def extract_text(document: FetchedDocument, detail: Detail = "main") -> Ex
 
 
 def _detect_kind(document: FetchedDocument) -> Kind:
-    """Return how to read a document. Raises ExtractionFailed if it contains no text."""
+    """Return whether a document is HTML, PDF or plain text. Raises ExtractionFailed if it is none of them."""
     media_type, start = document.media_type, document.data[:1_024].lstrip().lower()
     if start.startswith(b"%pdf-"):
         return "pdf"
@@ -115,7 +115,7 @@ def _decode(document: FetchedDocument) -> str:
 
 
 async def _run_worker(request: Json, data: bytes) -> Json:
-    """Run the parser on a document and return its answer. Cancelling the wait kills the process."""
+    """Parse a document in a worker process and return the worker's answer. Cancellation kills the worker."""
     environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     process = await asyncio.create_subprocess_exec(
         sys.executable,

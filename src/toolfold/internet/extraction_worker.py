@@ -1,4 +1,4 @@
-"""Program that reads one HTML or PDF document from its input and prints the text as JSON.
+"""Program that reads one HTML or PDF document from standard input and prints its text as JSON.
 
 Started by `extraction` for each document, so that a hostile document can neither block nor crash the
 runtime. Limits its own processor time and memory where the system supports that.
@@ -18,7 +18,7 @@ MAX_PDF_PAGES = 500
 
 
 def main() -> None:
-    """Read the request in the first line and the document after it; write the answer."""
+    """Read a JSON request line and the document after it from standard input; print the text as JSON."""
     _limit_resources()
     request = json.loads(sys.stdin.buffer.readline())
     data = sys.stdin.buffer.read()
@@ -64,7 +64,7 @@ def _read_html(data: bytes, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decode_html(data: bytes, charset: str) -> Any:
-    """Return text if the server named the character set; bytes otherwise, for the parser to detect it."""
+    """Return HTML as text if its character set is known, else as bytes, for the parser to detect it."""
     with contextlib.suppress(LookupError, UnicodeDecodeError):
         if charset:
             return data.decode(charset)

@@ -1,7 +1,7 @@
 """Fetches documents over HTTP(S), with limits on time, size and redirects.
 
 Connects only to addresses that the policy allows, also after redirects. Sends no cookies, no credentials
-and no referrer. Knows nothing of what documents mean.
+and no referrer. Does not interpret the documents.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NETWORK_ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.Ti
 
 
 class FetchFailed(CallError):
-    """The document could not be fetched."""
+    """A document could not be fetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class FetchLimits:
-    """Limits of one fetch, including its redirects."""
+    """Limits on time, size and redirects of one fetch."""
 
     timeout_s: float = 30.0
     max_bytes: int = 10_000_000
@@ -47,7 +47,7 @@ class FetchLimits:
 
 @dataclass(frozen=True, slots=True)
 class FetchedDocument:
-    """Response of a web server to a fetch."""
+    """Response of a web server: final URL, status, body and type."""
 
     url: str
     """Where it was found, after redirects."""
@@ -58,20 +58,20 @@ class FetchedDocument:
     is_truncated: bool = False
 
     def require_success(self) -> FetchedDocument:
-        """Return the document itself. Raises FetchFailed if the status is an error."""
+        """Return this document. Raises FetchFailed if its HTTP status is not 2xx."""
         if 200 <= self.status < 300:
             return self
         raise FetchFailed(f"{redact_url(self.url)} answered with the status {self.status}.")
 
 
 class Resolver(Protocol):
-    """Returns the addresses that may be connected to for a host and port, or raises CallError."""
+    """Resolves a host and port to addresses to connect to; raises CallError if the host is refused."""
 
     async def resolve(self, host: str, port: int) -> list[str]: ...
 
 
 class Fetcher:
-    """Fetches documents from addresses that a policy allows."""
+    """HTTP(S) client that fetches documents only from addresses that its policy allows."""
 
     def __init__(self, policy: Resolver | None = None, limits: FetchLimits | None = None) -> None:
         self._policy = policy or AddressPolicy()
@@ -85,7 +85,7 @@ class Fetcher:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> FetchedDocument:
-        """Fetch a document. Raises AddressRefused, or FetchFailed with what happened."""
+        """Fetch a document. Raises AddressRefused for a forbidden address, FetchFailed for other failures."""
         try:
             async with asyncio.timeout(self._limits.timeout_s):
                 return await self._follow(check_url(url), method, headers or {}, body)
@@ -112,7 +112,7 @@ class Fetcher:
     async def _request(
         self, url: str, method: str, headers: Mapping[str, str], body: bytes | None
     ) -> tuple[FetchedDocument, str]:
-        """Return the answer to one request and the target of its redirect, empty if there is none."""
+        """Send one HTTP request. Return the response and the target of a redirect, empty if it is none."""
         sent = {
             "Host": _host_header(url),
             "User-Agent": USER_AGENT,
@@ -142,7 +142,7 @@ class Fetcher:
     async def _read_body(
         self, response: httpcore2.Response, headers: Mapping[str, str]
     ) -> tuple[bytes, bool]:
-        """Return the decompressed body up to the limit, and whether it is longer."""
+        """Return the decompressed body, cut at the size limit, and True if it was cut."""
         limit = self._limits.max_bytes
         parts, size = list[bytes](), 0
         received = _limit_bytes(response.aiter_stream(), limit)
@@ -156,7 +156,7 @@ class Fetcher:
 
 
 class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Opens connections to checked addresses. TLS still verifies the certificate of the host's name."""
+    """Connects only to addresses that the policy returns. TLS still verifies the host name's certificate."""
 
     def __init__(self, policy: Resolver) -> None:
         self._policy, self._network = policy, httpcore2.AnyIOBackend()
@@ -179,7 +179,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
 
 
 async def _limit_bytes(chunks: AsyncIterable[bytes], limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield chunks of data up to a total size limit."""
+    """Yield chunks of data until their total size exceeds the limit."""
     size = 0
     async for chunk in chunks:
         yield chunk
@@ -191,7 +191,7 @@ async def _limit_bytes(chunks: AsyncIterable[bytes], limit: int) -> AsyncGenerat
 async def _decompress(
     chunks: AsyncIterable[bytes], headers: Mapping[str, str], limit: int
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the body without its compression. Each step is limited: a few bytes may expand to gigabytes."""
+    """Yield the decompressed body. Each step has a size limit, as a few bytes may expand to gigabytes."""
     encoding = headers.get("content-encoding", "").strip().lower()
     if encoding in ("", "identity"):
         async for chunk in chunks:
@@ -218,7 +218,7 @@ def _read_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def _parse_content_type(header: str) -> tuple[str, str]:
-    """Return media type and character set, both in lower case."""
+    """Return media type and character set of a Content-Type header, both in lower case."""
     message = Message()
     message["content-type"] = header
     charset = message.get_content_charset("")

@@ -1,4 +1,4 @@
-"""HTTP proxy on this machine through which a browser reaches allowed addresses only.
+"""Local HTTP proxy through which a browser can reach only addresses that the address policy allows.
 
 A browser resolves names and follows redirects itself, so checking the URL of a page is not enough. All its
 connections go through this proxy, which resolves each name once, checks the addresses and connects to one of
@@ -37,7 +37,7 @@ _HOP_HEADERS = (b"proxy-", b"connection:", b"keep-alive:")
 
 
 class _BadRequest(Exception):
-    """The request of the client cannot be served; the message is the status line."""
+    """A request to the proxy cannot be served; the exception's message is the HTTP status to answer with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class _ProxyRequest:
 
 
 class FilteringProxy:
-    """Proxy that connects to addresses that a policy allows."""
+    """HTTP proxy that connects only to addresses that its policy allows."""
 
     def __init__(self, policy: AddressPolicy) -> None:
         self._policy = policy
@@ -82,7 +82,7 @@ class FilteringProxy:
         await asyncio.gather(*self._connections, return_exceptions=True)
 
     def refusal_of(self, host: str) -> str:
-        """Return why the host was refused last; empty if it was not."""
+        """Return why the proxy last refused to connect to this host; empty if it never did."""
         return self._refusals.get(host.strip("[]").lower(), "")
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -161,7 +161,7 @@ async def _read_request(reader: asyncio.StreamReader) -> _ProxyRequest:
 
 
 def _find_target(request: _ProxyRequest) -> tuple[str, int]:
-    """Return host and port that a request is for."""
+    """Return host and port of the server that a proxy request is addressed to. Raises _BadRequest."""
     is_tunnel = request.method == "CONNECT"
     try:
         parts = urlsplit(f"//{request.target}" if is_tunnel else request.target)
@@ -174,7 +174,7 @@ def _find_target(request: _ProxyRequest) -> tuple[str, int]:
 
 
 def _rewrite_request(request: _ProxyRequest) -> bytes:
-    """Return a proxied request in the form that its server expects."""
+    """Return a proxy request as sent to the server: path instead of URL, no proxy headers."""
     parts = urlsplit(request.target)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     kept = [line for line in request.headers if not line.lower().startswith(_HOP_HEADERS)]
@@ -193,7 +193,7 @@ async def _relay_both(
     upstream_reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Copy both directions until the server ends, or both have ended."""
+    """Copy data between browser and server, in both directions, until the server stops sending."""
     upload = asyncio.create_task(_relay(reader, upstream_writer))
     try:
         await _relay(upstream_reader, writer)

@@ -1,7 +1,8 @@
-"""Search services behind one interface: SearXNG, Brave, Tavily and DuckDuckGo.
+"""Web search services behind one interface: SearXNG, Brave, Tavily and DuckDuckGo.
 
-Each backend builds a request and reads the answer. The URL of a service comes from the user's settings or is
-fixed here, so it may be on a private address; redirects are not followed, because a request may carry a key.
+Each backend builds a request and parses the response. The URL of a service comes from the user's settings or
+is fixed here, never from a model, so it may be on a private address. Redirects are not followed, because a
+request may carry an API key.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ _KEY_VARIABLES = {"brave": "BRAVE_API_KEY", "tavily": "TAVILY_API_KEY"}
 
 
 class SearchUnavailable(CallError):
-    """No search service is configured, or it does not answer as expected."""
+    """The search service is not configured completely, refuses the search or gives an invalid response."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """One result of a search."""
+    """One result of a web search."""
 
     title: str
     url: str
@@ -54,11 +55,11 @@ class SearchHit:
 
 
 class SearchBackend(Protocol):
-    """A search service."""
+    """A web search service."""
 
     @property
     def name(self) -> str:
-        """Name in the settings."""
+        """Name of the search service in the setting `web.search.backend`."""
 
     async def search(self, query: str, limit: int) -> list[SearchHit]:
         """Return at most `limit` results, the best first. Raises CallError."""
@@ -66,7 +67,7 @@ class SearchBackend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _ChosenBackend:
-    """The backend that the settings select, complete enough to be used."""
+    """Name, URL and API key of the search service that the settings select."""
 
     name: str
     url: str
@@ -74,10 +75,10 @@ class _ChosenBackend:
 
 
 def build_search_backend(settings: SearchSettings, environment: Mapping[str, str]) -> SearchBackend:
-    """Return the configured backend. Raises SearchUnavailable with what is missing.
+    """Return the search service that is configured. Raises SearchUnavailable if its URL or key is missing.
 
-    `auto` takes SearXNG if its URL is set, then a service whose key is in the environment, then DuckDuckGo,
-    which needs neither.
+    The setting `auto` selects SearXNG if its URL is set, else a service whose key is in the environment, else
+    DuckDuckGo, which needs neither.
     """
     from toolfold.internet.fetching import Fetcher, FetchLimits
 
@@ -93,7 +94,7 @@ def build_search_backend(settings: SearchSettings, environment: Mapping[str, str
 
 
 def require_search_backend(settings: SearchSettings, environment: Mapping[str, str]) -> None:
-    """Raise SearchUnavailable if the settings of the backend are incomplete. Loads no HTTP client."""
+    """Raise SearchUnavailable if URL or key of the search service is missing. Loads no HTTP client."""
     _choose_backend(settings, environment)
 
 
@@ -112,7 +113,7 @@ def _find_backend(settings: SearchSettings, environment: Mapping[str, str]) -> s
 
 
 def _find_key(name: str, settings: SearchSettings, environment: Mapping[str, str]) -> str:
-    """Return the key of a service; empty if it needs none. Raises SearchUnavailable if it is missing."""
+    """Return the API key of a search service; empty if it needs none. Raises SearchUnavailable if missing."""
     if name not in _KEY_VARIABLES:
         return ""
     variable = settings.key_env or _KEY_VARIABLES[name]
@@ -126,7 +127,7 @@ def _find_key(name: str, settings: SearchSettings, environment: Mapping[str, str
 
 @dataclass(frozen=True, slots=True)
 class SearxngBackend:
-    """A SearXNG server, with the JSON format enabled in its settings."""
+    """A SearXNG server, which must have the JSON format enabled in its settings."""
 
     fetcher: Fetcher
     url: str
@@ -184,7 +185,7 @@ class TavilyBackend:
 
 @dataclass(frozen=True, slots=True)
 class DuckDuckGoBackend:
-    """DuckDuckGo's page for browsers without scripts; needs no key."""
+    """DuckDuckGo's result page for browsers without JavaScript; needs no API key."""
 
     fetcher: Fetcher
     url: str
@@ -205,7 +206,7 @@ class DuckDuckGoBackend:
 
 
 class _DuckDuckGoPage(html.parser.HTMLParser):
-    """Reads the results of a page: links of the class result__a, texts of the class result__snippet."""
+    """Parser of DuckDuckGo's result page: titles have the class result__a, texts result__snippet."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -231,7 +232,7 @@ class _DuckDuckGoPage(html.parser.HTMLParser):
 
 
 def _unwrap_link(link: str) -> str:
-    """Return the target of a link through DuckDuckGo's redirect; empty for an advertisement."""
+    """Return the URL to which a link of DuckDuckGo's result page redirects; empty for an advertisement."""
     parts = urlsplit(urljoin(DUCKDUCKGO_URL, link))
     if not (parts.hostname or "").endswith("duckduckgo.com"):
         return link
@@ -239,7 +240,7 @@ def _unwrap_link(link: str) -> str:
 
 
 def _read_answer(document: FetchedDocument, service: str) -> Json:
-    """Return the JSON object that a service answered. Raises SearchUnavailable."""
+    """Return the JSON object in a search service's response. Raises SearchUnavailable if it is an error."""
     if document.status in (401, 403):
         raise SearchUnavailable(f"{service} rejects the key (status {document.status}).")
     if document.status == 429:
@@ -254,7 +255,7 @@ def _read_answer(document: FetchedDocument, service: str) -> Json:
 
 
 def _collect_hits(results: Any, limit: int, **names: str) -> list[SearchHit]:
-    """Return the usable results without duplicates; `names` are the service's names of the fields."""
+    """Return results with valid URLs, without duplicates; `names` maps our field names to the service's."""
     hits: dict[str, SearchHit] = {}
     for result in results if isinstance(results, list) else ():
         if isinstance(result, Mapping) and (hit := _read_hit(result, names)) is not None:
@@ -279,7 +280,7 @@ def _single_line(value: Any) -> str:
 
 
 class _UserChosen:
-    """Resolves any host: the user, not the model, has chosen the service."""
+    """Resolver that allows every host, for search services: the user has chosen their URL, not the model."""
 
     async def resolve(self, host: str, _port: int) -> list[str]:
         return [host]

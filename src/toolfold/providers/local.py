@@ -1,10 +1,11 @@
 """A small language model that runs in this process, from a GGUF file of an installed package.
 
-Nothing is downloaded or sent. A model this small cannot write tool calls by itself, so a call takes two
-steps: the choice among the tools and an answer is restricted to their names, and the arguments of the chosen
-tool to its JSON schema. Both steps show examples, because such a model continues patterns better than it
-follows instructions. After a result it answers: there is at most one call for a message. An answer is plain
-text and is streamed. `xllamacpp` runs the model.
+Nothing is downloaded or sent. A model this small cannot write tool calls by itself, so a tool call takes two
+completions: the first chooses a tool or a text answer, with the output restricted to the tool names and
+"answer"; the second writes the arguments, with the output restricted to the tool's JSON schema. Both prompts
+contain examples, because a small model continues patterns better than it follows instructions. After a tool
+result the model answers, so there is at most one tool call for a message. An answer is plain text and is
+streamed. `xllamacpp` runs the model.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _ARGUMENT_EXAMPLES = (
 
 
 class Engine(Protocol):
-    """The part of `xllamacpp.Server` that is used."""
+    """The part of the interface of `xllamacpp.Server` that this module uses."""
 
     def handle_chat_completions(self, request: str, callback: Callable[[str], bool]) -> Any: ...
 
@@ -82,23 +83,23 @@ class _Tool:
 
     @property
     def signature(self) -> str:
-        """The tool with the names of its parameters."""
+        """Tool name with parameter names, such as `read_file(path, offset)`."""
         return f"{self.name}({', '.join(self.parameters.get('properties') or {})})"
 
     @property
     def summary(self) -> str:
-        """The first sentence of its description: every token costs time here."""
+        """First sentence of the tool's description; short, because every prompt token costs time."""
         about = " ".join(self.description.split()).partition(". ")[0]
         return shorten(about, MAX_SUMMARY_CHARS) or self.name.replace("_", " ")
 
 
 class LocalClient:
-    """A model client for a GGUF file. The model is loaded when it is first used."""
+    """Model client that runs a GGUF file in this process. The model is loaded by the first request."""
 
     name = PROVIDER_NAME
 
     def __init__(self, model: str, *, threads: int = 0) -> None:
-        """Find the model. Raises ConfigError if it or the engine is not installed."""
+        """Find the model's file. Raises ConfigError if the model or `xllamacpp` is not installed."""
         self.model = model
         self._file = find_model_file(model)
         if find_spec(ENGINE) is None:
@@ -122,7 +123,7 @@ class LocalClient:
         return [{"id": self.model, "context_length": CONTEXT_TOKENS}]
 
     async def close(self) -> None:
-        """End a generation that is still running, and unload the model."""
+        """Stop a completion that is still running, and unload the model."""
         self._is_closed.set()
         await asyncio.to_thread(self._unload)
 
@@ -133,7 +134,7 @@ class LocalClient:
                 shutil.rmtree(self._socket_dir, ignore_errors=True)
 
     async def _generate(self, request: ModelRequest) -> AsyncIterator[Json]:
-        """Yield the chunks of a reply in the format of OpenAI chat."""
+        """Yield the chunks of a reply, a tool call or text, in the format of OpenAI's chat API."""
         tools, asked = _read_tools(request.tools), _find_request(request.messages)
         usage = _UsageSum()
         tool = await self._choose_tool(asked, tools, usage) if tools and asked else None
@@ -149,9 +150,9 @@ class LocalClient:
         yield {"choices": [], "usage": usage.as_json(), "model": self.model}
 
     async def _choose_tool(self, asked: str, tools: Sequence[_Tool], usage: _UsageSum) -> _Tool | None:
-        """Return the tool for a request, or None for an answer.
+        """Return the tool that the model chooses for a request, or None if it chooses to answer in text.
 
-        Each tool's summary serves as an example of a request for it.
+        The prompt has one example for each tool: its summary as the request, its name as the reply.
         """
         examples = [
             (_NO_TOOL_BEFORE, ANSWER),
@@ -167,7 +168,7 @@ class LocalClient:
         return None
 
     async def _write_arguments(self, asked: str, tool: _Tool, usage: _UsageSum) -> str:
-        """Return arguments that fit the tool's schema, as far as the engine understands it."""
+        """Return arguments for the tool as JSON, valid by its schema unless the engine rejects the schema."""
         examples = [(_ask_arguments(*example), values) for *example, values in _ARGUMENT_EXAMPLES]
         messages = _with_examples(_ARGUMENT_INSTRUCTION, examples, _ask_arguments(tool.signature, asked))
         schema = limit_schema({"type": "object", "additionalProperties": False, **tool.parameters})
@@ -187,7 +188,7 @@ class LocalClient:
         return "".join(parts)
 
     async def _complete(self, messages: list[Json], options: Json, usage: _UsageSum) -> AsyncIterator[Json]:
-        """Yield the chunks of one completion. Ending the iteration ends the generation."""
+        """Yield the chunks of one completion. Closing the iterator stops the completion."""
         body = {
             "messages": messages,
             "stream": True,
@@ -216,7 +217,7 @@ class LocalClient:
             work.cancel()
 
     def _run(self, body: Json, put: Callable[[Json | None], None], is_cancelled: threading.Event) -> None:
-        """Run one completion in this thread, and pass on its chunks."""
+        """Run one completion in the current thread and pass each chunk to `put`, then None."""
 
         def receive(text: Any) -> bool:
             data = json.loads(text) if isinstance(text, str) else text
@@ -234,9 +235,9 @@ class LocalClient:
             put(None)
 
     def _load(self) -> Engine:
-        """Load the model, if it is not loaded.
+        """Return the engine; load the model first if it is not loaded.
 
-        The engine always opens a server of its own. It gets a socket that only this user can reach.
+        The engine always opens an HTTP server, so it listens on a Unix socket that only this user can reach.
         """
         if self._engine is None:
             import xllamacpp
@@ -254,7 +255,7 @@ class LocalClient:
 
 
 def find_model_file(model: str) -> Path:
-    """Return the GGUF file of a model by its name, or by its path. Raises ConfigError."""
+    """Return the GGUF file of a model, given by name or path. Raises ConfigError if there is none."""
     if model.endswith(".gguf"):
         file = Path(model).expanduser()
         if not file.is_file():
@@ -273,7 +274,7 @@ def find_model_file(model: str) -> Path:
 
 
 class _UsageSum:
-    """Adds up the tokens of the completions of one reply."""
+    """Adds up the token usage of all completions that one reply needs."""
 
     def __init__(self) -> None:
         self._input = self._output = self._cached = 0
@@ -301,7 +302,7 @@ def _read_tools(definitions: Sequence[Json]) -> list[_Tool]:
 
 
 def limit_schema(schema: Any) -> Any:
-    """Return a JSON schema with limits on texts and lists, so that restricted output comes to an end."""
+    """Return a JSON schema with length limits on strings and arrays, so that restricted output ends."""
     if isinstance(schema, list):
         return [limit_schema(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -318,7 +319,7 @@ def limit_schema(schema: Any) -> Any:
 
 
 def _with_examples(instruction: str, examples: Sequence[tuple[str, Any]], asked: str) -> list[Json]:
-    """Return a conversation in which each example was answered, and the last request was not."""
+    """Return chat messages: the instruction, each example as request and reply, then the open request."""
     messages: list[Json] = [{"role": "system", "content": instruction}]
     for request, answer in examples:
         reply = {"role": "assistant", "content": json.dumps(answer, ensure_ascii=False)}
@@ -331,7 +332,7 @@ def _ask_arguments(signature: str, asked: str) -> str:
 
 
 def _plain_messages(request: ModelRequest) -> list[Json]:
-    """Return the conversation in roles that every chat template knows."""
+    """Return the conversation with only system, user and assistant roles, for any chat template."""
     messages = [{"role": "system", "content": request.system}] if request.system else []
     names = dict(OpenAIChat().find_calls(request.messages))
     for message in request.messages:
@@ -355,7 +356,7 @@ def _plain_message(message: Json, names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the user's message if it is the newest one; empty after a result, when an answer is due."""
+    """Return the last message if the user wrote it; empty if it is a tool result."""
     newest = messages[-1] if messages else {}
     return shorten(OpenAIChat().find_text(newest), MAX_REQUEST_CHARS) if is_user_message(newest) else ""
 

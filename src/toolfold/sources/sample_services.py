@@ -1,7 +1,7 @@
-"""Simulated services behind the sample catalog: small, in memory, the same at every start.
+"""Simulated services behind the tools of the sample catalog, in memory, with the same data at every start.
 
-Every result says that it is sample data. Records are listed, searched, read, created, changed and deleted, by
-what the name of a tool says; other tools return a fixed sample answer. Nothing leaves the process.
+Every result says that it is sample data. The words in a tool's name decide whether the tool lists, reads,
+creates, changes or deletes records; some tools return a fixed answer instead. Nothing leaves the process.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _SIZE_ARGUMENTS = frozenset({"limit", "page_size", "per_page", "first", "maxResu
 
 
 class SampleServices:
-    """The state of all sample services."""
+    """All simulated services of the sample catalog with their records. Thread-safe."""
 
     def __init__(self) -> None:
         self._services: dict[str, SampleService] | None = None
         self._lock = threading.Lock()
 
     def call(self, service: str, tool: str, args: Json) -> Json:
-        """Run a tool of a service. Raises CallError if a record does not exist."""
+        """Run a tool of a simulated service. Raises CallError if a record does not exist."""
         with self._lock:
             if self._services is None:
                 self._services = _load_services()
@@ -50,12 +50,12 @@ def _load_services() -> dict[str, SampleService]:
 
 
 class SampleService:
-    """Records by kind, and fixed answers by tool."""
+    """One simulated service: its records by kind, and the fixed answers of some tools."""
 
     def __init__(
         self, actions: Mapping[str, str], *, records: dict[str, list[Json]], answers: dict[str, Json]
     ) -> None:
-        """`actions` tells by a word in the name of a tool what the tool does."""
+        """Create a service; `actions` maps a word in a tool's name, such as `get`, to an action."""
         self._actions = actions
         self._records = {kind: {each["id"]: each for each in items} for kind, items in records.items()}
         self._first_kinds = frozenset(records)
@@ -63,7 +63,7 @@ class SampleService:
         self._created = 0
 
     def call(self, tool: str, args: Json) -> Json:
-        """Run a tool."""
+        """Run a tool of this service and return its simulated result."""
         if tool in self._answers:
             return copy.deepcopy(self._answers[tool])
         words = [word.lower() for word in _WORD.findall(tool)]
@@ -71,13 +71,13 @@ class SampleService:
         return copy.deepcopy(self._choose_action(words)(kind, args))
 
     def _choose_action(self, words: list[str]) -> Callable[[str, Json], Json]:
-        """Return the action that comes first in this order; a tool may be called `merge_request_list`."""
+        """Return the action for a tool name; if it names several (`merge_request_list`), the first below."""
         named = {self._actions[word] for word in words if word in self._actions}
         actions = {"delete": self._delete, "list": self._list, "read": self._read, "create": self._add}
         return next((action for name, action in actions.items() if name in named), self._change)
 
     def _find_kind(self, words: list[str]) -> str:
-        """Return the kind of record that a tool is about: the longest whose words its name contains."""
+        """Return the kind of record a tool uses: the longest kind whose words are all in the tool's name."""
         singular = {_singular(word) for word in words}
         known = [kind for kind in self._records if {_singular(each) for each in kind.split()} <= singular]
         if known:
@@ -97,7 +97,7 @@ class SampleService:
         return {kind.replace(" ", "_"): record}
 
     def _change(self, kind: str, args: Json) -> Json:
-        """Change the record that the arguments name; without one, note the action as a new record."""
+        """Change the record whose id is in the arguments; if there is none, add the arguments as a record."""
         record = self._find_record(kind, args)
         if record is None:
             return self._add(kind, args)
@@ -123,9 +123,9 @@ class SampleService:
         return {"created": record}
 
     def _find_record(self, kind: str, args: Json, *, any_id: bool = False) -> Json | None:
-        """Return the record whose id the arguments name; None if they name none.
+        """Return the record whose id is a value in the arguments; None if the arguments contain no id.
 
-        Raises CallError if the id of such a record, or with `any_id` any id, is given and does not exist.
+        Raises CallError if an id argument of this kind (with `any_id`, of any kind) matches no record.
         """
         own = self._records.get(kind, {})
         searched = [own] if kind in self._first_kinds else [own, *self._records.values()]
@@ -144,7 +144,7 @@ class SampleService:
 
 
 def _matches(record: Json, args: Json) -> bool:
-    """Return True if a record fits the arguments that say something about its fields or its text."""
+    """Return True if a record has the field values and one of the search words in the arguments."""
     for name, value in args.items():
         if name in _TEXT_ARGUMENTS and isinstance(value, str):
             text = " ".join(_texts(record)).lower()
@@ -168,7 +168,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_id(argument: str, kind: str | None) -> bool:
-    """Return True for an argument such as `invoice_id`; with a kind, only for its own."""
+    """Return True if an argument name such as `invoice_id` means an id, if given of this kind of record."""
     *words, last = [word.lower() for word in _WORD.findall(argument)] or [""]
     return last in _ID_WORDS and (kind is None or set(words) <= set(kind.split()))
 

@@ -1,6 +1,6 @@
-"""Readers of the event stream that report to operators: the log and OpenTelemetry.
+"""Event listeners that report what a runtime does to its operators: by log lines and OpenTelemetry.
 
-Off by default. They only read: nothing here can influence a session.
+All are off by default. A listener only reads events and cannot influence a session.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["EventLog", "open_readers"]
 
 
 def open_readers(config: Config, bus: EventBus) -> Callable[[], None]:
-    """Start the configured readers. Returns a function that ends them and sends what is left.
+    """Subscribe the configured listeners to events. Return a function that ends them and sends pending data.
 
     Raises ConfigError if OpenTelemetry is configured and its packages are missing.
     """

@@ -1,4 +1,4 @@
-"""Writes events to the log, one line of JSON each."""
+"""Writes the events of a runtime to the Python log, one line of JSON each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTENT_FIELDS = frozenset(
 
 
 class EventLog:
-    """A listener that logs every event at level INFO, except the pieces of a streamed answer."""
+    """Event listener that logs every event at level INFO, except the pieces of a streamed answer."""
 
     def __init__(self, *, include_content: bool = False) -> None:
         self._log = logging.getLogger(LOGGER_NAME)
@@ -33,7 +33,7 @@ class EventLog:
 
 
 def remove_content(data: Json) -> Json:
-    """Return an event without what people, models and tools wrote. The reason of a stop is kept."""
+    """Return an event without text of people, models and tools. Why a turn ended is kept."""
     is_turn_end = data.get("type") == "turn_finished"
     return {
         key: value

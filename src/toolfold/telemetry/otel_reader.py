@@ -50,7 +50,7 @@ class _OpenTurn:
 
 
 class OtelReader:
-    """A listener that produces spans and metrics. Thread-safe."""
+    """Event listener that produces OpenTelemetry spans and metrics. Thread-safe."""
 
     def __init__(self, tracer: Tracer, meter: Meter, *, include_content: bool = False) -> None:
         self._tracer, self._include_content = tracer, include_content
@@ -91,7 +91,7 @@ class OtelReader:
                     self._finish_turn(event)
 
     def close(self) -> None:
-        """End the spans that are still open."""
+        """End the spans of turns and tool calls that have not finished."""
         with self._lock:
             for _, span in self._calls.values():
                 span.end()
@@ -122,7 +122,7 @@ class OtelReader:
             self._turns.popitem(last=False)[1].span.end()
 
     def _find_delegating_span(self, parent_session_id: str) -> Span | None:
-        """Return the call by which the parent delegates, else the parent's turn."""
+        """Return the span of the parent session's delegating tool call, else of the parent's turn."""
         for (session_id, _), (tool, span) in reversed(self._calls.items()):
             if session_id == parent_session_id and tool == DELEGATING_TOOL:
                 return span
@@ -202,7 +202,7 @@ class OtelReader:
         return self._start_span(f"execute_tool {tool}", at, attributes, turn.span if turn else None)
 
     def _finish_call(self, event: ToolFinished) -> None:
-        """End the span of a call. A call that was refused before it started gets its span here."""
+        """End the span of a tool call; create the span if the call was refused before it started."""
         _, span = self._calls.pop((event.session_id, event.call_id), ("", None))
         if span is None:
             started = event.at - event.duration_s

@@ -1,8 +1,8 @@
 """Sends spans and metrics to an OpenTelemetry collector, over HTTP, in threads of the SDK.
 
-Its own providers are used, not the global ones: a program that embeds Toolfold may have others. Queues are
-bounded by the SDK, and a collector that does not answer delays nothing but the end of the runtime, by at most
-`CLOSE_TIMEOUT_S` for each signal.
+Uses its own tracer and meter providers, not the global ones, which belong to the program that embeds
+Toolfold. The SDK bounds the queues. A collector that does not answer delays only the closing of the runtime,
+by at most `CLOSE_TIMEOUT_S` each for spans and metrics.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ METRICS_INTERVAL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class OtlpExport:
-    """The reader of one runtime with its exporters."""
+    """The event listener of one runtime, with the exporters that send its spans and metrics."""
 
     reader: OtelReader
     traces: TracerProvider
@@ -37,7 +37,7 @@ class OtlpExport:
 
     @classmethod
     def open(cls, settings: TelemetrySettings, environment: Mapping[str, str]) -> OtlpExport:
-        """Start exporting. Raises ConfigError if the packages are not installed."""
+        """Start exporting spans and metrics. Raises ConfigError if the OpenTelemetry packages are missing."""
         try:
             from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -73,7 +73,7 @@ class OtlpExport:
         return cls(reader, traces, metrics)
 
     def close(self) -> None:
-        """End open spans and send what is left, in a bounded time."""
+        """End open spans and send the spans and metrics that are still queued, within a time limit."""
         self.reader.close()
         self.traces.force_flush(int(CLOSE_TIMEOUT_S * 1000))
         self.traces.shutdown()

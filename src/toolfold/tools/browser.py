@@ -1,7 +1,7 @@
 """The `browser` toolset: open pages in a browser, read them and act on them.
 
-Defines the schemas and the answers. `toolfold.internet` runs the browser and decides which addresses it may
-use. All text of a page is marked as untrusted before a model gets it.
+Defines the tools' schemas and results. `toolfold.internet` runs the browser and decides which addresses it
+may use. All text of a page is marked as untrusted before a model gets it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ _CLOSE = _schema("Close the pages of this session and forget their cookies.")
 
 
 def tools(services: Services) -> list[Tool]:
-    """Return the browser tools; none without a browser."""
+    """Return the browser tools; an empty list if the runtime has no browser."""
     if services.browser is None:
         return []
     browser = BrowserTools(services.browser, services.outside_text)
@@ -194,7 +194,7 @@ class BrowserTools:
 
 
 def _session_key(context: CallContext) -> str:
-    """Return the key of a session's pages; each task of a session has its own."""
+    """Return the key of the browser pages of a call's session and task; each task has its own pages."""
     return f"{context.session_id}/{context.task_id or ''}"
 
 

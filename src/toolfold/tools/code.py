@@ -1,8 +1,8 @@
 """The `code_execution` toolset: run Python code that can call the tools of its session.
 
-Defines the schema and the answer. `toolfold.code_execution` runs the code in the terminal's environment; its
-tool calls go through `CallContext.nested`, so that scope, hooks, approval and events apply to each. The code
-itself has been judged by approval before it arrives here.
+Defines the schema and result of `execute_code`. `toolfold.code_execution` runs the code in the terminal's
+environment. The tool calls of the code go through `CallContext.nested`, so that scope, hooks, approval and
+events apply to each of them. The code itself passes approval before this module gets it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ _SCHEMA: Json = {
 
 
 def tools(services: Services) -> list[Tool]:
-    """Return the tool, bound to the terminal's environment; none if there is no environment."""
+    """Return the tool `execute_code`; an empty list if the runtime has no terminal."""
     if services.terminal is None:
         return []
     code = CodeTool(services.terminal, services.max_command_s, services.outside_text)
@@ -99,7 +99,7 @@ def tools(services: Services) -> list[Tool]:
 
 
 def _list_tools(definition: Definition, present: frozenset[str]) -> Definition:
-    """Name the common tools that the session has."""
+    """Add to the description of `execute_code` which common tools the code can call in this session."""
     function = definition["function"]
     named = [name for name in _NAMED_TOOLS if name in present]
     listed = f" Tools that it can call include {', '.join(named)}." if named else ""
@@ -111,7 +111,7 @@ def _list_tools(definition: Definition, present: frozenset[str]) -> Definition:
 
 @dataclass(frozen=True, slots=True)
 class CodeTool:
-    """Handler of `execute_code`."""
+    """Handler of the tool `execute_code`."""
 
     terminal: EnvironmentThread
     max_timeout_s: float
@@ -125,7 +125,7 @@ class CodeTool:
         loop = asyncio.get_running_loop()
 
         async def call_tool(name: str, arguments: Json) -> Json:
-            """Make the call in the event loop of this handler; the code is served in another."""
+            """Call a tool in this handler's event loop; it is requested from the terminal's event loop."""
             work = asyncio.run_coroutine_threadsafe(_make_reply(nested, name, arguments), loop)
             return await asyncio.wrap_future(work)
 
@@ -149,7 +149,7 @@ async def _make_reply(nested: NestedCalls, name: str, arguments: Json) -> Json:
 
 
 def _full_value(result: ToolResult) -> object:
-    """Return what the model would get or, if that was shortened for its context window, the whole value."""
+    """Return the tool result as the model would get it, but whole if it was shortened for the model."""
     return read_json(result.text if result.stored is None else render(result.value))
 
 

@@ -1,7 +1,7 @@
 """The `messaging` toolset: send a message to a target that the user has configured.
 
-A model chooses a target by its name and never sees its URL, which contains passwords. Apprise, an optional
-package, delivers the message. Every message needs approval, because it reaches other people.
+A model chooses a target by its name and never sees the target's URL, which contains passwords. Apprise, an
+optional package, delivers the message. Every message needs approval, because it reaches other people.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ OVERHEAD_TIMEOUT_S = 30.0
 
 
 class MessageFailed(CallError):
-    """The message was not sent, or cannot be."""
+    """A message was not delivered, or `send_message` is not configured."""
 
 
 def tools(services: Services) -> list[Tool]:
-    """Return the tool."""
+    """Return the tool `send_message`."""
     sender = MessageSender(services.messages, services.environment, services.outside_text)
     schema = _build_schema(services.messages)
     return [
@@ -51,7 +51,7 @@ def tools(services: Services) -> list[Tool]:
 
 
 def _build_schema(settings: MessagesSettings) -> Json:
-    """Return the schema with the names of the targets, and who they are."""
+    """Return the schema of `send_message` with the names and descriptions of the configured targets."""
     described = "; ".join(
         f"{name}: {target.description}" for name, target in settings.targets.items() if target.description
     )
@@ -75,7 +75,7 @@ def _build_schema(settings: MessagesSettings) -> Json:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class MessageSender:
-    """Handler and check of `send_message`."""
+    """Handler and availability check of the tool `send_message`."""
 
     settings: MessagesSettings
     environment: Mapping[str, str]
@@ -117,7 +117,7 @@ class MessageSender:
         return {"sent": True, "target": name}
 
     def _find_url(self, name: str) -> str:
-        """Return the URL of a target. Raises MessageFailed if there is none."""
+        """Return the URL of a message target. Raises MessageFailed if the target or its URL is missing."""
         target = self.settings.targets.get(name)
         if target is None:
             known = ", ".join(self.settings.targets)

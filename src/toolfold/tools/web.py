@@ -1,7 +1,7 @@
 """The `web` toolset: search the web, and read documents.
 
-Defines the schemas and the answers. `toolfold.internet` does the work, and decides which addresses may be
-used. All text of a document or search result is marked as untrusted before a model gets it.
+Defines the tools' schemas and results. `toolfold.internet` fetches and searches, and decides which addresses
+may be used. All text of a document or search result is marked as untrusted before a model gets it.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _WEB_EXTRACT: Json = {
 
 
 def tools(services: Services) -> list[Tool]:
-    """Return both tools."""
+    """Return the tools `web_search` and `web_extract`."""
     web = WebTools(services.web, services.environment, services.outside_text)
     return [
         build_tool(
@@ -107,7 +107,7 @@ def tools(services: Services) -> list[Tool]:
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class WebTools:
-    """Handlers and checks of the web tools."""
+    """Handlers and availability checks of the tools `web_search` and `web_extract`."""
 
     settings: WebSettings
     environment: Mapping[str, str]
@@ -157,7 +157,7 @@ class WebTools:
         return {"pages": pages, "notice": WEB_NOTICE}
 
     async def _read_page(self, fetcher: Fetcher, url: str, detail: Detail) -> Json:
-        """Return the text of a document, or the error: one failure must not hide the other documents."""
+        """Return a document's text or, if it fails, its error, so that the remaining documents are read."""
         from toolfold.internet.extraction import extract_text
 
         try:

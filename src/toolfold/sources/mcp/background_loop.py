@@ -1,4 +1,4 @@
-"""Event loop in a thread of its own, in which the MCP servers of a runtime are supervised."""
+"""Event loop in a separate thread, in which a runtime connects to its MCP servers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSE_TIMEOUT_S = 10.0
 
 
 class BackgroundLoop:
-    """Event loop in a thread of its own, started on first use."""
+    """Event loop in a separate thread, which is started on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,7 +33,7 @@ class BackgroundLoop:
         return asyncio.run_coroutine_threadsafe(work, self._ensure_running())
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the thread of the event loop."""
+        """Call a function in the event loop's thread, without waiting; do nothing if the loop is closing."""
         with contextlib.suppress(RuntimeError):  # it is closing
             self._ensure_running().call_soon_threadsafe(function, *args)
 

@@ -1,7 +1,7 @@
-"""Compare two sets of MCP server settings: which servers were added, removed, changed.
+"""Compares two sets of MCP server settings and finds which servers were added, removed or changed.
 
 A changed server is reconnected only if the change concerns its process or connection; otherwise it keeps
-running with the new settings. Knows no server and no configuration file.
+running with the new settings. Works on settings only, without servers and configuration files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ServerChanges:
 def compare_servers(
     before: Mapping[str, McpServerSettings], now: Mapping[str, McpServerSettings]
 ) -> ServerChanges:
-    """Return how the second set of servers differs from the first one."""
+    """Return which MCP servers were added, removed or changed between two sets of settings."""
     changed = [name for name in now if name in before and now[name] != before[name]]
     adjusted = [name for name in changed if _changed_fields(before[name], now[name]) <= APPLIED_IN_PLACE]
     return ServerChanges(
