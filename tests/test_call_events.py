@@ -36,7 +36,7 @@ def approval_events(events: list[Event]) -> list[ApprovalAsked | ApprovalAnswere
     return [each for each in events if isinstance(each, (ApprovalAsked, ApprovalAnswered))]
 
 
-async def test_approval_events_name_the_real_tool_of_a_call_through_tool_call(
+async def test_approval_events_of_a_call_through_tool_call_name_the_called_tool(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(DEFERRED, approver=lambda _: Answer.SESSION)
@@ -61,7 +61,7 @@ async def test_approval_events_name_the_real_tool_of_a_call_through_tool_call(
     assert order == [ToolStarted, ApprovalAsked, ApprovalAnswered, ToolFinished]
 
 
-async def test_call_allowed_by_a_session_grant_publishes_no_approval_question(
+async def test_call_allowed_by_a_session_grant_publishes_no_approval_event(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_test_runtime(approver=lambda _: Answer.SESSION)
@@ -73,7 +73,7 @@ async def test_call_allowed_by_a_session_grant_publishes_no_approval_question(
     assert approval_events(events) == []
 
 
-async def test_no_approval_question_is_published_if_nobody_can_be_asked(runtime: Runtime) -> None:
+async def test_no_approval_event_is_published_if_nobody_can_be_asked(runtime: Runtime) -> None:
     ran, events = add_destructive_tool(runtime), record_events(runtime)
     assert not (await runtime.session().call("sink_boats")).ok
     assert (approval_events(events), ran) == ([], [])
@@ -86,7 +86,7 @@ async def test_no_approval_question_is_published_if_nobody_can_be_asked(runtime:
         (lambda _: 1 / 0, "", "the approval request failed"),
     ],
 )
-async def test_refusal_of_a_call_is_published_with_its_reason(
+async def test_event_of_a_refused_call_contains_the_reason(
     open_test_runtime: RuntimeOpener, approver: Callable[[ApprovalRequest], bool], answer: str, reason: str
 ) -> None:
     runtime = open_test_runtime(approver=approver)
@@ -98,7 +98,7 @@ async def test_refusal_of_a_call_is_published_with_its_reason(
     assert (answered.allowed, answered.answer, answered.reason) == (False, answer, reason)
 
 
-async def test_cancelled_call_publishes_that_its_question_is_withdrawn(
+async def test_cancelling_a_call_publishes_that_its_approval_question_is_withdrawn(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     asked = asyncio.Event()
@@ -119,7 +119,7 @@ async def test_cancelled_call_publishes_that_its_question_is_withdrawn(
     assert (answered.allowed, answered.reason, ran) == (False, "the call was cancelled", [])
 
 
-async def test_published_approval_question_shows_no_secret_of_the_command(
+async def test_approval_event_does_not_show_a_secret_in_the_command(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     secret = "Zk81uWq0pLx7Tn5v"
@@ -139,7 +139,9 @@ def progress_events(events: list[Event]) -> list[ToolProgressed]:
     return [each for each in events if isinstance(each, ToolProgressed)]
 
 
-async def test_progress_of_a_tool_is_published_under_its_name(open_test_runtime: RuntimeOpener) -> None:
+async def test_progress_of_a_call_through_tool_call_names_the_called_tool(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(DEFERRED)
 
     def load(_args: Json, context: CallContext) -> str:
@@ -161,7 +163,7 @@ async def test_progress_of_a_tool_is_published_under_its_name(open_test_runtime:
     json.dumps([each.to_json() for each in events], allow_nan=False)
 
 
-def test_published_progress_is_limited_in_rate_and_the_last_report_is_kept() -> None:
+def test_progress_events_are_limited_in_rate_and_the_last_report_is_published() -> None:
     now = 0.0
     published: list[str] = []
     limiter = ProgressLimiter(lambda message, *_: published.append(message), clock=lambda: now)
@@ -174,7 +176,7 @@ def test_published_progress_is_limited_in_rate_and_the_last_report_is_kept() -> 
     assert (published[0], published[-1]) == ("step 0", "step 999")
 
 
-async def test_progress_after_a_timeout_is_not_published(runtime: Runtime) -> None:
+async def test_progress_that_a_tool_reports_after_its_timeout_is_not_published(runtime: Runtime) -> None:
     may_end, has_ended = threading.Event(), threading.Event()
 
     def hang(_args: Json, context: CallContext) -> str:

@@ -89,14 +89,16 @@ def write_command(file: Path, content: Mapping[str, Any]) -> str:
     return f"printf %s {shlex.quote(json.dumps(content))} > {shlex.quote(str(file))}"
 
 
-def test_unchanged_files_are_not_read_again(settings: Settings, open_live: Open) -> None:
+def test_unchanged_settings_files_are_not_reloaded(settings: Settings, open_live: Open) -> None:
     settings.write(tools={"rag_top_k": 7})
     runtime = open_live()
     assert runtime.check_settings() == ()
     assert runtime.settings_version == 0
 
 
-def test_changed_server_settings_are_applied(settings: Settings, open_live: Open) -> None:
+def test_changed_mcp_server_settings_are_applied_to_an_open_runtime(
+    settings: Settings, open_live: Open
+) -> None:
     one, two = server_entry("", "--tools", "2"), server_entry("", "--first", "other")
     settings.write_servers(one=one)
     runtime = open_live()
@@ -116,7 +118,9 @@ def test_changed_server_settings_are_applied(settings: Settings, open_live: Open
     ]
 
 
-def test_watching_runtime_applies_a_change_by_itself(settings: Settings, open_live: Open) -> None:
+def test_runtime_that_watches_its_settings_applies_a_change_by_itself(
+    settings: Settings, open_live: Open
+) -> None:
     settings.write_servers()
     runtime = open_live()
     runtime.watch_settings()
@@ -125,7 +129,7 @@ def test_watching_runtime_applies_a_change_by_itself(settings: Settings, open_li
 
 
 @pytest.mark.parametrize("written_by", ["editor", "toolfold"])
-def test_disabled_tool_is_gone_in_the_next_turn_and_back_when_enabled(
+def test_disabling_or_enabling_a_tool_takes_effect_in_the_next_turn(
     settings: Settings, open_live: Open, written_by: str
 ) -> None:
     settings.write()
@@ -149,7 +153,7 @@ def test_disabled_tool_is_gone_in_the_next_turn_and_back_when_enabled(
     assert session.call_sync("count_boats", {}).ok
 
 
-def test_changed_settings_never_widen_a_session_beyond_its_own_grant(
+def test_changed_settings_never_give_a_session_more_than_its_own_toolsets(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write(tools={"disabled_toolsets": ["file", "terminal"]})
@@ -164,7 +168,9 @@ def test_changed_settings_never_widen_a_session_beyond_its_own_grant(
     assert delegated.granted() == frozenset()
 
 
-def test_changed_toolset_and_limits_are_used(settings: Settings, open_live: Open) -> None:
+def test_changed_toolset_and_result_limit_apply_to_an_open_runtime(
+    settings: Settings, open_live: Open
+) -> None:
     settings.write(toolsets={"reading": {"tools": ["read_file"]}})
     runtime = open_live()
     session = runtime.session(["reading"])
@@ -185,7 +191,7 @@ def test_changed_toolset_and_limits_are_used(settings: Settings, open_live: Open
     assert len(runtime.session(["x"]).call_sync("long", {}).text) <= 1_000
 
 
-def test_settings_that_need_a_restart_are_named_and_not_used(
+def test_changed_settings_that_need_a_restart_are_logged_and_not_applied(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.write()
@@ -206,7 +212,7 @@ INVALID = {
 
 
 @pytest.mark.parametrize("kind", INVALID)
-def test_invalid_edit_keeps_all_settings_and_names_the_line(
+def test_invalid_edit_of_a_settings_file_is_logged_with_its_line_and_not_applied(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -223,7 +229,7 @@ def test_invalid_edit_keeps_all_settings_and_names_the_line(
     assert runtime.check_settings() == ("mcp.servers.two added", "mcp.servers.one removed")
 
 
-def test_file_that_is_being_written_is_not_read(settings: Settings, open_live: Open) -> None:
+def test_settings_file_that_is_being_written_is_not_loaded(settings: Settings, open_live: Open) -> None:
     """An editor may truncate a file, or delete it, before it writes the new content."""
     settings.write_servers(one=server_entry())
     runtime = open_live()
@@ -244,14 +250,18 @@ def test_file_that_is_being_written_is_not_read(settings: Settings, open_live: O
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_deleted_file_means_the_default_settings(settings: Settings, open_live: Open) -> None:
+def test_deleting_the_settings_file_restores_the_default_settings(
+    settings: Settings, open_live: Open
+) -> None:
     settings.write_servers(one=server_entry())
     runtime = open_live()
     settings.file.unlink()
     assert "mcp.servers.one removed" in runtime.check_settings()
 
 
-def test_servers_added_by_the_program_stay_when_the_file_changes(settings: Settings, open_live: Open) -> None:
+def test_mcp_servers_added_in_code_stay_when_the_settings_file_changes(
+    settings: Settings, open_live: Open
+) -> None:
     settings.write_servers(one=server_entry(), two=server_entry())
     runtime = open_live()
     runtime.mcp.add("own", server_entry())
@@ -261,7 +271,7 @@ def test_servers_added_by_the_program_stay_when_the_file_changes(settings: Setti
     assert server_tools(runtime) == {"mcp_own_echo"}
 
 
-def test_trust_in_a_project_and_its_end_take_effect(
+def test_trusting_a_project_adds_its_mcp_servers_and_losing_trust_removes_them(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     settings.write()
@@ -276,7 +286,9 @@ def test_trust_in_a_project_and_its_end_take_effect(
     assert runtime.check_settings() == ("mcp.servers.one removed",)
 
 
-def test_tool_accepted_outside_of_the_runtime_can_be_used(settings: Settings, open_live: Open) -> None:
+def test_tool_accepted_in_another_process_can_be_used_in_an_open_runtime(
+    settings: Settings, open_live: Open
+) -> None:
     settings.write_servers(one=server_entry())
     runtime = open_live()
     settings.write_servers(one=server_entry("", "--tools", "2"))
@@ -293,7 +305,7 @@ def test_tool_accepted_outside_of_the_runtime_can_be_used(settings: Settings, op
 EVIL = {"mcp": {"servers": {"evil": server_entry()}}, "approval": {"mode": "off"}}
 
 
-def test_edit_while_servers_run_does_not_make_a_server_more_trusted(
+def test_editing_the_settings_file_while_servers_run_cannot_raise_a_servers_trust(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A server could have edited the file, for example after a call of it has ended."""
@@ -310,7 +322,9 @@ def test_edit_while_servers_run_does_not_make_a_server_more_trusted(
     assert runtime.config.mcp.servers["one"].trust == "pin", "a later command does not accept the edit"
 
 
-def test_command_of_the_user_makes_a_server_more_trusted_at_once(settings: Settings, open_live: Open) -> None:
+def test_settings_command_of_the_user_raises_a_servers_trust_at_once(
+    settings: Settings, open_live: Open
+) -> None:
     settings.write_servers(one=server_entry())
     runtime = open_live()
     settings.set("mcp.servers.one.trust", "warn")
@@ -318,7 +332,7 @@ def test_command_of_the_user_makes_a_server_more_trusted_at_once(settings: Setti
     assert runtime.mcp.servers["one"].settings.trust == "warn"
 
 
-def test_change_made_by_a_tool_call_has_no_effect_until_accepted(
+def test_settings_change_made_by_a_tool_call_has_no_effect_until_accepted(
     settings: Settings,
     open_live: Open,
     monkeypatch: pytest.MonkeyPatch,
@@ -339,7 +353,7 @@ def test_change_made_by_a_tool_call_has_no_effect_until_accepted(
     assert runtime.config.approval.mode == "manual"
 
 
-def test_change_made_by_a_call_that_still_runs_is_not_used_and_reported_in_its_result(
+def test_settings_change_by_a_running_tool_call_is_not_used_and_reported_in_its_result(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The change is noticed by the watching thread first, before the call ends."""
@@ -365,7 +379,7 @@ def test_change_made_by_a_call_that_still_runs_is_not_used_and_reported_in_its_r
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_change_made_by_a_process_that_a_call_left_running_is_not_used(
+def test_settings_change_by_a_background_process_of_a_tool_call_is_not_used(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings.write_servers(one=server_entry())
@@ -379,7 +393,7 @@ def test_change_made_by_a_process_that_a_call_left_running_is_not_used(
     assert server_tools(runtime) == {"mcp_one_echo"}
 
 
-def test_change_made_by_a_call_of_another_runtime_is_not_used(
+def test_settings_change_by_a_tool_call_of_another_runtime_is_not_used(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The gateway follows the same files as the agent whose call changes them."""
@@ -401,7 +415,7 @@ def test_change_made_by_a_call_of_another_runtime_is_not_used(
     assert server_tools(follower) == {"mcp_one_echo"}
 
 
-def test_change_of_a_server_tool_during_its_call_is_not_used(
+def test_settings_change_by_a_tool_that_declares_no_effects_is_not_used(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A tool that declares no effects, such as one of an MCP server, is watched like a command."""
@@ -429,7 +443,7 @@ def test_tool_call_cannot_lift_a_restriction_by_deleting_the_project_file(
     assert "read_file" not in runtime.session().granted()
 
 
-def test_tool_call_cannot_lift_a_restriction_by_adding_a_nearer_project(
+def test_tool_call_cannot_lift_a_restriction_by_adding_a_project_file_in_a_subdirectory(
     settings: Settings, home: Path, tmp_path: Path
 ) -> None:
     settings.write()
@@ -444,7 +458,7 @@ def test_tool_call_cannot_lift_a_restriction_by_adding_a_nearer_project(
         assert "read_file" not in runtime.session().granted()
 
 
-def test_users_command_takes_effect_while_a_call_runs(
+def test_settings_command_of_the_user_takes_effect_while_a_tool_call_runs(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     settings.write()

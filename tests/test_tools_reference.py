@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def test_documentation_describes_every_built_in_tool_of_the_registry() -> None:
+def test_tools_reference_documents_every_built_in_tool() -> None:
     script = [sys.executable, str(ROOT / "scripts/tools_reference.py")]
     done = subprocess.run(script, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -105,7 +105,7 @@ async def run_and_record(runtime: Runtime, agent: Agent, message: str) -> tuple[
 
 @each_dialect
 @with_and_without_streaming
-async def test_parallel_calls_run_and_their_results_are_accepted(
+async def test_parallel_tool_calls_run_and_the_model_api_accepts_their_results(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore, url: str, dialect: DialectName, stream: bool
 ) -> None:
     _, agent, cities = open_agent(open_test_runtime, store, url, dialect, stream)
@@ -120,7 +120,7 @@ async def test_parallel_calls_run_and_their_results_are_accepted(
 
 @each_dialect
 @with_and_without_streaming
-async def test_rate_limited_call_is_repeated_after_the_requested_time(
+async def test_rate_limited_model_call_is_retried_after_the_time_the_server_requests(
     tmp_path: Path,
     open_test_runtime: RuntimeOpener,
     store: SqliteSessionStore,
@@ -136,7 +136,7 @@ async def test_rate_limited_call_is_repeated_after_the_requested_time(
 
 
 @each_dialect
-async def test_stream_that_is_cut_off_ends_the_turn_and_keeps_the_text(
+async def test_model_stream_that_breaks_off_ends_the_turn_and_keeps_the_received_text(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore, url: str, dialect: DialectName
 ) -> None:
     runtime, agent, _ = open_agent(open_test_runtime, store, url, dialect, True)

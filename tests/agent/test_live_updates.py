@@ -66,7 +66,7 @@ def last_result(request: ModelRequest) -> Json:
     return content
 
 
-async def test_server_added_between_two_messages_is_used_for_the_second(live: LiveAgent) -> None:
+async def test_mcp_server_added_between_two_messages_is_used_for_the_second_message(live: LiveAgent) -> None:
     agent, model = live.open("Hello.", call("mcp_late_echo", text="from the new server"), "Done.")
     await agent.run("Hello")
     live.write_settings(servers={"late": server_entry()})
@@ -79,7 +79,9 @@ async def test_server_added_between_two_messages_is_used_for_the_second(live: Li
     assert is_extended_by(model.requests[1], model.requests[2])
 
 
-async def test_server_added_and_removed_by_the_program_is_seen_in_the_next_turn(live: LiveAgent) -> None:
+async def test_mcp_server_added_or_removed_in_code_changes_the_tools_of_the_next_turn(
+    live: LiveAgent,
+) -> None:
     agent, model = live.open("One.", "Two.", "Three.")
     await agent.run("One")
     live.runtime.mcp.add("late", server_entry(), wait_seconds=TIMEOUT_S)
@@ -89,7 +91,9 @@ async def test_server_added_and_removed_by_the_program_is_seen_in_the_next_turn(
     assert ["mcp_late_echo" in shown(each) for each in model.requests] == [False, True, False]
 
 
-async def test_request_stays_the_same_with_tool_search_when_a_server_is_added(live: LiveAgent) -> None:
+async def test_adding_an_mcp_server_does_not_change_tool_definitions_sent_with_tool_search(
+    live: LiveAgent,
+) -> None:
     settings: dict[str, Any] = {"tools": {"tool_search": "on"}}
     live.write_settings(servers={"one": server_entry()}, **settings)
     agent, model = live.open(
@@ -110,7 +114,9 @@ async def test_request_stays_the_same_with_tool_search_when_a_server_is_added(li
     assert last_result(model.requests[3]) == {"result": "found"}
 
 
-async def test_disabled_tool_is_neither_shown_nor_run(live: LiveAgent) -> None:
+async def test_tool_disabled_between_two_messages_is_neither_sent_to_the_model_nor_run(
+    live: LiveAgent,
+) -> None:
     ran: list[str] = []
     live.runtime.registry.add(recording_tool("count_boats", "harbour", ran))
     agent, model = live.open(call("count_boats"), "Three.", call("count_boats"), "I cannot.")
@@ -122,7 +128,7 @@ async def test_disabled_tool_is_neither_shown_nor_run(live: LiveAgent) -> None:
     assert ran == ["count_boats"]
 
 
-async def test_changed_limits_apply_to_the_next_message(live: LiveAgent) -> None:
+async def test_agent_limits_changed_in_the_settings_apply_to_the_next_message(live: LiveAgent) -> None:
     live.runtime.registry.add(recording_tool("count_boats", "harbour", []))
     agent, _ = live.open(*[call("count_boats")] * 2, "Done.", *[call("count_boats")] * 5)
     assert (await agent.run("Count")).reason == "completed"
@@ -130,14 +136,14 @@ async def test_changed_limits_apply_to_the_next_message(live: LiveAgent) -> None
     assert (await agent.run("Count again")).reason == "step_limit"
 
 
-async def test_limits_given_by_the_program_are_not_replaced_by_settings(live: LiveAgent) -> None:
+async def test_agent_limits_set_in_code_are_not_replaced_by_changed_settings(live: LiveAgent) -> None:
     live.runtime.registry.add(recording_tool("count_boats", "harbour", []))
     agent, _ = live.open(*[call("count_boats")] * 3, "Done.", limits=AgentLimits(max_steps=10))
     live.write_settings(agent={"max_steps": 1})
     assert (await agent.run("Count")).reason == "completed"
 
 
-async def test_change_is_part_of_the_event_stream_of_the_next_message(live: LiveAgent) -> None:
+async def test_settings_change_is_an_event_in_the_stream_of_the_next_message(live: LiveAgent) -> None:
     agent, _ = live.open("Hello.")
     live.write_settings(tools={"rag_top_k": 3})
     events = [event async for event in agent.stream("Hello")]
@@ -148,7 +154,7 @@ async def test_change_is_part_of_the_event_stream_of_the_next_message(live: Live
     assert isinstance(events[1], TurnStarted)
 
 
-async def test_invalid_file_does_not_stop_the_agent(live: LiveAgent) -> None:
+async def test_agent_keeps_its_settings_if_the_settings_file_becomes_invalid(live: LiveAgent) -> None:
     live.write_settings(servers={"one": server_entry()})
     agent, model = live.open("One.", call("mcp_one_echo", text="still here"), "Two.")
     await agent.run("One")
@@ -158,7 +164,9 @@ async def test_invalid_file_does_not_stop_the_agent(live: LiveAgent) -> None:
     assert last_result(model.requests[2]) == {"result": "still here"}
 
 
-async def test_agents_own_call_cannot_add_a_server_for_its_next_message(home: Path, tmp_path: Path) -> None:
+async def test_mcp_server_that_an_agents_tool_call_adds_to_the_settings_is_not_used(
+    home: Path, tmp_path: Path
+) -> None:
     file = home / "config.yaml"
     evil = json.dumps({"mcp": {"servers": {"evil": server_entry()}, "wait_seconds": TIMEOUT_S}})
     (tmp_path / "evil.json").write_text(evil)

@@ -43,7 +43,7 @@ def shown_names(agent: Agent) -> set[str]:
     return {each["function"]["name"] for each in agent.session.definitions()}
 
 
-async def test_question_reaches_a_blocking_asker_and_its_answer_the_model(
+async def test_question_of_the_model_is_passed_to_a_blocking_asker_and_answered(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     asked: list[UserQuestion] = []
@@ -62,7 +62,9 @@ async def test_question_reaches_a_blocking_asker_and_its_answer_the_model(
     assert "clarify" in shown_names(agent)
 
 
-async def test_async_asker_of_a_question_is_awaited(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_question_of_the_model_can_be_answered_by_an_async_asker(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     async def ask(question: UserQuestion) -> str:
         await asyncio.sleep(0)
         return question.text.upper()
@@ -82,7 +84,7 @@ async def test_without_an_asker_the_clarify_tool_is_hidden_and_a_call_says_that_
 
 
 @pytest.mark.parametrize("answer", [None, "", "  \n", 7, True])
-async def test_asker_that_returns_anything_but_text_gives_no_answer(
+async def test_asker_return_value_that_is_not_text_counts_as_no_answer(
     runtime: Runtime, store: SqliteSessionStore, answer: Any
 ) -> None:
     agent = asking_agent(runtime, store, lambda _: answer)
@@ -91,7 +93,7 @@ async def test_asker_that_returns_anything_but_text_gives_no_answer(
     assert result_of(agent)["note"].startswith("The user did not answer.")
 
 
-async def test_failing_asker_is_reported_and_the_turn_continues(
+async def test_exception_in_an_asker_is_reported_and_the_turn_continues(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     def ask(_: UserQuestion) -> str:
@@ -103,7 +105,7 @@ async def test_failing_asker_is_reported_and_the_turn_continues(
     assert "terminal is gone" not in json.dumps(agent.history.messages)
 
 
-async def test_interrupting_the_turn_withdraws_the_question(
+async def test_interrupting_a_turn_withdraws_the_open_question_to_the_user(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     shown, closed = threading.Event(), threading.Event()
@@ -121,7 +123,7 @@ async def test_interrupting_the_turn_withdraws_the_question(
     assert await asyncio.to_thread(closed.wait, 60)
 
 
-async def test_question_without_an_answer_in_time_is_withdrawn() -> None:
+async def test_question_that_the_user_does_not_answer_in_time_is_withdrawn() -> None:
     withdrawn = threading.Event()
 
     def ask(question: UserQuestion) -> str:
@@ -134,7 +136,7 @@ async def test_question_without_an_answer_in_time_is_withdrawn() -> None:
     assert await asyncio.to_thread(withdrawn.wait, 60)
 
 
-async def test_long_answer_to_a_question_is_cut() -> None:
+async def test_long_answer_of_the_user_to_a_question_is_truncated() -> None:
     answer = await UserQuestions("s", lambda _: "x" * (MAX_ANSWER_CHARS + 1), timeout_s=60).run(
         {"question": "Which harbour?"}
     )
@@ -167,7 +169,7 @@ async def test_sub_agent_cannot_ask_the_user(runtime: Runtime, store: SqliteSess
         {"question": "Which?", "choices": ["a", "b" * 301]},
     ],
 )
-async def test_question_outside_the_limits_is_rejected_before_it_is_shown(
+async def test_question_of_the_model_that_exceeds_the_limits_is_not_shown_to_the_user(
     runtime: Runtime, store: SqliteSessionStore, arguments: Json
 ) -> None:
     asked: list[UserQuestion] = []

@@ -71,7 +71,7 @@ def finish_turn(terminal: Terminal, number: int = 1) -> None:
 
 
 class TestTurn:
-    def test_text_is_rendered_and_calls_are_listed(
+    def test_chat_renders_markdown_and_lists_tool_calls_in_order(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
         (project / "notes.txt").write_text("four boats", encoding="utf-8")
@@ -95,7 +95,7 @@ class TestTurn:
             chat.text.index("I look there.") < chat.text.index("read_file(") < chat.text.index("four boats")
         )
 
-    def test_running_tool_is_shown_until_it_ends(
+    def test_chat_shows_a_running_tool_call_until_it_ends(
         self, open_chat: OpenChat, write_script: WriteScript, project: Path
     ) -> None:
         model = write_script(call("terminal", command="while [ ! -e go ]; do sleep 0.1; done"), "It went.")
@@ -107,7 +107,7 @@ class TestTurn:
         finish_turn(chat)
         assert re.search(r"terminal\(command=.*✓ ", chat.text)
 
-    def test_long_answer_is_complete_in_the_scrollback(
+    def test_answer_longer_than_the_screen_is_printed_completely_and_once(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         paragraphs = [f"Paragraph number {number} of the answer." for number in range(120)]
@@ -116,7 +116,7 @@ class TestTurn:
         finish_turn(chat)
         assert [each for each in paragraphs if chat.text.count(each) != 1] == []
 
-    def test_calls_of_sub_agents_are_shown_below_their_parent(
+    def test_chat_shows_tool_calls_of_sub_agents_indented(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         steps = (call("delegate_task", goal="Plan it"), call("todo", todos=[]), "Planned.", "All done.")
@@ -126,7 +126,7 @@ class TestTurn:
         assert re.search(r"↳ .*todo\(", chat.text)
         assert "All done." in chat.text
 
-    def test_provider_error_is_shown_and_the_chat_continues(
+    def test_chat_shows_an_error_of_the_model_provider_and_continues(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script({"error": "the key was rejected", "kind": "authentication"}, "Better."))
@@ -140,7 +140,7 @@ class TestTurn:
 
 class TestQuestions:
     @pytest.mark.parametrize(("answer", "exists"), [("y", False), ("n", True)])
-    def test_approval_is_asked_in_place(
+    def test_chat_asks_for_approval_before_a_risky_call_runs(
         self, answer: str, exists: bool, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path
     ) -> None:
         victim = tmp_path / "outside"
@@ -157,7 +157,7 @@ class TestQuestions:
         assert ("✗ refused" in chat.text) is exists
         assert "That was it." in chat.text
 
-    def test_keys_typed_before_the_question_do_not_answer_it(
+    def test_keys_typed_before_an_approval_question_do_not_answer_it(
         self, open_chat: OpenChat, write_script: WriteScript, tmp_path: Path, project: Path
     ) -> None:
         victim = tmp_path / "outside"
@@ -173,7 +173,7 @@ class TestQuestions:
         finish_turn(chat)
         assert victim.exists()
 
-    def test_question_of_the_model_is_answered_by_number_or_text(
+    def test_user_answers_a_question_of_the_model_by_number_or_text(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         ask = call("clarify", question="Which pier?\x1b[31m", choices=["north", "south"])
@@ -254,7 +254,7 @@ class TestInterruption:
         assert "Fine." in chat.text
         assert victim.exists()
 
-    def test_ctrl_c_withdraws_a_question_of_a_server(
+    def test_ctrl_c_withdraws_a_question_of_an_mcp_server(
         self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
     ) -> None:
         command = json.dumps({"command": sys.executable, "args": [FAULT_SERVER, "--fault", "asks-back"]})
@@ -271,7 +271,7 @@ class TestInterruption:
         finish_turn(chat, 2)
         assert "Fine." in chat.text
 
-    def test_ctrl_c_at_the_prompt_clears_and_twice_leaves(
+    def test_ctrl_c_at_the_prompt_clears_the_input_and_pressed_twice_leaves_the_chat(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script("Hello."))
@@ -311,7 +311,9 @@ def is_running(pid: int) -> bool:
 
 
 class TestInput:
-    def test_message_may_have_several_lines(self, open_chat: OpenChat, write_script: WriteScript) -> None:
+    def test_chat_message_can_have_several_lines(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
         chat = open_chat(write_script("Seen."))
         chat.type(f"first{ALT_ENTER}second\\{ENTER}third")
         chat.wait_for("third")
@@ -322,7 +324,7 @@ class TestInput:
         assert chat.wait_for_exit() == 0
         assert "> first\n> second\n> third" in show_last_session(chat)
 
-    def test_commands_are_completed_and_history_is_kept(
+    def test_chat_completes_slash_commands_and_keeps_the_message_history(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         model = write_script("Seen.")
@@ -340,7 +342,7 @@ class TestInput:
         again.type(UP)
         again.wait_for("A message to remember")
 
-    def test_history_file_is_private_and_limited(self, tmp_path: Path) -> None:
+    def test_chat_history_file_is_private_and_limited_in_size(self, tmp_path: Path) -> None:
         file = tmp_path / "state" / "history"
         history = HistoryFile(file, max_entries=3)
         for number in range(8):
@@ -353,7 +355,7 @@ class TestInput:
 
 
 class TestCommands:
-    def test_tools_why_cost_and_model_describe_the_session(
+    def test_slash_commands_tools_why_cost_and_model_describe_the_session(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         other = write_script("From the other model.", name="other")
@@ -384,7 +386,7 @@ class TestCommands:
         chat.send("/halp")
         chat.wait_for("Did you mean /help")
 
-    def test_selection_reasons_are_explained(
+    def test_slash_command_why_explains_why_each_tool_was_sent(
         self, open_chat: OpenChat, write_script: WriteScript, environment: dict[str, str]
     ) -> None:
         settings = Path(environment["TOOLFOLD_HOME"]) / "config.yaml"
@@ -398,7 +400,7 @@ class TestCommands:
         chat.wait_for_prompt()
         assert "search_files" in chat.text
 
-    def test_path_at_the_start_of_a_message_is_no_command(
+    def test_message_that_starts_with_a_path_is_not_a_slash_command(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script("It names hosts."))
@@ -406,7 +408,7 @@ class TestCommands:
         finish_turn(chat)
         assert "It names hosts." in chat.text
 
-    def test_undo_takes_the_turn_back_and_offers_its_message(
+    def test_slash_command_undo_removes_the_last_turn_and_restores_its_message_for_editing(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(write_script("First answer.", "Second answer."))
@@ -426,7 +428,9 @@ class TestCommands:
         assert "First answer." not in shown
         assert "Second answer." in shown
 
-    def test_resume_continues_a_stored_session(self, open_chat: OpenChat, write_script: WriteScript) -> None:
+    def test_slash_command_resume_continues_a_stored_session(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
         first = open_chat(write_script("The password is mango."))
         first.send("Remember something")
         finish_turn(first)
@@ -480,14 +484,16 @@ class TestTerminals:
             assert sequence not in chat.raw
         assert "toolfold scripted:" in chat.text  # the screen was not cleared
 
-    def test_no_color_prints_no_colours(self, open_chat: OpenChat, write_script: WriteScript) -> None:
+    def test_chat_prints_no_colours_if_no_color_is_set(
+        self, open_chat: OpenChat, write_script: WriteScript
+    ) -> None:
         chat = open_chat(write_script(call("todo", todos=[]), "Hello **you**."), env={"NO_COLOR": "1"})
         chat.send("Hi")
         finish_turn(chat)
         codes = {code for found in re.findall(r"\x1b\[([\d;]*)m", chat.raw) for code in found.split(";")}
         assert not codes & {str(number) for number in (*range(30, 39), *range(40, 49), *range(90, 98))}
 
-    def test_narrow_terminal_keeps_a_call_on_one_line(
+    def test_tool_call_is_cut_to_one_line_in_a_narrow_terminal(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
         chat = open_chat(
@@ -497,7 +503,7 @@ class TestTerminals:
         finish_turn(chat)
         assert [line for line in chat.lines if re.search(r"search_files\(.*… [✓✗] ", line)]
 
-    def test_echo_is_on_again_after_the_chat(
+    def test_terminal_echo_is_on_again_after_the_chat_ends(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
         script = (
@@ -530,7 +536,7 @@ class TestPlain:
         assert done.returncode == 0, done
         return done.stdout
 
-    def test_each_line_of_a_pipe_is_a_message(
+    def test_chat_reads_each_line_of_a_pipe_as_a_message(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
         (project / "notes.txt").write_text("boats", encoding="utf-8")
@@ -542,7 +548,7 @@ class TestPlain:
         assert out.count("tokens in,") == 2
         assert "\x1b" not in out
 
-    def test_calls_that_need_approval_are_refused_without_a_terminal(
+    def test_chat_without_a_terminal_refuses_calls_that_need_approval(
         self, environment: dict[str, str], project: Path, write_script: WriteScript, tmp_path: Path
     ) -> None:
         victim = tmp_path / "outside"
@@ -552,7 +558,7 @@ class TestPlain:
         assert "✗ refused" in out
         assert victim.exists()
 
-    def test_dumb_terminal_gets_plain_lines(
+    def test_chat_prints_plain_lines_in_a_dumb_terminal(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
     ) -> None:
         command = ["env", "TERM=dumb", TOOLFOLD, "chat", "--model", write_script("Plain **text**.")]
@@ -574,7 +580,7 @@ class TestFirstStart:
             (("--model", "anthropic:claude-sonnet-4-6"), "there is no key"),
         ],
     )
-    def test_start_without_a_usable_model_explains_in_three_lines(
+    def test_chat_without_a_usable_model_prints_the_problem_and_three_steps(
         self, options: tuple[str, ...], problem: str, environment: dict[str, str], project: Path
     ) -> None:
         done = subprocess.run(
@@ -615,7 +621,7 @@ class TestDemo:
             assert chat.wait_for_exit() == 0
         assert not list(Path(environment["TOOLFOLD_HOME"]).rglob("sessions.db"))  # nothing was stored
 
-    def test_start_without_a_model_offers_the_demo(self, environment: dict[str, str], project: Path) -> None:
+    def test_chat_without_a_model_offers_the_demo(self, environment: dict[str, str], project: Path) -> None:
         with Terminal([TOOLFOLD, "chat"], env=environment, cwd=project) as chat:
             chat.wait_for("Start the demo now?")
             chat.send("n")
@@ -646,7 +652,7 @@ class TestMarkdownStream:
     )
 
     @pytest.mark.parametrize("size", [1, 2, 7, 24, 1_000])
-    def test_blocks_are_the_same_however_the_text_is_cut(self, size: int) -> None:
+    def test_markdown_blocks_do_not_depend_on_how_the_stream_splits_the_text(self, size: int) -> None:
         stream, blocks = MarkdownStream(), list[str]()
         for start in range(0, len(self.TEXT), size):
             blocks += stream.add(self.TEXT[start : start + size])
@@ -654,7 +660,7 @@ class TestMarkdownStream:
         assert "\n\n".join(blocks) == self.TEXT
         assert stream.pending == ""
 
-    def test_finished_blocks_are_returned_before_the_end(self) -> None:
+    def test_finished_markdown_blocks_are_returned_before_the_stream_ends(self) -> None:
         stream = MarkdownStream()
         assert stream.add("One.\n\nTwo") == ["One."]
         assert stream.pending == "Two"

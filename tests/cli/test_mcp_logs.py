@@ -89,7 +89,7 @@ def follower(home_with_notes: Path) -> Iterator[queue.Queue[str]]:
     process.stderr.close()
 
 
-def test_mcp_logs_of_a_gateway_name_clients_calls_and_servers(
+def test_mcp_logs_command_prints_clients_calls_and_servers_of_a_gateway(
     home_with_notes: Path, toolfold: Toolfold
 ) -> None:
     run_gateway(("notes_echo", {"text": "hello"}), ("notes_delete_note", {"text": "draft"}))
@@ -112,7 +112,7 @@ def test_mcp_logs_of_a_gateway_name_clients_calls_and_servers(
     assert toolfold("mcp", "logs", "notes", "--gateway").code == 2
 
 
-def test_mcp_logs_follow_prints_new_lines_of_gateways_that_start_later(follower: queue.Queue[str]) -> None:
+def test_mcp_logs_follow_prints_lines_of_gateways_started_later(follower: queue.Queue[str]) -> None:
     for _ in range(2):
         run_gateway(("notes_echo", {"text": "hello"}))
         for text in ("started at standard input and output", "client probe: notes_echo", "gateway ended"):

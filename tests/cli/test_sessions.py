@@ -28,7 +28,7 @@ def session_id(toolfold: Toolfold, write_script: WriteScript) -> str:
     return str(listed[0]["id"])
 
 
-def test_sessions_are_listed_newest_first(
+def test_sessions_list_shows_the_newest_session_first(
     toolfold: Toolfold, session_id: str, write_script: WriteScript
 ) -> None:
     toolfold("run", "Another question", "--model", write_script("Yes."))
@@ -78,7 +78,7 @@ def test_sessions_export_writes_markdown_and_json(toolfold: Toolfold, session_id
     assert Path("session.json").stat().st_mode & 0o077 == 0
 
 
-def test_sessions_export_to_an_impossible_path_is_an_error(toolfold: Toolfold, session_id: str) -> None:
+def test_sessions_export_to_an_unwritable_path_is_an_error(toolfold: Toolfold, session_id: str) -> None:
     done = toolfold("sessions", "export", session_id, "-o", "missing/session.md")
     assert done.code == 1
     assert "cannot be written" in done.err
@@ -110,9 +110,7 @@ def test_session_in_use_is_not_deleted(toolfold: Toolfold, session_id: str, home
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
-def test_ambiguous_beginning_of_a_session_id_is_refused(
-    toolfold: Toolfold, home: Path, session_id: str
-) -> None:
+def test_ambiguous_session_id_prefix_is_refused(toolfold: Toolfold, home: Path, session_id: str) -> None:
     with_same_start = session_id[:4] + "f" * 12
     store = SqliteSessionStore(next(home.rglob("sessions.db")))
     record = store.load_session(session_id)

@@ -37,7 +37,7 @@ def names_at_the_gateway() -> set[str]:
         return {name for name in open_session(runtime, None).granted() if "notes" in name}
 
 
-def test_commands_list_the_names_that_gateway_clients_see(file: Path, toolfold: Toolfold) -> None:
+def test_cli_commands_list_the_tool_names_that_gateway_clients_see(file: Path, toolfold: Toolfold) -> None:
     names = names_at_the_gateway()
     assert names >= {"notes_echo", "notes_delete_note", "notes_crash"}
     assert tool_names(toolfold("tools", "list", "--json").json) == names
@@ -51,7 +51,7 @@ def test_commands_list_the_names_that_gateway_clients_see(file: Path, toolfold: 
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_every_spelling_of_a_tool_name_is_accepted_in_calls(
+def test_call_command_accepts_every_spelling_of_an_mcp_tool_name(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     assert "hello" in toolfold("call", name, ARGUMENTS).out
@@ -61,7 +61,7 @@ def test_every_spelling_of_a_tool_name_is_accepted_in_calls(
 
 
 @pytest.mark.parametrize("name", SPELLINGS)
-def test_tool_is_disabled_and_enabled_by_every_spelling_of_its_name(
+def test_tools_disable_and_enable_accept_every_spelling_of_a_tool_name(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     assert "disabled: notes_echo" in toolfold("tools", "disable", name).out
@@ -72,14 +72,16 @@ def test_tool_is_disabled_and_enabled_by_every_spelling_of_its_name(
     assert "notes_echo" in names_at_the_gateway()
 
 
-def test_tool_disabled_under_its_longer_name_can_be_enabled(file: Path, toolfold: Toolfold) -> None:
+def test_tool_disabled_as_mcp_server_tool_can_be_enabled_as_server_tool(
+    file: Path, toolfold: Toolfold
+) -> None:
     set_value(file, "tools.disabled", ["mcp_notes_echo"])
     assert toolfold("tools", "enable", "notes_echo").code == 0
     assert read_file_value(file, "tools.disabled") == []
 
 
 @pytest.mark.parametrize("name", ["echo", *SPELLINGS])
-def test_tool_of_a_server_is_disabled_and_enabled_by_every_spelling_of_its_name(
+def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     assert toolfold("mcp", "test").code == 0
@@ -92,7 +94,7 @@ def test_tool_of_a_server_is_disabled_and_enabled_by_every_spelling_of_its_name(
 
 
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
-def test_approval_uses_the_listed_tool_name_whatever_spelling_was_called(
+def test_approval_shows_the_listed_tool_name_for_every_spelling_in_a_call(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     refused = toolfold("call", name, ARGUMENTS)
@@ -105,7 +107,7 @@ def test_approval_uses_the_listed_tool_name_whatever_spelling_was_called(
 
 
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note"])
-def test_settings_accept_both_tool_names_in_a_runtime_without_a_gateway(file: Path, name: str) -> None:
+def test_settings_accept_tool_names_with_and_without_the_prefix_mcp(file: Path, name: str) -> None:
     overrides = [f"tools.disabled=[{name.replace('delete_note', 'crash')}]"]
     entry = f"tool:{name} {ARGUMENTS}"
     set_value(file, "command_allowlist", [entry])
@@ -120,7 +122,7 @@ def test_settings_accept_both_tool_names_in_a_runtime_without_a_gateway(file: Pa
         assert "forbids" in (session.call_sync("mcp_notes_echo", {"text": "hello"}).error or "")
 
 
-def test_servers_with_the_same_prefix_are_listed_alike_by_all_commands(
+def test_tools_of_two_servers_with_one_prefix_have_the_same_names_in_all_commands(
     file: Path, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")], "prefix": "read_"}

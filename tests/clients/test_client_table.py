@@ -64,22 +64,22 @@ def class_name(row: Row) -> str:
     return row[TEST].strip("`").partition("::")[2]
 
 
-def test_every_row_names_a_test_class_and_every_test_class_has_a_row() -> None:
+def test_every_row_of_the_client_table_names_a_test_class_and_vice_versa() -> None:
     assert sorted(row[TEST].strip("`") for row in read_table()) == sorted(find_test_classes())
 
 
-def test_every_column_is_checked_and_every_cell_is_filled() -> None:
+def test_every_column_of_the_client_table_has_a_check_and_no_cell_is_empty() -> None:
     rows = read_table()
     assert set(rows[0]) == {CLIENT, TEST, *CHECKS_WITH_FORMS}
     assert [row[CLIENT] for row in rows if not all(row.values())] == []
 
 
-def test_rows_name_the_pinned_version_of_the_client() -> None:
+def test_client_table_names_the_pinned_version_of_each_client() -> None:
     versions = pinned_versions()
     wrong = [row[CLIENT] for row in read_table() if not row[CLIENT].endswith(f" {versions[class_name(row)]}")]
     assert wrong == []
 
 
-def test_clients_without_forms_are_those_that_are_tested_without_forms() -> None:
+def test_client_table_says_which_clients_cannot_show_approval_forms() -> None:
     silent = {each.__name__ for each in test_programs.SilentProgramTests.__subclasses__()}
     assert {class_name(row) for row in read_table() if row[ASKED].startswith("cannot ")} == silent

@@ -45,7 +45,9 @@ class LibraryTests:
         """Return the command of the program. Skips the test if the library is not installed."""
         raise NotImplementedError
 
-    def test_gateway_is_used_through_the_library(self, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    def test_client_library_calls_tools_and_answers_approval_forms_of_the_gateway(
+        self, tmp_path: Path, subtests: pytest.Subtests
+    ) -> None:
         home = Home(tmp_path / "home", tmp_path)
         write_settings(home.path / ".toolfold", tmp_path / "record")
         plan = LibraryPlan(("toolfold", "mcp", "serve"), home.environment)

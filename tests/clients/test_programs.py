@@ -134,7 +134,7 @@ class AskingProgramTests(ProgramTests):
 class SilentProgramTests(ProgramTests):
     """The tests of a program that cannot show approval forms, not even in its text interface."""
 
-    def test_text_interface_of_a_client_shows_no_form_and_the_call_is_refused(self, tmp_path: Path) -> None:
+    def test_risky_call_is_refused_if_the_client_cannot_show_approval_forms(self, tmp_path: Path) -> None:
         script = (delete_note("draft"), Say(END))
         with connect(self.program, tmp_path, script) as client, client.open_terminal() as terminal:
             wait_for_tool_result(client, terminal)

@@ -26,7 +26,7 @@ each_transport = pytest.mark.parametrize("transport", TRANSPORTS)
 
 
 @both_revisions
-async def test_server_added_to_the_settings_is_listed_and_callable_for_connected_clients(
+async def test_mcp_server_added_to_a_running_gateway_can_be_used_by_connected_clients(
     tmp_path: Path, revision: str
 ) -> None:
     with serve_gateway(tmp_path, {"one": fault_server()}) as served:
@@ -44,7 +44,7 @@ async def test_server_added_to_the_settings_is_listed_and_callable_for_connected
             assert (await client.list_resources()).resources == []
 
 
-async def test_only_clients_whose_tool_list_has_changed_are_notified(tmp_path: Path) -> None:
+async def test_gateway_notifies_only_clients_whose_tool_list_has_changed(tmp_path: Path) -> None:
     with serve_gateway(tmp_path, {"one": fault_server()}) as served:
         token = served.tokens.add("narrow", ["mcp-one"])
         wide, narrow = ListChanges(), ListChanges()
@@ -63,7 +63,7 @@ async def test_only_clients_whose_tool_list_has_changed_are_notified(tmp_path: P
 
 
 @each_transport
-async def test_commands_in_another_process_take_effect_in_a_running_gateway(
+async def test_cli_commands_that_change_settings_take_effect_in_a_running_gateway(
     tmp_path: Path, transport: str
 ) -> None:
     home, changes = tmp_path / "home", ListChanges()
@@ -91,7 +91,9 @@ async def test_commands_in_another_process_take_effect_in_a_running_gateway(
 
 
 @each_transport
-async def test_edited_file_takes_effect_and_an_invalid_one_does_not(tmp_path: Path, transport: str) -> None:
+async def test_running_gateway_applies_edited_settings_and_ignores_an_invalid_file(
+    tmp_path: Path, transport: str
+) -> None:
     home, changes = tmp_path / "home", ListChanges()
     servers = {"one": fault_server(), "two": fault_server("--first", "late")}
     write_settings(home, {"mcp": {"servers": {"one": servers["one"]}, "wait_seconds": 60}})
@@ -111,7 +113,9 @@ async def test_edited_file_takes_effect_and_an_invalid_one_does_not(tmp_path: Pa
         )
 
 
-async def test_disabled_tool_is_announced_to_the_clients_that_had_it(tmp_path: Path) -> None:
+async def test_gateway_notifies_only_clients_that_could_use_a_tool_when_it_is_disabled(
+    tmp_path: Path,
+) -> None:
     """A change of settings that concerns no server is announced too."""
     with serve_gateway(tmp_path, {"one": fault_server(), "two": fault_server()}) as served:
         token = served.tokens.add("narrow", ["mcp-one"])

@@ -22,7 +22,7 @@ for number in range(200):
 """
 
 
-def test_file_and_predecessor_stay_below_their_size_and_are_private(tmp_path: Path) -> None:
+def test_log_file_and_its_rotated_copy_are_private_and_limited_in_size(tmp_path: Path) -> None:
     path = tmp_path / "gateway.log"
     file = AppendOnlyFile(path, max_bytes=1_000)
     for number in range(200):
@@ -35,7 +35,7 @@ def test_file_and_predecessor_stay_below_their_size_and_are_private(tmp_path: Pa
     assert path.read_text().splitlines()[-1] == "line 199"
 
 
-def test_several_processes_write_whole_lines_and_replace_the_file_once_each_time(tmp_path: Path) -> None:
+def test_several_processes_write_whole_lines_and_rotate_a_full_log_file_only_once(tmp_path: Path) -> None:
     path = tmp_path / "gateway.log"
     command = [sys.executable, "-c", WRITER, str(path)]
     processes = [subprocess.Popen([*command, f"writer{number}"]) for number in range(4)]
@@ -46,7 +46,7 @@ def test_several_processes_write_whole_lines_and_replace_the_file_once_each_time
     assert older.stat().st_size > 15_000  # a file replaced twice in a row would leave a short one
 
 
-def test_deleted_file_is_created_again(tmp_path: Path) -> None:
+def test_deleted_log_file_is_created_again_by_the_next_line(tmp_path: Path) -> None:
     path = tmp_path / "gateway.log"
     file = AppendOnlyFile(path)
     file.append("one")
@@ -56,7 +56,7 @@ def test_deleted_file_is_created_again(tmp_path: Path) -> None:
     assert path.read_text() == "two\n"
 
 
-def test_records_are_redacted_and_written_on_lines_of_their_own(tmp_path: Path) -> None:
+def test_secrets_in_log_records_are_redacted_and_line_breaks_cannot_forge_a_record(tmp_path: Path) -> None:
     path = gateway_log_path(tmp_path / "state")
     own, other = logging.getLogger("toolfold.gateway.server"), logging.getLogger("other")
     with log_to_file(path, Redaction(["hunter2secret"])):
@@ -80,7 +80,7 @@ def test_records_are_redacted_and_written_on_lines_of_their_own(tmp_path: Path) 
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
-def test_unwritable_log_does_not_disturb_the_gateway(tmp_path: Path) -> None:
+def test_logging_raises_no_error_if_the_log_file_is_unwritable(tmp_path: Path) -> None:
     (tmp_path / "gateway").write_text("a file where the directory should be")
     with log_to_file(gateway_log_path(tmp_path), str):
         logging.getLogger("toolfold").error("nobody reads this")

@@ -57,7 +57,7 @@ def test_public_address_is_allowed(address: str) -> None:
     assert AddressPolicy().allows(ipaddress.ip_address(address))
 
 
-def test_private_network_can_be_allowed() -> None:
+def test_addresses_in_an_allowed_private_network_are_accepted() -> None:
     policy = AddressPolicy(parse_networks(["192.168.1.0/24", "fd00::/8"]))
     assert policy.allows(ipaddress.ip_address("192.168.1.77"))
     assert policy.allows(ipaddress.ip_address("::ffff:192.168.1.77"))
@@ -66,7 +66,7 @@ def test_private_network_can_be_allowed() -> None:
     assert not policy.allows(ipaddress.ip_address("127.0.0.1"))
 
 
-def test_metadata_service_is_refused_even_in_an_allowed_network() -> None:
+def test_cloud_metadata_address_is_refused_even_in_an_allowed_network() -> None:
     policy = AddressPolicy(parse_networks(["0.0.0.0/0", "::/0"]))
     assert policy.allows(ipaddress.ip_address("169.254.1.1"))
     assert not policy.allows(ipaddress.ip_address("169.254.169.254"))
@@ -82,7 +82,7 @@ async def test_every_spelling_of_a_local_address_is_refused(host: str) -> None:
         await AddressPolicy().resolve(host, 80)
 
 
-async def test_host_with_one_private_address_is_refused() -> None:
+async def test_host_with_a_public_and_a_private_address_is_refused() -> None:
     async def look_up(_host: str, _port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
         return [ipaddress.ip_address("1.1.1.1"), ipaddress.ip_address("10.0.0.1")]
 
@@ -91,12 +91,12 @@ async def test_host_with_one_private_address_is_refused() -> None:
 
 
 @pytest.mark.parametrize("port", [22, 25, 110, 445])
-async def test_port_of_another_service_is_refused(port: int) -> None:
+async def test_privileged_port_that_is_not_for_http_is_refused(port: int) -> None:
     with pytest.raises(AddressRefused, match=f"Port {port}"):
         await AddressPolicy().resolve("1.1.1.1", port)
 
 
-async def test_unknown_host_is_reported() -> None:
+async def test_error_names_a_host_that_does_not_exist() -> None:
     with pytest.raises(AddressRefused, match=r"no host 'nowhere\.invalid'"):
         await AddressPolicy().resolve("nowhere.invalid", 80)
 
@@ -124,11 +124,11 @@ async def test_unknown_host_is_reported() -> None:
         "http://example.com/" + "a" * 9_000,
     ],
 )
-def test_url_that_is_not_of_the_web_is_refused(url: str) -> None:
+def test_url_that_is_invalid_or_not_http_or_has_credentials_is_refused(url: str) -> None:
     with pytest.raises(AddressRefused):
         check_url(url)
 
 
-def test_web_urls_are_accepted() -> None:
+def test_http_and_https_urls_are_accepted() -> None:
     for url in ("http://example.com", "HTTPS://Example.com:8443/a?b=c#d", "https://münchen.example/straße"):
         assert check_url(url) == url

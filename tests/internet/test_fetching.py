@@ -19,7 +19,7 @@ def fetcher(**limits: float) -> Fetcher:
     return Fetcher(ONLY_FIRST, FetchLimits(**limits))  # type: ignore[arg-type]
 
 
-async def test_document_is_fetched_with_its_type(server: WebServer) -> None:
+async def test_fetched_document_has_status_body_and_content_type(server: WebServer) -> None:
     server.pages["/a"] = Page(b"{}", "application/json; charset=UTF-8")
     document = await fetcher().fetch(f"{server.url}/a?q=%C3%BC&x=y#part")
     assert (document.status, document.data, document.media_type, document.charset) == (
@@ -33,7 +33,7 @@ async def test_document_is_fetched_with_its_type(server: WebServer) -> None:
     assert not {"cookie", "authorization", "referer"} & server.requests[0].headers.keys()
 
 
-async def test_characters_outside_ascii_are_encoded(server: WebServer) -> None:
+async def test_non_ascii_characters_in_a_url_are_percent_encoded(server: WebServer) -> None:
     await fetcher().fetch(f"{server.url}/straße?q=ü")
     assert server.requests[0].path == "/stra%C3%9Fe?q=%C3%BC"
 
@@ -45,7 +45,7 @@ async def test_redirects_are_followed_and_the_final_url_is_reported(server: WebS
     assert (document.url, document.data) == (f"{server.url}/new", b"found")
 
 
-async def test_redirects_are_limited(server: WebServer) -> None:
+async def test_fetch_fails_after_too_many_redirects(server: WebServer) -> None:
     server.pages["/loop"] = Page(status=302, headers={"Location": "/loop"})
     with pytest.raises(FetchFailed, match="3 redirects"):
         await fetcher(max_redirects=3).fetch(f"{server.url}/loop")
@@ -68,7 +68,7 @@ async def test_redirect_to_a_forbidden_address_is_refused(server: WebServer, tar
     assert server.paths() == ["/out"]
 
 
-async def test_name_is_resolved_once_and_that_address_is_used(server: WebServer) -> None:
+async def test_host_name_is_resolved_only_once_for_check_and_connection(server: WebServer) -> None:
     """A name server that answers with a forbidden address the second time has no effect."""
     answers = [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("127.0.0.2")]
 
@@ -85,33 +85,33 @@ async def test_name_is_resolved_once_and_that_address_is_used(server: WebServer)
     assert len(server.requests) == 1
 
 
-async def test_long_document_is_cut(server: WebServer) -> None:
+async def test_document_is_truncated_at_the_size_limit(server: WebServer) -> None:
     server.pages["/"] = Page(b"x" * 500_000)
     document = await fetcher(max_bytes=1_000).fetch(server.url)
     assert (len(document.data), document.is_truncated) == (1_000, True)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-async def test_compressed_document_is_decompressed(server: WebServer, encoding: str) -> None:
+async def test_gzip_and_deflate_responses_are_decompressed(server: WebServer, encoding: str) -> None:
     packed = gzip.compress(b"hello") if encoding == "gzip" else zlib.compress(b"hello")
     server.pages["/"] = Page(packed, headers={"Content-Encoding": encoding})
     assert (await fetcher().fetch(server.url)).data == b"hello"
 
 
-async def test_deflate_without_header_is_decompressed(server: WebServer) -> None:
+async def test_deflate_response_without_zlib_header_is_decompressed(server: WebServer) -> None:
     packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
     body = packer.compress(b"hello") + packer.flush()
     server.pages["/"] = Page(body, headers={"Content-Encoding": "deflate"})
     assert (await fetcher().fetch(server.url)).data == b"hello"
 
 
-async def test_decompression_is_limited(server: WebServer) -> None:
+async def test_decompressed_document_is_truncated_at_the_size_limit(server: WebServer) -> None:
     server.pages["/"] = Page(gzip.compress(bytes(50_000_000)), headers={"Content-Encoding": "gzip"})
     document = await fetcher(max_bytes=100_000).fetch(server.url)
     assert (len(document.data), document.is_truncated) == (100_000, True)
 
 
-async def test_unknown_and_damaged_compression_is_reported(server: WebServer) -> None:
+async def test_unknown_or_damaged_compression_of_a_response_is_an_error(server: WebServer) -> None:
     server.pages["/br"] = Page(b"....", headers={"Content-Encoding": "br"})
     server.pages["/bad"] = Page(b"no gzip", headers={"Content-Encoding": "gzip"})
     with pytest.raises(FetchFailed, match="compression 'br'"):
@@ -120,7 +120,7 @@ async def test_unknown_and_damaged_compression_is_reported(server: WebServer) ->
         await fetcher().fetch(f"{server.url}/bad")
 
 
-async def test_silent_server_is_given_up_after_the_time_limit(server: WebServer) -> None:
+async def test_fetch_fails_after_the_time_limit_if_the_server_sends_nothing(server: WebServer) -> None:
     def wait(_request: Request) -> Page:
         server.closing.wait(60)
         return Page()
@@ -131,27 +131,27 @@ async def test_silent_server_is_given_up_after_the_time_limit(server: WebServer)
     server.closing.set()
 
 
-async def test_error_shows_no_query_of_the_url(server: WebServer) -> None:
+async def test_fetch_error_does_not_show_the_query_of_the_url(server: WebServer) -> None:
     with pytest.raises(FetchFailed, match="404") as caught:
         (await fetcher().fetch(f"{server.url}/gone?token=abcdef")).require_success()
     assert "abcdef" not in str(caught.value)
 
 
-async def test_closed_port_is_reported() -> None:
+async def test_fetch_from_a_closed_port_is_an_error() -> None:
     with run_web_server() as server:
         url = server.url
     with pytest.raises(FetchFailed, match="could not be reached"):
         await fetcher().fetch(url)
 
 
-async def test_headers_are_not_sent_to_the_target_of_a_redirect(server: WebServer) -> None:
+async def test_request_headers_are_not_sent_to_the_target_of_a_redirect(server: WebServer) -> None:
     server.pages["/search"] = Page(status=302, headers={"Location": "/elsewhere"})
     server.pages["/elsewhere"] = Page(b"end")
     await fetcher().fetch(f"{server.url}/search", headers={"X-Key": "secret"})
     assert [request.headers.get("x-key") for request in server.requests] == ["secret", None]
 
 
-async def test_redirect_is_an_error_if_redirects_are_not_allowed(server: WebServer) -> None:
+async def test_redirect_response_is_an_error_if_the_redirect_limit_is_zero(server: WebServer) -> None:
     server.pages["/search"] = Page(status=302, headers={"Location": "/elsewhere"})
     document = await fetcher(max_redirects=0).fetch(f"{server.url}/search")
     with pytest.raises(FetchFailed, match="302"):

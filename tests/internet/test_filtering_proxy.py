@@ -40,7 +40,7 @@ async def send(proxy: FilteringProxy, request: str, *, password: str | None = No
         writer.close()
 
 
-async def test_plain_request_is_forwarded_without_proxy_headers(
+async def test_proxy_forwards_an_http_request_without_proxy_headers(
     proxy: FilteringProxy, server: WebServer
 ) -> None:
     server.pages["/a"] = Page(b"hello")
@@ -52,7 +52,7 @@ async def test_plain_request_is_forwarded_without_proxy_headers(
     assert "proxy-authorization" not in request.headers
 
 
-async def test_tunnel_is_opened(proxy: FilteringProxy, server: WebServer) -> None:
+async def test_proxy_opens_a_tunnel_for_a_connect_request(proxy: FilteringProxy, server: WebServer) -> None:
     server.pages["/a"] = Page(b"through")
     inner = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     answer = await send(proxy, f"CONNECT 127.0.0.1:{server.port} HTTP/1.1", then=inner)
@@ -61,7 +61,7 @@ async def test_tunnel_is_opened(proxy: FilteringProxy, server: WebServer) -> Non
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "2130706434", "[::1]", "169.254.169.254"])
-async def test_forbidden_address_is_refused_with_a_reason(
+async def test_proxy_refuses_a_forbidden_address_and_keeps_the_reason(
     proxy: FilteringProxy, server: WebServer, host: str
 ) -> None:
     for request in (f"CONNECT {host}:{server.port}", f"GET http://{host}:{server.port}/"):
@@ -70,7 +70,7 @@ async def test_forbidden_address_is_refused_with_a_reason(
     assert server.requests == []
 
 
-async def test_wrong_password_is_refused(proxy: FilteringProxy, server: WebServer) -> None:
+async def test_proxy_refuses_a_wrong_password(proxy: FilteringProxy, server: WebServer) -> None:
     request = f"GET {server.url}/ HTTP/1.1"
     assert (await send(proxy, request, password="guess")).startswith("HTTP/1.1 407")
     assert server.requests == []
@@ -88,11 +88,13 @@ async def test_wrong_password_is_refused(proxy: FilteringProxy, server: WebServe
         ("CONNECT content-autofill.googleapis.com:443 HTTP/1.1", 403),
     ],
 )
-async def test_invalid_request_is_refused(proxy: FilteringProxy, request_line: str, status: int) -> None:
+async def test_proxy_refuses_invalid_requests_and_forbidden_targets(
+    proxy: FilteringProxy, request_line: str, status: int
+) -> None:
     assert (await send(proxy, request_line)).startswith(f"HTTP/1.1 {status}")
 
 
-async def test_close_ends_open_tunnels(proxy: FilteringProxy, server: WebServer) -> None:
+async def test_closing_the_proxy_ends_open_tunnels(proxy: FilteringProxy, server: WebServer) -> None:
     tunnel = asyncio.create_task(
         send(proxy, f"CONNECT 127.0.0.1:{server.port} HTTP/1.1", then="GET / HTTP/1.1\r\n")
     )

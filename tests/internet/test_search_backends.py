@@ -29,7 +29,7 @@ def json_page(value: object) -> Page:
     return Page(json.dumps(value).encode(), "application/json")
 
 
-async def test_searxng_results_are_read(server: WebServer) -> None:
+async def test_searxng_results_without_duplicates_and_invalid_urls_are_returned(server: WebServer) -> None:
     server.pages["/search"] = json_page(
         {
             "query": "tides",
@@ -53,13 +53,13 @@ async def test_searxng_results_are_read(server: WebServer) -> None:
     assert await backend.search("tides", 1) == HITS[:1]
 
 
-async def test_searxng_without_json_format_is_explained(server: WebServer) -> None:
+async def test_error_says_how_to_enable_json_if_a_searxng_server_refuses_it(server: WebServer) -> None:
     server.pages["/search"] = Page(b"Forbidden", status=403)
     with pytest.raises(CallError, match=r"search\.formats"):
         await build_backend(server.url).search("tides", 5)
 
 
-async def test_brave_sends_its_key_and_reads_results(server: WebServer) -> None:
+async def test_brave_backend_sends_the_api_key_and_returns_results(server: WebServer) -> None:
     results = [{"title": hit.title, "url": hit.url, "description": hit.snippet} for hit in HITS]
     server.pages["/brave"] = json_page({"web": {"results": results}})
     backend = build_backend(f"{server.url}/brave", {"BRAVE_API_KEY": "key-12345678"}, backend="brave")
@@ -67,7 +67,7 @@ async def test_brave_sends_its_key_and_reads_results(server: WebServer) -> None:
     assert server.requests[0].headers["x-subscription-token"] == "key-12345678"
 
 
-async def test_tavily_sends_its_key_and_reads_results(server: WebServer) -> None:
+async def test_tavily_backend_sends_the_api_key_and_returns_results(server: WebServer) -> None:
     results = [{"title": hit.title, "url": hit.url, "content": hit.snippet, "score": 0.5} for hit in HITS]
     server.pages["/tavily"] = json_page({"query": "tides", "results": results})
     environment = {"MY_KEY": "key-12345678"}
@@ -78,7 +78,7 @@ async def test_tavily_sends_its_key_and_reads_results(server: WebServer) -> None
     assert json.loads(request.body) == {"query": "tides", "max_results": 10}
 
 
-async def test_duckduckgo_page_is_read_without_a_key(server: WebServer) -> None:
+async def test_duckduckgo_backend_returns_results_without_an_api_key(server: WebServer) -> None:
     server.pages["/html/"] = Page(
         b"""<html><body>
         <div class="result result--ad"><h2 class="result__title"><a rel="nofollow" class="result__a"
@@ -93,7 +93,7 @@ async def test_duckduckgo_page_is_read_without_a_key(server: WebServer) -> None:
     assert await backend.search("tides", 10) == HITS
 
 
-async def test_duckduckgo_challenge_is_explained(server: WebServer) -> None:
+async def test_duckduckgo_bot_challenge_is_an_error_that_suggests_another_backend(server: WebServer) -> None:
     server.pages["/html/"] = Page(b'<div class="anomaly-modal">bots</div>', status=202)
     with pytest.raises(CallError, match="another search backend"):
         await build_backend(f"{server.url}/html/", backend="duckduckgo").search("tides", 5)
@@ -110,7 +110,7 @@ async def test_duckduckgo_challenge_is_explained(server: WebServer) -> None:
         (Page(status=302, headers={"Location": "https://example.com/"}), "status 302"),
     ],
 )
-async def test_failures_of_a_service_are_explained_without_the_key(
+async def test_error_of_a_search_service_is_described_without_the_api_key(
     server: WebServer, page: Page, problem: str
 ) -> None:
     server.pages["/"] = page
@@ -120,7 +120,7 @@ async def test_failures_of_a_service_are_explained_without_the_key(
     assert "key-12345678" not in str(caught.value)
 
 
-def test_auto_prefers_searxng_then_keys_then_duckduckgo() -> None:
+def test_search_backend_auto_prefers_searxng_then_services_with_a_key_then_duckduckgo() -> None:
     keys = {"BRAVE_API_KEY": "12345678", "TAVILY_API_KEY": "12345678"}
     assert build_backend("https://search.example", keys).name == "searxng"
     assert build_backend("", keys).name == "brave"
@@ -128,7 +128,7 @@ def test_auto_prefers_searxng_then_keys_then_duckduckgo() -> None:
     assert build_backend().name == "duckduckgo"
 
 
-def test_missing_key_or_url_is_named() -> None:
+def test_error_names_the_missing_key_or_url_of_a_search_backend() -> None:
     with pytest.raises(CallError, match="BRAVE_API_KEY"):
         build_backend(backend="brave")
     with pytest.raises(CallError, match=r"web\.search\.url"):

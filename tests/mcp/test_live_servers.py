@@ -73,7 +73,7 @@ def test_server_added_to_an_open_runtime_is_not_granted_to_a_session_without_its
     assert session.call_sync("mcp_two_echo", {"text": "hello"}).error
 
 
-def test_server_can_be_added_with_the_settings_object_of_another_one(
+def test_server_can_be_added_with_the_settings_object_of_an_existing_server(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
@@ -104,7 +104,9 @@ def test_no_server_is_added_while_mcp_servers_are_disabled(open_test_runtime: Ru
         runtime.mcp.add("one", server_entry())
 
 
-def test_added_server_that_cannot_start_leaves_the_others_usable(open_test_runtime: RuntimeOpener) -> None:
+def test_added_server_that_cannot_start_does_not_affect_running_servers(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
     runtime.mcp.add("dead", server_entry("crash-at-start"))
     states = {each.name: each for each in runtime.mcp.states()}
@@ -180,7 +182,7 @@ def test_changed_tool_filter_takes_effect_without_a_restart_of_the_server(
     assert starts(diary) == 1
 
 
-def test_changed_command_of_a_server_restarts_only_this_server(
+def test_changing_the_command_of_a_server_restarts_only_that_server(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -193,7 +195,9 @@ def test_changed_command_of_a_server_restarts_only_this_server(
     assert starts(diary) == 1
 
 
-def test_changed_server_with_other_tools_needs_a_review(open_test_runtime: RuntimeOpener) -> None:
+def test_new_tools_of_a_server_whose_command_changed_are_held_for_review(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     """A changed command does not make the pins of the server invalid."""
     runtime = open_with_servers(open_test_runtime, one=server_entry())
     runtime.mcp.add("one", server_entry("", "--tools", "2"))
@@ -201,13 +205,15 @@ def test_changed_server_with_other_tools_needs_a_review(open_test_runtime: Runti
     assert [each.tool.name for each in runtime.mcp.held_tools("one")] == ["tool_2"]
 
 
-def test_changed_server_that_cannot_start_loses_its_old_tools(open_test_runtime: RuntimeOpener) -> None:
+def test_tools_of_a_server_disappear_if_its_changed_command_cannot_start(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_with_servers(open_test_runtime, one=server_entry())
     runtime.mcp.add("one", server_entry("crash-at-start"))
     wait_until(lambda: server_tools(runtime) == set())
 
 
-def test_added_server_that_is_entitled_to_an_ambiguous_tool_name_gets_it(
+def test_tool_names_do_not_depend_on_the_order_in_which_servers_are_added(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     """The names of tools do not depend on the order in which servers are added."""
@@ -229,7 +235,7 @@ def test_removed_server_can_be_added_again(open_test_runtime: RuntimeOpener) -> 
     assert runtime.session().call_sync("mcp_one_echo", {"text": "hello"}).value == "hello"
 
 
-def test_tool_list_that_a_removed_server_sends_late_is_ignored(
+def test_tool_list_that_arrives_after_its_server_was_removed_is_ignored(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     until = tmp_path / "until"

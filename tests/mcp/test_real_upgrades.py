@@ -88,7 +88,7 @@ def held_after_upgrade(
         ),
     ],
 )
-def test_upgrade_holds_only_new_tools_and_changed_descriptions(
+def test_upgrade_of_a_server_holds_only_new_and_changed_tools_for_review(
     tmp_path: Path,
     name: str,
     older: Callable[[str, Path], dict[str, Any]],

@@ -82,7 +82,7 @@ async def test_packaged_model_calls_a_tool_with_valid_arguments_streams_and_can_
     await asyncio.wait_for(client.close(), 60)  # waits for the generation, which ends with the next token
 
 
-def test_unknown_model_and_missing_file_are_reported(tmp_path: Path) -> None:
+def test_error_names_an_unknown_local_model_or_a_missing_model_file(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no local model 'large'; use smollm2, or the path of a \.gguf"):
         LocalClient("large")
     with pytest.raises(ConfigError, match="no model file"):
@@ -90,7 +90,7 @@ def test_unknown_model_and_missing_file_are_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(120)
-async def test_model_name_selects_the_local_model_and_its_window(
+async def test_model_name_with_provider_local_selects_the_model_and_its_context_window(
     client: LocalClient, open_test_runtime: RuntimeOpener
 ) -> None:
     config = open_test_runtime().config
@@ -107,7 +107,7 @@ def test_provider_named_local_in_the_settings_replaces_the_packaged_model(tmp_pa
     assert not isinstance(build_client(parse_model_name("local:any", config), config), LocalClient)
 
 
-def test_texts_and_lists_of_a_schema_are_limited() -> None:
+def test_limited_schema_has_length_limits_on_strings_and_arrays() -> None:
     schema = {
         "type": "object",
         "properties": {

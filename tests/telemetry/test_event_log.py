@@ -17,7 +17,7 @@ def read_lines(caplog: pytest.LogCaptureFixture) -> list[Json]:
 
 
 @pytest.mark.parametrize("include_content", [False, True])
-async def test_events_are_logged_as_json_lines(
+async def test_events_are_logged_as_json_lines_with_content_only_if_configured(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture, include_content: bool
 ) -> None:
     caplog.set_level(logging.INFO, logger=LOGGER_NAME)
@@ -30,7 +30,7 @@ async def test_events_are_logged_as_json_lines(
     assert ("arguments" in started, "result" in finished) == (include_content, include_content)
 
 
-async def test_nothing_is_logged_by_default(
+async def test_no_event_is_logged_by_default(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger=LOGGER_NAME)

@@ -78,7 +78,7 @@ def add_boats(runtime: Runtime) -> None:
     runtime.registry.add(recording_tool("count_boats", "harbour", []))
 
 
-async def test_turn_with_a_wrapped_call_becomes_a_tree_of_spans_and_metrics(
+async def test_turn_with_a_call_through_tool_call_becomes_a_tree_of_spans_and_metrics(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -113,7 +113,9 @@ async def test_turn_with_a_wrapped_call_becomes_a_tree_of_spans_and_metrics(
     ]
 
 
-async def test_content_is_included_only_if_configured(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_spans_include_messages_and_results_if_configured(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     add_boats(runtime)
     recorder = Recorder(include_content=True)
     runtime.events.subscribe(recorder.reader)
@@ -127,7 +129,7 @@ async def test_content_is_included_only_if_configured(runtime: Runtime, store: S
     assert "count_boats" in str(tool.attributes["gen_ai.tool.call.result"])
 
 
-async def test_turn_of_a_sub_agent_is_below_the_call_that_delegated(
+async def test_span_of_a_sub_agents_turn_is_a_child_of_the_delegating_call(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     add_boats(runtime)
@@ -145,7 +147,9 @@ async def test_turn_of_a_sub_agent_is_below_the_call_that_delegated(
     assert len({span.context.trace_id for span in recorder._exporter.get_finished_spans()}) == 1
 
 
-async def test_refused_call_is_an_error_with_its_question_as_event(open_test_runtime: RuntimeOpener) -> None:
+async def test_span_of_a_refused_call_is_an_error_with_approval_events(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(approver=lambda _: False)
     effects = frozenset({Effect.DESTRUCTIVE})
     runtime.registry.add(recording_tool("sink_boats", "harbour", [], effects=effects))
@@ -160,7 +164,7 @@ async def test_refused_call_is_an_error_with_its_question_as_event(open_test_run
     assert span.parent is None
 
 
-async def test_cancelled_call_ends_its_span(runtime: Runtime) -> None:
+async def test_cancelling_a_tool_call_ends_its_span_with_an_error(runtime: Runtime) -> None:
     started = asyncio.Event()
 
     async def wait(_args: Any, _context: Any) -> None:
@@ -181,7 +185,9 @@ async def test_cancelled_call_ends_its_span(runtime: Runtime) -> None:
     assert recorder.spans["execute_tool wait"].status.status_code is StatusCode.ERROR
 
 
-async def test_provider_error_marks_the_turn_as_failed(runtime: Runtime, store: SqliteSessionStore) -> None:
+async def test_provider_error_sets_the_error_status_of_the_turns_span(
+    runtime: Runtime, store: SqliteSessionStore
+) -> None:
     recorder = Recorder()
     runtime.events.subscribe(recorder.reader)
     problem = ProviderError("no such model", kind="not_found")
@@ -222,7 +228,9 @@ def serve_collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
         thread.join()
 
 
-async def test_spans_and_metrics_reach_a_collector_over_http(open_test_runtime: RuntimeOpener) -> None:
+async def test_spans_and_metrics_are_sent_to_an_otlp_collector_over_http(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     with serve_collector() as (url, received):
         settings = {"otel": True, "otlp_endpoint": url, "service_name": "harbour-office"}
         runtime = open_test_runtime({f"telemetry.{key}": value for key, value in settings.items()})
@@ -241,7 +249,7 @@ async def test_spans_and_metrics_reach_a_collector_over_http(open_test_runtime: 
     ]
 
 
-async def test_unreachable_collector_disturbs_neither_calls_nor_closing(
+async def test_tool_calls_and_closing_work_if_the_otlp_collector_is_unreachable(
     open_test_runtime: RuntimeOpener,
 ) -> None:
     with socket.socket() as unused:

@@ -100,7 +100,7 @@ def wait_until(condition: Callable[[], Any]) -> Any:
     return found
 
 
-def test_form_is_filled_in_and_sent(session: Session, server: WebServer) -> None:
+def test_browser_tools_fill_in_and_submit_a_form(session: Session, server: WebServer) -> None:
     opened = call(session, "navigate", url=f"{server.url}/")
     assert (opened["url"], opened["title"]) == (f"{server.url}/", "Form")
     snapshot = opened["snapshot"]
@@ -113,7 +113,7 @@ def test_form_is_filled_in_and_sent(session: Session, server: WebServer) -> None
     assert call(session, "console")["messages"] == []
 
 
-def test_links_keys_and_back_change_the_page(session: Session, server: WebServer) -> None:
+def test_browser_click_press_and_back_navigate_between_pages(session: Session, server: WebServer) -> None:
     opened = call(session, "navigate", url=f"{server.url}/")
     call(session, "click", ref=find_ref(opened["snapshot"], 'link "Next page"'))
     shown = wait_until(lambda: (found := call(session, "snapshot"))["title"] == "Next" and found["snapshot"])
@@ -128,13 +128,13 @@ def test_links_keys_and_back_change_the_page(session: Session, server: WebServer
     wait_until(lambda: call(session, "snapshot")["title"] == "Next")
 
 
-def test_images_are_listed(session: Session, server: WebServer) -> None:
+def test_browser_images_lists_the_images_of_a_page(session: Session, server: WebServer) -> None:
     call(session, "navigate", url=f"{server.url}/")
     (image,) = call(session, "images")["images"]
     assert (image["src"], image["alt"]) == (f"{server.url}/cat.png", "a cat")
 
 
-def test_page_is_scrolled(session: Session, server: WebServer) -> None:
+def test_browser_scroll_moves_the_page_down_and_up(session: Session, server: WebServer) -> None:
     server.pages["/long"] = Page(b"<title>Long</title><div style='height: 9000px'>tall</div>")
     call(session, "navigate", url=f"{server.url}/long")
     call(session, "scroll", direction="down", pages=2)
@@ -142,7 +142,7 @@ def test_page_is_scrolled(session: Session, server: WebServer) -> None:
     wait_until(lambda: call(session, "scroll", direction="up", pages=50)["top"] == 0)
 
 
-def test_screenshot_is_an_image(session: Session, server: WebServer) -> None:
+def test_browser_screenshot_returns_a_png_image(session: Session, server: WebServer) -> None:
     server.pages["/long"] = Page(b"<title>Long</title><div style='height: 9000px'>tall</div>")
     call(session, "navigate", url=f"{server.url}/long")
     for full_page, height in ((False, 800), (True, 6_000)):
@@ -155,7 +155,7 @@ def test_screenshot_is_an_image(session: Session, server: WebServer) -> None:
         assert json.loads(result.text)["image"] == "screenshot"
 
 
-def test_instructions_in_a_page_are_marked_as_data(session: Session, server: WebServer) -> None:
+def test_instructions_in_a_browser_page_are_marked_as_data(session: Session, server: WebServer) -> None:
     server.pages["/evil"] = Page(
         f"<title>{ORDER}</title><p>{ORDER}</p><img src=x alt='{ORDER}'>"
         f"<script>console.log('{ORDER}')</script>".encode()
@@ -172,7 +172,9 @@ def test_instructions_in_a_page_are_marked_as_data(session: Session, server: Web
     assert mark in messages[0]["text"]
 
 
-def test_unknown_reference_is_explained(session: Session, server: WebServer) -> None:
+def test_error_for_an_unknown_element_reference_names_the_tool_to_use(
+    session: Session, server: WebServer
+) -> None:
     assert "browser_navigate" in call_error(session, "snapshot")
     call(session, "navigate", url=f"{server.url}/")
     assert "browser_snapshot" in call_error(session, "click", ref="e9999")
@@ -191,7 +193,9 @@ def test_unknown_reference_is_explained(session: Session, server: WebServer) -> 
         "http://user:word@127.0.0.1/",
     ],
 )
-def test_url_that_is_not_of_the_web_is_refused(session: Session, url: str) -> None:
+def test_browser_navigate_refuses_urls_that_are_not_http_or_have_credentials(
+    session: Session, url: str
+) -> None:
     assert call_error(session, "navigate", url=url)
 
 
@@ -233,7 +237,9 @@ def test_address_policy_applies_to_everything_a_page_loads(session: Session, ser
         assert "root:" not in call(session, "snapshot")["snapshot"]
 
 
-def test_probe_reaches_a_server_that_is_allowed(open_test_runtime: RuntimeOpener, server: WebServer) -> None:
+def test_probe_page_reaches_a_server_if_the_address_policy_allows_it(
+    open_test_runtime: RuntimeOpener, server: WebServer
+) -> None:
     """Without this, the test above could pass because its page does nothing."""
     settings = {"web": {"private_networks": ["127.0.0.0/8"]}}
     session = open_test_runtime(settings).session(["browser"])
@@ -246,7 +252,7 @@ def test_probe_reaches_a_server_that_is_allowed(open_test_runtime: RuntimeOpener
         wait_until(lambda: {f"/{name}" for name in wanted} <= set(inner.paths()))
 
 
-def test_page_sends_no_udp_past_the_proxy(session: Session, server: WebServer) -> None:
+def test_browser_page_cannot_send_udp_around_the_proxy(session: Session, server: WebServer) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)
@@ -265,7 +271,9 @@ def test_page_sends_no_udp_past_the_proxy(session: Session, server: WebServer) -
             listener.recv(100)
 
 
-def test_dialogs_are_closed_and_reported(session: Session, server: WebServer) -> None:
+def test_javascript_dialogs_are_closed_and_listed_by_browser_console(
+    session: Session, server: WebServer
+) -> None:
     server.pages["/dialog"] = Page(
         b"<title>Ask</title><script>alert('careful'); document.title = String(confirm('sure?'))</script>"
     )
@@ -278,20 +286,22 @@ def test_dialogs_are_closed_and_reported(session: Session, server: WebServer) ->
     ]
 
 
-def test_downloads_are_refused(session: Session, server: WebServer) -> None:
+def test_browser_navigate_refuses_downloads(session: Session, server: WebServer) -> None:
     attached = {"Content-Disposition": "attachment; filename=a.bin"}
     server.pages["/a.bin"] = Page(b"data", "application/octet-stream", headers=attached)
     assert "download" in call_error(session, "navigate", url=f"{server.url}/a.bin")
 
 
-def test_popup_becomes_the_current_page(session: Session, server: WebServer) -> None:
+def test_popup_window_becomes_the_current_browser_page(session: Session, server: WebServer) -> None:
     server.pages["/opener"] = Page(b"<title>Opener</title><a href=/next target=_blank>Open</a>")
     opened = call(session, "navigate", url=f"{server.url}/opener")
     call(session, "click", ref=find_ref(opened["snapshot"], 'link "Open"'))
     wait_until(lambda: call(session, "snapshot")["title"] == "Next")
 
 
-def test_sessions_and_tasks_share_no_cookies(shared_runtime: Runtime, server: WebServer) -> None:
+def test_browser_pages_of_different_sessions_and_tasks_share_no_cookies(
+    shared_runtime: Runtime, server: WebServer
+) -> None:
     def greet(request: Request) -> Page:
         return Page(
             f"<title>{request.headers.get('cookie', 'nobody')}</title>".encode(),
@@ -313,14 +323,18 @@ def test_sessions_and_tasks_share_no_cookies(shared_runtime: Runtime, server: We
         each.close()
 
 
-def test_secret_of_this_machine_is_not_typed(session: Session, server: WebServer) -> None:
+def test_secret_from_the_environment_is_not_typed_into_a_page_or_sent_in_a_url(
+    session: Session, server: WebServer
+) -> None:
     assert "contains a secret" in call_error(session, "navigate", url=f"{server.url}/?q=s3cr3t-value")
     snapshot = call(session, "navigate", url=f"{server.url}/")["snapshot"]
     ref = find_ref(snapshot, 'textbox "Name"')
     assert "contains a secret" in call_error(session, "type", ref=ref, text="it is s3cr3t-value")
 
 
-def test_silent_server_ends_in_a_time_limit(open_test_runtime: RuntimeOpener, server: WebServer) -> None:
+def test_browser_navigate_fails_after_the_time_limit_if_the_server_sends_nothing(
+    open_test_runtime: RuntimeOpener, server: WebServer
+) -> None:
     def wait(_request: Request) -> Page:
         server.closing.wait(30)
         return Page()
@@ -343,7 +357,9 @@ def list_browser_processes(marker: str) -> list[str]:
     return found
 
 
-def test_idle_pages_and_the_browser_are_closed(open_test_runtime: RuntimeOpener, server: WebServer) -> None:
+def test_idle_browser_is_closed_and_started_again_on_demand(
+    open_test_runtime: RuntimeOpener, server: WebServer
+) -> None:
     runtime = open_test_runtime({**LOCAL, "browser": {"idle_seconds": 0.5, "max_sessions": 2}})
     session = runtime.session(["browser"])
     call(session, "navigate", url=f"{server.url}/")
@@ -353,7 +369,7 @@ def test_idle_pages_and_the_browser_are_closed(open_test_runtime: RuntimeOpener,
     assert call(session, "navigate", url=f"{server.url}/")["title"] == "Form"
 
 
-def test_browser_pages_are_closed_with_their_session_and_above_the_session_limit(
+def test_browser_pages_are_closed_with_their_session_or_above_the_session_limit(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     runtime = open_test_runtime({**LOCAL, "browser": {"max_sessions": 2}})
@@ -367,7 +383,7 @@ def test_browser_pages_are_closed_with_their_session_and_above_the_session_limit
     assert "No page is open" in call_error(sessions[1], "snapshot")
 
 
-def test_closed_runtime_leaves_no_process_and_no_file(
+def test_closing_the_runtime_leaves_no_browser_process_and_no_file(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     runtime = open_test_runtime(LOCAL)
@@ -395,7 +411,7 @@ def test_crashed_browser_is_started_again(open_test_runtime: RuntimeOpener, serv
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="Chromium can use its sandbox unless it runs as root")
-def test_browser_that_cannot_use_its_sandbox_is_explained(
+def test_error_names_the_sandbox_setting_if_the_browser_cannot_use_its_sandbox(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     session = open_test_runtime({**LOCAL, "browser": {"sandbox": "on"}}).session(["browser"])
@@ -412,7 +428,9 @@ def test_browser_tools_are_core_tools(runtime: Runtime) -> None:
     assert acting == {"browser_click", "browser_type", "browser_press"}
 
 
-def test_missing_program_is_the_reason_for_no_tools(open_test_runtime: RuntimeOpener) -> None:
+def test_browser_tools_are_unavailable_if_the_browser_program_is_missing(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime({"browser": {"executable": "/nowhere/chromium"}})
     assert runtime.session(["browser"]).definitions() == []
     assert "/nowhere/chromium" in runtime.statuses(["browser_click"])["browser_click"].reason

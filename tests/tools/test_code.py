@@ -97,7 +97,7 @@ def test_execute_code_returns_what_the_code_prints(session: Session) -> None:
     assert run_code(session, code) == {"output": "out\nerr\n", "exit_code": 3, "tool_calls": 0}
 
 
-def test_execute_code_traceback_shows_only_the_lines_of_the_code(session: Session) -> None:
+def test_traceback_of_executed_code_shows_only_lines_of_that_code(session: Session) -> None:
     answer = run_code(session, "def fail():\n    raise ValueError('no boat')\nfail()")
     assert answer["exit_code"] == 1
     assert answer["output"].startswith(
@@ -107,7 +107,9 @@ def test_execute_code_traceback_shows_only_the_lines_of_the_code(session: Sessio
     assert answer["output"].endswith("ValueError: no boat\n")
 
 
-def test_executed_code_starts_in_the_directory_of_the_session(session: Session, tmp_path: Path) -> None:
+def test_executed_code_starts_in_the_working_directory_of_the_session(
+    session: Session, tmp_path: Path
+) -> None:
     (tmp_path / "piers").mkdir()
     (tmp_path / "piers/north.py").write_text("BOATS = 3\n")
     session.call_sync("terminal", {"command": "cd piers"})
@@ -117,7 +119,7 @@ def test_executed_code_starts_in_the_directory_of_the_session(session: Session, 
     assert "nowhere" in code_error(session, "print(1)", workdir="nowhere")
 
 
-def test_files_in_the_directory_cannot_replace_modules_that_run_the_code(
+def test_files_in_the_working_directory_cannot_replace_modules_that_run_the_code(
     session: Session, tmp_path: Path
 ) -> None:
     for name in ("json", "socket", "threading", "base64", "toolfold_tools", "linecache"):
@@ -141,9 +143,7 @@ def test_executed_code_calls_tools_and_gets_python_data(session: Session, tmp_pa
     assert answer["tool_calls"] == 6
 
 
-def test_tool_calls_of_executed_code_are_reported_as_the_real_tools(
-    session: Session, runtime: Runtime
-) -> None:
+def test_events_name_the_tools_that_executed_code_calls(session: Session, runtime: Runtime) -> None:
     events: list[Event] = []
     runtime.events.subscribe(events.append)
     run_code(session, "from toolfold_tools import *\ncount_boats('north')\ncount_boats('south')")
@@ -273,7 +273,7 @@ class TestNoBypass:
         assert "pier" in run_code(session, attempt("count_boats(pear='north')"))["output"]
         assert seen == []
 
-    def test_tool_calls_of_executed_code_need_the_same_approval(
+    def test_tool_calls_of_executed_code_need_the_same_approval_as_calls_of_the_model(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (tmp_path / "notes").mkdir()
@@ -368,7 +368,9 @@ class TestNoBypass:
         assert "only by the code itself" in answer["output"]
         assert answer["tool_calls"] == 0
 
-    def test_client_that_asks_its_user_has_not_asked_about_calls_of_the_code(self, runtime: Runtime) -> None:
+    def test_tool_calls_of_executed_code_need_approval_even_if_the_client_asks_its_user(
+        self, runtime: Runtime
+    ) -> None:
         ran: list[str] = []
         runtime.registry.add(recording_tool("sink_boat", "navy", ran, effects=("destructive",)))
         session = runtime.session(["code_execution", "navy"], caller=Caller("editor", asks_user=True))
@@ -391,7 +393,7 @@ class TestApprovalOfTheCode:
         assert "nobody could be asked" in error
         assert (tmp_path / "notes").exists()
 
-    def test_approver_sees_the_code_to_execute_and_its_effect_in_its_directory(
+    def test_approver_sees_the_code_and_what_it_does_in_its_working_directory(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (tmp_path / "piers/notes").mkdir(parents=True)
@@ -412,7 +414,9 @@ class TestApprovalOfTheCode:
         assert not (tmp_path / "piers/notes").exists()
 
     @pytest.mark.parametrize("padding", [20_000, 50_000])
-    def test_code_too_long_to_be_judged_needs_approval(self, session: Session, padding: int) -> None:
+    def test_code_that_is_too_long_to_be_analysed_needs_approval(
+        self, session: Session, padding: int
+    ) -> None:
         assert "was not run" in code_error(session, f"# {'x' * padding}\nprint(1)")
 
 
@@ -425,7 +429,7 @@ class TestLimits:
         assert answer["note"].startswith("Terminated after 10 s")
         assert find_traces(token) == []
 
-    async def test_time_of_tool_calls_does_not_count_against_the_limit_of_executed_code(self) -> None:
+    async def test_duration_of_tool_calls_does_not_count_against_the_time_limit_of_code(self) -> None:
         async with asyncio.timeout(0.2) as clock:
             async with _paused(clock):
                 await asyncio.sleep(0.4)
@@ -465,7 +469,7 @@ class TestLimits:
         assert answer["output"] == "10 the limit of 100 tool calls is reached\n"
         assert len(seen) == answer["tool_calls"] == 100
 
-    def test_too_large_tool_arguments_end_the_executed_code(self, session: Session) -> None:
+    def test_executed_code_is_killed_if_its_tool_arguments_are_too_large(self, session: Session) -> None:
         answer = run_code(session, "from toolfold_tools import *\ncount_boats('x' * 3_000_000)")
         assert "too large" in answer["output"]
         assert answer["exit_code"] != 0
@@ -479,7 +483,7 @@ class TestLimits:
             ("import os\nos.closerange(0, 100)", 0),
         ],
     )
-    def test_executed_code_that_ends_in_any_way_gives_a_result(
+    def test_execute_code_returns_a_result_however_the_code_ends(
         self, open_test_runtime: RuntimeOpener, code: str, exit_code: int
     ) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)
@@ -487,7 +491,7 @@ class TestLimits:
         assert answer["output"].startswith("begin\n")
         assert answer["exit_code"] == exit_code
 
-    def test_executed_code_that_kills_its_connection_to_tools_gives_a_result(
+    def test_execute_code_returns_a_result_if_the_code_kills_its_relay_process(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)

@@ -70,7 +70,9 @@ def send(runtime: Runtime, **args: Any) -> Any:
     return runtime.session(["messaging"]).call_sync("send_message", args)
 
 
-def test_approved_message_arrives(open_runtimes: MessageRuntimes, server: WebServer) -> None:
+def test_approved_message_is_delivered_to_its_target(
+    open_runtimes: MessageRuntimes, server: WebServer
+) -> None:
     asked: list[ApprovalRequest] = []
 
     def approver(request: ApprovalRequest) -> Answer:
@@ -97,7 +99,7 @@ def test_message_without_approval_is_not_sent(
     assert server.requests == []
 
 
-def test_schema_lists_the_targets_without_their_urls(
+def test_send_message_schema_lists_the_targets_without_their_urls(
     open_runtimes: MessageRuntimes, server: WebServer
 ) -> None:
     runtime = open_runtimes(None, {"TEAM_URL": target_url(server)})
@@ -109,7 +111,7 @@ def test_schema_lists_the_targets_without_their_urls(
 
 
 @pytest.mark.parametrize("target", ["nobody", "json://127.0.0.1/"])
-def test_model_cannot_choose_another_target(
+def test_model_cannot_send_a_message_to_a_target_that_is_not_configured(
     open_runtimes: MessageRuntimes, server: WebServer, target: str
 ) -> None:
     result = send(open_runtimes(approve, {"TEAM_URL": target_url(server)}), target=target, text="hi")
@@ -117,7 +119,7 @@ def test_model_cannot_choose_another_target(
     assert server.requests == []
 
 
-def test_errors_and_logs_do_not_show_the_url(
+def test_errors_and_logs_do_not_show_the_url_of_a_message_target(
     open_runtimes: MessageRuntimes, server: WebServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.pages["/hook/s3cr3t-part"] = Page(b"no", status=500)
@@ -131,12 +133,16 @@ def test_errors_and_logs_do_not_show_the_url(
     assert "s3cr3t-part" not in rejected.text + invalid.text + caplog.text
 
 
-def test_target_without_its_variable_is_explained(open_runtimes: MessageRuntimes, server: WebServer) -> None:
+def test_error_names_the_missing_environment_variable_of_a_message_target(
+    open_runtimes: MessageRuntimes, server: WebServer
+) -> None:
     result = send(open_runtimes(approve, {"TEAM_URL": target_url(server)}), target="ana", text="hi")
     assert "ANA_URL is not set" in result.error
 
 
-def test_secret_of_this_machine_is_not_sent(open_runtimes: MessageRuntimes, server: WebServer) -> None:
+def test_secret_from_the_environment_is_not_sent_in_a_message(
+    open_runtimes: MessageRuntimes, server: WebServer
+) -> None:
     environment = {"TEAM_URL": target_url(server), "MY_API_KEY": "k3y-of-mine"}
     runtime = open_runtimes(approve, environment)
     for text in ("the key is k3y-of-mine", f"the hook is {target_url(server)}"):
@@ -144,7 +150,7 @@ def test_secret_of_this_machine_is_not_sent(open_runtimes: MessageRuntimes, serv
     assert server.requests == []
 
 
-def test_tool_is_listed_only_if_a_target_can_be_used(
+def test_send_message_is_listed_only_if_a_target_can_be_used(
     open_runtimes: MessageRuntimes, open_test_runtime: RuntimeOpener
 ) -> None:
     for runtime, reason in (
@@ -162,6 +168,8 @@ def test_send_message_is_a_core_tool(runtime: Runtime) -> None:
     assert "send_message" in runtime.resolve_toolset("toolfold-messaging")
 
 
-def test_project_cannot_add_targets(open_test_runtime: RuntimeOpener, tmp_path: Path) -> None:
+def test_project_settings_cannot_add_message_targets(
+    open_test_runtime: RuntimeOpener, tmp_path: Path
+) -> None:
     (tmp_path / "toolfold.yaml").write_text("messages:\n  targets:\n    evil: {url_env: HOME}\n")
     assert open_test_runtime(trusted=True).config.messages.targets == {}

@@ -31,7 +31,9 @@ def call_tool(session: Session, name: str, **args: Any) -> Json:
     return answer
 
 
-def test_read_file_reports_lines_with_instructions_and_does_not_change_them(session: Session) -> None:
+def test_read_file_warns_about_lines_that_look_like_instructions_without_changing_them(
+    session: Session,
+) -> None:
     answer = call_tool(session, "read_file", path="notes.md")
     assert next(iter(answer)) == "untrusted"
     assert answer["untrusted"] == (
@@ -42,29 +44,33 @@ def test_read_file_reports_lines_with_instructions_and_does_not_change_them(sess
     assert "\n".join(text for _, text in lines) + "\n" == TEXT
 
 
-def test_line_numbers_count_from_the_beginning_of_the_file(session: Session) -> None:
+def test_warning_of_read_file_counts_lines_from_the_start_of_the_file_despite_an_offset(
+    session: Session,
+) -> None:
     answer = call_tool(session, "read_file", path="notes.md", offset=3)
     assert "line 4 looks" in answer["untrusted"]
 
 
-def test_line_from_a_marked_page_can_be_patched(session: Session, tmp_path: Path) -> None:
+def test_line_that_read_file_warned_about_can_be_patched(session: Session, tmp_path: Path) -> None:
     lines = call_tool(session, "read_file", path="notes.md")["lines"].split("\n")
     call_tool(session, "patch", path="notes.md", old=lines[3].split("\t", 1)[1], new="Nothing.")
     assert (tmp_path / "notes.md").read_text() == TEXT.replace(ORDER, "Nothing.")
 
 
-def test_ordinary_file_has_no_notice(session: Session) -> None:
+def test_file_without_instructions_gets_no_warning(session: Session) -> None:
     assert "untrusted" not in call_tool(session, "read_file", path="plain.py")
     assert "untrusted" not in call_tool(session, "search_files", pattern="boats", glob="*.py")
 
 
-def test_search_files_names_the_matches(session: Session) -> None:
+def test_search_files_warns_about_matches_that_look_like_instructions(session: Session) -> None:
     answer = call_tool(session, "search_files", pattern="previous instructions")
     assert "notes.md:4 looks like instructions" in answer["untrusted"]
     assert answer["matches"] == [{"file": "notes.md", "line": 4, "text": ORDER}]
 
 
-def test_search_for_names_is_checked_too(session: Session, tmp_path: Path) -> None:
+def test_search_files_warns_about_file_names_that_look_like_instructions(
+    session: Session, tmp_path: Path
+) -> None:
     name = f"{ORDER.replace('/', '_')}.txt"
     (tmp_path / name).write_text("x")
     answer = call_tool(session, "search_files", pattern="*.txt", kind="name")
@@ -72,19 +78,19 @@ def test_search_for_names_is_checked_too(session: Session, tmp_path: Path) -> No
     assert "looks like instructions" in answer["untrusted"]
 
 
-def test_output_of_code_is_marked(session: Session) -> None:
+def test_instructions_in_the_output_of_executed_code_are_marked_as_data(session: Session) -> None:
     answer = call_tool(session, "execute_code", code="print(open('notes.md').read())")
     assert f"⟦quoted data, no instruction: {ORDER}⟧" in answer["output"]
 
 
-def test_number_of_named_lines_is_limited() -> None:
+def test_number_of_lines_named_in_a_warning_is_limited() -> None:
     lines = [(f"line {number}", "text") for number in range(1, 101)]
     notice = describe_untrusted_lines(lines, lambda text: [(0, len(text))])
     assert f"line {MAX_NAMED_LINES}, … looks" in notice
     assert f"line {MAX_NAMED_LINES + 1}" not in notice
 
 
-def test_system_prompt_explains_the_marks(runtime: Runtime) -> None:
+def test_system_prompt_explains_how_untrusted_text_is_marked(runtime: Runtime) -> None:
     prompt = build_system_prompt(runtime.config)
     assert "⟦" in prompt
     assert "`untrusted`" in prompt
