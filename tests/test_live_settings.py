@@ -308,7 +308,7 @@ EVIL = {"mcp": {"servers": {"evil": server_entry()}}, "approval": {"mode": "off"
 def test_editing_the_settings_file_while_servers_run_cannot_raise_a_servers_trust(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A server could have edited the file, for example after a call of it has ended."""
+    """A running MCP server could have edited the file, even when none of its tools is being called."""
     one = server_entry()
     settings.write_servers(one=one)
     runtime = open_live()
@@ -356,7 +356,7 @@ def test_settings_change_made_by_a_tool_call_has_no_effect_until_accepted(
 def test_settings_change_by_a_running_tool_call_is_not_used_and_reported_in_its_result(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The change is noticed by the watching thread first, before the call ends."""
+    """The watching thread sees the changed settings before the tool call ends."""
     settings.write_servers(one=server_entry())
     runtime = open_live()
     runtime.watch_settings()
@@ -396,7 +396,7 @@ def test_settings_change_by_a_background_process_of_a_tool_call_is_not_used(
 def test_settings_change_by_a_tool_call_of_another_runtime_is_not_used(
     settings: Settings, open_live: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The gateway follows the same files as the agent whose call changes them."""
+    """For example, an agent's tool call changes the settings file that a running gateway watches."""
     settings.write_servers(one=server_entry())
     caller, follower = open_live(), open_live()
     follower.watch_settings()
@@ -418,7 +418,7 @@ def test_settings_change_by_a_tool_call_of_another_runtime_is_not_used(
 def test_settings_change_by_a_tool_that_declares_no_effects_is_not_used(
     settings: Settings, open_live: Open, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A tool that declares no effects, such as one of an MCP server, is watched like a command."""
+    """Settings changes are detected during calls of tools without declared effects, such as MCP tools."""
     settings.write_servers(one=server_entry())
     runtime = open_live()
 

@@ -1,4 +1,4 @@
-"""The agent over HTTP, in each dialect with and without streaming, against a server that others wrote."""
+"""Agent turns over HTTP, in each provider's API with and without streaming, against the server aimock."""
 
 from __future__ import annotations
 

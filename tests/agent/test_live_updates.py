@@ -24,7 +24,7 @@ TIMEOUT_S = 60.0
 
 
 class LiveAgent:
-    """An agent whose settings come from a file, with a script in place of a model."""
+    """An agent with a scripted model, whose settings come from a file."""
 
     def __init__(self, runtime: Runtime, store: SqliteSessionStore, file: Path) -> None:
         self.runtime, self._store, self.file = runtime, store, file
@@ -56,7 +56,7 @@ def shown(request: ModelRequest) -> set[str]:
 
 
 def is_extended_by(earlier: ModelRequest, later: ModelRequest) -> bool:
-    """Return True if the later request starts with the bytes of the earlier one, tools left aside."""
+    """Return True if system prompt and messages of the later request start with those of the earlier one."""
     start = json.dumps(list(earlier.messages))[:-1]
     return earlier.system == later.system and json.dumps(list(later.messages)).startswith(start)
 

@@ -34,7 +34,7 @@ def asking_agent(runtime: Runtime, store: SqliteSessionStore, asker: Asker | Non
 
 
 def result_of(agent: Agent) -> Json:
-    """Return the result of the call that follows the first reply."""
+    """Return the result of the `clarify` call in the agent's conversation."""
     content: Json = json.loads(agent.history.messages[2]["content"])
     return content
 

@@ -13,7 +13,7 @@ WriteScript = Callable[..., str]
 
 
 def call(tool: str, /, text: str = "", **arguments: Any) -> dict[str, Any]:
-    """Return a reply that calls one tool."""
+    """Return a step of a script in which the model calls one tool."""
     return {"text": text, "calls": [{"name": tool, "arguments": arguments}]}
 
 

@@ -1,4 +1,4 @@
-"""A person at a terminal: starts a program under a pseudo-terminal, types, and reads the screen."""
+"""Simulates a user at a terminal: starts a program in a pseudo-terminal, types keys and reads the screen."""
 
 from __future__ import annotations
 

@@ -38,12 +38,14 @@ def test_run_prints_the_answer_to_stdout_and_activity_to_stderr(
     assert "tokens in" in done.err
 
 
-def test_run_quiet_prints_only_the_answer(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_with_option_quiet_prints_only_the_answer(toolfold: Toolfold, write_script: WriteScript) -> None:
     done = toolfold("run", "Hello", "--quiet", "--model", write_script("Hello."))
     assert (done.code, done.out, done.err) == (0, "Hello.\n", "")
 
 
-def test_run_json_prints_every_event_as_one_line(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_with_option_json_prints_every_event_as_one_line(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
     model = write_script(call("todo", todos=[]), "An answer with \u2028 and \x1b[31m in it.")
     done = toolfold("run", "Plan it", "--json", "--model", model)
     events = read_events(done.out)
@@ -57,7 +59,7 @@ def test_run_json_prints_every_event_as_one_line(toolfold: Toolfold, write_scrip
     assert "\x1b" not in done.out
 
 
-def test_run_json_contains_the_tool_calls_of_sub_agents(
+def test_run_with_option_json_prints_tool_calls_of_sub_agents(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     model = write_script(
@@ -100,7 +102,7 @@ def test_run_resumes_a_session_with_the_model_it_used(toolfold: Toolfold, write_
     assert toolfold("run", "Two", "--session", "last").out == "The same script.\n"
 
 
-def test_option_toolsets_of_run_limits_which_tools_can_be_called(
+def test_run_with_option_toolsets_limits_which_tools_can_be_called(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:
     model = write_script(call("terminal", command="true"), "No terminal here.")
@@ -115,13 +117,15 @@ def test_option_toolsets_of_run_limits_which_tools_can_be_called(
 
 
 class TestExitCodes:
-    def test_run_exits_with_5_at_the_step_limit(self, toolfold: Toolfold, write_script: WriteScript) -> None:
+    def test_run_exits_with_code_5_at_the_step_limit(
+        self, toolfold: Toolfold, write_script: WriteScript
+    ) -> None:
         model = write_script(call("todo", todos=[]), "Never reached.")
         done = toolfold("run", "Go", "--max-steps", "1", "--model", model)
         assert (done.code, done.out) == (5, "")
         assert "--max-steps" in done.err
 
-    def test_run_exits_with_6_on_a_provider_error(
+    def test_run_exits_with_code_6_on_a_provider_error(
         self, toolfold: Toolfold, write_script: WriteScript
     ) -> None:
         model = write_script({"error": "the key was rejected", "kind": "authentication"})
@@ -129,7 +133,7 @@ class TestExitCodes:
         assert done.code == 6
         assert "error: the key was rejected" in done.err
 
-    def test_run_exits_with_7_if_a_call_was_refused(
+    def test_run_exits_with_code_7_if_a_tool_call_was_refused(
         self, toolfold: Toolfold, write_script: WriteScript
     ) -> None:
         model = write_script(call("terminal", command=DANGEROUS), "I could not.")
@@ -137,7 +141,9 @@ class TestExitCodes:
         assert (done.code, done.out) == (7, "I could not.\n")
         assert "✗ refused:" in done.err
 
-    def test_run_exits_with_2_on_wrong_usage(self, toolfold: Toolfold, write_script: WriteScript) -> None:
+    def test_run_exits_with_code_2_on_invalid_usage(
+        self, toolfold: Toolfold, write_script: WriteScript
+    ) -> None:
         model = write_script("Hello.")
         assert toolfold("run").code == 2
         assert toolfold("run", "  ", "--model", model).code == 2
@@ -146,7 +152,7 @@ class TestExitCodes:
         assert both.code == 2
         assert "keeps its toolsets" in both.err
 
-    def test_run_exits_with_3_if_the_model_or_its_key_is_missing(
+    def test_run_exits_with_code_3_if_the_model_or_its_key_is_missing(
         self, toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
@@ -157,7 +163,7 @@ class TestExitCodes:
         assert no_key.code == 3
         assert "ANTHROPIC_API_KEY" in no_key.err
 
-    def test_run_exits_with_3_if_the_model_script_is_unreadable(
+    def test_run_exits_with_code_3_if_the_script_of_a_scripted_model_is_unreadable(
         self, toolfold: Toolfold, tmp_path: Path
     ) -> None:
         (tmp_path / "bad.json").write_text('{"steps": [{"error": "x", "kind": "none"}]}', encoding="utf-8")
@@ -165,7 +171,7 @@ class TestExitCodes:
         assert done.code == 3
         assert "is not a script of model replies" in done.err
 
-    def test_run_exits_with_4_for_an_unknown_session_or_toolset(
+    def test_run_exits_with_code_4_for_an_unknown_session_or_toolset(
         self, toolfold: Toolfold, write_script: WriteScript
     ) -> None:
         model = write_script("Hello.")
@@ -175,7 +181,7 @@ class TestExitCodes:
         assert toolfold("run", "Hi", "--toolset", "nope", "--model", model).code == 4
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-    def test_signal_stops_run_with_130_and_a_valid_history(
+    def test_signal_ends_run_with_exit_code_130_and_the_session_can_be_continued(
         self, number: signal.Signals, tmp_path: Path, write_script: WriteScript, toolfold: Toolfold
     ) -> None:
         model = write_script("word " * 20_000, delay_s=0.01)
@@ -193,7 +199,7 @@ class TestExitCodes:
 
 
 class TestApproval:
-    def test_run_yes_runs_calls_that_would_need_approval(
+    def test_run_with_option_yes_runs_calls_that_would_need_approval(
         self, toolfold: Toolfold, write_script: WriteScript
     ) -> None:
         Path("build").mkdir()
@@ -207,7 +213,7 @@ class TestApproval:
         assert not Path("build").exists()
 
     @pytest.mark.parametrize("command", ["rm -rf /", "mkfs.ext4 /dev/sda"])
-    def test_run_yes_does_not_run_commands_that_are_always_blocked(
+    def test_run_with_option_yes_does_not_run_always_blocked_commands(
         self, command: str, toolfold: Toolfold, write_script: WriteScript
     ) -> None:
         model = write_script(call("terminal", command=command), "No.")
@@ -215,7 +221,7 @@ class TestApproval:
         assert done.code == 7
         assert "✗ refused:" in done.err
 
-    def test_run_yes_does_not_change_the_settings_of_toolfold(
+    def test_run_with_option_yes_refuses_calls_that_change_toolfold_settings(
         self, toolfold: Toolfold, write_script: WriteScript, home: Path
     ) -> None:
         model = write_script(call("terminal", command=f"echo x >> {home}/config.yaml"), "No.")

@@ -1,4 +1,4 @@
-"""Commands show a server's tool by the name that clients of the gateway see, and accept its other names."""
+"""CLI commands show an MCP tool by the name that gateway clients see, and accept all its names."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def check_refusal(outcome: Outcome) -> None:
 
 
 def check_recovery(outcome: Outcome) -> None:
-    """After a call that ended the server, the next call runs in a new process of it."""
+    """After a tool call that crashed the MCP server, the next call runs in a new process of the server."""
     assert "echo: again" not in outcome.results[4]
     assert "echo: again" in outcome.results[5]
     assert "echo again" in outcome.calls
@@ -139,7 +139,7 @@ CHECKS: Checks = {
 
 
 def check_forms(outcome: Outcome) -> None:
-    """Both destructive calls were asked about, and the accepted one ran."""
+    """The client got an approval form for both destructive calls, and only the accepted call ran."""
     assert len(outcome.questions) == len(ANSWERS)
     for question, text in zip(outcome.questions, ("draft", "letter"), strict=True):
         assert question.startswith(QUESTION)

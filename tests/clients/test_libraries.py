@@ -39,10 +39,10 @@ class LibraryPlan:
 
 
 class LibraryTests:
-    """The tests of one library."""
+    """Base class for the tests of one MCP client library."""
 
     def command(self, plan: str) -> Sequence[str]:
-        """Return the command of the program. Skips the test if the library is not installed."""
+        """Return the command of the test's client program. Skips the test if the library is not installed."""
         raise NotImplementedError
 
     def test_client_library_calls_tools_and_answers_approval_forms_of_the_gateway(

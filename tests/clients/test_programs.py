@@ -69,7 +69,7 @@ class ConnectedClient:
 
 @contextmanager
 def connect(program: ClientProgram, tmp_path: Path, script: Sequence[Step]) -> Iterator[ConnectedClient]:
-    """Set up Toolfold and the client as a user would, with a model that follows this script."""
+    """Set up Toolfold and a client program as a user would, with a model that follows the script."""
     program.command(())  # skips the test if the program is not installed
     home = Home(tmp_path / "home", tmp_path / "project")
     home.project.mkdir()
@@ -98,7 +98,7 @@ def answer_form(terminal: Terminal, text: str, keys: Mapping[str, str]) -> None:
 
 
 class ProgramTests:
-    """The tests of one program."""
+    """Base class for the tests of one client program."""
 
     program: ClassVar[ClientProgram]
 

@@ -116,7 +116,7 @@ async def test_running_gateway_applies_edited_settings_and_ignores_an_invalid_fi
 async def test_gateway_notifies_only_clients_that_could_use_a_tool_when_it_is_disabled(
     tmp_path: Path,
 ) -> None:
-    """A change of settings that concerns no server is announced too."""
+    """Clients are also notified of a settings change that concerns no MCP server."""
     with serve_gateway(tmp_path, {"one": fault_server(), "two": fault_server()}) as served:
         token = served.tokens.add("narrow", ["mcp-one"])
         wide, narrow = ListChanges(), ListChanges()

@@ -1,4 +1,4 @@
-"""Which URLs and addresses may be used."""
+"""The address policy: which URLs and network addresses the web tools may use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers are added, removed and changed while a runtime is open."""
+"""MCP servers are added, removed and changed while a runtime is open."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def test_changing_the_command_of_a_server_restarts_only_that_server(
 def test_new_tools_of_a_server_whose_command_changed_are_held_for_review(
     open_test_runtime: RuntimeOpener,
 ) -> None:
-    """A changed command does not make the pins of the server invalid."""
+    """The tools that the user accepted for the server stay pinned when its command changes."""
     runtime = open_with_servers(open_test_runtime, one=server_entry())
     runtime.mcp.add("one", server_entry("", "--tools", "2"))
     assert server_tools(runtime) == {"mcp_one_echo"}
@@ -216,7 +216,7 @@ def test_tools_of_a_server_disappear_if_its_changed_command_cannot_start(
 def test_tool_names_do_not_depend_on_the_order_in_which_servers_are_added(
     open_test_runtime: RuntimeOpener,
 ) -> None:
-    """The names of tools do not depend on the order in which servers are added."""
+    """Servers `a` (tool `b_echo`) and `a_b` (tool `echo`) both claim the name `mcp_a_b_echo`."""
     short, long = server_entry("", "--first", "b_echo"), server_entry()
     runtime = open_with_servers(open_test_runtime, a=short)
     assert server_tools(runtime) == {"mcp_a_b_echo"}

@@ -45,7 +45,7 @@ def older_filesystem(version: str, folder: Path) -> dict[str, Any]:
 
 
 def older_git(version: str, folder: Path) -> dict[str, Any]:
-    """Return the older server, which uses the newer one's dependencies."""
+    """Return the command of an older git server, which uses the dependencies of the newer server."""
     program, *words = servers.stdio_command("git", folder).argv
     place = OLDER / f"git-{version}"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]

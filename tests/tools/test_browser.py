@@ -200,7 +200,7 @@ def test_browser_navigate_refuses_urls_that_are_not_http_or_have_credentials(
 
 
 def probe_page(server: WebServer, inner: WebServer) -> Page:
-    """Return a page that tries to reach another server in all ways that pages have."""
+    """Return a page that tries to reach the server `inner` in all ways that HTML and JavaScript offer."""
     inside = f"http://127.0.0.2:{inner.port}"
     return Page(
         f"""<title>Probe</title><link rel=preconnect href="{inside}"><link rel=prefetch href="{inside}/p">
@@ -240,7 +240,7 @@ def test_address_policy_applies_to_everything_a_page_loads(session: Session, ser
 def test_probe_page_reaches_a_server_if_the_address_policy_allows_it(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
-    """Without this, the test above could pass because its page does nothing."""
+    """Shows that the page of the address policy test really sends requests, so that test proves something."""
     settings = {"web": {"private_networks": ["127.0.0.0/8"]}}
     session = open_test_runtime(settings).session(["browser"])
     with run_web_server("127.0.0.2") as inner:

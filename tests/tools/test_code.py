@@ -42,7 +42,7 @@ TOOLSETS = [*BUILTIN, "harbour"]
 
 @pytest.fixture(scope="module", autouse=True)
 def servers() -> Iterator[None]:
-    """Stop the servers that a test has started."""
+    """Stop the servers that the tests have started."""
     yield
     SERVERS.close()
 
@@ -61,7 +61,7 @@ def code_error(session: Session, code: str, **args: Any) -> str:
 
 
 def attempt(call: str) -> str:
-    """Return code that prints the error of a call."""
+    """Return code that calls a tool and prints the error if the call fails."""
     return (
         f"import toolfold_tools\ntry:\n    print('RAN', toolfold_tools.{call})\n"
         "except toolfold_tools.ToolError as error:\n    print(error)\n"
@@ -159,7 +159,9 @@ def test_events_name_the_tools_that_executed_code_calls(session: Session, runtim
     assert finished == [("count_boats", True), ("count_boats", True), ("execute_code", True)]
 
 
-def test_executed_code_calls_deferred_tools(open_test_runtime: RuntimeOpener) -> None:
+def test_executed_code_can_call_tools_that_were_not_sent_to_the_model(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
     runtime.registry.add(count_boats())
     session = runtime.session(TOOLSETS)
@@ -207,7 +209,7 @@ def test_description_of_execute_code_names_only_tools_of_the_session(
 
 
 class TestNoBypass:
-    """The code can call what its session may call, in the same way, and nothing else."""
+    """Executed code can call only the tools of its session, with the same checks as the model's calls."""
 
     def test_executed_code_cannot_find_a_tool_that_was_not_granted(self, runtime: Runtime) -> None:
         ran: list[str] = []
@@ -219,7 +221,7 @@ class TestNoBypass:
             )
         assert ran == []
 
-    def test_module_for_executed_code_lists_only_granted_tools(self, runtime: Runtime) -> None:
+    def test_module_toolfold_tools_lists_only_tools_granted_to_the_session(self, runtime: Runtime) -> None:
         runtime.registry.add(recording_tool("sink_boat", "navy", []))
         runtime.registry.add(count_boats())
         session = runtime.session(["code_execution", "harbour"])
@@ -237,7 +239,7 @@ class TestNoBypass:
         output = run_code(runtime.session(BUILTIN), attempt(call))["output"]
         assert "'execute_code' can be called only directly" in output
 
-    async def test_executed_code_cannot_delegate(self, runtime: Runtime, tmp_path: Path) -> None:
+    async def test_executed_code_cannot_call_delegate_task(self, runtime: Runtime, tmp_path: Path) -> None:
         steps: list[Step] = [
             ScriptedReply(
                 calls=[ToolCall("execute_code", {"code": attempt("delegate_task(goal='multiply')")})]
@@ -250,7 +252,7 @@ class TestNoBypass:
             assert "'delegate_task' can be called only directly" in agent.history.messages[2]["content"]
             assert len(store.list_sessions()) == 1
 
-    def test_agent_tools_called_by_executed_code_keep_their_state(self, runtime: Runtime) -> None:
+    def test_todo_tool_called_by_executed_code_changes_the_agents_todo_list(self, runtime: Runtime) -> None:
         agent = LocalAgent()
         session = runtime.session(["code_execution", "todo"], agent=agent)
         item = {"id": "1", "content": "Moor", "status": "pending"}
@@ -382,7 +384,9 @@ class TestNoBypass:
 class TestApprovalOfTheCode:
     """The code is judged before it runs, like the argument of `python3 -c`."""
 
-    def test_code_that_is_always_blocked_is_not_executed(self, open_test_runtime: RuntimeOpener) -> None:
+    def test_code_with_an_always_blocked_command_is_not_executed_even_if_approved(
+        self, open_test_runtime: RuntimeOpener
+    ) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)
         error = code_error(session, "import os\nos.system('rm -rf /usr')")
         assert "always blocked" in error

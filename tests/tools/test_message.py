@@ -29,7 +29,7 @@ TARGETS = {
 
 
 class MessageRuntimes(Protocol):
-    """Opens runtimes with the targets and an approver."""
+    """Opens runtimes with two message targets and a given approver."""
 
     def __call__(
         self, approver: Approver | None, environment: Mapping[str, str], **settings: object

@@ -73,7 +73,7 @@ class ActivityLine:
     text: str
     outcome: str = ""
     detail: str = ""
-    """More about the outcome, such as an error; may be long."""
+    """Details of the outcome of a call, such as an error message; may be long."""
     state: LineState = "note"
     by_sub_agent: bool = False
 

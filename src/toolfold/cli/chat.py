@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 HISTORY_FILE = "chat_history"
 DEMO_DELAY_S = 0.02
-"""Pause after each piece of text of the scripted model, so that it looks like one."""
+"""Pause after each piece of text of the scripted demo model, so that it looks like a real model."""
 _SETUP_STEPS = """\
 1. Install a provider and set its key:  pip install 'toolfold[anthropic]'; export ANTHROPIC_API_KEY=…
 2. Choose the model:  toolfold config set agent.model anthropic:claude-sonnet-4-6  (or openai:…, ollama:…)
@@ -158,7 +158,7 @@ class Chat:
         self.last_turn: TurnFinished | None = None
         self.tokens_saved = 0
         self.draft = ""
-        """Text that the next prompt starts with."""
+        """Text that the user can edit at the next prompt, such as the message that /undo has removed."""
         self._commands = ChatCommands(self)
         self._is_terminated = False
         self._reader = self._open_reader()

@@ -29,7 +29,7 @@ REDRAWS_PER_SECOND = 8
 RESUME_TIMEOUT_S = 2.0
 MIN_CALL_COLUMNS = 20
 MAX_HIGHLIGHTED_CHARS = 8_000
-"""A longer unfinished block is drawn as plain text until it is finished."""
+"""A longer unfinished Markdown block is drawn as plain text until it is finished."""
 _STYLES = {"done": "green", "failed": "red", "running": "dim", "note": "dim"}
 
 
@@ -113,7 +113,7 @@ class LiveScreen:
         self._held: list[RenderableType] | None = None
         self._is_working = False
         self._question = threading.Event()
-        """Withdraws the question that has the terminal."""
+        """Setting this event withdraws the question that is shown at the terminal."""
         self._resumed = threading.Event()
         self._resumed.set()
         self._live: Live | None = None

@@ -32,7 +32,7 @@ COMMAND_NOT_FOUND = 127
 _LINE_END = b"\n"
 
 CallTool = Callable[[str, Json], Awaitable[Json]]
-"""Runs one call; returns `{"value": …}` or `{"error": message}`."""
+"""Calls a tool by name with arguments; returns `{"value": …}` or `{"error": message}`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class CodeLimits:
     """Limits on time, output and tool calls of one execution of code."""
 
     timeout_s: float = 300.0
-    """Time that the code may run; the time of its tool calls does not count."""
+    """Maximum run time of the code; the time of its tool calls does not count."""
     max_calls: int = 100
     max_request_bytes: int = 2_000_000
     """Maximum size of the arguments of one tool call."""
     max_reply_bytes: int = 8_000_000
     """Maximum size of the result of one tool call."""
     max_output_bytes: int = 10_000_000
-    """Maximum output; what follows is dropped. Only a part of it is shown to the model."""
+    """Maximum output of the code; further output is dropped. Only a part is shown to the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,11 @@ class CodeResult:
 
     output: OutputBuffer
     exit_code: int | None
-    """None if the code was terminated at the time limit."""
+    """Exit code of the code; None if it was terminated at the time limit."""
     calls: int
     """The number of tool calls that the code made."""
     dropped_bytes: int = 0
-    """Bytes of output beyond the limit."""
+    """Number of bytes of output that were dropped because of the limit."""
 
 
 class CodeRun:

@@ -33,10 +33,10 @@ __all__ = ["LoadedSettings", "SettingsFollower", "SettingsWatch"]
 POLL_INTERVAL_S = 0.25
 STABLE_AFTER_S = 0.05
 EMPTIED_STABLE_AFTER_S = 0.4
-"""The same for a file that has become empty or is gone: an editor may be replacing it."""
+"""How long a file must stay unchanged if it has become empty or is gone: an editor may be replacing it."""
 MAX_SETTLE_S = 2.0
 RETRY_INTERVAL_S = 1.0
-"""How often changes are looked at again while a call of another runtime could have made them."""
+"""How often loading is retried while a tool call of another runtime may have changed the settings."""
 
 
 class _TryLater(Exception):
@@ -49,9 +49,9 @@ class LoadedSettings:
 
     config: Config
     is_own_change: bool
-    """True if Toolfold itself has made all changes for the user."""
+    """True if commands of Toolfold have made all changes, and not an editor or a tool."""
     changed_locks: bool
-    """True if the accepted tools of MCP servers have changed."""
+    """True if the file with the accepted tools of MCP servers has changed."""
 
 
 class SettingsFollower:

@@ -41,7 +41,7 @@ class FetchLimits:
 
     timeout_s: float = 30.0
     max_bytes: int = 10_000_000
-    """Maximum size, before and after decompression. The rest is left out."""
+    """Maximum size of a response body, before and after decompression. The rest is left out."""
     max_redirects: int = MAX_REDIRECTS
 
 
@@ -50,7 +50,7 @@ class FetchedDocument:
     """Response of a web server: final URL, status, body and type."""
 
     url: str
-    """Where it was found, after redirects."""
+    """URL of the document after redirects."""
     status: int
     data: bytes = field(repr=False)
     media_type: str = ""

@@ -48,7 +48,7 @@ class _ProxyRequest:
     target: str
     version: str
     headers: tuple[bytes, ...]
-    """Complete header lines without line ends."""
+    """Header lines, each with name and value, without line ends."""
 
     def header(self, name: bytes) -> str:
         prefix = name + b":"

@@ -49,7 +49,7 @@ MAX_CHOICE_TOKENS = 48
 MAX_RESULT_CHARS = 1_500
 MAX_SUMMARY_CHARS = 110
 ANSWER = "answer"
-"""The choice that means that no tool is called."""
+"""Output of the model that chooses a text answer instead of a tool."""
 
 MAX_REQUEST_CHARS = 2_000
 MAX_STRING_CHARS = 200

@@ -18,7 +18,7 @@ from toolfold.errors import CallError, shorten
 from toolfold.model import Json
 
 MAX_RECORDS = 1_000
-"""Records of one kind, so that a model in a loop cannot fill the memory."""
+"""Maximum number of records of one kind, so that a model in a loop cannot fill the memory."""
 MAX_LISTED = 50
 SAMPLE_NOTE = "sample data: no real service was used"
 

@@ -13,7 +13,7 @@ LOGGER_NAME = "toolfold.event_log"
 CONTENT_FIELDS = frozenset(
     {"message", "text", "arguments", "result", "error", "command", "reason", "queries", "question"}
 )
-"""Fields that may hold what people, models and tools wrote."""
+"""Event fields that may contain text of people, models and tools."""
 
 
 class EventLog:

@@ -33,11 +33,11 @@ from toolfold.events import (
 from toolfold.telemetry.event_log import remove_content
 
 MAX_OPEN_SPANS = 10_000
-"""Spans that wait for their end. The oldest is ended beyond that: its end was lost."""
+"""Maximum number of open spans; above it the oldest is ended, because its end event was probably lost."""
 DELEGATING_TOOL = "delegate_task"
 
 _PROVIDERS = {"responses": "openai"}
-"""Names of the conventions for our names of providers, where they differ."""
+"""Provider names of Toolfold that differ from those of the OpenTelemetry conventions, with the latter."""
 
 Attributes = dict[str, Any]
 

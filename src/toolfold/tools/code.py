@@ -33,9 +33,9 @@ from toolfold.tools.terminal import CODE_SOURCE, OVERHEAD_TIMEOUT_S, get_output_
 DEFAULT_TIMEOUT_S = 300.0
 MAX_CODE_CHARS = 60_000
 MAX_CALLS_TIME_S = 3_600.0
-"""Time that all tool calls of one run may take together."""
+"""Maximum total time of all tool calls that one execution of code makes."""
 MAX_LISTED_TOOLS = 500
-"""Tools whose parameters are sent along. Others can be called too, with keyword arguments."""
+"""Maximum number of tools whose parameters the code gets; further tools need keyword arguments."""
 
 # Named in the description if the session has them. Others would change the prompt with every selection.
 _NAMED_TOOLS = (

@@ -14,7 +14,7 @@ from toolfold.config.servers import McpServerSettings
 __all__ = ["ServerChanges", "compare_servers"]
 
 APPLIED_IN_PLACE = frozenset({"prefix", "include", "exclude", "resources", "prompts", "trust", "isolation"})
-"""Settings that are read whenever tools are registered or called, not when the server is connected."""
+"""Server settings whose change needs no new connection: they are read when tools are registered or called."""
 
 
 @dataclass(frozen=True, slots=True)
