@@ -71,7 +71,7 @@ class SampleService:
         return copy.deepcopy(self._choose_action(words)(kind, args))
 
     def _choose_action(self, words: list[str]) -> Callable[[str, Json], Json]:
-        """Return the action for a tool name; if it names several (`merge_request_list`), the first below."""
+        """Return the action for the words of a tool name; delete, list, read, create win in this order."""
         named = {self._actions[word] for word in words if word in self._actions}
         actions = {"delete": self._delete, "list": self._list, "read": self._read, "create": self._add}
         return next((action for name, action in actions.items() if name in named), self._change)
@@ -168,7 +168,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _is_id(argument: str, kind: str | None) -> bool:
-    """Return True if an argument name such as `invoice_id` means an id, if given of this kind of record."""
+    """Return True if an argument name such as `invoice_id` stands for an id (of this kind, if given)."""
     *words, last = [word.lower() for word in _WORD.findall(argument)] or [""]
     return last in _ID_WORDS and (kind is None or set(words) <= set(kind.split()))
 

@@ -33,7 +33,7 @@ class EventLog:
 
 
 def remove_content(data: Json) -> Json:
-    """Return an event without text of people, models and tools. Why a turn ended is kept."""
+    """Return an event without text of people, models and tools; the reason why a turn ended is kept."""
     is_turn_end = data.get("type") == "turn_finished"
     return {
         key: value

@@ -125,7 +125,7 @@ class CodeTool:
         loop = asyncio.get_running_loop()
 
         async def call_tool(name: str, arguments: Json) -> Json:
-            """Call a tool in this handler's event loop; it is requested from the terminal's event loop."""
+            """Call a tool in this handler's event loop; called from the terminal's event loop."""
             work = asyncio.run_coroutine_threadsafe(_make_reply(nested, name, arguments), loop)
             return await asyncio.wrap_future(work)
 
@@ -149,7 +149,7 @@ async def _make_reply(nested: NestedCalls, name: str, arguments: Json) -> Json:
 
 
 def _full_value(result: ToolResult) -> object:
-    """Return the tool result as the model would get it, but whole if it was shortened for the model."""
+    """Return the value of a tool result; the whole value even if the model would get it shortened."""
     return read_json(result.text if result.stored is None else render(result.value))
 
 
