@@ -15,7 +15,8 @@ def main() -> None:
         print([definition["function"]["name"] for definition in shown])
 
         # Tools that are not shown are still granted and can be called directly.
-        print(session.call_sync("almanac_setReminder", {}).text[:120])
+        reminder = {"text": "Call Halden Ltd", "trigger": {"at": "2030-03-01T09:00:00Z"}}
+        print(session.call_sync("almanac_setReminder", reminder).text)
 
 
 if __name__ == "__main__":

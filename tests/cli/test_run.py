@@ -102,6 +102,15 @@ def test_run_resumes_a_session_with_the_model_it_used(toolfold: Toolfold, write_
     assert toolfold("run", "Two", "--session", "last").out == "The same script.\n"
 
 
+def test_run_with_an_unknown_toolset_stores_no_session(toolfold: Toolfold, write_script: WriteScript) -> None:
+    model = write_script("The same script.")
+    session = read_events(toolfold("run", "One", "--json", "--model", model).out)[0]["session_id"]
+    typo = toolfold("run", "typo", "--toolset", "fiel", "--model", model)
+    assert typo.code == 4
+    assert "file" in typo.err
+    assert [each["id"] for each in toolfold("sessions", "list", "--json").json] == [session]
+
+
 def test_run_with_option_toolsets_limits_which_tools_can_be_called(
     toolfold: Toolfold, write_script: WriteScript
 ) -> None:

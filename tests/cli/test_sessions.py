@@ -92,11 +92,14 @@ def test_deleted_session_is_no_longer_listed(toolfold: Toolfold, session_id: str
     assert "there is no session" in missing.err
 
 
-def test_sessions_delete_without_confirmation_keeps_the_session(
+def test_sessions_delete_without_a_terminal_keeps_the_session_and_names_the_option_yes(
     toolfold: Toolfold, session_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert toolfold("sessions", "delete", session_id).code == 130  # no input: aborted
+    done = toolfold("sessions", "delete", session_id)
+    assert done.code == 1
+    assert "Confirmation needs a terminal" in done.err
+    assert "--yes" in done.err
     assert len(toolfold("sessions", "list", "--json").json) == 1
 
 
@@ -108,6 +111,23 @@ def test_session_in_use_is_not_deleted(toolfold: Toolfold, session_id: str, home
     assert done.code == 1
     assert "open in another process" in done.err
     assert len(toolfold("sessions", "list", "--json").json) == 1
+
+
+def test_last_session_is_the_newest_one_that_has_messages(
+    toolfold: Toolfold, home: Path, session_id: str
+) -> None:
+    store = SqliteSessionStore(next(home.rglob("sessions.db")))
+    record = store.load_session(session_id)
+    store.create_session(replace(record, id="f" * 16, turns=0, updated=record.updated + 1))
+    store.close()
+    assert [each["turns"] for each in toolfold("sessions", "list", "--json").json] == [0, 1]
+    assert toolfold("sessions", "show", "last", "--json").json["id"] == session_id
+
+
+def test_last_session_does_not_exist_before_the_first_message(toolfold: Toolfold) -> None:
+    done = toolfold("sessions", "show", "last")
+    assert done.code == 4
+    assert "no stored session with messages" in done.err
 
 
 def test_ambiguous_session_id_prefix_is_refused(toolfold: Toolfold, home: Path, session_id: str) -> None:

@@ -22,7 +22,7 @@ EXPECTED_OUTPUT = {
         "rm -rf /: did not run",
         "ran: ['ls -la', 'rm -rf build', \"rm  -rf 'build'\"]",
     ),
-    "fewer_tools.py": ("tokens before", "tallyhouse_"),
+    "fewer_tools.py": ("tokens before", "tallyhouse_", '"text":"Call Halden Ltd"'),
     "hooks_and_approval.py": ("nobody could be asked", "The diary is never deleted.", "deleted: ['draft']"),
     "parallel_calls.py": ('{"item":"kettle","euros":6}', "tea is in the basket"),
     "plugin_folder.py": ("loud loaded ('shout',) ('voice',)", "about to run shout", "HELLO!"),

@@ -157,14 +157,25 @@ def _choose_auxiliary(config: Config) -> tuple[ModelClient | None, ModelName | N
 def _create_record(
     deps: AgentDeps, toolsets: Iterable[str] | None, disabled: Iterable[str], instructions: str
 ) -> SessionRecord:
+    enabled = None if toolsets is None else tuple(toolsets)
+    disabled = tuple(disabled)
+    # Before the session is stored: a session that cannot open must not become the newest one.
+    _require_toolsets(deps.runtime, (*(enabled or ()), *disabled))
     facts = deps.memory.read_facts() if deps.memory else ()
     record = SessionRecord(
         id=secrets.token_hex(8),
         model=str(deps.model),
         dialect=deps.client.dialect.name,
         system=build_system_prompt(deps.runtime.config, facts=facts, instructions=instructions),
-        toolsets=None if toolsets is None else tuple(toolsets),
-        disabled_toolsets=tuple(disabled),
+        toolsets=enabled,
+        disabled_toolsets=disabled,
     )
     deps.store.create_session(record)
     return record
+
+
+def _require_toolsets(runtime: Runtime, names: Iterable[str]) -> None:
+    """Raise UnknownToolset for the first name that is no toolset."""
+    toolsets = runtime.toolsets()
+    # Only unknown names: `require` also warns about unconnected servers, as opening the session will.
+    toolsets.require(name for name in names if not toolsets.knows(name))

@@ -174,12 +174,16 @@ class AgentOpener:
 
 
 def find_session(store: SessionStore, text: str) -> SessionRecord:
-    """Return the stored session for an id, the beginning of an id, or `last`. Raises NotFound."""
+    """Return the stored session for an id, the beginning of an id, or `last`. Raises NotFound.
+
+    `last` is the session with messages that was used last.
+    """
     known = store.list_sessions(limit=MAX_LISTED_SESSIONS)
     if text == LAST_SESSION:
-        if not known:
-            raise NotFound("there are no stored sessions yet.")
-        return known[0]
+        used = next((record for record in known if record.turns), None)
+        if used is None:
+            raise NotFound("there is no stored session with messages yet.")
+        return used
     found = [record for record in known if record.id == text] or [
         record for record in known if record.id.startswith(text)
     ]

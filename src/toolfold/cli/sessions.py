@@ -15,8 +15,9 @@ import click
 
 from toolfold.cli.activity import clean_line
 from toolfold.cli.agent_options import find_session
-from toolfold.cli.app import Invocation, json_option
+from toolfold.cli.app import EXIT_FAILED, Invocation, json_option
 from toolfold.cli.output import escape_text, format_count, print_json, print_line, print_note, print_table
+from toolfold.cli.server_commands import confirm
 from toolfold.cli.transcripts import (
     describe_session,
     export_session,
@@ -187,7 +188,7 @@ def _write_private_file(file: Path, text: str) -> None:
 @click.argument("sessions", metavar="ID…", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.pass_obj
-def delete(invocation: Invocation, sessions: tuple[str, ...], yes: bool) -> None:
+def delete(invocation: Invocation, sessions: tuple[str, ...], yes: bool) -> int:
     """Delete sessions with all their messages. This cannot be undone."""
     owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     with _open_store(invocation) as store:
@@ -195,9 +196,11 @@ def delete(invocation: Invocation, sessions: tuple[str, ...], yes: bool) -> None
         for record in records:
             title = clean_line(record.title, MAX_TITLE_CHARS) or "no messages"
             print_note(f"{record.id}  {escape_text(title)}")
-        if not yes:
-            click.confirm(f"Delete {format_count(len(records), 'session')}?", abort=True, err=True)
+        if not confirm(f"Delete {format_count(len(records), 'session')}?", yes):
+            print_line("nothing was deleted.")
+            return EXIT_FAILED
         for record in records:
             store.claim_session(record.id, owner)  # raises if another process uses it
             store.delete_session(record.id)
     print_line(f"deleted {format_count(len(records), 'session')}")
+    return 0
