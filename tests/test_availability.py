@@ -17,6 +17,7 @@ import pytest
 
 from toolfold.authoring import build_tool
 from toolfold.availability import Availability, CheckFailures, Status
+from toolfold.errors import ConfigError
 from toolfold.model import Check, Tool
 from toolfold.redaction import Redaction
 
@@ -147,6 +148,7 @@ class UnprintableError(Exception):
     ("error", "reason"),
     [
         (ValueError("no key"), "its check failed: ValueError: no key"),
+        (ConfigError("No target is set. Set one."), "its check failed: No target is set. Set one"),
         (SystemExit(3), "its check failed: SystemExit: 3"),
         (KeyboardInterrupt(), "its check failed: KeyboardInterrupt: "),
         (GeneratorExit(), "its check failed: GeneratorExit: "),

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from toolfold.errors import error_message, shorten
+from toolfold.errors import ToolfoldError, error_message, shorten
 from toolfold.model import Check, Tool
 
 # Long enough for a whole secret: redaction would not recognise half of one.
@@ -68,9 +68,7 @@ class _CheckRun:
         try:
             self._finish("" if _call_check(check) else "its check returned false")
         except BaseException as error:  # a check may raise anything, which means "unavailable"
-            self._finish(
-                shorten(f"its check failed: {type(error).__name__}: {error_message(error)}", MAX_REASON_CHARS)
-            )
+            self._finish(shorten(f"its check failed: {_describe_error(error)}", MAX_REASON_CHARS))
 
     def _finish(self, failure: str) -> None:
         self._failure = failure
@@ -169,6 +167,15 @@ def _cache_key(tool: Tool) -> object:
     except TypeError:
         return tool
     return tool.check
+
+
+def _describe_error(error: BaseException) -> str:
+    """Return the message of a check's exception without a final full stop, because a sentence continues it.
+
+    Toolfold's own errors are written for people; others need the name of their class to be understood.
+    """
+    message = error_message(error).removesuffix(".")
+    return message if isinstance(error, ToolfoldError) else f"{type(error).__name__}: {message}"
 
 
 def _call_check(check: Check) -> bool:

@@ -84,6 +84,28 @@ def test_doctor_reports_the_size_of_the_tool_list(small: SmallServer, toolfold: 
     assert "0 tools are listed, 40 are behind tool_search" in line
 
 
+def test_doctor_says_how_to_configure_a_model(toolfold: Toolfold) -> None:
+    (line,) = find_lines(toolfold("doctor", "--json"), "model", "info")
+    assert line.endswith("→ toolfold config set agent.model PROVIDER:MODEL")
+
+
+def test_doctor_warns_of_a_model_that_cannot_be_used(
+    toolfold: Toolfold, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    change_setting("agent.model", "anthropic:claude-sonnet-4-6")
+    (line,) = find_lines(toolfold("doctor", "--json"), "model", "warn")
+    assert "there is no key for the model provider 'anthropic'" in line
+    assert line.endswith("→ set the environment variable ANTHROPIC_API_KEY")
+
+
+def test_doctor_reports_the_model_of_the_agent(toolfold: Toolfold, tmp_path: Path) -> None:
+    script = tmp_path / "script.json"
+    script.write_text('["Hello."]', encoding="utf-8")
+    change_setting("agent.model", f"scripted:{script}")
+    assert find_lines(toolfold("doctor", "--json"), "model", "ok") == [f"the agent uses scripted:{script} → "]
+
+
 def test_every_finding_of_doctor_is_one_line(toolfold: Toolfold) -> None:
     lines = toolfold("doctor").out.split("\n\n")[0].splitlines()
     assert len(lines) == len(toolfold("doctor", "--json").json["findings"])

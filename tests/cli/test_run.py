@@ -180,6 +180,14 @@ class TestExitCodes:
         assert done.code == 3
         assert "is not a script of model replies" in done.err
 
+    def test_run_exits_with_code_3_if_the_script_of_a_scripted_model_does_not_exist(
+        self, toolfold: Toolfold, tmp_path: Path
+    ) -> None:
+        done = toolfold("run", "Hi", "--model", f"scripted:{tmp_path / 'none.json'}")
+        assert done.code == 3
+        assert "there is no file" in done.err
+        assert "Errno" not in done.err
+
     def test_run_exits_with_code_4_for_an_unknown_session_or_toolset(
         self, toolfold: Toolfold, write_script: WriteScript
     ) -> None:

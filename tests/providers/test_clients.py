@@ -17,7 +17,7 @@ from toolfold import Agent, AgentLimits
 from toolfold.config import Config, load_config
 from toolfold.errors import ConfigError
 from toolfold.providers import DIALECTS, DialectName
-from toolfold.providers.client import ModelClient, RetryPolicy, call_model
+from toolfold.providers.client import ModelClient, RetryPolicy, call_model, translate_error
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.models import (
     ModelName,
@@ -133,12 +133,27 @@ async def test_final_error_of_a_provider_is_classified_and_not_retried(
     assert KEY not in str(caught.value)
 
 
-async def test_unreachable_provider_is_a_connection_error(tmp_path: Path, server: ScriptedServer) -> None:
-    server.url = "http://127.0.0.1:9"
-    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, "openai"))
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_error_for_an_unreachable_provider_names_its_address_without_credentials(
+    tmp_path: Path, server: ScriptedServer, dialect: DialectName
+) -> None:
+    server.url = "http://user:hidden-word@127.0.0.1:9"
+    client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
     with pytest.raises(ProviderError) as caught:
         await call(client)
     assert caught.value.kind == "connection"
+    assert "cannot be reached at http://127.0.0.1:9: " in str(caught.value)
+    assert str(caught.value).endswith(". Is the server running?")
+    assert "hidden-word" not in str(caught.value)
+
+
+def test_error_for_an_unreachable_remote_provider_does_not_ask_for_a_local_server() -> None:
+    import httpx2
+    import openai
+
+    request = httpx2.Request("POST", "https://models.example/v1/responses?key=hidden-word")
+    error = translate_error(openai.APIConnectionError(request=request), openai)
+    assert str(error) == "the provider cannot be reached at https://models.example: Connection error."
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -170,8 +185,9 @@ class TestModelNames:
     def test_unknown_model_provider_is_an_error_with_a_suggestion(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
-        with pytest.raises(ConfigError, match="Did you mean anthropic"):
+        with pytest.raises(ConfigError, match="Did you mean anthropic") as caught:
             parse_model_name("antropic:claude", make_config(tmp_path, server, "openai"))
+        assert "responses, scripted, test" in str(caught.value)
 
     def test_error_for_a_missing_api_key_names_the_variable_to_set(self, tmp_path: Path) -> None:
         config = load_config(project=tmp_path, env={"TOOLFOLD_HOME": str(tmp_path), "HOME": str(tmp_path)})

@@ -101,6 +101,7 @@ def command(invocation: Invocation, seconds: float, as_json: bool) -> int:
             *check_clients(config),
             *check_gateway(config),
             *_check_listing_size(config, servers),
+            *_check_model(config),
             *_check_approval(config),
             *_terminal_findings(config, places.result(), clean_advice),
             *_check_secrets(config),
@@ -257,6 +258,25 @@ def _check_listing_size(config: Config, servers: Sequence[ServerHealth]) -> Iter
         )
         return
     yield DoctorFinding("ok", "gateway", f"tools for clients: {size}")
+
+
+def _check_model(config: Config) -> Iterator[DoctorFinding]:
+    """Report whether the agent's model can be used, as far as that is known without calling it."""
+    from toolfold.providers.models import build_client, parse_model_name
+
+    text = config.agent.model
+    if not text:
+        what = "no model is configured. Only toolfold chat and toolfold run need one"
+        yield DoctorFinding("info", "model", what, "toolfold config set agent.model PROVIDER:MODEL")
+        return
+    try:
+        asyncio.run(build_client(parse_model_name(text, config), config).close())
+    except ConfigError as error:
+        yield DoctorFinding("warn", "model", f"{text} cannot be used: {error.problem}", error.hint)
+    except ToolfoldError as error:
+        yield DoctorFinding("warn", "model", f"{text} cannot be used: {error}")
+    else:
+        yield DoctorFinding("ok", "model", f"the agent uses {text}")
 
 
 def _check_approval(config: Config) -> Iterator[DoctorFinding]:

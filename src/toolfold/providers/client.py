@@ -11,6 +11,7 @@ import logging
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any, Protocol
 
 from toolfold.model import Json
@@ -256,8 +257,7 @@ def translate_error(error: Any, errors: Any) -> ProviderError:
     if isinstance(error, errors.APITimeoutError):
         return ProviderError("the provider did not answer in time", kind="timeout")
     if isinstance(error, errors.APIConnectionError):
-        cause = error.__cause__ or error
-        return ProviderError(f"the provider cannot be reached: {cause}", kind="connection")
+        return ProviderError(_describe_connection_error(error), kind="connection")
     status = getattr(error, "status_code", None)
     if status is None:
         return ProviderError(message, kind="server")
@@ -265,6 +265,22 @@ def translate_error(error: Any, errors: Any) -> ProviderError:
     return ProviderError(
         message, kind=classify_status(status, message), retry_after_s=retry_after, status=status
     )
+
+
+def _describe_connection_error(error: Any) -> str:
+    """Return why a provider cannot be reached, with its address but not the credentials of its URL."""
+    url = error.request.url
+    address = str(url.copy_with(userinfo=b"", path="/", query=None, fragment=None)).rstrip("/")
+    problem = f"the provider cannot be reached at {address}: {error.__cause__ or error}"
+    return f"{problem.rstrip('.')}. Is the server running?" if _is_loopback(url.host) else problem
+
+
+def _is_loopback(host: str) -> bool:
+    """Return True if the host of a URL is this machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _read_retry_after(headers: Any) -> float | None:

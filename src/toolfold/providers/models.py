@@ -74,9 +74,10 @@ def parse_model_name(text: str, config: Config, *, key: str = "agent.model") -> 
         return ModelName(provider, model)
     if not separator and (guessed := _guess_provider(provider)):
         return ModelName(guessed, provider)
-    hint = did_you_mean(closest_names(provider, known)) if separator else " Write it as PROVIDER:MODEL."
+    names = sorted({*known, SCRIPTED_PROVIDER})
+    hint = did_you_mean(closest_names(provider, names)) if separator else " Write it as PROVIDER:MODEL."
     raise ConfigError(
-        f"{text!r} names no known model provider.{hint} Known providers: {', '.join(sorted(known))}.",
+        f"{text!r} names no known model provider.{hint} Known providers: {', '.join(names)}.",
         key=key,
     )
 

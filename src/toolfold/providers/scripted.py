@@ -110,6 +110,12 @@ def load_script(file: Path) -> ScriptedProvider:
             model=str(file),
             delta_delay_s=float(options.get("delta_delay_s", 0.0)),
         )
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no file {file}, which should be a script of model replies",
+            key="agent.model",
+            hint="write the model as scripted:FILE, with the path of an existing file",
+        ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"{file} is not a script of model replies: {error}",
