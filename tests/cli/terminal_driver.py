@@ -95,6 +95,10 @@ class Terminal:
         """Wait until a text is on the screen, `count` times."""
         self._wait(lambda: self.text.count(text) >= count, f"{text!r} is not on the screen")
 
+    def wait_for_output(self, text: str) -> None:
+        """Wait until the program has written a text, even if it is no longer on the screen."""
+        self._wait(lambda: text in self.raw, f"{text!r} was not written")
+
     def wait_until_gone(self, text: str) -> None:
         """Wait until a text is no longer on the screen."""
         self._wait(lambda: text not in self.text, f"{text!r} is still on the screen")

@@ -324,6 +324,21 @@ class TestInput:
         assert chat.wait_for_exit() == 0
         assert "> first\n> second\n> third" in show_last_session(chat)
 
+    def test_lines_typed_during_a_turn_are_sent_one_after_the_other_when_it_ends(
+        self, open_chat: OpenChat, write_script: WriteScript, project: Path
+    ) -> None:
+        wait = call("terminal", command="while [ ! -e go ]; do sleep 0.1; done")
+        chat = open_chat(write_script(wait, "First answer.", "Second answer.", "Third answer."))
+        chat.send("First")
+        chat.wait_for("terminal(command=")
+        chat.type(f"Second mesX\x7fsage{ENTER}Third message{ENTER}/quit{ENTER}/tools{ENTER}")
+        (project / "go").touch()
+        assert chat.wait_for_exit() == 0
+        assert "there is no command" not in chat.text
+        shown = show_last_session(chat)
+        assert shown.index("> Second message\n") < shown.index("Second answer.")
+        assert shown.index("Second answer.") < shown.index("> Third message\n") < shown.index("Third answer.")
+
     def test_chat_completes_slash_commands_and_keeps_the_message_history(
         self, open_chat: OpenChat, write_script: WriteScript
     ) -> None:
@@ -548,6 +563,25 @@ class TestPlain:
         assert out.count("tokens in,") == 2
         assert "\x1b" not in out
 
+    @pytest.mark.parametrize("line", ["/", "/help"])
+    def test_a_slash_alone_lists_the_commands_like_slash_help(
+        self, line: str, environment: dict[str, str], project: Path, write_script: WriteScript
+    ) -> None:
+        model = write_script("Not asked.")
+        out = self.run_piped(environment, project, f"{line}\n/quit\nnever\n", "--model", model)
+        assert "/undo" in out
+        assert "leave the chat" in out
+        assert "Not asked." not in out
+
+    def test_unknown_slash_command_is_reported_with_similar_names_only(
+        self, environment: dict[str, str], project: Path, write_script: WriteScript
+    ) -> None:
+        model = write_script("Not asked.")
+        out = self.run_piped(environment, project, "/foo\n/modle\n/quit\n", "--model", model)
+        assert "there is no command /foo. /help lists" in out
+        assert "there is no command /modle. Did you mean /model? /help" in out
+        assert "Not asked." not in out
+
     def test_chat_without_a_terminal_refuses_calls_that_need_approval(
         self, environment: dict[str, str], project: Path, write_script: WriteScript, tmp_path: Path
     ) -> None:
@@ -620,6 +654,61 @@ class TestDemo:
             chat.type(CTRL_D)
             assert chat.wait_for_exit() == 0
         assert not list(Path(environment["TOOLFOLD_HOME"]).rglob("sessions.db"))  # nothing was stored
+
+    @pytest.mark.parametrize("answer", [f"deny{ENTER}", CTRL_D], ids=["deny", "Ctrl-D"])
+    def test_demo_model_says_that_the_user_declined_the_call(
+        self, answer: str, environment: dict[str, str], project: Path
+    ) -> None:
+        with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
+            chat.wait_for_prompt()
+            chat.send(CLEAN_UP)
+            chat.wait_for("Your answer >")
+            chat.type(answer)
+            finish_turn(chat)
+            assert "You declined, so the folder old-exports stays." in chat.text
+            assert "That did not work" not in chat.text
+
+    def test_lines_typed_while_the_demo_is_indexing_run_one_after_the_other(
+        self, environment: dict[str, str], project: Path
+    ) -> None:
+        with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
+            chat.wait_for_output("indexing the sample tools")
+            chat.type(f"Good morning{ENTER}/model{ENTER}/quit{ENTER}/new{ENTER}")
+            assert chat.wait_for_exit() == 0
+            assert "I am a script, not a model" in chat.text
+            assert "model: scripted:demo" in chat.text
+
+    def test_demo_shows_how_to_return_to_its_own_model(
+        self, environment: dict[str, str], project: Path
+    ) -> None:
+        with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
+            chat.wait_for_prompt()
+            chat.send("/model ollama:small")
+            chat.wait_for("/model scripted:demo returns to the demo model.")
+            chat.wait_for_prompt()
+            chat.send("/model scripted:demo")
+            chat.wait_for("model: scripted:demo")
+            chat.wait_for_prompt()
+            chat.send("Good morning")
+            finish_turn(chat)
+            assert "I am a script, not a model" in chat.text
+
+    def test_banner_turn_and_tools_command_count_the_same_available_tools(
+        self, environment: dict[str, str], project: Path
+    ) -> None:
+        with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
+            chat.wait_for_prompt()
+            chat.send(MESSAGES[1])
+            finish_turn(chat)
+            chat.send("/tools")
+            chat.wait_for("/tools WORD lists some of them")
+            banner = re.search(r"scripted:demo · (\d+) tools", chat.text)
+            turn = re.search(r"\d+ of (\d+) tools sent", chat.text)
+            listed = re.search(r"(\d+) tools, \d+ more not available", chat.text)
+            assert banner
+            assert turn
+            assert listed
+            assert banner[1] == turn[1] == listed[1]
 
     def test_chat_without_a_model_offers_the_demo(self, environment: dict[str, str], project: Path) -> None:
         with Terminal([TOOLFOLD, "chat"], env=environment, cwd=project) as chat:

@@ -86,11 +86,9 @@ class Agent(AgentConversation):
         """Work on a message like `run`, for callers that are not async."""
         return self.runtime.run_coroutine(self.run(message))
 
-    async def change_model(self, model: str) -> None:
-        """Continue the session with another model."""
-        config = self.runtime.config
-        name = parse_model_name(model, config)
-        client = build_client(name, config)
+    async def change_model(self, model: str | ModelClient) -> None:
+        """Continue the session with another model: PROVIDER:MODEL, or a client of your own."""
+        client, name = _choose_model(model, None, self.runtime.config)
         await self._deps.client.close()
         self._deps.client, self._deps.model, self._setup = client, name, None
         self.history = self._open_history(self.history.record)

@@ -145,6 +145,16 @@ class AgentOpener:
         record = find_session(self.store, self.options.session)
         return self.open_stored(record, self.options.model)
 
+    @property
+    def client_model(self) -> str:
+        """Return the PROVIDER:MODEL name of the model that was given as `client`; empty without one."""
+        return f"{self._client.name}:{self._client.model}" if self._client else ""
+
+    async def change_model(self, agent: Agent, name: str) -> None:
+        """Continue the agent's session with another model; `client_model` names the one given as `client`."""
+        client = self._client if name == self.client_model else None
+        await agent.change_model(client or name)
+
     def open_new(self, model: str = "") -> Agent:
         """Open a new session."""
         from toolfold.agent import Agent

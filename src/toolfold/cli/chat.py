@@ -94,6 +94,7 @@ def _run_chat(invocation: Invocation, options: AgentOptions) -> int:
     screen = _open_screen()
     questions = _open_questions(screen)
     with (
+        screen.hold_keys(),
         invocation.open_runtime(**_question_handlers(questions)) as runtime,
         contextlib.closing(open_store(runtime.config)) as store,
     ):
@@ -111,7 +112,7 @@ def _run_demo(options: AgentOptions) -> int:
 
     screen = _open_screen()
     questions = _open_questions(screen)
-    with tempfile.TemporaryDirectory(prefix="toolfold-demo-") as name:
+    with screen.hold_keys(), tempfile.TemporaryDirectory(prefix="toolfold-demo-") as name:
         directory = Path(name)
         (directory / OLD_FOLDER).mkdir()
         with (
@@ -270,6 +271,6 @@ class Chat:
                 print_line(f"  {escape_text(message)}")
 
     def _print_session(self) -> None:
-        tools = format_count(len(self.agent.session.granted()), "tool")
+        tools = format_count(len(self.agent.session.assemble().offered), "tool")
         facts = f"{clean_line(self.agent.model, 200)} · {tools} · session {self.agent.session_id}"
         print_line(f"[bold]toolfold[/bold] [dim]{escape_text(facts)}[/dim]")

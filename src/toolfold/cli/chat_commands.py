@@ -32,7 +32,7 @@ ABOUT: Mapping[str, str] = {
     "/new": "start a new session",
     "/undo": "take back the latest message and its answer, and edit it again",
     "/help": "show this list",
-    "/exit": "leave the chat (also Ctrl-D)",
+    "/exit": "leave the chat (also /quit, Ctrl-D)",
 }
 KEYS = (
     "Enter sends · Alt-Enter, Ctrl-J or \\ + Enter: new line · Tab completes · ↑ ↓: earlier messages\n"
@@ -54,23 +54,24 @@ class ChatCommands:
             "/new": lambda _: self._chat.start_session(),
             "/undo": self._undo,
             "/help": self._show_help,
+            "/": self._show_help,
             "/exit": self._leave,
             "/quit": self._leave,
         }
 
     def is_command(self, text: str) -> bool:
         """Return True for a slash command, False for a message, even if it starts with a path like /tmp."""
-        return _COMMAND.match(text) is not None
+        return _COMMAND.match(text) is not None or text.strip() == "/"
 
     def run(self, text: str) -> None:
         """Run a slash command and print its errors. Raises InputEnded if the command leaves the chat."""
-        name, _, argument = text.strip().partition(" ")
+        name, *argument = text.split(maxsplit=1)
         runner = self._runners.get(name)
         try:
             if runner is None:
-                near = did_you_mean(closest_names(name, ABOUT))
+                near = _suggest_command(name)
                 raise NotFound(f"there is no command {name}.{near} /help lists all commands.")
-            runner(argument.strip())
+            runner("".join(argument).strip())
         except NotFound as error:
             _print_problem(error.message)
         except ToolfoldError as error:
@@ -97,10 +98,13 @@ class ChatCommands:
 
     def _list_tools(self, words: str) -> None:
         chat = self._chat
-        snapshot = chat.opener.runtime.registry.snapshot()
-        granted = [snapshot[name] for name in sorted(chat.agent.session.granted()) if name in snapshot]
+        turn = chat.agent.session.assemble()
+        names = sorted(turn.offered_names | turn.unavailable.keys())
         wanted = [
-            tool for tool in granted if words.casefold() in f"{tool.name} {tool.description}".casefold()
+            tool
+            for name in names
+            if (tool := turn.snapshot.get(name))
+            and words.casefold() in f"{tool.name} {tool.description}".casefold()
         ]
         if not wanted:
             raise NotFound(f"no tool of this session has {words!r} in its name or description.")
@@ -111,7 +115,10 @@ class ChatCommands:
             status = statuses[tool.name]
             state = "sent" if tool.name in sent else "callable" if status.usable else f"no: {status.reason}"
             rows.append((tool.name, tool.toolset, clean_line(state, 80), clean_line(tool.description, 80)))
-        print_table(format_count(len(wanted), "tool"), ("tool", "toolset", "state", "description"), rows)
+        unavailable = sum(tool.name in turn.unavailable for tool in wanted)
+        title = format_count(len(wanted) - unavailable, "tool")
+        title += f", {unavailable:,} more not available" if unavailable else ""
+        print_table(title, ("tool", "toolset", "state", "description"), rows)
         if len(wanted) > MAX_LISTED_TOOLS:
             print_line(f"and {len(wanted) - MAX_LISTED_TOOLS:,} more; /tools WORD lists some of them")
 
@@ -142,9 +149,12 @@ class ChatCommands:
 
     def _change_model(self, name: str) -> None:
         chat = self._chat
+        opener = chat.opener
         if name:
-            chat.opener.runtime.run_coroutine(chat.agent.change_model(name))
+            opener.runtime.run_coroutine(opener.change_model(chat.agent, name))
         print_line(f"model: {escape_text(clean_line(chat.agent.model, 200))}")
+        if opener.client_model and chat.agent.model != opener.client_model:
+            print_line(f"[dim]/model {escape_text(opener.client_model)} returns to the demo model.[/dim]")
 
     def _resume(self, text: str) -> None:
         chat = self._chat
@@ -175,6 +185,12 @@ class ChatCommands:
 
     def _leave(self, _: str) -> None:
         raise InputEnded
+
+
+def _suggest_command(name: str) -> str:
+    # Without the slash, which would make every short name similar to every other.
+    known = (command.removeprefix("/") for command in ABOUT)
+    return did_you_mean([f"/{near}" for near in closest_names(name.removeprefix("/"), known)])
 
 
 def _print_sessions(records: list[SessionRecord], current: str) -> None:

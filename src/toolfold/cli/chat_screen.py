@@ -42,6 +42,9 @@ class Screen(Protocol):
 
     def end_turn(self) -> None: ...
 
+    def hold_keys(self) -> contextlib.AbstractContextManager[None]:
+        """Keep typed keys for the next prompt during a `with` block, without showing them."""
+
     def pause(self, withdrawn: threading.Event) -> contextlib.AbstractContextManager[None]:
         """Stop drawing during a `with` block, so that a question can use the terminal. Thread-safe.
 
@@ -86,6 +89,10 @@ class PlainScreen:
         self._flush_text()
 
     @contextlib.contextmanager
+    def hold_keys(self) -> Iterator[None]:
+        yield  # each line of input is a message
+
+    @contextlib.contextmanager
     def pause(self, withdrawn: threading.Event) -> Iterator[None]:  # noqa: ARG002 - nothing is redrawn
         yield
 
@@ -117,7 +124,8 @@ class LiveScreen:
         self._resumed = threading.Event()
         self._resumed.set()
         self._live: Live | None = None
-        self._echo = _EchoSwitch()
+        self._keys = _KeyHolder()
+        self._is_holding_keys = False
         self._lines = CallLines("")
         self._markdown = MarkdownStream()
         self._started = 0.0
@@ -129,7 +137,8 @@ class LiveScreen:
         self._lines, self._markdown = CallLines(session_id), MarkdownStream()
         self._started, self._needs_gap = time.monotonic(), False
         self._is_working = True
-        self._echo.turn_off()
+        if self._is_holding_keys:
+            self._keys.hold()  # again, because a shell may have changed the terminal after Ctrl-Z
         self._start_live()
 
     def end_turn(self) -> None:
@@ -139,7 +148,6 @@ class LiveScreen:
         self._resumed.wait(RESUME_TIMEOUT_S)
         with self._lock:
             self._stop_live()
-            self._echo.restore()
 
     def show(self, event: Event) -> None:
         if line := self._lines.read(event):
@@ -170,13 +178,24 @@ class LiveScreen:
         self._print("")
 
     @contextlib.contextmanager
+    def hold_keys(self) -> Iterator[None]:
+        self._is_holding_keys = True
+        self._keys.hold()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_holding_keys = False
+                self._keys.release()
+
+    @contextlib.contextmanager
     def pause(self, withdrawn: threading.Event) -> Iterator[None]:
         with self._lock:
             self._question = withdrawn
             self._resumed.clear()
             self._stop_live()
             self._held = []
-        self._echo.restore()
+        self._keys.release()
         _discard_input()  # an answer typed before the question was shown is no answer to it
         try:
             yield
@@ -185,8 +204,9 @@ class LiveScreen:
                 held, self._held = self._held, None
                 for each in held or ():
                     self._console.print(each)
+                if self._is_holding_keys:
+                    self._keys.hold()
                 if self._is_working:
-                    self._echo.turn_off()
                     self._start_live()
                 self._resumed.set()
 
@@ -271,21 +291,26 @@ def _is_blank(line: list[Segment]) -> bool:
     return not any(segment.text.strip() or (segment.style and segment.style.bgcolor) for segment in line)
 
 
-class _EchoSwitch:
-    """Turns off the terminal's echo while a turn runs, so that typed keys do not appear in the output."""
+class _KeyHolder:
+    """Makes the terminal keep typed keys unchanged and unseen until a prompt reads them.
+
+    Otherwise the terminal would show the keys in the middle of the output, and turn Enter into Ctrl-J, which
+    the prompt reads as a new line of the message. Ctrl-C still sends its signal.
+    """
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None
 
-    def turn_off(self) -> None:
+    def hold(self) -> None:
         with contextlib.suppress(termios.error, OSError, ValueError):
             before = termios.tcgetattr(sys.stdin.fileno())
             changed = list(before)
-            changed[3] = before[3] & ~termios.ECHO
+            changed[0] &= ~termios.ICRNL
+            changed[3] &= ~(termios.ECHO | termios.ICANON)
             termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, changed)
-            self._before = before
+            self._before = self._before or before
 
-    def restore(self) -> None:
+    def release(self) -> None:
         before, self._before = self._before, None
         if before is not None:
             with contextlib.suppress(termios.error, OSError, ValueError):

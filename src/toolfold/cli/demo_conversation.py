@@ -26,6 +26,9 @@ _KEYWORDS: Mapping[str, tuple[str, ...]] = {
     INVOICE: ("invoice", "halden"),
     CLEAN_UP: ("delete", "folder", OLD_FOLDER),
 }
+# Parts of the messages that models receive about calls without approval.
+_DECLINED = "the request was declined"
+_NOT_ANSWERED = "was not run:"
 _EXPLANATION = (
     "I am a script, not a model, and know only these messages:\n\n"
     + "\n".join(f"- {message}" for message in MESSAGES)
@@ -50,11 +53,20 @@ def _answer(request: ModelRequest) -> ScriptedReply | str:
         return _EXPLANATION
     results = [_read_result(each) for each in messages[start:] if each["role"] == "tool"]
     if results and "error" in results[-1]:
-        return f"That did not work, so I stop here: {results[-1]['error']}"
+        return _explain_failure(topic, str(results[-1]["error"]))
     done = sum(each["role"] == "assistant" for each in messages[start:])
     steps = _STEPS[topic]
     step: Step = steps[min(done, len(steps) - 1)]
     return step(results)
+
+
+def _explain_failure(topic: str, error: str) -> str:
+    """Return what the model says about the error of its latest call."""
+    if topic == CLEAN_UP and _DECLINED in error:
+        return f"You declined, so the folder `{OLD_FOLDER}` stays."
+    if topic == CLEAN_UP and _NOT_ANSWERED in error:
+        return f"Deleting needs an approval that nobody gave, so the folder `{OLD_FOLDER}` stays."
+    return f"That did not work, so I stop here: {error}"
 
 
 def _find_topic(text: str) -> str:
