@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -14,7 +16,8 @@ from tests.conftest import recording_tool
 from tests.mcp.faults import server_entry
 from toolfold import Agent, Runtime, ToolCall, load_config, open_runtime
 from toolfold.agent import AgentLimits
-from toolfold.events import ConfigReloaded, TurnStarted
+from toolfold.errors import ToolfoldError
+from toolfold.events import ConfigReloaded, Event, TurnFinished, TurnStarted
 from toolfold.model import Json
 from toolfold.providers.reply import ModelRequest
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
@@ -192,3 +195,72 @@ async def test_mcp_server_that_an_agents_tool_call_adds_to_the_settings_is_not_u
     assert not any("mcp_evil_echo" in shown(each) for each in model.requests)
     assert "is not available" in last_result(model.requests[2])["error"]
     assert "is not available" in last_result(model.requests[4])["error"]
+
+
+class SlowSettings:
+    """Changes the settings of an agent and delays their use until the end of a `with` block."""
+
+    def __init__(self, live: LiveAgent) -> None:
+        self._live = live
+        self._is_waiting, self._may_end = threading.Event(), threading.Event()
+
+    def __enter__(self) -> Self:
+        self._live.runtime.events.subscribe(self._delay)
+        self._live.write_settings(agent={"max_steps": 7})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._may_end.set()
+
+    def _delay(self, event: Event) -> None:
+        if isinstance(event, ConfigReloaded):
+            self._is_waiting.set()
+            self._may_end.wait(TIMEOUT_S)
+
+    async def wait_until_used(self) -> None:
+        assert await asyncio.to_thread(self._is_waiting.wait, TIMEOUT_S)
+
+
+async def test_interrupt_stops_a_message_while_changed_settings_are_read(live: LiveAgent) -> None:
+    agent, model = live.open("Answer.")
+    events: list[Event] = []
+    live.runtime.events.subscribe(events.append)
+    with SlowSettings(live) as settings:
+        turn = asyncio.create_task(agent.run("Hello"))
+        await settings.wait_until_used()
+        agent.interrupt()
+        assert (await asyncio.wait_for(turn, TIMEOUT_S)).reason == "interrupted"
+    assert not model.requests
+    assert not agent.history.messages
+    turns = [(type(each), each.turn) for each in events if isinstance(each, TurnStarted | TurnFinished)]
+    assert turns == [(TurnStarted, 1), (TurnFinished, 1)]
+    assert (await agent.run("Hello again")).text == "Answer."
+
+
+async def test_cancelling_a_stream_while_changed_settings_are_read_stores_nothing(live: LiveAgent) -> None:
+    agent, model = live.open("Answer.")
+
+    async def read_stream() -> None:
+        async for _ in agent.stream("Hello"):
+            pass
+
+    with SlowSettings(live) as settings:
+        reading = asyncio.create_task(read_stream())
+        await settings.wait_until_used()
+        reading.cancel()
+        await asyncio.wait({reading}, timeout=TIMEOUT_S)
+        assert reading.cancelled()
+    assert not model.requests
+    assert not agent.history.messages
+
+
+async def test_second_message_is_refused_while_changed_settings_are_read_for_the_first(
+    live: LiveAgent,
+) -> None:
+    agent, _ = live.open("Answer.")
+    with SlowSettings(live) as settings:
+        turn = asyncio.create_task(agent.run("Hello"))
+        await settings.wait_until_used()
+        with pytest.raises(ToolfoldError, match="already working"):
+            await asyncio.wait_for(agent.run("Hello again"), TIMEOUT_S)
+    assert (await turn).text == "Answer."

@@ -153,25 +153,15 @@ class AgentConversation:
         if self._task is not None:
             raise ToolfoldError("the agent is already working on a message")
         self._is_interrupted = False
-        try:
-            await self._follow_settings()
-            setup = await self._prepare_model_interruptibly()
-        except asyncio.CancelledError:
-            if not self._is_interrupted:
-                raise
-            return self._finish_turn(self.history.turn, TurnResult(text="", reason="interrupted"))
+        setup = await self._prepare_interruptibly()
+        if setup is None:
+            turn = self.history.turn + 1  # the message is not stored: the next one gets this number
+            self._publish_start(turn, message)
+            return self._finish_turn(turn, TurnResult(text="", reason="interrupted"))
         turn = self.history.add_user_message(message)
         self._set_title()
         budget = self._budget = TurnBudget(self._fixed_limits or AgentLimits.from_settings(self._settings))
-        self._publish(
-            TurnStarted(
-                session_id=self.session_id,
-                turn=turn,
-                message=message,
-                model=self.model,
-                parent_session_id=self.history.record.parent,
-            )
-        )
+        self._publish_start(turn, message)
         loop = TurnLoop(
             self.session,
             self.history,
@@ -190,6 +180,17 @@ class AgentConversation:
         self.total_cost += budget.cost or 0.0
         return self._finish_turn(
             turn, TurnResult(text=text, reason=reason, usage=budget.usage, cost=budget.cost, error=error)
+        )
+
+    def _publish_start(self, turn: int, message: str) -> None:
+        self._publish(
+            TurnStarted(
+                session_id=self.session_id,
+                turn=turn,
+                message=message,
+                model=self.model,
+                parent_session_id=self.history.record.parent,
+            )
         )
 
     def _finish_turn(self, turn: int, result: TurnResult) -> TurnResult:
@@ -236,7 +237,7 @@ class AgentConversation:
 
         Call it from the agent's event loop.
         """
-        if self._task is not None and not self._task.done():
+        if self._task is not None:
             self._is_interrupted = True
             self._task.cancel()
 
@@ -274,14 +275,26 @@ class AgentConversation:
         if runtime.config.agent != self._settings:
             self._settings, self._setup = runtime.config.agent, None
 
-    async def _prepare_model_interruptibly(self) -> ModelSetup:
-        preparing = asyncio.create_task(self._prepare_model())  # may wait for a provider's model listing
-        self._task = preparing
+    async def _prepare_interruptibly(self) -> ModelSetup | None:
+        """Prepare the turn; return None if `interrupt` was called meanwhile.
+
+        Sets `_task` before anything is awaited, so that no second message can start.
+        """
+        task = self._task = asyncio.create_task(self._prepare_turn())
         try:
-            return await preparing
+            setup = await task
+        except asyncio.CancelledError:
+            if not self._is_interrupted:  # somebody cancelled the caller, not the turn
+                raise
+            return None
         finally:
-            preparing.cancel()
+            task.cancel()
             self._task = None
+        return None if self._is_interrupted else setup
+
+    async def _prepare_turn(self) -> ModelSetup:
+        await self._follow_settings()  # may wait for MCP servers
+        return await self._prepare_model()  # may wait for a provider's model listing
 
     async def _prepare_model(self) -> ModelSetup:
         deps = self._deps
