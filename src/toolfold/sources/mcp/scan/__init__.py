@@ -52,10 +52,10 @@ def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
 
 
 def find_injections(text: str) -> list[tuple[int, int]]:
-    """Return the spans of passages that are certainly instructions to the model, or hidden from people.
+    """Return the spans of passages of a file that are certainly meant for a model, or hidden from people.
 
-    For text that must stay exact, such as the lines of a file: doubtful passages are common in documents and
-    programs, and are left out.
+    Stricter than `scan_text`: documents and programs are full of orders to people and of sentences about
+    models, which are left out.
     """
     from toolfold.sources.mcp.scan import scanner
 

@@ -29,7 +29,7 @@ CONFIRMING_SCORE = 1.0  # enough to confirm what the rules found
 CERTAIN_SCORE = 3.0  # enough without the rules
 VETO_SCORE = -2.0  # below it the classifier contradicts the rules
 
-_FORBIDS_TELLING_USER = "it forbids telling the user"
+FORBIDS_TELLING_USER = "it forbids telling the user"
 _PRECISE_REASONS = frozenset(
     {
         "it wants something hidden from the user",
@@ -122,7 +122,7 @@ class Passage:
             return self.score >= CERTAIN_SCORE
         is_precise = not _PRECISE_REASONS.isdisjoint(self.reasons)
         return (
-            _FORBIDS_TELLING_USER in self.reasons
+            FORBIDS_TELLING_USER in self.reasons
             or self.score >= CONFIRMING_SCORE
             or (is_precise and self.score > VETO_SCORE)
         )
@@ -310,7 +310,7 @@ def _check_secrecy(sentence: Sentence, _: TextContext, total: _WeightSum) -> Non
     if sentence.is_near("negation", "user_notices", 6):
         total.add(1.0, "it wants something hidden from the user")
     if forbids_telling and sentence.has_all("user") and not _involves_user(sentence):
-        total.add(1.0, _FORBIDS_TELLING_USER)
+        total.add(1.0, FORBIDS_TELLING_USER)
     elif forbids_telling and (
         sentence.has_all("model") or get_pattern("never_mention").search(sentence.text)
     ):

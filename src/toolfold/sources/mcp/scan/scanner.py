@@ -14,6 +14,7 @@ from typing import Any
 from toolfold.errors import shorten
 from toolfold.sources.mcp.scan.annotation_hints import scan_hints
 from toolfold.sources.mcp.scan.decoding import decode_text
+from toolfold.sources.mcp.scan.file_passages import find_strong_passages
 from toolfold.sources.mcp.scan.findings import ScanFinding
 from toolfold.sources.mcp.scan.hidden_characters import (
     escape_hidden,
@@ -81,12 +82,8 @@ def scan_text(text: str, *, where: str = "result") -> tuple[ScanFinding, ...]:
 
 
 def find_injections(text: str) -> list[tuple[int, int]]:
-    """Return the spans of passages that are certainly instructions to the model, or hidden from people."""
-    context = TextContext(is_result=True)
-    passages = find_instructions(text[:MAX_SCANNED_CHARS], context)
-    certain = [(passage.start, passage.end) for passage in passages if passage.is_certain]
-    hidden = [(run.start, run.end) for run in find_hidden_runs(text) if run.decoded_text]
-    return sorted([*certain, *hidden])[:MAX_FINDINGS]
+    """Return the spans of passages of a file that are certainly meant for a model, or hidden from people."""
+    return sorted(set(find_strong_passages(text[:MAX_SCANNED_CHARS])))[:MAX_FINDINGS]
 
 
 def neutralise_text(text: str, findings: Iterable[ScanFinding]) -> str:
