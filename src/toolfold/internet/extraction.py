@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from toolfold.errors import CallError, shorten
+from toolfold.internet.charsets import decode_text
 from toolfold.model import Json
 
 if TYPE_CHECKING:
@@ -71,8 +72,9 @@ async def extract_text(document: FetchedDocument, detail: Detail = "main") -> Ex
     """Return the text of a document; for HTML only the main content, unless `detail` is "all"."""
     kind = _detect_kind(document)
     if kind == "text":
-        text = _decode(document)
-        return ExtractedText(text[:MAX_TEXT_CHARS], is_truncated=len(text) > MAX_TEXT_CHARS)
+        # Not in the event loop: decoding a large document takes a while.
+        text, is_cut = await asyncio.to_thread(decode_text, document.data, document.charset, MAX_TEXT_CHARS)
+        return ExtractedText(text, is_truncated=is_cut)
     request = {"kind": kind, "url": document.url, "charset": document.charset, "detail": detail}
     answer = await _run_worker({**request, "max_chars": MAX_TEXT_CHARS}, document.data)
     if problem := answer.get("error"):
@@ -103,15 +105,6 @@ def _is_utf8(data: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return b"\0" not in data[:100_000]
-
-
-def _decode(document: FetchedDocument) -> str:
-    if document.data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return document.data.decode("utf-16", "replace")
-    try:
-        return document.data.decode(document.charset or "utf-8-sig", "replace")
-    except LookupError:  # unknown character set
-        return document.data.decode("utf-8-sig", "replace")
 
 
 async def _run_worker(request: Json, data: bytes) -> Json:

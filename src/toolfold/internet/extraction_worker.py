@@ -12,6 +12,8 @@ import json
 import sys
 from typing import Any
 
+from toolfold.internet.charsets import find_codec
+
 MAX_CPU_S = 45
 MAX_MEMORY_BYTES = 2 * 1024**3
 MAX_PDF_PAGES = 500
@@ -65,9 +67,9 @@ def _read_html(data: bytes, request: dict[str, Any]) -> dict[str, Any]:
 
 def _decode_html(data: bytes, charset: str) -> Any:
     """Return HTML as text if its character set is known, else as bytes, for the parser to detect it."""
-    with contextlib.suppress(LookupError, UnicodeDecodeError):
-        if charset:
-            return data.decode(charset)
+    with contextlib.suppress(UnicodeError):
+        if codec := find_codec(data, charset):
+            return data.decode(codec)
     return data
 
 

@@ -18,14 +18,17 @@ from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 import httpcore2
 
 from toolfold.errors import CallError, shorten
-from toolfold.internet.address_policy import AddressPolicy, check_url
+from toolfold.internet.address_policy import AddressPolicy, AddressRefused, check_url
 from toolfold.json_http import redact_url
 
 __all__ = ["FetchFailed", "FetchLimits", "FetchedDocument", "Fetcher"]
 
 MAX_REDIRECTS = 5
-MAX_HEADER_BYTES = 65_536
+MAX_CONTENT_TYPE_CHARS = 1_000
+MAX_GZIP_MEMBERS = 1_000
 USER_AGENT = "Mozilla/5.0 (compatible; Toolfold)"
+_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_OR_ZLIB = zlib.MAX_WBITS | 32  # detects the format
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _URL_CHARACTERS = "%!$&'()*+,;=:@/?~-._[]"
 _NETWORK_ERRORS = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError)
@@ -104,7 +107,7 @@ class Fetcher:
             if not target:
                 return document
             # The caller's headers may contain a key for the first server only.
-            url, method, headers, body = check_url(urljoin(url, target)), "GET", {}, None
+            url, method, headers, body = _resolve_redirect(url, target), "GET", {}, None
         raise FetchFailed(
             f"{redact_url(url)} was reached after {self._limits.max_redirects} redirects, which is the limit."
         )
@@ -199,28 +202,82 @@ async def _decompress(
         return
     if encoding not in ("gzip", "x-gzip", "deflate"):
         raise FetchFailed(f"The server uses the unsupported compression {shorten(encoding, 40)!r}.")
-    decoder = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)  # detects gzip and zlib
-    is_first = True
+    decoder = _Decompressor(limit, accepts_raw=encoding == "deflate")
     async for chunk in chunks:
         try:
-            data = decoder.decompress(chunk, limit + 1)
+            yield decoder.decompress(chunk)
         except zlib.error:
-            if not is_first or encoding != "deflate":
-                raise FetchFailed("The server sent a document with damaged compression.") from None
-            decoder = zlib.decompressobj(wbits=-zlib.MAX_WBITS)  # some servers leave out the zlib header
-            data = decoder.decompress(chunk, limit + 1)
-        is_first = False
-        yield data
+            raise FetchFailed("The server sent a document with damaged compression.") from None
+
+
+class _Decompressor:
+    """Decompresses a body in the formats gzip, with one or more members, and zlib, with or without header."""
+
+    def __init__(self, limit: int, *, accepts_raw: bool) -> None:
+        self._limit, self._accepts_raw = limit, accepts_raw
+        self._decoder = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
+        self._members = 1
+
+    def decompress(self, chunk: bytes) -> bytes:
+        """Return the next decompressed data, cut shortly above the size limit. Raises zlib.error."""
+        parts, size = list[bytes](), 0
+        while chunk and size <= self._limit:
+            if self._decoder.eof and not self._start_member(chunk):
+                break
+            parts.append(self._decompress_member(chunk))
+            size += len(parts[-1])
+            chunk = self._decoder.unused_data
+        return b"".join(parts)
+
+    def _start_member(self, chunk: bytes) -> bool:
+        """Prepare for the next gzip member. Return False if other data follows, which is ignored."""
+        if chunk[:2] != _GZIP_MAGIC[: len(chunk)]:
+            return False
+        self._members += 1
+        if self._members > MAX_GZIP_MEMBERS:
+            raise FetchFailed(f"The server sent a compressed document in over {MAX_GZIP_MEMBERS:,} parts.")
+        self._decoder = zlib.decompressobj(wbits=_GZIP_OR_ZLIB)
+        return True
+
+    def _decompress_member(self, chunk: bytes) -> bytes:
+        accepts_raw, self._accepts_raw = self._accepts_raw, False
+        try:
+            return self._decoder.decompress(chunk, self._limit + 1)
+        except zlib.error:
+            if not accepts_raw:
+                raise
+        self._decoder = zlib.decompressobj(wbits=-zlib.MAX_WBITS)  # some servers leave out the zlib header
+        return self._decoder.decompress(chunk, self._limit + 1)
+
+
+def _resolve_redirect(url: str, target: str) -> str:
+    """Return the absolute URL of a redirect. Errors do not quote the target, which the server controls."""
+    try:
+        return check_url(urljoin(url, target))
+    except ValueError:
+        raise FetchFailed(f"{redact_url(url)} redirects to an invalid URL.") from None
+    except AddressRefused:
+        raise AddressRefused(
+            f"{redact_url(url)} redirects to a URL that cannot be opened: it is not a valid http or"
+            " https URL, or contains a user name or password."
+        ) from None
 
 
 def _read_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in headers}
+    return {name.decode("latin-1").lower(): _decode_header(value) for name, value in headers}
+
+
+def _decode_header(value: bytes) -> str:
+    try:
+        return value.decode()  # many servers send URLs in UTF-8
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 def _parse_content_type(header: str) -> tuple[str, str]:
     """Return media type and character set of a Content-Type header, both in lower case."""
     message = Message()
-    message["content-type"] = header
+    message["content-type"] = header[:MAX_CONTENT_TYPE_CHARS]  # slow codecs may be applied to parameters
     charset = message.get_content_charset("")
     return (message.get_content_type() if header else ""), charset
 

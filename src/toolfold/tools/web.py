@@ -7,7 +7,7 @@ may be used. All text of a document or search result is marked as untrusted befo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -150,7 +150,7 @@ class WebTools:
         limits = FetchLimits(self.settings.timeout_seconds, self.settings.max_bytes)
         fetcher, detail = Fetcher(policy, limits), args.get("detail", "main")
         urls = dict.fromkeys(args["urls"])
-        pages = await asyncio.gather(*(self._read_page(fetcher, url, detail) for url in urls))
+        pages = await _run_together([self._read_page(fetcher, url, detail) for url in urls])
         if all("error" in page for page in pages):
             problem = pages[0]["error"] if len(pages) == 1 else {"pages": pages}
             return Content(value=problem, is_error=True)
@@ -165,11 +165,13 @@ class WebTools:
             document = (await fetcher.fetch(url)).require_success()
             extracted = await extract_text(document, detail)
         except CallError as error:
-            return {"url": url, "error": str(error)}
+            return {"url": url, "error": await self.outside_text.mark(str(error))}  # may quote the server
         page = await self._describe_text(extracted)
         if document.is_truncated:
             page["note"] = f"Only the first {len(document.data):,} bytes of the document were read."
-        return {"url": url, **({"final_url": document.url} if document.url != url else {}), **page}
+        if document.url != url:
+            page = {"final_url": await self.outside_text.mark(document.url), **page}
+        return {"url": url, **page}
 
     async def _describe_text(self, extracted: ExtractedText) -> Json:
         answer: Json = {
@@ -186,3 +188,13 @@ class WebTools:
         from toolfold.internet.search_backends import build_search_backend
 
         return build_search_backend(self.settings.search, self.environment)
+
+
+async def _run_together(reads: Sequence[Coroutine[None, None, Json]]) -> list[Json]:
+    """Run coroutines concurrently and return their results. An error of one cancels the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(read) for read in reads]
+    except ExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
