@@ -25,6 +25,7 @@ from toolfold.config import atomic, fingerprints, load_config, set_value
 from toolfold.config.monitor import SettingsMonitor, WatchedPath
 from toolfold.config.record import PendingChange, SettingsRecord
 from toolfold.gateway.tokens import Tokens
+from toolfold.provenance import command_limit, is_tool_process
 from toolfold.sources.mcp.lock import LockFile
 
 PATIENCE_S = 60.0
@@ -200,6 +201,61 @@ def test_late_settings_change_by_a_process_that_a_call_left_running_is_reported(
     wait_for((tmp_path / "done").exists)
     run_command(runtime, "true")
     assert [each.during.startswith("by what terminal") for each in pending(home).values()] == [True]
+
+
+HIDING = {
+    "lowered its memory limit": "ulimit -m 1000",
+    "took a limit like that of another runtime": "ulimit -m $(((1 << 52) + 1))",
+}
+
+
+@pytest.mark.parametrize("way", HIDING)
+def test_late_settings_change_by_a_process_that_hides_its_mark_is_reported(
+    runtime: Runtime, home: Path, config_file: Path, tmp_path: Path, way: str
+) -> None:
+    go = tmp_path / "go"
+    script = f"until [ -e {go} ]; do sleep 0.05; done; sed -i s/7/8/ {config_file}; touch done"
+    run_command(runtime, f"{HIDING[way]}; setsid -f env -i sh -c {shlex.quote(script)} >/dev/null 2>&1")
+    go.touch()
+    wait_for((tmp_path / "done").exists)
+    assert runtime.check_settings() == ()
+    assert [each.during.startswith("by what terminal") for each in pending(home).values()] == [True]
+
+
+CLIENT = "0000000fffff00ab"
+LIMITED_PROCESS = (
+    "import ctypes, os, resource, sys\n"
+    "resource.setrlimit(resource.RLIMIT_RSS, (int(sys.argv[1]),) * 2)\n"
+    "ctypes.CDLL(None).prctl(4, 0)\n"  # no memory dumps: its directory in /proc belongs to root
+    "print(os.getpid(), flush=True)\n"
+    "sys.stdin.read()\n"
+)
+
+
+@pytest.mark.parametrize("limit", [command_limit(CLIENT), command_limit(CLIENT) - 1024, 1 << 20])
+def test_process_with_the_limit_of_a_command_or_a_lower_one_counts_until_it_ends(limit: int) -> None:
+    command = [sys.executable, "-c", LIMITED_PROCESS, str(limit)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert int(process.stdout.readline()) == process.pid
+        assert is_tool_process(CLIENT, process.pid)
+        process.stdin.close()
+        # Until `wait` is called, the ended process is still listed.
+        wait_for(lambda: not is_tool_process(CLIENT, process.pid))
+
+
+def test_process_that_another_runtime_started_does_not_count() -> None:
+    code = (
+        "import subprocess, sys\n"
+        "from toolfold.provenance import Beacon\n"
+        "beacon = Beacon()\n"
+        "subprocess.run([sys.executable, '-c', sys.argv[1], sys.argv[2]])\n"
+    )
+    command = [sys.executable, "-c", code, LIMITED_PROCESS, str(1 << 20)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert not is_tool_process(CLIENT, int(process.stdout.readline()))
 
 
 def test_settings_change_by_a_call_that_kills_its_runtime_is_reported_at_the_next_start(

@@ -14,10 +14,17 @@ import itertools
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["SERVER_MARK_KB", "Beacon", "command_limit", "find_tool_call", "has_tool_processes"]
+__all__ = [
+    "SERVER_MARK_KB",
+    "Beacon",
+    "command_limit",
+    "find_tool_call",
+    "has_tool_processes",
+    "is_tool_process",
+]
 
 ENVIRONMENT_MARKS = ("TOOLFOLD_RUN", "TOOLFOLD_SERVER")
 MIN_MARK_BYTES = 1 << 62
@@ -75,9 +82,35 @@ def command_limit(client: str) -> int:
 
 
 def has_tool_processes(client: str) -> bool:
-    """Return True if a process still runs that a command of this client has started."""
-    limits = {command_limit(client), _COMMAND_MARK_KB * 1024}
-    return any(_process_owner(pid) == os.getuid() and _hard_limit(pid) in limits for pid in _all_pids())
+    """Return True if a process still runs that a command of this client may have started.
+
+    A process can lower its limit but not raise it, so every lower limit counts, unless the process belongs
+    to another runtime or to a login session in which the user's processes are limited.
+    """
+    return any(is_tool_process(client, pid) for pid in _all_pids() if pid != os.getpid())
+
+
+def is_tool_process(client: str, pid: int) -> bool:
+    """Return True if a process runs that a command of this client may have started."""
+    limit = _hard_limit(pid, if_denied=0)
+    if limit is None or limit > command_limit(client) or limit == _own_limit() or not _is_own_process(pid):
+        return False
+    if limit in (command_limit(client), _COMMAND_MARK_KB * 1024):
+        return True
+    process = _read_process(pid)
+    return process is not None and _has_hidden_mark(replace(process, hard_limit=limit))
+
+
+def _has_hidden_mark(process: _ProcessInfo) -> bool:
+    """Return True if the limit of a process may be a lowered mark of this process's commands."""
+    chain = [process]
+    for each in _iterate_ancestors(process.pid):
+        if each.pid == os.getpid():
+            return True
+        if each.hard_limit == _own_limit() and _has_beacon(each.pid):
+            return False  # another runtime: without a lower limit, it was not started by a command
+        chain.append(each)
+    return bool(_unexplained_limit(chain))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,10 +209,15 @@ def _read_with_ps(pid: int) -> _ProcessInfo | None:
         return None
 
 
-def _hard_limit(pid: int) -> int | None:
-    """Return a process's hard limit on resident memory in bytes; None if unlimited or unreadable."""
+def _hard_limit(pid: int, if_denied: int | None = None) -> int | None:
+    """Return a process's hard limit on resident memory in bytes; None if unlimited or unreadable.
+
+    `if_denied` is returned for a process whose limits may not be read.
+    """
     try:
         lines = (_PROC / str(pid) / "limits").read_text("ascii", "replace").splitlines()
+    except PermissionError:
+        return if_denied
     except OSError:
         return None
     found = next((line.split() for line in lines if line.startswith("Max resident set")), [])
@@ -218,8 +256,16 @@ def _all_pids() -> Iterator[int]:
         return
 
 
-def _process_owner(pid: int) -> int | None:
+def _is_own_process(pid: int) -> bool:
+    """Return True if a process of this user runs: not one that has ended and was not collected by its parent.
+
+    The owner of its directory in /proc does not tell: a process can make it root's.
+    """
     try:
-        return (_PROC / str(pid)).stat().st_uid
+        lines = (_PROC / str(pid) / "status").read_text("ascii", "replace").splitlines()
     except OSError:
-        return None
+        return False
+    fields = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+    # A process whose first thread has ended is shown as a zombie too, but counts more threads.
+    has_ended = fields.get("State", [""])[0] in ("Z", "X") and fields.get("Threads") in (["0"], ["1"])
+    return str(os.getuid()) in fields.get("Uid", []) and not has_ended
