@@ -126,7 +126,7 @@ def open_runtime(
     reports = load_builtin(registry, services)
     rules: list[Rule] = []
     plugin_reports, toolsets = _load_plugins(config, registry, hooks, rules)
-    monitor = _build_monitor(config, record, terminal, lambda: _has_local_servers(mcp))
+    monitor = _build_monitor(config, record, terminal, lambda: mcp.has_started_programs)
     events = CallEvents(redact)
     dispatch = Dispatch(
         hooks=hooks,
@@ -156,6 +156,8 @@ def open_runtime(
     mcp = McpServers(
         config, registry, callbacks=callbacks, behind_gateway=behind_gateway, client_names=client_names
     )
+    # Before any server starts: the first state must not contain a server's changes.
+    follower = SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None
     mcp.open()
     mcp.settle()
     return Runtime(
@@ -169,7 +171,7 @@ def open_runtime(
         mcp=mcp,
         browser=browser,
         behind_gateway=behind_gateway,
-        follower=SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None,
+        follower=follower,
     )
 
 
@@ -274,6 +276,7 @@ class Runtime:
             except ConfigError as error:
                 log.warning("the changed settings are not used: %s", error)
                 return ()
+            follower.accept(loaded)
         if changes:
             log.info("settings have changed: %s", ", ".join(changes))
             self.events.publish(ConfigReloaded(changes=changes))
@@ -295,7 +298,7 @@ class Runtime:
         declared = (*self._plugin_toolsets, *user)
         toolsets = Toolsets(self._registry.snapshot(), declared)
         scope = self._build_scope(config, toolsets)
-        is_own_change = loaded.is_own_change or not _has_local_servers(self.mcp)
+        is_own_change = loaded.is_own_change or not self.mcp.has_started_programs
         config, held = hold_loosened_servers(before, config, self._held_settings, is_own_change=is_own_change)
         self._log_settings(loaded.config, changes, held)
         self._held_settings = held
@@ -558,10 +561,6 @@ def _build_monitor(
         has_tool_processes=lambda: has_tool_processes(terminal.environment.client_id),
         has_servers=has_servers,
     )
-
-
-def _has_local_servers(mcp: McpServers) -> bool:
-    return any(each.state_name == "up" and each.settings.command for each in mcp.servers.values())
 
 
 def _build_retriever(config: Config, progress: Progress | None) -> Retriever:

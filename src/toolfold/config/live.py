@@ -12,7 +12,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -52,6 +52,8 @@ class LoadedSettings:
     """True if commands of Toolfold have made all changes, and not an editor or a tool."""
     changed_locks: bool
     """True if the file with the accepted tools of MCP servers has changed."""
+    states: Mapping[Path, PathState]
+    """State of each file that was loaded."""
 
 
 class SettingsFollower:
@@ -70,7 +72,7 @@ class SettingsFollower:
         )
         watched = (*self._settings_files, *self._lock_files, record.file)
         self._watched_files = tuple(map(str, watched))
-        self._states = self._read_states()
+        self._states: Mapping[Path, PathState] = self._read_states()
         self._signatures = self._read_signatures()
         self._retry_at = float("inf")
         self._reported = ""
@@ -80,7 +82,10 @@ class SettingsFollower:
         return self._read_signatures() != self._signatures or time.monotonic() >= self._retry_at
 
     def load(self) -> LoadedSettings | None:
-        """Return changed settings; None if nothing changed or, with a log message, they may not be used."""
+        """Return changed settings; None if nothing changed or, with a log message, they may not be used.
+
+        Call `accept` once they are in use. Until then, later changes are compared with the settings before.
+        """
         self._retry_at = float("inf")
         try:
             return self._load_stable()
@@ -109,8 +114,12 @@ class SettingsFollower:
         if self._read_signatures() != before:
             self._signatures = ()
             raise _TryLater("they have changed again")
-        self._states, self._config, self._reported = states, config, ""
-        return LoadedSettings(config, is_own_change, not changed.isdisjoint(self._lock_files))
+        self._reported = ""
+        return LoadedSettings(config, is_own_change, not changed.isdisjoint(self._lock_files), states)
+
+    def accept(self, loaded: LoadedSettings) -> None:
+        """Compare later changes with these settings, which are in use now."""
+        self._states, self._config = loaded.states, loaded.config
 
     def _wait_until_stable(self) -> _Signatures:
         """Wait until the settings files have not changed for a moment, and return their signatures."""

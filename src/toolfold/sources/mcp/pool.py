@@ -121,6 +121,8 @@ class McpServers:
         self._held_tools: dict[str, tuple[HeldTool, ...]] = {}
         self._starting: dict[str, concurrent.futures.Future[Any]] = {}
         self._closed = False
+        self.has_started_programs = False
+        """True once a server was started on this machine; it may have left processes when it ended."""
         self.on_servers_changed: Callable[[tuple[str, ...]], None] = lambda _changes: None
         """Called with a description of the changes after `add` or `remove`."""
 
@@ -523,6 +525,7 @@ class McpServers:
 
     async def _build_deps(self, server: ServerSupervisor) -> ConnectionDeps:
         settings, variables = server.settings, self._config.environment
+        self.has_started_programs |= bool(settings.command)
         look_up = asyncio.get_running_loop().run_in_executor  # a keyring may wait for a person
         environment = await look_up(None, build_environment, settings, variables)
         resolved = await look_up(None, resolve_settings, settings, variables)
