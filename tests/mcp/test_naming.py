@@ -49,6 +49,21 @@ def test_prefix_changes_the_client_name_only() -> None:
     assert is_accepted(names.names_of("web", "get").client)
 
 
+def test_client_name_of_a_tool_is_never_the_agent_name_of_another_tool() -> None:
+    names = ToolNames(["mcp", "mcp_hub", "free", "github"], prefixes={"free": "", "hub": "mcp_"})
+    agent = names.names_of("github", "delete").agent
+    assert agent == "mcp_github_delete"
+    for server, own in [
+        ("mcp", "github_delete"),
+        ("free", agent),
+        ("hub", "github_delete"),
+        ("mcp_hub", "x"),
+    ]:
+        client = names.names_of(server, own).client
+        assert not client.startswith("mcp_")
+        assert is_accepted(client)
+
+
 def test_own_name_is_found_by_every_spelling() -> None:
     names = ToolNames(["git"])
     for spelling in ("push", "git_push", "mcp_git_push", "mcp__git__push"):

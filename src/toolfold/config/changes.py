@@ -39,7 +39,7 @@ class SettingsChanges:
     """Keys of the settings that differ, without those of MCP servers and the allow-lists."""
 
     live: tuple[str, ...] = ()
-    """Settings that take effect in the next turn."""
+    """Settings that take effect without a restart: in the next turn or, some of them, with the next agent."""
     fixed: tuple[str, ...] = ()
     """Settings that take effect after a restart."""
 

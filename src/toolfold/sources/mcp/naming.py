@@ -6,7 +6,9 @@ wherever the other is shown.
 
 Two servers can produce the same name: `a` with `b_c`, and `a_b` with `c`. The plain name belongs to the
 server with the longest matching prefix; every other tool gets a digest in its name. This depends only on the
-names of the configured servers, not on which of them are running. Knows no registry.
+names of the configured servers, not on which of them are running. A client name never begins with `mcp_`, so
+that it cannot be the agent name of another tool: the setting `approval.allowed_tools` accepts both. Knows no
+registry.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from toolfold.model import mcp_original_name
 from toolfold.naming import is_accepted, is_reserved, short_names
 
 __all__ = ["McpToolName", "ToolNames"]
+
+_AGENT_LABEL = "mcp_"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class ToolNames:
         known = list(servers)
         self.for_clients = for_clients
         self._clients = _Namespace("", {each: f"{each}_" for each in known} | dict(prefixes or {}), taken)
-        self._agents = _Namespace("mcp_", {each: f"mcp_{each}_" for each in known}, ())
+        self._agents = _Namespace(_AGENT_LABEL, {each: f"{_AGENT_LABEL}{each}_" for each in known}, ())
 
     def names_of(self, server: str, tool: str) -> McpToolName:
         """Return the names of a tool, which the server itself calls `tool`."""
@@ -86,9 +90,14 @@ class _Namespace:
     def name_of(self, server: str, tool: str) -> str:
         plain = f"{self._prefix_of(server)}{tool}"
         is_free = is_accepted(plain) and plain not in self._taken and not is_reserved(plain)
-        if is_free and self._is_owner(server, plain):
+        if is_free and self._is_owner(server, plain) and not self._is_foreign(plain):
             return plain
-        return _digest_name(f"{self._label}{server}", tool)
+        name = _digest_name(f"{self._label}{server}", tool)
+        return _digest_name(f"from_{server}", tool) if self._is_foreign(name) else name
+
+    def _is_foreign(self, name: str) -> bool:
+        """Return True if a client name looks like an agent name."""
+        return not self._label and name.casefold().startswith(_AGENT_LABEL)
 
     def _prefix_of(self, server: str) -> str:
         return self._prefixes.get(server, f"{self._label}{server}_")
