@@ -39,6 +39,7 @@ from toolfold.model import (
     ToolCall,
     ToolResult,
     make_encodable,
+    read_json,
 )
 from toolfold.redaction import Redaction
 from toolfold.results import ResultStore, render
@@ -206,13 +207,15 @@ class Dispatch:
             if not isinstance(wanted, ToolResult):
                 return self._build_result(turn, tool, current.call_id, wanted, context)
             shaped = self._build_result(turn, tool, current.call_id, wanted.text, context)
+            is_same = _is_same_output(wanted, current)
             return replace(
                 shaped,
-                value=wanted.value,
+                value=_get_hook_value(wanted, current),
                 error=wanted.error,
                 stored=shaped.stored or wanted.stored,
                 media=wanted.media,
-                raw=wanted.raw if _is_same_output(wanted, current) else None,
+                raw=wanted.raw if is_same else None,
+                whole_text=current.whole_text if is_same else shaped.whole_text,
             )
 
         return await self.hooks.run_after(tool, args, result, context, reshape)
@@ -225,8 +228,9 @@ class Dispatch:
         if files := self._store_files(tool, content.blocks, context):
             answer = {**(answer if content.is_error else {"result": answer}), "files": files}
         reader = READ_TOOL if READ_TOOL in turn.granted and READ_TOOL not in turn.unavailable else None
+        whole = render(answer)
         text, stored = self.results.truncate(
-            render(answer), name=tool.name, session_id=context.session_id, reader=reader
+            whole, name=tool.name, session_id=context.session_id, reader=reader
         )
         result = ToolResult(
             call_id=call_id,
@@ -236,6 +240,7 @@ class Dispatch:
             stored=stored,
             media=tuple(each for each in content.blocks if each.kind != "file"),
             raw=content.raw,
+            whole_text=None if text == whole else whole,
         )
         return self._mark_failed(result, content) if content.is_error else result
 
@@ -317,7 +322,21 @@ def _has_many_files(value: Any) -> bool:
 
 
 def _is_same_output(one: ToolResult, other: ToolResult) -> bool:
-    return (one.text, one.error, one.media) == (other.text, other.error, other.media)
+    has_same_text = (one.text, one.error, one.media) == (other.text, other.error, other.media)
+    return has_same_text and one.value is other.value
+
+
+def _get_hook_value(wanted: ToolResult, current: ToolResult) -> Any:
+    """Return the value of a result that a hook returned; a value that the hook's text replaced is dropped.
+
+    Otherwise text that the hook removed from the result could still be read from the value.
+    """
+    if wanted.text == current.text or wanted.value is not current.value:
+        return wanted.value
+    try:
+        return read_json(wanted.text)
+    except ValueError:
+        return wanted.text
 
 
 def _only_reads(tool: Tool) -> bool:
@@ -331,7 +350,8 @@ def _with_notice(result: ToolResult, notice: str) -> ToolResult:
     if not notice:
         return result
     text = render({"notice": notice, "result": result.text})
-    return replace(result, text=text, raw=None)
+    whole = result.whole_text and render({"notice": notice, "result": result.whole_text})
+    return replace(result, text=text, raw=None, whole_text=whole)
 
 
 def _is_parallel(turn: Turn, call: ToolCall) -> bool:

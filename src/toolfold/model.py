@@ -395,6 +395,8 @@ class ToolResult:
     """Its images and audio; the text contains their names."""
     raw: SourceResponse | None = field(default=None, repr=False)
     """The untruncated answer in its source's own format; None if a hook has changed the result."""
+    whole_text: str | None = field(default=None, repr=False)
+    """The text before it was shortened for the model; None if it was short, or a hook has changed it."""
 
     @property
     def ok(self) -> bool:

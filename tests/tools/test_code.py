@@ -9,6 +9,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from toolfold import (
 )
 from toolfold.code_execution.run import _paused
 from toolfold.events import Event, ToolFinished, ToolStarted
-from toolfold.model import CallContext, Caller, Json, Tool
+from toolfold.model import CallContext, Caller, Content, Json, Media, Tool, ToolResult
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
 from toolfold.store import SqliteSessionStore
 
@@ -187,6 +188,92 @@ def test_large_tool_result_reaches_the_executed_code_as_a_whole(session: Session
         run_code(session, "from toolfold_tools import dump\nprint(len(dump()['lines']))")["output"]
         == "100000\n"
     )
+
+
+def add_log(runtime: Runtime, answer: Any) -> None:
+    """Add a tool `read_log` that returns the answer."""
+    runtime.registry.add(
+        build_tool(
+            name="read_log", toolset="harbour", schema={"description": "Read."}, handler=lambda _: answer
+        )
+    )
+
+
+@pytest.mark.parametrize("length", [10, 400_000])
+def test_executed_code_cannot_read_what_a_hook_has_removed_from_a_result(
+    session: Session, runtime: Runtime, length: int
+) -> None:
+    def mask(tool: Tool, args: Json, result: ToolResult, context: CallContext) -> ToolResult:
+        return replace(result, text=result.text.replace("123-45-6789", "***"))
+
+    add_log(runtime, "123-45-6789 " + "x" * length)
+    runtime.hooks.add("post_tool_call", mask)
+    code = "from toolfold_tools import read_log\nlog = str(read_log())\nprint('***' in log, '6789' in log)"
+    assert run_code(session, code)["output"] == "True False\n"
+    assert "6789" not in str(session.call_sync("read_log", {}).value)
+
+
+def test_large_result_is_complete_for_code_if_a_hook_returns_it_unchanged(
+    session: Session, runtime: Runtime
+) -> None:
+    add_log(runtime, {"log": "x" * 400_000})
+    runtime.hooks.add("post_tool_call", lambda tool, args, result, context: replace(result))
+    assert (
+        run_code(session, "from toolfold_tools import read_log\nprint(len(read_log()['log']))")["output"]
+        == "400000\n"
+    )
+
+
+@pytest.mark.parametrize("length", [10, 400_000])
+def test_executed_code_gets_large_results_with_files_in_the_same_form_as_short_ones(
+    session: Session, runtime: Runtime, length: int
+) -> None:
+    chart = Media(kind="file", mime_type="text/plain", data=b"chart", label="chart")
+    add_log(runtime, Content(value="x" * length, blocks=(chart,)))
+    code = (
+        "from toolfold_tools import read_log\nlog = read_log()\n"
+        "print(len(log['result']), open(log['files'][0]['stored']).read())"
+    )
+    assert run_code(session, code)["output"] == f"{length} chart\n"
+
+
+def test_annotations_of_executed_code_are_evaluated_as_in_a_script(session: Session) -> None:
+    code = "def moor(pier: int): pass\nprint(moor.__annotations__['pier'] is int)"
+    assert run_code(session, code)["output"] == "True\n"
+
+
+def test_interrupted_tool_call_of_executed_code_does_not_shift_later_replies(
+    session: Session, runtime: Runtime, tmp_path: Path
+) -> None:
+    def wait(_: Json, context: CallContext) -> Json:
+        while not (tmp_path / "interrupted").exists():
+            assert not context.cancelled.wait(0.05)
+        return {"waited": True}
+
+    runtime.registry.add(
+        build_tool(name="wait", toolset="harbour", schema={"description": "Wait."}, handler=wait)
+    )
+    code = (
+        "import signal\nfrom toolfold_tools import count_boats, wait\n"
+        "def interrupt(*_): raise InterruptedError\n"
+        "signal.signal(signal.SIGALRM, interrupt)\nsignal.setitimer(signal.ITIMER_REAL, 0.5)\n"
+        "try:\n    wait()\nexcept InterruptedError:\n    open('interrupted', 'w').close()\n"
+        "print(count_boats('north'))\nprint(count_boats('south'))"
+    )
+    assert run_code(session, code)["output"] == (
+        "{'pier': 'north', 'boats': 3}\n{'pier': 'south', 'boats': 3}\n"
+    )
+
+
+def test_code_that_ends_without_reading_replies_leaves_no_traceback_of_the_relay(session: Session) -> None:
+    code = (
+        "import gc\n"
+        "connection = [each for each in gc.get_objects() if type(each).__name__ == 'Connection'][0]\n"
+        "request = b'1 {\"name\": \"count_boats\", \"arguments\": {\"pier\": \"north\"}}\\n'\n"
+        "for _ in range(3000): connection.socket.sendall(request)\n"
+        "print('sent')"
+    )
+    assert run_code(session, code)["output"] == "sent\n"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Program that runs the model's code as `__main__` and lets it call tools by the module `toolfold_tools`.
 
 Started by `relay.py` in the terminal environment. Its argument is the file descriptor of a socket to the
-relay. The first line received has the code and the tools; after that, each tool call that the code requests
-gets one line in reply. Works with Python 3.8 and later.
+relay. The first line received has the code and the tools. After that, each tool call that the code requests is
+a line with a number and JSON, and gets a line of JSON with the same number in reply. Works with Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import types  # noqa: E402
 from typing import Any, Callable, Sequence  # noqa: E402, UP035 - Python 3.8
 
 CODE_NAME = "<code>"
+READ_BYTES = 65_536
 
 
 class ToolError(Exception):
@@ -34,7 +35,8 @@ class Connection:
     def __init__(self, descriptor: int) -> None:
         self.socket = socket.socket(fileno=descriptor)
         self.socket.set_inheritable(False)
-        self.replies = self.socket.makefile("rb")
+        self._received = bytearray()
+        self._last_number = 0
         self._lock = threading.Lock()
         self._process_id = os.getpid()
 
@@ -42,16 +44,39 @@ class Connection:
         """Request a tool call from the runtime and return its result. Raises ToolError."""
         if os.getpid() != self._process_id:
             raise ToolError("tools can be called only by the code itself, not by processes that it starts")
-        line = json.dumps({"name": name, "arguments": arguments}, default=os.fspath).encode() + b"\n"
+        request = json.dumps({"name": name, "arguments": arguments}, default=os.fspath).encode()
         with self._lock:
-            self.socket.sendall(line)
-            answer = self.replies.readline()
-        if not answer:
-            raise ToolError("the connection to the runtime was closed")
-        reply = json.loads(answer.decode())
+            self._last_number += 1
+            # The first line break ends a request whose sending was interrupted, for example by a signal.
+            self.socket.sendall(b"\n%d %s\n" % (self._last_number, request))
+            reply = self._read_reply(self._last_number)
         if "error" in reply:
             raise ToolError(reply["error"])
         return reply["value"]
+
+    def read_line(self) -> bytes:
+        """Return the next line from the runtime. Raises ToolError if the connection was closed."""
+        # Not a buffered file: an exception of a signal handler would make it lose a part of a line.
+        searched = 0
+        while (end := self._received.find(b"\n", searched)) < 0:
+            searched = len(self._received)
+            data = self.socket.recv(READ_BYTES)
+            if not data:
+                raise ToolError("the connection to the runtime was closed")
+            self._received += data
+        line = bytes(self._received[:end])
+        del self._received[: end + 1]
+        return line
+
+    def _read_reply(self, number: int) -> dict[str, Any]:
+        """Return the reply to a request; skip replies to older requests, whose callers were interrupted."""
+        while True:
+            try:
+                reply = json.loads(self.read_line().decode())
+            except ValueError:
+                continue  # the rest of a reply that was being read when its caller was interrupted
+            if isinstance(reply, dict) and reply.get("id") == number:
+                return reply
 
 
 class ToolModule(types.ModuleType):
@@ -101,7 +126,7 @@ def run_code(code: str) -> None:
     main = types.ModuleType("__main__")
     sys.modules["__main__"], sys.argv = main, [""]
     try:
-        exec(compile(code, CODE_NAME, "exec"), vars(main))  # noqa: S102 - its purpose
+        exec(compile(code, CODE_NAME, "exec", dont_inherit=True), vars(main))  # noqa: S102 - its purpose
     except SystemExit:
         raise
     except BaseException as error:
@@ -113,7 +138,7 @@ def run_code(code: str) -> None:
 def main() -> None:
     """Receive code and tool names from the runtime, provide `toolfold_tools` and run the code."""
     connection = Connection(int(sys.argv[1]))
-    first = json.loads(connection.replies.readline().decode())
+    first = json.loads(connection.read_line().decode())
     sys.modules["toolfold_tools"] = ToolModule(connection, first["tools"])
     if _working_directory is not None:
         sys.path.insert(0, _working_directory)

@@ -9,6 +9,7 @@ letter for the kind of frame, the content. Works with Python 3.8 and later.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import socket
@@ -75,7 +76,8 @@ class Relay:
                 self._send_output(kept)
 
     def _relay_requests(self) -> None:
-        with self._connection.makefile("rb") as requests:
+        # A connection error means that the code ended and left replies unread.
+        with contextlib.suppress(OSError), self._connection.makefile("rb") as requests:
             while True:
                 line = requests.readline(self._max_request_bytes + 1)
                 if not line:
@@ -84,7 +86,8 @@ class Relay:
                     self._send_output(b"The arguments of a tool call are too large.\n")
                     self._process.kill()
                     return
-                self._send_frame(b"C", line.strip())
+                if request := line.strip():
+                    self._send_frame(b"C", request)
 
     def _relay_replies(self) -> None:
         try:

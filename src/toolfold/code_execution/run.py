@@ -28,6 +28,7 @@ from toolfold.json_limits import find_excess
 from toolfold.model import Json, read_json
 
 MAX_FRAME_BYTES = 4_000_000
+MAX_NUMBER_DIGITS = 18
 COMMAND_NOT_FOUND = 127
 _LINE_END = b"\n"
 
@@ -171,18 +172,20 @@ class CodeRun:
         if pending:
             yield b"", pending
 
-    async def _answer_call(self, request: bytes) -> bytes:
+    async def _answer_call(self, line: bytes) -> bytes:
+        number, request = _split_request(line)
+        encode = functools.partial(_encode_reply, number)
         self._calls += 1
         if self._calls > self._limits.max_calls:
             self._calls = self._limits.max_calls
-            return _encode_reply({"error": f"the limit of {self._limits.max_calls} tool calls is reached"})
+            return encode({"error": f"the limit of {self._limits.max_calls} tool calls is reached"})
         try:
             name, arguments = _parse_request(request)
         except ValueError as error:
-            return _encode_reply({"error": f"the request is invalid: {error}"})
-        reply = _encode_reply(await self._call_tool(name, arguments))
+            return encode({"error": f"the request is invalid: {error}"})
+        reply = encode(await self._call_tool(name, arguments))
         if len(reply) > self._limits.max_reply_bytes:
-            return _encode_reply({"error": f"the result of {name} is too large ({len(reply):,} bytes)"})
+            return encode({"error": f"the result of {name} is too large ({len(reply):,} bytes)"})
         return reply
 
 
@@ -225,8 +228,16 @@ def _parse_request(request: bytes) -> tuple[str, Json]:
     return name, arguments
 
 
-def _encode_reply(reply: Json) -> bytes:
-    return json.dumps(reply, ensure_ascii=True).encode() + _LINE_END
+def _split_request(line: bytes) -> tuple[int, bytes]:
+    """Return the number and the JSON of a request; the number is 0 if the request has no valid number."""
+    number, _, request = line.partition(b" ")
+    is_valid = number.isdigit() and len(number) <= MAX_NUMBER_DIGITS
+    return (int(number), request) if is_valid else (0, b"")
+
+
+def _encode_reply(number: int, reply: Json) -> bytes:
+    # The first line break ends a reply of which the code, interrupted by a signal, has read only a part.
+    return _LINE_END + json.dumps({"id": number, **reply}, ensure_ascii=True).encode() + _LINE_END
 
 
 def _decode_base64(content: bytes) -> bytes:

@@ -26,7 +26,6 @@ from toolfold.model import (
     ToolResult,
     read_json,
 )
-from toolfold.results import render
 from toolfold.tools import OutsideText, Services
 from toolfold.tools.terminal import CODE_SOURCE, OVERHEAD_TIMEOUT_S, get_output_dir, get_task_name
 
@@ -149,8 +148,9 @@ async def _make_reply(nested: NestedCalls, name: str, arguments: Json) -> Json:
 
 
 def _full_value(result: ToolResult) -> object:
-    """Return the value of a tool result; the whole value even if the model would get it shortened."""
-    return read_json(result.text if result.stored is None else render(result.value))
+    """Return a tool result as Python data; the whole result even if the model would get it shortened."""
+    # Not the value of the result: a hook may have changed only the text, to remove something from it.
+    return read_json(result.text if result.whole_text is None else result.whole_text)
 
 
 def _describe_parameters(tools: Sequence[Tool]) -> dict[str, list[str]]:
