@@ -130,7 +130,13 @@ class CallEvents:
             limiter.close()
 
     def finish(
-        self, call: ToolCall, result: ToolResult, context: CallContext, *, refused: bool = False
+        self,
+        call: ToolCall,
+        result: ToolResult,
+        context: CallContext,
+        *,
+        refused: bool = False,
+        registered: bool = True,
     ) -> None:
         """Publish that a tool call ended, or was answered without running."""
         if not self.bus.has_listeners:
@@ -148,6 +154,7 @@ class CallEvents:
                 result=self.redact(result.text[:MAX_RESULT_CHARS]) if result.ok else "",
                 error=(result.error or "")[:MAX_RESULT_CHARS],
                 refused=refused,
+                registered=registered,
             )
         )
 

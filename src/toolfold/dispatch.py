@@ -95,7 +95,8 @@ class Dispatch:
             log.exception("dispatching %r failed", call.name)
             result = self._result_from_message(call, f"Error executing {call.name}: {error_message(error)}")
         result = replace(result, milliseconds=(time.perf_counter() - started) * 1000)
-        self.events.finish(call, result, context, refused=refused)
+        registered = isinstance(call.name, str) and bool(turn.snapshot.named(call.name))
+        self.events.finish(call, result, context, refused=refused, registered=registered)
         return result
 
     def _finish_cancelled(self, call: ToolCall, context: CallContext, started: float) -> None:

@@ -186,6 +186,8 @@ class ToolFinished(Event):
     error: str = ""
     refused: bool = False
     """A hook, the approval policy or a person refused the call; it was not run."""
+    registered: bool = True
+    """False if there is no tool with this name: then `tool` is text of the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

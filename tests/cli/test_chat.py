@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -14,12 +15,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.cli.scripts import WriteScript, call, write_script
 from tests.cli.terminal_driver import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP, Terminal
 from tests.cli.test_process import TOOLFOLD
 from toolfold.cli.chat_input import HistoryFile
 from toolfold.cli.chat_markdown import MarkdownStream
+from toolfold.cli.chat_screen import _draw_markdown
 from toolfold.cli.demo_conversation import CLEAN_UP, MESSAGES
 
 __all__ = ["write_script"]
@@ -753,3 +756,13 @@ class TestMarkdownStream:
         stream = MarkdownStream()
         assert stream.add("One.\n\nTwo") == ["One."]
         assert stream.pending == "Two"
+
+    @pytest.mark.parametrize(
+        "markup",
+        ["{}", "# {}", "- {}", "[pier]({})", "![{}](pier.png)", "| {} |\n|---|\n| {} |", "```{}\nx\n```"],
+    )
+    def test_entities_in_markdown_cannot_control_the_terminal(self, markup: str) -> None:
+        console = Console(file=io.StringIO(), force_terminal=False, width=200)
+        console.print(_draw_markdown(markup.replace("{}", "a&#x202e;b&#27;c&#x9b;d")))
+        printed = console.file.getvalue()  # type: ignore[attr-defined]
+        assert not set(printed) & {"\u202e", "\x1b", "\x9b"}

@@ -39,3 +39,15 @@ async def test_no_event_is_logged_by_default(
     await runtime.session().call("count_boats")
     assert read_lines(caplog) == []
     assert not runtime.events.has_listeners
+
+
+@pytest.mark.parametrize("include_content", [False, True])
+async def test_invented_tool_name_is_logged_only_with_content(
+    open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture, include_content: bool
+) -> None:
+    caplog.set_level(logging.INFO, logger=LOGGER_NAME)
+    runtime = open_test_runtime({"telemetry.log_events": True, "telemetry.include_content": include_content})
+    await runtime.session().call("the password is hunter2")
+    (finished,) = read_lines(caplog)
+    assert finished["tool"] == ("the password is hunter2" if include_content else "(unknown)")
+    assert ("hunter2" in str(finished)) == include_content

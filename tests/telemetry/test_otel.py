@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import RuntimeOpener, recording_tool
-from toolfold import Runtime, ToolCall
+from toolfold import Runtime, ToolCall, build_tool
 from toolfold.agent import Agent
 from toolfold.events import Event, ToolStarted
-from toolfold.model import Effect
+from toolfold.model import CallContext, Effect, Json
 from toolfold.providers.errors import ProviderError
 from toolfold.providers.scripted import ScriptedProvider, ScriptedReply, Step
 from toolfold.store import SqliteSessionStore
@@ -145,6 +145,31 @@ async def test_span_of_a_sub_agents_turn_is_a_child_of_the_delegating_call(
     assert inner.parent is not None
     assert (inner.parent.span_id, outer.parent) == (call.context.span_id, None)
     assert len({span.context.trace_id for span in recorder._exporter.get_finished_spans()}) == 1
+
+
+async def test_span_of_a_nested_call_is_a_child_of_the_call_that_made_it(runtime: Runtime) -> None:
+    async def count_all(_: Json, context: CallContext) -> Json:
+        assert context.nested is not None
+        return {"north": (await context.nested("count_boats", {})).ok}
+
+    add_boats(runtime)
+    schema = {"description": "Count all boats."}
+    runtime.registry.add(build_tool(name="count_all", toolset="harbour", schema=schema, handler=count_all))
+    recorder = Recorder()
+    runtime.events.subscribe(recorder.reader)
+    assert (await runtime.session().call("count_all")).ok
+    spans = recorder.spans
+    assert parent_of(spans["execute_tool count_boats"], spans) == "execute_tool count_all"
+
+
+async def test_invented_tool_name_is_in_no_span_and_no_metric(runtime: Runtime) -> None:
+    recorder = Recorder()
+    runtime.events.subscribe(recorder.reader)
+    await runtime.session().call("the password is hunter2")
+    (span,) = recorder.spans.values()
+    assert span.name == "execute_tool (unknown)"
+    (point,) = recorder.read_metrics()["toolfold.tool.duration"]
+    assert "hunter2" not in f"{span.to_json()} {point.attributes}"
 
 
 async def test_span_of_a_refused_call_is_an_error_with_approval_events(

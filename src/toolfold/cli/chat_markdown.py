@@ -6,12 +6,14 @@ drawn again whenever text arrives. Knows nothing of the terminal.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from toolfold.cli.activity import clean_text
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 
 class MarkdownStream:
@@ -52,3 +54,13 @@ class MarkdownStream:
             self._parser = MarkdownIt().enable("table")
         starts = [token.map[0] for token in self._parser.parse(text) if token.level == 0 and token.map]
         return starts[-1] if starts else 0
+
+
+def clean_tokens(tokens: Iterable[Token]) -> None:
+    """Remove characters that control a terminal from parsed Markdown, which may have had them as entities."""
+    for token in tokens:
+        token.content = clean_text(token.content)
+        token.info = clean_text(token.info)
+        for name, value in token.attrs.items():
+            token.attrs[name] = clean_text(value) if isinstance(value, str) else value
+        clean_tokens(token.children or ())

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from toolfold.cli.activity import ActivityLine, CallLines, clean_text, format_selection, format_spending
-from toolfold.cli.chat_markdown import MarkdownStream
+from toolfold.cli.chat_markdown import MarkdownStream, clean_tokens
 from toolfold.events import Event, ModelReplied, TextReceived, ThinkingReceived, ToolsSelected, TurnFinished
 
 if TYPE_CHECKING:
@@ -338,7 +338,9 @@ def _format_line(line: ActivityLine, columns: int) -> Text:
 def _draw_markdown(text: str) -> RenderableType:
     from rich.markdown import Markdown
 
-    return _Lines([Markdown(text, hyperlinks=False)])  # a link shows its address
+    markdown = Markdown(text, hyperlinks=False)  # a link shows its address
+    clean_tokens(markdown.parsed)
+    return _Lines([markdown])
 
 
 def _plain(text: str) -> Text:

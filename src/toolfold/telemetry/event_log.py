@@ -15,6 +15,9 @@ CONTENT_FIELDS = frozenset(
 )
 """Event fields that may contain text of people, models and tools."""
 
+UNKNOWN_TOOL = "(unknown)"
+"""Name in logs and traces of a tool that does not exist, because a model may call it anything."""
+
 
 class EventLog:
     """Event listener that logs every event at level INFO, except the pieces of a streamed answer."""
@@ -35,8 +38,9 @@ class EventLog:
 def remove_content(data: Json) -> Json:
     """Return an event without text of people, models and tools; the reason why a turn ended is kept."""
     is_turn_end = data.get("type") == "turn_finished"
+    named = data if data.get("registered", True) else {**data, "tool": UNKNOWN_TOOL}
     return {
         key: value
-        for key, value in data.items()
+        for key, value in named.items()
         if key not in CONTENT_FIELDS or (is_turn_end and key == "reason")
     }

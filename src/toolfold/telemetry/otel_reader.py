@@ -1,7 +1,7 @@
 """Turns events into OpenTelemetry spans and metrics, named by the conventions for generative AI.
 
 A turn of the agent is a span; its model calls and tool calls are children, and the turns of a sub-agent are
-children of the call that delegated to it. Tool calls without a turn, such as those of gateway clients, are
+children of the call that delegated to it. Calls that a tool makes are children of its own call. Tool calls without a turn, such as those of gateway clients, are
 spans of their own. Knows nothing of exporters: the caller provides a tracer and a meter.
 """
 
@@ -30,7 +30,7 @@ from toolfold.events import (
     TurnFinished,
     TurnStarted,
 )
-from toolfold.telemetry.event_log import remove_content
+from toolfold.telemetry.event_log import UNKNOWN_TOOL, remove_content
 
 MAX_OPEN_SPANS = 10_000
 """Maximum number of open spans; above it the oldest is ended, because its end event was probably lost."""
@@ -182,7 +182,8 @@ class OtelReader:
             self._cost.add(event.cost, shared)
 
     def _start_call(self, event: ToolStarted) -> None:
-        span = self._start_call_span(event.session_id, event.call_id, event.tool, event.at)
+        _, parent = self._calls.get((event.session_id, event.parent_id), ("", None))
+        span = self._start_call_span(event.session_id, event.call_id, event.tool, event.at, parent)
         span.set_attribute("toolfold.toolset", event.toolset)
         if self._include_content:
             span.set_attribute("gen_ai.tool.call.arguments", json.dumps(event.arguments, default=str))
@@ -190,7 +191,10 @@ class OtelReader:
         if len(self._calls) > MAX_OPEN_SPANS:
             self._calls.popitem(last=False)[1][1].end()
 
-    def _start_call_span(self, session_id: str, call_id: str, tool: str, at: float) -> Span:
+    def _start_call_span(
+        self, session_id: str, call_id: str, tool: str, at: float, parent: Span | None = None
+    ) -> Span:
+        """Start the span of a tool call, below the call that made it or else below the session's turn."""
         turn = self._turns.get(session_id)
         attributes: Attributes = {
             "gen_ai.operation.name": "execute_tool",
@@ -199,21 +203,25 @@ class OtelReader:
             "gen_ai.tool.call.id": call_id,
             "gen_ai.conversation.id": session_id,
         }
-        return self._start_span(f"execute_tool {tool}", at, attributes, turn.span if turn else None)
+        return self._start_span(
+            f"execute_tool {tool}", at, attributes, parent or (turn.span if turn else None)
+        )
 
     def _finish_call(self, event: ToolFinished) -> None:
         """End the span of a tool call; create the span if the call was refused before it started."""
         _, span = self._calls.pop((event.session_id, event.call_id), ("", None))
         if span is None:
             started = event.at - event.duration_s
-            span = self._start_call_span(event.session_id, event.call_id, event.tool, started)
+            name = event.tool if event.registered or self._include_content else UNKNOWN_TOOL
+            span = self._start_call_span(event.session_id, event.call_id, name, started)
         if self._include_content and event.ok:
             span.set_attribute("gen_ai.tool.call.result", event.result)
         problem = "" if event.ok else "refused" if event.refused else "tool_error"
         if problem:
             _fail(span, problem, event.error if self._include_content else "")
         span.end(_nanoseconds(event.at))
-        attributes = {"gen_ai.tool.name": event.tool, **({"error.type": problem} if problem else {})}
+        name = event.tool if event.registered else UNKNOWN_TOOL  # each name would be a time series of its own
+        attributes = {"gen_ai.tool.name": name, **({"error.type": problem} if problem else {})}
         self._tool_seconds.record(event.duration_s, attributes)
 
     def _start_span(
