@@ -269,7 +269,7 @@ def test_code_that_ends_without_reading_replies_leaves_no_traceback_of_the_relay
     code = (
         "import gc\n"
         "connection = [each for each in gc.get_objects() if type(each).__name__ == 'Connection'][0]\n"
-        "request = b'1 {\"name\": \"count_boats\", \"arguments\": {\"pier\": \"north\"}}\\n'\n"
+        'request = b\'1 {"name": "count_boats", "arguments": {"pier": "north"}}\\n\'\n'
         "for _ in range(3000): connection.socket.sendall(request)\n"
         "print('sent')"
     )
@@ -410,8 +410,8 @@ class TestNoBypass:
         code = (
             "import json, toolfold_tools\n"
             "connection = toolfold_tools.call_tool.__closure__[0].cell_contents\n"
-            f"connection.socket.sendall(json.dumps({forged!r}).encode() + b'\\n')\n"
-            "print(connection.replies.readline().decode())\n"
+            f"connection.socket.sendall(b'7 ' + json.dumps({forged!r}).encode() + b'\\n')\n"
+            "print(connection.read_line().decode() or connection.read_line().decode())\n"
         )
         assert '"boats": 3' in run_code(session, code)["output"]
         nested = [each for each in events if isinstance(each, ToolStarted) and each.tool == "count_boats"]
@@ -421,13 +421,16 @@ class TestNoBypass:
     @pytest.mark.parametrize(
         "line",
         [
-            "",
-            "not json",
-            "[]",
-            '{"name": 1, "arguments": {}}',
-            '{"name": "x"}',
-            '{"name": "x", "arguments": NaN}',
-            "[" * 2000,
+            "7 ",
+            "7 not json",
+            "7 []",
+            '7 {"name": 1, "arguments": {}}',
+            '7 {"name": "x"}',
+            '7 {"name": "x", "arguments": NaN}',
+            "7 " + "[" * 2000,
+            '{"name": "count_boats", "arguments": {"pier": "north"}}',
+            '-7 {"name": "count_boats", "arguments": {"pier": "north"}}',
+            f'{"7" * 5000} {{"name": "count_boats", "arguments": {{"pier": "north"}}}}',
         ],
     )
     def test_malformed_tool_requests_of_executed_code_are_answered_with_an_error(
@@ -437,7 +440,7 @@ class TestNoBypass:
             "import toolfold_tools\n"
             "connection = toolfold_tools.call_tool.__closure__[0].cell_contents\n"
             f"connection.socket.sendall({line!r}.encode() + b'\\n')\n"
-            "print(connection.replies.readline().decode())\n"
+            "print(connection.read_line().decode() or connection.read_line().decode())\n"
             "print(toolfold_tools.count_boats('north')['boats'])\n"
         )
         output = run_code(session, code)["output"]

@@ -1,8 +1,9 @@
 """Program that runs the model's code as `__main__` and lets it call tools by the module `toolfold_tools`.
 
 Started by `relay.py` in the terminal environment. Its argument is the file descriptor of a socket to the
-relay. The first line received has the code and the tools. After that, each tool call that the code requests is
-a line with a number and JSON, and gets a line of JSON with the same number in reply. Works with Python 3.8 and later.
+relay. The first line received has the code and the tools. After that, each tool call that the code requests
+is a line with a number and JSON, and gets a line of JSON with the same number in reply. Works with Python
+3.8 and later.
 """
 
 from __future__ import annotations

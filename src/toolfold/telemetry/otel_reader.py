@@ -1,8 +1,9 @@
 """Turns events into OpenTelemetry spans and metrics, named by the conventions for generative AI.
 
 A turn of the agent is a span; its model calls and tool calls are children, and the turns of a sub-agent are
-children of the call that delegated to it. Calls that a tool makes are children of its own call. Tool calls without a turn, such as those of gateway clients, are
-spans of their own. Knows nothing of exporters: the caller provides a tracer and a meter.
+children of the call that delegated to it. Calls that a tool makes are children of its own call. Tool calls
+without a turn, such as those of gateway clients, are spans of their own. Knows nothing of exporters: the
+caller provides a tracer and a meter.
 """
 
 from __future__ import annotations
