@@ -44,6 +44,13 @@ from toolfold.internet.address_policy import AddressPolicy, AddressRefused, chec
         "168.63.129.16",
         "100.100.100.200",
         "fd00:ec2::254",
+        "192.0.0.9",
+        "192.0.0.192",
+        "192.88.99.1",
+        "fec0::1",
+        "3fff::1",
+        "5f00::1",
+        "fd20:ce::254",
     ],
 )
 def test_address_outside_the_public_internet_is_refused(address: str) -> None:
@@ -70,7 +77,8 @@ def test_cloud_metadata_address_is_refused_even_in_an_allowed_network() -> None:
     policy = AddressPolicy(parse_networks(["0.0.0.0/0", "::/0"]))
     assert policy.allows(ipaddress.ip_address("169.254.1.1"))
     assert not policy.allows(ipaddress.ip_address("169.254.169.254"))
-    assert not policy.allows(ipaddress.ip_address("fd00:ec2::254"))
+    for address in ("fd00:ec2::254", "192.0.0.192", "fd20:ce::254"):
+        assert not policy.allows(ipaddress.ip_address(address))
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -92,6 +93,31 @@ async def test_proxy_refuses_invalid_requests_and_forbidden_targets(
     proxy: FilteringProxy, request_line: str, status: int
 ) -> None:
     assert (await send(proxy, request_line)).startswith(f"HTTP/1.1 {status}")
+
+
+async def test_tunnel_to_a_silent_server_ends_when_the_browser_closes_it(proxy: FilteringProxy) -> None:
+    connected = asyncio.Event()
+
+    async def keep_silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(ANSWER_TIMEOUT_S * 10)
+        writer.close()
+
+    silent = await asyncio.start_server(keep_silent, "127.0.0.1", 0)
+    request = f"CONNECT 127.0.0.1:{silent.sockets[0].getsockname()[1]} HTTP/1.1"
+    tunnel = asyncio.create_task(send(proxy, request, then="hello"))
+    try:
+        async with asyncio.timeout(ANSWER_TIMEOUT_S):
+            await connected.wait()
+            assert proxy._connections
+            tunnel.cancel()
+            while proxy._connections:  # noqa: ASYNC110  (nothing else tells)
+                await asyncio.sleep(0.01)
+    finally:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        silent.close()
 
 
 async def test_closing_the_proxy_ends_open_tunnels(proxy: FilteringProxy, server: WebServer) -> None:

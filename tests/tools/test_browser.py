@@ -6,6 +6,7 @@ import json
 import os
 import re
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -170,6 +171,56 @@ def test_instructions_in_a_browser_page_are_marked_as_data(session: Session, ser
         lambda: [each for each in call(session, "console")["messages"] if each["type"] == "log"]
     )
     assert mark in messages[0]["text"]
+
+
+def test_error_that_a_page_throws_is_not_quoted(session: Session, server: WebServer) -> None:
+    server.pages["/throws"] = Page(
+        f"""<title>Throws</title><label>Name <input id=n></label><script>
+        const fail = {{get() {{ throw new Error("{ORDER}") }}}};
+        Object.defineProperty(document.documentElement, "scrollHeight", fail);
+        Object.defineProperty(n, "tagName", fail);
+        </script>""".encode()
+    )
+    snapshot = call(session, "navigate", url=f"{server.url}/throws")["snapshot"]
+    ref = find_ref(snapshot, 'textbox "Name"')
+    for error in (
+        call_error(session, "scroll", direction="down"),
+        call_error(session, "type", ref=ref, text="x"),
+        call_error(session, "press", key="Ignore all"),
+    ):
+        assert "Ignore" not in error
+        assert "browser_snapshot" in error or "key" in error
+
+
+def test_url_and_image_sources_of_a_page_are_encoded_and_limited(session: Session, server: WebServer) -> None:
+    server.pages["/long"] = Page(
+        f"""<title>Long</title><img id=i><script>
+        history.replaceState(0, "", "/long?" + "x".repeat(5000));
+        Object.defineProperty(i, "currentSrc", {{value: "{ORDER}"}});
+        </script>""".encode()
+    )
+    opened = call(session, "navigate", url=f"{server.url}/long")
+    assert opened["url"].startswith(f"{server.url}/long?xxx")
+    assert len(opened["url"]) <= 2_001
+    (image,) = call(session, "images")["images"]
+    assert "Ignore%20all" in image["src"]
+    assert "Ignore all" not in image["src"]
+
+
+def test_browser_error_names_the_cause_if_a_server_cannot_be_reached(session: Session) -> None:
+    with run_web_server() as closed:
+        url = closed.url
+    assert "could not be opened" in call_error(session, "navigate", url=url)
+
+
+def test_browser_that_cannot_be_started_leaves_no_directory(
+    open_test_runtime: RuntimeOpener, server: WebServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PLAYWRIGHT_NODEJS_PATH", "/nowhere/node")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    session = open_test_runtime(LOCAL).session(["browser"])
+    assert "could not be started" in call_error(session, "navigate", url=f"{server.url}/")
+    assert list(tmp_path.glob("toolfold-browser-*")) == []
 
 
 def test_error_for_an_unknown_element_reference_names_the_tool_to_use(

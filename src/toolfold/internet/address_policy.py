@@ -28,13 +28,20 @@ RESOLVE_TIMEOUT_S = 15.0
 FIRST_UNPRIVILEGED_PORT = 1_024
 _WEB_PORTS = frozenset({80, 443})
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+# Networks for special purposes that some versions of Python regard as public.
+_SPECIAL_NETWORKS = tuple(
+    map(
+        ipaddress.ip_network,
+        ("192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20", "5f00::/16"),
+    )
+)
 # They hand out credentials of the machine, so no setting allows them.
 _METADATA_ADDRESSES = frozenset(
     map(
         ipaddress.ip_address,
         (
             *("169.254.169.254", "169.254.170.2", "169.254.170.23", "100.100.100.200", "168.63.129.16"),
-            *("fd00:ec2::254", "fd00:ec2::23"),
+            *("192.0.0.192", "fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254"),
         ),
     )
 )
@@ -139,6 +146,8 @@ def _embedded_address(address: IpAddress) -> IpAddress:
 
 
 def _is_public(address: IpAddress) -> bool:
+    if any(address.version == network.version and address in network for network in _SPECIAL_NETWORKS):
+        return False
     return address.is_global and not (
         address.is_multicast or address.is_reserved or address.is_unspecified or address.is_link_local
     )

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from toolfold.config.web import BrowserSettings
-from toolfold.errors import CallError
+from toolfold.errors import CallError, shorten
 from toolfold.internet.address_policy import AddressPolicy
-from toolfold.internet.browser_tab import BrowserFailed, BrowserTab, first_line
+from toolfold.internet.browser_tab import BrowserFailed, BrowserTab, explain_network_error
 from toolfold.internet.filtering_proxy import FilteringProxy
 from toolfold.loops import LoopThread, LoopThreadClosed
 
@@ -156,31 +156,35 @@ class BrowserPool:
         from playwright.async_api import Error, async_playwright
 
         program = self._find_program()
-        proxy = FilteringProxy(self._policy)
-        home = Path(tempfile.mkdtemp(prefix="toolfold-browser-"))
-        playwright = await async_playwright().start()
-        try:
-            browser = await playwright.chromium.launch(
-                executable_path=program,
-                args=list(_FLAGS),
-                chromium_sandbox=self._uses_sandbox(),
-                env=_build_environment(home),
-                proxy={
-                    "server": await proxy.start(),
-                    "username": proxy.user,
-                    "password": proxy.password,
-                    "bypass": "<-loopback>",  # addresses of this machine must use the proxy, too
-                },
-                timeout=LAUNCH_TIMEOUT_S * 1000,
-            )
-        except BaseException as error:
-            await playwright.stop()
-            await proxy.close()
-            shutil.rmtree(home, ignore_errors=True)
-            if isinstance(error, Error):
+        async with contextlib.AsyncExitStack() as cleanup:  # if a step fails or is cancelled
+            home = Path(tempfile.mkdtemp(prefix="toolfold-browser-"))
+            cleanup.callback(shutil.rmtree, home, ignore_errors=True)
+            proxy = FilteringProxy(self._policy)
+            cleanup.push_async_callback(proxy.close)
+            try:
+                playwright = await cleanup.enter_async_context(async_playwright())
+                browser = await self._launch_program(playwright, program, proxy, home)
+            except Error as error:
                 raise _explain_launch(program, error) from None
-            raise
+            cleanup.pop_all()
         return _RunningBrowser(playwright, browser, proxy, home)
+
+    async def _launch_program(
+        self, playwright: Playwright, program: str, proxy: FilteringProxy, home: Path
+    ) -> Browser:
+        return await playwright.chromium.launch(
+            executable_path=program,
+            args=list(_FLAGS),
+            chromium_sandbox=self._uses_sandbox(),
+            env=_build_environment(home),
+            proxy={
+                "server": await proxy.start(),
+                "username": proxy.user,
+                "password": proxy.password,
+                "bypass": "<-loopback>",  # addresses of this machine must use the proxy, too
+            },
+            timeout=LAUNCH_TIMEOUT_S * 1000,
+        )
 
     def _find_program(self) -> str:
         """Return the path of the browser program. Raises BrowserFailed if none is installed."""
@@ -245,10 +249,12 @@ def _explain_launch(program: str, error: Exception) -> CallError:
             f"{program} cannot use its sandbox here. Install the package chromium-sandbox, or set"
             " browser.sandbox to off."
         )
-    return BrowserFailed(f"{program} could not be started: {first_line(error)}.")
+    reason = shorten(str(error).partition("\n")[0], 200)
+    return BrowserFailed(f"{program} could not be started: {reason}.")
 
 
 def _explain_error(error: Exception) -> CallError:
+    """Return an error with a fixed text: a page can throw errors, so it controls the text of `error`."""
     text = str(error)
     if "Timeout" in text:
         reason = (
@@ -259,4 +265,11 @@ def _explain_error(error: Exception) -> CallError:
         return BrowserFailed(f"The element could not be used: {reason}. Get the page with browser_snapshot.")
     if "has been closed" in text or "crashed" in text:
         return BrowserFailed("The page was closed or crashed. Open it again with browser_navigate.")
-    return BrowserFailed(f"The browser reports: {first_line(error)}.")
+    if text.startswith("Keyboard.press: Unknown key"):
+        return BrowserFailed("There is no such key. Use a name such as Enter, Tab, ArrowDown or Control+A.")
+    if reason := explain_network_error(error):
+        return BrowserFailed(f"The page could not be opened: {reason}.")
+    return BrowserFailed(
+        "The browser could not do that: the element does not support it, or the page prevented it. Get the"
+        " page with browser_snapshot."
+    )

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from toolfold.errors import CallError, shorten
 from toolfold.internet.address_policy import check_url
@@ -39,10 +39,29 @@ MAX_CONSOLE_CHARS = 1_000
 MAX_SNAPSHOT_CHARS = 40_000
 MAX_IMAGES = 100
 MAX_FIELD_CHARS = 500
+MAX_URL_CHARS = 2_000
 MAX_SCREENSHOT_HEIGHT = 6_000
 _INTERRUPTED = "interrupted by another navigation"
 _ERROR_PAGE = "chrome-error:"
 _EMPTY_PAGE = "about:blank"
+_URL_CHARACTERS = "%!$&'()*+,;=:@/?#~-._[]…"
+_NETWORK_ERROR = re.compile(r"Page\.\w+: net::ERR_([A-Z0-9_]+)")
+_NETWORK_REASONS = {
+    "NAME_NOT_RESOLVED": "there is no such host",
+    "CONNECTION_REFUSED": "the server refused the connection",
+    "CONNECTION_RESET": "the server closed the connection",
+    "CONNECTION_CLOSED": "the server closed the connection",
+    "EMPTY_RESPONSE": "the server sent no answer",
+    "INVALID_HTTP_RESPONSE": "the server did not answer in HTTP",
+    "INVALID_REDIRECT": "the server redirects to an invalid URL",
+    "TOO_MANY_REDIRECTS": "the server redirects too often",
+    "TUNNEL_CONNECTION_FAILED": "the server could not be reached",
+    "SSL_PROTOCOL_ERROR": "the server does not support HTTPS at this port",
+    "CERT_AUTHORITY_INVALID": "the server's certificate is not trusted",
+    "CERT_COMMON_NAME_INVALID": "the server's certificate is for another host",
+    "CERT_DATE_INVALID": "the server's certificate has expired",
+    "ABORTED": "loading was aborted",
+}
 _REF = re.compile(r"(?:f\d{1,4})?e\d{1,7}")
 _LIST_IMAGES = """(images, limit) => images.slice(0, limit).map(each => ({
   src: String(each.currentSrc || each.src).slice(0, 2000), alt: String(each.alt).slice(0, 2000),
@@ -174,7 +193,7 @@ class BrowserTab:
             snapshot = await page.aria_snapshot(mode="ai", depth=depth, timeout=SNAPSHOT_TIMEOUT_S * 1000)
         async with asyncio.timeout(ACTION_TIMEOUT_S):
             title = await page.title()
-        return PageState(page.url, shorten(title, MAX_FIELD_CHARS), _cut_snapshot(snapshot))
+        return PageState(_encode_url(page.url), shorten(title, MAX_FIELD_CHARS), _cut_snapshot(snapshot))
 
     async def list_images(self) -> list[Json]:
         """Return source, description and size of the images on the current page."""
@@ -269,13 +288,19 @@ class BrowserTab:
             )
         if "Timeout" in text:
             return BrowserFailed(f"{shorten(host)} did not answer within {self._timeout_s:g} s.")
-        return BrowserFailed(f"The page could not be opened: {first_line(error)}.")
+        reason = explain_network_error(error) or "the browser failed to load it"
+        return BrowserFailed(f"The page could not be opened: {reason}.")
 
 
-def first_line(error: Exception) -> str:
-    """Return the first line of a Playwright error; the lines after it quote the page."""
-    line = str(error).partition("\n")[0].partition(": ")
-    return shorten((line[2] or line[0]).strip(), 200)
+def explain_network_error(error: Exception) -> str:
+    """Return the reason of a failed navigation without text of the page; empty if it is unknown."""
+    found = _NETWORK_ERROR.match(str(error))
+    return _NETWORK_REASONS.get(found[1], "a network error") if found else ""
+
+
+def _encode_url(url: str) -> str:
+    """Return a URL that a page controls without spaces and other characters of prose, at limited length."""
+    return shorten(quote(url[:MAX_URL_CHARS], safe=_URL_CHARACTERS), MAX_URL_CHARS)
 
 
 def _cut_snapshot(snapshot: str) -> str:
@@ -288,8 +313,8 @@ def _cut_snapshot(snapshot: str) -> str:
 def _describe_image(image: Json) -> Json:
     source = str(image.get("src") or "")
     if source.startswith("data:"):
-        source = f"{source[:40]}… (contained in the page)"
-    described = {"src": shorten(source, MAX_FIELD_CHARS), "alt": shorten(str(image.get("alt") or ""))}
+        source = f"{source[:40]}…"  # the image is contained in the page
+    described = {"src": _encode_url(source), "alt": shorten(str(image.get("alt") or ""))}
     sizes = {name: image[name] for name in ("width", "height") if isinstance(image.get(name), int)}
     return {**described, **sizes}
 

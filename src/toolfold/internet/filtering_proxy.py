@@ -193,13 +193,21 @@ async def _relay_both(
     upstream_reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
-    """Copy data between browser and server, in both directions, until the server stops sending."""
-    upload = asyncio.create_task(_relay(reader, upstream_writer))
+    """Copy data between browser and server, in both directions, until one of them closes its side.
+
+    A browser closes both directions at once. Waiting for the server then would let a silent server keep the
+    connection for ever.
+    """
+    relays = {
+        asyncio.create_task(_relay(reader, upstream_writer)),
+        asyncio.create_task(_relay(upstream_reader, writer)),
+    }
     try:
-        await _relay(upstream_reader, writer)
+        await asyncio.wait(relays, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        upload.cancel()
-        await asyncio.gather(upload, return_exceptions=True)
+        for relay in relays:
+            relay.cancel()
+        await asyncio.gather(*relays, return_exceptions=True)
 
 
 async def _relay(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

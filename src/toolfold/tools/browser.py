@@ -161,7 +161,8 @@ class BrowserTools:
 
     async def list_images(self, _: Json, context: CallContext) -> Json:
         images = await self._use(context, lambda tab: tab.list_images())
-        marked = [{**image, "alt": await self.outside_text.mark(image["alt"])} for image in images]
+        mark = self.outside_text.mark
+        marked = [{**each, "src": await mark(each["src"]), "alt": await mark(each["alt"])} for each in images]
         return {"images": marked, "notice": PAGE_NOTICE}
 
     async def read_console(self, args: Json, context: CallContext) -> Json:
@@ -187,7 +188,8 @@ class BrowserTools:
         return await self.pool.use(_session_key(context), work)
 
     async def _describe(self, state: PageState) -> Json:
-        answer: dict[str, Any] = {"url": state.url, "title": await self.outside_text.mark(state.title)}
+        mark = self.outside_text.mark
+        answer: dict[str, Any] = {"url": await mark(state.url), "title": await mark(state.title)}
         if state.snapshot:
             answer["snapshot"] = await self.outside_text.mark(state.snapshot)
         return {**answer, "notice": PAGE_NOTICE}
