@@ -26,7 +26,7 @@ from toolfold.config import Config, get_trust_state, is_still_trusted, load_conf
 from toolfold.config.changes import (
     SettingsChanges,
     compare_settings,
-    hold_loosened_servers,
+    hold_edits,
     keep_fixed_settings,
 )
 from toolfold.config.live import LoadedSettings, SettingsFollower, SettingsWatch
@@ -198,7 +198,7 @@ class Runtime:
         """The settings in force."""
         self._loaded_config = config
         self._held_settings: frozenset[str] = frozenset()
-        """Changed settings of servers that are used only after a restart."""
+        """Changed settings that are used only after a restart: an MCP server could have changed them."""
         self._behind_gateway = behind_gateway
         self._follower = follower
         self._settings_watch: SettingsWatch | None = None
@@ -291,6 +291,8 @@ class Runtime:
     def _use_settings(self, loaded: LoadedSettings) -> tuple[str, ...]:
         """Apply settings to everything that can change without a restart. Raises ConfigError first."""
         before, config = self.config, keep_fixed_settings(self.config, loaded.config)
+        is_own_change = loaded.is_own_change or not self.mcp.has_started_programs
+        config, held = hold_edits(before, config, self._held_settings, is_own_change=is_own_change)
         changes = compare_settings(self._loaded_config, loaded.config)
         user = declare_toolsets(
             config, Toolsets(self._registry.snapshot(), self._plugin_toolsets), before.toolsets
@@ -298,8 +300,6 @@ class Runtime:
         declared = (*self._plugin_toolsets, *user)
         toolsets = Toolsets(self._registry.snapshot(), declared)
         scope = self._build_scope(config, toolsets)
-        is_own_change = loaded.is_own_change or not self.mcp.has_started_programs
-        config, held = hold_loosened_servers(before, config, self._held_settings, is_own_change=is_own_change)
         self._log_settings(loaded.config, changes, held)
         self._held_settings = held
         self._loaded_config = loaded.config
@@ -320,7 +320,8 @@ class Runtime:
             self.mcp.publish_all_reviewed()
         self.approval.use_own_servers(self.mcp.find_own_servers())
         self.settings_version += 1
-        return (*(f"{key} changed" for key in changes.live), *servers)
+        in_use = compare_settings(before, config).live
+        return (*(f"{key} changed" for key in in_use), *servers)
 
     def _log_settings(self, config: Config, changes: SettingsChanges, held: frozenset[str]) -> None:
         for warning in config.warnings:
@@ -331,7 +332,8 @@ class Runtime:
         if new := held - self._held_settings:
             log.warning(
                 "%s: the file was edited while MCP servers run, one of which could have done that, so this"
-                " takes effect after a restart. Next time use `toolfold mcp set`, which takes effect at once",
+                " takes effect after a restart. Next time use `toolfold mcp set` or `toolfold config set`,"
+                " which take effect at once",
                 ", ".join(sorted(new)),
             )
 

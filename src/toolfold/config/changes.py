@@ -6,6 +6,7 @@ removed entry at once and uses an added one only if the user added it with Toolf
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from toolfold.config.servers import McpServerSettings
 from toolfold.config.settings import Config, Settings
 from toolfold.model import FrozenDict
 
-__all__ = ["SettingsChanges", "compare_settings", "hold_loosened_servers", "keep_fixed_settings"]
+__all__ = ["SettingsChanges", "compare_settings", "hold_edits", "keep_fixed_settings"]
 
 LIVE_SECTIONS = ("tools", "toolsets", "mcp", "agent", "providers", "command_allowlist")
 """Sections that are not only read when a runtime or a gateway is started."""
@@ -26,6 +27,12 @@ _STRICT_TO_LOOSE = {
     "elicitation": ("decline", "ask"),
 }
 """How far a server is trusted: settings with their values, strictest first."""
+_RESTRICTIONS = ("tools.disabled", "tools.disabled_toolsets")
+HELD_KEYS = (
+    *_RESTRICTIONS,
+    *("toolsets", "providers", "agent.model", "agent.auxiliary_model", "agent.instructions"),
+)
+"""Settings that an edit by an MCP server must not change; of restrictions, only removed entries count."""
 ALLOW_LISTS = ("command_allowlist", "approval.allowed_tools")
 _FIXED_KEYS = (
     *(f"tools.{name}" for name in FIXED_TOOLS_SETTINGS),
@@ -64,12 +71,12 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
     )
 
 
-def hold_loosened_servers(
+def _hold_loosened_servers(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
     """Return the second configuration with no server trusted more than in the first, and the keys held back.
 
-    For changes that an MCP server could have made. Keys in `held` stay held back, whoever made later changes.
+    Keys in `held` stay held back, whoever made later changes.
     """
     servers: dict[str, McpServerSettings] = {}
     found: set[str] = set()
@@ -87,6 +94,39 @@ def hold_loosened_servers(
         return now, frozenset()
     mcp = now.mcp.model_copy(update={"servers": FrozenDict(servers)})
     return now.model_copy(update={"mcp": mcp}), frozenset(found)
+
+
+def hold_edits(
+    before: Config, now: Config, held: Collection[str], *, is_own_change: bool
+) -> tuple[Config, frozenset[str]]:
+    """Return the second configuration without changes by which an MCP server could gain rights or secrets.
+
+    Also returns the keys held back. Those in `held` stay held back, whoever made later changes.
+    """
+    config, servers = _hold_loosened_servers(before, now, held, is_own_change=is_own_change)
+    kept = {
+        key: value
+        for key in HELD_KEYS
+        if (value := _value_to_keep(before, now, key)) != _get_by_path(now, key)
+        and (not is_own_change or key in held)
+    }
+    for key, value in kept.items():
+        section, _, name = key.partition(".")
+        changed = getattr(config, section).model_copy(update={name: value}) if name else value
+        config = config.model_copy(update={section: changed})
+    return config, servers | frozenset(kept)
+
+
+def _value_to_keep(before: Config, now: Config, key: str) -> Any:
+    """Return the value in force; of a list of disabled tools, the new list with all entries in force."""
+    earlier, later = _get_by_path(before, key), _get_by_path(now, key)
+    if key not in _RESTRICTIONS:
+        return earlier
+    return (*later, *(each for each in earlier if each not in later))
+
+
+def _get_by_path(config: Config, key: str) -> Any:
+    return functools.reduce(getattr, key.split("."), config)
 
 
 def _is_looser(server: McpServerSettings, earlier: McpServerSettings | None, field: str) -> bool:
