@@ -78,6 +78,15 @@ def test_sessions_export_writes_markdown_and_json(toolfold: Toolfold, session_id
     assert Path("session.json").stat().st_mode & 0o077 == 0
 
 
+def test_sessions_export_makes_an_existing_file_private(toolfold: Toolfold, session_id: str) -> None:
+    file = Path("session.md")
+    file.write_text("old", encoding="utf-8")
+    file.chmod(0o644)
+    assert toolfold("sessions", "export", session_id, "-o", str(file)).code == 0
+    assert file.read_text(encoding="utf-8").startswith("# How many boats")
+    assert file.stat().st_mode & 0o077 == 0
+
+
 def test_sessions_export_to_an_unwritable_path_is_an_error(toolfold: Toolfold, session_id: str) -> None:
     done = toolfold("sessions", "export", session_id, "-o", "missing/session.md")
     assert done.code == 1

@@ -34,7 +34,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from toolfold.config.telemetry import TelemetrySettings
 from toolfold.telemetry.otel_reader import OtelReader
+from toolfold.telemetry.otlp import EXPORT_TIMEOUT_S, OtlpExport
 
 USAGE = {"prompt_tokens": 1_000_000, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 0}}
 
@@ -284,3 +286,18 @@ async def test_tool_calls_and_closing_work_if_the_otlp_collector_is_unreachable(
         add_boats(runtime)
         assert (await runtime.session().call("count_boats")).ok
         await asyncio.wait_for(asyncio.to_thread(runtime.close), 60)
+
+
+def test_closing_does_not_wait_for_a_silent_otlp_collector_to_accept_many_spans() -> None:
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        export = OtlpExport.open(TelemetrySettings(otel=True, otlp_endpoint=url), {})
+        tracer = export.traces.get_tracer("test")
+        for _ in range(1500):  # three requests, each of which waits for its time limit
+            tracer.start_span("count_boats").end()
+        closing = threading.Thread(target=export.close, daemon=True)
+        closing.start()
+        closing.join(2 * EXPORT_TIMEOUT_S)
+        assert not closing.is_alive()

@@ -88,8 +88,9 @@ class CallLines:
 
     def __init__(self, session_id: str) -> None:
         self._session_id = session_id
-        self._running: dict[str, ToolStarted] = {}
-        self._progress: dict[str, str] = {}
+        # Call ids are unique only within a session.
+        self._running: dict[tuple[str, str], ToolStarted] = {}
+        self._progress: dict[tuple[str, str], str] = {}
 
     def is_own(self, event: Event) -> bool:
         """Return True if an event belongs to the agent itself, not to one of its sub-agents."""
@@ -109,7 +110,7 @@ class CallLines:
                 state="running",
                 by_sub_agent=not self.is_own(call),
             )
-            for key, call in self._running.items()
+            for key, call in tuple(self._running.items())  # another thread adds and removes calls
         ]
 
     def stop_running(self) -> list[ActivityLine]:
@@ -119,16 +120,19 @@ class CallLines:
             for call in self._running.values()
         ]
         self._running.clear()
+        self._progress.clear()
         return stopped
 
     def _describe(self, event: Event) -> ActivityLine | None:
         match event:
             case ToolStarted():
-                self._running[event.call_id] = event
+                self._running[event.session_id, event.call_id] = event
             case ToolProgressed():
-                self._progress[event.call_id] = format_progress(event)
+                self._progress[event.session_id, event.call_id] = format_progress(event)
             case ToolFinished():
-                started = self._running.pop(event.call_id, None)
+                key = (event.session_id, event.call_id)
+                started = self._running.pop(key, None)
+                self._progress.pop(key, None)
                 call = format_call(started) if started else f"{DEFAULT_EMOJI} {clean_line(event.tool, 80)}"
                 error = clean_line(event.error, MAX_ERROR_CHARS)
                 return ActivityLine(call, format_outcome(event), error, "done" if event.ok else "failed")

@@ -155,6 +155,8 @@ class Chat:
         """Create a chat; `suggestions` are messages that the demo proposes to the user."""
         self.opener, self._screen, self._suggestions = opener, screen, suggestions
         self.agent: Agent = opener.open_first()
+        self._created = set() if opener.options.session else {self.agent.session_id}
+        """Sessions that this chat has created and not closed yet."""
         self.selection: ToolsSelected | None = None
         self.last_turn: TurnFinished | None = None
         self.tokens_saved = 0
@@ -197,12 +199,18 @@ class Chat:
         if not text.strip():
             return
         if self._commands.is_command(text):
-            self._commands.run(text)
+            self._run_command(text)
             return
         try:
             self.opener.runtime.run_coroutine(self._run_turn(text))
         except ToolfoldError as error:
             print_line(f"[red]error:[/red] {escape_text(str(error))}")
+
+    def _run_command(self, text: str) -> None:
+        try:
+            self._commands.run(text)
+        except KeyboardInterrupt:
+            print_line("[dim]the command was stopped.[/dim]")
 
     async def _run_turn(self, message: str) -> None:
         self._screen.start_turn(self.agent.session_id)
@@ -230,16 +238,17 @@ class Chat:
 
     def start_session(self) -> None:
         """Close the current session and start a new session with the same model."""
-        model = self.agent.model
-        self._close_agent()
-        self.agent = self.opener.open_new(model)
-        self._print_session()
+        agent = self.opener.open_new(self.agent.model)
+        self._created.add(agent.session_id)
+        self._replace_agent(agent)
 
     def resume_session(self, record: SessionRecord) -> None:
         """Close the current session and continue the stored session."""
-        agent = self.opener.open_stored(record)
-        self._close_agent()
-        self.agent = agent
+        self._replace_agent(self.opener.open_stored(record))
+
+    def _replace_agent(self, agent: Agent) -> None:
+        before, self.agent = self.agent, agent
+        self._close_agent(before)
         self._print_session()
 
     @contextlib.contextmanager
@@ -249,16 +258,18 @@ class Chat:
             yield
         finally:
             session_id, has_messages = self.agent.session_id, bool(self.agent.history.messages)
-            self._close_agent()
+            self._close_agent(self.agent)
             if has_messages and not self._suggestions and isinstance(self._screen, LiveScreen):
                 print_line(f"[dim]continue this session: toolfold chat --session {session_id}[/dim]")
 
-    def _close_agent(self) -> None:
-        agent = self.agent
-        is_empty = not agent.history.messages
+    def _close_agent(self, agent: Agent) -> None:
+        """Close an agent; delete its session if this chat created it and it never had a message."""
+        session_id, store = agent.session_id, self.opener.store
         self.opener.runtime.run_coroutine(agent.close())
-        if is_empty:
-            self.opener.store.delete_session(agent.session_id)
+        if session_id in self._created:
+            self._created.remove(session_id)
+            if not store.load_session(session_id).turns:
+                store.delete_session(session_id)
         self.selection, self.last_turn = None, None
 
     def _print_welcome(self) -> None:

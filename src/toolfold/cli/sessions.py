@@ -26,6 +26,8 @@ from toolfold.cli.transcripts import (
     format_time,
     read_transcript,
 )
+from toolfold.config.atomic import replace_file
+from toolfold.errors import ConfigError
 
 if TYPE_CHECKING:
     from toolfold.store import SqliteSessionStore
@@ -178,8 +180,12 @@ def _format_json(value: object) -> str:
 def _write_private_file(file: Path, text: str) -> None:
     """Write an exported session to a file that only its owner can read."""
     try:
-        file.touch(mode=0o600)
-        file.write_text(f"{text}\n", encoding="utf-8")
+        if file.exists() and not file.is_file():  # such as /dev/stdout, which cannot be replaced
+            file.write_text(f"{text}\n", encoding="utf-8")
+            return
+        replace_file(file.resolve(), f"{text}\n".encode(), mode=0o600)
+    except ConfigError as error:
+        raise click.ClickException(f"{file}: {error.problem}") from None
     except OSError as error:
         raise click.ClickException(f"{file} cannot be written: {error.strerror}") from None
 

@@ -2,11 +2,14 @@
 
 Uses its own tracer and meter providers, not the global ones, which belong to the program that embeds
 Toolfold. The SDK bounds the queues. A collector that does not answer delays only the closing of the runtime,
-by at most `CLOSE_TIMEOUT_S` each for spans and metrics.
+by at most `CLOSE_TIMEOUT_S`.
 """
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
     from toolfold.telemetry.otel_reader import OtelReader
+
+log = logging.getLogger(__name__)
 
 DEFAULT_ENDPOINT = "http://127.0.0.1:4318"
 EXPORT_TIMEOUT_S = 5
@@ -75,6 +80,22 @@ class OtlpExport:
     def close(self) -> None:
         """End open spans and send the spans and metrics that are still queued, within a time limit."""
         self.reader.close()
-        self.traces.force_flush(int(CLOSE_TIMEOUT_S * 1000))
-        self.traces.shutdown()
-        self.metrics.shutdown(CLOSE_TIMEOUT_S * 1000)
+        # The SDK does not keep its own limits if a collector accepts a connection and never answers.
+        sends = [
+            threading.Thread(target=_shut_down, args=(each,), name="toolfold-otlp-close", daemon=True)
+            for each in (self.traces, self.metrics)
+        ]
+        for send in sends:
+            send.start()
+        deadline = time.monotonic() + CLOSE_TIMEOUT_S
+        for send in sends:
+            send.join(max(0.0, deadline - time.monotonic()))
+
+
+def _shut_down(provider: TracerProvider | MeterProvider) -> None:
+    """Send what a provider has queued and end its threads; log a failure."""
+    try:
+        provider.force_flush()
+        provider.shutdown()
+    except Exception as error:
+        log.warning("the last spans or metrics were not sent: %s", error)
