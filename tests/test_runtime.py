@@ -3,6 +3,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -695,3 +697,24 @@ class TestRuntimeFiles:
         answer = around.handle_function_call("write_file", {"path": "link/config.yaml", "content": "x"})
         assert "error" in json.loads(answer)
         assert (home / "config.yaml").read_text() == "log_level: error\n"
+
+
+def test_servers_are_stopped_if_the_runtime_cannot_be_opened(home: Path, tmp_path: Path) -> None:
+    program = "import os, sys, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(600)"
+    file = tmp_path / "pid"
+    server = {"command": sys.executable, "args": ["-c", program, str(file)]}
+    settings = {
+        "mcp.servers": {"slow": server},
+        "mcp.wait_seconds": 5,
+        "tools.enabled_toolsets": ["no_such_toolset"],
+    }
+    env = {"TOOLFOLD_HOME": str(home), "HOME": str(home), "PATH": os.environ["PATH"]}
+    before = set(threading.enumerate())
+    with pytest.raises(ConfigError, match="no_such_toolset"):
+        open_runtime(load_config(project=tmp_path, env=env, overrides=settings))
+    assert file.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
+    assert {
+        each.name for each in set(threading.enumerate()) - before if each.name.startswith("toolfold")
+    } == set()

@@ -158,21 +158,26 @@ def open_runtime(
     )
     # Before any server starts: the first state must not contain a server's changes.
     follower = SettingsFollower(config, record, monitor) if monitor and config.loaded_with else None
-    mcp.open()
-    mcp.settle()
-    return Runtime(
-        config,
-        registry,
-        dispatch,
-        retriever,
-        (toolsets, user_toolsets),
-        [*reports, *plugin_reports],
-        terminal=terminal,
-        mcp=mcp,
-        browser=browser,
-        behind_gateway=behind_gateway,
-        follower=follower,
-    )
+    try:
+        mcp.open()
+        mcp.settle()
+        return Runtime(
+            config,
+            registry,
+            dispatch,
+            retriever,
+            (toolsets, user_toolsets),
+            [*reports, *plugin_reports],
+            terminal=terminal,
+            mcp=mcp,
+            browser=browser,
+            behind_gateway=behind_gateway,
+            follower=follower,
+        )
+    except BaseException:  # for example, a setting names a toolset that does not exist
+        for close in (mcp.close, retriever.close, browser.close, terminal.close, loops.close):
+            close()
+        raise
 
 
 class Runtime:

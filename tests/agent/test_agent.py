@@ -15,7 +15,7 @@ from tests.conftest import RuntimeOpener, recording_tool
 from tests.providers.scripted_server import ScriptedServer, serve_models
 from toolfold import ConfigError, Runtime, ToolCall, build_tool
 from toolfold.agent import Agent, AgentLimits
-from toolfold.agent.compression import SUMMARY_OPENING
+from toolfold.agent.compression import MIN_CHARS_PER_TOKEN, SUMMARY_OPENING
 from toolfold.agent.history import UNKNOWN_OUTCOME
 from toolfold.events import (
     ContextCompressed,
@@ -408,6 +408,28 @@ class TestCompression:
             await agent.close()
         assert server.requests
         assert agent.history.messages[0]["content"] == f"{SUMMARY_OPENING}\n\nOwn summary."
+
+    async def test_transcript_for_the_own_model_fits_its_context_if_a_larger_auxiliary_model_fails(
+        self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
+    ) -> None:
+        transcripts: list[str] = []
+
+        def answer(request: ModelRequest) -> str:
+            if "Summarise" not in request.system:
+                return "information " * 150
+            transcripts.append(request.messages[0]["content"])
+            return "Own summary."
+
+        with serve_models() as server:
+            problem = {"type": "error", "error": {"type": "invalid_request_error", "message": "no"}}
+            server.failures += [(400, {}, problem)] * 50
+            runtime = open_test_runtime(auxiliary_settings(server))
+            agent = agent_with(runtime, store, *[answer] * 40, context_tokens=4_000)
+            while not transcripts:
+                assert (await agent.run("information " * 150)).ok
+            await agent.close()
+        assert "characters left out" in transcripts[0]
+        assert len(transcripts[0]) < 4_000 * MIN_CHARS_PER_TOKEN + 100
 
     @pytest.mark.parametrize(
         ("name", "problem"),

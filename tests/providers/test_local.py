@@ -13,6 +13,7 @@ from tests.conftest import RuntimeOpener
 from toolfold.config import load_config
 from toolfold.errors import ConfigError
 from toolfold.model import Json
+from toolfold.providers.errors import ProviderError
 from toolfold.providers.local import MAX_LIST_ITEMS, MAX_STRING_CHARS, LocalClient, limit_schema
 from toolfold.providers.models import build_client, find_context_tokens, parse_model_name
 from toolfold.providers.reply import ModelRequest, TextDelta
@@ -80,6 +81,27 @@ async def test_packaged_model_calls_a_tool_with_valid_arguments_streams_and_can_
     await asyncio.wait({reading})
     assert endless.reply.finish_reason == "interrupted"
     await asyncio.wait_for(client.close(), 60)  # waits for the generation, which ends with the next token
+
+
+@pytest.mark.timeout(300)
+async def test_tool_is_called_if_the_engine_refuses_the_schema_of_its_arguments(client: LocalClient) -> None:
+    parameters = {"type": "object", "properties": {"city": {"$ref": "#/missing"}}, "required": ["city"]}
+    tool = {"type": "function", "function": {**WEATHER["function"], "parameters": parameters}}
+    call_stream = client.stream(ask("What is the weather in Porto?", tool))
+    async for _ in call_stream:
+        pass
+    assert [call.name for call in call_stream.reply.calls] == ["get_weather"]
+
+
+@pytest.mark.timeout(300)
+async def test_tool_is_not_called_if_the_request_for_its_arguments_is_too_long(client: LocalClient) -> None:
+    names = {f"{'harbour_of_a_town_' * 3}{number}": {"type": "string"} for number in range(1000)}
+    parameters = {"type": "object", "properties": names}
+    tool = {"type": "function", "function": {**WEATHER["function"], "parameters": parameters}}
+    with pytest.raises(ProviderError) as refused:
+        async for _ in client.stream(ask("What is the weather in Porto?", tool)):
+            pass
+    assert refused.value.kind == "context_length"
 
 
 def test_error_names_an_unknown_local_model_or_a_missing_model_file(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from typing import Literal
 
 from toolfold.agent.compression import (
     KEPT_SHARE,
+    WriteTranscript,
     count_messages,
     find_cut,
-    limit_transcript,
     write_summary,
 )
 from toolfold.agent.drafts import DraftWriter
@@ -249,11 +249,7 @@ class TurnLoop:
         if not cut:
             return False
         count_before = len(history.messages)
-        summary = await write_summary(
-            history.entries[:cut],
-            self._summarise,
-            max_chars=limit_transcript((self._setup.auxiliary or self._setup).context_tokens),
-        )
+        summary = await write_summary(history.entries[:cut], self._summarise)
         history.replace_oldest(cut, summary)
         self._publish(
             ContextCompressed(
@@ -267,23 +263,25 @@ class TurnLoop:
         )
         return True
 
-    async def _summarise(self, instruction: str, transcript: str) -> str:
+    async def _summarise(self, instruction: str, write_transcript: WriteTranscript) -> str:
         """Let the configured summary model write a summary; use the session's model if that fails."""
         if self._setup.auxiliary is not None:
             try:
-                return await self._summarise_with(self._setup.auxiliary, instruction, transcript)
+                return await self._summarise_with(self._setup.auxiliary, instruction, write_transcript)
             except ProviderError as error:
                 log.warning("%s wrote no summary (%s)", self._setup.auxiliary.model, error)
-        return await self._summarise_with(self._setup, instruction, transcript)
+        return await self._summarise_with(self._setup, instruction, write_transcript)
 
-    async def _summarise_with(self, setup: ModelSetup, instruction: str, transcript: str) -> str:
+    async def _summarise_with(
+        self, setup: ModelSetup, instruction: str, write_transcript: WriteTranscript
+    ) -> str:
         started = time.perf_counter()
         reply = await call_model(
             setup.client,
             ModelRequest(
                 model=setup.model,
                 system=instruction,
-                messages=[setup.client.dialect.user_message(transcript)],
+                messages=[setup.client.dialect.user_message(write_transcript(setup.context_tokens))],
                 stream=setup.stream,
             ),
             on_delta=lambda _: None,

@@ -172,13 +172,14 @@ class LocalClient:
         examples = [(_ask_arguments(*example), values) for *example, values in _ARGUMENT_EXAMPLES]
         messages = _with_examples(_ARGUMENT_INSTRUCTION, examples, _ask_arguments(tool.signature, asked))
         schema = limit_schema({"type": "object", "additionalProperties": False, **tool.parameters})
-        for each in (schema, {"type": "object"}):  # the engine refuses some schemas
-            options = {"json_schema": each, "max_tokens": MAX_ARGUMENT_TOKENS}
-            try:
-                return await self._complete_text(messages, options, usage)
-            except ProviderError as error:
-                log.info("the schema of %r cannot restrict the output: %s", tool.name, error)
-        return "{}"
+        options = {"json_schema": schema, "max_tokens": MAX_ARGUMENT_TOKENS}
+        try:
+            return await self._complete_text(messages, options, usage)
+        except ProviderError as error:
+            if not _is_schema_refused(error):
+                raise
+            log.info("the schema of %r cannot restrict the output: %s", tool.name, error)
+        return await self._complete_text(messages, {**options, "json_schema": {"type": "object"}}, usage)
 
     async def _complete_text(self, messages: list[Json], options: Json, usage: _UsageSum) -> str:
         parts: list[str] = []
@@ -363,6 +364,12 @@ def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
 
 def _chunk(delta: Json, finish_reason: str) -> Json:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def _is_schema_refused(error: ProviderError) -> bool:
+    """Return True if the engine cannot restrict its output by the schema of a request."""
+    message = str(error).lower()
+    return error.kind == "bad_request" and ("schema" in message or "grammar" in message)
 
 
 def _translate_error(error: Any) -> ProviderError:
