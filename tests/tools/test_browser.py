@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import re
@@ -221,6 +223,35 @@ def test_browser_that_cannot_be_started_leaves_no_directory(
     session = open_test_runtime(LOCAL).session(["browser"])
     assert "could not be started" in call_error(session, "navigate", url=f"{server.url}/")
     assert list(tmp_path.glob("toolfold-browser-*")) == []
+
+
+def list_driver_processes() -> set[str]:
+    """Return the IDs of running processes of the browser's driver that this process has started."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent = (path / "stat").read_text().rpartition(")")[2].split()[:2]
+            is_driver = b"run-driver" in (path / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if is_driver and int(parent) == os.getpid() and state != "Z":
+            found.add(path.name)
+    return found
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.2, 0.5])
+async def test_cancelled_start_of_the_browser_leaves_no_driver_process(delay_s: float) -> None:
+    before = list_driver_processes()
+    starting = asyncio.create_task(BrowserPool(BrowserSettings(), AddressPolicy())._launch())
+    async with asyncio.timeout(WAIT_TIMEOUT_S):
+        while list_driver_processes() == before:  # noqa: ASYNC110  (nothing else tells)
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(delay_s)
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await (await starting).close()  # it may have been started before
+        while list_driver_processes() != before:  # noqa: ASYNC110  (nothing else tells)
+            await asyncio.sleep(0.05)
 
 
 def test_error_for_an_unknown_element_reference_names_the_tool_to_use(

@@ -153,7 +153,7 @@ class BrowserPool:
         return self._running
 
     async def _launch(self) -> _RunningBrowser:
-        from playwright.async_api import Error, async_playwright
+        from playwright.async_api import Error
 
         program = self._find_program()
         async with contextlib.AsyncExitStack() as cleanup:  # if a step fails or is cancelled
@@ -162,7 +162,8 @@ class BrowserPool:
             proxy = FilteringProxy(self._policy)
             cleanup.push_async_callback(proxy.close)
             try:
-                playwright = await cleanup.enter_async_context(async_playwright())
+                playwright = await _start_driver()
+                cleanup.push_async_callback(playwright.stop)
                 browser = await self._launch_program(playwright, program, proxy, home)
             except Error as error:
                 raise _explain_launch(program, error) from None
@@ -234,6 +235,20 @@ class BrowserPool:
             sweeper.cancel()
         if running is not None:
             await running.close()
+
+
+async def _start_driver() -> Playwright:
+    """Start Playwright. If cancelled, wait until it runs and stop it, as it leaves its process otherwise."""
+    from playwright.async_api import async_playwright
+
+    starting = asyncio.create_task(async_playwright().start())
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        with contextlib.suppress(Exception):  # it may fail to start
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await (await starting).stop()
+        raise
 
 
 def _build_environment(home: Path) -> dict[str, str | float | bool]:
