@@ -478,7 +478,7 @@ def test_mappings_in_settings_are_merged_and_lists_are_replaced(workspace: Works
     assert config.tools.tool_search == ToolSearchSettings(enabled="off", threshold_pct=20)
 
 
-def test_environment_variables_set_lists_paths_and_nested_keys(workspace: Workspace) -> None:
+def test_settings_from_environment_variables_can_be_lists_paths_and_nested_keys(workspace: Workspace) -> None:
     config = workspace.load(
         env={
             "TOOLFOLD_TOOLS__DISABLED": "web, terminal",

@@ -484,7 +484,9 @@ class TestGrace:
         assert session.call_sync("beside").ok
         assert check["runs"] == before
 
-    def test_tool_in_grace_period_is_found_and_described(self, flaky: Runtime, check: dict[str, Any]) -> None:
+    def test_tool_that_just_became_unavailable_is_still_found_and_described(
+        self, flaky: Runtime, check: dict[str, Any]
+    ) -> None:
         session = flaky.session(["base"])
         session.assemble()
         check["works"] = False

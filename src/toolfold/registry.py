@@ -69,7 +69,7 @@ class Snapshot(Mapping[str, Tool]):
 
     @functools.cached_property
     def agent_level(self) -> frozenset[str]:
-        """Return the names of the tools that an agent runs itself."""
+        """Return the names of the tools that the agent loop executes instead of a handler, such as `todo`."""
         return frozenset(name for name, tool in self._tools.items() if tool.agent_level)
 
     @functools.cached_property

@@ -52,5 +52,5 @@ async def test_call_that_cancels_itself_raises_connection_error() -> None:
     async def broken() -> None:
         raise asyncio.CancelledError
 
-    with pytest.raises(ConnectionError, match="cancelled by the SDK"):
+    with pytest.raises(ConnectionError, match="client library cancelled the request"):
         await call_with_timeout(10, broken())

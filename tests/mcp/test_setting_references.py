@@ -198,7 +198,7 @@ def test_literal_value_with_a_secret_name_is_treated_as_a_secret() -> None:
     ) == (SECRET,)
 
 
-def test_passed_variable_with_a_secret_name_is_treated_as_a_secret() -> None:
+def test_environment_variable_with_a_name_like_api_key_is_treated_as_a_secret() -> None:
     environment = {"API_KEY": SECRET, "REGION": "north-by-west"}
     assert secrets_of(stdio_settings(pass_env=["API_KEY", "REGION", "MISSING"]), environment) == (SECRET,)
 

@@ -167,7 +167,7 @@ def example_text(schema: Mapping[str, Any]) -> str:
     return next((word for word in words if re.search(pattern, word)), "x")
 
 
-def test_valid_arguments_are_accepted_by_every_recorded_tool() -> None:
+def test_every_tool_of_real_servers_accepts_valid_arguments() -> None:
     validate, refused = Validation(), dict[str, str]()
     for tool in snapshot().values():
         try:

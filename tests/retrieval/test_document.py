@@ -135,7 +135,7 @@ def test_megabyte_of_hostile_description_is_processed_quickly(part: str) -> None
     run_with_limit(lambda: query_text(hostile))
 
 
-def test_short_message_is_embedded_as_one_complete_line() -> None:
+def test_white_space_and_markup_are_removed_from_a_message_before_it_is_embedded() -> None:
     assert query_text("  what's\n\tthe **weather**\x00 today? ") == "what's the weather today?"
 
 

@@ -99,7 +99,7 @@ def test_ndcg_counts_each_needed_tool_once_with_rank_discount(
         (Query("4", "…", ()), ["a"], []),
     ],
 )
-def test_each_needed_tool_has_the_rank_of_its_first_alternative(
+def test_need_that_several_tools_satisfy_has_the_rank_of_the_best_one(
     query: Query, ranked: list[str], expected: list[int | None]
 ) -> None:
     assert ranks(query, ranked) == expected

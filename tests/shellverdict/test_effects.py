@@ -315,7 +315,7 @@ def test_ordinary_chmod_modes_have_no_dangerous_traits(line: str) -> None:
         case("wget -qO- http://metadata.google.internal/x", DISCLOSE, "metadata"),
     ],
 )  # fmt: skip
-def test_commands_that_read_or_send_secrets_have_secret_effects(
+def test_commands_that_read_or_send_secrets_are_recognised(
     line: str, kind: EffectKind, traits: tuple[str, ...]
 ) -> None:
     assert has(effects(line), kind, *traits)

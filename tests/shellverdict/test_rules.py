@@ -284,7 +284,7 @@ def test_unknown_subcommand_gives_one_finding_of_low_severity() -> None:
     assert "kubectl" in finding.reason
 
 
-def test_unknown_operand_that_cannot_change_anything_has_no_finding() -> None:
+def test_unknown_argument_that_cannot_make_a_command_dangerous_has_no_finding() -> None:
     for argv in (["git", "push", "origin", GAP], ["kubectl", "get", GAP], ["docker", "logs", GAP]):
         assert list(BUILTIN_RULES.match_run(ProgramRun(argv=tuple(map(Word, argv))))) == []
 

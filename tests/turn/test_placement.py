@@ -423,7 +423,7 @@ def test_changing_the_system_prompt_does_not_change_notes() -> None:
     assert encode(second.messages[1]) == encode(first.messages[1])
 
 
-def test_moving_a_cache_marker_does_not_change_which_message_a_note_belongs_to() -> None:
+def test_inserted_note_stays_with_its_message_if_a_cache_marker_moves() -> None:
     placement_session = PlacementSession(form="anthropic")
     marked = {"type": "text", "text": "One", "cache_control": {"type": "ephemeral"}}
     first = placement_session.send([user([marked])], "tool_01")

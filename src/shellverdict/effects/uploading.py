@@ -106,7 +106,10 @@ def _curl_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _is_suspicious_upload(context: RunContext, body: Word, name: str) -> bool:
-    """Return True if an uploaded file is a data file, outside the project, or sent to a bare IP address."""
+    """Return True if an upload may leak data.
+
+    This is a data file such as a dump, a file outside the project, or any file sent to a bare IP address.
+    """
     _, at, path = body.partition("@")
     if not at and "=<" in body:
         at, path = "@", body.partition("=<")[2]

@@ -98,7 +98,10 @@ class WordPattern:
         )
 
     def _could_match(self, word: Word) -> bool:
-        """Return True if a word with unknown parts could match; globs are compared with its start only."""
+        """Return True if a word could match the pattern, whatever its unknown parts are.
+
+        A glob is only compared with the text before the first unknown part.
+        """
         known_prefix = word.split(GAP, 1)[0]
         return any(word.can_equal(text) for text in self.literals) or any(
             known_prefix.startswith(glob.head) or glob.head.startswith(known_prefix) for glob in self.globs

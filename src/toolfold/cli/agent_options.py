@@ -61,7 +61,7 @@ _OPTIONS = (
     click.option(
         "--local",
         is_flag=True,
-        help="Use the small model of an installed package, without key and network.",
+        help="Use the small model of the extra `local`, which needs no API key and no network.",
     ),
     click.option(
         "--session",

@@ -143,7 +143,7 @@ def find_field(path: Sequence[str]) -> FieldInfo | None:
 
 
 def list_names(path: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that a settings file may use below a path."""
+    """Return the keys that a section of the settings may contain, such as `mcp.servers`."""
     if not path:
         return tuple(Settings.model_fields)
     field = find_field(path)

@@ -155,7 +155,9 @@ class MessageTarget(Section):
         json_schema_extra=USER_ONLY,
     )
     description: Annotated[Text, Field(max_length=200)] = Field(
-        default="", description="Who reads the messages, for the model.", json_schema_extra=USER_ONLY
+        default="",
+        description="Description of the recipients that the model sees.",
+        json_schema_extra=USER_ONLY,
     )
 
 

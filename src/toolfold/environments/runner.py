@@ -122,7 +122,7 @@ class CommandRunner:
     async def run_script(
         self, text: str, *arguments: str, stdin: bytes = b"", timeout_s: float = SCRIPT_TIMEOUT_S
     ) -> tuple[int, bytes]:
-        """Run a helper script on the target, without the sandbox of commands; return exit code and output."""
+        """Run a script of Toolfold in the environment, outside the sandbox; return exit code and output."""
         guard, end_mark = await self.ensure_guard(), EndMarkParser()
         argv = [guard.tools.shell, "-c", _SCRIPT_PREAMBLE + text, "sh", end_mark.mark, *arguments]
         return await self.collect_output(await self._start_program(guard, argv, end_mark), stdin, timeout_s)

@@ -24,7 +24,7 @@ async def call_with_timeout(timeout_s: float, call: Coroutine[Any, Any, T]) -> T
     if not task.done():
         raise TimeoutError
     if task.cancelled():  # it cancelled itself: this function was not cancelled
-        raise ConnectionError("the call was cancelled by the SDK")
+        raise ConnectionError("the backend's client library cancelled the request")
     return task.result()
 
 

@@ -155,7 +155,7 @@ def _private_content(file: Path) -> bytes:
     with os.fdopen(handle, "rb") as stream:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
-            raise ValueError("other users can read or write the record file")
+            raise ValueError("other users of this machine can read or write the file of recorded tool lists")
         if found.st_size > MAX_RECORD_BYTES:
             raise ValueError("the file is too large")
         return stream.read(MAX_RECORD_BYTES)

@@ -17,7 +17,7 @@ class ServerPrefixes:
     """The prefixes of all servers, for resource URIs and for prompt names."""
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
-        """Create prefixes from a mapping of servers to prompt prefixes, which may be empty."""
+        """`prefixes` maps each MCP server to the prefix of its prompt names, which may be empty."""
         self._prompts: dict[str, str] = {}
         self._schemes: dict[str, str] = {}
         self._former_schemes: dict[str, str] = {}

@@ -114,7 +114,7 @@ class Dialect(ABC):
 
     def render_added_tools(self, definitions: Sequence[Definition]) -> Json:  # noqa: ARG002
         """Return an input item that adds tools, for dialects with `accepts_tools_in_input`."""
-        raise TypeError(f"the {self.name} dialect accepts no tools in the input")
+        raise TypeError(f"the {self.name} format has no tool definitions among the messages")
 
     @abstractmethod
     def build_body(self, request: ModelRequest) -> Json:

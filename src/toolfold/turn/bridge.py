@@ -140,4 +140,6 @@ def _bridge_tool(name: str, description: str, properties: Json, required: tuple[
 
 
 def _refuse_direct_run(_args: Any, _context: CallContext) -> NoReturn:
-    raise BridgeMisuse("a bridge tool runs only inside a turn. Nothing was run.")
+    raise BridgeMisuse(
+        "tool_search, tool_describe and tool_call work only in a turn of a session. Nothing was run."
+    )

@@ -159,7 +159,7 @@ def _entry_program(reading: ParsedOptions, spec: OptionSpec) -> Word | None:
 def _read_command_or_shell(
     run: ProgramRun, program: ProgramSpec, words: Sequence[Word], wrapper: str
 ) -> Iterator[InnerCommand]:
-    """Yield the command in the words; without a command, some programs start a shell on standard input."""
+    """Yield the command among the arguments; if there is none, a shell that reads standard input."""
     if words or run.has_unknown_operands or not program.reads_stdin:
         yield from command_from_words(run, words, wrapper)
     else:

@@ -116,7 +116,7 @@ class LoginStore:
         return tuple(login for _, login in known)
 
     def lock_file(self, server: str, operation: str) -> Path:
-        """Return the file to lock during an operation for this server. Raises ConfigError."""
+        """Return the file to lock while the login of this server is read or changed."""
         self._create_directory()
         return self._directory / f"{server}-{_digest(server)}.{operation}.lock"
 
