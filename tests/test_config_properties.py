@@ -19,7 +19,13 @@ from toolfold.errors import ConfigError
 
 NUMBERS = [each for each in describe_settings() if each.low is not None]
 PLAIN = [each for each in describe_settings() if "<name>" not in each.key]
-STRUCTURED = {"approval.isolated", "approval.allowed_tools", "terminal.backend"}  # with a syntax of their own
+STRUCTURED = {  # not every text is valid
+    "approval.isolated",
+    "approval.allowed_tools",
+    "telemetry.service_name",
+    "terminal.backend",
+    "web.search.url",
+}
 SETTABLE = [each for each in PLAIN if not each.choices and each.key not in STRUCTURED]
 COMMENTED = "# one\ntools:  # two\n  selection: hybrid  # three\n\n  # four\n# five\nlog_level: info # six\n"
 NAMES = sorted({part for each in describe_settings() for part in each.key.split(".")})

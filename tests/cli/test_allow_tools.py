@@ -73,7 +73,7 @@ def test_approvals_allow_can_be_limited_to_a_client_or_project(
     ("words", "problem"),
     [
         (("nots_delete_note",), "there is no tool and no MCP server 'nots_delete_note'"),
-        (("notes:open",), "unknown kind 'open'; known kinds: destructive"),
+        (("notes:open",), "unknown kind of effect 'open'; known kinds: destructive"),
         (("notes_echo",), "does not declare that it can destroy data"),
         (("notes", "--client", "a b"), "is not a valid client name"),
     ],
