@@ -95,7 +95,6 @@ class OtlpExport:
 def _shut_down(provider: TracerProvider | MeterProvider) -> None:
     """Send what a provider has queued and end its threads; log a failure."""
     try:
-        provider.force_flush()
         provider.shutdown()
     except Exception as error:
         log.warning("the last spans or metrics were not sent: %s", error)
