@@ -504,7 +504,7 @@ class TestApprovalOfTheCode:
         (request,) = asked
         assert request.tool.name == "execute_code"
         assert request.args["code"] == code
-        assert str(tmp_path / "piers/notes") in request.reason
+        assert str(tmp_path / "piers") in request.reason  # a long path is shortened at its end
         assert not (tmp_path / "piers/notes").exists()
 
     @pytest.mark.parametrize("padding", [20_000, 50_000])
