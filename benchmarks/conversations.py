@@ -16,6 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from measuring import report
 from measuring.conversations import ConversationSet, load_sets
 from measuring.peers import print_progress
 from measuring.replay import OUTCOMES, open_replay
@@ -49,8 +50,7 @@ def measure(data: ConversationSet, modes: Sequence[Mode], home: Path, *, distrac
 def format_table(rows: Sequence[Json]) -> str:
     """Return a Markdown table with shares in percent."""
     heads = ["data set", "mode", "calls", *OUTCOMES, "model calls", "input tokens", "right end state"]
-    lines = [heads, ["---"] * len(heads)]
-    lines += [
+    lines = (
         [
             f"{row['set']} ({row['tools']} tools)",
             row["mode"],
@@ -61,8 +61,8 @@ def format_table(rows: Sequence[Json]) -> str:
             f"{row['correct_states']:.1%}",
         ]
         for row in rows
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    )
+    return report.table(heads, lines)
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from measuring import report
 from measuring.peers import print_progress
 from measuring.scripted import ScriptedModel, served
 from measuring.sets import SAMPLE, SEED, Sets
@@ -78,8 +79,7 @@ def table(rows: Sequence[Json], prices: Sequence[Prices]) -> str:
     """Format a Markdown table with shares in percent."""
     heads = ["mode", "calls a message", "no more than eager", "served", "input", "output"]
     heads += [f"{each.name}, $" for each in prices]
-    lines = [heads, ["---"] * len(heads)]
-    lines += [
+    lines = (
         [
             row["mode"],
             f"{row['calls']:.2f}",
@@ -90,8 +90,8 @@ def table(rows: Sequence[Json], prices: Sequence[Prices]) -> str:
             *(f"{row['dollars'][each.name]:.2f}" for each in prices),
         ]
         for row in rows
-    ]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    )
+    return report.table(heads, lines)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +11,7 @@ import click
 from toolfold.approval.safe_text import make_visible
 from toolfold.cli.app import Invocation
 from toolfold.cli.output import escape_text, print_line
+from toolfold.cli.server_commands import confirm
 from toolfold.redaction import Redaction
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def accept(invocation: Invocation, yes: bool) -> None:
     record = invocation.settings_record()
     for change in _pending_changes(invocation):
         shown = _print_change(change)
-        if _confirm_change("Did you make this change, and should it take effect?", yes):
+        if confirm("Did you make this change, and should it take effect?", yes):
             record.accept(Path(change.path), shown)
             print_line(f"accepted: {escape_text(change.path)}")
 
@@ -47,7 +47,7 @@ def restore(invocation: Invocation, yes: bool) -> None:
         _print_change(change)
         if not change.restorable:
             print_line("the previous content is unknown: review the file, then run `toolfold config accept`")
-        elif _confirm_change("Undo this change?", yes):
+        elif confirm("Undo this change?", yes):
             record.restore(change)
             print_line(f"restored: {escape_text(change.path)}")
 
@@ -57,16 +57,6 @@ def _pending_changes(invocation: Invocation) -> list[PendingChange]:
     if not found:
         print_line("no settings changes from tool calls are waiting for a decision.")
     return found
-
-
-def _confirm_change(question: str, yes: bool) -> bool:
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise click.ClickException(
-            "Confirmation needs a terminal. Check the output above, then repeat with --yes."
-        )
-    return click.confirm(question, default=False, err=True)
 
 
 def _print_change(change: PendingChange) -> str:
