@@ -19,7 +19,7 @@ from tests.conftest import recording_tool
 from tests.mcp.faults import server_entry
 from toolfold import ApprovalRequest, Runtime, build_tool, load_config, open_runtime
 from toolfold.cli.app import run
-from toolfold.config import set_value, trust_project
+from toolfold.config import live, set_value, trust_project
 from toolfold.config.record import SettingsRecord
 from toolfold.events import ConfigReloaded, Event
 from toolfold.sources.mcp.lock import LOCK_FILE
@@ -229,8 +229,12 @@ def test_invalid_edit_of_a_settings_file_is_logged_with_its_line_and_not_applied
     assert runtime.check_settings() == ("mcp.servers.two added", "mcp.servers.one removed")
 
 
-def test_settings_file_that_is_being_written_is_not_loaded(settings: Settings, open_live: Open) -> None:
+def test_settings_file_that_is_being_written_is_not_loaded(
+    settings: Settings, open_live: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An editor may truncate a file, or delete it, before it writes the new content."""
+    monkeypatch.setattr(live, "EMPTIED_STABLE_AFTER_S", 3.0)  # a busy machine may stop this thread for long
+    monkeypatch.setattr(live, "MAX_SETTLE_S", 20.0)
     settings.write_servers(one=server_entry())
     runtime = open_live()
     changes: list[Event] = []
@@ -244,7 +248,8 @@ def test_settings_file_that_is_being_written_is_not_loaded(settings: Settings, o
     settings.file.write_text(content)
     marker = {"mcp": json.loads(content)["mcp"], "tools": {"rag_top_k": 3}}
     settings.file.write_text(json.dumps(marker))
-    wait_until(lambda: runtime.config.tools.rag_top_k == 3)
+    wait_until(lambda: any(isinstance(each, ConfigReloaded) for each in changes))
+    assert runtime.config.tools.rag_top_k == 3
     reported = [each.changes for each in changes if isinstance(each, ConfigReloaded)]
     assert reported == [("tools.rag_top_k changed",)]
     assert server_tools(runtime) == {"mcp_one_echo"}

@@ -519,7 +519,7 @@ class TestTerminals:
         )
         chat.send("Hi")
         finish_turn(chat)
-        assert [line for line in chat.lines if re.search(r"search_files\(.*… [✓✗] ", line)]
+        assert [line for line in chat.lines if re.search(r"search_files\(.*… [✓✗] ", line)], chat.text
 
     def test_terminal_echo_is_on_again_after_the_chat_ends(
         self, environment: dict[str, str], project: Path, write_script: WriteScript
