@@ -35,7 +35,8 @@ OpenChat = Callable[..., Terminal]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "NO_COLOR"))}
+    unwanted = ("_API_KEY", "NO_COLOR", "COLUMNS", "LINES")  # the last two override the terminal's size
+    kept = {name: value for name, value in os.environ.items() if not name.endswith(unwanted)}
     return {**kept, "TOOLFOLD_HOME": str(tmp_path / "home")}
 
 
