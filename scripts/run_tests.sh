@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every test in parallel, then the failed ones once more, one at a time: on a busy machine a real server or
+# Runs every test in parallel, then the failed ones up to twice more, one at a time: on a busy machine a real server or
 # container is sometimes too slow. Tests that failed first and passed alone are listed as flaky at the end.
 # $1 the pytest to run
 set -u
@@ -14,7 +14,12 @@ workers=$((2 * $(getconf _NPROCESSORS_ONLN || echo 1))) # most tests wait for an
 code=$?
 [ "$code" -eq "$some_failed" ] || exit "$code"
 flaky=$(sed -n 's/^ *"\(.*\)": true,\{0,1\}$/  \1/p' "$failures")
-echo "Some tests failed. Running them again, one at a time, until one fails again."
-"$pytest" --last-failed --last-failed-no-failures none --exitfirst --verbose || exit
-echo "Flaky tests (failed in the parallel run, passed alone):"
-echo "$flaky"
+for attempt in first second; do
+  echo "Some tests failed. Running them again, one at a time ($attempt attempt)."
+  if "$pytest" --last-failed --last-failed-no-failures none --maxfail 10 --verbose; then
+    echo "Flaky tests (failed in the parallel run, passed alone):"
+    echo "$flaky"
+    exit 0
+  fi
+done
+exit "$some_failed"
