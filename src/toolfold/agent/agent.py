@@ -144,7 +144,7 @@ def _choose_model(
 
 
 def _choose_auxiliary(config: Config) -> tuple[ModelClient | None, ModelName | None]:
-    """Return the model for summaries, if one is configured. Raises ConfigError if it cannot be used."""
+    """Return the model configured for summaries, if any. Raises ConfigError if it cannot be used."""
     key = "agent.auxiliary_model"
     if not config.agent.auxiliary_model:
         return None, None
@@ -173,7 +173,7 @@ def _create_record(
 
 
 def _require_toolsets(runtime: Runtime, names: Iterable[str]) -> None:
-    """Raise UnknownToolset for the first name that is no toolset."""
+    """Raise UnknownToolset if one of the names is not the name of a toolset."""
     toolsets = runtime.toolsets()
     # Only unknown names: `require` also warns about unconnected servers, as opening the session will.
     toolsets.require(name for name in names if not toolsets.knows(name))

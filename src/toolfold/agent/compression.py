@@ -17,11 +17,11 @@ from toolfold.turn.tokens import TokenCounter, compact
 log = logging.getLogger(__name__)
 
 KEPT_SHARE = 0.3
-"""The part of the context window that recent messages keep."""
+"""Share of the context window for recent messages, which are not replaced by the summary."""
 MAX_TRANSCRIPT_CHARS = 400_000
 MAX_EXCERPT_CHARS = 4_000
 MIN_CHARS_PER_TOKEN = 2
-"""A token of a transcript has about four characters; half of that leaves room for the summary."""
+"""A token has about four characters; two, a cautious estimate, leave room for the summary."""
 SUMMARY_OPENING = "[Summary of the earlier conversation, written by the agent]"
 SUMMARY_REQUEST = (
     "Summarise the following conversation between a user and an agent so that the agent can continue it"
@@ -31,7 +31,7 @@ SUMMARY_REQUEST = (
 )
 
 WriteTranscript = Callable[[int | None], str]
-"""Returns a transcript that fits into a context window of so many tokens; None if its size is unknown."""
+"""Function that takes the size of a context window in tokens (None: unknown); returns a transcript."""
 Summarise = Callable[[str, WriteTranscript], Awaitable[str]]
 """Called with the request and a transcript."""
 
@@ -74,7 +74,7 @@ def _ends_with_reasoning(messages: Sequence[Json]) -> bool:
 
 
 async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) -> str:
-    """Return the summary text that takes the place of old messages."""
+    """Return the text that replaces old messages: a summary or, if the model fails, an outline."""
 
     def write_transcript(context_tokens: int | None) -> str:
         return _write_transcript(entries, _limit_transcript(context_tokens))
@@ -88,7 +88,7 @@ async def write_summary(entries: Sequence[MessageRecord], summarise: Summarise) 
 
 
 def _limit_transcript(context_tokens: int | None) -> int:
-    """Return how many characters of a transcript fit into a context window, with room for the summary."""
+    """Return the maximum number of characters of a transcript, so that the summary fits as well."""
     if context_tokens is None:
         return MAX_TRANSCRIPT_CHARS
     return min(MAX_TRANSCRIPT_CHARS, context_tokens * MIN_CHARS_PER_TOKEN)
@@ -104,7 +104,7 @@ def _write_transcript(entries: Sequence[MessageRecord], max_chars: int) -> str:
 
 
 def _write_outline(entries: Sequence[MessageRecord]) -> str:
-    """Return a list of what the user said, as a minimal summary of messages."""
+    """Return the beginnings of the user's messages as a minimal summary, written without a model."""
     said = [f"- {entry.text[:500]}" for entry in entries if entry.role == "user" and entry.text]
     return "The user wrote:\n" + "\n".join(said[-50:])
 

@@ -68,14 +68,14 @@ class AgentDeps:
     model: ModelName
     auxiliary_client: ModelClient | None = None
     auxiliary_model: ModelName | None = None
-    """The model for summaries, if it is another one."""
+    """The model that writes summaries, if it differs from `model`."""
     memory: Memory | None
     approver: Approver | None = None
     asker: Asker | None = None
     context_tokens: int | None = None
     stream_model: bool = True
     delegates: Mapping[int, asyncio.Semaphore]
-    """Slots for sub-agents by depth: a sub-agent that delegates must not wait for its own slot."""
+    """Limit on parallel sub-agents, one per nesting depth, so that a sub-agent cannot wait for itself."""
 
 
 class AgentConversation:
@@ -90,7 +90,7 @@ class AgentConversation:
         parent: Session | None = None,
         depth: int = 0,
     ) -> None:
-        """`limits` default to the settings at the start of each turn."""
+        """Open a conversation; without `limits`, those of the settings apply, read at each turn."""
         self._deps, self._fixed_limits, self._depth = deps, limits, depth
         self._settings = deps.runtime.config.agent
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
@@ -140,7 +140,7 @@ class AgentConversation:
 
     @property
     def session_id(self) -> str:
-        """Return the id by which the session is stored and can be resumed."""
+        """Return the id under which the session is stored, and with which it can be resumed."""
         return self.history.record.id
 
     @property
@@ -208,7 +208,7 @@ class AgentConversation:
         return result
 
     async def _run_loop(self, loop: TurnLoop, budget: TurnBudget) -> tuple[StopReason, str, str]:
-        """Run the loop between model and tools; however it ends, leave a valid history."""
+        """Run the loop between model and tools; the history is valid afterwards, even if it is cancelled."""
         task = self._task = asyncio.create_task(loop.run())
         renewal = asyncio.create_task(self._renew_claim())
         try:
@@ -267,7 +267,7 @@ class AgentConversation:
         self._deps.store.release_session(self.session_id, self._owner)
 
     async def _follow_settings(self) -> None:
-        """Use settings that were changed since the last turn; the model of the session stays."""
+        """Apply settings that were changed since the last turn; the session keeps its model."""
         runtime = self._deps.runtime
         if self._depth == 0:  # a sub-agent works within a turn of its parent
             await asyncio.to_thread(runtime.check_settings)
@@ -383,7 +383,7 @@ async def _cancel(task: asyncio.Task[tuple[StopReason, str]]) -> None:
 async def _until_finished(
     events: AsyncIterator[Event], work: asyncio.Task[TurnResult], session_id: str
 ) -> AsyncIterator[Event]:
-    """Yield events of the session up to the end of the turn."""
+    """Yield the events of a session until its turn is finished."""
     while True:
         following = asyncio.ensure_future(anext(events))
         await asyncio.wait({following, work}, return_when=asyncio.FIRST_COMPLETED)

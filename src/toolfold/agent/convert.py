@@ -18,7 +18,7 @@ from toolfold.store import MessageRecord
 
 
 def convert_history(entries: Sequence[MessageRecord], old: Dialect, new: Dialect) -> list[MessageRecord]:
-    """Return the messages of a history in the format of another dialect."""
+    """Convert the messages of a history from one provider's format to another's."""
     names = dict(old.find_calls([entry.body for entry in entries]))
     return [
         replace(entry, body=body, text=new.find_text(body))
@@ -64,7 +64,7 @@ def read_calls(message: Json) -> list[ToolCall]:
 
 
 def read_results(message: Json, names: dict[str, str]) -> list[ToolResult]:
-    """Read the tool results of a message in any provider's format; media are left out."""
+    """Read the tool results of a message in any provider's format; images and other media are dropped."""
     found: list[tuple[str, object]] = []
     if message.get("role") == "tool":
         found.append((text_of(message.get("tool_call_id")), message.get("content")))

@@ -1,4 +1,4 @@
-"""Store an answer's text while it is being received, before it is shown.
+"""Store the text of a model's answer while it is being received, before it is shown.
 
 A crash must not lose what a person has read, so each piece is written to the store before it is published.
 Pieces that arrive within a few hundredths of a second are written together.

@@ -25,7 +25,7 @@ RenderResults = Callable[[Sequence[ToolResult]], list[Json]]
 
 
 class SessionHistory:
-    """The messages of a session that are part of the prompt. Every change is stored before it returns."""
+    """The messages of a session that are part of the prompt. Every method stores its change at once."""
 
     def __init__(self, store: SessionStore, record: SessionRecord, dialect: Dialect) -> None:
         self._store, self.record, self.dialect = store, record, dialect
@@ -35,7 +35,7 @@ class SessionHistory:
 
     @property
     def messages(self) -> list[Json]:
-        """Return the messages of the prompt, in the provider's format."""
+        """Return the session's messages as they are sent to the model, in the provider's format."""
         return [entry.body for entry in self._entries]
 
     @property
@@ -64,7 +64,7 @@ class SessionHistory:
         self._store.save_draft(self.record.id, text)
 
     def add_reply(self, reply: Reply, *, state: Json | None = None) -> None:
-        """Append a model's reply, which replaces the stored draft."""
+        """Append a model's complete reply; it replaces the draft that was stored while it arrived."""
         self._append(list(reply.messages), self.turn, state=state, thinking=reply.unsent_thinking)
         self._draft = ""
 
@@ -123,7 +123,7 @@ class SessionHistory:
         self._entries = self._store.load_messages(self.record.id)
 
     def _repair(self) -> None:
-        """Make a history valid that ended in the middle of a turn."""
+        """Make the history valid again if it ended in the middle of a turn."""
         if draft := self._store.load_draft(self.record.id):
             self._append([self.dialect.assistant_message(draft)], self.turn)
         self.complete_calls({}, lambda results: self.dialect.render_results(results))
@@ -144,7 +144,7 @@ class SessionHistory:
         finished: Sequence[str] = (),
         thinking: str = "",
     ) -> None:
-        """Store messages, after reasoning that was shown but cannot be part of the prompt."""
+        """Store and append messages; `thinking`, reasoning that cannot be sent back, is only stored."""
         records = [self._to_record(message, turn) for message in messages]
         if thinking:
             shown = MessageRecord(body={}, role="thinking", text=thinking, turn=turn, state="unsent")

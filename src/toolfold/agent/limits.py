@@ -11,7 +11,7 @@ from toolfold.events import StopReason, Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentLimits:
-    """Limits on the agent's work for one message. Zero cost means no limit."""
+    """Limits on the agent's work on one message. A cost limit of 0 means no limit."""
 
     max_steps: int = 50
     max_tokens: int = 2_000_000
@@ -56,7 +56,7 @@ class TurnBudget:
         return self.limits.max_seconds - (time.monotonic() - self.started)
 
     def exceeded(self) -> StopReason | None:
-        """Return the limit that was reached, or an empty string."""
+        """Return which limit was reached; None if none was."""
         if self.steps >= self.limits.max_steps:
             return "step_limit"
         if self.usage.total_tokens >= self.limits.max_tokens:
@@ -66,7 +66,7 @@ class TurnBudget:
         return "time_limit" if self.seconds_left <= 0 else None
 
     def remaining(self, *, max_steps: int) -> AgentLimits:
-        """Return the limits for a sub-agent: what is left of this budget."""
+        """Return the limits for a sub-agent: what the current turn may still use."""
         return AgentLimits(
             max_steps=max(1, min(max_steps, self.limits.max_steps)),
             max_tokens=max(1, self.limits.max_tokens - self.usage.total_tokens),

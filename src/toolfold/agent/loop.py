@@ -45,7 +45,7 @@ from toolfold.turn.tokens import TokenCounter, compact, tokenizer_for
 log = logging.getLogger(__name__)
 
 UNKNOWN_CONTEXT_TOKENS = 128_000
-"""Assumed for compression if the model's context window is unknown."""
+"""Size of the context window that is assumed if the model's is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class ModelSetup:
     retries: RetryPolicy = RetryPolicy()  # noqa: RUF009 - immutable
     stream: bool = True
     auxiliary: ModelSetup | None = None
-    """The model that writes summaries, if it is another one."""
+    """The model that writes summaries, if it differs from `model`."""
 
 
 class TurnLoop:
@@ -294,7 +294,7 @@ class TurnLoop:
 
 
 def real_tool_name(call: ToolCall) -> str:
-    """Return the tool that a call executes; empty for a search or a call that cannot be read."""
+    """Return the name of the tool that a call runs; empty for a tool search or a malformed call."""
     if call.name != BRIDGE_CALL:
         return "" if call.name in BRIDGE_NAMES else call.name
     try:

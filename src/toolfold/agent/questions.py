@@ -28,7 +28,7 @@ class UserQuestions:
 
     @property
     def can_ask(self) -> bool:
-        """Return True if somebody can answer."""
+        """Return True if there is somebody who can answer the model's questions."""
         return self._asker is not None
 
     async def run(self, args: Json) -> Json:

@@ -82,7 +82,7 @@ class AgentTools:
 
 
 class LocalAgent:
-    """Runs the plan tool for a session without a stored conversation."""
+    """Runs the plan tool for a session without a model, such as that of `toolfold call`."""
 
     def __init__(self) -> None:
         self.todos = TodoList()

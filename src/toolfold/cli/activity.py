@@ -97,7 +97,7 @@ class CallLines:
         return event.session_id == self._session_id
 
     def read(self, event: Event) -> ActivityLine | None:
-        """Return the line to print for an event; None if the event needs no line."""
+        """Return the line to print for an event of the agent; None if nothing is printed for it."""
         line = self._describe(event)
         return line if line is None or self.is_own(event) else replace(line, by_sub_agent=True)
 
@@ -114,7 +114,7 @@ class CallLines:
         ]
 
     def stop_running(self) -> list[ActivityLine]:
-        """Return a line for each running tool call, as stopped, and no longer count it as running."""
+        """Mark all running tool calls as stopped, and return a line to print for each of them."""
         stopped = [
             ActivityLine(format_call(call), "■ stopped", state="failed", by_sub_agent=not self.is_own(call))
             for call in self._running.values()
@@ -186,7 +186,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_selection(selected: ToolsSelected) -> str:
-    """Return how many tool definitions were sent to the model, and how many tokens that saved."""
+    """Return a text such as `8 of 300 tools sent · 40,000 tokens saved`."""
     parts = [f"{len(selected.shown):,} of {selected.available:,} tools sent"]
     if selected.tool_search:
         parts[0] += ", the others by tool search"
@@ -196,7 +196,7 @@ def format_selection(selected: ToolsSelected) -> str:
 
 
 def format_spending(finished: TurnFinished, seconds: float) -> str:
-    """Return the tokens, cost and time of an agent turn, and why it stopped if it did not complete."""
+    """Return a text with the tokens, cost and time of an agent turn, and why it stopped early, if it did."""
     usage = finished.usage
     parts = [f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out"]
     if usage.cached_tokens:

@@ -39,7 +39,7 @@ class AgentOptions:
     yes: bool = False
 
     def build_limits(self, config: Config) -> AgentLimits:
-        """Return the configured agent limits, replaced by those of the command line."""
+        """Return the agent's limits: the configured ones, or those of the command line where given."""
         from toolfold.agent import AgentLimits
 
         names = ("max_steps", "max_tokens", "max_seconds", "max_cost")
@@ -47,7 +47,7 @@ class AgentOptions:
         return replace(AgentLimits.from_settings(config.agent), **given)
 
     def apply_to(self, invocation: Invocation) -> Invocation:
-        """Return the invocation with the settings that these options override."""
+        """Return the invocation; with --yes, a copy of it whose settings turn approval off."""
         return invocation.with_overrides([_APPROVAL_OFF]) if self.yes else invocation
 
 
@@ -93,7 +93,7 @@ _OPTIONS = (
 
 
 def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of the agent to a command, which receives them as `options`."""
+    """Add the options that `run` and `chat` share to a command, which gets them as argument `options`."""
     names = [each.name for each in fields(AgentOptions)]
 
     @functools.wraps(command)
@@ -123,7 +123,7 @@ def _choose_local_model(model: str) -> str:
 
 
 class AgentOpener:
-    """Opens agents on one runtime and one session store: a new session, or a stored one."""
+    """Opens agents for new or stored sessions, all with the same runtime and session store."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class AgentOpener:
         asker: Asker | None = None,
         client: ModelClient | None = None,
     ) -> None:
-        """`client` is a model to use instead of any that is named."""
+        """Create an opener; a `client` is used instead of the model that options or settings name."""
         self.runtime, self.store, self.options = runtime, store, options
         self._asker, self._client = asker, client
 
@@ -147,11 +147,14 @@ class AgentOpener:
 
     @property
     def client_model(self) -> str:
-        """Return the PROVIDER:MODEL name of the model that was given as `client`; empty without one."""
+        """Return PROVIDER:MODEL of the model client passed to the constructor; empty if none was passed."""
         return f"{self._client.name}:{self._client.model}" if self._client else ""
 
     async def change_model(self, agent: Agent, name: str) -> None:
-        """Continue the agent's session with another model; `client_model` names the one given as `client`."""
+        """Continue the agent's session with another model, named as PROVIDER:MODEL.
+
+        The name `client_model` stands for the client that was passed to the constructor.
+        """
         client = self._client if name == self.client_model else None
         await agent.change_model(client or name)
 

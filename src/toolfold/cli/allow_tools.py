@@ -1,4 +1,4 @@
-"""Allow destructive tools to run without approval: find the named tools, and offer it for new servers."""
+"""Allow destructive tools to run without approval: tools that the user names, or those of a new server."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def offer_to_allow(
     tools: Sequence[str] = (),
     quiet: bool = False,
 ) -> None:
-    """Allow the destructive tools of these servers if `allow` is set or the user confirms it.
+    """Let destructive tools of new servers run without approval, if `allow` is set or the user agrees.
 
     `tools` are the names of the destructive tools, if known.
     """
@@ -134,7 +134,7 @@ def _find_tool(snapshot: Snapshot, name: str) -> Tool:
 def _make_entry(
     config: Config, target: str, name: str, server: str, effect: str, client: str, in_project: bool
 ) -> AllowedTool:
-    """Make an `approval.allowed_tools` entry; a project's server is allowed in that project only."""
+    """Return an `approval.allowed_tools` entry; for a project's own server, it is limited to that project."""
     from toolfold.approval.allowed_tools import is_own_server
     from toolfold.config.allowed_tools import AllowedTool
 

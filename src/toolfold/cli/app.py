@@ -74,7 +74,7 @@ Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
 
 @dataclass(frozen=True, slots=True)
 class StartupContext:
-    """The raw command line, and the thread that already answers a gateway client's list requests."""
+    """State of the process before the command line is parsed: arguments, and early answers of the gateway."""
 
     arguments: tuple[str, ...] = ()
     early: EarlyAnswers | None = None
@@ -93,11 +93,11 @@ class Invocation:
     ) -> None:
         self._overrides, self.project = overrides, project
         self.arguments, self.early = arguments, early
-        """The raw command line, and the gateway responses that were started before it was parsed."""
+        """The raw command line, and the thread that answers a gateway client before it is parsed."""
         self._warned = False
 
     def with_overrides(self, overrides: Sequence[str]) -> Invocation:
-        """Return a copy with additional `--set` overrides, which take precedence over the existing ones."""
+        """Return a copy of the invocation with more `--set` overrides; the added ones take precedence."""
         return Invocation([*self._overrides, *overrides], self.project)
 
     def load_config(self, *, quiet: bool = False) -> Config:
@@ -112,7 +112,7 @@ class Invocation:
         return config
 
     def open_runtime(self, **options: Any) -> Runtime:
-        """Open a runtime with this configuration. Tools have the names that clients of the gateway see."""
+        """Open a runtime with the effective configuration, and with the gateway's names for tools."""
         from toolfold.runtime import open_runtime
 
         config = self.load_config()
@@ -120,7 +120,7 @@ class Invocation:
             return open_runtime(config, client_names=True, **options)
 
     def settings_record(self) -> SettingsRecord:
-        """Return the record of settings changes that were made by Toolfold itself."""
+        """Return the record of changes to settings files: Toolfold's own, and those not yet accepted."""
         from toolfold.config.record import SettingsRecord
 
         return SettingsRecord(self.paths().state_dir)
@@ -133,7 +133,7 @@ class Invocation:
 
 
 class _StderrHandler(logging.Handler):
-    """Log handler that looks up `sys.stderr` for each record, so that a spinner is not overwritten."""
+    """Log handler that writes to the current `sys.stderr`, which a spinner replaces while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -45,12 +45,12 @@ def command(invocation: Invocation, name: str, arguments: str, toolsets: tuple[s
 
 
 def _can_prompt_user() -> bool:
-    """Return True if a person can be asked here; a terminal opened by a tool call does not count."""
+    """Return True if there is a terminal at which a person can answer, not one that a tool call opened."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not find_tool_call()
 
 
 def _require_known_tool(runtime: Runtime, name: str) -> None:
-    """Raise an error for a person if the tool is unknown, because the runtime's error addresses a model."""
+    """Raise an error written for people if the tool is unknown; the runtime's own is written for models."""
     snapshot = runtime.registry.snapshot()
     if name not in BRIDGE_NAMES and snapshot.find(name) is None:
         if server := runtime.mcp.find_holding_server(name):

@@ -134,7 +134,7 @@ def _run_demo(options: AgentOptions) -> int:
 
 
 def _open_questions(screen: Screen) -> ChatQuestions | None:
-    """Return the object that asks the person at the terminal; None if nobody can be asked."""
+    """Create the object that asks the user questions at the terminal; None if nobody can be asked."""
     return ChatQuestions(screen) if isinstance(screen, LiveScreen) and not find_tool_call() else None
 
 
@@ -227,7 +227,7 @@ class Chat:
         self.agent.interrupt()
 
     def _record(self, event: Event) -> None:
-        """Remember the parts of an event that chat commands show later."""
+        """Store the data of an event that slash commands such as /tools and /cost show later."""
         if event.session_id != self.agent.session_id:
             return
         if isinstance(event, ToolsSelected):

@@ -151,7 +151,7 @@ class HistoryFile:
         self._file, self._max_entries = file, max_entries
 
     def read(self) -> list[str]:
-        """Return the newest messages, oldest first. Lines that are not JSON strings are left out."""
+        """Return the newest messages, oldest first. Lines that are not JSON strings are ignored."""
         try:
             lines = self._file.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -189,7 +189,7 @@ def _read_string(line: str) -> str:
 def suggest_words(
     text: str, commands: Mapping[str, str], arguments: Callable[[str], Iterable[tuple[str, str]]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield completions of the slash command, or its first argument, that `text` ends with."""
+    """Yield completions for the slash command, or its first argument, that is being typed."""
     if not text.startswith("/") or "\n" in text:
         return
     command, separator, word = text.partition(" ")

@@ -57,7 +57,7 @@ class MarkdownStream:
 
 
 def clean_tokens(tokens: Iterable[Token]) -> None:
-    """Remove characters that control a terminal from parsed Markdown, which may have had them as entities."""
+    """Remove characters that control a terminal, such as from the entity `&#27;`, from parsed Markdown."""
     for token in tokens:
         token.content = clean_text(token.content)
         token.info = clean_text(token.info)

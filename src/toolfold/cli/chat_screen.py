@@ -227,7 +227,7 @@ class LiveScreen:
             live.stop()
 
     def _draw_changing_parts(self) -> list[RenderableType]:
-        """Return the unfinished Markdown block and the running calls; if there are none, a waiting note."""
+        """Return the unfinished Markdown block and running calls; if there are none, a waiting indicator."""
         from rich.spinner import Spinner
 
         pending = self._markdown.pending
@@ -266,7 +266,7 @@ class LiveScreen:
 
 
 class _Lines:
-    """Rich renderable without blank lines at start and end; shows only the last `max_lines` lines."""
+    """Rich renderable that drops blank lines at start and end, and shows at most the last `max_lines`."""
 
     def __init__(self, parts: list[RenderableType], *, max_lines: int | None = None) -> None:
         self._parts, self._max_lines = parts, max_lines
@@ -292,7 +292,7 @@ def _is_blank(line: list[Segment]) -> bool:
 
 
 class _KeyHolder:
-    """Makes the terminal keep typed keys unchanged and unseen until a prompt reads them.
+    """Makes the terminal buffer typed keys, without showing them, until a prompt reads them.
 
     Otherwise the terminal would show the keys in the middle of the output, and turn Enter into Ctrl-J, which
     the prompt reads as a new line of the message. Ctrl-C still sends its signal.

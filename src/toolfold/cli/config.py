@@ -166,14 +166,17 @@ def schema(as_json: bool) -> None:
 
 
 def _find_origin(config: Config, key: str) -> str:
-    """Return where a setting was written; all keys of a named entry, such as a server, share one place."""
+    """Return where a setting was written: the file and line, a variable or argument, or `default`.
+
+    All keys of a named entry, such as a server, have the origin of the entry.
+    """
     parts = key.split(".")
     bundle = ".".join(parts[: 3 if parts[0] == "mcp" else 2])
     return config.origins.get(key) or config.origins.get(bundle, "default")
 
 
 def _setting_keys(config: Config) -> Iterator[str]:
-    """Yield every setting that has a value; named entries, such as servers, once each."""
+    """Yield the key of every setting that has a value; a named entry, such as a server, has one key."""
     from toolfold.config import describe_settings
 
     for setting in describe_settings():
@@ -199,7 +202,7 @@ def _settings_file(invocation: Invocation, in_project: bool) -> Path:
 
 
 def _add_project_hint(invocation: Invocation, error: ConfigError) -> ConfigError:
-    """Return the error, with a hint if the missing entry exists in the project's file."""
+    """Add a hint to the error for a missing entry if the project's settings file has that entry."""
     from toolfold.config import read_file_value
 
     other = _settings_file(invocation, True)

@@ -60,7 +60,7 @@ def _pending_changes(invocation: Invocation) -> list[PendingChange]:
 
 
 def _print_change(change: PendingChange) -> str:
-    """Print the change of a settings file without secrets; return the fingerprint of what was shown."""
+    """Print a diff of a changed settings file, secrets redacted; return a fingerprint of the shown file."""
     print_line(f"[bold]{escape_text(make_visible(str(change)))}[/bold]")
     fingerprint, lines = _diff_lines(change)
     redact = Redaction(max_chars=MAX_LINE_CHARS)
@@ -74,7 +74,7 @@ def _print_change(change: PendingChange) -> str:
 
 
 def _diff_lines(change: PendingChange) -> tuple[str, list[str]]:
-    """Return the fingerprint of a changed settings file as it is now, and the lines of the diff."""
+    """Return a changed settings file's current fingerprint, and the diff from its previous content."""
     from toolfold.config.fingerprints import ABSENT, fingerprint_bytes, fingerprint_path
 
     path = Path(change.path)

@@ -524,7 +524,7 @@ def _find_secrets(original: ClientFile, text: str) -> Iterator[str]:
 
 
 def _merge_sections(entry: Mapping[str, Any], names: Sequence[str]) -> dict[str, str]:
-    """Merge sections of a server entry that different programs name differently."""
+    """Merge the sections of a server entry that mean the same, such as `env` and `environment`."""
     maps = (entry[name] for name in names if isinstance(entry.get(name), dict))
     return {key: value for each in maps for key, value in each.items() if isinstance(value, str)}
 

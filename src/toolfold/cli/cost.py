@@ -184,7 +184,7 @@ def _build_conversation(
 
 
 def _sample_messages(tools: Sequence[Tool], turns: int, rng: random.Random) -> list[SampleMessage]:
-    """Draw random sample messages, about half of which stay with the previous message's service."""
+    """Draw random sample messages; about half of them are about the same service as the message before."""
     from importlib.resources import as_file, files
 
     from toolfold.retrieval.evaluation import load_queries
@@ -262,7 +262,7 @@ class MessageMeasurer:
         )
 
     def _count_tokens(self, value: Any) -> int:
-        """Return a number unchanged, or the number of tokens of a text or JSON value."""
+        """Return the number of tokens of a text or JSON value; a number is returned unchanged."""
         import json
 
         if isinstance(value, int) and not isinstance(value, bool):

@@ -118,7 +118,7 @@ def _print_calls(runtime: Runtime) -> None:
 
 
 def _print_conversation(runtime: Runtime) -> None:
-    """Let the agent work on a message with a scripted model; its calls run on the sample services."""
+    """Print a conversation of the agent with a scripted model, with tool calls to simulated services."""
     from toolfold.agent import Agent
     from toolfold.cli.demo_conversation import PARCEL, build_demo_model
     from toolfold.events import Event, ToolFinished, ToolStarted

@@ -36,16 +36,16 @@ _EXPLANATION = (
 )
 
 Step = Callable[[Sequence[Json]], ScriptedReply | str]
-"""Returns the next reply, given the results of the calls so far."""
+"""Function that returns the scripted model's next reply, given the results of its tool calls so far."""
 
 
 def build_demo_model(*, delta_delay_s: float = 0.0) -> ScriptedProvider:
-    """Return the model of the demo. It sends nothing."""
+    """Return the scripted model of the demo, which makes no network requests."""
     return ScriptedProvider(itertools.repeat(_answer), model="demo", delta_delay_s=delta_delay_s)
 
 
 def _answer(request: ModelRequest) -> ScriptedReply | str:
-    """Return the reply that follows the messages since the user's latest one."""
+    """Return the scripted model's next reply to the user's latest message."""
     messages = list(request.messages)
     start = max((number for number, each in enumerate(messages) if each["role"] == "user"), default=0)
     topic = _find_topic(str(messages[start].get("content", "")))
@@ -70,7 +70,7 @@ def _explain_failure(topic: str, error: str) -> str:
 
 
 def _find_topic(text: str) -> str:
-    """Return the sample message that a message resembles; empty for none."""
+    """Return the sample message that shares the most keywords with a message; empty if none does."""
     first_line = text.partition("\n")[0].casefold()
     matches = {topic: sum(word in first_line for word in words) for topic, words in _KEYWORDS.items()}
     best = max(matches, key=lambda topic: matches[topic])

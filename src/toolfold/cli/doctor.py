@@ -50,7 +50,7 @@ class ServerHealth:
 
     name: str
     state: str
-    """`up`, or the kind of failure."""
+    """`up` if the server works, otherwise the kind of failure."""
     seconds: float = 0.0
     tools: int = 0
     held: int = 0
@@ -201,7 +201,7 @@ def _server_findings(server: ServerHealth) -> Iterator[DoctorFinding]:
 
 @contextmanager
 def _collect_log_warnings(config: Config) -> Iterator[list[str]]:
-    """Collect log warnings during the checks of `toolfold doctor`."""
+    """Collect the warnings that are logged in a `with` block, for the report of `toolfold doctor`."""
     messages: list[str] = []
     handler, log = logging.Handler(logging.WARNING), logging.getLogger("toolfold")
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]

@@ -130,13 +130,13 @@ def _server_target(server: McpServerSettings) -> tuple[str, ...]:
 
 
 def _server_identity(server: McpServerSettings) -> tuple[object, ...]:
-    """Return the settings in which two servers with the same command differ, such as the account."""
+    """Return settings that tell servers with the same command apart, such as an account in `env`."""
     pairs = (tuple(sorted(each.items())) for each in (server.env, server.headers))
     return (*pairs, server.pass_env, str(server.cwd), server.include, server.exclude)
 
 
 def _start_advice(url: str) -> str:
-    """Return advice on how to start the gateway for this URL."""
+    """Return advice on how to start the gateway, so that it can be reached at the URL."""
     from toolfold.gateway.http_app import is_loopback
 
     try:

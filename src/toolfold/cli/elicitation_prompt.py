@@ -78,7 +78,7 @@ def _read_reply(question: ElicitationRequest) -> ElicitationReply:
 
 
 def _prompt_line(text: str, question: ElicitationRequest) -> str:
-    """Print a text and return the line that is typed after it. Raises _NoAnswer."""
+    """Print a prompt and return the line that the user types. Raises _NoAnswer if there is none."""
     click.echo(text, nl=False, err=True)
     line = read_line(question.withdrawn)
     if line is None:
@@ -87,7 +87,7 @@ def _prompt_line(text: str, question: ElicitationRequest) -> str:
 
 
 def _prompt_field(each: FormField, question: ElicitationRequest) -> Any:
-    """Ask for one field. Empty input means its default, or no value."""
+    """Ask for the value of one form field. Empty input means the field's default, or no value."""
     click.echo(f"  {make_line_visible(each.title or each.name)}{_describe_field(each)}", err=True)
     default = "" if each.default is None else _format_default(each.default)
     shown = f" [{make_line_visible(default)}]" if default else ""

@@ -32,7 +32,7 @@ class QueryResult:
     query: Query
     ranked: list[str]
     selected: list[str]
-    """The tools that would be sent; empty if the message seems to need none."""
+    """The tools that would be sent to the model; empty if the message seems to need none."""
     need: float
     """Estimated probability that the message needs a tool."""
     ms: float
@@ -55,14 +55,14 @@ class EvalResults:
 
     @property
     def all_tokens(self) -> int:
-        """Return the number of tokens needed to send every tool."""
+        """Return the number of tokens of all tool definitions together."""
         return sum(self.tool_tokens.values())
 
 
 def build_recall_curve(
     mode: str, results: Sequence[QueryResult], tool_tokens: Mapping[str, int]
 ) -> RecallCurve:
-    """Return recall against tokens sent for increasing numbers of tools."""
+    """Return the recall and the tokens sent to the model, for increasing numbers of tools."""
     from toolfold.cli.plot import CurvePoint, RecallCurve
     from toolfold.retrieval.evaluation import recall
 
@@ -143,7 +143,7 @@ def _cost_rows(eval_results: EvalResults) -> list[tuple[str, str]]:
 
 
 def _selection_errors(eval_results: EvalResults) -> list[tuple[str, str]]:
-    """Return how often tools are sent though none is needed, and none though one is needed."""
+    """Return how often tools are selected though none is needed, and none though one is needed."""
     idle = [each for each in eval_results.results if not each.query.gold]
     groups = (
         ("tool needed, none selected", eval_results.results_with_gold, False),
@@ -256,7 +256,7 @@ def _compare_with_winner(
     wanted: frozenset[str],
     first: Sequence[str],
 ) -> list[str]:
-    """Explain why another tool was ranked first, by searching only for it and the needed tool."""
+    """Explain why another tool was ranked before the needed one, by a search among only these two."""
     mode: Mode = eval_results.mode
     hits = retriever.find(
         eval_results.tools, query.text, mode=mode, limit=DEPTHS[-1], granted={*wanted, *first}

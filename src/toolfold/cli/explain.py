@@ -43,7 +43,7 @@ MODES: Mapping[str, tuple[str, ...]] = {
     "hybrid": ("tools.selection=hybrid", _OFF),
     "both": ("tools.selection=hybrid", _ON),
 }
-"""The settings that each mode stands for."""
+"""For each value of --mode, the settings that it stands for."""
 PLACEMENTS = click.Choice(["auto", "replace", "append", "tail"])
 
 
@@ -58,7 +58,7 @@ class ToolExplanation:
     ranks: Mapping[str, int | None]
     similarity: float | None
     score: float | None
-    """The fused score of both searches. Only the order of scores is meaningful."""
+    """Combined score of keyword and similarity search. Only the order of scores is meaningful."""
     tokens: int
     matched: tuple[str, ...] = field(default=())
 
@@ -230,7 +230,7 @@ def _sort_key(tool: ToolExplanation) -> tuple[bool, int, int, str]:
 
 
 class _LegResults:
-    """Ranks and scores of every tool by keywords, by similarity, and combined."""
+    """Rank and score of every tool in keyword search, in similarity search, and in both combined."""
 
     def __init__(self, runtime: Runtime, turn: Turn, message: str) -> None:
         offered = turn.offered_names

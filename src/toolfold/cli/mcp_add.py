@@ -55,7 +55,7 @@ def _insert_derived_name(command: click.Command, ctx: click.Context, args: list[
 
 
 def _starts_with_launcher(words: Sequence[str]) -> bool:
-    """Return True if the first word is a command or URL and not a name, as in `docker docker run …`."""
+    """Return True if the first word is a command or URL; in `docker docker run …`, it is a server's name."""
     return is_launcher(words[0]) and not (len(words) > 1 and is_command_or_url(words[1]))
 
 

@@ -120,7 +120,7 @@ def _read_server(file: Path, name: str) -> McpServerSettings:
 def _resolve_tools(
     invocation: Invocation, name: str, tools: Sequence[str], *, must_exist: bool = True
 ) -> list[str]:
-    """Return the server's own names of its tools, which may be named in any spelling.
+    """Return tool names as the server spells them, for names in the spelling of the server or the gateway.
 
     Raises NotFound for a tool that the server does not list, if `must_exist`. Any name is accepted as it is
     if no listing is cached.

@@ -231,7 +231,7 @@ def _drop_plans_with_secrets(chosen: Sequence[_ImportPlan]) -> list[_ImportPlan]
 
 
 def _prompt_for_plans(new: Sequence[_ImportPlan]) -> list[_ImportPlan]:
-    """Ask the user which servers to import, by their numbers."""
+    """Ask the user for the numbers of the servers to import, and return the plans for these servers."""
     if not new:
         return []
     if not sys.stdin.isatty():

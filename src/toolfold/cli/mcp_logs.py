@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 MAX_READ_BYTES = 1 << 20
 """Maximum number of bytes read from the end of a log, and at once while following it."""
 MAX_LINES_PER_LOG = 10
-"""Lines shown of each log if several are shown."""
+"""Number of lines shown of each log if several logs are shown."""
 MAX_LINE_CHARS = 2_000
 POLL_INTERVAL_S = 0.2
 GATEWAY = "gateway"
@@ -73,7 +73,7 @@ def logs(
 
 
 def _select_logs(config: Config, name: str | None, only_gateway: bool, *, follow: bool) -> Mapping[str, Path]:
-    """Return the log files by label; a missing file only if it was asked for."""
+    """Return the log files to show, by label; files that do not exist only if named or followed."""
     from toolfold.gateway.log_file import gateway_log_path
 
     gateway = gateway_log_path(config.paths.state_dir)
@@ -133,7 +133,7 @@ class _FollowedLog:
         self._partial = b""
 
     def start_at_end(self) -> None:
-        """Skip the present content of the log file."""
+        """Skip the current content of the log file, so that only new lines are read."""
         self._open()
         if self._stream:
             self._stream.seek(0, os.SEEK_END)

@@ -157,7 +157,7 @@ def print_table(
 def _column_widths(
     columns: Sequence[str], rows: Sequence[Sequence[str]], whole: str, terminal_width: int
 ) -> list[int | None]:
-    """Return column widths of a table that break no word.
+    """Return widths for the columns of a table, so that no word is broken.
 
     A width is None if rich should choose it: either everything fits, or nothing does.
     """
@@ -183,7 +183,7 @@ def _column_widths(
 
 
 def is_narrow() -> bool:
-    """Return True if the terminal has room for few columns only."""
+    """Return True if the terminal is too narrow for tables with many columns."""
     from rich.console import Console
 
     return Console().width < _MIN_WIDE_COLUMNS

@@ -54,7 +54,7 @@ class CostPanel:
 
 
 def plot_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return the `--plot` option for a command; `what` is what it draws."""
+    """Return the `--plot` option for a command; `what` names the plot in the help text."""
     text = f"Plot {what} to this {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]} file."
     return click.option("--plot", type=click.Path(path_type=Path), callback=_validate_file, help=text)
 
@@ -75,7 +75,7 @@ def _validate_file(_context: click.Context, _option: click.Parameter, file: Path
 
 
 def draw_recall(file: Path, curves: Sequence[RecallCurve], about: str, *, numbered: str) -> None:
-    """Draw one recall curve per search mode; one curve is labelled with the numbers of tools."""
+    """Draw one recall curve per search mode; points of the mode `numbered` show their number of tools."""
     figure = _new_figure(8, 5)
     axes = figure.subplots()
     for curve in curves:

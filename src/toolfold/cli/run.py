@@ -104,7 +104,7 @@ async def _run_turn(agent: Agent, message: str, printer: TurnPrinter) -> int:
 
 
 def find_exit_code(finished: TurnFinished, *, refused: bool) -> int:
-    """Return the exit code of `toolfold run` for the reason why the turn ended."""
+    """Return the exit code of `toolfold run`, which depends on why the agent turn ended."""
     match finished.reason:
         case "completed":
             return EXIT_REFUSED if refused else 0

@@ -134,7 +134,7 @@ class _GatewayStatus:
         self.file = StatusFile(config.paths.state_dir / "gateway" / "status", self._describe)
 
     def watch(self, gateway: Gateway) -> None:
-        """Include the clients of this gateway in the status from now on."""
+        """Include the clients of the given gateway in the status from now on."""
         self._gateway = gateway
 
     def _describe(self) -> dict[str, Any]:
@@ -150,14 +150,17 @@ def _gateway_url(listening: socket.socket) -> str:
 
 
 def _listing_record_path(invocation: Invocation) -> Path | None:
-    """Return the file with recorded list answers for the next start, or None inside a tool call."""
+    """Return the file with list responses recorded for the gateway's next start; None inside a tool call."""
     from toolfold.gateway.listing_record import locate_record_file
 
     return None if find_tool_call() else locate_record_file(invocation.arguments, os.environ)
 
 
 def _require_toolsets(runtime: Runtime, toolsets: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """Return the toolsets. Raises UnknownToolset at startup, because a client could not fix a wrong name."""
+    """Return the toolsets unchanged if all of them exist. Raises UnknownToolset.
+
+    Checked at startup, because a client could not correct a wrong name.
+    """
     runtime.toolsets().require(toolsets or ())
     return toolsets
 
@@ -199,7 +202,7 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
 
 
 def _bind_error_hint(error: Exception) -> tuple[str, str]:
-    """Return the setting that caused a bind error, and advice."""
+    """Return the setting that caused the failure to listen on host and port, and advice for the user."""
     if isinstance(error, socket.gaierror | UnicodeError):
         return "gateway.host", f"The host name was not found. {_HOST_HINT}"
     number = getattr(error, "errno", None)
@@ -274,7 +277,7 @@ def _build_server(app: Any, on_ready: Callable[[], None]) -> uvicorn.Server:
 
 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:
-    """Return False for log records of a cancelled server, because a requested shutdown is no error."""
+    """Log filter: return False for errors about cancelled tasks, which a requested shutdown causes."""
     return "CancelledError" not in record.getMessage()
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MAX_PARALLEL_PROBES = 8
 MAX_PROBLEMS_SHOWN = 5
-"""Limit per server if several servers are shown."""
+"""Maximum number of problems shown per server if several servers are shown."""
 _MAX_PROBLEM_CHARS = 600
 _LONG_PATH = re.compile(r"(?<!\S)(?:/[^/\s]+){3,}((?:/[^/\s]+){3})(?!\S)")
 
@@ -62,7 +62,7 @@ class ServerProbe:
     held: tuple[HeldTool, ...] = ()
     problem: str = ""
     kind: str = "up"
-    """`up`, or the kind of failure."""
+    """`up` if the server works, otherwise the kind of failure."""
     seconds: float = 0.0
     names: ToolNames | None = None
 
@@ -72,7 +72,7 @@ class ServerProbe:
 
 
 def server_key(name: str) -> str:
-    """Return the settings key of a server."""
+    """Return the settings key of a server, such as `mcp.servers.time`."""
     return f"mcp.servers.{name}"
 
 
@@ -103,7 +103,7 @@ def unknown_server_error(name: str, servers: Mapping[str, Any]) -> NotFound:
 
 
 def print_server(heading: str, settings: Mapping[str, Any], remarks: Sequence[str] = ()) -> None:
-    """Print what a server would start or connect to."""
+    """Print a server's settings: the command that it would start, or the URL to connect to."""
     from toolfold.sources.mcp.importing import redact_settings
 
     print_line(f"[bold]{escape_text(heading)}[/bold]")
@@ -180,7 +180,7 @@ def find_server_file(invocation: Invocation, name: str, in_project: bool) -> Pat
 
 @contextmanager
 def changing_settings(invocation: Invocation, file: Path) -> Iterator[SettingsRecord]:
-    """Change a settings file in a `with` block; yields the record in which to note the change.
+    """Allow a change of a settings file in a `with` block; yields the record of Toolfold's own changes.
 
     A project that was trusted before the change stays trusted.
     """
@@ -210,7 +210,7 @@ def restrict_to_owner(file: Path) -> None:
 
 @contextmanager
 def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServers]:
-    """Open a pool of only these servers, all enabled and none started yet.
+    """Open a pool that has only the named servers, all enabled and none started yet.
 
     It declares the same client capabilities as the gateway. Some servers list fewer tools to a client that
     does not support elicitation, and that listing would be pinned.
@@ -230,7 +230,7 @@ def open_server_pool(config: Config, names: Sequence[str]) -> Iterator[McpServer
 
 
 def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
-    """Load the trust policy with the tools of all other servers, to detect imitated names."""
+    """Load the trust policy; it knows the tools of the other servers, to detect imitated tool names."""
     from toolfold.sources.mcp.listing_cache import ListingCache
     from toolfold.sources.mcp.trust import Trust
 
@@ -242,7 +242,7 @@ def load_trust(config: Config, exclude: Sequence[str]) -> Trust:
 
 
 def load_tool_names(config: Config, extra: Sequence[str] = ()) -> ToolNames:
-    """Return the names that clients of the gateway see: tools of the enabled servers and of `extra` ones.
+    """Return the tool names that clients of the gateway see, for all enabled servers and `extra` ones.
 
     No server is started. Built-in tools and plugins are loaded, because a server's tool cannot have the name
     of one of theirs.

@@ -156,7 +156,7 @@ def is_launcher(word: str) -> bool:
 
 
 def is_command_or_url(word: str) -> bool:
-    """Return True if a word after another one begins a new command line, or is a URL."""
+    """Return True if a word is a URL or a known program, other than those that `npx` often runs (`tsx`)."""
     return is_url(word) or (_is_known_program(word) and word not in _NESTED_RUNNERS)
 
 
@@ -196,7 +196,7 @@ def _derive_raw_name(words: list[str], nesting: int) -> str:
 
 
 def _launched_name(words: list[str], nesting: int) -> str:
-    """Return the name of the package or script that a runner starts; empty if nothing."""
+    """Return the name of the package or script that a runner such as `npx` starts; empty if none."""
     if not words:
         return ""
     if words[0].partition("@")[0] in _PROXIES:
@@ -231,7 +231,7 @@ def _program_name(word: str) -> str:
 
 
 def _skip_options(words: list[str], with_value: frozenset[str], *, skip: frozenset[str]) -> list[str]:
-    """Return the words after leading options, their values and subcommands."""
+    """Return the words that follow a program's options, the values of options, and subcommands."""
     position = 0
     while position < len(words):
         word = words[position]

@@ -134,15 +134,15 @@ def enable(invocation: Invocation, names: tuple[str, ...]) -> None:
         for name in names:
             spellings = _spellings(runtime, name)
             if spellings.isdisjoint(yours):
-                _raise_not_disabled(runtime, name)
+                _raise_cannot_enable(runtime, name)
             yours = [each for each in yours if each not in spellings]
         _write_disabled(runtime, yours)
         chosen = [_find_listed_name(runtime, name) for name in names]
     print_line(f"enabled: {escape_text(', '.join(chosen))}")
 
 
-def _raise_not_disabled(runtime: Runtime, name: str) -> None:
-    """Raise an error that says why the user's settings cannot enable the tool."""
+def _raise_cannot_enable(runtime: Runtime, name: str) -> None:
+    """Raise an error that says why `tools enable` has no effect on a tool."""
     listed, spellings = _resolve_tool_or_toolset(runtime, name), _spellings(runtime, name)
     if not spellings.isdisjoint(runtime.config.tools.disabled):
         where = runtime.config.origins.get("tools.disabled", "another source of settings")
@@ -239,17 +239,17 @@ def _find_tool(runtime: Runtime, name: str) -> Tool:
 
 
 def _find_listed_name(runtime: Runtime, name: str) -> str:
-    """Return the name in `tools list` of the tool with this name, or the name itself if there is none."""
+    """Return the name under which `tools list` shows a tool; any other name is returned unchanged."""
     tool = runtime.registry.snapshot().find(name)
     return tool.name if tool and not runtime.toolsets().knows(name) else name
 
 
 def _spellings(runtime: Runtime, name: str) -> frozenset[str]:
-    """Return the name and all other names of its tool."""
+    """Return all names of the tool that has the given name, including that name."""
     tool = runtime.registry.snapshot().find(name)
     return frozenset({name, *(tool.names if tool and not runtime.toolsets().knows(name) else ())})
 
 
 def _resolve_tool_or_toolset(runtime: Runtime, name: str) -> str:
-    """Return the listed name of a tool or toolset. Raises NotFound."""
+    """Return the name under which a tool or toolset is listed. Raises NotFound if it does not exist."""
     return name if runtime.toolsets().knows(name) else _find_tool(runtime, name).name

@@ -20,7 +20,7 @@ from toolfold.config.field_types import check_text
 __all__ = ["DECLARED_EFFECTS", "AllowedTool", "AllowedToolEntry"]
 
 DECLARED_EFFECTS = ("destructive",)
-"""Declared effects that need approval, and so can be allowed; the first one is the default."""
+"""Effects declared by tools that need approval, and that an entry can allow; the first is the default."""
 MAX_ENTRY_CHARS = 5_000
 _ENTRY = re.compile(
     r"(?P<target>tool|server):(?P<name>[^\s:]{1,256})(?::(?P<effect>[^\s:]*))?"
@@ -59,7 +59,7 @@ class AllowedTool:
         return f"{self.target}:{self.name}:{self.effect}{client}{project}"
 
     def is_in_scope(self, client: str, project: Path) -> bool:
-        """Return True if the entry applies to this client in this project."""
+        """Return True if an `approval.allowed_tools` entry applies to the client in the project."""
         if self.client and self.client != client:
             return False
         return not self.project or Path(self.project).resolve() == project.resolve()

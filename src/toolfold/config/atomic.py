@@ -27,7 +27,7 @@ def make_private_directory(directory: Path) -> None:
 
 @contextlib.contextmanager
 def lock_directory(directory: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a directory; no lock file is created.
+    """Hold an exclusive lock on a directory in a `with` block; no lock file is created.
 
     Raises ConfigError if another process keeps the lock for longer than LOCK_TIMEOUT_S.
     """
@@ -67,7 +67,7 @@ def _acquire_lock(handle: int, directory: Path) -> None:
 
 
 def replace_file(file: Path, content: bytes, *, mode: int | None = None) -> None:
-    """Write a temporary file and rename it over the file, keeping the file's mode and owner."""
+    """Replace a file atomically by renaming a temporary file; the file's mode and owner are kept."""
     temporary = file.with_name(f".{file.name}.{secrets.token_hex(4)}.tmp")
     try:
         # Not more permissive than the final mode: others could read the file before it is set.
@@ -103,7 +103,7 @@ def _copy_owner_and_mode(file: Path, handle: int, mode: int | None) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
-    """Flush a directory to disk, because only then does a rename survive a power failure."""
+    """Flush a directory to disk, so that the rename of a file in it survives a power failure."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(handle)

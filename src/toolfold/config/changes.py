@@ -19,20 +19,20 @@ from toolfold.model import FrozenDict
 __all__ = ["SettingsChanges", "compare_settings", "hold_edits", "keep_fixed_settings"]
 
 LIVE_SECTIONS = ("tools", "toolsets", "mcp", "agent", "providers", "command_allowlist")
-"""Sections that are not only read when a runtime or a gateway is started."""
+"""Sections in which most changes take effect without a restart of the runtime or gateway."""
 FIXED_TOOLS_SETTINGS = ("rag_embed_model", "synonyms")
 _STRICT_TO_LOOSE = {
     "trust": ("pin", "warn", "off"),
     "sampling": ("deny", "ask", "allow"),
     "elicitation": ("decline", "ask"),
 }
-"""How far a server is trusted: settings with their values, strictest first."""
+"""Settings that say how far an MCP server is trusted, and the values of each, strictest first."""
 _RESTRICTIONS = ("tools.disabled", "tools.disabled_toolsets")
 HELD_KEYS = (
     *_RESTRICTIONS,
     *("toolsets", "providers", "agent.model", "agent.auxiliary_model", "agent.instructions"),
 )
-"""Settings that an edit by an MCP server must not change; of restrictions, only removed entries count."""
+"""Settings that MCP servers must not change by editing files; lists of disabled tools may only grow."""
 ALLOW_LISTS = ("command_allowlist", "approval.allowed_tools")
 _FIXED_KEYS = (
     *(f"tools.{name}" for name in FIXED_TOOLS_SETTINGS),
@@ -43,12 +43,12 @@ _FIXED_KEYS = (
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanges:
-    """Keys of the settings that differ, without those of MCP servers and the allow-lists."""
+    """Keys of settings that differ between two configurations, except MCP servers and allow-lists."""
 
     live: tuple[str, ...] = ()
     """Settings that take effect without a restart: in the next turn or, some of them, with the next agent."""
     fixed: tuple[str, ...] = ()
-    """Settings that take effect after a restart."""
+    """Settings that take effect only after a restart."""
 
 
 def compare_settings(before: Settings, now: Settings) -> SettingsChanges:
@@ -59,7 +59,7 @@ def compare_settings(before: Settings, now: Settings) -> SettingsChanges:
 
 
 def keep_fixed_settings(before: Config, now: Config) -> Config:
-    """Return the second configuration with those settings of the first that need a restart to change."""
+    """Return `now`, with the values from `before` for settings that change only after a restart."""
     search = now.tools.tool_search.model_copy(update={"reranker": before.tools.tool_search.reranker})
     fixed = {name: getattr(before.tools, name) for name in FIXED_TOOLS_SETTINGS}
     return now.model_copy(
@@ -74,7 +74,7 @@ def keep_fixed_settings(before: Config, now: Config) -> Config:
 def _hold_loosened_servers(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Return the second configuration with no server trusted more than in the first, and the keys held back.
+    """Return `now` with no server trusted more than in `before`, and the keys that were held back.
 
     Keys in `held` stay held back, whoever made later changes.
     """
@@ -99,7 +99,7 @@ def _hold_loosened_servers(
 def hold_edits(
     before: Config, now: Config, held: Collection[str], *, is_own_change: bool
 ) -> tuple[Config, frozenset[str]]:
-    """Return the second configuration without changes by which an MCP server could gain rights or secrets.
+    """Return the configuration `now` without changes that could give an MCP server rights or secrets.
 
     Also returns the keys held back. Those in `held` stay held back, whoever made later changes.
     """
@@ -118,7 +118,7 @@ def hold_edits(
 
 
 def _value_to_keep(before: Config, now: Config, key: str) -> Any:
-    """Return the value in force; of a list of disabled tools, the new list with all entries in force."""
+    """Return the old value of a setting; for a list of disabled tools, the old and new entries together."""
     earlier, later = _get_by_path(before, key), _get_by_path(now, key)
     if key not in _RESTRICTIONS:
         return earlier
@@ -135,7 +135,7 @@ def _is_looser(server: McpServerSettings, earlier: McpServerSettings | None, fie
 
 
 def _strict_value(earlier: McpServerSettings | None, field: str) -> str:
-    """Return the value in force; for a new server, the default."""
+    """Return the value that a server's setting had before the change; for a new server, the default."""
     value: str = McpServerSettings.model_fields[field].default if earlier is None else getattr(earlier, field)
     return value
 
@@ -150,7 +150,7 @@ def _list_keys(before: Settings, now: Settings) -> Iterator[str]:
 
 
 def _find_value(config: Settings, key: str) -> Any:
-    """Return the value of a key; None for a toolset or provider that does not exist."""
+    """Return the value of a setting; None for a toolset or provider that does not exist."""
     section, _, name = key.partition(".")
     if section in ("toolsets", "providers"):
         return getattr(config, section).get(name)

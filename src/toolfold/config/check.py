@@ -58,7 +58,7 @@ def build_settings(tree: Node) -> tuple[Settings, list[str]]:
 def transform_settings(
     node: Node, change: Transform, owner: type[Section] = Settings, path: KeyPath = ()
 ) -> Node:
-    """Return the tree with `change` applied to every known setting; None removes the setting."""
+    """Return a tree of settings with `change` applied to each; a setting is removed if it returns None."""
     if not isinstance(node.value, dict):
         return node
     items: dict[str, Node] = {}
@@ -104,14 +104,14 @@ def _expand_node(node: Node, field: FieldInfo, directory: Path, home: Path) -> N
 
 
 def expand_section(node: Node, field: FieldInfo) -> Node:
-    """Return a section that was written as one word as the mapping that it stands for."""
+    """Expand a section that was written as one word, such as `tool_search: on`, to a mapping."""
     if field is not find_field(_SEARCH_LIMIT[:2]) or isinstance(node.value, dict):
         return node
     return node_from_value(expand_tool_search(node.value), node.location)
 
 
 def _empty_if_null(node: Node) -> Node:
-    """Treat a section with nothing below its name as empty rather than as an error."""
+    """Return an empty section for one that has nothing below its name, which is not an error."""
     return Node({}, node.location) if node.value is None else node
 
 
@@ -171,7 +171,7 @@ def _model_name_warnings(settings: Settings, tree: Node) -> list[str]:
 
 
 def format_with_location(text: str, location: SourceLocation) -> str:
-    """Format a message with its file and line, as errors are formatted."""
+    """Return a message preceded by the file and line it is about, in the same format as errors."""
     return str(ConfigError(text, file=location.file, line=location.line))
 
 

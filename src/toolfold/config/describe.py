@@ -40,7 +40,7 @@ class Setting:
 
 
 def describe_settings() -> list[Setting]:
-    """Return a description of every setting, in the order of the settings classes."""
+    """Return a description of every setting, in the order in which the settings are defined."""
     return list(_walk_settings(Settings, ()))
 
 
@@ -95,7 +95,7 @@ def get_value(config: Settings, key: str) -> Any:
 def unknown_setting_error(
     path: Sequence[str], known: Collection[str], *, file: str = "", line: int | None = None
 ) -> ConfigError:
-    """Return the error for a setting that does not exist, with the most similar name."""
+    """Return the error for a setting that does not exist; it suggests the most similar name."""
     key = ".".join(path)
     near = closest_names(path[-1], known, count=1)
     elsewhere = [each.key for each in describe_settings() if each.key.rpartition(".")[2] == path[-1]]
@@ -120,7 +120,7 @@ def entry_type(field: FieldInfo) -> type[Section] | None:
 
 
 def value_field(field: FieldInfo) -> FieldInfo | None:
-    """Return the field for the values of a mapping with free names; None for any other field."""
+    """Return the field of the values of a mapping whose keys the user chooses; None for other fields."""
     if get_origin(field.annotation) is not dict:
         return None
     return FieldInfo.from_annotation(get_args(field.annotation)[1])
@@ -143,7 +143,7 @@ def find_field(path: Sequence[str]) -> FieldInfo | None:
 
 
 def list_names(path: Sequence[str]) -> tuple[str, ...]:
-    """Return the keys that a section of the settings may contain, such as `mcp.servers`."""
+    """Return the keys that may be written in the section at a path; `()` if it is not a section."""
     if not path:
         return tuple(Settings.model_fields)
     field = find_field(path)
@@ -159,7 +159,7 @@ def can_grant(field: FieldInfo) -> bool:
 
 
 def project_rule(field: FieldInfo) -> str:
-    """Return the rule for how a project's file may change a setting; empty if it may freely."""
+    """Return the rule by which a project's settings file may change a setting; empty if it is free to."""
     return str(_schema_extra(field).get("in_project", ""))
 
 
@@ -175,7 +175,7 @@ def number_bounds(field: FieldInfo) -> tuple[float, float] | None:
 
 
 def literal_choices(field: FieldInfo) -> tuple[str, ...]:
-    """Return the allowed words of a setting that has a fixed choice."""
+    """Return the words that a setting with a fixed set of values accepts."""
     annotation = _strip_annotation(field.annotation)
     return get_args(annotation) if get_origin(annotation) is Literal else ()
 
@@ -185,7 +185,7 @@ def is_nullable(field: FieldInfo) -> bool:
 
 
 def base_type(field: FieldInfo) -> Any:
-    """Return the type of a setting without options: `int`, `str`, `Path`, `tuple`, a section class …"""
+    """Return the plain type of a setting, such as `int` for `int | None`, or `tuple` for a list."""
     return get_origin(bare := _strip_annotation(field.annotation)) or bare
 
 

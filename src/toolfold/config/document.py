@@ -42,7 +42,7 @@ class SourceLocation:
 
     @property
     def file(self) -> str:
-        """Return the name of the source for errors: the file, or a variable or argument."""
+        """Return the name of the file, environment variable or argument, for error messages."""
         return self.name if self.source.endswith("file") else f"{self.source} {self.name}".strip()
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class SourceLocation:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A value and where it was written. A mapping is a dict of nodes; anything else a plain value."""
+    """A value of a settings file and where it was written. A mapping is a dict of nodes."""
 
     value: Any
     location: SourceLocation = SourceLocation()
@@ -78,7 +78,7 @@ class Node:
         return node
 
     def location_of(self, path: tuple[str | int, ...]) -> SourceLocation:
-        """Return where the setting at a path was written, or its nearest written parent."""
+        """Return where the setting at a path was written; if it was not, where its nearest parent was."""
         node = self
         for name in path:
             if not isinstance(node.value, dict) or name not in node.value:
@@ -109,7 +109,7 @@ def node_from_value(value: Any, location: SourceLocation, depth: int = 0) -> Nod
 
 
 def nest_node(path: tuple[str, ...], node: Node) -> Node:
-    """Return a tree that contains only this node, at the path."""
+    """Return a tree of settings that contains only the given node, at the path."""
     for name in reversed(path):
         node = Node({name: node}, node.location)
     return node
@@ -159,7 +159,7 @@ def _read_bytes(file: Path, limit: int) -> bytes:
 
 
 def parse_settings(text: str, location: SourceLocation) -> Node:
-    """Parse the text of a settings file; an empty text has no settings."""
+    """Parse the text of a settings file to a tree of settings; an empty text gives an empty tree."""
     root = compose_yaml(text, location)
     if root is None or (root.id == "scalar" and root.tag == _CORE_TAG + "null"):
         return Node({}, location.with_line(1))

@@ -121,7 +121,7 @@ class _FileDraft:
         return None if self.file.name == PROJECT_FILE else PRIVATE_MODE
 
     def mode_warnings(self) -> tuple[str, ...]:
-        """Return a warning if others can read the file now and will not be able to."""
+        """Return a warning if other users can read the file now but not after the change."""
         if self.mode is None or os.name != "posix" or not self.file.exists():
             return ()
         before = stat.S_IMODE(self.file.stat().st_mode)
@@ -172,7 +172,7 @@ def _check_tree(tree: Node, file: Path) -> tuple[str, ...]:
 
 
 def _check_part(draft: _FileDraft, wanted: Node, path: KeyPath) -> tuple[str, ...]:
-    """Validate the changed setting alone, so that warnings about others are not repeated.
+    """Validate only the changed setting, so that warnings about other settings are not repeated.
 
     A named entry, such as a server, is validated as a whole: its settings depend on each other.
     """
@@ -188,7 +188,7 @@ def _check_part(draft: _FileDraft, wanted: Node, path: KeyPath) -> tuple[str, ..
 
 
 def _entry_depth(path: KeyPath) -> int:
-    """Return the path length of the named entry that contains a setting, or of the whole path."""
+    """Return the length of the path up to a named entry, such as `mcp.servers.NAME`, or of the whole path."""
     for depth in range(1, len(path)):
         field = find_field(path[:depth])
         if field is not None and entry_type(field) is not None:
@@ -197,7 +197,7 @@ def _entry_depth(path: KeyPath) -> int:
 
 
 def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
-    """Return the error for a setting of a named entry that the file does not have."""
+    """Return the error for a named entry, such as a server, that the file does not have."""
     section = draft.tree.find(path[:-1])
     names = list(section.value) if section is not None and isinstance(section.value, dict) else []
     near, key = closest_names(path[-1], names, count=1), ".".join(path)
@@ -206,7 +206,7 @@ def _missing_entry(draft: _FileDraft, path: KeyPath) -> ConfigError:
 
 
 def _is_set(tree: Node, path: KeyPath) -> bool:
-    """Return True if the file sets this key. Raises ConfigError if no such setting exists."""
+    """Return True if the file sets the key at the path. Raises ConfigError if no such setting exists."""
     is_set = tree.find(path) is not None
     if not is_set and find_field(path) is None:
         raise unknown_setting_error(path, list_names(path[:-1]))
@@ -214,7 +214,7 @@ def _is_set(tree: Node, path: KeyPath) -> bool:
 
 
 def _require_no_loss(draft: _FileDraft, path: KeyPath, node: Node) -> None:
-    """Raise ConfigError if setting a whole section would remove other settings in it."""
+    """Raise ConfigError if replacing a whole section would remove settings that the file has in it."""
     before, key = draft.tree.find(path), ".".join(path)
     after = Node({}) if node.value is None else node
     if before is not None and merge_nodes(before, after).to_python() != after.to_python():
@@ -247,7 +247,7 @@ def _remove_node(tree: Node, path: KeyPath) -> Node:
 
 
 def _widen_to_empty_sections(draft: _FileDraft, path: KeyPath) -> KeyPath:
-    """Return the path of the outermost section that would be empty after a removal.
+    """Return the path to remove: a setting's own, or that of a section that would be empty without it.
 
     An empty toolset is still a toolset, so it stays.
     """

@@ -55,7 +55,7 @@ def fingerprint_bytes(content: bytes) -> str:
 
 
 def is_incomplete(found: str) -> bool:
-    """Return True if a fingerprint belongs to something that was too large to read."""
+    """Return True if a fingerprint is of a file or directory that was too large to read."""
     return found.startswith(_INCOMPLETE)
 
 
@@ -80,7 +80,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _stat_path(path: Path) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield the metadata of a file; for a link, also that of the link itself."""
+    """Yield the metadata of a file; for a symbolic link, that of its target and of the link itself."""
     for follow in (True, False) if _is_link(path) else (True,):
         try:
             found = path.stat(follow_symlinks=follow)

@@ -1,4 +1,4 @@
-"""Settings of the gateway, the one MCP server in front of all others."""
+"""Settings of the gateway, a single MCP server through which clients reach all other servers."""
 
 from __future__ import annotations
 

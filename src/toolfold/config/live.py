@@ -53,7 +53,7 @@ class LoadedSettings:
     changed_locks: bool
     """True if the file with the accepted tools of MCP servers has changed."""
     states: Mapping[Path, PathState]
-    """State of each file that was loaded."""
+    """State of each settings file when it was loaded."""
 
 
 class SettingsFollower:
@@ -82,7 +82,9 @@ class SettingsFollower:
         return self._read_signatures() != self._signatures or time.monotonic() >= self._retry_at
 
     def load(self) -> LoadedSettings | None:
-        """Return changed settings; None if nothing changed or, with a log message, they may not be used.
+        """Return the changed settings; None if nothing has changed, or if the change may not be used.
+
+        The reason why a change may not be used is logged.
 
         Call `accept` once they are in use. Until then, later changes are compared with the settings before.
         """
@@ -118,7 +120,7 @@ class SettingsFollower:
         return LoadedSettings(config, is_own_change, not changed.isdisjoint(self._lock_files), states)
 
     def accept(self, loaded: LoadedSettings) -> None:
-        """Compare later changes with these settings, which are in use now."""
+        """Take note that loaded settings are in use now, so that later changes are compared with them."""
         self._states, self._config = loaded.states, loaded.config
 
     def _wait_until_stable(self) -> _Signatures:
@@ -206,7 +208,7 @@ def _has_content(path: Path) -> bool:
 
 
 def _require_same_paths(before: Config, now: Config) -> None:
-    """Raise ConfigError if the directories of the settings differ from those at the runtime's start."""
+    """Raise ConfigError if the changed settings use other directories than the running runtime."""
     for name in ("config_dir", "state_dir", "cache_dir", "user_file", "project_dir"):
         if getattr(before.paths, name) != getattr(now.paths, name):
             raise ConfigError(

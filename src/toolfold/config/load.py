@@ -114,7 +114,7 @@ def _keep_arguments(overrides: Overrides, user_file: Path | None, trusted: bool 
 
 
 def check_server(name: str, settings: McpServerSettings | Mapping[str, object]) -> McpServerSettings:
-    """Return the validated settings of a server that is in no file. Raises ConfigError."""
+    """Validate settings of a server that were passed as an argument, and return them. Raises ConfigError."""
     value = settings.model_dump(exclude_unset=True) if isinstance(settings, McpServerSettings) else settings
     tree = node_from_value({"mcp": {"servers": {name: dict(value)}}}, _ARGUMENT_LOCATION)
     home = _home_directory(os.environ)
@@ -144,7 +144,7 @@ def locate_paths(
 
 
 def _find_project(start: Path) -> tuple[Path | None, Path]:
-    """Return the project file and directory: the nearest parent that has the file or is a repository."""
+    """Return the project's settings file and directory: the nearest parent with that file or a repository."""
     for directory in (start, *start.parents):
         if _test_path(directory / PROJECT_FILE, Path.is_file):
             return directory / PROJECT_FILE, directory
@@ -154,7 +154,7 @@ def _find_project(start: Path) -> tuple[Path | None, Path]:
 
 
 def _test_path(path: Path, test: Callable[[Path], bool]) -> bool:
-    """Return the result of a path test, or False if the path cannot be accessed."""
+    """Return the result of a test such as `Path.is_file`; False if the path cannot be accessed."""
     try:
         return test(path)
     except OSError:
@@ -202,7 +202,7 @@ def _project_layer(file: Path, home: Path) -> Node:
 
 
 def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[str]) -> Node:
-    """Remove settings that a project's file may not change, because they would allow more.
+    """Remove settings from a project's file that would allow more than the user's settings do.
 
     Lists that restrict are never replaced: what the user disabled stays disabled in every project.
     """
@@ -287,7 +287,7 @@ def _environment_layers(environment: Mapping[str, str], warnings: list[str]) -> 
 
 
 def _misspelling_warnings(name: str) -> list[str]:
-    """Warn about a variable without `__` that resembles the variable of a setting."""
+    """Return a warning for an environment variable that looks like a misspelled one of Toolfold."""
     known = [
         HOME_VARIABLE,
         _CONFIG_VARIABLE,

@@ -56,12 +56,12 @@ class WatchedPath:
 
     path: Path
     binding: bool = True
-    """True if a change prevents runtimes from starting. False for a project's files, which trust covers."""
+    """True if a change stops runtimes from starting. False for a project's files, which need trust anyway."""
 
 
 @dataclass(slots=True)
 class CallWatch:
-    """Settings files that changed during one tool call."""
+    """Collects the settings files that change during one tool call."""
 
     paths: list[str] = field(default_factory=list)
 
@@ -79,11 +79,11 @@ class PathState:
     fingerprint: str
     content: str | None
     last_step: int = 0
-    """Number of the last change by Toolfold before the path was read."""
+    """Number of the last change that Toolfold itself recorded before the path was read."""
 
 
 def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
-    """Return all paths of settings that decide what tools may do, whether or not they exist."""
+    """Return the paths of all settings that decide what tools may do, even of files that do not exist."""
     paths = config.paths
     project = paths.project_dir
     own = (
@@ -98,7 +98,7 @@ def watched_paths(config: Config) -> tuple[WatchedPath, ...]:
 
 
 def require_accepted(config: Config, record: SettingsRecord) -> None:
-    """Raise ConfigError if settings changed during a tool call and the user has not accepted that."""
+    """Raise ConfigError if settings changed during a tool call and the user has not accepted the change."""
     if (
         not find_tool_call()
     ):  # a sandboxed tool call may not see the runtime's process and would take it for killed
@@ -125,7 +125,7 @@ class SettingsMonitor:
         has_tool_processes: Callable[[], bool] = lambda: False,
         has_servers: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Create a monitor; `report` is called for each change with the path and what ran.
+        """Create a monitor; `report` is called for each change, with its path and what was running.
 
         The other callbacks return True while processes of tool calls, or MCP servers, are running.
         """
@@ -135,19 +135,19 @@ class SettingsMonitor:
         step = record.last_step()
         self._known_states = {each.path: read_path_state(each.path, step) for each in self._watched}
         self._active: dict[str, tuple[str, CallWatch]] = {}
-        """File name of the call's note → call, for the calls that run now."""
+        """Tool calls that run now, by the name of the file that records the call on disk."""
         self._left_running: dict[str, str] = {}
-        """The same for ended calls that may have left processes running."""
+        """Ended tool calls that may have left processes running, by the name of the same file."""
         self._must_keep_notes = False
-        """True if a change could not be recorded, so that the next start must read the notes of calls."""
+        """True if a change could not be recorded, so that the files that record calls must be kept."""
         self._unrecorded: dict[Path, str] = {}
-        """Changed paths → what ran, for changes that could not be recorded as pending."""
+        """Changes that could not be recorded as pending: changed path → what was running."""
 
     @contextlib.contextmanager
     def watch_call(self, call: str, *, executes: bool = True, noted: bool = True) -> Iterator[CallWatch]:
         """Watch the settings while a tool call runs; `executes` means that the call starts processes.
 
-        A call that is `noted` on disk is known to other runtimes, and to the next one if this one is killed.
+        A call that is `noted` in a file is known to other runtimes, also if this one is killed.
 
         Entering and leaving read and write files, so use it in a thread if a loop runs. Neither raises.
         """
@@ -169,7 +169,7 @@ class SettingsMonitor:
                     self._finish_call(name, call, executes=executes)
 
     def find_unusable(self, paths: Iterable[Path]) -> list[str]:
-        """Look for changes now, and describe those of these paths that the user has not accepted.
+        """Check for changes now, and describe the changes of `paths` that the user has not accepted.
 
         Calls in progress that have changed one of the settings are told so in their result.
         """
@@ -186,7 +186,7 @@ class SettingsMonitor:
             return [why for path, why in (unrecorded | pending).items() if path in wanted]
 
     def find_other_calls(self) -> list[str]:
-        """Return the calls that other runtimes of the user run now or have left processes of."""
+        """Return tool calls of other runtimes that run now, or whose processes may still be running."""
         found = []
         with self._lock, contextlib.suppress(OSError):
             for file in sorted((self._record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
@@ -208,7 +208,7 @@ class SettingsMonitor:
             self._left_running.clear()
 
     def _check_changes(self) -> None:
-        """Find the settings files that have changed since the last check."""
+        """Find the settings files that have changed since the last check, and handle each change."""
         for each in self._watched:
             before = self._known_states[each.path]
             if stat_signature(each.path) == before.signature:
@@ -226,7 +226,7 @@ class SettingsMonitor:
             return sys.maxsize
 
     def _classify_change(self, each: WatchedPath, before: PathState, now: PathState) -> None:
-        """Report the change of a settings file unless the user made it."""
+        """Report the change of a settings file, and record it as pending, unless the user made it."""
         if self._is_user_change(each.path, before, now):
             self._unrecorded.pop(each.path, None)
             return
@@ -287,7 +287,7 @@ class SettingsMonitor:
             self._report_change(path, during)
 
     def _write_call_note(self, name: str, call: str) -> None:
-        """Save the state of the settings to disk, because the call may kill this process."""
+        """Write a file that records the call and the settings, because the call may kill this process."""
         known = {str(path): [seen.fingerprint, seen.last_step] for path, seen in self._known_states.items()}
         directory = self._record.directory / "calls"
         with contextlib.suppress(OSError):
@@ -312,7 +312,7 @@ def _make_pending_change(each: WatchedPath, before: PathState, during: str) -> P
 
 
 def read_path_state(path: Path, last_step: int) -> PathState:
-    """Read the state of a watched file or directory; `last_step` must have been read before."""
+    """Read the state of a watched file or directory; read `last_step` from the record before the call."""
     seen, found = stat_signature(path), fingerprint_path(path)
     content: str | None = None
     with contextlib.suppress(OSError):  # such as a name that is too long
@@ -322,7 +322,7 @@ def read_path_state(path: Path, last_step: int) -> PathState:
 
 
 def _recover_calls(config: Config, record: SettingsRecord) -> None:
-    """Check settings for changes by calls whose runtimes were killed, or that left processes running."""
+    """Check settings for changes by tool calls that left processes running, or whose runtime was killed."""
     watched = {str(each.path): each for each in watched_paths(config)}
     with contextlib.suppress(OSError):
         for file in sorted((record.directory / "calls").iterdir())[:_MAX_CALL_FILES]:
@@ -355,7 +355,7 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _note_owner(file: Path) -> tuple[int, str]:
-    """Return the process that wrote a call's note, 0 if unknown, and the start time of the process."""
+    """Return the id and start time of the process that wrote a file about a call; 0 if unknown."""
     pid, began = [*file.name.split("-"), "", ""][:2]
     return (int(pid) if pid.isdecimal() else 0), began
 
@@ -365,7 +365,7 @@ def _absolute(path: Path) -> Path:
 
 
 def _is_running(pid: int, began: str) -> bool:
-    """Return True if the process still runs; without /proc, a later process with its id counts too."""
+    """Return True if a process still runs; without /proc, a new process that reuses its id counts too."""
     start = _start_time(pid)
     if start is not None:
         return start == began

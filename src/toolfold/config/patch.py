@@ -19,7 +19,7 @@ _RESERVED_WORDS = frozenset({"null", "true", "false"})
 
 
 def set_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
-    """Return the YAML text with the value at the path replaced by the one in `whole`."""
+    """Return the YAML text with the value at the path changed; `whole` is the document after the change."""
     root = compose_yaml(text, SourceLocation())
     if root is None or _is_empty(root):
         start = text if not text or text.endswith("\n") else text + "\n"
@@ -42,7 +42,7 @@ def set_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
 
 
 def remove_yaml_value(text: str, path: KeyPath, whole: Any) -> str:
-    """Return the YAML text without the value at the path; `whole` has the remaining values."""
+    """Return the YAML text without the value at the path; `whole` is the document after the removal."""
     root = compose_yaml(text, SourceLocation())
     if not _is_block_mapping(root):
         return text[: root.start_mark.index] + render_value(whole) + text[root.end_mark.index :]
@@ -134,7 +134,7 @@ def _replace_list_items(text: str, node: Any, value: Any) -> str | None:
 
 
 def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
-    """Return start and end of the line of a list item; None if it shares its line."""
+    """Return where the line of a YAML list item starts and ends; None if the item is not one whole line."""
     start, end = item.start_mark.index, _node_end(text, item)
     begin = _line_start(text, start)
     simple = item.id == "scalar" and _LIST_DASH.fullmatch(text, begin, start) and "\n" not in text[start:end]
@@ -142,7 +142,7 @@ def _item_line_span(text: str, item: Any) -> tuple[int, int] | None:
 
 
 def _pair_end(text: str, pair: tuple[Any, Any]) -> int:
-    """Return the end of a value's own text, without the comments that follow it."""
+    """Return where a YAML key-value pair ends, not counting the comments that follow it."""
     key, node = pair
     if _is_alias(pair) or _is_empty(node):
         return _after_colon(text, key)

@@ -40,10 +40,10 @@ class PendingChange:
 
     path: str
     during: str
-    """What was running at the time, in words."""
+    """Description of what was running when the file changed."""
     time: float
     accepted: str
-    """The fingerprint before the change."""
+    """Fingerprint of the file in its last accepted state, before the change."""
     before: str | None = None
     """The content before the change, if it is known; None if there was no file."""
     restorable: bool = False
@@ -63,7 +63,7 @@ class SettingsRecord:
         self.file = self.directory / "record.json"
 
     def note_change(self, path: Path, content: bytes) -> int:
-        """Record that Toolfold is about to write this content for the user; return the step's number.
+        """Record that Toolfold is about to write the content for the user; return the change's number.
 
         Raises ConfigError if a change of the same file is pending: writing would accept it as well.
         Raises StartedByTool in a process that a tool call has started.
@@ -78,7 +78,7 @@ class SettingsRecord:
             return _add_step(data, real, before, fingerprint_bytes(content))
 
     def last_step(self) -> int:
-        """Return the number of the last recorded step. Call it before reading a settings file."""
+        """Return the number of the last recorded change. Call it before reading a settings file."""
         return _last_step(self._read())
 
     def is_own_change(self, path: Path, before: str, after: str, *, since: int) -> bool:
@@ -96,12 +96,12 @@ class SettingsRecord:
         return os.path.realpath(path) in data["steps"] or _pending_key(path) in data["pending"]
 
     def add_pending(self, change: PendingChange) -> None:
-        """Store a change that the user must accept; the last accepted state of the file is kept."""
+        """Store a change as pending until the user accepts it; the file's last accepted state is kept."""
         with self._modify_record() as data:
             data["pending"].setdefault(_pending_key(Path(change.path)), asdict(change))
 
     def list_pending(self) -> dict[Path, PendingChange]:
-        """Return the changes that the user has not accepted, without those undone since."""
+        """Return the changes by path that the user has not accepted, except those that were undone since."""
         found = {Path(key): PendingChange(**each) for key, each in self._read()["pending"].items()}
         return {path: each for path, each in found.items() if fingerprint_path(path) != each.accepted}
 
@@ -121,7 +121,7 @@ class SettingsRecord:
             data["pending"].pop(_pending_key(path), None)
 
     def restore(self, change: PendingChange) -> None:
-        """Restore the content of a settings file before the change.
+        """Undo a pending change: write the content that the settings file had before it.
 
         Raises ConfigError if the content is unknown or cannot be written.
         """
@@ -148,7 +148,7 @@ class SettingsRecord:
         self.drop_restored(path)
 
     def drop_restored(self, path: Path) -> None:
-        """Remove the pending change of a file that has its old content again."""
+        """Delete the pending change of a file that has its previous content again."""
         with self._modify_record() as data:
             data["pending"].pop(_pending_key(path), None)
 
@@ -197,7 +197,7 @@ def _delete_file(path: Path) -> None:
 
 
 def _pending_key(path: Path) -> str:
-    """Return the key of a pending change: the path as it was given, because a link may change."""
+    """Return the path under which a pending change is stored; links are not resolved, as they may change."""
     return os.path.abspath(path)  # noqa: PTH100 - Path.resolve would follow the link
 
 

@@ -32,7 +32,7 @@ TextMap = Annotated[dict[Text, Text], AfterValidator(FrozenDict)]
 
 
 class OAuthSettings(Section):
-    """Settings of the OAuth login at a server, if the server does not announce them."""
+    """Settings for the OAuth login to a server, needed if the server does not announce them."""
 
     client_id: Text = Field(
         default="", description="Client id, if the client was registered with the server by hand."
@@ -149,7 +149,7 @@ class McpServerSettings(Section):
         return "sse" if self.transport == "sse" else "http"
 
     def name_prefix(self, name: str) -> str:
-        """Return the prefix of the server's tools and prompts behind a gateway."""
+        """Return the prefix that the gateway adds to the names of the server's tools and prompts."""
         return f"{name}_" if self.prefix is None else self.prefix
 
 

@@ -65,7 +65,7 @@ DEFAULT_NEED_THRESHOLD = 0.025
 GATEWAY_MAX_TOOLS = 30
 
 BUILTIN_MODELS = ("embedded", "light", "auxiliary")
-"""Values of `rag_embed_model` that are not names of a service's model."""
+"""Values of `rag_embed_model` that have a special meaning and are not the name of a model."""
 
 
 def expand_tool_search(value: Any) -> Any:
@@ -80,7 +80,7 @@ def expand_tool_search(value: Any) -> Any:
 
 
 def _parse_threshold(value: Any) -> Any:
-    """Convert the word `off` to 0 and `on` to the default threshold."""
+    """Convert a threshold: the word `off` to 0, the word `on` to the default; numbers stay unchanged."""
     if not isinstance(value, (bool, str)):
         return value
     return {"on": DEFAULT_NEED_THRESHOLD, "off": 0.0}.get(parse_switch(value), value)
@@ -216,7 +216,7 @@ class ToolSearchSettings(Section):
         return min(value, int(info.data.get("max_search_limit", value)))
 
     def max_shown_tools(self, *, behind_gateway: bool) -> int | None:
-        """Return the maximum number of deferrable tools to show; None for no limit."""
+        """Return how many tools may be sent before tools are deferred to tool search; None for no limit."""
         if behind_gateway and "threshold_tools" not in self.model_fields_set:
             return GATEWAY_MAX_TOOLS
         return self.threshold_tools or None
@@ -227,7 +227,7 @@ class ToolSearchSettings(Section):
 
 
 class ToolsSettings(Section):
-    """Settings of tools: their selection and the limits of calls."""
+    """Settings of tools: which are selected for a message, and the limits of their calls."""
 
     selection: Selection = Field(
         default="eager",
@@ -369,7 +369,7 @@ class FilesSettings(Section):
 
 
 class AvailabilitySettings(Section):
-    """Settings of the checks whether a tool can be used."""
+    """Settings of the checks that find out whether a tool can be used."""
 
     timeout_seconds: Number = Field(
         default=5.0,
@@ -498,7 +498,7 @@ class SshSettings(Section):
 
 
 class SandboxSettings(Section):
-    """Settings of the `sandbox` backend: files it shows besides the project and the system."""
+    """Settings of the `sandbox` backend: the files that commands see besides the project and the system."""
 
     visible: tuple[PathValue, ...] = Field(
         default=(),

@@ -8,7 +8,7 @@ from toolfold.config.field_types import USER_ONLY, Section, Text
 
 
 class TelemetrySettings(Section):
-    """Where events of sessions are written or sent. Nothing unless configured."""
+    """Settings that say where events of sessions are written or sent; by default nowhere."""
 
     log_events: bool = Field(
         default=False,

@@ -30,7 +30,7 @@ _LINKED_PLUGINS = "a linked plugin directory cannot be trusted: changes of its t
 
 
 def get_trust_state(directory: Path, paths: Paths) -> TrustState:
-    """Return whether a project is trusted with its current content."""
+    """Return the state of trust in a project: trusted with its current content, changed, or not trusted."""
     known = load_trusted_projects(paths).get(_resolve_directory(directory))
     if known is None:
         return "untrusted"
@@ -131,7 +131,7 @@ def _walk_tree(directory: Path) -> Iterator[Path]:
 
 
 def _content_to_hash(file: Path, limit: int) -> bytes:
-    """Return the bytes to hash for a file; for a link, its target path and the target's content."""
+    """Return the bytes of a file that are hashed; for a link, its target's path and content."""
     link = os.fsencode(file.readlink()) if file.is_symlink() else b""
     if not _target_exists(file):
         return b"link " + link

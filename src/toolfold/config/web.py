@@ -179,5 +179,5 @@ class MessagesSettings(Section):
     )
 
     def url_variables(self) -> tuple[str, ...]:
-        """Return the names of the variables that contain the URLs of the targets."""
+        """Return the names of the environment variables that contain the URLs of message targets."""
         return tuple(target.url_env for target in self.targets.values())

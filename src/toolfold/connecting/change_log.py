@@ -35,21 +35,21 @@ _MAX_BACKUPS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One change of one client's file; the field names are the log's file format."""
+    """One logged change of an MCP client's configuration file. The log file uses these field names."""
 
     client: ClientName
     file: str
     name: str
-    """Name of the gateway's entry."""
+    """Name of the gateway's entry in the client's file."""
     entry: Json
     moved: tuple[str, ...] = ()
-    """Servers that were moved from the file behind the gateway."""
+    """Names of servers that were moved from the client's file to Toolfold, behind the gateway."""
     imported: tuple[str, ...] = ()
     """The names of the moved servers in Toolfold's own settings."""
     backup: str = ""
-    """Path of the backup; empty if there was no file."""
+    """Path of the backup of the client's file; empty if the file did not exist."""
     before: str = ""
-    """Hash of the previous content; empty if there was no file."""
+    """Hash of the file's previous content; empty if the file did not exist."""
     after: str = ""
     made: tuple[str, ...] = ()
     """Directories created for the file, outermost first."""
@@ -68,7 +68,7 @@ class FileChangedSinceError(ToolfoldError):
 
 
 class ChangeLog:
-    """Log file with all changes of clients' files that were not undone, oldest first."""
+    """Log file with Toolfold's changes to MCP clients' files, oldest first; undone changes are deleted."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -89,7 +89,7 @@ class ChangeLog:
             ) from None
 
     def last_change(self, client: ClientName, file: Path | None = None) -> FileChange | None:
-        """Return the last change of this client's files, or of one file."""
+        """Return the last logged change of a client's files; if `file` is given, of that file."""
         changes = (change for change in reversed(self.list_changes()) if change.client == client)
         return next((change for change in changes if file is None or change.file == str(file)), None)
 
@@ -134,7 +134,7 @@ class ChangeLog:
         return change
 
     def plan_undo(self, change: FileChange) -> tuple[ClientFile, bytes | None]:
-        """Return the current file and the content that undoing the change restores; None for no file.
+        """Return the client's current file and the content to restore; None if undoing deletes the file.
 
         Raises FileChangedSinceError if the file was edited after the change.
         """
@@ -144,7 +144,7 @@ class ChangeLog:
         return current, _read_backup(change)
 
     def plan_removal(self, change: FileChange, before: ClientFile | None = None) -> tuple[ClientFile, bytes]:
-        """Return the current file and its content without the gateway and with the moved servers.
+        """Return the client's current file, and its content with the gateway replaced by the moved servers.
 
         `before` is the file as it was before the user was asked.
         """
@@ -161,7 +161,7 @@ class ChangeLog:
         return current, build_content(current, change.name, previous.get(change.name), moved_back)
 
     def undo(self, change: FileChange, current: ClientFile, content: bytes | None) -> None:
-        """Write the restored content and delete the change from the log."""
+        """Undo a change of a client's file: write the content to restore, and delete the log entry."""
         require_user(f"changing {current.target}")
         with lock_directory(self._file.parent):
             _require_unchanged(current)
@@ -189,7 +189,7 @@ def _parse_change(fields: Any) -> FileChange:
 
 
 def _merge_changes(last: FileChange, change: FileChange) -> FileChange:
-    """Merge two changes of a client's file if nobody edited it in between."""
+    """Merge two successive changes of a client's file to one, so that both are undone together."""
     return dataclasses.replace(
         change,
         before=last.before,
@@ -228,7 +228,7 @@ def _write_backup(client_file: ClientFile) -> Path:
 
 
 def _prepare_change(change: FileChange, client_file: ClientFile) -> FileChange:
-    """Create missing directories and a backup before a change; return the change with both."""
+    """Create missing directories and a backup before a change; return the change with both recorded."""
     directory = client_file.target.parent
     missing = [str(each) for each in (directory, *directory.parents) if not each.exists()]
     try:
@@ -249,7 +249,7 @@ def _remove_leftovers(change: FileChange) -> None:
 
 
 def _read_backup(change: FileChange) -> bytes | None:
-    """Return the content of a file before the change from its backup. Raises ConfigError."""
+    """Return the content that a client's file had before the change, from the backup. Raises ConfigError."""
     if not change.before:
         return None
     try:
@@ -272,7 +272,10 @@ def _file_before(change: FileChange) -> ClientFile:
 
 
 def _rebuild_written_text(change: FileChange) -> str:
-    """Return the text that a change wrote, rebuilt from the log; the previous text if that fails."""
+    """Return the text that a change wrote to a client's file, rebuilt from the log and the backup.
+
+    If that fails, return the text before the change, or an empty text.
+    """
     try:
         before = _file_before(change)
         content = build_content(before, change.name, change.entry, dict.fromkeys(change.moved))

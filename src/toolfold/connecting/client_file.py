@@ -32,11 +32,11 @@ class ClientFile:
 
     client: ClientName
     file: Path
-    """Path that the client uses."""
+    """Path by which the client opens the file."""
     target: Path
     """Real file; differs from `file` if that is a symbolic link."""
     data: bytes | None
-    """None if the file does not exist."""
+    """Content of the file; None if the file does not exist."""
 
     @property
     def text(self) -> str:
@@ -48,13 +48,13 @@ class ClientFile:
         return _get_servers(self.client, parse_document(self.text, self.file), self.file)
 
     def import_servers(self, home: Path) -> ImportResult:
-        """Return the user's servers in the file in Toolfold's settings format."""
+        """Convert the user's servers in the file to the format of Toolfold's settings."""
         source = ClientConfigFile(self.client, "user", self.file)
         return read_client_file(source, home=home, project=self.file)  # a file matches no project
 
 
 def open_client_file(client: ClientName, file: Path) -> ClientFile:
-    """Return a client's file if it can be changed. Raises ConfigError if not."""
+    """Read a client's file. Raises ConfigError if Toolfold cannot parse or change it."""
     client_file = load_client_file(client, file)
     _ = client_file.servers
     return client_file

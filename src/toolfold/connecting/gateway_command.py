@@ -1,4 +1,4 @@
-"""Find the command that starts the gateway without the user's shell environment.
+"""Find a command that starts the gateway from any program, also without the user's shell environment.
 
 Desktop applications get a short PATH. Programs that are not on it are given by their absolute path. Starts
 nothing.
@@ -31,13 +31,13 @@ class RunningProgram:
     """Path of the running `toolfold` script."""
     interpreter: Path
     prefix: Path
-    """Python environment it is installed in."""
+    """Directory of the Python environment in which Toolfold is installed."""
     platform: str
     environment: Mapping[str, str]
 
 
 def current_program(environment: Mapping[str, str]) -> RunningProgram:
-    """Return the running program."""
+    """Return the facts about the running program that are needed to start it again."""
     invoked = Path(sys.argv[0]).absolute() if sys.argv and sys.argv[0] else Path()
     beside = Path(sys.executable).with_name(_NAME + Path(sys.executable).suffix)
     script = invoked if invoked.stem == _NAME and invoked.is_file() else beside

@@ -54,19 +54,19 @@ class GatewayAccess:
     command: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     passed_variables: tuple[str, ...] = ()
-    """Names of user variables that servers behind the gateway need."""
+    """Names of the user's environment variables that servers behind the gateway need."""
     url: str = ""
     token_variable: str = ""
-    """Name of the variable with the token; the token itself is never stored."""
+    """Name of the environment variable with the access token; the token itself is never stored."""
 
 
 def servers_key(client: ClientName) -> str:
-    """Return the key in a client's file under which its servers are."""
+    """Return the key of a client's file under which its MCP servers are listed."""
     return _SECTIONS.get(client, "mcpServers")
 
 
 def build_entry(client: ClientName, name: str, access: GatewayAccess) -> Json:
-    """Return the gateway's entry in the client's format. Raises ConfigError if the format has none."""
+    """Return the gateway's entry in the client's format. Raises ConfigError if it does not support URLs."""
     if not access.url:
         return _build_command_entry(client, name, access)
     if client == "claude-desktop":
@@ -84,7 +84,7 @@ def find_url(entry: Mapping[str, Any]) -> str:
 
 
 def add_gateway_path(url: str) -> str:
-    """Return the URL with the gateway's path if it has none."""
+    """Return the URL with the gateway's path appended; a URL that has a path is returned unchanged."""
     parts = urlsplit(url)
     return url if parts.path.strip("/") else urlunsplit(parts._replace(path=GATEWAY_PATH))
 

@@ -27,7 +27,7 @@ _Edit = tuple[int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """Member of a JSON object in a text: name, value and the comma after it."""
+    """Position of one member of a JSON object in a text: its name, its value and the comma after it."""
 
     name: str
     start: int
@@ -47,7 +47,7 @@ class _Object:
     members: tuple[_Member, ...]
 
     def find(self, name: str) -> _Member | None:
-        """Return the member with this name; of duplicates the last, as JSON parsers do."""
+        """Return the member with a name; the last one if the name occurs twice, as JSON parsers do."""
         return next((member for member in reversed(self.members) if member.name == name), None)
 
 
@@ -87,7 +87,7 @@ def set_value(text: str, path: Sequence[str], value: Any) -> str:
 
 
 def remove_members(text: str, path: Sequence[str], names: Collection[str]) -> str:
-    """Return the JSON text without these members of the object at the path."""
+    """Return the JSON text with the named members removed from the object at the path."""
     parent = _parse_object(text, _find_root(text))
     for name in path:
         member = parent.find(name)
@@ -173,7 +173,7 @@ def _replace_value(text: str, member: _Member, value: Any, style: _Style) -> str
 
 
 def _removal_edit(text: str, member: _Member) -> _Edit:
-    """Return the edit that removes a member with its lines and trailing comment."""
+    """Return the edit that removes a member of a JSON object with its lines and trailing comment."""
     start, end = member.start, member.whole_end
     if _line_indent(text, start) is None:
         return start, end + len(text[end:]) - len(text[end:].lstrip(" \t")), ""
@@ -192,7 +192,7 @@ def _apply_edits(text: str, edits: Sequence[_Edit]) -> str:
 
 
 def _line_indent(text: str, index: int) -> str | None:
-    """Return the white space before a position on its line, or None if other text is there."""
+    """Return the indentation before a position in a text; None if other text precedes it on the line."""
     before = text[text.rfind("\n", 0, index) + 1 : index]
     return None if before.strip(" \t") else before
 

@@ -11,7 +11,7 @@ from toolfold.sources.mcp.setting_references import build_environment, resolve_r
 
 
 def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, ...]:
-    """Return the sorted names of all variables that the servers refer to or are passed."""
+    """Return the sorted names of all environment variables that settings of servers refer to or pass on."""
     environment = _RecordingEnvironment()
     for server in servers:
         for resolve in (_resolve_process, _resolve_connection, _resolve_oauth):
@@ -21,7 +21,7 @@ def list_required_variables(servers: Iterable[McpServerSettings]) -> tuple[str, 
 
 
 class _RecordingEnvironment(Mapping[str, str]):
-    """Environment in which every variable is set; records the names that are read."""
+    """Mapping that stands in for the environment: every variable is set, and names that are read are kept."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()

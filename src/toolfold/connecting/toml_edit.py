@@ -39,7 +39,7 @@ class _Statement:
 
 
 def set_table(text: str, section: str, name: str, value: Mapping[str, Any]) -> str:
-    """Return the TOML text with the table `[section.name]` set, in its old position or at the end."""
+    """Return the TOML text with the table `[section.name]` replaced, or added at the end if it is new."""
     newline = "\r\n" if "\r\n" in text else "\n"
     block = newline.join(_render_table((section, name), value)) + newline
     runs = list(_find_runs(text, section, (name,)))
@@ -54,7 +54,7 @@ def set_table(text: str, section: str, name: str, value: Mapping[str, Any]) -> s
 
 
 def remove_tables(text: str, section: str, names: Collection[str]) -> str:
-    """Return the TOML text without these tables of the section and the blank lines between them."""
+    """Return the TOML text without the named tables of the section and the blank lines between them."""
     for start, end, _ in reversed(list(_find_runs(text, section, names))):
         before, after = text[:start], text[end:]
         if not before.strip() or before.endswith(("\n\n", "\n\r\n")):
@@ -64,9 +64,10 @@ def remove_tables(text: str, section: str, names: Collection[str]) -> str:
 
 
 def _find_runs(text: str, section: str, names: Collection[str]) -> Iterator[tuple[int, int, bool]]:
-    """Yield the spans of consecutive TOML statements about these tables, and whether a header starts them.
+    """Yield runs of consecutive TOML statements that belong to the named tables, as start and end positions.
 
-    Comments between two statements belong to the run.
+    The third value is True if the run starts with a table header. Comments between two statements belong to
+    the run.
     """
     start = end = -1
     with_header = False

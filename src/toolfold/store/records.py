@@ -11,7 +11,7 @@ from toolfold.errors import ToolfoldError
 from toolfold.model import Json
 
 MessageState = Literal["active", "compressed", "undone", "unsent"]
-"""Only active messages are part of the prompt. Unsent ones never were: they are kept for people to read."""
+"""Only active messages are part of the prompt. Unsent ones are stored for people and were never part."""
 
 
 class UnknownSession(ToolfoldError):
@@ -42,11 +42,11 @@ class SessionRecord:
     """The system prompt, fixed when the session starts so that the prompt prefix never changes."""
     title: str = ""
     parent: str = ""
-    """The session that delegated to this one."""
+    """Id of the session that delegated its task to this one; empty for a user's session."""
     toolsets: tuple[str, ...] | None = None
     disabled_toolsets: tuple[str, ...] = ()
     state: Json = field(default_factory=dict)
-    """What the session must remember beyond its messages: notes, plan, spending."""
+    """What is needed to continue the session besides its messages: tools sent so far, and the plan."""
     created: float = field(default_factory=time.time)
     updated: float = field(default_factory=time.time)
     turns: int = 0
@@ -59,10 +59,10 @@ class MessageRecord:
     body: Json
     role: str
     text: str = ""
-    """The readable part, for search and for display."""
+    """Readable text of the message, for search and for display."""
     turn: int = 0
     number: float = 0
-    """The position in the session, set by the store."""
+    """Position of the message in the session, set by the store."""
     state: MessageState = "active"
     created: float = field(default_factory=time.time)
 
@@ -75,7 +75,7 @@ class CallRecord:
     tool: str
     is_finished: bool
     result: Json | None = None
-    """The result of a call that ended before its message could be stored."""
+    """Result of a finished call, stored until the message with the results of all calls is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class SessionStore(Protocol):
         """Return a stored session. Raises UnknownSession."""
 
     def list_sessions(self, *, limit: int = 50) -> list[SessionRecord]:
-        """Return the sessions that were used last, newest first. Delegated sessions are left out."""
+        """Return the sessions that were used last, newest first, without sessions of sub-agents."""
 
     def delete_session(self, session_id: str) -> None: ...
 
@@ -126,14 +126,14 @@ class SessionStore(Protocol):
         *,
         summary: MessageRecord | None = None,
     ) -> None:
-        """Remove messages from the prompt; `summary` takes the place of the first of them."""
+        """Remove messages from the prompt; a `summary` is inserted where the first of them was."""
 
     def save_state(self, session_id: str, state: Json, *, title: str | None = None) -> None: ...
 
     def change_model(
         self, session_id: str, model: str, dialect: str, messages: Sequence[MessageRecord] | None
     ) -> None:
-        """Continue a session with another model; `messages`, if given, replace those of the prompt."""
+        """Change the model of a session; `messages`, if given, replace the messages of the prompt."""
 
     def save_draft(self, session_id: str, text: str) -> None:
         """Store the text of an answer that is still being received."""

@@ -285,7 +285,7 @@ class SqliteSessionStore:
         return int(self._db.execute(query, (session_id,)).fetchone()[0])
 
     def _number_after(self, session_id: str, number: float) -> float:
-        """Return a position between a message and the next one, for an inserted summary."""
+        """Return a position between a message and the next one, at which a summary is inserted."""
         query = "SELECT min(number) FROM messages WHERE session_id = ? AND number > ?"
         following = self._db.execute(query, (session_id, number)).fetchone()[0]
         return number + 1 if following is None else (number + float(following)) / 2
@@ -314,7 +314,7 @@ class SqliteSessionStore:
 
 
 def _has_ended(owner: str) -> bool:
-    """Return True if the owner of a session, HOST:PID:…, is a process here that no longer exists."""
+    """Return True if a session's owner, HOST:PID:…, was a process on this machine that has ended."""
     host, _, rest = owner.partition(":")
     process = rest.partition(":")[0]
     if host != socket.gethostname() or not process.isdecimal():
