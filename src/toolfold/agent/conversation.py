@@ -43,7 +43,7 @@ _DELEGATE_INSTRUCTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnResult:
-    """The outcome of one user message."""
+    """The outcome of the agent's work on one user message."""
 
     text: str
     reason: StopReason

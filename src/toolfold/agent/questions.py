@@ -1,4 +1,4 @@
-"""Ask the user questions of the model: the `clarify` tool.
+"""The `clarify` tool, with which the model asks the user a question.
 
 Knows nothing of terminals and pages: an `Asker` shows the question and returns the answer.
 """

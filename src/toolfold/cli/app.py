@@ -74,7 +74,7 @@ Exit codes: 0 success, 1 failed, 2 wrong usage, 3 invalid configuration,
 
 @dataclass(frozen=True, slots=True)
 class StartupContext:
-    """State of the process before the command line is parsed: arguments, and early answers of the gateway."""
+    """The raw command-line arguments, and the thread that answers a gateway client during startup."""
 
     arguments: tuple[str, ...] = ()
     early: EarlyAnswers | None = None

@@ -57,7 +57,7 @@ class MarkdownStream:
 
 
 def clean_tokens(tokens: Iterable[Token]) -> None:
-    """Remove characters that control a terminal, such as from the entity `&#27;`, from parsed Markdown."""
+    """Remove terminal control characters from parsed Markdown; entities like `&#27;` can produce them."""
     for token in tokens:
         token.content = clean_text(token.content)
         token.info = clean_text(token.info)

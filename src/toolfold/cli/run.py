@@ -147,7 +147,7 @@ class TurnPrinter:
         """Prepare for the events of a turn of the session `session_id`."""
 
     def print(self, event: Event) -> None:
-        """Print one event."""
+        """Print one event of an agent turn."""
         raise NotImplementedError
 
     def _write(self, text: str) -> None:

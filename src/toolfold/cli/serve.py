@@ -106,7 +106,7 @@ def serve_stdio(invocation: Invocation, toolsets: tuple[str, ...]) -> None:
 
 @contextmanager
 def _log_to_file(config: Config, address: str) -> Iterator[None]:
-    """Write the gateway's log to its file in a `with` block, which lasts as long as the gateway."""
+    """Write the gateway's log to its file during a `with` block, in which the gateway runs."""
     from toolfold.gateway.log_file import gateway_log_path, log_to_file
     from toolfold.redaction import Redaction
 

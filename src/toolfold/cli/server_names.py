@@ -156,7 +156,7 @@ def is_launcher(word: str) -> bool:
 
 
 def is_command_or_url(word: str) -> bool:
-    """Return True if a word is a URL or a known program, other than those that `npx` often runs (`tsx`)."""
+    """Return True if a word is a URL or a known program, but not `tsx` or `ts-node`, which `npx` runs."""
     return is_url(word) or (_is_known_program(word) and word not in _NESTED_RUNNERS)
 
 

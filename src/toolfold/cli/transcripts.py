@@ -32,7 +32,7 @@ class TranscriptEntry:
 
 
 def read_transcript(record: SessionRecord, messages: Sequence[MessageRecord]) -> list[TranscriptEntry]:
-    """Return the parts of a conversation in their order."""
+    """Return the messages, tool calls and results of a stored conversation, in their order."""
     from toolfold.agent.convert import read_calls, read_results
     from toolfold.providers import get_dialect
 

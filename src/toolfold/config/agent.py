@@ -10,7 +10,7 @@ from toolfold.config.field_types import USER_ONLY, Integer, Number, Section, Tex
 
 
 class ProviderSettings(Section):
-    """A model provider: base URL, API dialect and the location of its key."""
+    """Settings of a model provider: base URL, API dialect, and where its API key is stored."""
 
     dialect: Literal["openai", "responses", "anthropic"] = Field(
         default="openai",

@@ -31,7 +31,7 @@ _FORM = "tool:NAME or server:NAME, then optionally :destructive, client=NAME and
 
 @dataclass(frozen=True, slots=True)
 class AllowedTool:
-    """One entry of `approval.allowed_tools`: a tool or server whose declared effect is allowed, and where."""
+    """One entry of `approval.allowed_tools`: a tool or server whose declared effect needs no approval."""
 
     target: str
     """`tool` or `server`."""

@@ -154,7 +154,7 @@ def list_names(path: Sequence[str]) -> tuple[str, ...]:
 
 
 def can_grant(field: FieldInfo) -> bool:
-    """Return True if the setting can allow the runtime to do more."""
+    """Return True if a setting can give the runtime more permissions."""
     return _schema_extra(field).get("grants") is True
 
 

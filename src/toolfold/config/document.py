@@ -49,7 +49,7 @@ class SourceLocation:
         return f"{self.source} {self.name}".strip() + (f":{self.line}" if self.line else "")
 
     def make_error(self, problem: str, line: int | None = None, hint: str = "") -> ConfigError:
-        """Return an error at this location; only files have line numbers."""
+        """Return a ConfigError that names this location; a line number is included only for files."""
         in_file = self.source.endswith("file")
         return ConfigError(problem, file=self.file, line=line if in_file else None, hint=hint)
 

@@ -39,7 +39,7 @@ PRIVATE_MODE = 0o600
 
 
 def read_file_value(file: Path, key: str) -> Any:
-    """Return the value of a setting in this file only; None if the file does not set it."""
+    """Return the value of a setting as written in one settings file; None if the file does not set it."""
     tree = _parse_text(read_text(file) if file.exists() else "", file)
     node = tree.find(tuple(key.split(".")))
     return None if node is None else node.to_python()
@@ -140,7 +140,7 @@ class _FileDraft:
 
 @contextmanager
 def _open_draft(file: Path, *, new_text: str | None = None) -> Iterator[_FileDraft]:
-    """Lock a settings file, or the target of a link, and yield it with its text or `new_text`."""
+    """Lock a settings file for a change, following a link, and yield it with its text or `new_text`."""
     try:
         target = file.resolve()
     except (

@@ -16,7 +16,7 @@ _OFF = frozenset({"off", "false", "no", "0", False})
 
 
 class Section(BaseModel):
-    """A section of settings."""
+    """Base class of all sections of the settings."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 

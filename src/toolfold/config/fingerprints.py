@@ -50,7 +50,7 @@ def fingerprint_path(path: Path) -> str:
 
 
 def fingerprint_bytes(content: bytes) -> str:
-    """Return the fingerprint of a file with this content."""
+    """Return the fingerprint that a file with the given content has."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -221,7 +221,7 @@ def _restrict_layer(layer: Node, below: Node, state: TrustState, warnings: list[
 def _find_objection(
     node: Node, below: Node | None, field: FieldInfo, state: TrustState, directory: Path
 ) -> str:
-    """Return the reason why a project may not set this value; empty if it may.
+    """Return why a project's file may not set a setting to its value; empty if it may.
 
     Trust covers the content of the project's files, not of the paths that its settings point to; so some
     settings are refused even from a trusted project.

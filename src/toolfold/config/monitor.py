@@ -312,7 +312,7 @@ def _make_pending_change(each: WatchedPath, before: PathState, during: str) -> P
 
 
 def read_path_state(path: Path, last_step: int) -> PathState:
-    """Read the state of a watched file or directory; read `last_step` from the record before the call."""
+    """Read the state of a watched file or directory; `last_step` is the last change recorded before."""
     seen, found = stat_signature(path), fingerprint_path(path)
     content: str | None = None
     with contextlib.suppress(OSError):  # such as a name that is too long
@@ -355,7 +355,7 @@ def _recover_call(noted: dict[str, object], watched: dict[str, WatchedPath], rec
 
 
 def _note_owner(file: Path) -> tuple[int, str]:
-    """Return the id and start time of the process that wrote a file about a call; 0 if unknown."""
+    """Return the id and start time of the process that recorded a call in a file; id 0 if unknown."""
     pid, began = [*file.name.split("-"), "", ""][:2]
     return (int(pid) if pid.isdecimal() else 0), began
 

@@ -694,7 +694,7 @@ class Config(Settings):
         return self.plugins.folder or self.paths.config_dir / "plugins"
 
     def missing_env(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the named environment variables that are not set or empty."""
+        """Return those of the named environment variables that are empty or not set."""
         return tuple(name for name in names if not self.environment.get(name))
 
     def secret_values(self) -> tuple[str, ...]:

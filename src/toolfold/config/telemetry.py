@@ -1,4 +1,4 @@
-"""Settings of the readers of the event stream: the event log and OpenTelemetry. All are off by default."""
+"""Settings of the event log and of the export to OpenTelemetry, both off by default."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class MessageTarget(Section):
 
 
 class MessagesSettings(Section):
-    """Targets of `send_message`."""
+    """Settings of the `send_message` tool: the people and channels that it can send to."""
 
     targets: Annotated[dict[TargetName, MessageTarget], AfterValidator(FrozenDict)] = Field(
         default_factory=FrozenDict,

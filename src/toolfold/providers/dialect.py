@@ -56,7 +56,7 @@ class Dialect(ABC):
         native: bool = False,
         cache_after: int = 0,
     ) -> list[Json]:
-        """Return the tools array of a request, deferred tools last.
+        """Return the tools array of a request; deferred tools, which are loaded on demand, come last.
 
         `native` uses the provider's own tool search. `cache_after` marks the end of the constant tools for
         providers that cache prompts only up to explicit marks.

@@ -168,7 +168,7 @@ class LocalClient:
         return None
 
     async def _write_arguments(self, asked: str, tool: _Tool, usage: _UsageSum) -> str:
-        """Return arguments for the tool as JSON, valid by its schema unless the engine rejects the schema."""
+        """Return arguments for the tool as JSON that matches its schema, unless the engine rejects that."""
         examples = [(_ask_arguments(*example), values) for *example, values in _ARGUMENT_EXAMPLES]
         messages = _with_examples(_ARGUMENT_INSTRUCTION, examples, _ask_arguments(tool.signature, asked))
         schema = limit_schema({"type": "object", "additionalProperties": False, **tool.parameters})
@@ -303,7 +303,7 @@ def _read_tools(definitions: Sequence[Json]) -> list[_Tool]:
 
 
 def limit_schema(schema: Any) -> Any:
-    """Return a JSON schema with length limits on strings and arrays, so that restricted output ends."""
+    """Add length limits for strings and arrays to a JSON schema, so that output that follows it ends."""
     if isinstance(schema, list):
         return [limit_schema(each) for each in schema]
     if not isinstance(schema, Mapping):
@@ -367,7 +367,7 @@ def _chunk(delta: Json, finish_reason: str) -> Json:
 
 
 def _is_schema_refused(error: ProviderError) -> bool:
-    """Return True if the engine cannot restrict its output by the schema of a request."""
+    """Return True if an error says that the engine cannot restrict its output to a JSON schema."""
     message = str(error).lower()
     return error.kind == "bad_request" and ("schema" in message or "grammar" in message)
 

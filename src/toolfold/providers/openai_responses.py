@@ -1,4 +1,4 @@
-"""Dialect of OpenAI's Responses API: typed input items, and tool search that the caller may answer."""
+"""Dialect of OpenAI's Responses API: typed input items, and a tool search that the caller carries out."""
 
 from __future__ import annotations
 
