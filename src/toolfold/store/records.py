@@ -11,7 +11,7 @@ from toolfold.errors import ToolfoldError
 from toolfold.model import Json
 
 MessageState = Literal["active", "compressed", "undone", "unsent"]
-"""Only active messages are part of the prompt. Unsent ones are stored for people and were never part."""
+"""Only active messages are part of the prompt. Unsent ones never were; they are stored for people to read."""
 
 
 class UnknownSession(ToolfoldError):
