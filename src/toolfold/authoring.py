@@ -103,7 +103,7 @@ def build_tool(
 
 
 class ToolFunction(Generic[P, R]):
-    """Function that is also a tool: it stays callable, and `.tool` is what to register."""
+    """Function made into a tool: it can still be called, and its attribute `tool` can be registered."""
 
     __name__: str
 
@@ -235,7 +235,7 @@ def _count_positional(handler: Callable[..., Any]) -> int:
 
 
 def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return the parameters of a handler; those of the wrapped function if it passes all arguments on."""
+    """Return a handler's parameters; if it takes only `*args` and `**kwargs`, those of the wrapped one."""
     try:
         own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
         if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in own):
@@ -246,7 +246,10 @@ def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _adapt_handler(name: str, handler: Callable[..., Any], parameters: list[inspect.Parameter]) -> Handler:
-    """Return a handler that passes arguments to the given one as its parameters require."""
+    """Wrap a handler of any calling convention as `handler(args, context)`.
+
+    Raises InvalidTool if that is impossible.
+    """
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     takes_any_positional = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     takes_any_keyword = any(p.kind is p.VAR_KEYWORD for p in parameters)

@@ -27,7 +27,7 @@ class Status:
     """Whether a tool can be used, and the reason if its check fails."""
 
     available: bool
-    """True if it is listed: its check passes, or passed within the grace period."""
+    """True if the tool is listed: its check passes, or passed within the grace period."""
     reason: str = ""
 
     @property
@@ -41,9 +41,9 @@ class CheckFailures:
     """Tools that cannot be used because their checks fail, each with the reason."""
 
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    """Neither listed nor callable."""
+    """Tools that are neither listed nor callable."""
     failing: Mapping[str, str] = field(default_factory=dict)
-    """Listed, because the check passed within the grace period, but not callable."""
+    """Tools that are listed, because the check passed within the grace period, but not callable."""
 
 
 _AVAILABLE = Status(True)
@@ -108,11 +108,11 @@ class Availability:
         return {tool.name: by_check[id(tool.check)] for tool in tools if tool.check is not None}
 
     def unavailable(self, tools: Sequence[Tool]) -> Mapping[str, str]:
-        """Return, by name, why tools cannot be listed now."""
+        """Return the tools that are not listed because their checks fail, each with the reason."""
         return self.find_failures(tools).unavailable
 
     def find_failures(self, tools: Sequence[Tool]) -> CheckFailures:
-        """Run the checks of these tools and return the tools whose checks fail."""
+        """Run the availability checks of tools and return the tools whose checks fail."""
         failed = {check: status for check, status in self._check_statuses(tools).items() if not status.usable}
         if not failed:
             return _NO_FAILURES
@@ -123,7 +123,7 @@ class Availability:
         )
 
     def _check_statuses(self, tools: Sequence[Tool]) -> dict[int, Status]:
-        """Run the checks of these tools and return their status by the check's object id."""
+        """Run each check function of the tools once; return the status by the function's object id."""
         first_tools: dict[int, Tool] = {}
         for tool in tools:
             if tool.check is not None:
@@ -160,7 +160,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """Return the check function as cache key, or its tool if the function cannot be a weak key."""
+    """Return the cache key of a tool's check: the function, or the tool if it cannot be a weak key."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)
@@ -170,7 +170,7 @@ def _cache_key(tool: Tool) -> object:
 
 
 def _describe_error(error: BaseException) -> str:
-    """Return the message of a check's exception without a final full stop, because a sentence continues it.
+    """Return the message of a check's exception without a final full stop, for use inside a sentence.
 
     Toolfold's own errors are written for people; others need the name of their class to be understood.
     """

@@ -1,4 +1,4 @@
-"""Publish tool calls as events: real tools under their own names, searches as searches.
+"""Publish tool calls as events: under the name of the real tool, even if it was called by `tool_call`.
 
 Secrets are removed and large values cut before anything is published.
 """
@@ -51,7 +51,7 @@ class CallEvents:
     bus: EventBus = field(default_factory=EventBus)
 
     def start(self, tool: Tool, args: Json, context: CallContext) -> None:
-        """Publish that a tool call passed the checks on its arguments."""
+        """Publish that a tool call starts; its arguments are valid, but it may still need approval."""
         if tool.name in BRIDGE_NAMES or not self.bus.has_listeners:
             return
         self.bus.publish(
@@ -108,7 +108,7 @@ class CallEvents:
 
     @contextlib.contextmanager
     def follow_progress(self, tool: Tool, context: CallContext) -> Iterator[Progress]:
-        """Return the function with which a tool's handler reports its progress."""
+        """Give a tool's handler a function to report its progress, and publish the reports."""
 
         def publish(message: str, progress: float | None, total: float | None) -> None:
             if self.bus.has_listeners:
@@ -199,7 +199,7 @@ class ProgressLimiter:
         self._is_closed = False
 
     def report(self, message: str = "", progress: float | None = None, total: float | None = None) -> None:
-        """Publish the progress of a call, or keep it if the last report was just published."""
+        """Publish the progress of a call, or hold it back if another report was published a moment ago."""
         with self._lock:  # held while publishing, so that nothing is published after the end
             if self._is_closed:
                 return
@@ -210,7 +210,7 @@ class ProgressLimiter:
             self._publish(message, progress, total)
 
     def close(self) -> None:
-        """Publish the progress report that was kept, and ignore later ones."""
+        """Publish the progress report that was held back, if there is one, and ignore later reports."""
         with self._lock:
             self._is_closed = True
             if self._delayed is not None:
@@ -218,7 +218,7 @@ class ProgressLimiter:
 
 
 def _finite_or_none(number: float | None) -> float | None:
-    """Return the number if JSON can express it, else None, because tools may report anything."""
+    """Return the number; None if it is infinite or not a number, which JSON cannot express."""
     is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
     return number if is_number and number is not None and math.isfinite(number) else None
 

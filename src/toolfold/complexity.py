@@ -1,4 +1,4 @@
-"""Estimate the work of validating arguments with a JSON Schema before it is done.
+"""Estimate how much work it would be to validate arguments with a JSON Schema.
 
 Schemas come from untrusted sources, and a running validator cannot be stopped. Knows schemas and values,
 nothing of tools.
@@ -64,7 +64,7 @@ class VisitCounter:
 
     @property
     def is_bounded(self) -> bool:
-        """Return True if arguments of some size can be validated within the work limit."""
+        """Return True if at least small arguments can be validated with the schema within the work limit."""
         return self._root_visits[0] <= MAX_VISITS
 
     def visits_per_level(self, args: Json) -> list[tuple[int, int]]:
@@ -87,7 +87,7 @@ class VisitCounter:
         self._root_visits.append(visits[id(self._root)])
 
     def _sort_inner_first(self) -> list[_SchemaNode]:
-        """Return all reachable schemas, each after the schemas that apply to the same value.
+        """Return all subschemas, sorted so that each follows the subschemas that apply to the same value.
 
         Raises ValueError if there are too many.
         """
@@ -165,7 +165,7 @@ def _iterate_objects(value: Any) -> Iterator[Json]:
 
 
 class _SchemaNode(NamedTuple):
-    """A schema and the schemas it leads to, by object id."""
+    """A JSON Schema and its subschemas, each given by its object id."""
 
     schema: int
     same_value: Sequence[int]

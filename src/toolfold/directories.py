@@ -18,7 +18,7 @@ class StandardDirectories(NamedTuple):
 
 
 def locate_directories(environment: Mapping[str, str], current: Path) -> StandardDirectories:
-    """Return Toolfold's directories for this environment; a relative TOOLFOLD_HOME starts at `current`."""
+    """Return the directories for an environment's variables; a relative TOOLFOLD_HOME starts at `current`."""
     if home := environment.get(HOME_VARIABLE):
         folder = current / home
         return StandardDirectories(folder, folder / "state", folder / "cache")

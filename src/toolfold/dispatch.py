@@ -53,7 +53,7 @@ Slot: TypeAlias = AbstractAsyncContextManager[Any]
 NO_SLOT: Final = contextlib.nullcontext()
 MAX_FAILURE_CHARS = 10_000
 MAX_NESTING = 4
-"""Levels of calls that handlers make while they run."""
+"""Maximum depth of tool calls that handlers make while they run."""
 MAX_FILES = 64
 """Maximum number of audio and other files of one result that are stored on disk."""
 
@@ -246,7 +246,7 @@ class Dispatch:
         return self._mark_failed(result, content) if content.is_error else result
 
     def _store_files(self, tool: Tool, blocks: Sequence[Media], context: CallContext) -> list[Json]:
-        """Store files and audio of a result, which most models reject, where the session can read them."""
+        """Store files and audio of a result on disk for the session, as most models do not accept them."""
         files: list[Json] = []
         wanted = [each for each in blocks if each.kind != "image"]
         for each in wanted[:MAX_FILES]:
@@ -260,7 +260,7 @@ class Dispatch:
         return files
 
     def _mark_failed(self, result: ToolResult, content: Content) -> ToolResult:
-        """Return the result of a tool that reports a failure, with secrets removed."""
+        """Return a result marked as failed, with secrets removed, for a tool that reported a failure."""
         message = content.value if isinstance(content.value, str) else render(content.value)
         error = make_encodable(self.redact(message))
         if result.stored:  # start and end alone would not show the failure
@@ -284,7 +284,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class _NestedCalls:
-    """Calls that a handler makes, in the turn of its own call (`NestedCalls`)."""
+    """Runs tool calls that a handler makes, in the turn of the handler's own call."""
 
     dispatch: Dispatch
     turn: Turn
@@ -328,7 +328,7 @@ def _is_same_output(one: ToolResult, other: ToolResult) -> bool:
 
 
 def _get_hook_value(wanted: ToolResult, current: ToolResult) -> Any:
-    """Return the value of a result that a hook returned; a value that the hook's text replaced is dropped.
+    """Return the value of a hook's result; if the hook changed only the text, it is read from the text.
 
     Otherwise text that the hook removed from the result could still be read from the value.
     """
@@ -341,7 +341,7 @@ def _get_hook_value(wanted: ToolResult, current: ToolResult) -> Any:
 
 
 def _only_reads(tool: Tool) -> bool:
-    """Return True if a tool is known to change nothing here; an MCP server's own claim does not count."""
+    """Return True if a tool is known to change nothing; an MCP server's own claim does not count."""
     harmless = tool.effects <= {Effect.READ, Effect.NETWORK}
     return bool(tool.effects) and harmless and tool.source.kind != MCP_SOURCE
 

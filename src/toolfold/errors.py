@@ -51,7 +51,7 @@ class ConfigError(ToolfoldError):
 
 
 class StartedByTool(ConfigError):
-    """Only the user may do this, but this process was started by a tool call."""
+    """Only the user may perform this operation, but the process was started by a tool call."""
 
     def __init__(self, action: str, why: str) -> None:
         super().__init__(
@@ -131,7 +131,7 @@ class Refused(CallError):
 
 
 class NeedsAgent(CallError):
-    """The tool's state is in an agent, and this session has no agent."""
+    """The tool can run only inside an agent, which holds its state, and this session has no agent."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -179,5 +179,5 @@ def error_message(error: BaseException) -> str:
 
 
 def shorten(text: str, limit: int = 200) -> str:
-    """Return text from another source, truncated for use in a message."""
+    """Truncate text from elsewhere, such as another program's error, for use in a message."""
     return text if len(text) <= limit else text[:limit] + "…"

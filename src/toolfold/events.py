@@ -29,7 +29,7 @@ StopReason = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Numbers of tokens of one or several model calls."""
+    """Token counts of one or more model calls."""
 
     input_tokens: int = 0
     """All input, cached input included."""
@@ -84,7 +84,7 @@ class ToolsSelected(Event):
     type: ClassVar[str] = "tools_selected"
     turn: int
     shown: tuple[str, ...]
-    """Names in the tools array, the bridge tools left out."""
+    """Names in the tools array, without the bridge tools."""
     reasons: Mapping[str, str] = field(default_factory=dict)
     """Tool → why it was selected."""
     available: int = 0
@@ -92,9 +92,9 @@ class ToolsSelected(Event):
     tool_search: bool = False
     """The remaining tools can be found through tool search."""
     tokens: int = 0
-    """The size of the tools array."""
+    """The size of the tools array in tokens."""
     tokens_saved: int = 0
-    """What the array would have cost more with every available tool in it."""
+    """Tokens saved compared with a tools array of all available tools."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Limit the structure of a JSON document before it is parsed, and the size of a value.
+"""Limit the structure of a JSON document before it is parsed, and check the size of a parsed value.
 
 A parser creates one object for every value, so ten megabytes of empty lists take seconds and gigabytes
 where ten megabytes of text take milliseconds. The check is linear, runs in C and allocates no more than a
@@ -32,7 +32,7 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 def find_excess(
     document: bytes, *, max_items: int = MAX_JSON_ITEMS, max_depth: int = MAX_JSON_DEPTH
 ) -> str | None:
-    """Return which limit a JSON document exceeds, as the end of a sentence; None if it exceeds none."""
+    """Return which limit a JSON document exceeds, as part of an error message; None if it exceeds none."""
     opened = _count(document, _OPENING)
     is_flat = opened <= max_depth and 1 + opened + _count(document, _SEPARATING) <= max_items
     is_small = len(document) <= _MAX_SMALL_BYTES
@@ -88,7 +88,7 @@ def _measure_depth(outside: bytes) -> int:
 
 
 def _read_steps(outside: bytes) -> memoryview:
-    """Return +1 or -1 for each bracket of a JSON document, up to its end.
+    """Return +1 for each opening and -1 for each closing bracket of a JSON document.
 
     Twice as many brackets as are opened have closed all of them: what follows is not part of it.
     """

@@ -22,7 +22,7 @@ MAX_LINE_BYTES = 8_000_000
 
 
 def read_json_lines(file: Path, read: Callable[[Any], T], *, what: str) -> list[T]:
-    """Return the result of `read` for each line's value. Raises SourceError."""
+    """Parse each line of a file as JSON and return `read(value)` for each value. Raises SourceError."""
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             return list(parse_json_lines(stream, read, where=str(file)))
@@ -33,7 +33,7 @@ def read_json_lines(file: Path, read: Callable[[Any], T], *, what: str) -> list[
 def parse_json_lines(
     stream: IO[bytes] | gzip.GzipFile, read: Callable[[Any], T], *, where: str
 ) -> Iterator[T]:
-    """Yield the result of `read` for each line of an open stream. Raises SourceError.
+    """Parse each line of an open stream as JSON and yield `read(value)` for each. Raises SourceError.
 
     Blank lines are skipped. `read` reports an invalid value by ValueError or ToolfoldError.
     """

@@ -31,7 +31,7 @@ class CallTimeout(Exception):
 
 
 class LoopThreadClosed(Exception):
-    """The thread of a loop was closed before the call."""
+    """A call was made after the thread of its event loop was closed."""
 
 
 class EscapedException(Exception):
@@ -73,7 +73,7 @@ class EventLoops:
         *parts: Any,
         max_threads: int = MAX_HANDLER_THREADS,
     ) -> Any:
-        """Call foreign code with a time limit, and contain its exceptions.
+        """Call foreign code, such as a tool's handler, with a time limit; it cannot stop the process.
 
         Cancelling the wait also cancels the code. Raises CallTimeout, EscapedException, or what the code
         raised.
@@ -221,7 +221,7 @@ class _ThreadLoop:
         self._closed = threading.Event()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine to its end, in the caller's context."""
+        """Run a coroutine to its end in this thread's event loop, with the caller's context variables."""
         with self._lock:
             if self._closed.is_set():
                 work.close()
@@ -283,7 +283,7 @@ class LoopThread:
 
     @property
     def is_running(self) -> bool:
-        """True if it was used and not closed."""
+        """Return True if the thread of the event loop was started and is not closed."""
         return self._loop is not None and not self._closed
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -302,7 +302,10 @@ class LoopThread:
             asyncio.run_coroutine_threadsafe(work(), loop)
 
     def close(self, finish: Callable[[], Coroutine[Any, Any, object]], timeout_s: float) -> None:
-        """Run a last coroutine, then stop the thread. Does nothing if it was never used."""
+        """Run a final coroutine, then stop the event loop's thread.
+
+        Does nothing if the thread was never started.
+        """
         with self._lock:
             self._closed = True
             loop, thread = self._loop, self._thread

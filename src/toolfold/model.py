@@ -53,7 +53,7 @@ class Meaning(StrEnum):
     COMMAND = "command"
     """A shell command, or the words of one; parsed like a shell does."""
     FOLDER = "folder"
-    """Working directory of that command."""
+    """Working directory of the shell command in another argument."""
     PATH = "path"
     """A file, or several, that the tool writes."""
     PYTHON = "python"
@@ -61,7 +61,7 @@ class Meaning(StrEnum):
     INPUT = "input"
     """Text for a running program, judged together with the argument INPUT_CONTEXT."""
     INPUT_CONTEXT = "input-context"
-    """What is known of that program; set by the runtime."""
+    """What is known of the program that receives the input; set by the runtime."""
     NOTE = "note"
     """Text that does not change what the call does."""
 
@@ -185,19 +185,19 @@ class Caller:
     """The gateway client that made a call."""
 
     name: str = ""
-    """Name of its token; over stdio, the name that the client reports."""
+    """Name of the client's access token; over stdio, the name that the client reports."""
     asks_user: bool = False
     """True if the configuration relies on the client to ask its own user before each call."""
 
 
 class CallOrigin:
-    """Base of data that a gateway passes with a call to the server that executes it."""
+    """Base class of data that a gateway passes along with a call to the server that executes it."""
 
     __slots__ = ()
 
 
 class SourceResponse:
-    """Base of a server's own response to a call, for gateways that speak the server's protocol."""
+    """Base class of a server's own response to a call, for gateways that speak the server's protocol."""
 
     __slots__ = ()
 
@@ -218,7 +218,7 @@ class CallContext:
     client: str = ""
     """Owner of the call if several clients share a runtime; state must be separate for each."""
     caller: Caller = field(default_factory=Caller)
-    """The client, for approval."""
+    """The gateway client that made the call, for approval."""
     report_progress: Progress = field(default_factory=lambda: _ignore_progress, repr=False, compare=False)
     """Reports the progress of the call."""
     surface: CallOrigin | None = field(default=None, repr=False, compare=False)
@@ -234,10 +234,10 @@ class NestedCalls(Protocol):
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """The tools that can be called in this way."""
+        """Return the tools that the handler may call."""
 
     def __call__(self, name: str, arguments: Json | str | None = None) -> Awaitable[ToolResult]:
-        """Run one call. Errors are part of the result."""
+        """Run one tool call from inside a handler. Errors are part of the result."""
 
 
 class Progress(Protocol):
@@ -277,7 +277,7 @@ class Tool:
     listed_name: str = ""
     """Name that the command line and clients of the gateway show, if the runtime uses another."""
     alias: str = ""
-    """Further name that callers and settings may use: with `mcp_`, if it is shown without."""
+    """Further name that callers and settings may use: with the prefix `mcp_`, if it is shown without."""
     title: str = ""
     emoji: str = ""
     synonyms: tuple[str, ...] = ()
@@ -288,15 +288,15 @@ class Tool:
     judged_as: Mapping[str, Meaning] = field(default_factory=FrozenDict)
     """Arguments that approval must examine, with their meaning."""
     parallel: bool = False
-    """True if it may run in parallel with other calls of the same model reply."""
+    """True if the tool may run in parallel with other calls of the same model reply."""
     core: bool = False
-    """True if it belongs to the runtime itself and is never deferred behind tool search."""
+    """True if the tool belongs to the runtime itself and is never deferred behind tool search."""
     agent_level: bool = False
-    """True if the agent runs it and holds its state."""
+    """True if the agent runs the tool and holds its state."""
     is_auxiliary: bool = False
-    """True if it serves a source's other items, such as resources; ranked below other tools."""
+    """True if the tool serves other items of its source, such as resources; ranked below other tools."""
     standalone: bool = False
-    """True if only the model may call it, not a handler or code that another tool runs."""
+    """True if only the model may call the tool, not a handler or code that another tool runs."""
     timeout: float | None = None
     """Time limit in seconds, if the configured one does not fit."""
     adapt: Adapt | None = None
@@ -308,7 +308,7 @@ class Tool:
 
     @property
     def server(self) -> str:
-        """Return the name of the tool's source, or of the toolset it is registered under."""
+        """Return the name of the tool's MCP server or other source; without a source, that of its toolset."""
         return self.source.name or self.toolset.removeprefix(MCP_PREFIX)
 
     @property
@@ -340,7 +340,7 @@ class Tool:
 
 
 def mcp_original_name(server: str, tool: str) -> str:
-    """Return the full name of an MCP server's tool, by which it is found whatever its short name is."""
+    """Return the full name of an MCP server's tool, which finds the tool even if a short name is shown."""
     return f"mcp__{server}__{tool}"
 
 
@@ -361,12 +361,12 @@ class Media:
     mime_type: str
     data: bytes = field(repr=False)
     label: str = ""
-    """Its name in the text of the result."""
+    """Name of the image, audio or file in the text of the result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Content:
-    """Return value of a handler that has text, media or structured data together."""
+    """Return value of a handler that combines text, media and structured data."""
 
     value: Any
     """The value for the model to read."""

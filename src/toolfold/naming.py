@@ -49,7 +49,7 @@ def _strip_accents(text: str) -> str:
 
 
 def _shorten_middle(text: str, max_chars: int) -> str:
-    """Return start and end of a tool name: the server comes first, and what the tool does last."""
+    """Shorten a tool name in its middle: its start tells the server, its end what the tool does."""
     if len(text) <= max_chars:
         return text
     head = max_chars // 2

@@ -41,7 +41,7 @@ _PROC = Path("/proc")
 
 
 class Beacon:
-    """Open file descriptor by which other processes detect that this one has a runtime."""
+    """Open file descriptor by which other processes detect that this process has a Toolfold runtime."""
 
     def __init__(self) -> None:
         self._descriptor = -1
@@ -59,7 +59,7 @@ class Beacon:
 
 
 def find_tool_call(pid: int | None = None) -> str:
-    """Return how a process is known to come from a tool call, for a message; empty if it does not.
+    """Return a message that tells why a process must come from a tool call; empty if it does not.
 
     `pid` defaults to this process.
     """
@@ -77,12 +77,12 @@ def find_tool_call(pid: int | None = None) -> str:
 
 
 def command_limit(client: str) -> int:
-    """Return the memory limit by which a client's commands are recognised, as `shell/limits.sh` sets it."""
+    """Return the memory limit that marks processes of a client's commands, as `shell/limits.sh` sets it."""
     return (_COMMAND_MARK_KB + int(client[:-4], 16)) * 1024
 
 
 def has_tool_processes(client: str) -> bool:
-    """Return True if a process still runs that a command of this client may have started.
+    """Return True if any process is running that a command of this client may have started.
 
     A process can lower its limit but not raise it, so every lower limit counts, unless the process belongs
     to another runtime or to a login session in which the user's processes are limited.
@@ -91,7 +91,7 @@ def has_tool_processes(client: str) -> bool:
 
 
 def is_tool_process(client: str, pid: int) -> bool:
-    """Return True if a process runs that a command of this client may have started."""
+    """Return True if the process `pid` is running and a command of this client may have started it."""
     limit = _hard_limit(pid, if_denied=0)
     if limit is None or limit > command_limit(client) or limit == _own_limit() or not _is_own_process(pid):
         return False
@@ -102,7 +102,7 @@ def is_tool_process(client: str, pid: int) -> bool:
 
 
 def _has_hidden_mark(process: _ProcessInfo) -> bool:
-    """Return True if the limit of a process may be a lowered mark of this process's commands."""
+    """Return True if a process may have lowered the memory limit that marks commands of this runtime."""
     chain = [process]
     for each in _iterate_ancestors(process.pid):
         if each.pid == os.getpid():
@@ -135,7 +135,7 @@ class _ProcessInfo:
 
 
 def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
-    """Return a reason if a process has a memory limit that may be a changed mark of a tool call.
+    """Return why the memory limit of a process may hide the mark of a tool call; empty if it does not.
 
     The limit is the user's own if a process of another user, such as sshd or login, started the session: a
     process that detached from its ancestors has no such ancestor either.
@@ -149,7 +149,7 @@ def _unexplained_limit(chain: list[_ProcessInfo]) -> str:
 
 
 def _own_process(pid: int) -> _ProcessInfo:
-    """Return the process itself; the current process is queried without /proc."""
+    """Return the properties of a process; those of the current process are read without /proc."""
     if pid != os.getpid():
         return _read_process(pid) or _ProcessInfo(pid, None, None, 0)
     return _ProcessInfo(pid, _own_limit(), os.getuid() if hasattr(os, "getuid") else None, os.getppid())
@@ -257,7 +257,7 @@ def _all_pids() -> Iterator[int]:
 
 
 def _is_own_process(pid: int) -> bool:
-    """Return True if a process of this user runs: not one that has ended and was not collected by its parent.
+    """Return True if a process of this user is running; a zombie process does not count.
 
     The owner of its directory in /proc does not tell: a process can make it root's.
     """

@@ -45,11 +45,11 @@ class Snapshot(Mapping[str, Tool]):
         return len(self._tools)
 
     def find(self, name: str) -> Tool | None:
-        """Return a tool by its registered name, or else the latest one with that author's name."""
+        """Return the tool registered under a name, or else the latest tool whose author gave it this name."""
         return self._tools.get(name) or next(reversed(self._by_other_name.get(name, ())), None)
 
     def named(self, name: str) -> Sequence[Tool]:
-        """Return all tools with a name: the registered one, then those by their author's name."""
+        """Return all tools with a name: the one registered under it, then those whose author chose it."""
         others = self._by_other_name.get(name, ())
         real = self._tools.get(name)
         return others if real is None else [real, *(tool for tool in others if tool is not real)]
@@ -119,7 +119,7 @@ class Registry:
             return found is not None
 
     def replace_toolset(self, toolset: str, tools: Iterable[Tool]) -> list[Tool]:
-        """Replace all tools of a toolset by these, atomically."""
+        """Replace all tools of a toolset by the given tools, atomically."""
         values = [_to_tool(tool) for tool in tools]
         with self._lock:
             others = {name: tool for name, tool in self._tools.items() if tool.toolset != toolset}
@@ -145,7 +145,7 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A tool under its final name, and the tool that it replaced."""
+    """A newly registered tool under its final name, and the tool that it replaced."""
 
     tool: Tool
     replaced: Tool | None

@@ -73,7 +73,7 @@ class ResultStore:
     def truncate(
         self, text: str, *, name: str, session_id: str, reader: str | None
     ) -> tuple[str, Path | None]:
-        """Return a result's text, or its start and end with the path of the stored rest."""
+        """Return a result's text or, if it is too long, its start and end and the file that stores it."""
         if len(text) <= self._max_chars:
             return text, None
         whole = _format_lines(text)
@@ -271,7 +271,7 @@ def _to_plain(value: Any) -> Any:
 
 
 class _JsonConverter:
-    """Copies a value into a JSON-compatible one, without NaN, odd keys, cycles or excessive nesting."""
+    """Copies a value into a JSON-compatible one, without NaN, odd keys, cycles and excessive nesting."""
 
     def __init__(self) -> None:
         self._ancestors: set[int] = set()

@@ -198,7 +198,10 @@ class Runtime:
         behind_gateway: bool = False,
         follower: SettingsFollower | None = None,
     ) -> None:
-        """`toolsets` are those of plugins and those of the user. `follower` reads changed settings."""
+        """Store the components.
+
+        `toolsets` are those of plugins and of the user; `follower` reads changed settings.
+        """
         self.config = config
         """The settings in force."""
         self._loaded_config = config
@@ -241,7 +244,7 @@ class Runtime:
         return build_scope(config, toolsets, all_loaded=all_loaded)
 
     def _build_deps(self, config: Config, scope: Scope, dispatch: Dispatch) -> SessionDeps:
-        """Return the components that sessions use with these settings."""
+        """Return the components for sessions that are opened with the given settings."""
         settings = config.tools
         bridge = Bridge(BridgeAnswers(self.retriever, settings))
         deferral, weights = Deferral(settings), ToolTokenCounts()
@@ -264,7 +267,7 @@ class Runtime:
         )
 
     def check_settings(self) -> tuple[str, ...]:
-        """Use changes of the settings files now; return what has changed. Never raises.
+        """Apply changes of the settings files now and return what has changed. Never raises.
 
         Reads nothing while no file has changed. An invalid file, and a change that a tool call has made,
         leave all settings as they are and are logged.
@@ -288,13 +291,16 @@ class Runtime:
         return changes
 
     def watch_settings(self) -> None:
-        """Use changes of the settings files within a second from now on, in a thread of the runtime."""
+        """Start a thread that applies every change of the settings files within a second."""
         with self._settings_lock:
             if self._follower is not None and self._settings_watch is None:
                 self._settings_watch = SettingsWatch(self._follower.has_changed, self.check_settings)
 
     def _use_settings(self, loaded: LoadedSettings) -> tuple[str, ...]:
-        """Apply settings to everything that can change without a restart. Raises ConfigError first."""
+        """Apply settings to everything that can change without a restart.
+
+        Raises ConfigError before any change.
+        """
         before, config = self.config, keep_fixed_settings(self.config, loaded.config)
         is_own_change = loaded.is_own_change or not self.mcp.has_started_programs
         config, held = hold_edits(before, config, self._held_settings, is_own_change=is_own_change)
@@ -354,7 +360,7 @@ class Runtime:
         caller: Caller | None = None,
         id: str | None = None,  # noqa: A002 - the name callers expect
     ) -> Session:
-        """Open a session with these toolsets, limited to those the configuration allows.
+        """Open a session with the given toolsets, limited to those the configuration allows.
 
         `context_tokens` is the context window of its model; None if unknown. `client` names the owner of
         the session if several clients share the runtime, and `caller` is that client for approval.
@@ -387,7 +393,7 @@ class Runtime:
         disabled_toolsets: Iterable[str] | None = None,
         quiet_mode: bool = False,
     ) -> list[Definition]:
-        """Return the tools array of the enabled toolsets, or of all minus the disabled ones."""
+        """Return the tools array of the enabled toolsets or, by default, of all except the disabled ones."""
         toolsets = self.toolsets()
         scope = self._deps.scope.delegated(toolsets, enabled_toolsets, disabled_toolsets or ())
         return render_definitions(self._offered_tools(toolsets, scope, quiet_mode))
@@ -487,7 +493,7 @@ class Runtime:
 
 
 class RuntimeRegistry:
-    """Registry of a runtime, with the interface known from other tool runtimes."""
+    """Registry of a runtime, with methods that other tool runtimes have, such as `get_definitions`."""
 
     def __init__(self, runtime: Runtime, registry: Registry) -> None:
         self._runtime, self._registry = runtime, registry

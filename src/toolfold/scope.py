@@ -48,7 +48,7 @@ class Toolsets:
         return {name: self._describe_toolset(name) for name in names}
 
     def knows(self, name: str) -> bool:
-        """Return True if a grant may name the toolset, also of an MCP server that is not connected yet."""
+        """Return True if a toolset exists or may belong to an MCP server that is not connected yet."""
         return self._exists(name) or name in self._expected or name.startswith(MCP_PREFIX)
 
     def is_taken(self, name: str) -> bool:
@@ -76,7 +76,7 @@ class Toolsets:
         return self._resolved[name]
 
     def reaches(self, start: str, toolset: str) -> bool:
-        """Return True if one toolset includes another, even while that has no tools."""
+        """Return True if the toolset `start` includes `toolset`, even while that has no tools."""
         return any(name in (ALL, toolset) for name in self._included_toolsets(start))
 
     def _resolve_tools(self, start: str) -> frozenset[str]:
@@ -158,7 +158,7 @@ class Scope:
         return scope
 
     def rebase(self, root: Scope, new_root: Scope) -> Scope:
-        """Return the scope with another root: the configuration, from which all scopes are derived."""
+        """Return this scope derived from `new_root` instead of `root`, after the settings have changed."""
         if self is root:
             return new_root
         parent = self.parent
@@ -187,7 +187,7 @@ class Scope:
         return True
 
     def _allowed_names(self, toolsets: Toolsets) -> frozenset[str]:
-        """Return the tools that this rule alone allows, ignoring the scopes it was derived from."""
+        """Return the tools that this scope allows by itself, ignoring the scopes it was derived from."""
         names = frozenset(toolsets.snapshot) if self.enabled is None else _resolve_all(toolsets, self.enabled)
         if removed := (*self.disabled, *self.without):
             # By both names: a new toolset with the legacy name must not re-enable the current one.
@@ -212,6 +212,6 @@ def _to_tuple(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _tools_named(snapshot: Snapshot, names: Iterable[str]) -> frozenset[str]:
-    """Return every tool with one of these names; two authors may have chosen the same name."""
+    """Return every tool with one of the given names; two authors may have chosen the same name."""
     wanted = frozenset(name for name in names if name)
     return frozenset(tool.name for tool in snapshot.ordered if not wanted.isdisjoint(tool.names))

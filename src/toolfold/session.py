@@ -131,7 +131,7 @@ class Session:
         return self._turn
 
     async def prepare(self, message: Message = "") -> Turn:
-        """Run `assemble` without blocking the event loop while tools are checked."""
+        """Begin a turn like `assemble`, without blocking the event loop while tools are checked."""
         return await self._dispatch.loops.run_in_thread(lambda: self.assemble(message))
 
     def definitions(self, message: Message = "") -> list[Definition]:
@@ -172,11 +172,11 @@ class Session:
         return self._requests.export_state()
 
     def restore_state(self, state: Json) -> None:
-        """Continue with a stored state, so that the next request starts like that session's last one."""
+        """Restore state from `export_state`, so that the next request begins with the same prompt prefix."""
         self._requests.restore_state(state)
 
     async def prepare_request(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Request:
-        """Run `request` without blocking the event loop while tools are checked and selected."""
+        """Build a model request like `request`, without blocking the event loop while tools are selected."""
         return await self._dispatch.loops.run_in_thread(lambda: self.request(messages, **options))
 
     async def call(
@@ -218,11 +218,11 @@ class Session:
         return await self._dispatch.call_all(turn, calls, self._call_context(), on_result=on_result)
 
     def call_sync(self, name: str, arguments: Json | str | None = None, **options: Any) -> ToolResult:
-        """Run `call` from synchronous code, in any thread, also if an event loop is running."""
+        """Run one tool call from synchronous code, in any thread, even if an event loop is running."""
         return self._dispatch.loops.run(self.call(name, arguments, **options))
 
     def call_all_sync(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Run `call_all` from synchronous code."""
+        """Run all calls of one model reply from synchronous code, and return the results in their order."""
         return self._dispatch.loops.run(self.call_all(calls))
 
     def delegate(
@@ -262,7 +262,7 @@ class Session:
         )
 
     def _find_context_tokens(self, model: str) -> int | None:
-        """Return the session's context window, else that of the model in the shipped table."""
+        """Return the session's context window, else that of the model in Toolfold's own table of models."""
         if self._context_tokens is not None:
             return self._context_tokens
         limits = find_limits(model)
@@ -334,7 +334,7 @@ class Session:
 
 
 def _real_name(call: ToolCall) -> str:
-    """Return the name of the tool that a call executes; empty if the call cannot be parsed."""
+    """Return the tool that a call runs, directly or by `tool_call`; empty if the call cannot be parsed."""
     try:
         return unwrap(call).name
     except CallError:

@@ -1,4 +1,4 @@
-"""Marking of text that comes from outside: from MCP servers, web pages, search results and files.
+"""Mark text from MCP servers, web pages, search results and files as data instead of instructions.
 
 A marker is a function that returns a text with suspicious parts marked as data. This module applies one to
 all texts of a value; which parts are suspicious is the marker's decision. Text that must stay exact, such as
@@ -34,17 +34,17 @@ _NUMBERED_LINE = re.compile(r"(line |.+:)(\d{1,9})", re.DOTALL)
 
 
 def leave_unmarked(text: str) -> str:
-    """Return the text unchanged."""
+    """Return the text unchanged: a marker for text that needs no marking."""
     return text
 
 
 def find_nothing(_text: str) -> Sequence[tuple[int, int]]:
-    """Return no passage."""
+    """Return an empty sequence: a passage finder that never finds anything."""
     return ()
 
 
 def mark_texts(value: Any, mark: TextMarker, depth: int = 0) -> Any:
-    """Return a value with every text in it marked."""
+    """Apply a marker to every string in a value and return the new value."""
     if depth > MAX_VALUE_DEPTH:
         return "… (nested too deeply)"
     if isinstance(value, str):
@@ -95,7 +95,7 @@ def _name_range(prefix: str, first: int, last: int) -> str:
 
 
 def _lines_of(text: str, start: int, end: int) -> range:
-    """Return the indices of the lines that a passage touches, without white space around it."""
+    """Return the indices of the lines that a passage covers, ignoring white space at its ends."""
     passage = text[start:end]
     start += len(passage) - len(passage.lstrip())
     first = text.count("\n", 0, start)

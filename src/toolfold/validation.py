@@ -186,7 +186,7 @@ class ArgumentCoercion:
         return bool(schemas) and "null" not in self._expand(schemas)[1]
 
     def _expand(self, schemas: Sequence[Any]) -> tuple[list[Json], frozenset[str]]:
-        """Return all branches of the schemas, and the JSON types that may match them.
+        """Return all schemas that `$ref`, `allOf`, `anyOf` and `oneOf` reach, and the JSON types they allow.
 
         Cached, because arrays are long.
         """
@@ -201,7 +201,7 @@ class ArgumentCoercion:
         return self._expansions[key]
 
     def _follow_branches(self, schemas: Sequence[Any]) -> list[Json]:
-        """Return the schemas with local references and alternatives followed, each once."""
+        """Return the schemas and all that they reach by `$ref`, `allOf`, `anyOf` and `oneOf`, each once."""
         branches: dict[int, Json] = {}
         pending = list(schemas)
         while pending:
@@ -302,7 +302,7 @@ def _read_container(text: str, kinds: Set[str]) -> Any:
 
 
 def _property_schemas(branches: Sequence[Json], key: str) -> list[Any]:
-    """Return the schemas of one property in any of the schema's branches."""
+    """Return the schemas of one property in any of a schema's alternatives, such as those of `anyOf`."""
     others = [branch.get("additionalProperties") for branch in branches]
     return _declared_schemas(branches, key) or [each for each in others if isinstance(each, dict)]
 
@@ -316,7 +316,7 @@ def _declared_schemas(branches: Sequence[Json], key: str) -> list[Any]:
 
 
 def _element_schemas(branches: Sequence[Json], index: int) -> list[Any]:
-    """Return the schemas of one array element in any of the schema's branches."""
+    """Return the schemas of one array element in any of a schema's alternatives, such as those of `anyOf`."""
     schemas = []
     for branch in branches:
         leading = get_list(branch, "prefixItems")

@@ -90,7 +90,7 @@ def _clean_value(key: str, value: Any, depth: int) -> Any:
 
 
 def _clean_named(schemas: Mapping[str, Any], depth: int) -> Any:
-    """Clean schemas in a mapping whose keys are property names and may equal schema keywords."""
+    """Remove invisible characters from schemas in a mapping with property names as keys."""
     new = {
         name: _clean_object(each, depth + 1) if isinstance(each, FrozenDict) else each
         for name, each in schemas.items()

@@ -98,7 +98,7 @@ class ToolModule(types.ModuleType):
         self.__dict__.update(members, __all__=sorted(members))
 
     def __getattr__(self, name: str) -> Any:
-        """Return a function that calls a tool which the setup does not list; the runtime may refuse it."""
+        """Return a function for a tool that was not listed at the start; the runtime may refuse its calls."""
         if name.startswith("_"):
             raise AttributeError(name)
         return make_function(self.call_tool, name, ())

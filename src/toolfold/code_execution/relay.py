@@ -103,7 +103,7 @@ class Relay:
 
 
 def main() -> None:
-    """Read the setup from standard input, run its code and exit with the exit code of the code."""
+    """Read the setup with the code from standard input, run the code and exit with its exit code."""
     setup = json.loads(sys.stdin.buffer.readline().decode())
     code = Relay(setup, sys.stdin.buffer, sys.stdout.buffer).run()
     os._exit(code)  # without waiting for threads that are blocked

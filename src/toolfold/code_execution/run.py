@@ -160,7 +160,7 @@ class CodeRun:
         self._dropped_bytes += len(data) - min(room, len(data))
 
     async def _read_frames(self, running: RunningCommand) -> AsyncIterator[tuple[bytes, bytes]]:
-        """Yield kind and content of each frame of the relay; the kind is empty for text outside of frames."""
+        """Yield kind and content of each frame from the relay; the kind is empty for text outside frames."""
         prefix, pending = self._token.encode() + b" ", b""
         while data := await running.read():
             *lines, pending = (pending + data).split(_LINE_END)

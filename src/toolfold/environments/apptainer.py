@@ -35,7 +35,7 @@ _IDLE_COUNT = "2"  # the init program of an instance, and the counting one
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceSpec:
-    """Specification of an apptainer instance. Nothing else of this machine is visible in it."""
+    """Specification of an apptainer instance. Of this machine, only the listed directories are visible."""
 
     image: str
     work: str

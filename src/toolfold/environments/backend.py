@@ -34,7 +34,7 @@ class Channel(Protocol):
     """Streams and exit code of a program that runs on the target. Any wait on it may be cancelled."""
 
     async def read(self) -> bytes:
-        """Return the next bytes of the program's output; empty at the end. Reads nothing ahead."""
+        """Return the next bytes of the program's output, which is read only on demand; empty at the end."""
 
     async def write(self, data: bytes) -> None:
         """Write all of the data to the program's standard input; it is dropped if the program has closed it.
@@ -76,7 +76,7 @@ class Backend(ABC):
     client, however it comes, always closes the standard input of the programs it started.
     """
     has_own_files = False
-    """True if its file system is not this machine's, so that a path names a different file there."""
+    """True if the target's file system is not this machine's, so that a path names a different file there."""
     gate_name = ""
     """Process name of the wrapper program in `entry_argv`. Signals for a command are not sent to it."""
 
@@ -107,7 +107,7 @@ class Backend(ABC):
         """Check quickly, from any event loop, whether the target can be opened."""
 
     async def open(self) -> None:  # noqa: B027  (most backends need no preparation)
-        """Connect to the target or start it, also again after it was lost. Raises EnvironmentFailed."""
+        """Connect to the target or start it; may be repeated after it was lost. Raises EnvironmentFailed."""
 
     @abstractmethod
     async def spawn(

@@ -67,7 +67,7 @@ class ContainerSpec:
     """Further options for `docker run`, passed unchanged."""
 
     def identifier(self, key: str) -> str:
-        """Return the identifier of a container with this specification and key."""
+        """Return the identifier of a container: a hash of this specification and `key`."""
         return fingerprint([key, asdict(self)])
 
     def mount_owner(self) -> str:

@@ -63,12 +63,12 @@ class DaytonaSandboxSpec:
     disk: int = 5
     """GiB."""
     idle_minutes: int = 60
-    """Time without a client after which it stops."""
+    """Time without a client after which the sandbox stops."""
     kept_minutes: int = 7 * 24 * 60
-    """Time after stopping after which it is deleted."""
+    """Time after stopping after which the sandbox is deleted."""
 
     def identifier(self, key: str) -> str:
-        """Return the identifier of a sandbox with this specification and key."""
+        """Return the identifier of a sandbox: a hash of this specification and `key`."""
         return fingerprint([key, asdict(self)])
 
 

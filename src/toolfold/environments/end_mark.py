@@ -56,7 +56,7 @@ class EndMarkParser:
         return b"" if self.exit else held
 
     def _parse_at(self, data: bytes, at: int) -> bool:
-        """Return True if an end mark starts at this position, or may start there.
+        """Return True if an end mark starts at position `at`, or may do so once more bytes have arrived.
 
         A command can find out its mark and print invalid ones.
         """

@@ -36,7 +36,7 @@ def terminal_wrapper(path: str) -> Sequence[str]:
 
 
 class LocalProcess:
-    """A running program on this machine, as a Channel."""
+    """Running program on this machine, with its streams and exit code (a Channel)."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], output_fd: int, input_fd: int, *, terminal: bool

@@ -67,10 +67,10 @@ class ModalSandboxSpec:
     seconds: int = 86_400
     """Maximum lifetime."""
     idle_seconds: int = 3_600
-    """Time without a client after which it ends."""
+    """Time without a client after which the sandbox ends."""
 
     def identifier(self, key: str) -> str:
-        """Return the identifier of a sandbox with this specification and key."""
+        """Return the identifier of a sandbox: a hash of this specification and `key`."""
         return fingerprint([key, asdict(self)])
 
 
@@ -164,7 +164,7 @@ class Modal(Backend):
                 await call_with_timeout(CLOSE_TIMEOUT_S, sandbox.terminate.aio())
 
     async def resize(self, env: Mapping[str, str], size: TerminalSize) -> None:
-        """Resize the terminal of the program that was started with these variables."""
+        """Resize the terminal of the program that was started with the environment variables `env`."""
         mark = " ".join(f"{name}={value}" for name, value in env.items())
         argv = ("sh", "-c", _RESIZE_SCRIPT, mark, str(size.rows), str(size.columns))
         with contextlib.suppress(Exception):  # the program has ended

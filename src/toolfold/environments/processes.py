@@ -71,7 +71,7 @@ class BackgroundProcess:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessNotice:
-    """Event of a background process: it ended, or its log contains a watched word."""
+    """Notice about a background process: it ended, or its log contains a watched word."""
 
     process: BackgroundProcess
     lines: tuple[str, ...] = ()
@@ -217,7 +217,7 @@ class ProcessTable:
         return log
 
     async def _read_written_input(self, name: str) -> tuple[int, str]:
-        """Return how many bytes all clients have written to the process's input, and the last of them."""
+        """Return how many bytes all clients have written to the process's input, and the last bytes."""
         state_dir, max_bytes = self._runner.backend.state_dir, str(MAX_READ_BACK_BYTES)
         code, data = await self._runner.run_script(_READ_INPUT, state_dir, name, max_bytes)
         if code:
@@ -247,7 +247,7 @@ class ProcessTable:
         return await self.get(name)
 
     async def take_notices(self, task_prefix: str = "") -> list[ProcessNotice]:
-        """Return and clear the events of processes whose tasks start with `task_prefix`."""
+        """Return and clear the pending notices of processes whose task names start with `task_prefix`."""
         if self._watch_task and not self._watch_task.done():
             with contextlib.suppress(EnvironmentFailed):
                 await self._poll()
@@ -348,7 +348,7 @@ class ProcessTable:
                 await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _poll(self) -> bool:
-        """Collect new events of background processes; return False if no process runs any more."""
+        """Collect new notices about background processes; return False if no process runs any more."""
         async with self._poll_lock:
             processes = [each for line in await self._list_lines() if (each := self._parse_line(line))]
             for process in processes:

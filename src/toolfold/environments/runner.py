@@ -208,7 +208,7 @@ class CommandRunner:
         return False
 
     async def ask_guard(self, question: Callable[[Guard], Awaitable[T]]) -> T:
-        """Return the guard process's answer; if the guard is lost, start and ask a new one."""
+        """Return the guard process's answer to a question; if the guard is lost, start and ask a new one."""
         for _ in range(2):
             with contextlib.suppress(GuardLost):
                 return await question(await self.ensure_guard())

@@ -184,7 +184,7 @@ class Sandbox(Local):
         return view
 
     def _show_chosen(self, view: FileView) -> None:
-        """Show the project, the paths from the settings, and the tools in the user's home directory."""
+        """Make the project, paths from the settings, and tools in the home directory visible to commands."""
         chosen = FileView(self._empty_file, self._empty_directory)
         for path in self._visible:
             chosen.show(path)
@@ -207,7 +207,7 @@ class Sandbox(Local):
         return {path.resolve() for path in self._writable} | set(self._writable)
 
     def _show_home(self, view: FileView, *, around: FileView) -> None:
-        """Show the tools in the user's home directory, and hide the rest of that directory.
+        """Make the tools in the user's home directory visible to commands, and hide the rest of it.
 
         If the home directory itself was chosen, only its dot files are hidden.
         """
@@ -227,7 +227,7 @@ class Sandbox(Local):
             view.bind(self._git_identity, home / ".config" / "git" / "config")
 
     def _show_caches(self, view: FileView, caches: Path) -> None:
-        """Show the user's caches through links in the sandbox's own cache directory.
+        """Make the user's caches visible to commands, by links in the sandbox's own cache directory.
 
         Nothing can be mounted there directly: commands write to that directory, and could redirect a mount.
         """
@@ -240,7 +240,7 @@ class Sandbox(Local):
                     (self._cache / name).symlink_to(_OWN_FILES / "cache" / name)
 
     def _show_resolver(self, view: FileView) -> None:
-        """Show the DNS resolver configuration, which may be a symbolic link into /run."""
+        """Make the DNS resolver configuration visible to commands; it may be a symbolic link into /run."""
         config = Path("/etc/resolv.conf").resolve()
         if config.is_relative_to("/run") and config.exists():
             view.bind(config, config)

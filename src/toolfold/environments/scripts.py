@@ -19,7 +19,7 @@ def load_script(name: str) -> str:
 
 
 def script_with_arguments(name: str, *arguments: str) -> str:
-    """Return a script with its arguments as a command for a shell that is started without them."""
+    """Return the text of a script that first sets its own arguments, for a shell started without any."""
     return f"set -- {shlex.join(arguments)}\n{load_script(name)}"
 
 

@@ -1,4 +1,4 @@
-"""Try out an environment: perform once what sessions do every day.
+"""Test an environment by performing once what sessions do every day.
 
 For a user who wants to know whether it works. The full contract is covered by the tests.
 """
@@ -24,7 +24,7 @@ SLOW_ADVICE = "The machine may be busy, or the connection slow."
 
 @dataclass(frozen=True, slots=True)
 class TrialResult:
-    """Result of one trial step."""
+    """Result of one step in the trial run of an environment."""
 
     step: str
     passed: bool

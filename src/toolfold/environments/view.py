@@ -117,7 +117,7 @@ class FileView:
         return {path.parts[depth] for path in inside}
 
     def _nearest(self, path: Path, *, itself: bool = False) -> ViewMount | None:
-        """Return the mount that contains a path of the sandbox."""
+        """Return the innermost mount of the sandbox that contains a path."""
         for each in (path, *path.parents) if itself else path.parents:
             if each in self.mounts and (
                 self.mounts[each].kind is not MountKind.COVER or self._is_needed(each)
@@ -215,7 +215,7 @@ def has_writable_file(path: Path, *, max_depth: int = 3) -> bool:
 
 
 def _scan(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield the entries of a directory, except symbolic links and entries that vanish meanwhile."""
+    """Yield the entries of a directory, except symbolic links and entries deleted during the scan."""
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
@@ -224,7 +224,7 @@ def _scan(directory: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _is_permitted(status: os.stat_result, wanted: int) -> bool:
-    """Return True if the permission bits allow the access to the current user."""
+    """Return True if a file's permission bits give the current user the wanted access."""
     if status.st_uid == os.geteuid():
         return bool(status.st_mode >> 6 & wanted)
     if status.st_gid in {os.getegid(), *os.getgroups()}:

@@ -16,7 +16,7 @@ _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def resolve_links(path: str | Path) -> Path:
-    """Return the path with symbolic links resolved; a broken link stays in it.
+    """Return the path with symbolic links resolved; a broken link is left in it.
 
     A broken link stays in it and fails when the path is opened.
     """
@@ -87,7 +87,7 @@ def _open_child(parent: int, name: str, *, create: bool) -> int:
 
 
 def _require_inside(descriptor: int, root: Path) -> None:
-    """Raise OSError if an opened directory was moved out of the root meanwhile."""
+    """Raise OSError if an opened directory was moved out of the root while it was being opened."""
     path = descriptor_path(descriptor)
     if path is not None and not path.is_relative_to(root):
         raise OSError(errno.ELOOP, "moved out of the workspace")

@@ -191,7 +191,7 @@ class _LineReplacement:
         return cls([*map(_indentation, old.split("\n"))], body.split("\n"), deletes=ended and not new)
 
     def edit(self, block: Sequence[str], start: int) -> Edit:
-        """Return the edit that replaces these whole lines with the file's indentation and line end."""
+        """Return the edit that replaces a block of whole lines, with the file's indentation and line end."""
         end = start + sum(len(line) + 1 for line in block) - 1
         if self.deletes:
             return Edit(start, end + 1, "")
@@ -233,7 +233,7 @@ def _reindent_line(line: str, learned: Mapping[str, str], shortest: str) -> str:
 
 
 def _find_similar(text: str, old: str, new: str, name: str, cancelled: threading.Event) -> EditCandidates:
-    """Return the only block of lines that is nearly `old`. Raises CallError that shows the nearest one."""
+    """Return the only block of lines similar to `old`. Raises CallError that shows the nearest one."""
     lines, wanted = text.split("\n"), old.removesuffix("\n").split("\n")
     deadline = time.monotonic() + COMPARE_TIMEOUT_S
     ranked = _rank_blocks(lines, wanted, deadline, cancelled)

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 
 
 def main(source: BinaryIO) -> None:
-    """Compile the regular expression in the first line, then search each file that follows."""
+    """Compile the regular expression in the first line of input, then search each file that follows."""
     request = json.loads(source.readline())
     _set_limit(resource.RLIMIT_CPU, request["seconds"])
     _set_limit(resource.RLIMIT_AS, request["memory"])

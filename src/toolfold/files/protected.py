@@ -30,7 +30,7 @@ _OPEN_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def require_unprotected(target: Path, *, named: str | Path = "") -> None:
-    """Raise CallError if the file, by its real path or as the model wrote it, must not be written."""
+    """Raise CallError if a file must not be written, by its real path or the path that the model wrote."""
     for part in (*Path(named).parts, *target.parts):
         reason = _PROTECTED.get(_fold_name(part))
         if reason:
@@ -53,7 +53,7 @@ def _raise_protected(name: str, reason: str) -> NoReturn:
 
 
 def _fold_name(name: str) -> str:
-    """Return a file name as a file system compares it that ignores case, width and invisible characters."""
+    """Normalize a file name like file systems that ignore case, character width and invisible characters."""
     visible = "".join(each for each in name if unicodedata.category(each) != "Cf")
     return unicodedata.normalize("NFKC", visible).casefold().rstrip(". ")
 

@@ -62,7 +62,7 @@ def require_text(file: BinaryIO, name: str) -> int:
 
 
 def detect_binary(sample: bytes, name: str) -> str | None:
-    """Return the kind of a file that starts with this sample; None if it is text."""
+    """Return the kind of a binary file, recognised by its first bytes; None if it is text."""
     for magic, kind in _MAGIC:
         if sample.startswith(magic):
             return kind

@@ -147,7 +147,7 @@ class PausedCall:
     def resume(
         self, responses: Mapping[str, mcp_types.InputResponse] | None, require_user: RequireUser
     ) -> None:
-        """Continue a paused call with the responses of the repeated one, perhaps on another connection."""
+        """Continue a paused call with the responses in the client's repeated call on any connection."""
         self._require_user = require_user
         response = (responses or {}).get(INPUT_KEY)
         self._request = asyncio.get_running_loop().create_future()
@@ -223,7 +223,7 @@ def _build_elicitation(request: ApprovalRequest) -> mcp_types.ElicitRequest:
 
 
 def build_input_required(request: mcp_types.InputRequest, state: str) -> mcp_types.InputRequiredResult:
-    """Return the result that asks a client to answer a request and to repeat its call with this state."""
+    """Return the result that asks a client to answer a request and to repeat its call with `state`."""
     import mcp_types
 
     return mcp_types.InputRequiredResult(input_requests={INPUT_KEY: request}, request_state=state)

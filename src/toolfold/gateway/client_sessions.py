@@ -102,7 +102,7 @@ class ClientSession:
         return await self._listener(context, params)
 
     async def publish(self, kind: str, uri: str) -> None:
-        """Publish an event to the client's open streams, which drop the kinds that they did not request."""
+        """Send a list change or resource update to the client's open streams that have requested its kind."""
         from mcp.shared import subscriptions
 
         events: dict[str, subscriptions.ServerEvent] = {
@@ -174,7 +174,7 @@ class ClientSession:
         log.info("client %s: %s, %.0f ms, %s", self.display_name, result.name, result.milliseconds, outcome)
 
     def _resolve_tool_name(self, name: str) -> str:
-        """Return the listed name of a tool given as `mcp_server_tool`, its name without a gateway.
+        """Return the listed name of a tool that is called by its name without a gateway, `mcp_server_tool`.
 
         Looks only at granted tools: the response must not reveal whether another tool exists.
         """
@@ -267,7 +267,7 @@ class ClientSession:
         return self._turn[1]
 
     def _tools_state(self) -> _ToolsState:
-        """Return what changes with the tools that exist and with the settings that grant them."""
+        """Return a value that changes whenever the tools, or the settings that grant them, change."""
         return self._runtime.registry.snapshot().generation, self._runtime.settings_version
 
     def _is_stand_in(self, tool: Tool) -> bool:
@@ -303,7 +303,7 @@ class ClientSession:
     async def _collect_items(
         self, servers: Sequence[str], method: str, *, start: bool = True
     ) -> list[tuple[str, BaseModel]]:
-        """List resources or prompts of all servers concurrently, without servers that time out."""
+        """List resources or prompts of all servers concurrently; skip servers that time out."""
         list_items = self._runtime.mcp.get_items
         lists = await asyncio.gather(
             *(list_items(each, method, client=self.key, start=start) for each in servers)

@@ -36,7 +36,7 @@ _CHUNK_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """State that the thread with early answers hands over to the loaded gateway."""
+    """State that the early-answer thread passes on to the gateway once that has loaded."""
 
     pipes: ClientPipes
     received: bytes = b""
@@ -48,7 +48,7 @@ class Handover:
 
 
 def start_early_answers(arguments: Sequence[str]) -> EarlyAnswers | None:
-    """Start to answer list requests early if this is a stdio gateway with a usable record; else None."""
+    """Start to answer list requests if this is a stdio gateway with recorded answers; else return None."""
     if ("mcp", "serve") not in itertools.pairwise(arguments) or not has_client_pipes():
         return None
     try:
@@ -125,7 +125,7 @@ class EarlyAnswers:
 
 
 class _EarlyConversation:
-    """State of the client's handshake, and the recorded results for its list requests."""
+    """State of the client's handshake, and the results of list requests that an earlier run recorded."""
 
     def __init__(self, record: ListingRecord) -> None:
         self._record = record
@@ -135,7 +135,7 @@ class _EarlyConversation:
         self.answered: dict[tuple[str, int | str], tuple[str, str]] = {}
 
     def answer(self, line: bytes | bytearray) -> bytes:
-        """Return the response line for a client's message; empty if the gateway itself must answer it."""
+        """Return the response line for a client's message; empty if the loaded gateway must answer it."""
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):
@@ -156,7 +156,7 @@ class _EarlyConversation:
         return result
 
     def _results_for(self, request: ListingRequest) -> Mapping[str, str]:
-        """Return the recorded results for the client, if its handshake allows an answer now."""
+        """Return the results recorded for the client in an earlier run, if its handshake allows an answer."""
         if request.client and request.method != "initialize":  # the newest revision has no handshake
             return self._record.clients.get(request.client, {})
         if request.method == "initialize":

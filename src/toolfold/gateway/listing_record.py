@@ -83,13 +83,13 @@ def digest_json(value: object) -> str:
 
 @dataclass(slots=True)
 class ListingRecord:
-    """Answers to list requests that were given under the same conditions, per client."""
+    """Recorded answers to list requests, per client, for gateways that are started in the same way."""
 
     file: Path
     clients: dict[str, Answers] = field(default_factory=dict)
 
     def read(self) -> bool:
-        """Load the record file; return False and load nothing if it cannot be used."""
+        """Load recorded answers from the record file; return False and load nothing if it cannot be used."""
         try:
             found = json.loads(_private_content(self.file))
             if found["format"] != FORMAT or found["inputs"] != digest_inputs(map(Path, found["inputs"])):
@@ -100,7 +100,7 @@ class ListingRecord:
         return True
 
     def to_json(self, inputs: Mapping[str, str]) -> str:
-        """Return the content of the record file, with as many of the latest clients as fit."""
+        """Return the record file's content: answers for as many of the latest clients as fit."""
         clients = dict(tuple(self.clients.items())[-MAX_CLIENTS:])
         while True:
             text = json.dumps({"format": FORMAT, "inputs": inputs, "clients": clients})
@@ -110,7 +110,7 @@ class ListingRecord:
 
 
 def locate_record_file(arguments: Sequence[str], environment: Mapping[str, str]) -> Path:
-    """Return the record file of a gateway started with these arguments here. Raises OSError."""
+    """Return the record file of a gateway started with these arguments in this directory. Raises OSError."""
     current = Path.cwd()
     variables = {name: value for name, value in environment.items() if _is_relevant_variable(name)}
     conditions = [__version__, sys.version, sys.prefix, list(arguments), str(current), variables]

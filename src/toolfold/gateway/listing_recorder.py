@@ -71,7 +71,7 @@ class ListingRecorder:
             self._pending[request.key] = request
 
     def is_answered(self, message: JSONRPCMessage) -> bool:
-        """Record an answer of the gateway; return True if the client already got a recorded one."""
+        """Record the gateway's answer to a request; return True if the client already got a recorded one."""
         id_ = getattr(message, "id", None)
         if hasattr(message, "method") or not isinstance(id_, int | str):
             return False
@@ -85,14 +85,14 @@ class ListingRecorder:
         return early is not None
 
     def drop_answers(self, kind: str) -> None:
-        """Remove the recorded answers of this kind, because the list has changed."""
+        """Remove the recorded answers for one kind of list, such as tools, because that list has changed."""
         for answers in self._record.clients.values() if self._record else ():
             for method in [each for each in answers if LISTINGS.get(each) == kind]:
                 del answers[method]
         self._schedule_save()
 
     async def close(self) -> None:
-        """Write unsaved answers to the record file."""
+        """Write answers that are not saved yet to the record file."""
         if self._save_task is not None and not self._save_task.done():
             self._save_task.cancel()
             await asyncio.to_thread(self._write_record)

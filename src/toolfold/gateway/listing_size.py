@@ -1,4 +1,4 @@
-"""Measure the tool list that a gateway client gets, and the tokens that deferral saves."""
+"""Measure the tool list that a gateway client gets, and the tokens saved by not listing every tool."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def measure_listing(session: Session, *, exact: bool = False) -> ListingSize:
 
 
 def _is_stand_in(tool: Tool) -> bool:
-    """Return True if a tool was generated for resources or prompts, which clients list otherwise."""
+    """Return True if a tool was generated for resources or prompts, for which clients have other requests."""
     return tool.source.kind == MCP_SOURCE and tool.own_name in RESOURCE_AND_PROMPT_TOOLS
 
 

@@ -199,7 +199,7 @@ def _holds_socket(pid: int, inode: str, folders: FdDirs) -> bool:
 
 
 def _read_link(path: str) -> str:
-    """Return the target of a file descriptor link; empty if it was closed meanwhile."""
+    """Return the target of a file descriptor link; empty if the descriptor was closed in between."""
     try:
         return os.readlink(path)  # noqa: PTH115 - the target is not a path
     except FileNotFoundError:

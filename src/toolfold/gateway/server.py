@@ -437,7 +437,7 @@ class Gateway:
         context: RequestContext,
         list_items: Callable[[ClientSession], Awaitable[list[tuple[str, Any]]]],
     ) -> list[tuple[str, Any]]:
-        """Return listed entries with the names of their servers; counts as one call of the client."""
+        """Return list entries with their servers' names; the listing counts as one call of the client."""
         session = self._session_for(context)
         with self._count_call(session):
             return await list_items(session)
@@ -539,7 +539,7 @@ class Gateway:
         args: Json | None,
         run: RunCall,
     ) -> ToolResult | mcp_types.InputRequiredResult:
-        """Run a call that may ask its client something, as the client's protocol revision supports."""
+        """Run a call that may ask its client something, in the way its protocol revision supports."""
         with self._count_call(session):
             if is_modern(context):
                 return await self._run_pausable(session, context, params, name, args, run)
@@ -599,7 +599,7 @@ class Gateway:
         params: InteractiveParams,
         channels: ClientChannels,
     ) -> CallRelay:
-        """Return the relay that forwards a server's messages during the call to the client."""
+        """Return a relay that forwards messages of a server to the client during a call."""
         state = (params.request_state or "").removeprefix(client_approval.SERVER_STATE_PREFIX)
         server_session = context.session
 
@@ -625,7 +625,7 @@ class Gateway:
         )
 
     def _receive_event(self, event: Event) -> None:
-        """Compare the lists of all clients after a change of settings, such as `tools.disabled`."""
+        """After a change of settings, such as `tools.disabled`, check which clients' lists have changed."""
         if isinstance(event, ConfigReloaded):
             self._receive_notification("", "tools", None)
 
@@ -697,7 +697,7 @@ class Gateway:
 def open_session(
     runtime: Runtime, toolsets: tuple[str, ...] | None, *, client: str = "", caller: Caller | None = None
 ) -> Session:
-    """Open a runtime session with these toolsets; None grants all but LOCAL_TOOLSETS."""
+    """Open a runtime session with the given toolsets; None grants all but LOCAL_TOOLSETS."""
     disabled = LOCAL_TOOLSETS if toolsets is None else ()
     return runtime.session(toolsets, disabled_toolsets=disabled, client=client, caller=caller)
 

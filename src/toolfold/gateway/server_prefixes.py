@@ -17,7 +17,7 @@ class ServerPrefixes:
     """The prefixes of all servers, for resource URIs and for prompt names."""
 
     def __init__(self, prefixes: Mapping[str, str]) -> None:
-        """`prefixes` maps each MCP server to the prefix of its prompt names, which may be empty."""
+        """Create the prefixes from a mapping of MCP servers to prompt prefixes, which may be empty."""
         self._prompts: dict[str, str] = {}
         self._schemes: dict[str, str] = {}
         self._former_schemes: dict[str, str] = {}
@@ -25,7 +25,7 @@ class ServerPrefixes:
         self.update(prefixes)
 
     def update(self, prefixes: Mapping[str, str]) -> None:
-        """Use the prefixes of other servers; a server that was there before keeps its URI scheme."""
+        """Replace the prefixes after servers have changed; servers that remain keep their URI schemes."""
         schemes = {
             name: scheme
             for name, scheme in self._schemes.items()

@@ -122,7 +122,7 @@ def parse_networks(texts: Iterable[str]) -> tuple[IpNetwork, ...]:
 
 
 async def _look_up(host: str, port: int) -> list[IpAddress]:
-    """Return the addresses of a host, given as a name or as an address in any notation of the system."""
+    """Return the addresses of a host, given as a name or as an address in any notation the system accepts."""
     try:
         async with asyncio.timeout(RESOLVE_TIMEOUT_S):
             found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -97,7 +97,7 @@ class BrowserTab:
 
     @property
     def page(self) -> Page:
-        """The open page that was opened last. Raises BrowserFailed if no page is open."""
+        """Return the most recently opened page that is still open. Raises BrowserFailed if there is none."""
         for page in reversed(self._pages):
             if not page.is_closed():
                 return page
@@ -202,7 +202,7 @@ class BrowserTab:
         return [_describe_image(each) for each in found[:MAX_IMAGES] if isinstance(each, dict)]
 
     async def take_screenshot(self, *, full_page: bool) -> bytes:
-        """Return a PNG image of the visible part of the page, or of the page down to a maximum height."""
+        """Return a PNG image of the visible part of the page; with `full_page`, up to a maximum height."""
         image: bytes
         if not full_page:
             image = await self.page.screenshot(timeout=SNAPSHOT_TIMEOUT_S * 1000)
@@ -220,7 +220,7 @@ class BrowserTab:
             await self._context.close()
 
     def _add_page(self, page: Page) -> None:
-        """Add a new browser page, such as a popup, to the pages of the session; close it above the limit."""
+        """Add a new browser page, such as a popup, to the session's pages; close it if there are too many."""
         self._pages = [each for each in self._pages if not each.is_closed()]
         if page in self._pages:
             return
@@ -299,7 +299,7 @@ def explain_network_error(error: Exception) -> str:
 
 
 def _encode_url(url: str) -> str:
-    """Return a URL that a page controls without spaces and other characters of prose, at limited length."""
+    """Percent-encode and truncate a page's URL, so that the page cannot use it to address the model."""
     return shorten(quote(url[:MAX_URL_CHARS], safe=_URL_CHARACTERS), MAX_URL_CHARS)
 
 

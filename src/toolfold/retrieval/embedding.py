@@ -87,7 +87,7 @@ class QueryEncoder(Protocol):
     """Embedder that also returns the hidden states of a message's tokens."""
 
     def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Encode messages, in the same order."""
+        """Return the vectors of messages in the same order, and the hidden states of the first one."""
 
 
 class Encoder:
@@ -110,7 +110,7 @@ class Encoder:
         return vectors
 
     def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Encode messages; the result also has the token states of the first one."""
+        """Return the vectors of messages, and the hidden states of the first one's tokens."""
         session, pieces = self._get_model()
         found = [_run_session(session, pieces.ids(text, MAX_QUERY_TOKENS)) for text in messages]
         vectors: Matrix = np.zeros((len(found), 384), np.float32)

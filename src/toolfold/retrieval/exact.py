@@ -78,7 +78,7 @@ class _NameMatches:
     """Positions in the catalog of the tools that one written name can mean."""
 
     marked: Sequence[int]
-    """All of them; match where the name is marked."""
+    """All tools with the name; they match where the message marks the word as a name."""
     anywhere: Sequence[int]
     """Tools with a distinctive name; match everywhere."""
     exact_spelling: Mapping[str, Sequence[int]]

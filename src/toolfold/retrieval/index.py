@@ -46,7 +46,7 @@ class GrantMask:
 
     mask: NDArray[np.bool_]
     hidden: Positions
-    """Positions that it may not see."""
+    """Positions of tools that the session may not see."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +128,7 @@ class IndexBuilder:
     """Called with the partial index while a slow model embeds many tools."""
 
     def build(self, previous: PreviousIndex | None, tools: Sequence[Tool], sums: Sequence[bytes]) -> Index:
-        """Return the index of these tools; `sums` are their checksums."""
+        """Return the search index of the tools; `sums` are their checksums."""
         if previous is None:
             return self._build_from_scratch(tools, sums)
         try:
@@ -267,7 +267,7 @@ class IndexBuilder:
 def _set_rows(
     before: PackedVectors | None, size: int, positions: Positions, rows: PackedVectors
 ) -> PackedVectors:
-    """Return a copy of the matrix `before` with `size` rows and with `rows` at these positions."""
+    """Return a copy of the matrix `before` with `size` rows and with `rows` stored at `positions`."""
     return (before or PackedVectors.empty(0, rows.width)).with_rows(size, positions, rows)
 
 

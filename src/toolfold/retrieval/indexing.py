@@ -85,7 +85,7 @@ class Indexer:
         return self._embedder
 
     def index(self, tools: Sequence[Tool]) -> Index:
-        """Return the index of these tools; costs nothing if the sequence is the same object as last time."""
+        """Return the index of the given tools; fast if the sequence is the same object as last time."""
         with self._lock:
             index = self._current_index(tools)
             thread = self._thread if self._deferred_tools else None
@@ -239,7 +239,7 @@ class Indexer:
         return None
 
     def _cached_files(self, sums: Sequence[bytes]) -> list[Path]:
-        """Return the index file of exactly these tools, if there is one, and the newest other index file."""
+        """Return the index file for tools with exactly these checksums, if any, and the newest other one."""
         if self._directory is None:
             return []
         try:

@@ -48,7 +48,7 @@ def _collapse_spaces(text: str) -> str:
 
 
 def merge_rankings(whole: Positions, parts: Iterable[Positions]) -> list[int]:
-    """Return the best hits for the whole message, then the best hit for each part, then the rest."""
+    """Return the best hits for the whole message, then the best hit for each part, then all other hits."""
     firsts = [int(part[0]) for part in parts if len(part)]
     order: list[int] = whole.tolist()
     return list(dict.fromkeys((*order[:LEADING_HITS], *firsts, *order)))

@@ -135,7 +135,7 @@ class KeywordIndex:
         return np.bincount(positions, weights, self.size).astype(np.float32), best
 
     def matched(self, query: str, positions: Sequence[int]) -> list[list[str]]:
-        """Return, for each tool at these positions, the words of the query that it contains, for display."""
+        """Return, for the tool at each position, the words of the query that it contains, for display."""
         found: list[list[str]] = [[] for _ in positions]
         if not len(positions):
             return found
@@ -150,7 +150,7 @@ class KeywordIndex:
         return found
 
     def name_coverage(self, query: str, positions: Int64s) -> Float32s:
-        """Return, for each tool at these positions, the share of its name's terms that the query contains."""
+        """Return, for the tool at each position, the share of its name's terms that the query contains."""
         query_terms = np.zeros(len(self.terms) + 1, bool)
         query_terms[[self.terms.get(piece, -1) for piece in self.words.message_terms(query).all_terms]] = True
         query_terms[-1] = False  # index -1: unknown terms and the padding of names

@@ -35,7 +35,7 @@ class MultilingualEmbedder:
         return np.hstack((self._encoder.embed(texts, kind), light))
 
     def read(self, messages: Sequence[str]) -> QueryEncoding:
-        """Encode messages, weighting both models by language, with the token states of the first."""
+        """Encode messages with both models, weighted by language; add the first one's hidden states."""
         first = self._encoder.read(messages)
         width = first.vectors.shape[1]
         whole: Matrix = np.zeros((len(messages), width + self._light.width), np.float32)

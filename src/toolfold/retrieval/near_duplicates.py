@@ -1,4 +1,4 @@
-"""Move near-duplicate tools down the ranking, so that five servers that all read files leave room.
+"""Move near-duplicate tools down the ranking, so that tools for the same task leave room for others.
 
 The two best of a group of duplicates keep their rank, as a choice and an alternative. The others move
 behind all other candidates; none is removed.
@@ -38,7 +38,7 @@ def demote_duplicates(index: Index, order: Sequence[int], limit: int = MAX_EXAMI
 
 
 def _has_excess_duplicates(index: Index, positions: Sequence[int]) -> bool:
-    """Return True if more than MAX_DUPLICATES of these tools may be duplicates of one another.
+    """Return True if more than MAX_DUPLICATES of the tools at `positions` may be duplicates of one another.
 
     If there are vectors, only they are compared: faster than names, and no group is missed.
     """

@@ -116,7 +116,7 @@ def _catalog_similarity(legs: Legs, *, dense: bool) -> list[float]:
 
 
 def _dense_similarity(scores: Scores) -> list[float]:
-    """Return the highest similarity and its lead over the fifth: one clear match, or many similar ones."""
+    """Return the highest similarity and its lead over the fifth, which is large if one tool fits clearly."""
     usual = granted_scores(scores)
     if not len(usual):
         return [0.0, 0.0]

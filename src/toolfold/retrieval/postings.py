@@ -32,7 +32,7 @@ class FieldConfig:
 
 
 class Vocabulary(dict[str, int]):
-    """Numbers of the terms in the keyword index; an unknown term gets the next number."""
+    """Assigns a number to each term of the keyword index; an unknown term gets the next number."""
 
     def __missing__(self, term: str) -> int:
         self[term] = number = len(self)
@@ -90,7 +90,7 @@ class Postings:
 
     @classmethod
     def sum_occurrences(cls, terms: Int32s, positions: Int32s, each: NDArray[np.float64]) -> Postings:
-        """Return the BM25 weight of a term for a tool from its occurrences in all text fields."""
+        """Return postings with the BM25 weight of each term for each tool, summed over its occurrences."""
         keys = sort_keys(terms, positions)
         order = np.argsort(keys)
         keys = keys[order]

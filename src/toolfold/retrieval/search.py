@@ -56,7 +56,7 @@ class Hit:
 
     name: str
     matched: tuple[str, ...] = ()
-    """Words that it shares with the message."""
+    """Words that the tool shares with the message."""
     similarity: float | None = None
     """Similarity in the semantic leg, from -1 to 1."""
     exact: bool = False
@@ -112,7 +112,7 @@ class Searcher:
         limit: int = 8,
         granted: Iterable[str] | None = None,
     ) -> SearchResult:
-        """Return the best tools that the session may use, and the probability that it needs any."""
+        """Return the best tools that the session may use, and the probability that the message needs any."""
         whole, hits = self._search_index(index, message, mode, limit, granted)
         return SearchResult(hits, self._need_probability(whole))
 
@@ -185,7 +185,7 @@ class Searcher:
     def _intent_rankings(
         self, index: Index, whole: Legs, parts: Sequence[_LegScores], mode: Mode
     ) -> Iterator[Positions]:
-        """Yield the rankings of message parts whose best tool is about as similar as the whole message's."""
+        """Yield the rankings for parts of a message whose best tool fits about as well as for the whole."""
         if not parts:
             return
         near_enough = _max_similarity(whole) - SIMILARITY_MARGIN
@@ -312,7 +312,7 @@ def _match_partial_names(index: Index, message: str, mask: Mask) -> list[int]:
 
 
 def _move_auxiliary_last(index: Index, positions: Sequence[int]) -> list[int]:
-    """Return the positions in the same order, but with auxiliary tools last."""
+    """Return the positions in the same order, but auxiliary tools, such as those for resources, last."""
 
     def is_auxiliary(position: int) -> bool:
         tool = index.tools[position]

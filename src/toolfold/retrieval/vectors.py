@@ -63,7 +63,7 @@ class PackedVectors:
         return self.scales > _EPSILON
 
     def take_rows(self, positions: Positions) -> PackedVectors:
-        """Return the packed rows at these positions."""
+        """Return the packed rows at the given positions."""
         return PackedVectors(self.numbers[positions], self.scales[positions])
 
     def dequantize(self) -> Matrix:
@@ -78,13 +78,13 @@ class PackedVectors:
         return tuple(PackedVectors(part, self.scales).dequantize() for part in parts)
 
     def similarities(self, positions: Positions, vector: Matrix) -> Scores:
-        """Return the similarity of a vector to the rows at these positions."""
+        """Return the similarity of a vector to the rows at the given positions."""
         used = _used_dimensions(vector)
         rows = self.numbers[:, :used][positions].astype(np.float32)
         return _row_products(rows, vector[:used]) * self.scales[positions]
 
     def with_rows(self, size: int, positions: Positions, rows: PackedVectors) -> PackedVectors:
-        """Return a copy with `size` rows and with `rows` at these positions."""
+        """Return a copy of the vectors with `size` rows and with `rows` stored at `positions`."""
         changed = PackedVectors.empty(size, self.width)
         changed.numbers[: self.size], changed.scales[: self.size] = self.numbers, self.scales
         changed.numbers[positions], changed.scales[positions] = rows.numbers, rows.scales
@@ -140,7 +140,7 @@ class Vectors:
         return self.packed.width
 
     def with_rows(self, size: int, positions: Positions, rows: PackedVectors) -> Vectors:
-        """Return a copy with `size` rows and with `rows` at these positions."""
+        """Return a copy of the vectors with `size` rows and with `rows` stored at `positions`."""
         packed = self.packed.with_rows(size, positions, rows)
         if not self.blocks or packed.numbers.size > MAX_EXACT_NUMBERS:
             return Vectors.of(packed, self.sketch and self.sketch.with_rows(size, positions, rows))
@@ -181,7 +181,7 @@ class Vectors:
 
 
 def _with_rows(before: Matrix, size: int, positions: Positions, rows: Matrix) -> Matrix:
-    """Return a copy of a matrix with `size` rows and with `rows` at these positions."""
+    """Return a copy of a matrix with `size` rows and with `rows` stored at `positions`."""
     changed: Matrix = np.zeros((size, before.shape[1]), np.float32)
     changed[: len(before)] = before
     changed[positions] = rows

@@ -79,7 +79,7 @@ class Plugin:
         self._toolsets.append(Toolset(name, description, _check_names(tools), _check_names(includes)))
 
     def rule(self, **table: Any) -> None:
-        """Register an approval rule with the keys of `approval.rules`.
+        """Register an approval rule, given by the same keys as an entry of the setting `approval.rules`.
 
         The plugin's name is prepended to its name, so that it cannot imitate another rule.
         """

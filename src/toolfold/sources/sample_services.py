@@ -71,7 +71,7 @@ class SampleService:
         return copy.deepcopy(self._choose_action(words)(kind, args))
 
     def _choose_action(self, words: list[str]) -> Callable[[str, Json], Json]:
-        """Return the action for the words of a tool name; delete, list, read, create win in this order."""
+        """Return the action for a tool name's words; of several, the first of delete, list, read, create."""
         named = {self._actions[word] for word in words if word in self._actions}
         actions = {"delete": self._delete, "list": self._list, "read": self._read, "create": self._add}
         return next((action for name, action in actions.items() if name in named), self._change)

@@ -231,7 +231,7 @@ class FileTools:
         return self._add_notice(answer, found)
 
     def _add_notice(self, answer: Json, lines: Sequence[tuple[str, str]]) -> Json:
-        """Put a notice before lines of a file, or before matches, that look like instructions."""
+        """Add a notice to the answer if lines of a file, or matches, look like instructions to the model."""
         notice = describe_untrusted_lines(lines, self.find_injections)
         return {"untrusted": notice, **answer} if notice else answer
 

@@ -373,7 +373,7 @@ def _plain_text(data: bytes) -> str:
 
 
 async def _take_notices(environment: Environment, context: CallContext) -> Json:
-    """Return new events of this session's background processes, each reported once."""
+    """Return new notices about this session's background processes, each reported once."""
     with contextlib.suppress(CallError):
         if notices := await environment.processes.take_notices(f"{context.session_id}/"):
             return {"notices": [_describe_notice(each) for each in notices]}

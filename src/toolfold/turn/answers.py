@@ -255,7 +255,7 @@ def _searchable_tools(turn: Turn) -> list[Tool]:
 
 
 def _direct_tools(turn: Turn, queries: Sequence[str]) -> Json:
-    """Return the tools that a query names although they are in the model's tool list anyway."""
+    """Return tools that a query names and that need no search, because the model's tool list has them."""
     named = (tool.name for query in queries for tool in turn.snapshot.named(query))
     direct = [name for name in dict.fromkeys(named) if name in turn.direct & turn.offered_names]
     if not direct:

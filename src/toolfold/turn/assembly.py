@@ -119,7 +119,7 @@ class Turn:
         return tool
 
     def _find_granted(self, name: str) -> Tool:
-        """Return the granted tool with this name; if authors share the name, the granted tool is meant."""
+        """Return the granted tool with this name, even if other authors have chosen the same name."""
         granted = [tool for tool in self.snapshot.named(name) if tool.name in self.granted]
         if not granted:
             raise self._not_available(name)
@@ -158,7 +158,7 @@ def assemble(
     *,
     hidden: frozenset[str] = frozenset(),
 ) -> Turn:
-    """Return the turn of a session with these granted tools; the `hidden` ones are callable but not shown."""
+    """Return a session's turn with the granted tools; the `hidden` ones are callable but not shown."""
     return begin_turn(Grant.from_names(snapshot, granted, hidden), availability)
 
 
@@ -193,7 +193,7 @@ def begin_turn(
 
 
 def select_showable(grant: Grant, turn: Turn, names: Iterable[str]) -> list[Tool]:
-    """Return the tools with these names, in the same order, that the model may be shown in this turn."""
+    """Return those of the named tools, in the same order, that the model may be shown in this turn."""
     tools = (grant.snapshot.get(name) for name in names if name in grant.shown)
     return [tool for tool in tools if tool is not None and tool.name not in turn.unavailable]
 

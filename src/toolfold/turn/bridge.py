@@ -74,11 +74,11 @@ class Bridge:
         )
 
     def __contains__(self, name: object) -> bool:
-        """Return True for `tool_search` and `tool_describe`, which are executed; `tool_call` is unwrapped."""
+        """Return True for `tool_search` and `tool_describe`; `tool_call` is replaced by the call in it."""
         return isinstance(name, str) and name in self._answers
 
     def tool(self, name: str, turn: Turn) -> Tool:
-        """Return `tool_search` or `tool_describe` as a tool that answers from this turn."""
+        """Return `tool_search` or `tool_describe` as a tool that knows the tools of this turn."""
         definition = next(tool for tool in self.tools if tool.name == name)
         return replace(definition, handler=functools.partial(_run_answer, self._answers[name], turn))
 

@@ -67,7 +67,7 @@ class ToolSizes:
     full: Mapping[str, int]
     slim: Mapping[str, int]
     hit: Mapping[str, int]
-    """In a search result or at the tail: name, description and signature."""
+    """Tokens in a search result or in a note: name, description and signature."""
     brief: Mapping[str, int]
     """In a search result without signatures."""
     core: frozenset[str] = frozenset()
@@ -315,7 +315,7 @@ STRATEGIES: Mapping[str, Strategy] = {
 def best_placement(
     prices: Prices, dialogue: Dialogue | None = None, tools: ToolSizes | None = None
 ) -> Placement:
-    """Return the cheapest placement of tools in the request at these prices."""
+    """Return the placement of tools in the request that is cheapest at the given prices."""
     if dialogue is None or tools is None:
         dialogue, tools = typical_dialogue()
     dollars = {each: compute_bill(STRATEGIES[each](dialogue, tools), prices).dollars for each in PLACEMENTS}
@@ -323,7 +323,7 @@ def best_placement(
 
 
 def best_shown(prices: Prices, placement: Placement, dialogue: Dialogue, tools: ToolSizes) -> int:
-    """Return the number of selected tools that costs least, up to the current number."""
+    """Return how many tools to select per message at the lowest cost, up to the configured number."""
     write = STRATEGIES[placement]
     counts = range(1, max(tools.shown, 1) + 1)
     spent = {

@@ -89,7 +89,10 @@ class Disclosure:
     def _show_tools(
         self, grant: Grant, turn: Turn, tools: Sequence[Tool], *, searchable: bool = False
     ) -> Turn:
-        """Return the turn with these visible tools. Search finds core tools only if they are not shown."""
+        """Return the turn with the given visible tools.
+
+        Search finds core tools only if they are not visible.
+        """
         direct = self.always_shown(grant).intersection(tool.name for tool in tools)
         return replace(turn, tools=tools, searchable=searchable, direct=direct)
 
@@ -167,7 +170,7 @@ class Disclosure:
 
 
 class _BridgeListing:
-    """The definitions of the bridge tools, with a list of tool sources if the settings ask for it."""
+    """Definitions of `tool_search`, `tool_describe` and `tool_call`, perhaps with a list of tool sources."""
 
     def __init__(self, settings: ToolsSettings, bridge: Bridge) -> None:
         self._listing = settings.tool_search.listing

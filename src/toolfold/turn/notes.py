@@ -81,7 +81,7 @@ class _NoteRemover:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The messages of a request and the notes added to its user messages."""
+    """The messages of a request, and the notes about tools that were added to the user's messages."""
 
     messages: Sequence[Message]
     entries: Sequence[_HistoryEntry]
@@ -98,11 +98,11 @@ class History:
 
     @property
     def newest_note(self) -> Note | None:
-        """Return the note of the newest user message, if that message was sent before."""
+        """Return the note about tools in the newest user message, if that message was sent before."""
         return None if self.newest_user_entry is None else self.notes.get(self.newest_user_entry)
 
     def plain_messages(self) -> list[Message]:
-        """Return the messages without notes."""
+        """Return the messages without the notes about tools that were added to them."""
         return [each.plain_message for each in self.entries]
 
     def known_lines(self) -> frozenset[str]:
@@ -111,7 +111,10 @@ class History:
 
 
 class Notes:
-    """The notes added to the user messages of one session. Not thread-safe: the owner must lock."""
+    """The notes about tools added to the user messages of one session.
+
+    Not thread-safe: the owner must lock.
+    """
 
     def __init__(self) -> None:
         self._sent: dict[bytes, Note] = {}
@@ -133,7 +136,7 @@ class Notes:
         }
 
     def restore_state(self, state: Json) -> None:
-        """Continue with notes that another process exported."""
+        """Continue with notes about tools that another process exported."""
         self._sent = {bytes.fromhex(chain): _note_from_json(note) for chain, note in state["sent"]}
         digests = [bytes.fromhex(each) for each in state["last"]]
         self._last = digests, {at: _note_from_json(note) for at, note in state["last_notes"]}
@@ -143,7 +146,7 @@ class Notes:
         }
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history with the notes known for it; the caller may have kept notes in it."""
+        """Return the caller's history and the notes added to it before, which it may still contain."""
         said: list[_HistoryEntry] = []
         chain = b""
         for place, message in enumerate(messages):
@@ -163,11 +166,11 @@ class Notes:
         return History(messages, said, self._find_notes(said))
 
     def refresh(self, history: History) -> History:
-        """Return the same history with notes that were added to its messages since it was read."""
+        """Return the same history with the notes that were added to its messages after it was read."""
         return replace(history, notes=self._find_notes(history.entries))
 
     def write(self, history: History, newest: Note, dialect: Dialect) -> list[Json]:
-        """Return the messages to send; the note `newest` is added to the newest one if it was never sent."""
+        """Return the messages to send; the note `newest` goes into the newest user message if that is new."""
         said = history.entries
         notes = {
             at: history.notes.get(at, Note())

@@ -65,16 +65,16 @@ class DefinitionCache:
         self._lines: weakref.WeakKeyDictionary[Tool, str] = weakref.WeakKeyDictionary()
 
     def definition(self, turn: Turn, tool: Tool) -> Definition:
-        """Return the slim definition, adapted to all tools of the turn."""
+        """Return the shortened definition of a tool; its description mentions only tools of the turn."""
         return slim(turn.described(tool)) if tool.adapt else self._slimmer(tool)
 
     def array(self, tools: Sequence[Tool]) -> list[Definition]:
-        """Return slim definitions, each adapted to the others."""
+        """Return the shortened definitions of tools; descriptions mention no tool that is not among them."""
         written = zip(tools, render_definitions(tools), strict=True)
         return [slim(definition) if tool.adapt else self._slimmer(tool) for tool, definition in written]
 
     def line(self, turn: Turn, tool: Tool) -> str:
-        """Return the line about a tool in a note; untrusted text in it cannot end the line or the note."""
+        """Return the line that describes a tool in a note; untrusted text cannot end the line or the note."""
         if tool.adapt:  # its description may mention other tools of this turn
             return _render_line(tool, turn.described(tool)["function"].get("description", ""))
         with self._lock:
@@ -124,7 +124,7 @@ class Request:
 
     @classmethod
     def of(cls, placed: PlacedTools, turn: Turn, dialect: Dialect, *, cache: bool = False) -> Request:
-        """Create a request.
+        """Create a request in a provider's format from its tools and messages.
 
         With `cache`, a cache marker follows the constant tools where a provider needs one.
         """
@@ -304,7 +304,7 @@ class SessionPlacement:
     def _deferred_definitions(
         self, turn: Turn, shown: Sequence[Tool], history: History
     ) -> Mapping[str, Definition]:
-        """Return all tools not shown, and removed tools to which results in the history refer."""
+        """Return definitions of tools that are not shown, and of removed tools in the history's results."""
         standing = {tool.name for tool in shown}
         wanted = find_references(history.messages) | {name for name in self._deferred if turn.may_show(name)}
         for tool in turn.offered:
@@ -377,7 +377,7 @@ class _ToolsArray:
         return ""
 
     def grow(self, turn: Turn, tools: Sequence[Tool], *, anew: str, constant: int) -> None:
-        """Append missing tools to the tools array; with the reason `anew`, start a new array."""
+        """Append missing tools to the tools array; if `anew` gives a reason, start a new array."""
         if anew or not self._held:
             self._held, self.constant = {}, constant
         for tool in tools:
@@ -386,7 +386,7 @@ class _ToolsArray:
 
 
 class _OfferedDefinitions(Mapping[str, Definition]):
-    """The definitions of a turn's tools, each created when it is accessed."""
+    """The definitions of a turn's tools, each created when it is first accessed."""
 
     def __init__(self, turn: Turn, wording: DefinitionCache) -> None:
         self._turn, self._wording = turn, wording

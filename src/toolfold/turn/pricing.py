@@ -113,7 +113,7 @@ class Bill:
 
 
 def compute_bill(calls: Iterable[ModelCall], prices: Prices) -> Bill:
-    """Return the cost of model calls that are made in this order."""
+    """Return the cost of model calls that are made in the given order."""
     seen = _PrefixCache(prices)
     return Bill(tuple(_charge_call(call, seen.match_prefix(call), prices) for call in calls))
 

@@ -41,7 +41,7 @@ class RequestBuilder:
         self._placing = SessionPlacement(policy.wording, most=policy.settings.rag_append_max)
 
     def use_policy(self, policy: RequestPolicy) -> None:
-        """Follow changed settings. What earlier requests contained stays as it is."""
+        """Use changed settings from now on, but repeat what earlier requests contained unchanged."""
         self._policy = policy
         self._placing.max_appended = policy.settings.rag_append_max
 

@@ -91,7 +91,7 @@ class Selector:
         self._logged_modes: set[str] = set()
 
     def pinned(self, grant: Grant) -> Sequence[Tool]:
-        """Return the tools that are shown whatever is selected."""
+        """Return the tools that are always shown, whatever is selected."""
         return self._sorted(grant).pinned
 
     def __call__(self, grant: Grant, turn: Turn, conversation: Conversation) -> Selection:
@@ -200,7 +200,7 @@ class _GrantCandidates:
         self.answers: dict[tuple[str, frozenset[str]], _MessageResult] = {}
 
     def competing(self, turn: Turn) -> frozenset[str]:
-        """Return the names of the tools to select from: offered, and not shown anyway.
+        """Return the names of the tools to select from: available, and not always shown.
 
         The set is cached until the available tools change.
         """
@@ -224,7 +224,7 @@ class _TokenBudget:
     def __init__(self, turn: Turn, tokens: int, weights: ToolTokenCounts) -> None:
         self._tools, self._left, self._weights = turn.snapshot, tokens, weights
         self._estimates: dict[str, int] = {}
-        """What was taken at the tokens it likely has at most."""
+        """Tools that were added with an estimate of their tokens, which is probably too high."""
         self.refused: list[str] = []
 
     def take(self, name: str) -> None:
@@ -233,7 +233,7 @@ class _TokenBudget:
         self._left -= guess
 
     def takes(self, name: str, *, leaving: int = 0) -> bool:
-        """Add a tool to the selection if its tokens fit and leave `leaving` tokens."""
+        """Add a tool to the selection if its tokens fit and leave `leaving` tokens; return False if not."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):
             self._replace_estimate(max(self._estimates, key=self._estimates.__getitem__))

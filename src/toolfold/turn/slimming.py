@@ -347,7 +347,7 @@ def _map_inner(schema: FrozenDict, change: Callable[[FrozenDict, str], FrozenDic
 def _map_changed(
     held: dict[Any, Any], change: Callable[[FrozenDict, Any], FrozenDict]
 ) -> dict[Any, FrozenDict]:
-    """Return the entries that differ after `change` was applied to them."""
+    """Return the entries that `change` changes, in their changed form."""
     changed = {}
     for place, each in held.items():
         if type(each) is FrozenDict:
@@ -402,7 +402,7 @@ class _SlimmingPass:
         return schema if tidy == description else FrozenDict({**schema, "description": tidy})
 
     def _has_no_effect(self, key: str, value: Any) -> bool:
-        """Return True if a schema keyword with this value states what holds without it."""
+        """Return True if a schema keyword with this value can be removed without changing the meaning."""
         if key in ("additionalProperties", "propertyNames"):
             if value is True or value == {}:
                 return key == "propertyNames" or not self._counts_properties

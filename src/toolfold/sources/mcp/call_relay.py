@@ -67,7 +67,7 @@ class CallRelay(CallOrigin):
 
 
 def only_client_relay(relays: list[CallRelay]) -> CallRelay | None:
-    """Return the relay of the only calling client; None if several clients could be meant."""
+    """Return the relay of the client that is calling the server; None if several clients are."""
     clients = {each.client for each in relays}
     return relays[-1] if len(clients) == 1 else None
 
@@ -121,7 +121,7 @@ class ServerRequestRouter:
         return ErrorData(code=INVALID_REQUEST, message="Sampling is not available.")
 
     async def log(self, params: Any) -> None:
-        """Send the server's log message to the calling client; drop it if several clients could be meant."""
+        """Send the server's log message to the calling client; drop it if several clients are calling."""
         relay = only_client_relay(self._server.call_relays)
         if relay is not None and relay.log is not None:
             relay.send(relay.log(self._server.name, params))
@@ -137,7 +137,7 @@ class ServerRequestRouter:
 
 
 class EventBroadcaster:
-    """Calls every subscriber, from any thread."""
+    """Delivers events to every subscriber. Events may be sent from any thread."""
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[str, str, Any], None]] = []

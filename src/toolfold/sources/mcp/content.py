@@ -154,7 +154,7 @@ def prompt_list_content(result: Any, *, mark: TextMarker = leave_unmarked) -> Co
 
 
 class _BlockReader:
-    """Collects text, notes and media from the content blocks of a result."""
+    """Collects the server's text, notes added by Toolfold, and media from the content blocks of a result."""
 
     def __init__(self, media: list[Media] | None = None, counts: Counter[str] | None = None) -> None:
         self.media = [] if media is None else media
@@ -339,7 +339,7 @@ def _join_labels(*facts: str) -> str:
 
 
 def _clean_label(value: Any) -> str:
-    """Return a short text of the server as a single line without control characters."""
+    """Return a short text from a server as a single line without control characters."""
     return shorten(" ".join(_text_or_empty(value).split()), MAX_LABEL_CHARS)
 
 

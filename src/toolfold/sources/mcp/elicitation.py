@@ -56,7 +56,7 @@ _DECLINE, _CANCEL = ElicitationReply("decline"), ElicitationReply("cancel")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InteractionCallbacks:
-    """Callbacks that ask a person or the model on behalf of a server, if there are any."""
+    """Functions that ask a person or the model on behalf of a server; None if nobody can be asked."""
 
     elicit: Elicit | None = None
     sampler: Sampler | None = None
@@ -221,7 +221,10 @@ class PromptHandler:
 
     @contextlib.asynccontextmanager
     async def _queue_slot(self) -> AsyncIterator[None]:
-        """Wait for the previous request of the server. Raises _QueueFull if too many wait already."""
+        """Wait until the server's previous request is answered.
+
+        Raises _QueueFull if too many wait already.
+        """
         if self._pending_count >= MAX_QUEUED_REQUESTS:
             raise _QueueFull
         self._pending_count += 1

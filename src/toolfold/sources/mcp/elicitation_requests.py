@@ -248,7 +248,7 @@ def _parse_field(name: str, declared: Any, required: bool) -> FormField:
 
 
 def _build_field_schema(declared: Mapping[str, Any], choices: Sequence[FieldChoice]) -> FrozenDict:
-    """Return the part of a form field's schema that is validated, without slow keywords."""
+    """Return the part of a form field's schema that is validated, without keywords that are slow to check."""
     kind = declared["type"]
     schema: Json = {"type": kind}
     for bound in _BOUND_KEYWORDS[kind]:

@@ -187,7 +187,7 @@ def _client_class(is_ready: Callable[[], bool], pending: _PendingRequests | None
     import httpx2
 
     class MessageClient(httpx2.AsyncClient):
-        """Client above the login: converts a missing login to an error response."""
+        """HTTP client that turns the exception for a missing login into an error response."""
 
         async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
             if request.method != "POST" or not _is_message(request):

@@ -51,7 +51,7 @@ class ItemLists:
         """Lists that were not fetched in time; clients are notified when they arrive."""
 
     def use_settings(self, settings: Mapping[str, McpServerSettings], changed: Iterable[str]) -> None:
-        """Use other server settings; the lists of changed servers are read from the cache again."""
+        """Use changed server settings; the lists of changed servers are read from the cache again."""
         self._settings = settings
         for server in changed:
             self._known.pop(server, None)
@@ -139,7 +139,7 @@ def _item_to_json(item: Any) -> Json:
 
 
 def _parse_items(method: str, items: Sequence[Json]) -> list[Any]:
-    """Return list entries as SDK objects; entries that do not validate are left out."""
+    """Return list entries as SDK objects, without entries that fail validation."""
     import mcp_types
     from pydantic import BaseModel, ValidationError
 

@@ -175,7 +175,7 @@ def _repair_tool(tool: Json, protocol: str, entry_problems: list[str]) -> None:
 
 
 def _require_valid_headers(schema: Json, protocol: str) -> None:
-    """Raise UnusableEntry for a tool that clients must drop according to the newest protocol revision."""
+    """Raise UnusableEntry for an invalid `x-mcp-header`, because clients must drop such a tool."""
     from mcp.shared.inbound import find_invalid_x_mcp_header
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 

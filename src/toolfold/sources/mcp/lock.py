@@ -70,7 +70,10 @@ def lock_path(config: Config, server: str) -> Path:
 
 
 class LockFile:
-    """One lock file, read again whenever it has changed. Safe for several threads and processes."""
+    """Lock file with the accepted tools, read again after a change.
+
+    Safe for several threads and processes.
+    """
 
     def __init__(self, file: Path, record: SettingsRecord | None = None) -> None:
         """Open a lock file; with a `record`, changes that Toolfold did not make are errors."""
@@ -102,7 +105,7 @@ class LockFile:
         return self._update(pin_if_new).get(server, _NOTHING)
 
     def accept(self, server: str, tools: Iterable[ListedTool]) -> None:
-        """Record these tools as accepted in their current form, in addition to those accepted before."""
+        """Record tools as accepted in their current form, in addition to those accepted before."""
         require_user(f"accepting tools of the MCP server {server!r}")
 
         def pin_all(blocks: _Blocks) -> None:

@@ -50,7 +50,7 @@ class ToolNames:
         taken: Iterable[str] = (),
         for_clients: bool = False,
     ) -> None:
-        """`prefixes` replace `<server>_` in client names, and `taken` are names of tools without a server.
+        """Create the tool names; `prefixes` replace `<server>_`, `taken` are names of tools without a server.
 
         With `for_clients`, tools are registered under their client names, otherwise under their agent names.
         """
@@ -73,7 +73,7 @@ class ToolNames:
         return names.client if self.for_clients else names.agent
 
     def find_own_name(self, server: str, name: str, listed: Iterable[str]) -> str | None:
-        """Return which of a server's listed tools has this name, which may be the server's own name."""
+        """Return the server's own name of the listed tool that has the given name in any form, or None."""
         own = list(listed)
         if name in own:
             return name
@@ -84,7 +84,7 @@ class _Namespace:
     """Unique names that consist of a server's prefix and a tool's own name."""
 
     def __init__(self, label: str, prefixes: Mapping[str, str], taken: Iterable[str]) -> None:
-        """`label` comes before the server's name in names with a digest."""
+        """Create a namespace; `label` comes before the server's name in names with a digest."""
         self._label, self._prefixes, self._taken = label, dict(prefixes), frozenset(taken)
 
     def name_of(self, server: str, tool: str) -> str:
@@ -96,7 +96,7 @@ class _Namespace:
         return _digest_name(f"from_{server}", tool) if self._is_foreign(name) else name
 
     def _is_foreign(self, name: str) -> bool:
-        """Return True if a client name looks like an agent name."""
+        """Return True if a name for gateway clients starts like the tool names that agents use."""
         return not self._label and name.casefold().startswith(_AGENT_LABEL)
 
     def _prefix_of(self, server: str) -> str:
@@ -112,7 +112,7 @@ class _Namespace:
 
 
 def _digest_name(label: str, tool: str) -> str:
-    """Return a name with a digest of both, since `mcp__a__b__c` can mean two different pairs.
+    """Return a name with a digest of label and tool, since `mcp__a__b__c` can mean two different pairs.
 
     The longer digest is used: to collide with another server's tool takes 2**60 attempts.
     """

@@ -68,7 +68,10 @@ class NotificationLimiter:
         return kind != "response" and self._is_excess(kind)
 
     def count_unmatched_response(self) -> None:
-        """Count a response to no known request. Raises NotificationFlood if there are too many."""
+        """Count a response that belongs to no known request.
+
+        Raises NotificationFlood if there are too many.
+        """
         self._is_excess("notification")
 
     def _is_excess(self, kind: _MessageKind) -> bool:

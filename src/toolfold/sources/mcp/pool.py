@@ -269,7 +269,7 @@ class McpServers:
         self.events.broadcast(name, "tools", None)
 
     def _retire_servers(self, names: Iterable[str], former: Mapping[str, ServerSupervisor]) -> None:
-        """Close the former processes of these servers once they are idle."""
+        """Close the former processes of the named servers once they are idle."""
         names = frozenset(names)
         own = [key for key in tuple(self._client_servers) if key[1] in names]
         retired = [former[name] for name in names] + [self._client_servers.pop(key) for key in own]
@@ -340,7 +340,7 @@ class McpServers:
         }
 
     def find_holding_server(self, name: str) -> str | None:
-        """Return the server whose held tool has this name, in any spelling."""
+        """Return the server with a tool of this name, in any spelling, that waits for review."""
         for server, held in tuple(self._held_tools.items()):
             if any(name in self._names.names_of(server, each.tool.name).all for each in held):
                 return server
@@ -497,7 +497,7 @@ class McpServers:
         return supervisor
 
     def _is_in_use(self, server: ServerSupervisor) -> bool:
-        """Return False if the server was removed or replaced meanwhile."""
+        """Return False if the server has been removed or replaced."""
         return self._servers.get(server.name) is server
 
     def _start_server(self, server: ServerSupervisor) -> concurrent.futures.Future[Any]:

@@ -123,7 +123,7 @@ def load_sdk() -> None:
 
 
 def _require_names(owner: object, *names: str) -> None:
-    """Raise SourceError if the installed MCP SDK lacks a private name."""
+    """Raise SourceError if the installed MCP SDK lacks one of the private names that Toolfold uses."""
     missing = [name for name in names if getattr(owner, name, None) is None]
     if missing:
         kind = owner if isinstance(owner, type) else type(owner)

@@ -249,7 +249,7 @@ def _is_harmless_keyword(key: str, old: Any, new: Any) -> bool:
 
 
 def _is_narrower(key: str, old: Any, new: Any) -> bool:
-    """Return True if a limit on length only excludes empty or longer values than before.
+    """Return True if a changed length limit only excludes empty values, or longer values than before.
 
     A higher minimum would make the model send more than before, so it is not harmless.
     """
@@ -349,7 +349,7 @@ def _describe_parameter_problem(name: str, schema: Any) -> str:
 
 
 def _is_long(text: str, max_chars: int) -> bool:
-    """Return True if a text is too long; non-Latin scripts need a third of the characters."""
+    """Return True if a text is longer than `max_chars`; a third of that if it is not ASCII."""
     return len(text) > (max_chars if text.isascii() else max_chars // 3)
 
 

@@ -74,7 +74,7 @@ class Listing:
 
 
 def parse_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[tuple[ListedTool, ...], tuple[str, ...]]:
-    """Parse a `tools/list` result; return the tools, and why others are left out.
+    """Parse a `tools/list` result; return the usable tools, and why the others cannot be used.
 
     If two tools have the same name, the first is used.
     """

@@ -51,7 +51,7 @@ CallTool = Callable[[ListedTool, Json, CallContext], Awaitable[Content]]
 SendRequest = Callable[[str, Json, CallContext], Awaitable[Any]]
 
 DISPATCH_GRACE_S = 5.0
-"""Time that the dispatch line waits longer than the connection, whose own timeout error is more specific."""
+"""Time that the runtime waits longer than the connection, whose own timeout error is more specific."""
 
 _CODE_PARAMETERS = frozenset(
     {"code", "script", "javascript", "js_code", "python", "python_code", "source_code", "shell", "bash"}
@@ -68,7 +68,7 @@ _READ_ONLY = frozenset({Effect.READ})
 def build_tools(
     server: str, settings: McpServerSettings, listed: Iterable[ListedTool], names: ToolNames, call: CallTool
 ) -> list[Tool]:
-    """Create the registry tools of an MCP server; unusable tools are left out and logged."""
+    """Create the registry tools of an MCP server; unusable tools are skipped and logged."""
     tools: dict[str, Tool] = {}
     for each in listed:
         if not is_wanted(settings, each.name):

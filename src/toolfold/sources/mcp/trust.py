@@ -56,7 +56,7 @@ class HeldTool:
         return self.describe(self.tool.name)
 
     def describe(self, name: str) -> str:
-        """Return why the tool is held. `name` is the name by which the reader knows it."""
+        """Return why the tool must be reviewed before use; `name` is the name that the reader knows."""
         reasons = "".join(f"; {shorten(str(each), 300)}" for each in (*self.findings[:3], *self.changes[:3]))
         return f"{shorten(escape_hidden(name), 80)!r} {_REASON_TEXTS[self.reason]}{reasons}"
 
@@ -208,7 +208,7 @@ class Trust:
             self._local_lock.record_updates(_local_lock_key(server, lock), updated, pins)
 
     def _was_harmless(self, server: str, tool: ListedTool, pins: Pins) -> bool:
-        """Return True if this change of a tool was found harmless before."""
+        """Return True if the same change of a tool was found harmless before."""
         pin = pins.get(tool.name)
         return pin is not None and (server, pin.fingerprint, tool.fingerprint) in self._harmless_changes
 
@@ -358,7 +358,7 @@ def _flatten_values(tool: ListedTool) -> Iterator[tuple[str, str]]:
 
 
 def _format_path_step(key: str) -> str:
-    """Format one key of a path in a tool definition, quoted if it could be taken for several."""
+    """Format one key of a path in a tool definition, quoted if it could be taken for several keys."""
     return f".{key}" if _PLAIN_KEY.fullmatch(key) else f"[{json.dumps(key, ensure_ascii=False)}]"
 
 

@@ -47,12 +47,12 @@ class EntryReader:
         return self.variables.translate(text, self.remarks, is_value=is_value)
 
     def take(self, *keys: str) -> Any:
-        """Return the first non-empty value of these keys, and mark all of them as read."""
+        """Return the first non-empty value of the given keys, and mark all of these keys as read."""
         values = [self._unread.pop(key, None) for key in keys]
         return next((value for value in values if value not in (None, "", [], {})), None)
 
     def has(self, *keys: str) -> bool:
-        """Return True if one of these keys has a value that was not read yet."""
+        """Return True if one of the given keys has a value that was not read yet."""
         return any(self._unread.get(key) not in (None, "") for key in keys)
 
     def read_text(self, *keys: str, is_value: bool = False) -> str:

@@ -60,7 +60,7 @@ def _is_toolfold(word: str) -> bool:
 
 
 def _parse_endpoint(url: str) -> tuple[str, int, str] | None:
-    """Return host, port and path of a URL, with one name for this machine; None if it is not a URL."""
+    """Return host, port and path of a URL, `localhost` for any name of this machine; None if it is no URL."""
     try:
         parts = urlsplit(url)
         port = parts.port or _PORTS.get(parts.scheme)

@@ -1,4 +1,4 @@
-"""Translate `${…}` references in other clients' files into Toolfold's.
+"""Translate `${…}` references in other clients' files into references of Toolfold's settings.
 
 Each client has its own style: some expand variables like a shell, editors write `${env:NAME}` and know
 directory names, others expand nothing. Text that a client would pass on unchanged is escaped.
@@ -33,7 +33,7 @@ class Variables:
     """Inputs that the client would ask the user for, by id."""
 
     def translate(self, text: str, remarks: list[str], *, is_value: bool = False) -> str:
-        """Return the text with Toolfold's references; append notes for the user to `remarks`.
+        """Return the text with its references in Toolfold's form; append notes for the user to `remarks`.
 
         `is_value` marks the value of a variable or header: there `${NAME}` is always a reference, even if the
         client does not expand it. In an argument it may be meant for a shell.

@@ -49,7 +49,7 @@ class LoginStatus:
     is_usable: bool
     """True if the server can be used without a new login: the token is valid or can be refreshed."""
     expires: float | None
-    """Expiry in timeout since 1970; None if the issuer did not state one."""
+    """Expiry in seconds since 1970; None if the issuer did not state one."""
 
 
 def create_auth(

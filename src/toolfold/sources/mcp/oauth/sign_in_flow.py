@@ -204,7 +204,7 @@ class _SignInFlow:
         return f"{base}?{urlencode(parameters)}"
 
     def _merge_scopes(self, demanded: str | None) -> str | None:
-        """Return the scopes to request: configured or demanded ones, plus those missing so far."""
+        """Return the scopes to request: configured or demanded ones, and those the last login lacked."""
         configured = " ".join(self._client.scopes) or None
         scope = union_scopes(configured, demanded) if self._is_step_up else configured or demanded
         return union_scopes(scope, self._previous.wanted if self._previous else None)

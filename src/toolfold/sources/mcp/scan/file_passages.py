@@ -138,7 +138,7 @@ def _forbids_telling(evidence: _Evidence) -> bool:
 
 
 def _acts_covertly(evidence: _Evidence) -> bool:
-    """Return True if something is to be done behind the user's back, for two reasons or without consent."""
+    """Return True if a passage orders the model to act behind the user's back or without consent."""
     if evidence.has_reason("it wants to skip confirmation", 0.0) and _OWNER.search(evidence.text):
         return True
     score, is_personal = evidence.passage.score, _PERSON.search(evidence.text) is not None
@@ -147,7 +147,7 @@ def _acts_covertly(evidence: _Evidence) -> bool:
 
 
 def _sends_data_away(evidence: _Evidence) -> bool:
-    """Return True if data is to be sent to an address, or a file with secrets is to be sent at all."""
+    """Return True if a passage orders that data be sent to an address, or a file with secrets anywhere."""
     sentence, score = evidence.sentence, evidence.passage.score
     if not sentence.has_all("send"):
         return False
@@ -185,7 +185,7 @@ _CHECKS: tuple[Callable[[_Evidence], bool], ...] = (
 
 
 def _find_encoded(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of encoded text that decodes to an instruction; a text encoded as a whole is none."""
+    """Yield the spans of encoded parts of a text that decode to an instruction."""
     for encoded, decoded, _ in decode_text(text):
         if encoded == text:
             continue
