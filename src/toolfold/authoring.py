@@ -235,7 +235,7 @@ def _count_positional(handler: Callable[..., Any]) -> int:
 
 
 def _handler_parameters(handler: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Return a handler's parameters; if it takes only `*args` and `**kwargs`, those of the wrapped one."""
+    """Return a handler's parameters; if it takes only `*args, **kwargs`, those of the function it wraps."""
     try:
         own = list(inspect.signature(handler, follow_wrapped=False).parameters.values())
         if all(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in own):

@@ -160,7 +160,7 @@ class Availability:
 
 
 def _cache_key(tool: Tool) -> object:
-    """Return the cache key of a tool's check: the function, or the tool if it cannot be a weak key."""
+    """Return the cache key of a tool's check: its function or, if that cannot be a weak key, the tool."""
     try:
         hash(tool.check)
         weakref.ref(tool.check)

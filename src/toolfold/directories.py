@@ -18,7 +18,7 @@ class StandardDirectories(NamedTuple):
 
 
 def locate_directories(environment: Mapping[str, str], current: Path) -> StandardDirectories:
-    """Return the directories for an environment's variables; a relative TOOLFOLD_HOME starts at `current`."""
+    """Return Toolfold's directories by environment variables; a relative TOOLFOLD_HOME is below `current`."""
     if home := environment.get(HOME_VARIABLE):
         folder = current / home
         return StandardDirectories(folder, folder / "state", folder / "cache")

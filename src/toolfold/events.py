@@ -147,7 +147,7 @@ class ModelReplied(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolStarted(Event):
-    """A tool call was found to be allowed for the session and is being processed."""
+    """A tool call that the session is allowed to make is being processed."""
 
     type: ClassVar[str] = "tool_started"
     call_id: str

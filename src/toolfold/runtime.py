@@ -550,7 +550,7 @@ def _execution_sites(terminal: EnvironmentThread) -> Mapping[tuple[Source, str],
 def _build_monitor(
     config: Config, record: SettingsRecord, terminal: EnvironmentThread, has_servers: Callable[[], bool]
 ) -> SettingsMonitor | None:
-    """Return the monitor for settings that change during a call; None within a tool call.
+    """Return the monitor for settings that change during a call; None if a tool call started this process.
 
     Within a tool call, the outer runtime monitors them.
     """

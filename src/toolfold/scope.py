@@ -145,7 +145,7 @@ class Scope:
     def narrow(
         self, enabled: Iterable[str] | None = None, disabled: Iterable[str] = (), without: Iterable[str] = ()
     ) -> Scope:
-        """Return a scope that grants only what both this scope and the new rule grant."""
+        """Return a scope that grants only what both this scope and the given lists of toolsets grant."""
         chosen = None if enabled is None else _to_tuple(enabled)
         return Scope(chosen, _to_tuple(disabled), _to_tuple(without), parent=self)
 

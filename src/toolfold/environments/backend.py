@@ -91,7 +91,7 @@ class Backend(ABC):
     @property
     @abstractmethod
     def home(self) -> str:
-        """Return the absolute path of the directory in which new tasks start. Known once open."""
+        """Return the absolute path of the directory in which new tasks start. Available after `open`."""
 
     @property
     def shared_directories(self) -> Sequence[tuple[str, str]] | None:

@@ -202,7 +202,7 @@ class ProcessTable:
             raise CallError(f"{name} does not read its input. At most a part of this write has arrived.")
 
     async def _load_input_log(self, name: str) -> InputLog:
-        """Return the process's input log, compared with the input stored on the target.
+        """Return the process's input log, marked as incomplete if the target has received other input.
 
         Other clients may have written too.
         """

@@ -174,7 +174,7 @@ class ClientSession:
         log.info("client %s: %s, %.0f ms, %s", self.display_name, result.name, result.milliseconds, outcome)
 
     def _resolve_tool_name(self, name: str) -> str:
-        """Return the listed name of a tool that is called by its name without a gateway, `mcp_server_tool`.
+        """Return the listed name of a tool that is called as `mcp_server_tool`, its name outside the gateway.
 
         Looks only at granted tools: the response must not reveal whether another tool exists.
         """

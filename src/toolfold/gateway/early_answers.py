@@ -1,4 +1,4 @@
-"""Answer list requests over stdio from an earlier run's record, while the gateway is still loading.
+"""Answer list requests over stdio with answers recorded in an earlier run, while the gateway is loading.
 
 A thread reads the client's messages and answers those that the record covers: the handshake, pings and
 lists, nothing else. When the gateway is ready it gets everything that was read, and handles every message as

@@ -28,7 +28,7 @@ class HeaderCheck:
 
     @property
     def lookup(self) -> SchemaLookup | None:
-        """Return a lookup that finds no schema; None if some tool needs headers and must be looked up."""
+        """Return a schema lookup that finds nothing; None if the SDK must do a real lookup for headers."""
         snapshot = self._tools()
         if self._checked_snapshot is not snapshot:
             self._has_declaration, self._checked_snapshot = self._find_declaration(snapshot), snapshot

@@ -132,7 +132,7 @@ class _BoundedConnection(Protocol):
 
 
 def _abort_surplus(connections: Collection[_BoundedConnection], limit: int) -> None:
-    """Abort connections beyond the limit: the oldest without a request, then the newest others.
+    """Abort connections beyond the limit: first the oldest without a request, then the newest others.
 
     Connections that were aborted in this turn of the loop are still in the set and no longer count.
     """

@@ -70,7 +70,7 @@ class ListingRecorder:
         if len(self._pending) < MAX_PENDING:
             self._pending[request.key] = request
 
-    def is_answered(self, message: JSONRPCMessage) -> bool:
+    def record_answer(self, message: JSONRPCMessage) -> bool:
         """Record the gateway's answer to a request; return True if the client already got a recorded one."""
         id_ = getattr(message, "id", None)
         if hasattr(message, "method") or not isinstance(id_, int | str):

@@ -154,7 +154,7 @@ def _is_local_address(ip: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool
 
 
 def find_origin(inode: str) -> PeerOrigin:
-    """Return the origin of a client's socket: USER only if no process that holds it is a tool's."""
+    """Return who started the processes that hold a socket: USER only if none was started by a tool."""
     found, unreadable = _find_holders(inode, _process_fd_dir)
     folders = _process_fd_dir if found else _thread_fd_dirs
     if not found:

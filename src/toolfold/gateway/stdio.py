@@ -151,7 +151,7 @@ class _OutgoingMessages(MessageStream):
     async def send(self, item: SessionMessage, /) -> None:
         import anyio
 
-        if self._recorder.is_answered(item.message):
+        if self._recorder.record_answer(item.message):
             return
         try:
             await write_message(self._writer, item.message)

@@ -238,7 +238,7 @@ class BrowserPool:
 
 
 async def _start_driver() -> Playwright:
-    """Start Playwright. If cancelled, wait until it runs and stop it, as it leaves its process otherwise."""
+    """Start Playwright; if cancelled, wait for its start and stop it, so that no process is left behind."""
     from playwright.async_api import async_playwright
 
     starting = asyncio.create_task(async_playwright().start())

@@ -202,7 +202,7 @@ class BrowserTab:
         return [_describe_image(each) for each in found[:MAX_IMAGES] if isinstance(each, dict)]
 
     async def take_screenshot(self, *, full_page: bool) -> bytes:
-        """Return a PNG image of the visible part of the page; with `full_page`, up to a maximum height."""
+        """Return a PNG of the page's visible part; with `full_page`, of the page up to a maximum height."""
         image: bytes
         if not full_page:
             image = await self.page.screenshot(timeout=SNAPSHOT_TIMEOUT_S * 1000)

@@ -91,7 +91,7 @@ def ranks(query: Query, ranked: Sequence[str]) -> list[int | None]:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that is at least as large as this share of all values."""
+    """Return the smallest value that is at least as large as the given share of all values."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 

@@ -75,7 +75,7 @@ _COMMON_COMPOUNDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _NameMatches:
-    """Positions in the catalog of the tools that one written name can mean."""
+    """Positions in the catalog of the tools that one name in a message can mean."""
 
     marked: Sequence[int]
     """All tools with the name; they match where the message marks the word as a name."""
@@ -143,7 +143,7 @@ class NameIndex:
         return list(found)
 
     def _match_word(self, text: str, start: int, end: int) -> Iterator[Sequence[int]]:
-        """Yield the positions of tools that the word at `start:end` means, by each kind of match."""
+        """Yield, for each kind of match, the positions of the tools that the word at `start:end` can mean."""
         word = text[start:end]
         name = word.casefold()
         if name not in self._positions:
@@ -155,7 +155,7 @@ class NameIndex:
             yield matches.marked
 
     def _find_matches(self, name: str) -> _NameMatches:
-        """Return the tools that a written name can mean, and cache them."""
+        """Return the tools that a name in a message can mean, and cache them."""
         positions = list(self._limit_per_toolset(self._positions_of(name), name))
         anywhere: list[int] = []
         exact_spelling: dict[str, list[int]] = {}

@@ -1,4 +1,4 @@
-"""Event listeners that report what a runtime does to its operators: by log lines and OpenTelemetry.
+"""Event listeners that report a runtime's activity to its operators, by log lines and OpenTelemetry.
 
 All are off by default. A listener only reads events and cannot influence a session.
 """

@@ -24,7 +24,7 @@ MAX_INLINE_CHARS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class OutsideText:
-    """Rules for text that comes from outside, such as pages and files, or is sent there."""
+    """Functions that check text from outside, such as web pages, and text that leaves this machine."""
 
     mark_untrusted: TextMarker = leave_unmarked
     contains_known_secret: Callable[[str], bool] = lambda _text: False

@@ -74,7 +74,7 @@ class Bridge:
         )
 
     def __contains__(self, name: object) -> bool:
-        """Return True for `tool_search` and `tool_describe`; `tool_call` is replaced by the call in it."""
+        """Return True for `tool_search` and `tool_describe`; False for `tool_call`, which is unwrapped."""
         return isinstance(name, str) and name in self._answers
 
     def tool(self, name: str, turn: Turn) -> Tool:

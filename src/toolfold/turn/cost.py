@@ -125,7 +125,7 @@ class DialogueMessage:
 
 
 def generate_dialogue(messages: Sequence[DialogueMessage], *, system: int = 1_500, seed: int = 7) -> Dialogue:
-    """Generate a conversation from messages, with realistic sizes and pauses; the same for each seed."""
+    """Generate a conversation from messages, with random but realistic sizes and pauses."""
     dice = random.Random(seed)  # noqa: S311  (nothing to guard)
     return Dialogue(system, tuple(_generate_exchange(each, dice) for each in messages))
 
@@ -348,7 +348,7 @@ def typical_dialogue(turns: int = 10) -> tuple[Dialogue, ToolSizes]:
 
 
 def cheapest(bills: Mapping[str, Mapping[str, Bill]], turns: int) -> dict[str, list[str]]:
-    """Return, for each strategy, the models for which it is cheapest after this many turns."""
+    """Return, for each strategy, the models for which it is cheapest after the given number of turns."""
     won: dict[str, list[str]] = {}
     for model, by_strategy in bills.items():
         spent = {name: each.by_turn()[turns - 1] for name, each in by_strategy.items()}

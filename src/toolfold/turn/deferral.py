@@ -54,7 +54,7 @@ class ToolPartition:
 
 
 class Deferral:
-    """Divides granted tools by the configured lists, and caches the result."""
+    """Divides granted tools by the configured lists into deferrable and other ones; caches the result."""
 
     def __init__(self, settings: ToolsSettings) -> None:
         self._always = frozenset(settings.tool_search.always_load)

@@ -55,7 +55,7 @@ class GrantCache:
         self._held: tuple[Toolsets | None, dict[_Key, Grant]] = None, {}
 
     def get_grant(self, toolsets: Toolsets, scope: Scope, offers: frozenset[str]) -> Grant:
-        """Return the tools that a scope grants; agent-level tools are shown only if `offers` has them."""
+        """Return the tools that a scope grants; tools of the agent are shown only if `offers` names them."""
         current, grants = self._held  # read together: another thread may replace them
         if current is not toolsets:
             grants = {}

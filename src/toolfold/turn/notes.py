@@ -146,7 +146,7 @@ class Notes:
         }
 
     def read(self, messages: Sequence[Message]) -> History:
-        """Return the caller's history and the notes added to it before, which it may still contain."""
+        """Return the caller's history and the notes about tools added to it before."""
         said: list[_HistoryEntry] = []
         chain = b""
         for place, message in enumerate(messages):
@@ -234,7 +234,7 @@ def _note_from_json(state: Json) -> Note:
 
 
 def _match_suffix(last: Sequence[bytes], now: Sequence[bytes]) -> dict[int, int]:
-    """Map the positions of messages now to those in the last request, for the longest common suffix."""
+    """Match the last messages of a history with those of the last request; map new positions to old ones."""
     old, new = last[::-1], now[::-1]
     falls = _prefix_table(old)
     length = best = at = 0

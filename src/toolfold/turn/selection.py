@@ -178,13 +178,13 @@ class Selector:
         for name in named:
             room.take(name)
         half = self._settings.rag_max_tokens // 2
-        kept = {name for name in used if name not in named and room.takes(name, leaving=half)}
+        kept = {name for name in used if name not in named and room.try_take(name, leaving=half)}
         places = self._settings.rag_top_k - len(named)
         best: list[str] = []
         for name in fitting:
             if len(best) >= places:
                 break
-            if name not in named and (name in kept or room.takes(name)):
+            if name not in named and (name in kept or room.try_take(name)):
                 best.append(name)
         chosen = dict.fromkeys(named, NAMED) | {name: fitting[name] for name in best}
         chosen |= {name: USED for name in used if name in kept and name not in chosen}
@@ -192,7 +192,7 @@ class Selector:
 
 
 class _GrantCandidates:
-    """State that all selections from the same granted tools share: candidates and recent results."""
+    """Candidates and recent search results that all selections from the same granted tools share."""
 
     def __init__(self, pinned: frozenset[str]) -> None:
         self._pinned = pinned
@@ -232,7 +232,7 @@ class _TokenBudget:
         self._estimates[name] = guess = self._weights.estimate_upper_bound(self._tools[name])
         self._left -= guess
 
-    def takes(self, name: str, *, leaving: int = 0) -> bool:
+    def try_take(self, name: str, *, leaving: int = 0) -> bool:
         """Add a tool to the selection if its tokens fit and leave `leaving` tokens; return False if not."""
         self.take(name)
         while self._left < leaving <= self._left + sum(self._estimates.values()):

@@ -150,7 +150,7 @@ def _split_words(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class _SchemaSurvey:
-    """The facts about all schemas nested in a schema that shortening needs."""
+    """Facts about a schema and all schemas nested in it that shortening needs."""
 
     nodes: list[Json]
     """All schemas, the root first."""

@@ -60,7 +60,7 @@ class ToolNames:
         self._agents = _Namespace(_AGENT_LABEL, {each: f"{_AGENT_LABEL}{each}_" for each in known}, ())
 
     def names_of(self, server: str, tool: str) -> McpToolName:
-        """Return the names of a tool, which the server itself calls `tool`."""
+        """Return all names of the tool that its server calls `tool`."""
         return McpToolName(
             self._clients.name_of(server, tool),
             self._agents.name_of(server, tool),

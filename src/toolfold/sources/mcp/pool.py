@@ -284,7 +284,7 @@ class McpServers:
             self._retired.discard(server)
 
     def _adjust_servers(self, names: Iterable[str]) -> None:
-        """Give servers that keep running their new settings."""
+        """Apply new settings to servers that keep running."""
         names = frozenset(names)
         own = [each for key, each in tuple(self._client_servers.items()) if key[1] in names]
         for server in (*(self._servers[name] for name in names), *own):
@@ -340,7 +340,7 @@ class McpServers:
         }
 
     def find_holding_server(self, name: str) -> str | None:
-        """Return the server with a tool of this name, in any spelling, that waits for review."""
+        """Return the server that has a tool of this name, in any spelling, waiting for review."""
         for server, held in tuple(self._held_tools.items()):
             if any(name in self._names.names_of(server, each.tool.name).all for each in held):
                 return server
@@ -612,7 +612,7 @@ class McpServers:
             )
 
     def _register_tools(self, server: ServerSupervisor, tools: list[Tool]) -> None:
-        """Replace the server's tools in the registry; by none if the registry rejects them."""
+        """Replace the server's tools in the registry; remove them if the registry rejects the new ones."""
         toolset = MCP_PREFIX + server.name
         with self._change_lock:
             if not self._is_in_use(server):

@@ -188,7 +188,7 @@ class ServerSupervisor:
         return answer
 
     async def refresh_listing(self) -> Listing:
-        """List the server's tools now."""
+        """Request the list of tools from the server now and return it."""
         connection = await self.get_connection()
         await self._publish_listing(await connection.list_tools(self.settings.connect_timeout_seconds))
         assert self.listing is not None  # noqa: S101 - set by `_publish_listing`
@@ -367,7 +367,7 @@ class ServerSupervisor:
         self._connections.discard(connection)
 
     def _retire_connection(self, connection: ServerConnection) -> None:
-        """Use a connection for no new request, and close it once its pending requests are done."""
+        """Stop using a connection for new requests, and close it once its pending requests are done."""
         if self._connection is connection:
             self._connection = None
             self._start_task(self._close_when_idle(connection))

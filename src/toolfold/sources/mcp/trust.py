@@ -178,7 +178,7 @@ class Trust:
         return lock.forget(server)
 
     def _effective_pins(self, server: str, tools: Iterable[ListedTool]) -> Pins | None:
-        """Return the accepted tools of a server that count on this machine.
+        """Return the accepted tools of a server whose acceptance is valid on this machine.
 
         The project's lock file may come from the author of the tools: a suspicious tool must have been
         accepted on this machine as well.
@@ -215,7 +215,7 @@ class Trust:
     def find_suspicious(
         self, server: str, tools: Sequence[ListedTool]
     ) -> list[tuple[ListedTool, ScanFinding]]:
-        """Scan the tools of a server that are in use, and return grave findings."""
+        """Scan the tools of a server that are in use, and return the findings that require a review."""
         with self._guard:
             others = dict(self._listed)
         findings = scan_tools(tools, server, others)

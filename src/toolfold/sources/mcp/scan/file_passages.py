@@ -68,7 +68,7 @@ def find_strong_passages(text: str) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """A suspicious passage with what the checks need to know of it."""
+    """A suspicious passage of a file, with its text and surroundings for further checks."""
 
     passage: Passage
     sentence: Sentence

@@ -21,19 +21,19 @@ def load_phrases() -> dict[str, list[str]]:
 
 @cache
 def get_words(name: str) -> tuple[str, ...]:
-    """Return a word list of the scanner in its order in the file."""
+    """Return the scanner's word list with this name, in the order of the file."""
     return tuple(_read_data("words.toml")[name])
 
 
 @cache
 def get_word_set(name: str) -> frozenset[str]:
-    """Return a word list of the scanner as a set."""
+    """Return the scanner's word list with this name, as a set."""
     return frozenset(get_words(name))
 
 
 @cache
 def get_pattern(name: str) -> re.Pattern[str]:
-    """Return a regular expression of the scanner."""
+    """Return the scanner's regular expression with this name."""
     entry = _read_data("patterns.toml")[name]
     flags = re.IGNORECASE if entry.get("ignore_case") else re.NOFLAG
     return re.compile("|".join(map(_join_lines, entry["alternatives"])), flags)
