@@ -392,7 +392,7 @@ class ToolResult:
     stored: Path | None = None
     """File with the complete result, if it was too large for the model."""
     media: tuple[Media, ...] = ()
-    """Its images and audio; the text contains their names."""
+    """Images and audio of the result; the text contains their names."""
     raw: SourceResponse | None = field(default=None, repr=False)
     """The untruncated answer in its source's own format; None if a hook has changed the result."""
     whole_text: str | None = field(default=None, repr=False)

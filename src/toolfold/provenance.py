@@ -122,7 +122,7 @@ class _ProcessInfo:
     owner: int | None
     parent: int
     text: str = ""
-    """Its command line with its environment, if `ps` is the only source."""
+    """Command line of the process with its environment, if `ps` is the only source."""
 
     def find_mark(self, *, is_self: bool) -> str:
         who = "it" if is_self else f"process {self.pid}, one of its ancestors,"

@@ -50,7 +50,7 @@ class CommandResult:
 
     output: str
     exit_code: int | None
-    """None if the command was terminated by Toolfold."""
+    """Exit code; None if the command was terminated by Toolfold."""
     directory: str
     """Working directory of its task afterwards."""
     duration_s: float

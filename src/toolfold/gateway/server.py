@@ -68,7 +68,7 @@ RunCall = Callable[[Approver | None, CallRelay], Coroutine[Any, Any, ToolResult]
 """Runs a call with the approver and the relay of its client."""
 
 LOCAL_TOOLSETS = ("file", "terminal", "code_execution", "web", "browser", "messaging")
-"""Toolsets that are granted only where they are named: clients have such tools themselves."""
+"""Toolsets that are granted only where they are named: most clients have similar tools themselves."""
 IDLE_TIMEOUT_S = 1_800.0
 MAX_SESSIONS = 1_000
 MAX_SESSIONS_PER_CLIENT = 40

@@ -44,7 +44,7 @@ class _QueryMatches:
 
     names: Sequence[str]
     sure: bool
-    """True if any of them shares a word with the query."""
+    """True if any of the tools shares a word with the query."""
 
 
 class BridgeAnswers:

@@ -71,9 +71,9 @@ class ToolSizes:
     brief: Mapping[str, int]
     """In a search result without signatures."""
     core: frozenset[str] = frozenset()
-    """Never deferred."""
+    """Tools that are never deferred."""
     pinned: frozenset[str] = frozenset()
-    """Shown beside every selection."""
+    """Tools that are shown beside every selection."""
     bridge: int = 224
     hits: int = 5
     """Tools in one search result."""

@@ -22,9 +22,9 @@ class ToolPartition:
     """The granted tools of a session, divided by how they may be shown to the model."""
 
     pinned: Sequence[Tool]
-    """Shown for every message."""
+    """Tools that are shown for every message."""
     kept: Sequence[Tool]
-    """Never deferred: pinned and core tools."""
+    """Tools that are never deferred: pinned and core tools."""
     deferrable: dict[str, Tool]
     kept_names: frozenset[str] = field(init=False)
     _weight: TokenCount | None = field(default=None, init=False)

@@ -48,7 +48,7 @@ class _HistoryEntry:
     """A message of the history that is not a system instruction; instructions may change between requests."""
 
     position: int
-    """Its index among all messages."""
+    """Index of the message among all messages."""
     plain_message: Message
     """The caller's message, without a note."""
     digest: bytes

@@ -45,7 +45,7 @@ class Selection:
     """The tools selected for a message, beyond those that are always shown, with reasons."""
 
     names: tuple[str, ...]
-    """Best first."""
+    """Names of the selected tools, best first."""
     hits: tuple[Hit, ...]
     """Matches of the latest message, shown or not."""
     need: float

@@ -14,7 +14,7 @@ class ScanFinding:
 
     kind: FindingKind
     where: str
-    """The part of the tool that contains it, such as `description` or `inputSchema.properties.path`."""
+    """The part of the tool with the finding, such as `description` or `inputSchema.properties.path`."""
     excerpt: str
     """The passage, with hidden characters escaped."""
     why: str
@@ -22,7 +22,7 @@ class ScanFinding:
     """True if the tool should wait for review; otherwise the finding is only reported."""
 
     doubtful: bool = False
-    """True if it rests on wording alone and rules and classifier do not agree about it."""
+    """True if the finding rests on wording alone, and rules and classifier do not agree about it."""
 
     def requires_review(self, *, strict: bool = False) -> bool:
         """Return True if the tool must wait for a review; doubtful findings count only with `strict`."""
