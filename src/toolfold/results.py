@@ -271,7 +271,7 @@ def _to_plain(value: Any) -> Any:
 
 
 class _JsonConverter:
-    """Copies a value into a JSON-compatible one, without NaN, odd keys, cycles and excessive nesting."""
+    """Copies a value into a JSON-compatible one: no NaN, only string keys, no cycles, limited nesting."""
 
     def __init__(self) -> None:
         self._ancestors: set[int] = set()

@@ -36,7 +36,7 @@ class RunningCommand:
         """
         self.run_id = run_id
         self.may_still_run = False
-        """True if its processes may still run: they did not exit, or the guard could not be asked."""
+        """True if processes of the command may still run, or if the guard could not be asked about them."""
         self._silence = silence or asyncio.get_running_loop().create_future()
         self._channel, self._end_mark = channel, end_mark
         self._read_task: asyncio.Future[bytes] | None = None
