@@ -1,4 +1,4 @@
-"""The setting `approval.allowed_tools`: tools that may have the effects they declare without approval.
+"""The setting `approval.allowed_tools`: tools that declare destructive effects but need no approval for them.
 
 Covers the finding "declares that it can destroy data" and nothing else. An entry without a project does not
 cover a server that a project's file declares: another project may use the same name.
@@ -21,7 +21,7 @@ KEY = "approval.allowed_tools"
 
 
 class AllowedTools:
-    """The tools allowed by `approval.allowed_tools`, as far as they apply in one project."""
+    """The tools that the setting `approval.allowed_tools` allows in one project."""
 
     def __init__(self, entries: AllowList | None = None, project: Path | None = None) -> None:
         self._entries, self._project = entries or AllowList(), project or Path.cwd()
@@ -31,23 +31,23 @@ class AllowedTools:
         return self._entries.entries
 
     def find(self, analysis: CallAnalysis, client: str = "") -> AllowedTool | None:
-        """Return the entry that allows the tool of this call to have the effects it declares, or None."""
+        """Return the entry of `approval.allowed_tools` that covers the analyzed call, or None."""
         for allowed in map(AllowedTool.parse, self._entries.entries):
             if _applies_to(allowed, analysis) and allowed.is_in_scope(client, self._project):
                 return allowed
         return None
 
     def add(self, *allowed: AllowedTool) -> None:
-        """Add entries to the allowed tools. Raises ConfigError if they cannot be saved."""
+        """Add entries to `approval.allowed_tools`. Raises ConfigError if they cannot be saved."""
         self._entries.add(*map(str, allowed))
 
     def remove(self, entry: str) -> bool:
-        """Remove an entry from the allowed tools; return False if it did not exist. Raises ConfigError."""
+        """Remove an entry of `approval.allowed_tools`; return False if there is none. Raises ConfigError."""
         return self._entries.remove(entry)
 
 
 def build_allowed_tools(config: Config) -> AllowedTools:
-    """Build the list of allowed tools from a configuration; changes are written to the user's own file."""
+    """Create the allowed tools from a configuration; added entries are saved in the user's own file."""
     paths, entries = config.paths, config.approval.allowed_tools
     from_file = str(paths.user_file) in config.origins.get(KEY, "")
     written = AllowList(
@@ -63,7 +63,7 @@ def build_allowed_tools(config: Config) -> AllowedTools:
 
 
 def is_own_server(config: Config, server: str) -> bool:
-    """Return True if the user's own settings declare the server, and no project's file does."""
+    """Return True if an MCP server is declared by the user's own settings, not by a project's file."""
     project = config.paths.project_file
     declared = config.origins.get(f"mcp.servers.{server}", "")
     return server in config.mcp.servers and (

@@ -30,13 +30,13 @@ KEY = "command_allowlist"
 __all__ = ["KEY", "AllowList"]
 
 ExplainIneffective: TypeAlias = Callable[[str], str]
-"""Maps an entry to the reason why it can never have an effect, or to an empty string."""
+"""Returns why an allow-list entry can never have an effect; empty if it can."""
 NormalizeEntry: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
-"""Maps an entry as a person wrote it to its canonical spelling and the rules it matches."""
+"""Returns the canonical spelling of an allow-list entry, and the rules that the entry covers (None: all)."""
 
 
 class AllowList:
-    """Allow-list entries that are in force. `file` is None if they do not come from a file."""
+    """The allow-list entries that apply now. `file` is None if they do not come from a file."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class AllowList:
         return self._file is not None
 
     def covers(self, key: str, rules: Collection[str] = ()) -> bool:
-        """Return True if the allow-list contains exactly this call and the rules that it matches."""
+        """Return True if an allow-list entry for exactly this call covers all rules that the call matches."""
         if not key:
             return False
         with self._lock:
@@ -162,7 +162,7 @@ class AllowList:
                 unset_value(file, self._key, record=self._record)
 
     def _refresh(self) -> None:
-        """Drop entries that are no longer in the file, and add those that Toolfold itself wrote to it."""
+        """Drop entries that were removed from the allow-list file; add those that Toolfold wrote to it."""
         signature = self._file_signature()
         if not self._follows_file or self._file is None or signature == self._last_signature:
             return
@@ -181,7 +181,7 @@ class AllowList:
             self._content, self._last_step = self._file_fingerprint(), step
 
     def _is_own_change(self) -> bool:
-        """Return True if only Toolfold itself has changed the file since its entries were read."""
+        """Return True if only Toolfold itself has changed the allow-list file since it was last read."""
         if not self._follow_own_changes or self._file is None or self._record is None:
             return False
         now = self._file_fingerprint()
@@ -214,6 +214,6 @@ class AllowList:
 
 
 def _read_entries(file: Path, key: str) -> list[str]:
-    """Return the allow-list entries that the file itself contains."""
+    """Read the allow-list entries, the value of the setting `key`, from a settings file."""
     value = read_file_value(file, key)
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

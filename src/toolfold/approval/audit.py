@@ -31,7 +31,7 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class AuditLog:
-    """Audit log of approval decisions in one directory. `redact` removes secrets and limits the length."""
+    """Audit log of approval decisions in one directory. `redact` removes secrets from entries."""
 
     def __init__(
         self,

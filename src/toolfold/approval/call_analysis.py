@@ -58,16 +58,16 @@ class JudgeFunction(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CallAnalysis:
-    """The analysis of one tool call: its findings, and the grant that would cover it."""
+    """Result of analyzing one tool call: its findings, and the key under which its approval is stored."""
 
     tool: Tool
     args: Json
     verdict: Verdict
     command: str = ""
     key: str = ""
-    """The call in a canonical spelling; empty if no grant can cover it."""
+    """Canonical spelling of the call, under which its approval is stored; empty if it cannot be stored."""
     allowlist_entry: str = ""
-    """Its entry in the allow-list; empty if it cannot have one."""
+    """The allow-list entry that would allow the call permanently; empty if there can be none."""
     own_server: str = ""
     """The MCP server that the tool comes from, if the user added that server."""
 
@@ -78,7 +78,7 @@ class CallAnalysis:
 
     @property
     def allowlist_spellings(self) -> tuple[str, ...]:
-        """Return the call's allow-list entry under each name of its tool; the first one is saved."""
+        """Return the call's allow-list entry, spelled with each name of its tool; the first one is saved."""
         called = f"{TOOL_PREFIX}{_listed_name(self.tool)} "
         if not self.allowlist_entry.startswith(called):
             return (self.allowlist_entry,)
@@ -88,7 +88,7 @@ class CallAnalysis:
 
     @property
     def grant_key(self) -> str:
-        """Return the key of a session grant for this call; empty if there can be no grant.
+        """Return the key under which an approval for the session is stored; empty if there can be none.
 
         For a tool of a server that the user added, it covers every call whose only finding is the declared
         effect.
@@ -107,7 +107,7 @@ class CallAnalysis:
 
 
 class CallAnalyzer:
-    """Analyzes tool calls. Without a command judge, every command counts as not understood."""
+    """Analyzes tool calls. Without `judge`, every shell command in a call counts as not understood."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class CallAnalyzer:
     def judge(
         self, command: str, cwd: str | None = None, variables: Mapping[str, Word] = NO_VARIABLES
     ) -> Verdict:
-        """Judge one shell command; if the judge fails, the command counts as not understood."""
+        """Judge one shell command; if that fails, it counts as not understood."""
         if self._judge is None or len(command) > MAX_TEXT_CHARS:
             return _unjudged_verdict(command)
         try:
@@ -231,7 +231,7 @@ class CallAnalyzer:
         return ProcessInput.from_arguments(contexts[0] if contexts else None, "".join(texts))
 
     def judge_input(self, written: ProcessInput) -> Verdict:
-        """Judge text written to a process; if the judge fails, the text counts as not understood."""
+        """Judge text to be written to a running process; if that fails, it counts as not understood."""
         if self._judge_input is None:
             return _unjudged_verdict(written.description)
         try:
@@ -326,7 +326,7 @@ _RUNTIME_FILES_FINDING = Finding(
 
 
 def _written_path_findings(info: PathInfo, path: str) -> Iterator[Finding]:
-    """Yield the findings about a tool writing a file at this path."""
+    """Yield the findings about a tool that writes to the file `path`."""
     names = shorten(path, 80)
     if PathKind.OWN in info:
         yield _RUNTIME_FILES_FINDING
@@ -360,7 +360,7 @@ def _names_with_meaning(meanings: Mapping[str, Meaning], wanted: Meaning) -> lis
 
 
 def _python_command(code: Any) -> str:
-    """Return the command that runs the code, which is judged in its place."""
+    """Return the shell command `python3 -c CODE`, which is judged in place of the Python code."""
     return f"python3 -c {shlex.quote(code)}" if isinstance(code, str) else ""
 
 
@@ -376,7 +376,7 @@ def _command_lines(name: str, value: Any) -> list[str]:
 
 
 def _nested_commands(args: Json) -> Iterator[str]:
-    """Yield shell commands in nested arguments, found by argument names, for tools that declare nothing."""
+    """Yield shell commands inside nested arguments, found by argument names such as `command`."""
     for mapping in _iterate_mappings([each for each in args.values() if isinstance(each, (dict, list))]):
         for name, value in mapping.items():
             if name.casefold() in COMMAND_NAMES and isinstance(value, (str, list)):
@@ -405,7 +405,7 @@ def _shift_span(finding: Finding, by: int) -> Finding:
 
 
 def _strip_workdirs(entry: str) -> str:
-    """Remove the markers for working directories from an allow-list entry; `cd` commands stay."""
+    """Remove the working directory markers from an allow-list entry, but not its `cd` commands."""
     return _WORKDIR_PREFIX.sub("", entry)
 
 
@@ -421,7 +421,7 @@ def _listable_shape(verdict: Verdict) -> str:
 
 
 def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict: Verdict) -> tuple[str, str]:
-    """Return the key of a session grant for this call, and the corresponding allow-list entry.
+    """Return the key under which an approval for the session is stored, and the call's allow-list entry.
 
     Numbers and flags beside a command (a timeout) do not change what it does; text may. The findings are
     part of the key: if the same words get another meaning, approval is needed again.
@@ -448,7 +448,7 @@ def _grant_keys(tool: Tool, args: Json, meanings: Mapping[str, Meaning], verdict
 
 
 def _listed_name(tool: Tool) -> str:
-    """Return the name that a person sees, which is the same in every kind of runtime."""
+    """Return the tool name for allow-list entries, which is the same in every runtime."""
     return tool.listed_name or tool.name
 
 
@@ -458,7 +458,7 @@ def _shape_as_entry(shape: str) -> str:
 
 
 def _normalize_tool_entry(entry: str) -> str:
-    """Return an allow-list entry for a tool in its canonical spelling; empty if it has no arguments."""
+    """Return an allow-list entry for a tool in canonical spelling; empty if its arguments are invalid."""
     name, _, written = entry.partition(" ")
     try:
         args = json.loads(written)
@@ -477,12 +477,12 @@ def _canonical_json(value: Json) -> str:
 
 
 def _iterate_texts(value: Any) -> Iterator[str]:
-    """Return all strings in nested arguments."""
+    """Yield all strings in a value and in the lists and mappings nested in it."""
     return (each for each in _iterate_values(value) if isinstance(each, str))
 
 
 def _iterate_mappings(value: Any) -> Iterator[Mapping[str, Any]]:
-    """Return all mappings in nested arguments."""
+    """Yield all mappings in a value and in the lists and mappings nested in it."""
     return (each for each in _iterate_values(value) if isinstance(each, Mapping))
 
 
@@ -503,7 +503,7 @@ def _iterate_values(value: Any) -> Iterator[Any]:
 
 
 def _find_paths(name: str, value: Any, meanings: Mapping[str, Meaning]) -> Iterator[str]:
-    """Yield the file paths in an argument: all values of a path argument, otherwise text like a path."""
+    """Yield the paths in an argument: all strings of a path argument, else strings that look like paths."""
     if meanings.get(name) in _NEVER_PATHS:
         return
     is_path_argument = meanings.get(name) is Meaning.PATH or name.casefold() in PATH_NAMES

@@ -1,4 +1,4 @@
-"""The order of the decisions about a tool call that needs approval.
+"""The steps that decide about a tool call that needs approval, in their order.
 
     hard floor → deny rules → session grants → allow-list → allowed tools → isolated site → mode → a person
 
@@ -65,7 +65,7 @@ class Decision:
 
 
 class DecisionChain:
-    """Makes the approval decisions that nobody must be asked for, and applies answers to later calls."""
+    """Decides about tool calls that need no question to anyone, and stores answers for later calls."""
 
     def __init__(
         self,
@@ -134,14 +134,14 @@ class DecisionChain:
         return None
 
     def kinds_of(self, analysis: CallAnalysis) -> tuple[str, ...]:
-        """Return the kinds of the findings; all destructive tools of one server are one kind."""
+        """Return the kinds of a call's findings; all destructive tools of one MCP server are one kind."""
         rules = list(analysis.rules)
         if analysis.own_server and (declared := declared_rule(analysis.tool)) in rules:
             rules[rules.index(declared)] = f"{DESTRUCTIVE_SERVER_PREFIX}{analysis.own_server}"
         return self._kinds.kinds_of(rules)
 
     def _is_confined(self, analysis: CallAnalysis) -> bool:
-        """Return True if a sandbox confines all effects and the settings allow that without approval."""
+        """Return True if a sandbox confines all effects of a call and the settings need no approval then."""
         findings = analysis.verdict.findings
         is_confined = all(each.confined_to and each.category in self._isolated for each in findings)
         return is_confined and _is_described_by_rules(analysis)
@@ -152,7 +152,7 @@ class DecisionChain:
         return self.mode == "smart" and worst <= self._clears and _is_described_by_rules(analysis)
 
     def offered_answers(self, analysis: CallAnalysis) -> tuple[Answer, ...]:
-        """Return the answers offered to a person; some findings can only be approved once."""
+        """Return the answers offered to a person; some calls cannot be approved for longer than once."""
         offered = [Answer.ONCE]
         if analysis.grant_key and not analysis.verdict.unread:
             offered.append(Answer.SESSION)
@@ -165,7 +165,7 @@ class DecisionChain:
         return (*offered, Answer.DENY)
 
     def remember(self, analysis: CallAnalysis, session_id: str, answer: Answer) -> None:
-        """Apply an answer to later calls. Raises ConfigError if a permanent approval cannot be saved.
+        """Store an answer that also applies to later calls. Raises ConfigError if it cannot be saved.
 
         "Always" adds no session grant: after the entry is removed, approval is needed again at once.
         """
@@ -180,16 +180,17 @@ class DecisionChain:
 
 
 def _is_described_by_rules(analysis: CallAnalysis) -> bool:
-    """Return True if the matched rules describe the call well enough to approve it by kind."""
+    """Return True if the findings describe the call completely and do not concern Toolfold's protection."""
     verdict = analysis.verdict
     is_opaque = verdict.unread or not _OPAQUE_CATEGORIES.isdisjoint(_categories_of(analysis))
     return bool(verdict.findings) and not is_opaque and not _affects_protection(analysis)
 
 
 def can_be_allowlisted(rule: str, category: str, severity: Severity) -> bool:
-    """Return True if an allow-list entry may cover everything that a rule finds.
+    """Return True if the allow-list may contain an entry for all findings of a rule.
 
-    Critical, opaque and protecting rules cannot be covered.
+    There can be none for critical rules, for rules about commands that cannot be analyzed, and for rules that
+    protect Toolfold or files that shells run at start.
     """
     is_protected = category in (SELF_PROTECTION, *_OPAQUE_CATEGORIES) or rule in _STARTUP_RULES
     return not is_protected and severity < Severity.CRITICAL and not rule.startswith(DESTRUCTIVE_PREFIX)
@@ -204,7 +205,7 @@ def _can_be_allowlisted_as_kinds(analysis: CallAnalysis) -> bool:
 
 
 def _affects_protection(analysis: CallAnalysis) -> bool:
-    """Return True if a call affects the configuration of Toolfold, of another agent or of later shells."""
+    """Return True if a call changes settings of Toolfold or another agent, or files that shells run."""
     return SELF_PROTECTION in _categories_of(analysis) or not _STARTUP_RULES.isdisjoint(analysis.rules)
 
 

@@ -1,4 +1,4 @@
-"""Danger rules from the configuration, and the file and line of an invalid rule.
+"""Read danger rules from the configuration; errors name the file and line of the invalid rule.
 
 The configuration records only where the list begins; the line of a rule is looked up when an error is
 reported.
@@ -28,12 +28,12 @@ def configured_rules(config: Config) -> Rules:
 
 
 def config_error(error: RuleError) -> ConfigError:
-    """Return the ConfigError for an invalid danger rule."""
+    """Convert the error about an invalid danger rule to a ConfigError."""
     return ConfigError(error.problem, key=error.key, hint=error.hint)
 
 
 def add_location(error: ConfigError, config: Config) -> ConfigError:
-    """Add the file and line of the setting, or of the list of rules, to an error, if known."""
+    """Add to an error the file and line of its setting, else of `approval.rules`, if known."""
     origin = config.origins.get(error.key) or config.origins.get(KEY, "")
     if error.file or origin in ("", "default"):
         return error
@@ -53,7 +53,7 @@ def _read_rule(config: Config, table: Mapping[str, Any], number: int) -> Rule:
 
 
 def _find_line(file: Path, table: Mapping[str, Any], key: str) -> int:
-    """Return the line of a key of a rule in a file, or of the rule; 0 if it is not in the file."""
+    """Return the line number of a rule's key in a file, else of the rule; 0 if the file has no such rule."""
     try:
         tables = read_file_value(file, KEY)
         node = compose_yaml(read_text(file), SourceLocation())

@@ -1,4 +1,4 @@
-"""Forbid tool calls by configuration, even with approval: `approval.deny`.
+"""The setting `approval.deny`: tool calls that are forbidden, so that nobody can approve them.
 
 An entry is `tool:NAME`, `rule:NAME` or `category:NAME`, each a glob, or else a glob that is matched against
 every single command of a command line, whatever wraps it and however it is spelled.
@@ -28,7 +28,7 @@ _TARGETS = ("tool", "rule", "category")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineCondition(RunCondition):
-    """Condition that matches a whole command as text: its words joined by single spaces."""
+    """Rule condition that matches the text of a whole command: its words joined by single spaces."""
 
     pattern: re.Pattern[str]
 
@@ -39,7 +39,7 @@ class _LineCondition(RunCondition):
 
 
 class DenyRules:
-    """The entries of `approval.deny`, and the rules that they add for judging commands."""
+    """The entries of `approval.deny`, and the danger rules made from those that forbid commands."""
 
     def __init__(self, entries: Iterable[str] = ()) -> None:
         self._named: list[tuple[str, str, re.Pattern[str]]] = []
@@ -85,7 +85,7 @@ class DenyRules:
         return next(denied, "") or self._find_in_unparsed(analysis)
 
     def _find_in_unparsed(self, analysis: CallAnalysis) -> str:
-        """Return an entry that matches a part of text that could not be parsed, split at every separator."""
+        """Return the `approval.deny` entry that matches part of an unparsable command; empty if none does."""
         if not analysis.verdict.unread or not self._globs:
             return ""
         parts = {" ".join(part.split()) for part in _SEPARATORS.split(analysis.command)}
@@ -103,7 +103,7 @@ def _build_rule(entry: str, glob: re.Pattern[str]) -> Rule:
 
 
 def _compile_glob(entry: str) -> re.Pattern[str]:
-    """Compile a glob of `approval.deny`; unless it ends in `*`, it also forbids further arguments."""
+    """Compile a command glob of `approval.deny`; it also matches the command with further arguments."""
     words = " ".join(entry.split())
     with_arguments = "" if words.endswith("*") else f"|{translate(f'{words} *')}"
     return re.compile(translate(words) + with_arguments)

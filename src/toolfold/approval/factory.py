@@ -94,7 +94,7 @@ def build_allowlist(
     deny_rules: DenyRules | None = None,
     rules: Sequence[Rule] = (),
 ) -> AllowList:
-    """Build the permanent allow-list. It follows changes of the user's file if its entries come from it.
+    """Build the permanent allow-list; if its entries come from the user's file, it follows changes there.
 
     Without `analyzer`, it can be listed and changed, but covers nothing.
     """
@@ -166,7 +166,7 @@ def _build_analyzer(
 
 
 def _exact_entries(config: Config) -> list[str]:
-    """Return the allow-list entries for exact calls; only the user's own file may allow rules and kinds."""
+    """Return the allow-list entries for exact calls; entries for rules must be in the user's own file."""
     for entry in filter(is_pattern, config.command_allowlist):
         log.warning("the allow-list entry %r is only effective in %s", entry, config.paths.user_file)
     return [entry for entry in config.command_allowlist if not is_pattern(entry)]
@@ -178,7 +178,7 @@ def _known_rules(config: Config, more: Sequence[Rule] = ()) -> Mapping[str, Rule
 
 
 def _explain_ineffective_pattern(entry: str, rules: Mapping[str, Rule]) -> str:
-    """Return why an allow-list entry for a rule or kind covers nothing; empty if it covers something."""
+    """Return why an allow-list entry for a rule or kind covers no finding; empty if it covers some."""
     kinds = FindingKinds.shipped()
     word, _, name = entry.partition(":")
     known: Collection[str] = rules if f"{word}:" == RULE_PREFIX else kinds.names

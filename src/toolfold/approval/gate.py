@@ -52,12 +52,12 @@ _NO_ANSWER = frozenset({DecidedBy.NOBODY, DecidedBy.UNANSWERED, DecidedBy.TIME})
 
 @dataclass(frozen=True, slots=True)
 class ApprovalPreview:
-    """The expected approval outcome for a command: its findings, and who would decide."""
+    """Prediction for a command: its findings, whether it needs approval, and who would decide."""
 
     analysis: CallAnalysis
     decision: Decision | None
     asked_party: str
-    """Who would be asked if there is no decision without asking."""
+    """Who would be asked for approval if `decision` is None."""
 
     @property
     def runs_without_approval(self) -> bool:
@@ -79,7 +79,7 @@ class ApprovalPreview:
 
 
 class QuestionEvents(Protocol):
-    """Publishes that a person is asked, and the answer."""
+    """Publishes one event when a person is asked for approval and another one with the answer."""
 
     def ask_approval(self, request: ApprovalRequest, context: CallContext) -> None: ...
 
@@ -119,18 +119,18 @@ class Approval:
         self._asks_client = False
 
     def use_own_servers(self, servers: Iterable[str]) -> None:
-        """Set the MCP servers that the user added, after servers were added or removed."""
+        """Update the set of MCP servers that the user added, after servers were added or removed."""
         self._analyzer.own_servers = frozenset(servers)
 
     def with_approver(self, approver: Approver) -> Approval:
-        """Return a copy that asks another approver and shares grants, rules and the audit log."""
+        """Return a copy that asks another approver but shares session grants, rules and the audit log."""
         other = copy.copy(self)
         other._approver, other._questions = approver, PendingQuestions()
         other._asks_client = True
         return other
 
     def preview(self, command: str, *, cwd: str | None = None, tool: Tool | None = None) -> ApprovalPreview:
-        """Return the approval outcome for a command in a new session, without running or recording anything.
+        """Predict whether a command needs approval in a new session, without running or recording anything.
 
         `tool` is the tool that would run it; it determines the execution site.
         """
@@ -200,7 +200,7 @@ class Approval:
     async def _publish_question(
         self, asking: Coroutine[Any, Any, Decision], request: ApprovalRequest, context: CallContext
     ) -> Decision:
-        """Return the answer; publish the question before it and the answer after it."""
+        """Wait for a person's decision; publish an event before the question and one after the answer."""
         if self._events is None or self._approver is None:  # then nobody is asked
             return await asking
         self._events.ask_approval(request, context)
@@ -241,7 +241,7 @@ class Approval:
 
 
 def _count_text(value: object, limit: int = MAX_INLINE_CHARS + 1) -> int:
-    """Count the characters in a call's arguments, up to the number that is judged in the event loop."""
+    """Count the characters in a call's arguments up to `limit`; longer calls are judged in a thread."""
     if isinstance(value, str):
         return len(value)
     if not isinstance(value, (list, tuple, dict)):

@@ -23,7 +23,7 @@ DESTRUCTIVE_SERVER_PREFIX: Final = "destructive-server:"
 
 
 class FindingKinds:
-    """Maps danger rules to kinds, the groups in which a person can allow them."""
+    """Maps danger rules to kinds: groups of rules that a person can allow together."""
 
     def __init__(self, groups: Mapping[str, Iterable[str]] | None = None) -> None:
         self._rules = {kind: tuple(rules) for kind, rules in (groups or {}).items()}
@@ -44,15 +44,15 @@ class FindingKinds:
         return self._rules.get(kind, ())
 
     def kinds_of(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """Return the kinds of these rules without duplicates."""
+        """Return the kinds that the rules belong to, without duplicates."""
         return tuple(dict.fromkeys(self._kind_of.get(rule, rule) for rule in rules))
 
     def allowlist_entries(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """Return the allow-list entries for these rules, as kinds where a rule belongs to one."""
+        """Return the allow-list entries that cover the rules: an entry for the rule's kind if it has one."""
         return tuple(dict.fromkeys(self._covering_entries(rule)[0] for rule in rules))
 
     def are_covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:
-        """Return True if the allow-list entries cover all of the rules; False without rules."""
+        """Return True if the allow-list entries cover all of the rules; False if there are no rules."""
         listed = frozenset(entries)
         options = [self._covering_entries(rule) for rule in rules]
         return bool(options) and all(not listed.isdisjoint(each) for each in options)

@@ -1,4 +1,4 @@
-"""Parameter names by which approval recognises commands, paths and directories in any tool's arguments.
+"""Parameter names, such as `command` or `path`, that tell what an argument of any tool means.
 
 Used by approval for tools that declare nothing, and by sources that declare meanings for tools they import.
 """

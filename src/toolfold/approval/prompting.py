@@ -106,7 +106,7 @@ class PendingQuestions:
     async def ask_once(
         self, key: object, ask_now: Callable[[], Awaitable[Decision]], *, seconds: float
     ) -> Decision:
-        """Return the answer to a question: ask now, or wait for the call that already asks the same.
+        """Ask a question and return the answer; if another call already asks the same, wait for its answer.
 
         If the asking caller is cancelled, the next one in line asks again.
         """
@@ -124,7 +124,7 @@ class PendingQuestions:
     async def ask_unless_decided(
         self, topic: object, asking: Coroutine[Any, Any, Decision], decide: Callable[[], Decision | None]
     ) -> Decision:
-        """Return the answer; or withdraw the question if `decide` finds a decision after a notification."""
+        """Wait for the answer to a question; withdraw it if `decide` returns a decision meanwhile."""
         task = asyncio.create_task(asking)
         try:
             while True:
@@ -143,7 +143,7 @@ class PendingQuestions:
             await asyncio.wait({task})
 
     def notify_waiting(self, topic: object) -> None:
-        """Notify all calls that wait on a topic that an answer may no longer be needed."""
+        """Make all calls that wait for an answer on a topic check whether they still need the answer."""
         with self._lock:
             listening = list(self._listeners.get(topic, ()))
         for each in listening:
@@ -174,7 +174,7 @@ class PendingQuestions:
                 each.set_result(decision)
 
     def _join_queue(self, key: object) -> _AnswerWaiter | None:
-        """Return a waiter in the queue for this question, or None for the call that must ask it."""
+        """Join the calls that wait for the answer to a question; return None if nobody asks it yet."""
         with self._lock:
             queue = self._waiters.get(key)
             if queue is None:

@@ -28,7 +28,7 @@ MAX_QUESTIONS = 1_000
 
 
 class StaleQuestion(ToolfoldError):
-    """The approval question is no longer pending: it was answered, timed out, or never existed."""
+    """Raised when an approval question is not pending: it was answered, timed out, or never existed."""
 
     def __init__(self, question_id: str) -> None:
         super().__init__(f"there is no pending question {shorten(question_id, 60)!r}; nothing was changed")
@@ -43,7 +43,7 @@ class Question:
     since: float
 
     def as_json(self) -> Json:
-        """Return the question for a web page; deceptive characters are escaped."""
+        """Return the question as JSON for a web page; deceptive characters are escaped."""
         request = self.request
         return {
             "id": self.id,

@@ -51,7 +51,7 @@ def make_visible(text: str) -> str:
 
 
 def make_line_visible(text: str) -> str:
-    """Replace deceptive characters and line breaks, so that a name cannot look like other lines."""
+    """Replace deceptive characters and line breaks, so that text stays on one line of the display."""
     return make_visible(text).replace("\n", "‹LF›")
 
 
@@ -81,7 +81,7 @@ def _is_deceptive(character: str) -> bool:
 
 
 def _is_ascii_in_disguise(character: str) -> bool:
-    """Return True for full-width, mathematical and enclosed forms that normalize to ASCII."""
+    """Return True for full-width, mathematical and enclosed forms of ASCII characters."""
     plain = unicodedata.normalize("NFKC", character)
     return plain != character and plain.isascii()
 
@@ -93,7 +93,7 @@ def _looks_latin(word: str) -> bool:
 
 
 def _is_non_latin(letter: str) -> bool:
-    """Return True if a letter is of another script or a lookalike; é is an ordinary Latin letter."""
+    """Return True if a letter is not Latin or only looks like a Latin letter; `é` counts as Latin."""
     return letter in _LATIN_LOOKALIKES or not unicodedata.name(letter, "").startswith("LATIN")
 
 

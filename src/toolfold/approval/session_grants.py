@@ -31,12 +31,12 @@ class SessionGrants:
         self._sessions: OrderedDict[str, _SessionGrant] = OrderedDict()
 
     def allow(self, session_id: str, key: str) -> None:
-        """Allow a call with the same key for the rest of this session."""
+        """Allow all calls with this key for the rest of a session."""
         with self._lock:
             _add_limited(self._grant_for(session_id).keys, (key,))
 
     def allow_kind(self, session_id: str, kinds: Iterable[str]) -> None:
-        """Allow all findings of these kinds for the rest of this session."""
+        """Allow all findings of the given kinds for the rest of a session."""
         with self._lock:
             _add_limited(self._grant_for(session_id).kinds, kinds)
 
@@ -46,14 +46,14 @@ class SessionGrants:
             return grant is not None and bool(key) and key in grant.keys
 
     def covers_kind(self, session_id: str, kinds: Iterable[str]) -> bool:
-        """Return True if all of these kinds are allowed in the session; False without kinds."""
+        """Return True if all given kinds of findings are allowed in a session; False if none are given."""
         needed = set(kinds)
         with self._lock:
             grant = self._sessions.get(session_id)
             return grant is not None and bool(needed) and needed <= grant.kinds
 
     def forget(self, session_id: str) -> None:
-        """Drop all approvals of a session."""
+        """Forget all approvals that were given in a session."""
         with self._lock:
             self._sessions.pop(session_id, None)
 

@@ -20,12 +20,12 @@ MAX_VARIABLES_PER_TASK = 1_000
 
 
 def _merge_value(old: Word | None, new: Word) -> Word:
-    """Return the new value; unknown text if it differs, because the command that set it may have failed."""
+    """Return the new value; if the old one differs, unknown text, because the command may have failed."""
     return new if old is None or old == new else unknown_word(frozenset({Taint.UNREAD}))
 
 
 class SessionVariables:
-    """Exported variables of all terminal tasks of a runtime. Thread-safe and limited in number."""
+    """Variables exported in each shell session (`task`) of a runtime. Thread-safe and limited in number."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -36,7 +36,7 @@ class SessionVariables:
             return self._tasks.get(task, MappingProxyType({}))
 
     def update(self, task: tuple[str, ...], exported: Mapping[str, Word]) -> None:
-        """Record the variables that a command of a terminal task exports."""
+        """Record the variables that a command exports in the shell session `task`."""
         if not exported:
             return
         with self._lock:

@@ -31,7 +31,7 @@ MAX_RESPONSE_BYTES = 262_144
 
 Messages: TypeAlias = Sequence[Json]
 Reviewer: TypeAlias = Callable[[Messages], str | Awaitable[str]]
-"""Any model: a function from chat messages to its answer."""
+"""A function that sends chat messages to some model and returns the model's answer."""
 
 _INSTRUCTIONS = """\
 You review shell commands that a coding agent wants to run on a developer's machine. Below, between two
@@ -48,11 +48,11 @@ Answer with exactly one word: SAFE or ASK."""
 
 
 class ModelUnavailable(ToolfoldError):
-    """The reviewing model gave no answer."""
+    """Raised when the model that reviews a call gives no answer."""
 
 
 class SmartApproval:
-    """Asks a model whether a call is harmless, so that no person must be asked."""
+    """Asks a model whether a tool call is harmless, so that no person must be asked."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SmartApproval:
         self.name = name or str(getattr(reviewer, "name", type(reviewer).__name__))
 
     async def is_cleared(self, analysis: CallAnalysis) -> bool:
-        """Return True if the model says, in one word, that the call is harmless."""
+        """Return True if the model answers, in one word, that the tool call is harmless."""
         text = analysis.command or analysis.key
         if not text or len(text) > MAX_COMMAND_CHARS:
             return False

@@ -56,17 +56,17 @@ class Redaction:
         return shown if len(text) <= self._window and len(redacted) <= self._max_chars else shown + _TRUNCATED
 
     def contains_secret(self, text: str) -> bool:
-        """Return True if a short text contains a secret."""
+        """Return True if a text contains a secret of any kind. The text must be short."""
         plain = text.replace(_PADDING, "")
         return self._redact_once(plain) != plain
 
     def contains_known_secret(self, text: str) -> bool:
-        """Return True if a text of any length contains one of the given secrets, also in URL encoding."""
+        """Return True if a text, perhaps URL-encoded, contains one of the secrets whose values are known."""
         decoded = unquote(text)
         return any(secret in each for secret in self._secret_spellings for each in (text, decoded))
 
     def with_secrets_from(self, text: str) -> Redaction:
-        """Return a redaction that also hides the secrets found in this text wherever they occur."""
+        """Return a copy that hides, in all texts, also the secrets that are found in this text."""
         plain = text.replace(_PADDING, "")[: self._window]
         secrets_found = {
             plain[start:end].strip("\"' ") for start, end in merge_spans(self._find_secrets(plain))
@@ -76,7 +76,7 @@ class Redaction:
         return Redaction(self._known_secrets | known, max_chars=self._max_chars) if known else self
 
     def redact_setting(self, name: str, value: Any) -> Any:
-        """Return a setting's value without secrets; hide it all if the name marks it as secret."""
+        """Return a setting's value with secrets removed; the name may mark the whole value as secret."""
         if isinstance(value, Mapping):
             return {key: self.redact_setting(str(key), each) for key, each in value.items()}
         if isinstance(value, (list, tuple)):
@@ -88,7 +88,7 @@ class Redaction:
         return self(value)
 
     def _redact_fully(self, text: str) -> str:
-        """Redact repeatedly until nothing more is found: a replacement can change how text is parsed."""
+        """Remove secrets repeatedly until none is found, because a removal can change how text is parsed."""
         for _ in range(_MAX_PASSES):
             redacted = self._redact_once(text)
             if redacted == text:
@@ -118,12 +118,12 @@ def _find_occurrences(secret: str, text: str) -> Iterator[Span]:
 
 
 def _padded_marker(secret: str) -> str:
-    """Return the redaction marker padded to the secret's length, so that truncated text shows no more."""
+    """Return the redaction marker padded to the secret's length, so that text positions do not change."""
     return HIDDEN.ljust(len(secret), _PADDING) if secret.strip(_PADDING) != HIDDEN else secret
 
 
 def _drop_partial_marker(shown: str, redacted: str) -> str:
-    """Remove a redaction marker that the length limit would cut in two."""
+    """Remove an incomplete redaction marker at the end of text that was cut at the length limit."""
     start = shown.rfind(HIDDEN[0])
     if start >= 0 and len(shown) - start < len(HIDDEN) and redacted.startswith(HIDDEN, start):
         return shown[:start]
@@ -131,6 +131,6 @@ def _drop_partial_marker(shown: str, redacted: str) -> str:
 
 
 def _encoded_spellings(secret: str) -> tuple[str, ...]:
-    """Return a secret as it is written in ordinary text, JSON, a Python literal and a URL."""
+    """Return the spellings of a secret in ordinary text, JSON, a Python literal and a URL."""
     addressed = quote(secret, safe="", errors="replace"), quote_plus(secret, errors="replace")
     return secret, json.dumps(secret)[1:-1], repr(secret)[1:-1], *addressed

@@ -62,7 +62,7 @@ class CommandLine:
     words: list[TextWord] = field(default_factory=list)
     input_spans: list[Span] = field(default_factory=list)
     is_piped: bool = False
-    """True if its output goes to the next command."""
+    """True if the command's output is piped to the next command."""
 
 
 def split_commands(text: str) -> Iterator[list[CommandLine]]:
@@ -152,7 +152,7 @@ class _CommandSplitter:
             self._line.words.append(word)
 
     def _add_heredoc(self, delimiter: str) -> None:
-        """Record the here-document text up to the delimiter, which is also split as commands."""
+        """Record the text of a here-document, up to its delimiter, as input of the current command."""
         self._heredocs += 1
         start = self._text.find("\n", self._at - 1, self._end) + 1
         if self._heredocs > _MAX_HEREDOCS or not start or not delimiter:

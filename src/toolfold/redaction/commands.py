@@ -53,7 +53,7 @@ def _find_in_line(line: CommandLine, executed: frozenset[int]) -> Iterator[Span]
 def _find_known_programs(
     words: Sequence[TextWord],
 ) -> Iterator[tuple[tuple[SecretArguments, ...], Sequence[TextWord]]]:
-    """Yield the programs known to take secrets, each with its arguments."""
+    """Yield the arguments of each program that is known to take secrets, and which of them are secret."""
     located = [
         (number, name) for number, word in enumerate(words) if (name := _program_name(word)) in BY_PROGRAM
     ]
@@ -69,7 +69,7 @@ def _program_name(word: TextWord) -> str:
 
 
 def _find_in_word(word: TextWord, following: TextWord | None) -> Iterator[Span]:
-    """Yield the secret that a word marks by a name: `NAME=X`, `--password=X`, `--password X`."""
+    """Yield the secret after a name that marks it as secret: `TOKEN=X`, `--password=X`, `--password X`."""
     assigned = _ASSIGNMENT.match(word.text)
     if assigned:
         name, value = assigned[0].rstrip("="), word.text[assigned.end() :]
@@ -185,7 +185,7 @@ def _find_in_login(word: TextWord, sign: str) -> Iterator[Span]:
 
 
 def _remaining_span(word: TextWord, offset: int, sign: str = "") -> Iterator[Span]:
-    """Yield the rest of a word from an offset, or from after a separator. Nothing if it is empty."""
+    """Yield the span from an offset, or from the next separator, to the end of a word, unless it is empty."""
     if sign:
         located = word.text.find(sign, offset)
         if located < 0:
@@ -207,7 +207,7 @@ def _reads_secret(line: CommandLine) -> bool:
 
 
 def _starts_shell(words: Sequence[TextWord]) -> bool:
-    """Return True if a command runs its input as code: a shell without a script (`sudo -S sh`)."""
+    """Return True if a command starts a shell that runs its input as code (`sudo -S sh`)."""
     at = 0
     while at < len(words) and words[at].text.startswith("-"):
         at += 2 if _SUDO_VALUED.fullmatch(words[at].text) else 1

@@ -26,7 +26,7 @@ class RedactingFormatter(logging.Formatter):
 
 
 def redact_uncaught_exceptions(redact: Callable[[str], str]) -> None:
-    """Print tracebacks of uncaught exceptions in all threads without secrets."""
+    """Remove secrets from the printed tracebacks of uncaught exceptions in all threads."""
 
     def report(kind: type[BaseException], error: BaseException | None, where: TracebackType | None) -> None:
         print(redact("".join(traceback.format_exception(kind, error, where))), file=sys.stderr)  # noqa: T201

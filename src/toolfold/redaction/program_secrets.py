@@ -37,13 +37,13 @@ class SecretArguments:
     required_flag: str = ""
     """A letter that must be among the short options for `operands` to apply."""
     are_pairs: bool = False
-    """True if operands are `NAME=secret`."""
+    """True if the operands have the form `NAME=secret`."""
     are_named_values: bool = False
-    """True if operands are a name and a value, which is secret if the name says so."""
+    """True if the operands are a name and a value, which is secret if the name marks it as secret."""
     login_separator: str = ""
     """Separator of operands that are a user and a secret, optionally followed by `@host`."""
     stdin_options: frozenset[str] = frozenset()
-    """Options with which a secret is read from standard input; `*` means always."""
+    """Options with which the program reads a secret from standard input; `*` means that it always does."""
 
 
 def _login_options(text: str, sign: str = ":") -> Mapping[str, str]:

@@ -48,5 +48,5 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_parameter(name: str) -> bool:
-    """Return True if a URL parameter contains a secret; in URLs this includes `key`."""
+    """Return True if the name of a URL parameter, such as `key` or `token`, marks its value as secret."""
     return name.lower() in QUERY_NAMES or is_secret_name(name)

@@ -101,7 +101,7 @@ _PLAIN_WORDS = split_words(
 
 
 def find_pattern_secrets(text: str) -> Iterator[Span]:
-    """Yield the secrets that are recognised by their format or by the surrounding text."""
+    """Yield the secrets in a text that have a well-known format or follow a name like `password=`."""
     yield from (match.span() for match in _TOKENS.finditer(text))
     yield from _find_assigned(text)
     for pattern in _VALUES:
@@ -133,7 +133,7 @@ def _find_assigned(text: str) -> Iterator[Span]:
 
 
 def _is_harmless(named: re.Match[str], value: str | None) -> bool:
-    """Return True if an unquoted value is no secret: prose, an expression, or what a search looks for."""
+    """Return True if an unquoted value after `password=` or the like is code or an ordinary word."""
     if value is None:
         return False
     if len(named["sign"]) > 1 and named["sign"].startswith("=="):  # a comparison with a variable

@@ -1,4 +1,4 @@
-"""Spans of text, and which parts of them are literal values rather than variable references."""
+"""Spans (start and end positions) of text: merge them, and find the literal parts of a value."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SUBSTITUTION = re.compile(r"\$\(|`")
 
 
 def split_words(text: str) -> frozenset[str]:
-    """Return the words of a text, for tables that are easier to read without quotes."""
+    """Split a text at blanks into a set of words, so that tables of words are easier to read."""
     return frozenset(text.split())
 
 
 def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
-    """Yield the spans in order and without overlaps."""
+    """Yield the spans sorted by position, with overlapping ones merged."""
     current: Span | None = None
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if current is None:
@@ -37,7 +37,7 @@ def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def literal_parts(text: str, start: int, end: int) -> Iterator[Span]:
-    """Yield the literal parts of a value: all of it, or the text around a command substitution."""
+    """Yield the spans of a value that are literal text, not a variable reference or command substitution."""
     value = text[start:end]
     if _REFERENCE.fullmatch(value.strip("\"'\\")):
         return
