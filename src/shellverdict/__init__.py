@@ -34,7 +34,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name of this package on first use, because the modules behind it are slow to import."""
+    """Import a public name of this package on first use, because importing all modules at once is slow."""
     if name not in _MODULES:
         raise AttributeError(f"module 'shellverdict' has no attribute {name!r}")
     return getattr(importlib.import_module(f"shellverdict.{_MODULES[name]}"), name)

@@ -9,7 +9,7 @@ __all__ = ["RuleError", "shorten", "suggest_name"]
 
 
 class RuleError(ValueError):
-    """Invalid danger rule or rule file. The message names the file, the rule and the key, and suggests a fix.
+    """An invalid danger rule or rule file. The message names file, rule and key, and suggests a fix.
 
     `file` and `rule` are empty if they are not known, `key` if no single key is wrong.
     """

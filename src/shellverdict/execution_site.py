@@ -58,23 +58,23 @@ _Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionSite:
-    """Where commands run (machine, container, sandbox), as far as judging them depends on it."""
+    """Place where commands run (machine, container, sandbox), with the properties that matter for judging."""
 
     name: str
     home: str = ""
-    """Initial working directory there; empty if it is not known yet."""
+    """Working directory in which commands start at the site; empty if it is not known yet."""
     has_own_files: bool = False
-    """True if its file system is not this machine's."""
+    """True if the site has a file system of its own, not this machine's."""
     shared_directories: tuple[tuple[str, str], ...] | None = None
-    """Directories of this machine that are writable from there, each with its path there.
+    """Directories of this machine that commands at the site can write to, each with its path at the site.
 
     None if other directories are writable too: then nothing is confined.
     """
     is_certain: bool = True
-    """True if a command certainly runs there. Input of a running process may take effect elsewhere."""
+    """True if it is certain that the command runs at this site; not so for input to a running process."""
 
     def classifier_for(self, here: PathClassifier, protected: Sequence[str]) -> PathClassifier:
-        """Return the object that classifies paths of this execution site.
+        """Return the path classifier for this execution site; `here` is the one for this machine.
 
         `protected` are the runtime's own files on this machine.
         """
@@ -87,7 +87,7 @@ class ExecutionSite:
         )
 
     def can_escape(self, runs: Iterable[ProgramRun]) -> bool:
-        """Return True if these programs may have effects outside the execution site (its container)."""
+        """Return True if one of the programs may have effects outside the execution site (container)."""
         if self.shared_directories is None or not self.is_certain:
             return True
         return any(not run.name.is_known or run.name in _ESCAPING_PROGRAMS for run in runs)
@@ -107,7 +107,7 @@ class ExecutionSite:
         return effect.kind in _FILE_EFFECTS and self._is_site_only(effect.target)
 
     def _is_site_only(self, path: str) -> bool:
-        """Return True if a path is neither in, nor contains, a shared directory or the working directory."""
+        """Return True if a path overlaps neither the working directory nor any shared directory."""
         components = _known_components(path)
         if not self.home or not path.startswith("/") or _SITE_DIRECTORIES.isdisjoint(components[:1]):
             return False

@@ -193,7 +193,7 @@ class Judge:
     ) -> Iterator[Finding]:
         """Judge commands inside text that a program may run: an argument, its input, a file written before.
 
-        Such a command is a guess: only severe findings count, and none of them blocks for good.
+        Whether such a command runs is a guess, so only severe findings count, and all can be approved.
         """
         for source, command, span in _embedded_candidates(reading, runs):
             embedded = self._read_command(command, paths, cwd, NO_VARIABLES, budget)
@@ -223,7 +223,7 @@ class Judge:
 def _embedded_candidates(
     reading: CommandReading, runs: Iterable[ProgramRun]
 ) -> Iterator[tuple[str, Word, tuple[int, int]]]:
-    """Yield commands found inside arguments and files, each with its origin and its span in the command."""
+    """Yield commands found inside arguments, input and written files, each with its origin and position."""
     for text, (path, span) in reading.written_texts.texts.items():
         source = f"a file that it writes ({path})" if path else "text that it may write into a script"
         language = detect_language(path, text)
@@ -252,7 +252,7 @@ def _moves_files(run: ProgramRun) -> bool:
 
 
 def _drop_unknown_text(run: ProgramRun) -> ProgramRun | None:
-    """Return the program start without the unknown text inside its words; None if it has no such text."""
+    """Return the program run with unknown text removed from its words; None if there is no unknown text."""
     words = tuple(word.without_unknown_parts for word in run.argv)
     targets = tuple(replace(each, target=each.target.without_unknown_parts) for each in run.redirects)
     if words == run.argv and targets == run.redirects:
@@ -313,7 +313,7 @@ def _failure_finding(command: str) -> Finding:
 
 
 def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
-    """Return the program starts without duplicates, comparing everything a rule can match."""
+    """Return the program runs without duplicates; two are equal if no rule can distinguish them."""
     unique: dict[object, ProgramRun] = {}
     for run in runs:
         stdin_key = None if run.stdin is None else (run.stdin.text, run.stdin.taints)
@@ -330,7 +330,7 @@ def _unique_runs(runs: Iterable[ProgramRun]) -> list[ProgramRun]:
 
 
 def _command_shape(runs: Iterable[ProgramRun], cwd: str, variables: Mapping[str, Word]) -> str:
-    """Return the command in a canonical spelling; empty if it is too long or part of it is unknown.
+    """Return the canonical spelling of a command; empty if it is too long or part of it is unknown.
 
     Inherited variables are included: with other variables, `psql` connects to another database.
     """

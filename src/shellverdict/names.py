@@ -1,4 +1,4 @@
-"""Sets of names that are written as one string separated by blanks, as in the tables of this package."""
+"""Split a string of names, as the tables of this package contain them, into a set."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["split_names"]
 
 @functools.cache  # called for every run, only with constant texts
 def split_names(text: str) -> frozenset[str]:
-    """Return the set of names in a text that separates them by blanks."""
+    """Return the set of names in a text in which they are separated by blanks."""
     return frozenset(text.split())

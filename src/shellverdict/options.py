@@ -30,7 +30,7 @@ class Flag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options and operands of one program start.
+    """The arguments of a program, parsed into options and operands.
 
     `has_unknown_option` is True if an option has unknown parts, so that any option may be among them.
     """
@@ -61,11 +61,11 @@ class Options:
         return _OptionParser(argv, takes_value, attached, clusters, abbreviated, permuted).parse()
 
     def has(self, *names: str) -> bool:
-        """Return True if any of these options is given, in full or abbreviated."""
+        """Return True if any of the options `names` is given, in full or abbreviated."""
         return any(self._is_any_of(flag.name, names) for flag in self.flags)
 
     def value(self, *names: str) -> Word | None:
-        """Return the last value given to any of these options."""
+        """Return the value of the last given option among `names`; None if none of them has a value."""
         return next((v for v in reversed(self.values(*names))), None)
 
     def values(self, *names: str) -> tuple[Word, ...]:

@@ -1,4 +1,4 @@
-"""Characters that make a command look different from the one that runs."""
+"""Detect characters that make a command look different from the one that runs."""
 
 from __future__ import annotations
 

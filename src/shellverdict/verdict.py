@@ -1,4 +1,4 @@
-"""The result of judging a command: its effects, the findings and the verdict. Data only."""
+"""Define the result of judging a command: its effects, the findings and the verdict. Data only."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Finding:
     span: tuple[int, int] = (0, 0)
     blocked: bool = False
     confined_to: str = ""
-    """Name of the execution site whose own files and processes are the only ones affected; else empty."""
+    """Name of the execution site (container, sandbox) to which the effect is confined; empty if it is not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Verdict:
     shape: str = ""
     unread: bool = False
     leaves: Mapping[str, Word] = field(default_factory=dict, compare=False, repr=False)
-    """Variables that the shell would pass on to the next command."""
+    """Exported variables that the command would leave to the next command in the same terminal."""
 
     @property
     def dangerous(self) -> bool:

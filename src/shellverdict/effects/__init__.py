@@ -1,4 +1,4 @@
-"""Derive the effects of starting one program (files deleted, data sent …) from its arguments.
+"""Derive the effects of running one program (files deleted, data sent …) from its arguments.
 
 `find_effects` calls the handlers registered for the program's name. An effect is a fact with plain traits;
 the rules decide whether it matters. The kind of the affected path is among the traits, such as `in:system`.
@@ -62,7 +62,7 @@ _HANDLERS: tuple[EffectHandlers, ...] = (
 
 
 def find_effects(run: ProgramRun, paths: PathClassifier) -> Iterator[CommandEffect]:
-    """Yield every effect that starting this program would have, in no particular order."""
+    """Yield every effect (file deleted, data sent …) that running a program would have, in any order."""
     if run.is_remote:
         paths = paths.for_other_machine()
     yield from find_redirect_effects(RunContext(run, paths))

@@ -24,7 +24,7 @@ _GENERATED = split_names("site public _site book _book")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClearingRule:
-    """Conditions under which one tool empties its output directory, and arguments that name the directory.
+    """When one build tool empties its output directory, and which arguments name that directory.
 
     `words` is the subcommand. One of `switches` must be given, unless there are none; with one of `unless`
     nothing is emptied. `implicit` means that directories inside the project are emptied without the switch.
@@ -147,7 +147,7 @@ def _strip_launcher(argv: Sequence[Word]) -> Sequence[Word]:
 def _cleared_directories(
     rule: _ClearingRule, argv: Sequence[Word], assigned: Mapping[str, Word]
 ) -> Iterator[Word]:
-    """Yield the directories that a tool with these arguments empties, according to one rule."""
+    """Yield the output directories that a build tool empties, according to one rule about the tool."""
     values = rule.options | (_OTHER_VALUES - rule.switches)
     options = Options.parse(argv, values, clusters=False, abbreviated=False)
     length = len(rule.words)
@@ -161,7 +161,7 @@ def _cleared_directories(
 
 
 def _is_requested(rule: _ClearingRule, argv: Sequence[Word], effect: CommandEffect) -> bool:
-    """Return True if an option asks to empty the directory, or the tool always does so in the project."""
+    """Return True if a build tool empties its output directory because of an option or by default."""
     if not rule.implicit:
         return True
     long_options = {word.partition("=")[0]: word.partition("=")[2] for word in argv if word.startswith("--")}
@@ -172,7 +172,7 @@ def _is_requested(rule: _ClearingRule, argv: Sequence[Word], effect: CommandEffe
 
 
 def _is_harmless(context: RunContext, word: Word, effect: CommandEffect) -> bool:
-    """Return True if the directory does not exist or its content can be generated again."""
+    """Return True if emptying a directory loses nothing: it does not exist or can be generated again."""
     is_inside = f"in:{PathKind.PROJECT}" in effect.traits or f"in:{PathKind.TEMP}" in effect.traits
     unsafe_traits = {f"in:{place}" for place in (PathKind.HISTORY, PathKind.OWN, PathKind.UNKNOWN)} | {
         "everything"

@@ -1,6 +1,6 @@
-"""Find directories of this machine that a container is started with and may write to.
+"""Detect directories of this machine that a container mounts and may write to.
 
-Processes in a container are not recognised as started by this runtime, so its own files are protected here.
+Toolfold cannot tell that a process in a container was started by a tool, so its own files are protected here.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _writable_sources(words: tuple[Word, ...]) -> Iterator[Word]:
 
 
 def _volume_sources(given: Word, starts_container: bool) -> Iterator[Word]:
-    """Yield the host directory of a `-v HOST:CONTAINER` option; unknown text may contain the colon itself."""
+    """Yield the host directory of a `-v HOST:CONTAINER` option, unless it is mounted read-only."""
     source, *rest = given.split(":")
     is_path = source[:1] in ("/", "~", ".", "$", GAP)
     is_read_only = len(rest) > 1 and "ro" in rest[-1].split(",")

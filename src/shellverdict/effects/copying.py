@@ -1,4 +1,4 @@
-"""Files copied, moved, linked and mirrored, on this machine and to other machines."""
+"""Detect files that a command copies, moves, links or mirrors, on this machine or to another one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _split_operands(context: RunContext, options: Options) -> tuple[tuple[Word, 
 def _put_effects(
     context: RunContext, sources: Sequence[Word], destination: Word, *traits: str
 ) -> Iterator[CommandEffect]:
-    """Yield the effects of copying or moving to a destination, which may be a file or a directory."""
+    """Yield the effects of copying or moving files on their destination, a file or a directory."""
     emptied = ("empty",) if len(sources) == 1 and sources[0] == "/dev/null" else ()
     make_effect = (
         context.fill_effect
@@ -76,7 +76,7 @@ def _matches_everything(word: Word) -> bool:
 
 
 def _is_directory_destination(context: RunContext, sources: Sequence[Word], destination: Word) -> bool:
-    """Return True if the destination of a copy is a directory, judged by how its path is written."""
+    """Return True if the destination of a copy must be a directory, judged by the command alone."""
     if len(sources) > 1 or destination.endswith(("/", "/.", "/..")) or destination in (".", ".."):
         return True
     path_info = context.classify(destination)
@@ -140,7 +140,7 @@ def _mv_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _move_source_effect(context: RunContext, word: Word, lost: bool) -> CommandEffect:
-    """Return the effect of a move on the moved file; a file renamed inside a project is not lost."""
+    """Return the effect of `mv` on the moved file; renaming a file inside a project loses nothing."""
     path_info = context.classify(word, follow_link=False, recursive=True)
     renamed = not lost and path_info.kinds & {PathKind.PROJECT, PathKind.TEMP}
     source_info = (
@@ -223,7 +223,7 @@ def _rsync_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _mirror_effect(context: RunContext, destination: Word) -> CommandEffect:
-    """Return the deletion, by `rsync --delete` and the like, of destination files that the source lacks."""
+    """Return the effect of `rsync --delete` and the like, which delete files that the source lacks."""
     if not is_remote(destination):
         path_info = context.classify(destination, recursive=True)
         return context.destroy_effect(EffectKind.OVERWRITE, destination, path_info, "mirrored", "recursive")

@@ -1,4 +1,4 @@
-"""Detect deleted files."""
+"""Detect files that a command deletes."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _TRASHED_FOR_GOOD = frozenset({PathKind.ROOT, PathKind.SYSTEM, PathKind.SYSTEM_R
 
 
 def _trash_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield files moved to the trash, and the emptying of the trash.
+    """Yield the effects of moving files to the trash and of emptying the trash.
 
     Files in the trash can be restored, except where the system or a home needs them to work.
     """
@@ -145,7 +145,7 @@ def _protected_search_effects(context: RunContext, words: Sequence[Word]) -> Ite
 
 
 def _change_below_effects(context: RunContext, words: Sequence[Word]) -> Iterator[CommandEffect]:
-    """Yield changes to protected files below a directory if a `find` command changes every file in it."""
+    """Yield the changes to protected files in a directory tree if `find` modifies every file in the tree."""
     for start in context.iter_operands(_find_starts(words)):
         wide = not context.classify(start).kinds.isdisjoint({PathKind.HOME, PathKind.ROOT})
         within = context.paths.kinds_replaced_by_filling(start, context.run.cwd)
@@ -167,7 +167,7 @@ def _selects_some_files(words: Sequence[Word]) -> bool:
 
 
 def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffect:
-    """Return the deletion effect of a `find` command whose tests select only some files of a tree."""
+    """Weaken the effect of a deletion by `find` whose tests select only some files of a directory tree."""
     narrower = {
         f"in:{PathKind.ROOT}": f"in:{PathKind.SYSTEM}",
         f"in:{PathKind.HOME}": f"in:{PathKind.INSIDE_HOME}",
@@ -185,7 +185,7 @@ def _narrow_effect(effect: CommandEffect, words: Sequence[Word]) -> CommandEffec
 
 
 def deletes_only_generated_files(runs: Sequence[ProgramRun], paths: PathClassifier) -> bool:
-    """Return True if a command only searches for untracked files that tools generate, and deletes them."""
+    """Return True if all that a command deletes are untracked files that tools generate, found by `find`."""
     finders = [run for run in runs if run.name in _FINDERS]
     if not finders or not all(run.name in _FINDERS | _HARMLESS_BESIDE_FIND for run in runs):
         return False
@@ -219,7 +219,7 @@ _XARGS_OPTION = re.compile(
 
 
 def _passes_on_results(run: ProgramRun) -> bool:
-    """Return True if `xargs` appends names printed by another program, not names from a file."""
+    """Return True if `xargs` gets its arguments from the output of another program, not from a file."""
     if run.stdin is None or run.stdin.text is not None or run.stdin.taints:
         return False
     if run.name != "xargs":
@@ -233,7 +233,7 @@ def deletes_search_results(run: ProgramRun) -> bool:
 
 
 def _finds_only_generated(context: RunContext, start: Word, words: Sequence[Word]) -> bool:
-    """Return True if a search below `start` can only find untracked files that tools generate."""
+    """Return True if a `find` command that starts at `start` finds only untracked, generated files."""
     required_names = _required_names(words)
     return bool(required_names) and all(
         GAP not in word and context.paths.are_generated_below(start, context.run.cwd, _as_glob(word))

@@ -1,4 +1,4 @@
-"""Files and secrets that a program reads and prints."""
+"""Detect files and secrets that a program reads or prints."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _SECRET_SEARCH_PATTERN = re.compile(
 
 
 def secret_search_targets(context: RunContext) -> Iterator[Word]:
-    """Yield home directories, file systems or secret files that a search for passwords and keys covers."""
+    """Yield the home directories, file systems or secret files in which a command searches for passwords."""
     words = [word for word in context.run.argv[1:64] if not word.startswith("-")]
     if (
         context.run.name.lower() in _SEARCHERS
@@ -107,7 +107,7 @@ def secret_search_targets(context: RunContext) -> Iterator[Word]:
 
 
 def _in_place_options(run: ProgramRun, name: str) -> tuple[Word, ...]:
-    """Return the options of a program that may edit files in place; in others, `-i` means ignoring case."""
+    """Return the arguments of `sed` or `perl`, whose `-i` edits files; empty for all other programs."""
     return run.argv[1:20] if name in ("sed", "gsed", "perl") else ()
 
 
@@ -122,7 +122,7 @@ def copied_secrets(context: RunContext) -> Iterator[Word]:
 
 
 def read_secret_files(context: RunContext) -> Iterator[Word]:
-    """Yield secret files that are read, except shell history, which is only harmful when sent away."""
+    """Yield the secret files that a program reads, except shell history, which is harmless unless sent."""
     for word in read_files(context):
         if PathKind.SECRET in context.classify(word) and not word.endswith("history"):
             yield word
@@ -207,7 +207,7 @@ _SECRET_FILE_NAME = re.compile(
 
 
 def is_private(path_info: PathInfo) -> bool:
-    """Return True if sending the file off the machine would be harmful. Broader than secret."""
+    """Return True if sending a file to another machine would be harmful, even if it contains no secret."""
     if _SECRET_FILE_NAME.fullmatch(path_info.path.rpartition("/")[2][:256]):
         return True
     if path_info.kinds & {PathKind.SECRET, PathKind.HOME, PathKind.ROOT}:
@@ -246,7 +246,7 @@ def prints_secrets(run: ProgramRun, name: str) -> bool:
 
 
 def _contains_in_order(words: tuple[Word, ...], verbs: tuple[str, ...]) -> bool:
-    """Return True if the verbs occur in this order among the first words, possibly with others between."""
+    """Return True if the verbs occur in the given order, not necessarily adjacent, in the first words."""
     wanted = iter(verbs)
     verb = next(wanted)
     for word in words[:12]:

@@ -1,4 +1,4 @@
-"""Disks, partitions and volumes formatted, partitioned, erased or destroyed."""
+"""Detect disks, partitions and volumes that a command formats, repartitions or erases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MKFS_VALUES = split_names(
 
 
 def find_mkfs_effects(name: str, context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effects of `mkfs.ext4` and the many other programs that create a file system."""
+    """Yield the effects of programs that create a file system and are recognised by name: `mkfs.*`."""
     if _MKFS.fullmatch(name):
         yield from _mkfs_effects(name, context)
 
@@ -46,7 +46,7 @@ def _format_effects(context: RunContext, *devices: Word, detail: str = "") -> It
 
 
 def _volume_effect(context: RunContext, *traits: str) -> CommandEffect:
-    """Return the effect on a storage object that has a name but no path, such as a pool or volume group."""
+    """Return the effect of destroying storage that has a name but no path, such as a pool or volume group."""
     return context.new_effect(EffectKind.FORMAT, "volume", *traits, target=context.run.argv[-1])
 
 

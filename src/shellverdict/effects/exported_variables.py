@@ -1,4 +1,4 @@
-"""Exported variables, such as PAGER or LD_PRELOAD, that make every later program run chosen code.
+"""Detect exported variables, such as PAGER or LD_PRELOAD, that make later programs run other code.
 
 A pager, a preloaded library or a start-up file: exporting such a variable decides what later commands run,
 however harmless they look. The effect of a variable on the one command it precedes is handled elsewhere.
@@ -108,7 +108,7 @@ def _names_untrusted_file(context: RunContext, value: Word) -> bool:
 
 
 def _is_usual_config(context: RunContext, part: str) -> bool:
-    """Return True for `~/.config` and similar paths, which configuration variables usually name."""
+    """Return True for paths such as `~/.config`, which are usual values of configuration variables."""
     path = context.classify(Word(part)).path
     return path.startswith(context.paths.home) and path.rpartition("/")[2] in split_names(
         ".config .inputrc .local share zsh .zsh .psqlrc"
@@ -116,7 +116,7 @@ def _is_usual_config(context: RunContext, part: str) -> bool:
 
 
 def _searches_untrusted_directory(context: RunContext, value: Word) -> bool:
-    """Return True if modules are searched for outside the project and installed software."""
+    """Return True if a search path such as PYTHONPATH names a directory outside project and system."""
     for part in islice(value.split(":"), 64):
         if "/" in part and not part.startswith((*_SYSTEM_PREFIXES, GAP)):
             kinds_of_part = context.classify(Word(part)).kinds

@@ -1,4 +1,4 @@
-"""Classification of hosts: this machine, the local network, or an external machine."""
+"""Classify hosts: this machine, the local network, or an external machine."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def is_ip_address(name: str) -> bool:
 
 
 def is_drop_site(name: str) -> bool:
-    """Return True if the host is a public service for uploading files or catching requests."""
+    """Return True if the host is a public service to which anyone can upload files or send requests."""
     parts = name.split(".")
     return any(".".join(parts[at:]) in _DROP_SITES for at in range(max(len(parts) - 3, 0), len(parts) - 1))

@@ -1,4 +1,4 @@
-"""Changes to the running kernel and to machine-wide settings."""
+"""Detect changes to the running kernel and to machine-wide settings."""
 
 from __future__ import annotations
 

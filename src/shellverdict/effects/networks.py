@@ -1,4 +1,4 @@
-"""Firewalls changed and network connections shut down."""
+"""Detect commands that change a firewall or shut down network connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs whose output files are given by an option."""
+"""Detect files that programs write because an option, such as `-o file`, names them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _REMOTE_NAME_OPTIONS = ("-O", "--remote-name", "--remote-name-all")
 
 
 def _output_option_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the files named by output options (`-o file`), and downloads that keep their remote names."""
+    """Yield the files named by output options (`-o file`), and downloads named after their URLs."""
     name = context.run.name.lower()
     output_options, directory_options = _OUTPUT_OPTIONS[name], _DIRECTORY_OPTIONS.get(name, ())
     whole = name in ("openssl", "nmap")

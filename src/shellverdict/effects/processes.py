@@ -1,4 +1,4 @@
-"""Processes killed, and processes or files that grow without limit."""
+"""Detect processes that a command kills, and processes or files that grow without limit."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _parse_signal(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
 
 
 def _process_traits(word: Word) -> tuple[str, ...] | None:
-    """Return traits for one target of `kill`, or None if it is a job of the current shell."""
+    """Return keywords (traits) for a target of `kill`: `pid`, `group`, `all`; None for a job of the shell."""
     if word.startswith("%"):
         return None  # a job of the current shell
     if not word.is_known:
@@ -168,7 +168,7 @@ _ENDLESS_FILES = ("/dev/zero", "/dev/urandom", "/dev/random", "/dev/full")
 
 
 def find_endless_output_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield programs that write endlessly to a file, or endlessly in the background."""
+    """Yield the effect of a program that writes without end, to a file or in the background."""
     argv = context.run.argv
     endless = bool(argv) and (argv[0] in _ENDLESS or (argv[0] == "cat" and argv[-1] in _ENDLESS_FILES))
     if not endless:

@@ -55,7 +55,7 @@ _OPTION_PREFIX = re.compile(r"\A(?:-{0,2}[\w.+-]*=|-[A-Za-z](?=[/~.]))")
 def find_protected_argument_effects(
     name: str, context: RunContext, *, known: bool
 ) -> Iterator[CommandEffect]:
-    """Yield protected files among the arguments, and a protected working directory.
+    """Yield the effects of running a program on protected files or in a protected directory.
 
     `known` means that a handler already reports what the program writes.
     """
@@ -90,7 +90,7 @@ def _argument_effects(context: RunContext, name: str, word: Word) -> Iterator[Co
 
 
 def _find_protected_kind(context: RunContext, name: str, word: Word) -> PathKind | None:
-    """Return the kind of protected file at `word`, or None if the program may use that file."""
+    """Return which kind of protected file a word names; None if the program `name` may use that file."""
     path_info = context.classify(word)
     if PathKind.OWN in path_info:
         return PathKind.OWN
@@ -121,7 +121,7 @@ def _workdir_effects(context: RunContext, name: str) -> Iterator[CommandEffect]:
 
 
 def _find_workdir(context: RunContext, name: str) -> Word | None:
-    """Return the directory in which a program runs, or None for git commands that only read."""
+    """Return the directory in which a program may change files; None for git commands that only read."""
     if name != "git":
         return context.run.cwd
     options = context.parse_options(

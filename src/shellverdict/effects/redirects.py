@@ -19,7 +19,7 @@ _DEVICE_REMOVAL_FILE = re.compile(r"/sys/(?:block|class|bus|devices)/.*/(?:delet
 
 
 def find_redirect_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effects of the redirections of one program start."""
+    """Yield the effects of a program's redirections, such as the files they write."""
     for redirect in context.run.redirects[:256]:
         if not redirect.is_output or _is_descriptor_copy(redirect.operator, redirect.target):
             continue
@@ -44,7 +44,7 @@ def _kernel_effects(context: RunContext, target: Word) -> Iterator[CommandEffect
 
 
 def _is_descriptor_copy(operator: str, target: Word) -> bool:
-    """Return True for `2>&1` and `>&-`, which touch no file."""
+    """Return True for `2>&1` and `>&-`, which write to no file."""
     return operator.endswith("&") and re.fullmatch(r"[0-9]*-?", target) is not None
 
 

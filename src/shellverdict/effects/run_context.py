@@ -46,14 +46,14 @@ AS_ROOT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """A program that would be started, and the classifier for the paths it can access."""
+    """A program that would be started, and the classifier for the paths among its arguments."""
 
     run: ProgramRun
     paths: PathClassifier
 
     @property
     def as_root(self) -> bool:
-        """True if the program is started by another one, such as sudo, that gives it root privileges."""
+        """Return True if sudo or a similar program starts the program with root privileges."""
         return not AS_ROOT.isdisjoint(self.run.wrappers)
 
     def parse_options(self, takes_value: frozenset[str] = frozenset(), **how: bool) -> Options:
@@ -99,7 +99,7 @@ class RunContext:
         return self.new_effect(kind, *traits, *all_traits, target=path_info.path or word)
 
     def fill_effect(self, word: Word, *traits: str) -> CommandEffect:
-        """Return the effect of putting files with unknown names into the directory `word`."""
+        """Return the effect of writing files with unknown names into the directory `word`."""
         effect = self.write_effect(word, *traits)
         replaced = frozenset(
             f"in:{place}" for place in self.paths.kinds_replaced_by_filling(word, self.run.cwd)
@@ -107,7 +107,7 @@ class RunContext:
         return replace(effect, traits=effect.traits | replaced)
 
     def _is_local_name(self, word: Word) -> bool:
-        """Return True for a relative path in the initial working directory without hidden directories."""
+        """Return True for a path below the initial working directory that contains no hidden directory."""
         return (
             self.run.cwd in (".", "")
             and not word.startswith(("/", "~"))
@@ -130,7 +130,7 @@ class RunContext:
     def destroy_effect(
         self, kind: EffectKind, word: Word, path_info: PathInfo, *traits: str
     ) -> CommandEffect:
-        """Return an irreversible effect on a path; unknown parts of it are assumed to be possibly empty."""
+        """Return an effect that destroys a path; if parts of the path are unknown, they may be empty."""
         everything = ("everything",) if path_info.covers_everything else ()
         return self.new_effect(
             kind, *traits, *everything, *path_info.worst_case_traits, target=path_info.path or word
@@ -147,11 +147,11 @@ class RunContext:
             yield UNKNOWN_WORD
 
     def _has_search_results(self) -> bool:
-        r"""Return True if a word stands for the results of a search: `find -exec sh -c 'rm "$0"' {} \;`."""
+        r"""Return True if the program gets the results of a search: `find -exec sh -c 'rm "$0"' {} \;`."""
         return not _FINDERS.isdisjoint(self.run.wrappers) and any(GAP in word for word in self.run.argv)
 
     def _run_traits(self) -> frozenset[str]:
-        """Return the traits that every effect of this program start has."""
+        """Return the keywords (traits) that all effects of this program have in common."""
         traits = {"as-root"} if self.as_root else set()
         if self.run.is_remote:
             traits.add("elsewhere")

@@ -1,4 +1,4 @@
-"""Detect text that sets an environment variable of Toolfold, written to a file that shells read later."""
+"""Detect commands that write text to a file that, when a shell reads it, sets a variable of Toolfold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DOCUMENTS = (".md", ".rst", ".txt", ".py", ".html", ".log", ".adoc")
 
 
 def find_runtime_variable_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the files, other than documents, to which text is written that sets a variable of Toolfold."""
+    """Yield writes of text that sets an environment variable of Toolfold, except to documentation files."""
     targets = [redirect.target for redirect in context.run.redirects[:256] if redirect.is_output]
     if context.run.name in _WRITERS:
         targets.extend(islice(context.run.argv[-1:], MAX_OPERANDS))

@@ -41,7 +41,7 @@ _REVEALING_OR_SENDING = PRINTING_PROGRAMS | PROGRAMS_THAT_MAY_SEND | _REMOTE_PRO
 
 
 def prints_confidential(run: ProgramRun, paths: PathClassifier) -> bool:
-    """Return True if a program prints a secret, judged by its arguments and input."""
+    """Return True if a program may print a secret, judged by its arguments and its input."""
     context = RunContext(run, paths.for_other_machine() if run.is_remote else paths)
     name = run.name.lower()
     if name in NON_REVEALING_PROGRAMS or not _may_reveal_or_send(run, name):
@@ -58,7 +58,7 @@ def prints_confidential(run: ProgramRun, paths: PathClassifier) -> bool:
 
 
 def _prints_remote_secrets(context: RunContext, name: str) -> bool:
-    """Return True if a program on another machine or in a container prints secrets from there."""
+    """Return True if a program on another machine or in a container prints secrets that are stored there."""
     if name not in _REMOTE_PROGRAMS:
         return False
     there = context.paths.for_other_machine()
@@ -69,7 +69,7 @@ def _prints_remote_secrets(context: RunContext, name: str) -> bool:
 
 
 def _may_reveal_or_send(run: ProgramRun, name: str) -> bool:
-    """Return False for the many programs that neither print nor send files."""
+    """Return False for programs that neither print nor send files, which need no further check."""
     return name in _REVEALING_OR_SENDING or bool(run.redirects) or reads_confidential_input(run)
 
 

@@ -72,9 +72,9 @@ _FETCHERS = split_names(
 
 
 def sent_words(run: ProgramRun) -> Iterator[Word]:
-    """Yield the arguments that another machine receives: request bodies, URLs, host names looked up in DNS.
+    """Yield the arguments that are sent to another machine: request bodies, URLs, names looked up in DNS.
 
-    Logins and authentication headers are left out: sending a token there is its purpose.
+    Logins and authentication headers are not included, because they are meant to contain a token.
     """
     name = run.name.lower()
     if name == "curl":
@@ -213,7 +213,7 @@ def _cloud_upload_sources(run: ProgramRun) -> Iterator[Word]:
 
 
 def fetches_cloud_metadata(run: ProgramRun) -> bool:
-    """Return True if the program requests the address at which clouds provide credentials."""
+    """Return True if a program fetches the metadata address at which clouds provide credentials."""
     return run.name.lower() in _FETCHERS and any(_METADATA_ADDRESS.search(word) for word in run.argv[1:64])
 
 

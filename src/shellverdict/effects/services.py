@@ -78,7 +78,7 @@ def _trailing_verb_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def find_init_script_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the effect of an init script, which is recognised by the directory it is in."""
+    """Yield the effect of running an init script: a program in a directory such as /etc/init.d."""
     if re.match(r"/etc/(?:rc\.d/)?init\.d/|/etc/rc\.d/", context.run.path) and len(context.run.argv) > 1:
         yield from _service_effects(context, context.run.argv[1], context.run.name)
 

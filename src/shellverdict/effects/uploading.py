@@ -35,7 +35,7 @@ def _upload_effect(context: RunContext, name: str, *traits: str) -> CommandEffec
 
 
 def _has_unknown_input(run: ProgramRun) -> bool:
-    """Return True if standard input is redirected from something whose content is not in the command."""
+    """Return True if standard input is redirected and its content is not known from the command itself."""
     return run.stdin is not None and run.stdin.text is None
 
 
@@ -80,7 +80,7 @@ def _openssl_client_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _remote_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield copies to a bare IP address, which is rarely a backup target, and copies of data files."""
+    """Yield copies to another machine that may leak data: copies of data files, or to a bare IP address."""
     operands = context.parse_options(
         split_names("-i -F -o -P -J -c -l -S -e --rsh -p"), abbreviated=False
     ).operands
@@ -108,7 +108,7 @@ def _curl_effects(context: RunContext) -> Iterator[CommandEffect]:
 def _is_suspicious_upload(context: RunContext, body: Word, name: str) -> bool:
     """Return True if an upload may leak data.
 
-    This is a data file such as a dump, a file outside the project, or any file sent to a bare IP address.
+    True for a data file such as a dump, a file outside the project, and any file sent to a bare IP address.
     """
     _, at, path = body.partition("@")
     if not at and "=<" in body:

@@ -1,4 +1,4 @@
-"""Detect destructive commands among the arguments of an unknown program, which may run them.
+"""Detect destructive commands in the arguments of an unknown program that may run its arguments.
 
 Not every wrapper can be listed. If the arguments of an unknown program end in a command that would destroy
 something, the program probably runs it.
@@ -65,7 +65,7 @@ _EffectFinder = Callable[[str, RunContext], Iterator[CommandEffect]]
 def find_wrapped_command_effects(
     name: str, context: RunContext, find_effects: _EffectFinder, *, known: bool
 ) -> Iterator[CommandEffect]:
-    """Yield at most one effect: the arguments of the program `name` contain a destructive command.
+    """Yield an effect if the arguments of the program `name` contain a destructive command.
 
     `find_effects` returns the effects of a program by its name.
     """
@@ -96,7 +96,7 @@ def _may_wrap_command(name: str, context: RunContext, known: bool) -> bool:
 def _find_destroyer(
     words: Sequence[Word], context: RunContext, find_effects: _EffectFinder, lines: int
 ) -> Word | None:
-    """Return the first word that is a program which, with the words after it, would destroy something.
+    """Return the first program name that, with the words after it as arguments, would destroy something.
 
     `lines` limits the nesting of arguments that are whole command lines.
     """
@@ -135,7 +135,7 @@ def _would_destroy(argv: tuple[Word, ...], context: RunContext, find_effects: _E
 
 
 def _is_loss(effect: CommandEffect) -> bool:
-    """Return True if the effect destroys valuable data."""
+    """Return True if an effect means the loss of valuable data."""
     if effect.kind is EffectKind.FORMAT:
         return True
     if effect.kind is EffectKind.DELETE and not effect.traits.isdisjoint(

@@ -97,7 +97,7 @@ def _awk_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _in_place_edit_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the files that configuration editors (`yq -i` and others) may edit in place."""
+    """Yield the files that programs such as `yq -i` may edit in place."""
     options = context.parse_options(split_names("-f --file -o -p -v -t"))
     if options.has("-i", "--inplace", "--in-place", "--set", "--del", "-L", "-w", "--write"):
         for word in context.iter_operands((*options.operands, *options.values("-f", "--file"))):
@@ -105,7 +105,7 @@ def _in_place_edit_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _disk_image_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the last operand of programs that write a disk image to it."""
+    """Yield the write to the last operand of programs that write disk images, such as `qemu-img`."""
     operands = context.parse_options(split_names("-f -O -o -S -m -l --bmap")).operands
     if len(operands) > 1 and operands[0] in ("convert", "create", "copy", "restore", "write"):
         yield context.write_effect(operands[-1], "raw")
@@ -160,7 +160,7 @@ def _create_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _rescue_copy_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the destination of disk copiers such as `ddrescue`: their second operand."""
+    """Yield the write to the second operand of disk copiers such as `ddrescue`."""
     values = split_names("-b -B -c -d -e -E -g -G -H -i -I -K -l -m -o -O -p -Q -r -s -S -T -X -Z")
     operands = context.parse_options(values).operands
     if len(operands) > 1:
@@ -176,7 +176,7 @@ def _output_option_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _last_operand_effects(context: RunContext) -> Iterator[CommandEffect]:
-    """Yield the last operand of programs that write to their second operand, the output file."""
+    """Yield the write to the last operand of programs that take an input file and an output file."""
     operands = context.parse_options(split_names("-f -s -w --skip-chars -l -c -o -S")).operands
     if len(operands) > 1:
         yield context.write_effect(operands[-1])

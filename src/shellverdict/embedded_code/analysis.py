@@ -1,4 +1,4 @@
-"""Define the result of analyzing embedded code, and the builder that the language analyzers fill.
+"""Define the result of analyzing code inside a command, and the builder with which analyzers create it.
 
 Most operations on files and processes have a shell equivalent (`shutil.rmtree(x)` is `rm -rf x`). They are
 recorded as that shell command, so that the same rules judge both. Only operations without a shell equivalent
@@ -42,7 +42,7 @@ SHELLS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CodeAnalysis:
-    """Shell scripts that the code runs, and the effects it has by itself."""
+    """Result of analyzing code: the shell scripts that it runs, and the effects it has by itself."""
 
     scripts: tuple[Word, ...] = ()
     effects: tuple[CommandEffect, ...] = ()
@@ -50,7 +50,7 @@ class CodeAnalysis:
 
 @dataclass(slots=True)
 class AnalysisBuilder:
-    """Collects scripts and effects without duplicates, up to a limit of each."""
+    """Builds a `CodeAnalysis`: collects shell scripts and effects without duplicates, up to a limit."""
 
     scripts: dict[Word, None] = field(default_factory=dict)
     effects: dict[CommandEffect, None] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class AnalysisBuilder:
         self.add_command("rm", *(["-rf"] if tree else ["-f"]), "--", path)
 
     def add_delete_each(self, pattern: str) -> None:
-        """Add the deletion of every file that matches a glob pattern, one file at a time."""
+        """Add the deletion of every file that matches a glob pattern, as a loop over the files does."""
         directory, _, name = pattern.rpartition("/")
         base, deep, _ = directory.partition(f"{STAR}{STAR}")
         if deep and not name.endswith(_GENERATED_SUFFIXES):
@@ -93,7 +93,7 @@ class AnalysisBuilder:
             self.add_command("xargs", "rm", "-f", "--", pattern)
 
     def add_file_upload(self, path: str, to: str) -> None:
-        """Add the upload of a file to a URL, which may be unknown."""
+        """Add the upload of a file to the URL `to`, which may be unknown."""
         if to == GAP:
             self.add_script(f"cat -- {quote_word(path)} | curl -d @- {GAP}")
         else:
@@ -126,7 +126,7 @@ class AnalysisBuilder:
         )
 
     def add_unread_code(self, text: str, traits: frozenset[str]) -> None:
-        """Add the execution of code whose text is not part of the analyzed command."""
+        """Add the effect of running code whose text is unknown, because it is not part of the command."""
         self.add_effect(
             EffectKind.RUN_UNREAD, Word(text).display_text[:80], *(traits or {Taint.UNREAD.value})
         )
@@ -156,7 +156,7 @@ def _quote_part(part: str) -> str:
 
 
 def find_remote_url(texts: Iterable[str]) -> str:
-    """Return the first URL of another machine in the texts, else one of this machine, else an unknown one."""
+    """Return the first URL of another machine in the texts; else a URL of this machine; else unknown text."""
     urls = [text for text in texts if "://" in text]
     return next((text for text in urls if not _LOCAL_URL.search(text)), urls[0] if urls else GAP)
 

@@ -1,4 +1,4 @@
-"""Analysis of awk: `system(…)`, commands before `| getline`, and the files and pipes of `print`."""
+"""Analyze awk programs: `system(…)`, commands before `| getline`, and files and pipes of `print`."""
 
 from __future__ import annotations
 

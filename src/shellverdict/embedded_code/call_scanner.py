@@ -1,4 +1,4 @@
-"""Analysis of script languages by the functions they call.
+"""Analyze code of script languages by the functions that it calls.
 
 No language is parsed in full. The code is split into tokens, string assignments are recorded, and calls of
 functions that start programs, delete, write or evaluate are examined with their arguments, as far as these
@@ -149,7 +149,7 @@ class CallScanner(ExpressionReader):
                 self.deletes_unknown_names = True
 
     def _is_passed_delete_function(self, at: int) -> bool:
-        """Return True if a delete function is passed as a value: `forEach(fs.unlinkSync)`, `&File.rm/1`."""
+        """Return True if a function that deletes files is passed as a value: `forEach(fs.unlinkSync)`."""
         if self.mark_at(at + 1) not in (")", ",", "/"):
             return False
         name, begin = self.qualified_name(at), at
@@ -160,7 +160,7 @@ class CallScanner(ExpressionReader):
         return is_passed and action in ("delete", "tree", "tree-if")
 
     def _note_directory_walk(self, at: int) -> None:
-        """Record the directory that `find(sub { … }, "/x")` or `opendir D, "."` lists, as a glob pattern."""
+        """Record a glob pattern for the files of a directory that a call such as `opendir D, "."` lists."""
         name = self.tokens[at].text
         if name not in _DIRECTORY_WALKERS or (name == "find" and self.language not in ("perl", "ruby")):
             return
@@ -172,7 +172,7 @@ class CallScanner(ExpressionReader):
             self.listed_patterns.append(f"{directory.rstrip('/')}/{deep}{STAR}")
 
     def _check_client_method(self, at: int) -> None:
-        """Add the effect of a client method that deletes what a cloud service or database stores."""
+        """Add the effect of a client library's method that deletes data in a cloud service or database."""
         name = self.tokens[at].text
         command = name.endswith("Command") and self.name_at(at - 1) == "new"
         if not command and (self.mark_at(at - 1) not in (".", ">") or self.mark_at(at + 1) == "="):
@@ -209,7 +209,7 @@ class CallScanner(ExpressionReader):
         return ""
 
     def _is_bare_call(self, at: int) -> bool:
-        """Return True if a name is followed by call arguments and is no definition or dictionary key."""
+        """Return True if the name at token `at` is called, not defined or used as a dictionary key."""
         if self.mark_at(at - 1) in ("-", "$", "@") and self.mark_at(at + 1) in ("}", "=", ""):
             return False
         if self.mark_at(at - 1) == "{" and self.mark_at(at + 1) in ("}", "="):
@@ -279,13 +279,13 @@ class CallScanner(ExpressionReader):
                 self.analysis.merge(analyze_sql(Word(first), "sqlite"))
 
     def _add_fetched_code(self, arguments: list[list[Token]]) -> None:
-        """Add the execution of code that is downloaded from a URL among the arguments."""
+        """Add the effect of running code that is downloaded from a URL in the arguments."""
         texts = [token.text for argument in arguments for token in argument if token.kind == "string"]
         if (to := find_remote_url(texts)) != GAP:
             self.analysis.add_unread_code(to, frozenset({"network"}))
 
     def _add_record_deletion(self, at: int) -> None:
-        """Add the deletion of all records of an ORM model, unless a condition limits it."""
+        """Add the deletion of all database records of a model class, unless a condition limits it."""
         line = {token.text for token in self.tokens[max(0, at - 24) : at]}
         every = self.tokens[at].text not in ("delete", "forceDelete") or bool(line & _WHOLE_TABLE_QUERIES)
         if every and not line & {"where", "find_by", "limit", "find", "fopen"}:
@@ -294,10 +294,7 @@ class CallScanner(ExpressionReader):
             )
 
     def _fold_receiver(self, at: int) -> str | None:
-        """Return the known text of the object that a method is called on:
-
-        `/x` in `new File("/x").delete()`.
-        """
+        """Return the text of the object that a method is called on: `/x` in `new File("/x").delete()`."""
         if self.mark_at(at - 1) != ".":
             return None
         begin = at - 2
@@ -346,7 +343,7 @@ class CallScanner(ExpressionReader):
             self.analysis.add_command(*words)
 
     def _named_list_argument(self, options: Sequence[Token], name: str) -> list[str]:
-        """Return the list given as the named option, such as `args: [...]`."""
+        """Return the list that is passed as the keyword argument `name`, such as `args: [...]`."""
         for place, token in enumerate(options):
             if token.kind == "name" and token.text == name:
                 return self.fold_list(options[place + 2 :]) or []
@@ -413,7 +410,7 @@ class CallScanner(ExpressionReader):
             self._note_file_read(rest[0] if mode.startswith("<") and rest else mode.lstrip("<").strip())
 
     def _add_fed_program(self, program: str) -> None:
-        """Add a program to which the code writes; a shell may get every string of the code as input."""
+        """Add a program that gets input from the code; for a shell, every string in the code may be input."""
         self.analysis.add_script(program)
         if is_bare_shell(program.strip()):
             for text in self.strings[:32]:
@@ -445,7 +442,7 @@ class CallScanner(ExpressionReader):
             )
 
     def _add_evaluated_code(self, text: str | None, arguments: list[list[Token]]) -> None:
-        """Analyze code passed to an evaluating function, or record where unknown code comes from."""
+        """Analyze code that is passed to `eval` or a similar function; if unknown, record its origin."""
         if self._is_perl_block(arguments):
             return
         traits = self._source_traits()
@@ -478,10 +475,7 @@ class CallScanner(ExpressionReader):
         return frozenset(traits)
 
     def _check_string_method(self, at: int, text: str) -> None:
-        """Add a command that is run from a string literal:
-
-        Groovy's `"rm x".execute()`, Scala's `"rm x".!`.
-        """
+        """Add a command that a string literal runs: Groovy's `"rm x".execute()`, Scala's `"rm x".!`."""
         if self.language == "groovy" and self.mark_at(at + 1) == "." and self.name_at(at + 2) == "execute":
             self.analysis.add_script(text)
         elif self.language == "groovy" and self.mark_at(at + 1) in ("]", ",") and "execute" in self.names:
@@ -496,10 +490,7 @@ class CallScanner(ExpressionReader):
             self._apply_named_call(text, at + 1, self.arguments_at(at + 1))
 
     def _apply_named_call(self, name: str, at: int, arguments: list[list[Token]]) -> None:
-        """Add a call of a function given by its name:
-
-        `object["exec"]("…")`, `call_user_func("system", "…")`.
-        """
+        """Add the call of a function whose name is a string: `call_user_func("system", "…")`."""
         action = self.actions.get(name.lstrip(":"), "")
         if action == "needing":
             action = "node-process" if self.starts_programs else ""
@@ -525,7 +516,7 @@ class CallScanner(ExpressionReader):
             self.analysis.add_script(text if text is not None else GAP)
 
     def _add_apple_event(self, at: int) -> None:
-        """Add AppleScript's commands to other applications: add login items, delete, empty the trash."""
+        """Add what AppleScript makes other applications do: add login items, delete, empty the trash."""
         if self.language != "osascript":
             return
         name = self.tokens[at].text.lower()
@@ -585,17 +576,17 @@ class CallScanner(ExpressionReader):
 
 
 def _is_connected_shell(script: str) -> bool:
-    """Return True if a script starts a shell without a command, or with its streams redirected."""
+    """Return True if a shell script only starts a shell, or starts one with its streams redirected."""
     first = script.strip().split(" ")[0].rpartition("/")[2]
     return is_bare_shell(script) or (is_bare_shell(first) and ("<&" in script or ">&" in script))
 
 
 def _is_keyword_argument(argument: Sequence[Token]) -> bool:
-    """Return True for a named option of a call (`stdin: x`, `shell=True`), not passed to the program."""
+    """Return True for a keyword argument of a call (`stdin: x`, `shell=True`)."""
     return len(argument) > 2 and argument[0].kind == "name" and argument[1].text in (":", "=")
 
 
 def _as_pattern(path: str) -> str:
-    """Return the path as a glob pattern; a path without a star stands for all files of that directory."""
+    """Return a path as a glob pattern; without a star, it becomes the pattern for all files in it."""
     starred = path.replace("*", STAR)
     return starred if STAR in starred else f"{path.rstrip('/')}/{STAR}"

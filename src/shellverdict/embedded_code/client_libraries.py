@@ -101,7 +101,7 @@ def find_destroyed_kind(method: str, kinds: frozenset[EffectKind], *, everything
 
 
 def _empties_database(method: str, words: list[str], everything: bool) -> bool:
-    """Return True if the method drops or empties a database, collection, table or index."""
+    """Return True if a client library's method drops or empties a database, collection, table or index."""
     if words[0] == "drop":
         return everything if len(words) == 1 else words[1] in _DROPPABLE
     if words[0] == "flush":

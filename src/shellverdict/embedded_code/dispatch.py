@@ -1,4 +1,4 @@
-"""Selects the analyzer for the language of a piece of code."""
+"""Analyze code in any supported language by calling the analyzer for that language."""
 
 from __future__ import annotations
 

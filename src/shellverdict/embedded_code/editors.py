@@ -1,4 +1,4 @@
-"""Analysis of editor scripts: sed, ed and vim. All of them can run shell commands and write files."""
+"""Analyze scripts for the editors sed, ed and vim, which can run shell commands and write files."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class _SedScript:
 
 
 def _substituted_line(pattern: str, replacement: str, delimiter: str) -> str:
-    """Return the line that sed's `s` command produces, with placeholders for unknown parts."""
+    """Return the line that sed's `s///` command produces, with placeholders for unknown parts."""
     text = re.sub(r"\\[0-9]|(?<!\\)&", GAP, replacement)
     text = text.replace("\\" + delimiter, delimiter).replace("\\&", "&").replace("\\\\", "\\")
     if pattern in (".*", "^.*$", "^.*", ".*$", ".\\+"):
@@ -232,10 +232,7 @@ def _analyze_nested_vim(
 
 
 def _analyze_vim_functions(command: str, analysis: AnalysisBuilder) -> None:
-    """Add the effects of vim functions:
-
-    `call system("…")`, `call delete("dir", "rf")`, `call writefile(…)`.
-    """
+    """Add the effects of vim functions such as `call system("…")` and `call delete("dir", "rf")`."""
     if "(" not in command:
         return
     scanner = CallScanner(command, "node")

@@ -123,7 +123,7 @@ LISTING_FUNCTIONS = frozenset(
 
 
 class ExpressionReader:
-    """The tokens of one piece of code, and the values that are known for its variables."""
+    """Evaluates expressions in the tokens of one piece of code, as far as its variables are known."""
 
     def __init__(self, code: str, language: str) -> None:
         self.code, self.language = code, language
@@ -138,7 +138,7 @@ class ExpressionReader:
         self.steps = 0
 
     def qualified_name(self, at: int) -> str:
-        """Return the name at token `at` with its qualifiers, joined by dots (`Foo::bar` is `Foo.bar`)."""
+        """Return the full name at token `at`, with its parts joined by dots: `Foo.bar` for `Foo::bar`."""
         name = self.tokens[at].text.lstrip("$@%&")
         parts, place = [name], at
         while place >= 2 and self.mark_at(place - 1) in (".", ":", ">") and len(parts) < 4:
@@ -338,7 +338,7 @@ class ExpressionReader:
         return GAP, self._skip_brackets(words, place + 1) if called else place + 1
 
     def _skip_access(self, words: Sequence[Token], at: int) -> int:
-        """Return the index of the token after accesses such as `.env.HOME`, `["HOME"]`, `("HOME")`."""
+        """Return the index of the token after an attribute or item access: `.env.HOME`, `["HOME"]`."""
         while at < len(words) and words[at].kind == "mark":
             self.steps += 1
             if words[at].text in OPENING_BRACKETS:
@@ -350,7 +350,7 @@ class ExpressionReader:
         return at
 
     def _skip_brackets(self, words: Sequence[Token], at: int) -> int:
-        """Return the index of the token after the bracket that closes the first bracket from `at` on."""
+        """Return the index of the token after the bracket that closes the bracket at or after `at`."""
         depth = 0
         for place in range(at, len(words)):
             self.steps += 1

@@ -1,4 +1,4 @@
-"""Analysis of shells that are not POSIX-like: fish, PowerShell, cmd, Tcl and Expect.
+"""Analyze code of shells that are not POSIX-like: fish, PowerShell, cmd, Tcl and Expect.
 
 Their commands are translated to commands of a POSIX shell.
 """
@@ -76,7 +76,7 @@ _PS_FILE_CALLS = re.compile(
 
 
 def analyze_powershell(code: str, depth: int = 0) -> CodeAnalysis:
-    """Analyze PowerShell: cmdlets, method calls on files, uploads of variables, reverse shells."""
+    """Analyze PowerShell code: cmdlets, methods that change files, uploads of variables, reverse shells."""
     analysis = AnalysisBuilder()
     lowered = code.lower()
     for words in _split_ps_commands(code):
@@ -243,7 +243,7 @@ _TCL_OPERATOR = re.compile(r"[|<>&0-9@]+&?|>>?.*|2>.*|<.*")
 
 
 def analyze_tcl(code: str, depth: int = 0) -> CodeAnalysis:
-    """Analyze Tcl and Expect: programs started, text sent to them, files written or deleted."""
+    """Analyze Tcl and Expect code: programs it starts, text it sends them, files it writes or deletes."""
     analysis = AnalysisBuilder()
     code = code.replace('\\"', '"')
     names = set()

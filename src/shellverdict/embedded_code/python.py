@@ -40,7 +40,7 @@ _CODE_FUNCTIONS = frozenset(
 
 
 class NotPython(ValueError):
-    """The text cannot be parsed as Python."""
+    """Raised when a text cannot be parsed as Python."""
 
 
 def analyze_python(code: str, depth: int = 0) -> CodeAnalysis:
@@ -115,7 +115,7 @@ class _PythonAnalyzer(PythonNames):
         self._add_combined_effects()
 
     def _find_aws_service(self, node: ast.AST) -> str:
-        """Return the service of `boto3.client("ec2")` or `session.resource("ec2")`, or an empty string."""
+        """Return the AWS service in `boto3.client("ec2")` or `session.resource("ec2")`; else ""."""
         match node:
             case ast.Call(func=ast.Attribute(attr="client" | "resource"), args=[service, *_]):
                 return self.fold_text(service) or ""
@@ -212,7 +212,7 @@ class _PythonAnalyzer(PythonNames):
         )
 
     def _analyze_map(self, node: ast.Call) -> None:
-        """Analyze `map(os.remove, glob.glob("*"))` as a call of the function with each item."""
+        """Analyze `map(os.remove, glob.glob("*"))` as calls of `os.remove`, one for each item."""
         inner = ast.Call(func=node.args[0], args=[ast.Name(id="each of them", ctx=ast.Load())], keywords=[])
         self.bind_loop_target(inner.args[0], node.args[1])
         if not isinstance(node.args[0], ast.Call):
@@ -324,7 +324,7 @@ class _PythonAnalyzer(PythonNames):
         self.analysis.add_delete_each(path) if STAR in path else self.analysis.add_delete(path)
 
     def _check_client_method(self, node: ast.Call, last: str) -> None:
-        """Add the effect of a client method that deletes what a cloud service or database stores."""
+        """Add the effect of a client library's method that deletes data in a cloud service or database."""
         if any(keyword.arg == "DryRun" for keyword in node.keywords):
             return
         limited = [argument for argument in node.args if not isinstance(argument, ast.Dict) or argument.keys]
@@ -473,7 +473,7 @@ class _PythonAnalyzer(PythonNames):
         return None
 
     def _check_dynamic_access(self, node: ast.Call, name: str) -> None:
-        """Report access to a module or attribute whose name is computed at run time."""
+        """Add an effect if a module or attribute is accessed by a name that is computed at run time."""
         key = (
             node.args[1] if name == "getattr" and len(node.args) > 1 else node.args[0] if node.args else None
         )
@@ -492,7 +492,7 @@ class _PythonAnalyzer(PythonNames):
                 self.analysis.add_unreadable(f"{owner}…")
 
     def _add_attribute_change(self, node: ast.Call, name: str, path: str | None) -> None:
-        """Add a call of `os.chmod`, `os.chown`, `os.truncate`, `os.kill` or a similar function."""
+        """Add the effect of `os.chmod`, `os.chown`, `os.truncate`, `os.kill` or a similar function."""
         value = self.fold_value(node.args[1]) if len(node.args) > 1 else None
         first = self.fold_value(node.args[0]) if node.args else None
         if name in ("chmod", "lchmod"):

@@ -1,4 +1,4 @@
-"""Functions and methods of Python libraries, grouped by their effect."""
+"""Lists of functions and methods of Python libraries, grouped by their effect."""
 
 from __future__ import annotations
 

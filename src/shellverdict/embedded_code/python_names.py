@@ -46,7 +46,7 @@ class PythonNames:
         self.folds = 0
 
     def start_second_pass(self) -> None:
-        """Forget all values, but use them as fallbacks for names that are used before their assignment."""
+        """Start a second pass over the code, in which names have a value even before their assignment."""
         self.last_values, self.values = self.values, {}
 
     def record_names(self, node: ast.AST) -> None:
@@ -100,13 +100,13 @@ class PythonNames:
         self.source_traits[target.id] = self.find_source_traits(value)
 
     def _extend_list(self, name: str, more: FoldedValue) -> None:
-        """Add items to a list whose value is known."""
+        """Add items to the known value of a list variable."""
         known = self.values.get(name)
         if isinstance(known, list) and len(known) < 1024:
             self.values[name] = [*known, *(more if isinstance(more, list) else [more])][:1024]
 
     def bind_loop_target(self, target: ast.AST, items: ast.expr) -> None:
-        """Bind a loop variable; in a loop over files it stands for all of them, as a glob pattern."""
+        """Assign a value to a loop variable; in a loop over files, a glob pattern for all of them."""
         pattern = self._listed_files(items)
         names = [node for node in ast.walk(target) if isinstance(node, ast.Name)]
         folded = self.fold_value(items) if pattern is None else None
@@ -190,7 +190,7 @@ class PythonNames:
         return value if isinstance(value, str) else None
 
     def fold_texts(self, node: ast.AST | None) -> list[str]:
-        """Return every string that an expression may evaluate to, including values from other branches."""
+        """Return every string that an expression may evaluate to, depending on the branches taken."""
         text = self.fold_text(node)
         others = self.possible_texts.get(node.id, {}) if isinstance(node, ast.Name) else {}
         return list(dict.fromkeys([*([] if text is None else [text]), *others])) or [GAP]

@@ -1,4 +1,4 @@
-"""Evaluate Python's string and path functions for known operands."""
+"""Compute the results of Python's string and path functions for known arguments."""
 
 from __future__ import annotations
 

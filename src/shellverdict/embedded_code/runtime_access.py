@@ -1,4 +1,4 @@
-"""Detect Python code that would change Toolfold itself: it imports its modules or changes its limits.
+"""Detect Python code that would change Toolfold itself, by importing its modules or changing its limits.
 
 Reported as commands that the rules know (`toolfold-code`, `prlimit`). Examines one syntax node at a time.
 """
@@ -20,7 +20,7 @@ _RUNTIME_MODULE = re.compile(r"toolfold(?:\.\w+)+")
 
 
 def find_runtime_commands(node: ast.AST) -> Iterator[tuple[str, ...]]:
-    """Yield commands, as argument lists, that stand for what a syntax node would do to Toolfold."""
+    """Yield shell commands, as argument lists, equivalent to what a syntax node would do to Toolfold."""
     for module in _named_modules(node):
         if module.split(".")[1:2] and module.split(".")[1] in _ADMINISTRATIVE and module not in _HARMLESS:
             yield "toolfold-code", module

@@ -1,4 +1,4 @@
-"""Analysis of SQL and of the commands of SQL shells such as psql and sqlite3.
+"""Analyze SQL statements and the commands of SQL shells such as psql and sqlite3.
 
 The text is split into tokens, so that words in strings, comments and quoted identifiers are ignored, and into
 statements. Only the first words of a statement decide what it does: `SELECT * FROM dropped_tables` drops
@@ -88,7 +88,7 @@ def _tokenize_sql(code: str, dialect: str) -> Iterator[_SqlToken]:
 
 
 def _split_statements(code: str, dialect: str, analysis: AnalysisBuilder) -> Iterator[list[_SqlToken]]:
-    """Yield the tokens of each SQL statement; commands of the SQL shell between them go to `analysis`."""
+    """Yield the tokens of each SQL statement; add SQL shell commands between them to `analysis`."""
     statement: list[_SqlToken] = []
     skip_to = 0
     for token in _tokenize_sql(code, dialect):
@@ -110,7 +110,7 @@ _META = re.compile(r"\\(!|[A-Za-z_]+)\s*(.*)", re.DOTALL)
 
 
 def _add_meta_command(line: str, dialect: str, analysis: AnalysisBuilder) -> None:
-    """Add a backslash command of psql or mysql."""
+    """Add the effect of a backslash command of psql or mysql (`\\! rm x`) to `analysis`."""
     match = _META.match(line)
     if not match:
         return
@@ -146,7 +146,7 @@ def _add_output(target: str, analysis: AnalysisBuilder) -> None:
 
 
 def _take_dot_commands(code: str, analysis: AnalysisBuilder) -> str:
-    """Add sqlite's dot commands to `analysis` and return the remaining lines."""
+    """Add sqlite's dot commands (`.shell rm x`) to `analysis` and return the other lines."""
     sql_lines = []
     for line in code.split("\n"):
         if line.lstrip().startswith("."):
@@ -206,7 +206,7 @@ _CALLS_SQL = frozenset({"SP_EXECUTESQL", "DBLINK_EXEC", "DBLINK", "EXECUTE_IMMED
 
 
 def _opens_block(token: _SqlToken) -> bool:
-    """Return True if an SQL token, such as BEGIN, opens a block and the statement proper follows it."""
+    """Return True if an SQL token only opens a block, such as BEGIN, and a statement follows it."""
     return token.upper in _OPENERS or not token.text.strip("(")
 
 
@@ -298,10 +298,7 @@ class _SqlStatement:
             self._add_database_effect("grant", tokens)
 
     def _add_nested(self, words: Sequence[str], tokens: Sequence[_SqlToken]) -> None:
-        """Add statements nested in others:
-
-        `WITH x AS (DELETE FROM users …) SELECT …`, `EXPLAIN ANALYZE DELETE …`.
-        """
+        """Add the effects of nested statements: `WITH x AS (DELETE FROM users …) SELECT …`."""
         if words[0] == "EXPLAIN" and "ANALYZE" not in words[:6] and "ANALYSE" not in words[:6]:
             return
         for place in range(1, len(tokens) - 1):
@@ -365,7 +362,7 @@ class _SqlStatement:
                 _analyze_statements(_unquote_token(token), self.dialect, self.analysis, self.depth + 1)
 
     def _add_unseparated_drops(self, tokens: Sequence[_SqlToken]) -> None:
-        """Add DROP and TRUNCATE later in a statement, because Transact-SQL needs no semicolons."""
+        """Add the effects of DROP and TRUNCATE later in the tokens: Transact-SQL needs no semicolons."""
         for place in range(1, len(tokens) - 1):
             word, after = tokens[place].upper, tokens[place + 1].upper
             if (

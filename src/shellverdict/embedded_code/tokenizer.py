@@ -313,7 +313,7 @@ class _Tokenizer:
         return False
 
     def _read_escaped_quote(self, quote: str) -> None:
-        r"""Read a string whose quotes were escaped once too often, as in `-e 'f(\"x\")'`."""
+        r"""Read a string whose quotes have unnecessary backslashes, as in `-e 'f(\"x\")'`."""
         end = self.code.find("\\" + quote, self.at + 2) if quote != "\n" else -1
         if end < 0:
             self.at += 2 if quote == "\n" else 1
@@ -404,7 +404,7 @@ class _Tokenizer:
         return len(code)
 
     def _read_replacement(self, opening: str) -> None:
-        """Read the second half of `s///` or `tr///`; with the flag `e` it is code."""
+        """Read the replacement part of Perl's `s///` or `tr///`; with the flag `e` it is code."""
         begin = self.at
         if opening in _BRACKET_PAIRS:
             while begin < len(self.code) and self.code[begin].isspace():

@@ -1,4 +1,4 @@
-"""Analyze small languages of tools: make, cmake, cron, debuggers, file transfer, TeX, gnuplot, mongosh."""
+"""Analyze input languages of tools: make, cmake, cron, gdb, sftp, TeX, gnuplot, mongosh and others."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ _CRON_LINE = re.compile(r"\s*(?:@\w+|(?:[\d*/,\-A-Za-z]+\s+){5})\s*(.*)")
 
 
 def analyze_crontab(code: str) -> CodeAnalysis:
-    """Analyze the commands of a crontab; an unescaped percent sign ends a command."""
+    """Analyze the commands in a crontab, each of which ends at an unescaped percent sign."""
     analysis = AnalysisBuilder()
     for line in code.split("\n"):
         match = _CRON_LINE.match(line)
@@ -165,7 +165,7 @@ def analyze_puppet(code: str) -> CodeAnalysis:
 
 
 def _analyze_matches(pattern: re.Pattern[str], code: str) -> CodeAnalysis:
-    """Return the scripts that a pattern finds in code: the first non-empty group of every match."""
+    """Return the shell scripts that a pattern finds in code: the first non-empty group of every match."""
     analysis = AnalysisBuilder()
     for match in pattern.finditer(code):
         analysis.add_script(next((group for group in match.groups() if group), ""))

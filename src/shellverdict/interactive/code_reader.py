@@ -25,11 +25,11 @@ from shellverdict.verdict import CommandEffect, EffectKind
 __all__ = ["MAX_CODE_CHARS", "CodeReader"]
 
 MAX_ANALYZED_CHARS = 400_000
-"""Total characters analyzed for one verdict, repetitions included; takes a few seconds."""
+"""Maximum number of characters analyzed for one verdict, counting repetitions: a few seconds of work."""
 MAX_STATEMENT_LINES = 64
-"""Lines of one unfinished statement; each line is parsed together with those before it."""
+"""Maximum number of lines of one statement; each line is parsed together with the lines before it."""
 MAX_RESTARTS = 24
-"""Number of earlier lines from which analysis is repeated, in case the interpreter dropped those before."""
+"""Maximum number of earlier lines at which the analysis starts again, as if earlier ones were invalid."""
 
 _PYTHON_CONTINUATION = re.compile(r"\s|(?:elif|else|except|finally)\b")
 _PAGER_SHELL_COMMAND = re.compile(r"[!|](.*)")
@@ -49,7 +49,7 @@ class _ParseStatus(Enum):
 
 @dataclass(slots=True)
 class CodeReader:
-    """Analyzes code typed into interpreters, within a limit on the total work."""
+    """Analyzes code that is typed into interpreters, within a limit on the total work."""
 
     chars_left: int = MAX_ANALYZED_CHARS
     _analyses: dict[tuple[str, str], CodeAnalysis] = field(default_factory=dict)
@@ -133,7 +133,7 @@ class CodeReader:
             raise BudgetExceeded
 
     def _harmless_units(self, language: str, units: Iterable[str]) -> list[str]:
-        """Return the statements that have no effects; those with effects were judged when they were typed."""
+        """Return the earlier statements that have no effects; others were judged when they were typed."""
         candidates = [unit for unit in units if not _has_effects(self._analyze_units(language, [unit]))]
         if not _has_effects(self._analyze_units(language, candidates)):
             return candidates
@@ -258,7 +258,7 @@ _MAGIC = re.compile(r"\s*(?:\w[\w, ]*=\s*)?(?:!+|%{1,2}(?:sx|sc|system|bash|sh|!
 
 
 def _analyze_python_magic(unit: str) -> CodeAnalysis:
-    """Analyze a line of IPython or pdb that starts with `!` or `%`, as a shell command and as a statement."""
+    """Analyze an IPython or pdb line that starts with `!` or `%`: as shell command and as Python."""
     match = _MAGIC.fullmatch(unit)
     if match is None:
         return CodeAnalysis()

@@ -1,4 +1,4 @@
-"""Describe input for a running process: the command that started it, earlier input, and the new text."""
+"""Define the input of a running process: the command that started it, earlier input, and new text."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class ProcessInput:
     """Earlier writes and signals in order, as (kind, text or signal name)."""
     text: str = ""
     closes_input: bool = False
-    """True if the input ends with this write."""
+    """True if the input of the process is closed after this text."""
     unknown_reason: str = ""
     """Why the earlier input is unknown; empty if it is known."""
 
     @classmethod
     def from_arguments(cls, context: object, text: str) -> ProcessInput:
-        """Create the object from call arguments and the process context that the runtime adds to them.
+        """Create it from new text and the process data that the runtime adds to a tool call's arguments.
 
-        If it is invalid, the earlier input is unknown.
+        If the process data is invalid, the earlier input is unknown.
         """
         text = replace_surrogates(text)
         if not isinstance(context, Mapping) or not isinstance(context.get("command"), str):
@@ -57,7 +57,7 @@ class ProcessInput:
 
     @property
     def description(self) -> str:
-        """Text that shows a person the process, the new input and the end of the earlier input."""
+        """Return a description for people: the process, the new input and the end of the earlier input."""
         lines = [f"# input of: {self.command or '(unknown)'}", *_prefix_lines("> ", self.text)]
         lines += ["# end of input"] if self.closes_input else []
         if earlier := self.earlier_text:
@@ -67,7 +67,7 @@ class ProcessInput:
 
 
 def _prefix_lines(sign: str, text: str) -> list[str]:
-    """Prefix every line of a text, so that none can pass for a line of the surrounding description."""
+    """Prefix every line of a text, so that none can imitate a line of the surrounding description."""
     return [sign + line for line in text.removesuffix("\n").split("\n")] if text else []
 
 

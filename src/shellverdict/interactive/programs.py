@@ -1,4 +1,4 @@
-"""List programs that read commands from their standard input, and the languages they read."""
+"""Table of programs that read commands from standard input, and the language of these commands."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shellverdict.shell.runs import ProgramRun
 __all__ = ["UNSUPPORTED", "exits_program", "interactive_language", "may_read_lines", "opens_shell"]
 
 UNSUPPORTED = "unread"
-"""Stands for a language that cannot be analyzed."""
+"""Name that stands for all languages that cannot be analyzed."""
 
 _EXITING_OPTIONS = frozenset({"--version", "--help", "-version", "-help", "--list"})
 
@@ -92,7 +92,7 @@ def _find_operands(words: list[str]) -> list[str]:
 
 
 def may_read_lines(run: ProgramRun, *, pty: bool, custom_path: bool) -> bool:
-    """Return True if a program may read input lines that were meant for the shell that started it.
+    """Return True if a program may consume input lines that were meant for the shell that started it.
 
     With `pty`, a program can open the terminal whatever its standard input is. With `custom_path`, a name
     without a directory may be any program.

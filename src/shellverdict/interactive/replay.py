@@ -38,12 +38,12 @@ __all__ = ["InputAnalysis", "analyze_input"]
 
 MAX_STEPS = 60_000
 MAX_PENDING_LINES = 64
-"""Lines of an unfinished command that are analyzed from each of its lines on."""
+"""Maximum number of lines of an unfinished command; it is also analyzed from each later line on."""
 
 # Input of a program that is not a known interpreter is dangerous if it is so in any of these languages.
 GUESSED_LANGUAGES = ("sh", "python", "sql:postgres", "node", "ruby")
 _READS_SINGLE_KEYS = frozenset({"vim", "pager", UNSUPPORTED})
-"""Programs that do not wait for the end of a line."""
+"""Languages of programs that react to single keys and do not wait for the end of a line."""
 
 _SINGLE_QUOTED = re.compile(r"'[^']*'")
 _HISTORY_REFERENCE = re.compile(r"(?<!\\)(?<!\$)(?<!\$\{)(?<!\[)!(?![\s=(\"';&|)]|$)")
@@ -61,13 +61,13 @@ class InputAnalysis:
 
     reading: CommandReading = field(default_factory=CommandReading)
     possible_reading: CommandReading = field(default_factory=CommandReading)
-    """Effects that it has only if part of it is parsed differently than expected."""
+    """Effects that the text has only if a program reads part of it as a separate command."""
     unknown_reasons: list[str] = field(default_factory=list)
-    """Reasons why its effects are unknown."""
+    """Reasons why effects of the text are unknown."""
     is_language_guessed: bool = False
-    """True if no program is known that reads commands from the input."""
+    """True if it is not known in which language the process reads commands, so that several are tried."""
     displayed_text: str = ""
-    """The new text after the terminal's line editing."""
+    """The new text after editing keys, such as backspace, were applied."""
 
 
 def analyze_input(
@@ -119,7 +119,7 @@ def analyze_input(
 def _analyze_as_data(
     process_input: ProcessInput, analysis: InputAnalysis, reader: SessionReader, state: ShellState
 ) -> None:
-    """Record what the started command itself does with its input: `xargs rm`, `awk '{system($0)}'`."""
+    """Record what a command such as `xargs rm`, which started the process, does with the new input."""
     reading = analysis.reading
     runs, effects = len(reading.runs), len(reading.effects)
     earlier = _runs_with_input(process_input.earlier_text, process_input, reader, state)
@@ -141,7 +141,7 @@ def _runs_with_input(
 def _build_transcripts(
     process_input: ProcessInput, analysis: InputAnalysis
 ) -> list[tuple[Transcript, Transcript]]:
-    """Return the typed lines before and after the new text, in two versions if editing keys may not apply."""
+    """Return the input lines without and with the new text; a second pair ignores editing keys."""
     entries = (*process_input.history, (WRITE, process_input.text))
     before, after = (
         transcribe(process_input.history, pty=process_input.pty),
@@ -194,7 +194,7 @@ class _Replay:
                     self._report_code(frame, scenario.is_most_likely)
 
     def _step_partial(self, scenarios: list[Scenario], partial: str) -> list[Scenario]:
-        """Process an unfinished line; most programs wait for its end, and then it is judged as a whole."""
+        """Process a line without line end, which only some programs read before it is complete."""
         if not partial:
             return scenarios
         self._check_tabs(scenarios, partial)
@@ -209,7 +209,7 @@ class _Replay:
     def _start_reporting(
         self, reading: CommandReading, scenarios: list[Scenario], runs: int, effects: int
     ) -> None:
-        """Discard the findings in earlier input, which was judged when it was written."""
+        """Report findings from here on; discard those about earlier input, which was already judged."""
         del reading.runs[runs:], reading.effects[effects:]
         self._is_reporting = True
         for scenario in scenarios:
@@ -265,7 +265,7 @@ class _Replay:
         return after
 
     def _check_tabs(self, scenarios: Iterable[Scenario], text: str) -> None:
-        """Note a tab key typed at a terminal: it completes words, except at the start of a line of Python."""
+        """Record that a typed tab key makes the input uncertain, because it completes words in a terminal."""
         python = any(
             scenario.is_most_likely and scenario.innermost.language == "python" for scenario in scenarios
         )
@@ -283,7 +283,7 @@ class _Replay:
             self._analysis.unknown_reasons.append(self._unclear_reason)
 
     def _check_key_changes(self, scenario: Scenario, runs: Sequence[ProgramRun]) -> None:
-        """Note commands, such as `stty`, after which typed text may arrive changed."""
+        """Record that a command such as `stty` makes later input uncertain, because it may redefine keys."""
         frame = scenario.innermost
         if scenario.is_guess or self._unclear_reason:
             return
@@ -313,7 +313,7 @@ class _Replay:
         return self._run_code_line(scenario, event.text)
 
     def _handle_interrupt(self, scenario: Scenario) -> list[Scenario]:
-        """Handle Ctrl-C, which may discard the unfinished command, be ignored, or end the program."""
+        """Return the possible states after Ctrl-C: command discarded, nothing changed, program ended."""
         ignored = scenario.copy()
         ended = scenario.without_innermost()
         frame = scenario.innermost
@@ -364,7 +364,7 @@ class _Replay:
             self.reader.preview_script(problem.script, frame.state, frame.context)
 
     def _check_new_line(self, frame: InterpreterFrame, earlier_lines: str, line: str) -> None:
-        """Judge a new input line by itself, whatever larger command it may be part of."""
+        """Judge a new input line also as a command of its own if it continues an unfinished command."""
         if frame.expands_history and _has_history_reference(line):
             self.reader.add_effect(EffectKind.UNREADABLE, line, "the shell replaces it by an earlier command")
         if not earlier_lines or not (frame.has_earlier_lines or frame.may_miss_lines):
@@ -386,7 +386,7 @@ class _Replay:
         del reading.runs[runs:], reading.effects[effects:]
 
     def _preview_text(self, text: str, frame: InterpreterFrame) -> None:
-        """Record the effects that text has if the shell runs it now instead of waiting for more lines."""
+        """Record the effects of text if the shell runs it now instead of waiting for more lines."""
         try:
             script: Script | None = parse_partial_input(text, self.reader.budget)
         except ShellSyntaxError as problem:
@@ -395,7 +395,7 @@ class _Replay:
             self.reader.preview_script(script, frame.state, frame.context)
 
     def _check_unfinished(self, scenario: Scenario, text: str) -> None:
-        """Judge a command that is incomplete at the end of the input: a shell may run it as it is."""
+        """Judge a command that is incomplete when the input ends, because a shell may still run it."""
         self._preview_text(text, scenario.innermost)
         if scenario.is_most_likely:
             self.reader.add_effect(EffectKind.UNREADABLE, text, "the input ends in the middle of a command")
@@ -496,7 +496,7 @@ class _Replay:
 
 
 def _with_possible_line_loss(scenario: Scenario) -> Scenario:
-    """Return a copy of the scenario in which another program may read lines meant for the innermost one."""
+    """Return a copy of a scenario in which another program may consume the innermost one's input."""
     copy = scenario.copy()
     copy.innermost.may_miss_lines = True
     return copy

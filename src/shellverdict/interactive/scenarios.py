@@ -28,16 +28,16 @@ class InterpreterFrame:
     name: str = ""
     expands_history: bool = False
     may_miss_lines: bool = False
-    """True if each line may have been read by another program, so that the old state may still apply."""
+    """True if another program may consume lines meant for this one, so that its state may be older."""
     unfinished_lines: str = ""
     """Shell lines that do not form a complete command yet."""
     has_earlier_lines: bool = False
     """True if some of the unfinished lines were written before the write that is being judged."""
     earlier_code: list[str] = field(default_factory=list)
-    """Lines of another language from earlier writes."""
+    """Lines of a language other than shell that were written earlier."""
     new_code: list[str] = field(default_factory=list)
     uncertain_names: set[str] = field(default_factory=set)
-    """Names in text that could not be parsed; they may have been redefined."""
+    """Names that may have been redefined, because they occur in text that could not be parsed."""
 
     @classmethod
     def from_waiting_program(cls, prompt: WaitingProgram, *, pty: bool) -> InterpreterFrame:
@@ -61,7 +61,7 @@ class InterpreterFrame:
 
     @property
     def signature(self) -> object:
-        """Return everything that must be equal for two interpreter frames to be merged."""
+        """Return a value that is equal for two frames (programs with their state) that can be merged."""
         return (
             self.language,
             self.may_miss_lines,
@@ -77,10 +77,10 @@ class Scenario:
 
     stack: list[InterpreterFrame]
     is_most_likely: bool = False
-    """True for the most likely scenario. Only there, unparsable text is reported."""
+    """True for the most likely scenario, the only one in which unparsable text is reported."""
 
     is_guess: bool = False
-    """True if nothing indicates this scenario; unparsable text is ignored there."""
+    """True if the scenario is only a guess; unparsable text is not reported in it."""
 
     @property
     def innermost(self) -> InterpreterFrame:

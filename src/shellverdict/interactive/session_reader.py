@@ -20,7 +20,7 @@ from shellverdict.verdict import CommandEffect, EffectKind
 __all__ = ["PROCESS_INPUT", "SessionReader", "WaitingProgram"]
 
 PROCESS_INPUT = TextStream(None, is_interactive=True)
-"""The input of the process."""
+"""Stands for the standard input of the running process, which programs started by it share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SessionReader(ShellReader):
     def run_commands(
         self, script: Script, state: ShellState, context: ExecutionContext
     ) -> list[WaitingProgram]:
-        """Analyze complete shell commands; return programs they start that read the same input."""
+        """Analyze complete shell commands; return the programs they start that read the process input."""
         self.waiting_programs = []
         self._analyze_script(script, state, context)
         self._analyze_recurring_code(state)
@@ -71,7 +71,7 @@ class SessionReader(ShellReader):
         self._deferred_code.clear()
 
     def preview_text(self, text: str, state: ShellState, context: ExecutionContext) -> list[WaitingProgram]:
-        """Record effects of text without changing the shell state; return programs that read its input."""
+        """Record the effects of shell code, not its state changes; return programs that read the input."""
         self.waiting_programs = []
         self.analyze_text(text, state.copy(), context)
         return self.waiting_programs
@@ -80,7 +80,7 @@ class SessionReader(ShellReader):
         self._add_effect(kind, Word(text[:200]), detail=detail)
 
     def _analyze_recurring_code(self, state: ShellState) -> None:
-        """Analyze code that the shell runs later or repeatedly, such as traps; report each finding once."""
+        """Analyze code that the shell runs later or repeatedly, such as traps; record each effect once."""
         self._recurring_code += self._deferred_code
         self._deferred_code.clear()
         for analyze in self._recurring_code:

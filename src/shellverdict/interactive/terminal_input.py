@@ -39,7 +39,7 @@ class Transcript:
     unclear_key: str = ""
     """Name of the first key whose effect is unknown; empty if there is none."""
     has_editing: bool = False
-    """True if editing keys were applied that another program could take as plain characters."""
+    """True if editing keys were applied that some programs would treat as ordinary characters."""
 
     def end_line(self) -> None:
         self.events.append(InputEvent("line", self.partial))
@@ -47,7 +47,7 @@ class Transcript:
 
 
 def transcribe(entries: Iterable[tuple[str, str]], *, pty: bool, editing: bool = True) -> Transcript:
-    """Convert writes and signals into input lines.
+    """Convert the writes and signals that a process received into input lines.
 
     Without `editing`, delete and Ctrl-U are ordinary characters.
     """

@@ -1,4 +1,4 @@
-"""Detect commands after which typed text no longer arrives at the program as written.
+"""Detect commands after which a program may not receive typed text unchanged.
 
 Keys can be redefined (`stty`, `bind`, `histchars`), and a program can read part of a line and leave the rest
 to the shell (`head -c 5`). Text written after such a command may have another meaning.
@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 KEY_VARIABLES = frozenset({"histchars", "HISTCHARS", "INPUTRC"})
-"""Variables that redefine characters or keys."""
+"""Shell variables that redefine the meaning of characters or keys."""
 
 _HARMLESS_WORDS = {
     "stty": re.compile(r"-a|-g|--all|--save|size|speed|rows|cols|columns|\d+|-?echo|sane|-?ixon"),

@@ -98,7 +98,7 @@ class _ParsedPath:
 
 
 class _LookupState:
-    """Remaining limits on file system lookups for one command, and the results cached so far."""
+    """Number of file system lookups left for judging one command, and the cached results."""
 
     __slots__ = ("classified", "lookups_left", "matches_left", "project_files", "real_parts")
 
@@ -148,7 +148,7 @@ class PathClassifier:
         self._parents_of_protected = frozenset(
             protected_parts[:n] for protected_parts in self._protected for n in range(1, len(protected_parts))
         )
-        self._session_is_project = self._session_parts is not None and _is_working_directory(
+        self._session_is_project = self._session_parts is not None and _can_be_project(
             self._session_parts, self._home_directories
         )
         self._lookups = _LookupState(MAX_LINK_LOOKUPS if follow_links else 0)
@@ -160,7 +160,7 @@ class PathClassifier:
 
     @property
     def session_directory(self) -> Word:
-        """Return the working directory of the command's session; empty if it is unknown."""
+        """Return the directory in which the command starts; empty if it is unknown."""
         return EMPTY if self._session_parts is None else Word("/" + "/".join(self._session_parts))
 
     def with_fresh_limits(self) -> PathClassifier:
@@ -191,7 +191,7 @@ class PathClassifier:
         return info
 
     def kinds_replaced_by_filling(self, word: Word, cwd: Word = CURRENT_DIRECTORY) -> frozenset[PathKind]:
-        """Return the kinds of files that may be replaced if a command unpacks unknown files into a directory.
+        """Return the kinds of protected files that unknown files unpacked into a directory may replace.
 
         Filling directories of the project is ordinary work, so nothing is reported there outside of `.git`.
         """
@@ -253,7 +253,7 @@ class PathClassifier:
         return not os.path.lexists(info.path)
 
     def without_disk_checks(self) -> PathClassifier:
-        """Return a copy that ignores files on disk, for commands that move files before they use them."""
+        """Return a copy that does not look at the disk, for commands that move files before using them."""
         copy = self.with_fresh_limits()
         copy._checks_disk = False
         return copy
@@ -367,7 +367,7 @@ class PathClassifier:
         return None if real is None else _ParsedPath("/", real + base.parts[known:])
 
     def _path_with_parent_references(self, word: Word, cwd: Word) -> str | None:
-        """Return an absolute path that keeps `..`: after a symbolic link it means another directory."""
+        """Return the absolute path with `..` kept, which must be resolved after symbolic links; else None."""
         if ".." not in word or not word.is_known or has_wildcards(cwd):
             return None
         if word.startswith("/"):
@@ -411,7 +411,7 @@ class PathClassifier:
         return kinds
 
     def _parts_below_session(self, path: _ParsedPath) -> tuple[str, ...]:
-        """Return the components of a path below the working directory, ignoring the directory's parents."""
+        """Return the components of a path without those of the initial working directory."""
         return path.parts[len(self._session_parts or ()) :] if path.anchor == "/" else path.parts
 
     def _kinds_by_anchor(self, path: _ParsedPath) -> frozenset[PathKind]:
@@ -436,7 +436,7 @@ class PathClassifier:
         return kinds_by_location(parts)
 
     def _contains_session(self, path: _ParsedPath) -> bool:
-        """Return True if the path is the working directory of the command or one of its parents."""
+        """Return True if a path is the directory in which the command starts, or one of its parents."""
         if path.anchor == "":
             return not path.parts or path.parts[-1] == ".."
         return (
@@ -510,7 +510,7 @@ def _split_path(path: str) -> tuple[str, ...]:
 
 
 def _normalize(start: _ParsedPath, names: Sequence[str]) -> _ParsedPath:
-    """Append path components to `start`; drop `.` and empty ones, resolve `..`."""
+    """Append path components to `start`; drop `.` and empty components, resolve `..`."""
     anchor, parts = start.anchor, list(start.parts)
     for name in names:
         if name in ("", "."):
@@ -526,8 +526,8 @@ def _normalize(start: _ParsedPath, names: Sequence[str]) -> _ParsedPath:
     return _ParsedPath(anchor, tuple(parts))
 
 
-def _is_working_directory(session: tuple[str, ...], homes: Sequence[tuple[str, ...]]) -> bool:
-    """Return True if this directory is a project: not a home directory, the root or part of the system."""
+def _can_be_project(session: tuple[str, ...], homes: Sequence[tuple[str, ...]]) -> bool:
+    """Return True if a directory can be a project: not a home directory, the root or part of the system."""
     if any(home[: len(session)] == session for home in homes):
         return False
     kinds = kinds_by_location(session)

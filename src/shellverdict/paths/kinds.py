@@ -8,7 +8,7 @@ __all__ = ["PathKind"]
 
 
 class PathKind(StrEnum):
-    """Kind of a path, such as system, home, secret or project: how harmful an operation on it would be."""
+    """Kind of a path, such as system, home, secret or project; rules use it to tell what is harmful."""
 
     ROOT = "root"  # the file system root or all of its content
     HOME = "home"  # a whole home directory

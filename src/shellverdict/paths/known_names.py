@@ -243,7 +243,7 @@ ABSOLUTE_PATHS: Mapping[str, tuple[_KnownPath, ...]] = {
 
 
 def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
-    """Return the kinds of a path by the well-known names in it, wherever it is."""
+    """Return the kinds of a path by well-known names in it, such as `.ssh`, whatever its location."""
     if not parts:
         return frozenset()
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
@@ -266,7 +266,7 @@ def kinds_by_name(parts: Sequence[str], absolute: bool) -> frozenset[PathKind]:
 
 
 def kinds_below_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return the kinds of well-known files below a directory that a command fills completely."""
+    """Return the kinds of well-known files that can be below a directory, such as `config` in `.ssh`."""
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
     kinds: set[PathKind] = set()
     for at, part in enumerate(lowered):
@@ -295,7 +295,7 @@ _DATA_DIRECTORIES = split_names(
 
 
 def is_regenerable_path(parts: Sequence[str]) -> bool:
-    """Return True if, by its names, a path in a project can be regenerated."""
+    """Return True if tools can regenerate a path in a project, judged by its directory and file names."""
     lowered = [part.lower() for part in parts[-MAX_DEPTH:]]
     return not REGENERABLE_DIRECTORIES.isdisjoint(lowered) or (
         bool(lowered) and lowered[-1].endswith(_REGENERABLE_SUFFIXES)
@@ -303,7 +303,7 @@ def is_regenerable_path(parts: Sequence[str]) -> bool:
 
 
 def kinds_lost_with_directory(parts: Sequence[str]) -> frozenset[PathKind]:
-    """Return HISTORY or STORED if deleting a directory of this name would lose a repository or data."""
+    """Return HISTORY (a repository) or STORED (data) if a directory of this name usually contains it."""
     if not parts:
         return frozenset()
     if not _REPOSITORY_DIRECTORIES.isdisjoint(part.lower() for part in parts[-MAX_DEPTH:]):
@@ -335,7 +335,7 @@ def _kinds_in_ssh(rest: Sequence[str]) -> frozenset[PathKind]:
 
 
 def kinds_of_file_name(name: str) -> frozenset[PathKind]:
-    """Return the kinds of a file by its own name."""
+    """Return the kinds of a file, judged by its name without directories."""
     name = name.lower()
     if not has_wildcards(name):
         return FILES.get(name, frozenset()) | _kinds_by_suffix(name) | _kinds_by_prefix(name)

@@ -22,7 +22,7 @@ _TOOL_DIRECTORIES = (("uv", "tools"), ("pipx", "venvs"))
 def runtime_program_paths(
     workspace: Path, package: Path | None = None, prefix: Path | None = None
 ) -> list[Path]:
-    """Return the paths of the running program, which commands must not change.
+    """Return the paths of the installed Toolfold program, which commands must not change.
 
     Empty if the workspace is the checkout that the package is run from: there the package is being developed.
     """
@@ -41,7 +41,7 @@ def _script_paths(prefix: Path) -> Iterator[Path]:
 
 
 def is_own_program(parts: Sequence[str]) -> bool:
-    """Return True if the lower-case path components lead to an installed copy of this program."""
+    """Return True if a path, as lower-case components, leads to an installed copy of Toolfold."""
     if len(parts) > 1 and parts[-1] in _SCRIPTS and parts[-2] in _SCRIPT_DIRECTORIES:
         return True
     for at, part in enumerate(parts[1:], 1):

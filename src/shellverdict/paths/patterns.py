@@ -35,7 +35,7 @@ def matches_everything(part: str) -> bool:
 
 
 def could_match(part: str, name: str) -> bool:
-    """Return True if a path component could be this name. Unknown text alone does not count as a match."""
+    """Return True if a path component with wildcards could be `name`. Unknown text alone is no match."""
     return part == name or (not WILD.isdisjoint(part) and NamePattern(part).matches(name))
 
 
@@ -58,7 +58,7 @@ class NamePattern:
         return _matches_tokens(self._tokens, name)
 
     def _could_match_cheaply(self, name: str) -> bool:
-        """Rule out most names quickly by their length, first and last character, and literal parts."""
+        """Return False if a name certainly does not match, judged by its length and a few characters."""
         if self._length not in (-1, len(name)):
             return False
         first, last = self._first, self._last
@@ -72,7 +72,7 @@ class NamePattern:
 
 
 def _matches_tokens(pattern: Sequence[str], name: str) -> bool:
-    """Match a wildcard pattern greedily and backtrack to the last star only, so that the time is bounded."""
+    """Return True if a wildcard pattern matches; backtracks to the last star only, to bound the time."""
     at = in_name = 0
     star, resume = -1, 0
     while in_name < len(name):

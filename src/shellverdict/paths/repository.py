@@ -30,7 +30,7 @@ _MAX_POINTER_BYTES = 4_096
 
 @dataclass(slots=True)
 class Repository:
-    """One git working tree and its index."""
+    """A git working tree and its index (the list of tracked files)."""
 
     root: Path
     index: Path
@@ -108,7 +108,7 @@ class Repository:
 
 
 def find_repository(directory: Path) -> Repository | None:
-    """Return the repository whose working tree contains a directory."""
+    """Return the git repository whose working tree contains a directory; None if there is none."""
     for _ in range(MAX_LEVELS):
         marker = directory / ".git"
         if marker.is_dir():
@@ -144,7 +144,7 @@ def _contains_entry(entries: Sequence[bytes], path: bytes) -> bool:
 
 
 def _collapsed_parents(path: bytes) -> Iterator[bytes]:
-    """Yield the parents of a path as the git index writes them for submodules and sparse directories."""
+    """Yield the parent directories of a path in both spellings of the git index: `a/b` and `a/b/`."""
     parts = path.split(b"/")
     for length in range(1, len(parts)):
         above = b"/".join(parts[:length])
@@ -182,7 +182,7 @@ def _read_index(file: Path) -> dict[bytes, bytes]:
 
 
 def _check_extensions(data: bytes, at: int) -> None:
-    """Raise ValueError if the git index has a split part or its checksum does not match.
+    """Raise ValueError if part of the git index is in another file, or if its checksum is wrong.
 
     An index with longer hashes, for example, ends with another checksum.
     """

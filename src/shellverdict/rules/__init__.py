@@ -1,4 +1,4 @@
-"""Rules that name dangerous commands, and the engine that matches commands against them.
+"""Rules that describe dangerous commands, and the engine that matches commands against them.
 
 A rule is data: it matches an effect (recursive deletion in a system directory) or the arguments of a program
 (`git push --force`). The built-in rules are the TOML files beside this module. The effects of a command are
@@ -67,7 +67,7 @@ class Rules:
         return cls(read_rule(table, number) for number, table in enumerate(tables))
 
     def merge(self, more: Rules) -> Rules:
-        """Return a rule set with these and the given rules; rule names must be unique."""
+        """Return a rule set with the rules of both sets; rule names must be unique."""
         programs = dict(self._programs)
         for name, program in more._programs.items():
             programs[name] = programs[name].merge(program) if name in programs else program
@@ -107,14 +107,14 @@ class Rules:
         return next((each for each in names if each in self._by_program or each in self._programs), names[-1])
 
     def _indexes_for(self, name: str, run: ProgramRun) -> Iterator[_RuleIndex]:
-        """Yield the rules for one program, and those for all programs if it has arguments or variables."""
+        """Yield the indexes of rules that apply to a program by its name or by a pattern of names."""
         if name in self._by_program:
             yield self._index_for(name)
         if len(run.argv) > 1 or run.env_assignments:
             yield from (self._index_for(each) for glob, each in self._globs if glob.matches(name))
 
     def _index_for(self, name: str) -> _RuleIndex:
-        """Return the rules for a program name, which are indexed on first use."""
+        """Return the index of the rules for a program name; it is built on first use."""
         if name not in self._indexes:
             self._indexes[name] = _build_index(self._by_program[name])
         return self._indexes[name]
@@ -127,7 +127,7 @@ def builtin_rules() -> Rules:
 
 
 def load_rules(path: str | os.PathLike[str]) -> Rules:
-    """Load additional danger rules from a TOML file with the keys of the built-in files.
+    """Load additional danger rules from a TOML file in the same format as the built-in rule files.
 
     Raises RuleError, which names the file, the rule and the key, if it cannot be read or a rule is invalid.
     """
@@ -177,7 +177,7 @@ def _candidate_rules(
 
 
 def _select_rules(results: Sequence[tuple[MatchResult, bool, Rule]]) -> list[Rule]:
-    """Return the rules that match for certain, else fallback rules, else those for unknown subcommands."""
+    """Return the rules that match for certain; else fallback rules; else the rule "unknown subcommand"."""
     certain = [(fallback, rule) for result, fallback, rule in results if result is MatchResult.YES]
     if certain:
         return [rule for fallback, rule in certain if not fallback] or [rule for _, rule in certain]
@@ -211,7 +211,7 @@ def _read_programs(tables: Iterable[Mapping[str, Any]]) -> dict[str, ProgramSynt
 def _add_option_values(
     programs: Mapping[str, ProgramSyntax], rules: Iterable[Rule]
 ) -> dict[str, ProgramSyntax]:
-    """Add the options whose value a rule matches to each program's syntax: these options take a value."""
+    """Add to each program's syntax that the options whose values are matched by rules take a value."""
     valued: defaultdict[str, set[str]] = defaultdict(set)
     for rule in rules:
         if isinstance(rule.condition, RunCondition):

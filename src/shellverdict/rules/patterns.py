@@ -1,4 +1,4 @@
-"""Patterns in the notation of rules: `delete-*`, `rm|rmi`, `system prune`, `--replicas=0`.
+"""Patterns that rules contain: `delete-*`, `rm|rmi`, `system prune`, `--replicas=0`.
 
 Patterns are compiled once. Words may contain gaps (unknown text), so a match is yes, no or maybe. Letter case
 is ignored in words and significant in option names.
@@ -84,7 +84,7 @@ class WordPattern:
         )
 
     def matches(self, word: str) -> bool:
-        """Return True if the word matches, whatever its unknown parts stand for."""
+        """Return True if a word certainly matches the pattern."""
         text = word.casefold()
         return text in self.literals or any(glob.matches(text) for glob in self.globs)
 
@@ -98,7 +98,7 @@ class WordPattern:
         )
 
     def _could_match(self, word: Word) -> bool:
-        """Return True if a word could match the pattern, whatever its unknown parts are.
+        """Return True if a word could match the pattern for some value of its unknown parts.
 
         A glob is only compared with the text before the first unknown part.
         """
@@ -128,7 +128,7 @@ class SubcommandPattern:
         return self.steps[0].literals if is_listed else frozenset()
 
     def match_operands(self, operands: Sequence[Word], *, more: bool) -> tuple[MatchResult, int]:
-        """Return whether the operands start with this subcommand, and how many of them belong to it."""
+        """Return whether the operands start with this subcommand, and how many operands it consists of."""
         if not self.at_any_depth:
             return self._match_from(operands, 0, more=more), len(self.steps)
         for start in range(min(len(operands) - len(self.steps), MAX_LEADING_WORDS) + 1):

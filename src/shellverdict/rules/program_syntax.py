@@ -36,7 +36,7 @@ _WINDOWS_OPTION = re.compile(r"/[A-Za-z?][\w?:-]{0,12}")
 
 
 def known_names(name: str) -> tuple[str, ...]:
-    """Return the names by which a program may be known: as written, without `.exe`, without its version."""
+    """Return the names under which rules may list a program: as written, without `.exe`, without version."""
     lower = _SUFFIX.sub("", name.casefold())
     return tuple(dict.fromkeys((name, lower, _VERSION_SUFFIX.sub("", lower))))
 
@@ -132,7 +132,7 @@ class ProgramSyntax:
         )
 
     def _parse_subcommands(self, argv: Sequence[Word]) -> Options:
-        """Parse one subcommand after another, up to the one followed by another program's arguments."""
+        """Parse nested subcommands with their options, up to one that another program's arguments follow."""
         path: tuple[str, ...] = ()
         flags: list[Flag] = []
         is_uncertain = False
@@ -193,7 +193,7 @@ def _module_arguments(argv: Sequence[Word]) -> tuple[Word, ...] | None:
 
 
 def _count_leading_values(argv: Sequence[Word], operands: Sequence[Word]) -> int:
-    """Count the operands that directly follow an option and cannot be a subcommand's name."""
+    """Count the first operands that look like values of the option before them, not like a subcommand."""
     count = 0
     for before, word in pairwise(argv[:MAX_WORDS_BEFORE_SUBCOMMAND]):
         if count == len(operands):

@@ -59,7 +59,7 @@ class EffectCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCondition:
-    """Condition of a rule on a program start: the program, its subcommand, its options and its context.
+    """Condition of a rule on a program that is run: its name, subcommand, options and context.
 
     All conditions that are set must hold. `words`: subcommands, one of which the operands must start with.
     `operand`, `no_operand`: the operands after the subcommand. `bare`: whether there are any. `through`:
@@ -88,7 +88,7 @@ class RunCondition:
 
     @property
     def valued_options(self) -> frozenset[str]:
-        """Return the options for which this rule requires a certain value."""
+        """Return the options whose values the rule's condition checks."""
         options = (*self.any_option, *self.all_options, *self.no_option)
         return frozenset(each.name for each in options if each.value is not None)
 
@@ -161,7 +161,7 @@ class RunCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One dangerous operation that needs approval."""
+    """A danger rule: a condition on commands, and the severity and description of its findings."""
 
     name: str
     category: str
@@ -199,6 +199,6 @@ PLACEHOLDER_DEFAULTS: Final = {
 
 
 def _printable(text: str) -> str:
-    """Shorten text and replace non-printable characters, which could disguise it."""
+    """Shorten text and replace non-printable characters, which could make it look different."""
     shortened = text if len(text) <= MAX_SHOWN_CHARS else text[: MAX_SHOWN_CHARS - 1] + "…"
     return "".join(c if c.isprintable() else "\ufffd" for c in shortened)

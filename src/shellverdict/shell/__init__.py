@@ -1,1 +1,1 @@
-"""Analysis of shell command lines without running them."""
+"""Analyze shell command lines without running them."""

@@ -8,7 +8,7 @@ __all__ = ["Budget", "BudgetExceeded"]
 
 
 class BudgetExceeded(Exception):
-    """Analyzing the command would take more work than is allowed for one command."""
+    """Raised when analyzing a command would take more work than is allowed for one command."""
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class Budget:
     steps: int = 10_000
 
     def spend(self, steps: int = 1) -> None:
-        """Subtract steps from the remaining work; raise `BudgetExceeded` if too few are left."""
+        """Subtract steps from the remaining work; raise `BudgetExceeded` if too little work is left."""
         self.steps -= steps
         if self.steps < 0:
             raise BudgetExceeded

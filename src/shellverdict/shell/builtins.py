@@ -79,7 +79,7 @@ def _apply_read(run: ProgramRun, state: ShellState) -> None:
 
 
 def _split_line(line: str, separators: str | None, most: int) -> list[str]:
-    """Split a line at its separators, at most `most` times; the last piece contains the rest."""
+    """Split a line at the given separators, at most `most` times; the last piece is the rest."""
     if separators is None:
         return line.strip().split(None, most)
     if separators == "" or most == 0:
@@ -116,7 +116,7 @@ def _apply_alias(run: ProgramRun, state: ShellState) -> None:
 
 
 def _apply_abbr(run: ProgramRun, state: ShellState) -> None:
-    """Apply `abbr -a NAME TEXT` of fish."""
+    """Apply fish's `abbr -a NAME TEXT`: define an abbreviation, which works like an alias."""
     words = [word for word in run.argv[1:] if not word.startswith("-")]
     if len(words) > 1:
         state.aliases[words[0]] = " ".join(words[1:])

@@ -13,7 +13,7 @@ __all__ = ["add_configured_options"]
 MAX_CONFIG_LINES = 200
 
 OpenFile = Callable[[Word], TextStream | None]
-"""Finds the known content of a file, or of `-` (standard input); None if unknown."""
+"""Returns the content of a file, or of `-` (standard input); None if it is unknown."""
 
 _CURL_LINE = re.compile(r"\s*(-{0,2}[\w-]+)\s*[=:\s]?\s*(?:\"((?:[^\"\\]|\\.)*)\"|(\S.*?))?\s*")
 _WGET_LINE = re.compile(r"\s*([\w-]+)\s*=\s*(.*?)\s*")
@@ -23,7 +23,7 @@ _WGET_NAMES = {"dir-prefix": "directory-prefix", "logfile": "output-file", "inpu
 def add_configured_options(
     name: str, argv: tuple[Word, ...], assigned: Mapping[str, Word], open_file: OpenFile
 ) -> tuple[Word, ...]:
-    """Return the arguments with the options from configuration files whose content is known."""
+    """Return the arguments of curl or wget, with the options from known configuration files added."""
     if name == "curl":
         return (*argv, *_curl_options(argv, assigned, open_file))
     if name in ("wget", "wget2"):
@@ -32,7 +32,7 @@ def add_configured_options(
 
 
 def _option_values(argv: Sequence[Word], short: str, long: str) -> Iterator[Word]:
-    """Yield the values of one option, attached to it or in the next word."""
+    """Yield the values of one option, which can be part of the same word or the next word."""
     for place, word in enumerate(argv[1:], start=1):
         if word.startswith(f"{long}="):
             yield Word(word.partition("=")[2])

@@ -1,4 +1,4 @@
-"""Analysis of statements: lists, pipelines, groups, branches and loops.
+"""Analyze shell statements: lists, pipelines, groups, branches and loops.
 
 Follows every path that the commands of a script can take, and merges the states in which the paths end. What
 a simple command does is left to a subclass.
@@ -51,7 +51,7 @@ ALWAYS_TRUE_COMMANDS = frozenset({":", "true", "1"})
 
 
 class ControlFlowReader(ABC):
-    """Follows the control flow of a shell syntax tree; a policy says how the states of branches are joined.
+    """Follows the control flow of a shell script; a policy decides how the states of branches are merged.
 
     Each `_analyze_…` method returns the text that its part of the script prints, updates the shell state as
     the part would, and adds runs and effects to the reading.
@@ -155,7 +155,7 @@ class ControlFlowReader(ABC):
         return printed
 
     def _join_branches(self, state: ShellState, passed: ShellState, taken: ShellState) -> None:
-        """Set the shell state after two branches meet again, according to the branch policy."""
+        """Set the shell state after two alternative branches, according to the branch policy."""
         if passed.is_equivalent(taken):
             state.replace_with(taken)
             return
@@ -218,7 +218,7 @@ class ControlFlowReader(ABC):
     def _evaluate_arithmetic(
         self, words: Iterable[WordNode], state: ShellState, context: ExecutionContext
     ) -> None:
-        """Evaluate the operands of `(( … ))` and `[[ … ]]`, which a shell may evaluate as numbers."""
+        """Evaluate the operands of `(( … ))` and `[[ … ]]` as numbers, as a shell would."""
         expansion = self._create_expansion(state, context)
         for word in words:
             expansion.evaluate_arithmetic(expansion.expand_text(word.parts).literal)
@@ -236,7 +236,7 @@ class ControlFlowReader(ABC):
     def _analyze_read_loop(
         self, node: WhileLoop, lines: Sequence[str], state: ShellState, context: ExecutionContext
     ) -> TextStream:
-        """Analyse `while read` once for each known line of input."""
+        """Analyze the body of a `while read` loop once for each line of its known input."""
         printed = EMPTY_STREAM
         for line in lines:
             self._analyze_script(node.condition, state, replace(context, stdin=TextStream(Word(line))))
@@ -253,7 +253,7 @@ class ControlFlowReader(ABC):
         )
 
     def _iterate_until_stable(self, once: Callable[[], TextStream], state: ShellState) -> TextStream:
-        """Analyze a loop of unknown length: repeat its body until the shell state no longer changes."""
+        """Analyze the body of a loop repeatedly until the shell state no longer changes."""
         before = state.copy()
         self._budget.spend(10 + len(state.variables))
         printed = once()

@@ -81,7 +81,7 @@ UNPACKING_PROGRAMS = frozenset(
 
 
 def is_downloaded(state: ShellState, path: str) -> bool:
-    """Return True if a path is inside a directory that the command has filled from the network."""
+    """Return True if a path is in a directory into which the command has downloaded files."""
     return any(
         path == directory or path.startswith(f"{directory}/") or directory == "."
         for directory in state.downloaded_directories
@@ -91,7 +91,7 @@ def is_downloaded(state: ShellState, path: str) -> bool:
 def record_created_files(
     run: ProgramRun, state: ShellState, is_confidential: Callable[[ProgramRun], bool]
 ) -> None:
-    """Record the files that a program creates; `is_confidential` returns True if a run prints a secret."""
+    """Record the files that a program creates, so that later programs that use them can be judged."""
     match run.name:
         case "curl":
             _record_download(run, state, ("-o", "--output"), ("-O", "--remote-name", "--remote-name-all"))
@@ -145,7 +145,7 @@ def _is_decrypting(run: ProgramRun) -> bool:
 
 
 def _forget_edited_files(run: ProgramRun, state: ShellState) -> None:
-    """Forget the known text of files that an editor may have changed; their origin stays recorded."""
+    """Forget the text of files that an editor may have changed, but not where their data comes from."""
     for word in run.argv[1:]:
         stream = state.written_files.get(state.resolve_path(word))
         if stream is not None and stream.text is not None and not stream.taints:
@@ -159,7 +159,7 @@ def _run_operands(run: ProgramRun) -> list[Word]:
 def _record_download(
     run: ProgramRun, state: ShellState, output_options: tuple[str, ...], own_name_options: tuple[str, ...]
 ) -> None:
-    """Record a download, stored under the given name or the last part of the URL."""
+    """Record a downloaded file, which is named by an option or by the last part of the URL."""
     own_name_set = frozenset(own_name_options)  # curl's -O takes no value, wget's does
     wget = run.name.startswith("wget")
     argv = [word for word in run.argv if not wget or word not in WGET_TWO_LETTER_FLAGS]
@@ -209,7 +209,7 @@ def _record_copy(run: ProgramRun, state: ShellState, is_confidential: Callable[[
 
 
 def _record_program_copies(run: ProgramRun, state: ShellState) -> None:
-    """Record copies of programs, because running a copy means running the program under another name."""
+    """Record copies of programs, because running a copy runs the program under another name."""
     directories = Options.parse(run.argv, split_names("-t --target-directory")).values(
         "-t", "--target-directory"
     )
@@ -231,7 +231,7 @@ def _record_program_copies(run: ProgramRun, state: ShellState) -> None:
 def _record_packed_secret(
     run: ProgramRun, state: ShellState, is_confidential: Callable[[ProgramRun], bool]
 ) -> bool:
-    """Mark an archive and its members as confidential if one member is secret; return False if none is."""
+    """Mark an archive as confidential if a secret file is packed into it; return False if none is."""
     operands = _run_operands(run)
     if not any(is_confidential(replace(run, argv=(CAT, word), path=CAT)) for word in operands):
         return False

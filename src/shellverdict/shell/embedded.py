@@ -72,19 +72,19 @@ class WrittenTexts:
     """Texts in one command line that a later program of the same command line may run."""
 
     texts: dict[Word, tuple[str, tuple[int, int]]] = field(default_factory=dict)
-    """Path that the text is written to, and span of the command, by text."""
+    """For each text, the path that it is written to, and the position of the command that may run it."""
     edits: dict[Word, tuple[int, int]] = field(default_factory=dict)
-    """Span of the command, by text that a file-writing program received."""
+    """For each text given to a file-writing program, the position of that program's command."""
 
     def record_edit(self, run: ProgramRun) -> None:
-        """Record text that is given to a program that writes files, because a later script may contain it."""
+        """Record the text that a file-writing program is given, because a later script may contain it."""
         if _name_without_version(run) in _table_names("writers") and len(self.edits) < MAX_TEXTS:
             for text in (*run.argv[1:], _input_text(run)):
                 if _COMMAND_START.search(text[:MAX_TEXT_LENGTH]):
                     self.edits.setdefault(text, run.span)
 
     def add_edited_texts(self) -> None:
-        """Add the recorded edits, because a script of unknown content, perhaps an edited one, is run."""
+        """Count the recorded edits as text that may run, because a script of unknown content is run."""
         for text, span in self.edits.items():
             self.texts.setdefault(text, ("", span))
         self.edits.clear()
@@ -102,7 +102,7 @@ class WrittenTexts:
 
 
 def find_embedded_commands(text: str) -> Iterator[Word]:
-    """Yield the parts of a text that would be commands if something ran them."""
+    """Yield the parts of a text that look like shell commands."""
     text, seen = text[:MAX_TEXT_LENGTH], set[str]()
     for found in _COMMAND_START.finditer(text):
         if len(seen) == MAX_CANDIDATES:
@@ -153,7 +153,7 @@ def detect_language(path: str, text: str) -> str:
 def find_files_loaded_by_name(
     run: ProgramRun, files: Mapping[str, TextStream]
 ) -> Iterator[tuple[str, frozenset[Taint]]]:
-    """Yield files of unknown content that a program loads because of their names, with their origins."""
+    """Yield files of unknown content, with their origins, that a program loads by default (`Makefile`)."""
     loaded = split_names(_load_table()["loads"].get(run.name, ""))
     for path, stream in files.items() if loaded else ():
         if path.rpartition("/")[2].lower() in loaded and stream.text is None:
@@ -161,7 +161,7 @@ def find_files_loaded_by_name(
 
 
 def has_option_like_target(run: ProgramRun) -> bool:
-    """Return True if a program creates a file named like an option, which `*` would pass to a program."""
+    """Return True if a program creates a file named like an option, which a later `*` would expand to."""
     if run.name not in _table_names("makes_files"):
         return False
     double_dash = run.argv.index(Word("--")) if "--" in run.argv else len(run.argv)
@@ -183,7 +183,7 @@ def _table_names(key: str) -> frozenset[str]:
 
 
 def _name_without_version(run: ProgramRun) -> str:
-    """Return the name of the program without a version number."""
+    """Return a program's name without a version number: `python` for `python3.12`."""
     return run.name.rstrip("0123456789.") or run.name
 
 
@@ -193,7 +193,7 @@ def _input_text(run: ProgramRun) -> Word:
 
 
 def _is_text_only(run: ProgramRun) -> bool:
-    """Return True if a program never runs its arguments as code, or another analyzer reads that code."""
+    """Return True if a program never runs text that it is given, or if that text is analyzed elsewhere."""
     name = _name_without_version(run)
     if name not in _table_names("interpreters"):
         return name in _table_names("text_programs") or run.name in _table_names("text_programs")

@@ -1,4 +1,4 @@
-"""Expand shell words as typed into the arguments that a program receives.
+"""Expand shell words, as they are typed, to the arguments that a program receives.
 
 In bash's order: braces, tilde, parameters, command substitutions, arithmetic, field splitting. File patterns
 stay patterns. The output of command substitutions is requested from the reader, which alone can analyse
@@ -96,7 +96,7 @@ class Expansion:
         return found
 
     def expand_text(self, parts: Sequence[Part], *, tilde: bool = True) -> Word:
-        """Expand word parts without field splitting: for a value, a redirection target or a here-document."""
+        """Expand word parts to one word without field splitting, as in assignments and redirections."""
         written: list[str] = []
         for place, part in enumerate(parts):
             if place == 0 and tilde and isinstance(part, Literal) and not part.quoted:
@@ -108,12 +108,12 @@ class Expansion:
         return self._limit_length("".join(written))
 
     def _limit_length(self, text: str) -> Word:
-        """Return text as a word; text that is too long becomes unknown."""
+        """Return text as a word, or an unknown word if the text is too long."""
         self._budget.spend(len(text) // 128)
         return Word(text) if len(text) <= MAX_TEXT_CHARS else unknown_word(Word(text).taints)
 
     def expand_literal(self, parts: Sequence[Part]) -> Word:
-        """Expand word parts to one word, without matching file patterns."""
+        """Expand word parts to one word in which wildcards are ordinary characters."""
         return self.expand_text(parts).literal
 
     def expand_value(self, assigned: Sequence[Part] | Array) -> Value:
@@ -286,7 +286,7 @@ class Expansion:
         return self._apply_operator(part, value) if part.operator else value
 
     def _value_length(self, part: ParameterExpansion, value: Value | None) -> Value:
-        """Return the length of the array for `${#x[@]}`, otherwise the length of its first item."""
+        """Return the value of `${#x}`: the number of items for `${#x[@]}`, else the length of the text."""
         if value is None:
             return unknown_word()
         items = value if isinstance(value, tuple) else (value,)
@@ -451,7 +451,7 @@ class _FieldBuilder:
 
 
 def _build_array(words: list[Word]) -> tuple[Word, ...]:
-    """Return the items of an array literal; items written as `[index]=value` go to their index."""
+    """Return the items of an array literal; items written as `[index]=value` are put at that index."""
     items: list[Word] = []
     for word in words:
         found = _INDEXED_ITEM.fullmatch(word.literal)

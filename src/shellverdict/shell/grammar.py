@@ -1,4 +1,4 @@
-"""Parse shell scripts into a syntax tree, grouped as bash would.
+"""Parse shell scripts into a syntax tree, as bash would.
 
 It expands nothing and knows no programs. Text that bash would not accept raises `ShellSyntaxError` with the
 statements parsed before the error; text that needs too much work raises `BudgetExceeded`. Every character is
@@ -102,7 +102,7 @@ class Parser(WordParser):
         return Script(tuple(statements))
 
     def _parse_statements(self, found: list[Statement], closers: frozenset[str]) -> None:
-        """Parse statements until the end, a closing parenthesis or a closing word (`done`, `fi` …)."""
+        """Parse statements up to the end of the text, a closing parenthesis or a word such as `done`."""
         while True:
             self._skip_blank_lines()
             if (

@@ -1,4 +1,4 @@
-"""Analyze code inside code: in arguments, in pipes, and in files that the command itself wrote."""
+"""Analyze code that a command runs from arguments, from pipes, or from files that it wrote itself."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class NestedCodeReader(ControlFlowReader):
     def _analyze_inner(
         self, inner_command: InnerCommand, run: ProgramRun, state: ShellState, context: ExecutionContext
     ) -> TextStream:
-        """Analyse one command or piece of code that a program runs in turn."""
+        """Analyze one command or piece of code that a program runs in turn."""
         wrappers = (*context.wrappers, inner_command.wrapper) if inner_command.wrapper else context.wrappers
         context = replace(
             context,
@@ -135,7 +135,7 @@ class NestedCodeReader(ControlFlowReader):
         state: ShellState,
         follow: Callable[[ShellState], TextStream],
     ) -> TextStream:
-        """Call `follow` with the positional parameters (`$1` …) of a script set.
+        """Call `follow` while the positional parameters (`$1` …) have the values for a script.
 
         A sourced script without arguments sees the arguments of the shell.
         """
@@ -189,7 +189,7 @@ class NestedCodeReader(ControlFlowReader):
     def _analyze_stream_code(
         self, stream: TextStream, language: str, run: ProgramRun, state: ShellState, context: ExecutionContext
     ) -> TextStream:
-        """Analyse code that is piped into an interpreter or stored in a file that this command wrote."""
+        """Analyze code that is piped into an interpreter or stored in a file that this command wrote."""
         text = stream.text
         if text is None:
             taints = stream.taints - {Taint.CONFIDENTIAL} or {Taint.UNREAD}

@@ -1,4 +1,4 @@
-"""Answer questions about nodes of the shell syntax tree, without analyzing the commands in them."""
+"""Look up properties of shell syntax tree nodes, such as a leading alias or an endless loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def expand_leading_alias(node: SimpleCommand, state: ShellState) -> tuple[str, str] | None:
-    """Return the alias that a command starts with and the command after its expansion, or None."""
+    """Return the alias that a command starts with and the command's text after expanding it, or None."""
     first = node.words[0] if node.words else None
     name = first.bare_text if isinstance(first, WordNode) else None
     if name is None or not isinstance(first, WordNode):
@@ -49,7 +49,7 @@ def expand_leading_alias(node: SimpleCommand, state: ShellState) -> tuple[str, s
 
 
 def array_as_command(node: SimpleCommand, state: ShellState) -> tuple[Word, ...] | None:
-    """Return the items of an array if the command is only that array's unquoted name, as in `$cmd`."""
+    """Return the items of the array `cmd` if the whole command is the unquoted variable `$cmd`, else None."""
     word = node.words[0] if len(node.words) == 1 else None
     part = word.parts[0] if isinstance(word, WordNode) and len(word.parts) == 1 else None
     if not isinstance(part, ParameterExpansion) or part.quoted or part.index is not None or part.operator:

@@ -1,4 +1,4 @@
-"""Program names that the shell analysis treats specially, and the resolution of words to program names."""
+"""Names of programs that the shell analysis treats specially, and lookup of the program a word means."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def resolve_program(word: Word, state: ShellState) -> Word:
 
 
 def expand_env_split_string(argv: tuple[Word, ...]) -> tuple[Word, ...]:
-    """Return the words of `env -S 'rm -rf' x` as `env rm -rf x`."""
+    """Return the arguments of `env` with the string of `-S` split: `env -S 'rm -rf' x` is `env rm -rf x`."""
     for place, word in enumerate(argv[1:], start=1):
         if not word.startswith("-") or word == "--":
             break

@@ -105,7 +105,7 @@ def read_command(
     variables: Mapping[str, Word] = NO_VARIABLES,
     budget: Budget | None = None,
 ) -> CommandReading:
-    """Analyse a command and return the programs it would run. Stops within the budget and raises nothing.
+    """Analyze a command and return the programs it would run. Stops within the budget and raises nothing.
 
     `initial_cwd` is the absolute path that a relative `cwd` is relative to; empty if unknown.
     `is_confidential` returns True if a run prints a secret. `variables` are exported variables left by
@@ -134,7 +134,7 @@ def read_command(
 
 
 def _exported_values(state: ShellState) -> dict[str, Word]:
-    """Return the variables exported after the command; unknown or long values become unknown words."""
+    """Return the variables that are exported after the command; values that are too long are unknown."""
     names = state.variables if state.exports_all else state.exported & state.variables.keys()
     values = {name: join_value(state.variables[name]) for name in names}
     unknown = unknown_word(frozenset({Taint.UNREAD}))
@@ -175,7 +175,7 @@ class ShellReader(NestedCodeReader):
     def _call_function(
         self, argv: tuple[Word, ...], state: ShellState, context: ExecutionContext
     ) -> TextStream:
-        """Analyse a function call; report a fork bomb if it starts itself in the background."""
+        """Analyze a function call; report a fork bomb if it starts itself in the background."""
         name = argv[0]
         again = context.call_stack.count(name)
         if again and context.background:
@@ -256,7 +256,7 @@ class ShellReader(NestedCodeReader):
         redirects: tuple[Redirect, ...] = (),
         functions: bool = True,
     ) -> TextStream:
-        """Analyse a command after expansion: a function, a builtin that changes the state, or a program."""
+        """Analyze a command after expansion: a function, a builtin that changes the state, or a program."""
         self._budget.spend(10)  # includes the cost of matching rules against the run
         if functions and argv[0] in state.functions:
             printed = self._call_function(argv, state, context)
@@ -303,7 +303,7 @@ class ShellReader(NestedCodeReader):
     def _check_alias_definitions(
         self, words: Sequence[Word], state: ShellState, context: ExecutionContext
     ) -> None:
-        """Report aliases of reserved words; analyse zsh aliases that are expanded anywhere in a command."""
+        """Report aliases of reserved words; analyze zsh's global aliases, which apply anywhere."""
         anywhere = any(word.startswith("-") and set(word) & {"s", "g"} for word in words)
         for word in words:
             name, equals, text = word.partition("=")
@@ -327,7 +327,7 @@ class ShellReader(NestedCodeReader):
         )
 
     def _with_remaining_input(self, run: ProgramRun) -> ProgramRun:
-        """Return the `read` command with only those input lines that earlier `read` commands left."""
+        """Return a `read` command with only the input lines that earlier `read` commands did not consume."""
         stream = run.stdin
         if run.name != "read" or stream is None or stream.text is None:
             return run
@@ -339,7 +339,7 @@ class ShellReader(NestedCodeReader):
     def _record_run(
         self, run: ProgramRun, context: ExecutionContext, state: ShellState | None = None
     ) -> TextStream:
-        """Record a program that would be started, analyse what it runs in turn, and return its output."""
+        """Record a program that would be started, analyze what it runs in turn, and return its output."""
         self._reading.runs.append(run)
         self._reading.effects += check_redirect_targets(run, self._is_confidential)
         if state is None:
@@ -363,7 +363,7 @@ class ShellReader(NestedCodeReader):
         return printed
 
     def _analyze_written_program(self, run: ProgramRun, state: ShellState, context: ExecutionContext) -> None:
-        """Analyse a program that this command has itself written or downloaded."""
+        """Analyze a program whose file was written or downloaded by the same command."""
         path = state.resolve_path(run.path) if "/" in run.path else _find_on_path(run.path, state)
         if not path:
             return
@@ -458,7 +458,7 @@ class ShellReader(NestedCodeReader):
         self._check_hook_variable(assignment.name, join_value(value), state, context)
 
     def _check_reserved_name(self, name: str) -> None:
-        """Report variables and functions whose names Toolfold's terminal reserves for itself."""
+        """Report a variable or function whose name is reserved for Toolfold's terminal tool."""
         if name.startswith(RESERVED_PREFIXES):
             self._add_effect(
                 EffectKind.OVERWRITE, Word(name), {"in:own"}, detail="a variable reserved for the terminal"
@@ -508,7 +508,7 @@ class ShellReader(NestedCodeReader):
 
 
 def _find_on_path(name: str, state: ShellState) -> str:
-    """Return the file that a program name means, if the command has set PATH and created that file."""
+    """Return the file that a program name means if the command has set PATH and created the file; else ""."""
     if "PATH" not in state.variables or name in BUILTINS:
         return ""
     for directory in join_value(state.variables["PATH"]).split(":"):

@@ -1,4 +1,4 @@
-"""Define the data of a command's analysis: its result, the context of a command, the branch policy."""
+"""Define the result of analyzing a command, the context of a command, and the branch policy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CommandReading:
     effects: list[CommandEffect] = field(default_factory=list)
     is_incomplete: bool = False
     exported_variables: dict[str, Word] = field(default_factory=dict)
-    """Variables that the shell would pass on to the next command."""
+    """Exported variables that a later command in the same terminal would inherit."""
     written_texts: WrittenTexts = field(default_factory=WrittenTexts)
 
 
@@ -40,7 +40,7 @@ class ExecutionContext:
 
 
 class BranchPolicy(Enum):
-    """How to continue after two branches that leave different values in the shell state."""
+    """How to continue the analysis after two branches that leave different shell states."""
 
     MARK_UNKNOWN = "differing values become unknown"
     TAKEN = "continue as if the optional branch was taken"

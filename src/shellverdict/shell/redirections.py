@@ -32,7 +32,7 @@ def evaluate_redirects(
     state: ShellState,
     is_confidential: Callable[[ProgramRun], bool],
 ) -> tuple[tuple[Redirect, ...], TextStream | None]:
-    """Return the redirections with their targets expanded, and the standard input after them."""
+    """Return the redirections with expanded targets, and the standard input that results from them."""
     found: list[Redirect] = []
     for redirection in redirections:
         sign = redirection.operator
@@ -76,7 +76,7 @@ def open_input(path: Word, state: ShellState, is_confidential: Callable[[Program
 def apply_output_redirects(
     printed: TextStream, redirects: tuple[Redirect, ...], state: ShellState
 ) -> TextStream:
-    """Record output in the files it is redirected to; return the output that reaches the next program."""
+    """Record a program's output in the files it is redirected to; return the output that is left."""
     for redirect in redirects:
         if not redirect.is_output or redirect.descriptor not in ("", "1"):
             continue
@@ -99,7 +99,7 @@ def apply_output_redirects(
 
 
 def keep_redirects_open(redirects: Iterable[Redirect], stdin: TextStream | None, state: ShellState) -> None:
-    """Apply `exec` with redirections only, which stay open for all following commands."""
+    """Apply `exec` with redirections but no command: they stay open for all following commands."""
     for redirect in redirects:
         if redirect.descriptor.isdigit() and redirect.is_output:
             state.output_descriptors[redirect.descriptor] = redirect.target

@@ -1,4 +1,4 @@
-"""Find effects that follow from one program start and the files known so far."""
+"""Find effects of running one program, given its arguments and the files created before."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMMAND_IN_ASSIGNED_SUBSCRIPT = re.compile(r"^\w+=\w+\[[^\]]*(?:\$\(|`)")
 
 
 def check_arguments(run: ProgramRun) -> Iterator[CommandEffect]:
-    """Yield an effect for each way in which an argument makes a shell run a command."""
+    """Yield an effect for each way in which a program's arguments make a shell run a hidden command."""
     words = run.argv[1:]
     if any(word.startswith("BASH_FUNC_") for word in words):
         yield _unreadable(run, "a shell function is passed in an environment variable")
@@ -69,7 +69,7 @@ def check_redirect_targets(
 
 
 def check_program(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield the effects of an unknown program, of uploading a copied secret, of writing an unknown file."""
+    """Yield effects for an unknown program, for an uploaded copy of a secret, for writing an unknown file."""
     if not run.name.is_known:
         yield _unreadable(run, "the name of the program is not known", run.path, run.path.taints)
     yield from _check_secret_upload(run, state)
@@ -78,7 +78,7 @@ def check_program(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]
 
 
 def _check_secret_upload(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield an effect for each uploaded file to which this command has copied a secret."""
+    """Yield an effect for each uploaded file into which the same command has copied a secret."""
     if run.name not in UPLOAD_PROGRAMS:
         return
     secret = {path for path, stream in state.written_files.items() if Taint.CONFIDENTIAL in stream.taints}
@@ -89,7 +89,7 @@ def _check_secret_upload(run: ProgramRun, state: ShellState) -> Iterator[Command
 
 
 def check_file_names(run: ProgramRun, state: ShellState) -> Iterator[CommandEffect]:
-    """Yield the effects of files named like an option, and of files loaded because of their names."""
+    """Yield effects for files named like an option, and for files that programs load by default."""
     if has_option_like_target(run):
         yield _unreadable(run, "a created file is named like a command-line option", run.path)
     for path, taints in find_files_loaded_by_name(run, state.written_files):

@@ -1,4 +1,4 @@
-"""Define program starts and the streams between them, as found by the shell analysis. Data only."""
+"""Define program runs and the streams between them, as found by the shell analysis. Data only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STDIN_PATHS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 @dataclass(frozen=True, slots=True)
 class TextStream:
-    """Input or output of a program: its text if known, and the origin of its data.
+    """Input or output of a program: the text if it is known, and where the data comes from.
 
     `text` is None if nothing is known; it may contain the placeholders of `Word`. `is_interactive` marks the
     input of a running process, to which text is written over time. `listed_directories` are the directories
@@ -29,7 +29,7 @@ class TextStream:
     listed_directories: tuple[Word, ...] = ()
 
     def to_unknown_word(self) -> Word:
-        """Return a word for unknown text; if the stream lists a directory, it means any file in there."""
+        """Return a word for one item of unknown text: any file of the listed directory, if there is one."""
         if self.listed_directories and not self.taints:
             return Word(f"{self.listed_directories[0].rstrip('/')}/{STAR}{STAR}")
         return unknown_word(self.taints)
@@ -45,7 +45,7 @@ class Redirect:
 
     @property
     def is_output(self) -> bool:
-        """True if the redirection opens its target for writing."""
+        """Return True if the redirection opens its target for writing."""
         return ">" in self.operator
 
 
@@ -76,7 +76,7 @@ class ProgramRun:
 
     @property
     def is_remote(self) -> bool:
-        """Return True if the program runs on another machine or in a container, where files differ."""
+        """Return True if the program runs on another machine or in a container, which has other files."""
         return any(name in REMOTE_WRAPPERS for name in self.wrappers)
 
 

@@ -1,4 +1,4 @@
-"""Recognition of variables that hold secrets, by their names alone."""
+"""Recognise variables that contain secrets by their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECRET_NAMES = split_names(
 
 
 def is_secret_name(name: str) -> bool:
-    """Return True if a variable of this name holds a password, key, token or other secret."""
+    """Return True if a variable of this name usually contains a password, key, token or other secret."""
     upper = name[:128].upper()
     if upper in _SECRET_NAMES or _SECRET_PART.search(upper):
         return True

@@ -26,7 +26,7 @@ OWN_JOB_SPEC = Word("%1")  # `$!`, a job that the shell itself has started
 
 @dataclass(slots=True)
 class ShellState:
-    """State of one analyzed shell process. Copies share no mutable data."""
+    """State of one analyzed shell process: variables, functions, working directory, files."""
 
     home: Word
     cwd: Word = CURRENT_DIRECTORY
@@ -84,7 +84,7 @@ class ShellState:
         )
 
     def create_child(self, passed_variables: Iterable[str]) -> ShellState:
-        """Return the state of a child shell, which has the exported and the passed variables."""
+        """Return the state of a child shell, which inherits exported variables and `passed_variables`."""
         seen = self.exported | set(passed_variables)
         shell = ShellState(
             self.home,
@@ -118,7 +118,7 @@ class ShellState:
             self.cwd = unknown_word()
 
     def add_program_copies(self, other: ShellState) -> None:
-        """Add copies of programs that another analyzed process has created on disk."""
+        """Add the copies of programs that another analyzed shell has created on disk."""
         self.program_copies |= {path: name for path, name in other.program_copies.items() if "/" in path}
 
     def replace_with(self, other: ShellState) -> None:
@@ -139,7 +139,7 @@ class ShellState:
         self.exported &= other.exported
 
     def is_equivalent(self, other: ShellState) -> bool:
-        """Return True if the two states differ in nothing that later commands depend on."""
+        """Return True if two shell states are the same for all later commands."""
         return (
             self.variables == other.variables
             and self.cwd == other.cwd
@@ -192,7 +192,7 @@ class ShellState:
         return None
 
     def unknown_value(self, name: str) -> Word:
-        """Return an unknown word for an environment variable, marked confidential if its name suggests it."""
+        """Return an unknown word for an environment variable; confidential if its name suggests a secret."""
         return unknown_word(frozenset({Taint.CONFIDENTIAL} if is_secret_name(name) else ()))
 
     def set_variable(self, name: str, value: Value) -> None:
@@ -247,5 +247,5 @@ class ShellState:
         return word
 
     def change_directory(self, word: Word) -> None:
-        """Apply `cd`; the directory after `cd -` is unknown."""
+        """Apply the effect of `cd` on the working directory; after `cd -` it is unknown."""
         self.cwd = Word(self.resolve_path(word)) if word != "-" else unknown_word()

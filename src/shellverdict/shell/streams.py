@@ -1,4 +1,4 @@
-"""Combine text streams: concatenated, alternative, repeated."""
+"""Combine the text streams that programs print: one after the other, either of two, or repeated."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def repeat_unknown_times(printed: TextStream) -> TextStream:
 
 
 def with_text_taints(stream: TextStream) -> TextStream:
-    """Add the origins of unknown parts of the text to the stream."""
+    """Add the origins of the unknown parts of a stream's text to the origins of the stream."""
     if stream.text is None:
         return stream
     return TextStream(stream.text, stream.taints | stream.text.taints)

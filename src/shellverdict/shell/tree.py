@@ -39,7 +39,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class ParameterExpansion:
-    """Parameter expansion: `$name` or `${…}`. `prefix` is `!` or `#`; `operator` is as written."""
+    """Parameter expansion: `$name`, or `${…}` with a `prefix` (`!`, `#`) or an `operator` such as `:-`."""
 
     name: str
     quoted: bool = False
@@ -78,7 +78,7 @@ class WordNode:
 
     @property
     def bare_text(self) -> str | None:
-        """Return the text of a word without quotes and expansions, as reserved words and aliases require."""
+        """Return the text of a word if it has no quotes or expansions, else None."""
         if len(self.parts) == 1 and isinstance(self.parts[0], Literal) and not self.parts[0].quoted:
             return self.parts[0].text
         return None
@@ -99,7 +99,7 @@ class Assignment:
 
 @dataclass(slots=True)
 class Redirection:
-    """A redirection as parsed. The body of a here-document is added at the end of its line."""
+    """A redirection as parsed, with the body of its here-document if it has one."""
 
     operator: str
     target: tuple[Part, ...]

@@ -44,7 +44,7 @@ def join_value(value: Value) -> Word:
 
 
 def script_arguments(command: InnerCommand) -> tuple[Word, ...]:
-    """Return the arguments of a script; those with `{}`, which `find` replaces, are unknown."""
+    """Return the arguments of a script; an argument with `{}`, which `find` would replace, is unknown."""
     return tuple(unknown_word() if "{}" in word else word for word in command.arguments)
 
 
@@ -70,13 +70,13 @@ def append_value(old: Value | None, value: Value) -> Value:
 
 
 def assignment_to_word(assignment: Assignment) -> WordNode:
-    """Return `NAME=value` of a declaration such as `export` as one word."""
+    """Return the assignment `NAME=value`, an argument of `export` or the like, as one word."""
     value: tuple[Part, ...] = assignment.value if isinstance(assignment.value, tuple) else ()
     return WordNode((Literal(f"{assignment.name}=", quoted=True), *_quote_parts(value)), 0, 0)
 
 
 def _quote_parts(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Mark all parts of an assigned value as quoted, because the shell does not split it."""
+    """Mark all parts of an assigned value as quoted, because the shell does not split the value."""
     return tuple(
         replace(part, quoted=True)
         if isinstance(part, Literal | ParameterExpansion | CommandSubstitution)

@@ -51,7 +51,7 @@ ANSI_C_ESCAPES = {
 
 
 class ShellSyntaxError(Exception):
-    """Text that is not valid shell code; `script` has the statements before the error."""
+    """Raised for text that is not valid shell code; `script` contains the statements before the error."""
 
     def __init__(self, problem: str, position: int, *, is_unfinished: bool = False) -> None:
         """Create the error; `is_unfinished` means that a shell would wait for more input."""

@@ -64,13 +64,13 @@ _LITERAL_TABLE = str.maketrans({STAR: "*", ANY: "?", OPEN: "[", CLOSE: "]"})
 
 
 class Word(str):
-    """One word of a command after expansion."""
+    """A string that is one word of a command after expansion, perhaps with unknown parts or wildcards."""
 
     __slots__ = ()
 
     @property
     def is_known(self) -> bool:
-        """True if this is exactly the text that the program would receive."""
+        """Return True if the word has no unknown parts and no wildcards."""
         return GAP not in self and not self.is_pattern
 
     @property
@@ -85,7 +85,7 @@ class Word(str):
 
     @property
     def literal(self) -> Word:
-        """Return the word with wildcards as ordinary characters, for another shell to parse again."""
+        """Return the word with wildcards as ordinary characters, so that another shell can parse it."""
         return Word(self.translate(_LITERAL_TABLE))
 
     @property
@@ -101,7 +101,7 @@ class Word(str):
         return Word(_UNKNOWN_IN_NAME.sub(r"\1\2", self)) if GAP in self else self
 
     def split_wildcards(self) -> Iterator[tuple[str, bool]]:
-        """Yield the parts of the word as typed, each with True if it is a wildcard or unknown text."""
+        """Yield the parts of the word, each with True if it is a wildcard or unknown text."""
         for part in _WILDCARD.split(self):
             wild = _WILDCARD.fullmatch(part) is not None
             yield (part.translate(_DISPLAY_TABLE), wild)

@@ -118,7 +118,7 @@ _MAKE = parse_spec(
 
 
 def _read_make(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return rules and makefiles in make's options, and variables whose values make runs as shell code."""
+    """Return the code that make gets from its options: makefiles, and variables that contain commands."""
     reading = parse_options(run.argv[1:], _MAKE, stop_at_operand=False)
     if reading.runs_nothing:
         return

@@ -1,4 +1,4 @@
-"""Find environment variables, such as PAGER or LD_PRELOAD, that make a program run something.
+"""Find the commands that environment variables, such as PAGER or LD_PRELOAD, make a program run.
 
 A pager, an editor, a library to load first: whoever sets the variable chooses the code. Which programs use a
 variable is not considered, because a harmless value is harmless for all of them.
@@ -107,7 +107,7 @@ _GIT_PARAMETER = re.compile(r"'([^']*(?:'='[^']*)?)'")
 
 
 def commands_from_variables(env_assignments: Mapping[str, Word], program: str = "") -> Iterator[InnerCommand]:
-    """Yield the commands and code that these variable assignments make a program run."""
+    """Yield the commands and code that assigned environment variables make a program run."""
     yield from _read_git_variables(env_assignments)
     for name, value in env_assignments.items():
         if name in _LIBRARY_VARIABLES and (
@@ -119,7 +119,7 @@ def commands_from_variables(env_assignments: Mapping[str, Word], program: str = 
 
 
 def _read_git_variables(env_assignments: Mapping[str, Word]) -> Iterator[InnerCommand]:
-    """Return what git runs because of settings in GIT_CONFIG_* variables."""
+    """Return the commands that settings in GIT_CONFIG_* variables make git run."""
     for name, key in env_assignments.items():
         if _GIT_KEY.fullmatch(name):
             yield from read_git_setting(key, env_assignments.get(name.replace("KEY", "VALUE"), Word("")))
@@ -129,7 +129,7 @@ def _read_git_variables(env_assignments: Mapping[str, Word]) -> Iterator[InnerCo
 
 
 def _is_project_program(program: str) -> bool:
-    """Return True if a program is part of the project, where libraries beside it are expected."""
+    """Return True if a program is in the project, so that loading a library from there is expected."""
     return "/" in program and not program.startswith(INSTALLED_PREFIXES)
 
 

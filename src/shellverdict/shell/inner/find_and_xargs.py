@@ -50,7 +50,7 @@ class _NamedFile(Word):
 
 
 def _named_files(words: Sequence[Word], starts: Sequence[Word]) -> tuple[_NamedFile, ...]:
-    """Return the likely paths, below the starting points, of files that `find` searches by full name."""
+    """Return the files, below the starting points, that `find -name` searches by full name."""
     sought = [name for test, name in itertools.pairwise(words) if test == "-name" and name.is_known]
     plain = [name for name in sought if not set(name) & set("*?[/")]
     return tuple(_NamedFile(f"{start.rstrip('/')}/{name}") for name in plain[:4] for start in starts[:4])
@@ -180,7 +180,7 @@ def _read_xargs(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _unknown_files_in(stream: TextStream | None) -> tuple[Word, ...]:
-    """Return a pattern for any file of each directory whose files standard input lists."""
+    """Return a pattern for the files of each directory whose file names are in standard input."""
     return (
         tuple(Word(f"{directory.rstrip('/')}/{STAR}{STAR}") for directory in stream.listed_directories)
         if stream
@@ -199,7 +199,7 @@ def _xargs_placeholder(reading: ParsedOptions) -> str | None:
 
 
 def _input_items(stream: TextStream | None, reading: ParsedOptions) -> list[Word] | None:
-    """Return the items in standard input, for example for xargs; None if they are unknown or too many."""
+    """Return the items that xargs reads from standard input; None if they are unknown or too many."""
     if stream is None or stream.text is None:
         return None
     text = stream.text

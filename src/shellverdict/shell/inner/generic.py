@@ -1,4 +1,4 @@
-"""Find inner commands of programs that are described in the program table."""
+"""Find the commands that programs run in turn, for programs described in the program table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 
 def read_table_program(run: ProgramRun, program: ProgramSpec, name: str) -> Iterator[InnerCommand]:
-    """Yield the commands and code that one program start runs, as the program table describes."""
+    """Yield the commands and code that a program runs in turn, as the program table describes."""
     yield from _read_with_spec(run, run.argv[1:], program, name)
 
 
@@ -52,7 +52,7 @@ def _read_with_spec(
 
 
 def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) -> Iterator[InnerCommand]:
-    """Yield the code, and the files with code, that are values of options."""
+    """Yield the code, and the code files, that a program gets as values of options."""
     for option in reading.options:
         sign = spec.signs.get(option.name, "")
         if option.value is None or sign not in (">", "@"):
@@ -67,7 +67,7 @@ def read_code_options(reading: ParsedOptions, spec: OptionSpec, wrapper: str) ->
 
 
 def read_helper_program(value: Word, wrapper: str) -> Iterator[InnerCommand]:
-    """Yield a helper program named by a setting; outside of system directories it is also unreviewed code."""
+    """Yield a helper program named by a setting, and its file as code unless it is a system program."""
     yield InnerCommand(code=to_literal(value), wrapper=wrapper, has_unknown_operands=True)
     program = value.split(" ")[0]
     if "/" in program and not program.startswith(INSTALLED_PREFIXES):
@@ -181,7 +181,7 @@ def _strip_double_dash(words: Sequence[Word]) -> Sequence[Word]:
 
 
 def command_from_words(run: ProgramRun, words: Sequence[Word], wrapper: str) -> Iterator[InnerCommand]:
-    """Yield the command in the words, or an unknown one if the calling program still adds to it."""
+    """Yield the command in the words; if there is none, an unknown one if unknown arguments follow."""
     words = tuple(_strip_double_dash(words))
     if words:
         yield InnerCommand(argv=words, wrapper=wrapper, has_unknown_operands=run.has_unknown_operands)
@@ -204,7 +204,7 @@ def script_from_operands(
 def code_from_stdin(
     run: ProgramRun, language: str, wrapper: str = "", arguments: tuple[Word, ...] = ()
 ) -> Iterator[InnerCommand]:
-    """Yield standard input as code, if it is known to be redirected."""
+    """Yield standard input as code if it is redirected; otherwise nothing."""
     if run.stdin is not None:
         yield InnerCommand(source="stdin", language=language, wrapper=wrapper, arguments=arguments)
 

@@ -40,7 +40,7 @@ _NON_COMMAND_VALUES = frozenset(
 
 
 def read_git_setting(key: str, value: str, *, is_stored: bool = False) -> Iterator[InnerCommand]:
-    """Yield what a setting makes git run; with `is_stored`, the setting is only saved for later."""
+    """Yield the command that a git setting makes git run; `is_stored` means it is saved for later."""
     lowered = key.lower()
     if lowered.startswith("alias."):
         if value.startswith("!"):

@@ -1,4 +1,4 @@
-"""Define `InnerCommand`, a command that another program runs, and functions that create its code."""
+"""Define `InnerCommand`, a command that another program runs, and functions that join its words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ InnerCommandReader = Callable[[ProgramRun], Iterator[InnerCommand]]
 
 
 def to_literal(word: str) -> Word:
-    """Return the word as text for another shell to parse, with wildcards as ordinary characters."""
+    """Return the word with wildcards as ordinary characters, as text that another shell will parse."""
     return Word(word).literal
 
 

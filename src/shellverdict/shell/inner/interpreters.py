@@ -24,7 +24,7 @@ _SCRIPT_RUNNING_MODULES = frozenset(
 
 
 def _read_python(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return the code that a python command runs; what follows `-c code` or `-m module` is its arguments."""
+    """Return the code that a `python` command runs: `-c code`, `-m module`, a file or standard input."""
     words, at = run.argv[1:], 0
     while at < len(words):
         word = words[at]
@@ -169,7 +169,7 @@ _SQLITE_TEMPORARY = frozenset({":memory:", ""})
 
 
 def _read_sqlite(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return the SQL that `sqlite3` runs; a project's SQL file for a project's database is trusted."""
+    """Return the SQL that `sqlite3` runs, except a project's SQL file for a database of the project."""
     name = "sqlite3"
     reading = parse_options(
         run.argv[1:], parse_spec(load_programs()[name].options, single_dash=True), stop_at_operand=False

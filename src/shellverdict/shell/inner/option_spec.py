@@ -43,7 +43,7 @@ class OptionSpec:
     single_dash: bool = False  # long options start with one dash; there are no clusters
 
     def resolve_abbreviation(self, name: str) -> str:
-        """Return the full name of a long option that may be abbreviated."""
+        """Return the full name of a long option that may have been given in abbreviated form."""
         if name in self.signs or self.single_dash:
             return name
         near = [long for long in self.longs if long.startswith(name)]
@@ -52,7 +52,7 @@ class OptionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ParsedOptions:
-    """Options and operands; `runs_nothing` is True if an option such as `--help` prevents any command."""
+    """Options and operands of a program; with `runs_nothing`, an option such as `--help` was given."""
 
     options: tuple[Flag, ...]
     operands: tuple[Word, ...]

@@ -1,4 +1,4 @@
-"""Find code that shells run, and code in builtins: `eval`, `source`, `trap`."""
+"""Find code that shells run, and code that builtins such as `eval`, `source` and `trap` run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LONG_VALUE_OPTIONS = frozenset({"--emulate"})
 
 @dataclass(slots=True)
 class _ShellOptions:
-    """Options of a Bourne-like shell: letters after `-` or `+`; `-c` does not take the next word as value."""
+    """Options and operands of a Bourne-like shell. The code of `-c` is the first operand."""
 
     flags: set[str] = field(default_factory=set)
     files: list[Word] = field(default_factory=list)
@@ -192,7 +192,7 @@ def _read_export(run: ProgramRun) -> Iterator[InnerCommand]:
 
 
 def _read_callback(run: ProgramRun) -> Iterator[InnerCommand]:
-    """Return the code of `mapfile -C code` and `bind -x '"key": code'`."""
+    """Return the code that `mapfile -C code` or `bind -x '"key": code'` registers to run later."""
     wanted = "-x" if run.name == "bind" else "-C"
     words = run.argv[1:]
     for place, word in enumerate(words[:-1]):

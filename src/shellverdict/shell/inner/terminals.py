@@ -131,7 +131,7 @@ _ENTER_KEYS = frozenset({"Enter", "C-m", "KPEnter", "C-j"})
 
 
 def _code_from_keys(words: Sequence[Word]) -> Iterator[InnerCommand]:
-    """Return the text that `tmux send-keys` types; Enter ends a line."""
+    """Return the text that `tmux send-keys` types, as shell code; the key Enter ends a line."""
     text = "".join(
         "\n" if word in _ENTER_KEYS else {"Space": " ", "Tab": "\t"}.get(word, word) for word in words
     )

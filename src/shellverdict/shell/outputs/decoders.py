@@ -1,4 +1,4 @@
-"""Decoders and decompressors for known bytes: base64, hexadecimal, gzip and others.
+"""Decode and decompress text that a command pipes to a decoder: base64, hexadecimal, gzip and others.
 
 If the data cannot be decoded exactly, the result is unknown; it is marked as decoded in any case.
 """
@@ -42,7 +42,7 @@ _NOT_HEX = re.compile(rb"[^0-9A-Fa-f]")
 
 
 def decode_stream(stream: TextStream | None, decoder: Decoder) -> TextStream:
-    """Return the stream decoded by `decoder`, or an unknown stream."""
+    """Return the stream decoded by `decoder`, or a stream of unknown text if it cannot be decoded."""
     taints = (stream.taints if stream else frozenset()) | {Taint.DECODED}
     data = encode_text(stream.text) if stream is not None and stream.text is not None else None
     if data is None:

@@ -1,4 +1,4 @@
-"""Backslash escapes and format strings of `echo -e` and `printf`."""
+"""Expand the backslash escapes and format strings of `echo -e` and `printf`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _decode_escape(found: re.Match[str]) -> str:
 
 
 def format_printf(template: str, arguments: list[str]) -> str:
-    """Format as `printf` does: the format is reused until no argument is left."""
+    """Format text as the shell's `printf` does, reusing the format until no argument is left."""
     parts: list[str] = []
     size, rest = 0, list(reversed(arguments))
     while True:
@@ -121,7 +121,7 @@ _NOTATION = {"d": "d", "i": "d", "u": "d", "x": "x", "X": "X", "o": "o"}
 
 
 def _format_number(value: str, letter: str) -> str:
-    """Format a number; text that is not a number, or too long for one, becomes unknown."""
+    """Format a number as `printf %d` does; return unknown text if the value is not a number."""
     if GAP in value or len(value) > 20 or letter not in _NOTATION:
         return GAP
     try:

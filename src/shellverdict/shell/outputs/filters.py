@@ -38,7 +38,7 @@ def split_lines(text: str) -> list[str]:
 
 
 def _parse_amount(words: Sequence[Word], letters: str) -> tuple[str, str]:
-    """Return the unit of `head` or `tail` (`n` lines, `c` bytes) and the amount; 10 lines by default."""
+    """Return the unit (`n` lines, `c` bytes) and the amount in the arguments of `head` or `tail`."""
     unit, amount = "n", "10"
     rest = iter(words)
     for word in rest:
@@ -85,7 +85,7 @@ def take_tail(text: str, words: Sequence[Word]) -> str | None:
 
 
 def _select_amount(text: str, words: Sequence[Word]) -> tuple[list[str], str, int] | None:
-    """Return the lines or bytes that `head` or `tail` counts, the sign of the amount, and the amount."""
+    """Return the text as lines or bytes, and the sign and amount given to `head` or `tail`."""
     unit, amount = _parse_amount(words, "nc")
     found = _AMOUNT.fullmatch(amount)
     pieces = split_lines(text) if unit == "n" else _split_bytes(text)

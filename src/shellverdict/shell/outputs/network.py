@@ -1,4 +1,4 @@
-"""Programs whose output comes from another machine."""
+"""Recognise programs whose output comes from another machine, such as curl."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _NETWORK_SUBCOMMANDS: Mapping[str, tuple[frozenset[str], ...]] = MappingProxyTyp
 
 
 def has_network_output(run: ProgramRun) -> bool:
-    """Return True if the output of this run comes from another machine."""
+    """Return True if the output of a program comes from another machine."""
     if run.name in _NETWORK_PROGRAMS:
         return not any(word in ("--version", "--help", "-V") for word in run.argv[1:])
     levels = _NETWORK_SUBCOMMANDS.get(run.name)

@@ -1,4 +1,4 @@
-"""Predict the output of individual programs."""
+"""Predict what programs such as `echo`, `printf` and `base64` print."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _find_no_file(_: Word) -> TextStream | None:
 
 
 def predict_output(run: ProgramRun, files: FileLookup = _find_no_file) -> TextStream:
-    """Return the text that a program start prints. `files` returns the known content of a file by name."""
+    """Predict the text that a program prints. `files` returns the known content of a file by its name."""
     if is_shell_setup_command(run):
         return TextStream(EMPTY)
     if has_network_output(run):
@@ -329,7 +329,7 @@ def _filter_tr(run: ProgramRun, _: TextStream) -> TextStream:
 def _create_decoder_filter(
     decoder: decoders.Decoder, *options: str
 ) -> Callable[[ProgramRun, TextStream], TextStream]:
-    """Return a filter that decodes its input if an option asks for it; encoded output is unknown."""
+    """Return a function that predicts a decoder's output; without one of `options`, it is unknown."""
 
     def filtering(run: ProgramRun, text_input: TextStream) -> TextStream:
         if not options or Options.parse(run.argv).has(*options):
@@ -403,7 +403,7 @@ def _filter_sed(run: ProgramRun, text_input: TextStream) -> TextStream:
 
 
 def _filter_sort(_run: ProgramRun, text_input: TextStream) -> TextStream:
-    """Return the output of `sort` for a single line; the order of several depends on the locale."""
+    """Return the output of `sort` for a single line; for several lines it depends on the locale."""
     if not text_input.text or len(filters.split_lines(text_input.text)) > 1:
         return unknown_stream(source=text_input)
     return create_stream(text_input.text.rstrip("\n") + "\n", text_input.taints)

@@ -1,4 +1,4 @@
-"""Lossless conversion between bytes and text, and creation of streams with a length limit."""
+"""Convert between bytes and text without loss, and create text streams with a length limit."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def encode_text(text: str) -> bytes | None:
 
 
 def rejoin_bytes(text: str) -> str:
-    """Decode text that was assembled byte by byte to the characters that the bytes form."""
+    """Join the bytes of a text that was assembled byte by byte into UTF-8 characters."""
     data = encode_text(text)
     return text if data is None else decode_bytes(data)
 
 
 def create_stream(text: str, taints: Iterable[Taint] = ()) -> TextStream:
-    """Return a stream with this text; text over the length limit is cut and continues as unknown."""
+    """Return a stream with the text; beyond the length limit, it continues as unknown text."""
     return TextStream(
         Word(text if len(text) <= MAX_TEXT_CHARS else text[:MAX_TEXT_CHARS] + GAP), frozenset(taints)
     )
