@@ -36,7 +36,7 @@ CONFINABLE_RULES = {
     ),
     "process": split_names("process-everything process-named process-unknown process-forced"),
 }
-"""Rules whose findings a site can make harmless, by category. Only built-in rules are included."""
+"""Built-in rules whose findings are harmless if an execution site confines the effect, by category."""
 
 _FILE_EFFECTS = frozenset({EffectKind.DELETE, EffectKind.OVERWRITE, EffectKind.WRITE, EffectKind.PERMISSIONS})
 # The effects of these programs are fully known and local to the machine they run on.

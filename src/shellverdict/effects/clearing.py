@@ -133,7 +133,7 @@ def find_clearing_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _strip_launcher(argv: Sequence[Word]) -> Sequence[Word]:
-    """Return the arguments from the tool itself on, without `python3 -m` or `npx`."""
+    """Return a command's words without a leading launcher such as `python3 -m` or `npx`."""
     if argv and argv[0] in _LAUNCHERS:
         at = next((n for n, word in enumerate(argv[1:], 1) if not word.startswith("-")), len(argv))
         return argv[at:]

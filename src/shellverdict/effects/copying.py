@@ -108,7 +108,7 @@ def _cp_effects(context: RunContext) -> Iterator[CommandEffect]:
 
 
 def _overlay_traits(options: Options) -> tuple[str, ...]:
-    """Return the trait `whole` if `-T` merges a directory into the destination instead of adding it there."""
+    """Return the effect keyword `whole` if `cp -T` merges a directory into the destination directory."""
     recursive = options.has("-r", "-R", "--recursive", "-a", "--archive")
     return ("whole",) if recursive and options.has("-T", "--no-target-directory") else ()
 

@@ -84,7 +84,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def _is_custom_command(_: RunContext, value: Word) -> bool:
-    """Return True if the value of a variable such as PAGER is more than an installed program with options."""
+    """Return True if a variable such as PAGER is set to more than an installed program and its options."""
     text = value.lstrip("|- ")
     first = text.split(None, 1)[0] if text.split() else ""
     if not first or first.startswith(GAP):
@@ -130,7 +130,7 @@ def _is_code(_: RunContext, value: Word) -> bool:
 
 
 def _find_check(name: str) -> Callable[[RunContext, Word], bool] | None:
-    """Return the function that decides whether a value of this variable is dangerous, or None."""
+    """Return the function that checks whether a value of the variable `name` is dangerous, or None."""
     name = _OTHER_NAMES.get(name, name)
     if name in _OPTION_VARIABLES:
         return lambda _, value: _OPTION_VARIABLES[name].search(value) is not None

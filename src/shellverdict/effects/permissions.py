@@ -23,7 +23,7 @@ _CHANGE = re.compile(r"([=+-])([ugo]|[rwxXst]*)")
 
 
 def mode_traits(mode: Word) -> frozenset[str]:
-    """Return traits that say which access a chmod mode grants or removes."""
+    """Return keywords (traits) for the access that a chmod mode grants or removes."""
     if not mode.is_known or len(mode) > MAX_MODE_CHARS:
         return frozenset({"unknown-mode"})
     if _OCTAL.fullmatch(mode):

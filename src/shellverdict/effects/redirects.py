@@ -1,4 +1,4 @@
-"""Effects of shell redirections (`> file`), whichever program they belong to."""
+"""Detect the effects of shell redirections (`> file`), whichever program they belong to."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class RunContext:
     def destroy_effect(
         self, kind: EffectKind, word: Word, path_info: PathInfo, *traits: str
     ) -> CommandEffect:
-        """Return an effect that destroys a path; if parts of the path are unknown, they may be empty."""
+        """Return an effect that destroys a path, considering that unknown parts of it may be empty."""
         everything = ("everything",) if path_info.covers_everything else ()
         return self.new_effect(
             kind, *traits, *everything, *path_info.worst_case_traits, target=path_info.path or word
@@ -147,7 +147,7 @@ class RunContext:
             yield UNKNOWN_WORD
 
     def _has_search_results(self) -> bool:
-        r"""Return True if the program gets the results of a search: `find -exec sh -c 'rm "$0"' {} \;`."""
+        r"""Return True if an argument is a search result, as in `find -exec sh -c 'rm "$0"' {} \;`."""
         return not _FINDERS.isdisjoint(self.run.wrappers) and any(GAP in word for word in self.run.argv)
 
     def _run_traits(self) -> frozenset[str]:

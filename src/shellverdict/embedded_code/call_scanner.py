@@ -372,7 +372,7 @@ class CallScanner(ExpressionReader):
                 self.analysis.add_delete(target, tree=tree)
 
     def _add_open(self, texts: list[str | None], path: str | None) -> None:
-        """Add `open(path, "w")`, or Perl's `open(F, ">path")`, `open(F, "|-", "cmd")`, `open(F, "cmd |")`."""
+        """Add the effect of opening a file or pipe: `open(path, "w")`, Perl's `open(F, "cmd |")`."""
         known = [text for text in texts if text is not None and text != GAP]
         if self.language == "perl":
             self._add_perl_open(known)
@@ -506,7 +506,7 @@ class CallScanner(ExpressionReader):
             self.analysis.add_command(*listed)
 
     def _add_applescript_shell(self, at: int) -> None:
-        """Add AppleScript's `do shell script "…"` and the Terminal's `do script`."""
+        """Add the shell code of AppleScript's `do shell script "…"` and of the Terminal's `do script`."""
         if (
             self.language == "osascript"
             and self.tokens[at].text.lower() == "script"
@@ -587,6 +587,6 @@ def _is_keyword_argument(argument: Sequence[Token]) -> bool:
 
 
 def _as_pattern(path: str) -> str:
-    """Return a path as a glob pattern; without a star, it becomes the pattern for all files in it."""
+    """Return a path as a glob pattern; if it has no star, the pattern for all files in that directory."""
     starred = path.replace("*", STAR)
     return starred if STAR in starred else f"{path.rstrip('/')}/{STAR}"

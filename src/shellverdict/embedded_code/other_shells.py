@@ -25,7 +25,7 @@ _FISH_NOISE = re.compile(
 
 
 def analyze_fish(code: str) -> CodeAnalysis:
-    """Translate fish to sh: `(…)` is a substitution, `set a b` an assignment; block keywords are dropped."""
+    """Analyze fish code by translating it to sh: `(…)` is a substitution, `set a b` an assignment."""
     parts: list[str] = []
     for word in _FISH_WORD.findall(code):
         parts.append("$(" if word == "(" and not (parts and parts[-1].endswith("$")) else word)

@@ -80,7 +80,7 @@ _CMAKE_COMMAND = re.compile(
 
 
 def analyze_cmake(code: str) -> CodeAnalysis:
-    """Analyze CMake code: programs started while it is configured, and files it removes."""
+    """Analyze CMake code: programs that it starts, and files that it removes, during configuration."""
     analysis = AnalysisBuilder()
     for call in _CMAKE_CALL.finditer(code):
         words = _CMAKE_VARIABLE.sub(GAP, " ".join(call[2].split()))

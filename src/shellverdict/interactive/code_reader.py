@@ -29,7 +29,7 @@ MAX_ANALYZED_CHARS = 400_000
 MAX_STATEMENT_LINES = 64
 """Maximum number of lines of one statement; each line is parsed together with the lines before it."""
 MAX_RESTARTS = 24
-"""Maximum number of earlier lines at which the analysis starts again, as if earlier ones were invalid."""
+"""Maximum number of repeated analyses, each of which skips more of the earlier lines."""
 
 _PYTHON_CONTINUATION = re.compile(r"\s|(?:elif|else|except|finally)\b")
 _PAGER_SHELL_COMMAND = re.compile(r"[!|](.*)")

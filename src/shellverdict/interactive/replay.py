@@ -38,7 +38,7 @@ __all__ = ["InputAnalysis", "analyze_input"]
 
 MAX_STEPS = 60_000
 MAX_PENDING_LINES = 64
-"""Maximum number of lines of an unfinished command; it is also analyzed from each later line on."""
+"""Maximum number of lines of an unfinished command that is analyzed."""
 
 # Input of a program that is not a known interpreter is dangerous if it is so in any of these languages.
 GUESSED_LANGUAGES = ("sh", "python", "sql:postgres", "node", "ruby")

@@ -491,7 +491,7 @@ def _could_be_protected(path: _ParsedPath, protected_parts: tuple[str, ...], rec
 
 
 def _resolve_root_aliases(path: _ParsedPath) -> _ParsedPath:
-    """Resolve other paths to the root directory: `/proc/PID/root`, `/System/Volumes/Data` (macOS)."""
+    """Resolve paths that lead to the root directory under another name, such as `/proc/PID/root`."""
     parts = path.parts
     if len(parts) > 2 and parts[0] == "proc" and parts[2] == "root":
         return _ParsedPath("/", parts[3:])

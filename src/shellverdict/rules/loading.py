@@ -106,7 +106,7 @@ def _read_limited(file: Path) -> bytes:
 
 
 def read_rule(table: Mapping[str, Any], number: int = 0) -> Rule:
-    """Read one rule. Raises RuleError if it is invalid."""
+    """Read one danger rule from a table of a rule file. Raises RuleError if it is invalid."""
     name = table.get("name") if isinstance(table, Mapping) else None
     label = repr(shorten(name)) if isinstance(name, str) and name else f"number {number + 1}"
     keys = _TableReader(table, f"rule {label}", name if isinstance(name, str) else "")

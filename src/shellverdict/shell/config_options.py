@@ -13,7 +13,7 @@ __all__ = ["add_configured_options"]
 MAX_CONFIG_LINES = 200
 
 OpenFile = Callable[[Word], TextStream | None]
-"""Returns the content of a file, or of `-` (standard input); None if it is unknown."""
+"""Function that returns the content of a file, or of `-` (standard input); None if it is unknown."""
 
 _CURL_LINE = re.compile(r"\s*(-{0,2}[\w-]+)\s*[=:\s]?\s*(?:\"((?:[^\"\\]|\\.)*)\"|(\S.*?))?\s*")
 _WGET_LINE = re.compile(r"\s*([\w-]+)\s*=\s*(.*?)\s*")

@@ -55,7 +55,7 @@ def parse_script(text: str, budget: Budget, *, depth: int = 0) -> Script:
 
 
 def parse_partial_input(text: str, budget: Budget) -> Script:
-    """Parse text that is still being written to a shell.
+    """Parse shell input that may not be complete yet.
 
     Raises `ShellSyntaxError` with `is_unfinished` set if the shell would wait for more input before it runs
     anything.

@@ -30,9 +30,9 @@ KEY = "command_allowlist"
 __all__ = ["KEY", "AllowList"]
 
 ExplainIneffective: TypeAlias = Callable[[str], str]
-"""Returns why an allow-list entry can never have an effect; empty if it can."""
+"""Function that returns why an allow-list entry can never have an effect; empty if it can."""
 NormalizeEntry: TypeAlias = Callable[[str], tuple[str, frozenset[str] | None]]
-"""Returns the canonical spelling of an allow-list entry, and the rules that the entry covers (None: all)."""
+"""Function that returns an allow-list entry in canonical spelling, and the rules it covers (None: all)."""
 
 
 class AllowList:

@@ -65,7 +65,7 @@ class Decision:
 
 
 class DecisionChain:
-    """Decides about tool calls that need no question to anyone, and stores answers for later calls."""
+    """Decides about tool calls, if possible without asking anyone, and stores answers for later calls."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class DecisionChain:
         return self._kinds.kinds_of(rules)
 
     def _is_confined(self, analysis: CallAnalysis) -> bool:
-        """Return True if a sandbox confines all effects of a call and the settings need no approval then."""
+        """Return True if a sandbox confines all effects of a call and the settings waive approval then."""
         findings = analysis.verdict.findings
         is_confined = all(each.confined_to and each.category in self._isolated for each in findings)
         return is_confined and _is_described_by_rules(analysis)

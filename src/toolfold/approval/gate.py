@@ -95,7 +95,7 @@ class QuestionEvents(Protocol):
 
 
 class Approval:
-    """The approval step of the dispatch pipeline."""
+    """Decides whether a tool call may run, and asks a person or a model if necessary."""
 
     def __init__(
         self,
@@ -295,7 +295,7 @@ def _build_request(
 
 
 def _answered_by(decision: Decision, caller: Caller) -> str:
-    """Return who decided, for the log; for a gateway client, its name."""
+    """Return who made a decision, for the log; if a gateway client did, the client's name."""
     if decision.decided_by is not DecidedBy.PERSON or not caller.name:
         return decision.decided_by.value
     return "anonymous client" if caller.name == ANONYMOUS_CLIENT else f"client {caller.name}"

@@ -48,7 +48,7 @@ class FindingKinds:
         return tuple(dict.fromkeys(self._kind_of.get(rule, rule) for rule in rules))
 
     def allowlist_entries(self, rules: Iterable[str]) -> tuple[str, ...]:
-        """Return the allow-list entries that cover the rules: an entry for the rule's kind if it has one."""
+        """Return allow-list entries that cover the rules: each rule's kind, or the rule if it has none."""
         return tuple(dict.fromkeys(self._covering_entries(rule)[0] for rule in rules))
 
     def are_covered(self, rules: Iterable[str], entries: Iterable[str]) -> bool:

@@ -1,4 +1,4 @@
-"""Ask a person for approval: one question per call at a time, with a timeout.
+"""Ask a person for approval of a tool call, with a timeout, and never the same question twice at once.
 
 Anything that prevents an answer (nobody there, no answer in time, a failing request, an answer that was
 not offered) is a refusal. Calls that wait for the same question share its answer, and an answer that

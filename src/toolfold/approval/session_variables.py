@@ -20,7 +20,7 @@ MAX_VARIABLES_PER_TASK = 1_000
 
 
 def _merge_value(old: Word | None, new: Word) -> Word:
-    """Return the new value; if the old one differs, unknown text, because the command may have failed."""
+    """Return a variable's new value, or unknown text if it changed, because the command may have failed."""
     return new if old is None or old == new else unknown_word(frozenset({Taint.UNREAD}))
 
 

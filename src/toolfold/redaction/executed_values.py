@@ -22,7 +22,7 @@ _TEST_COUNT = re.compile(r"\d{1,3}")
 
 
 def find_executed_values(text: str) -> frozenset[int]:
-    """Return the positions in a text where the values of aliases and of variables run as commands start."""
+    """Return the start positions of values that a shell runs as commands: of aliases and variables."""
     starts = {match.end() for match in _ALIAS.finditer(text)} if "alias" in text else set()
     names = {match["name"] for match in _EXPANDED_AS_COMMAND.finditer(text)} if "$" in text else set()
     if names:

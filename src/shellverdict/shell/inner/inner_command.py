@@ -33,7 +33,7 @@ class InnerCommand:
 
 
 InnerCommandReader = Callable[[ProgramRun], Iterator[InnerCommand]]
-"""Yields the commands that a run of certain programs runs in turn."""
+"""Function that yields the commands that a program such as `sudo` runs in turn."""
 
 
 def to_literal(word: str) -> Word:

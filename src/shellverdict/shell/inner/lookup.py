@@ -1,4 +1,4 @@
-"""Find the commands that any program runs in turn, by the program table or by a function for it."""
+"""Find the commands that a program runs in turn: by the program table, or by the program's own function."""
 
 from __future__ import annotations
 
