@@ -49,7 +49,7 @@ async def test_destructive_call_is_refused_without_an_approver(loops: EventLoops
 
 
 @pytest.mark.parametrize("effect", sorted(set(Effect) - {Effect.DESTRUCTIVE, Effect.SEND}))
-async def test_tool_that_only_reads_or_writes_runs_without_approval(
+async def test_tool_with_only_read_or_write_effects_runs_without_approval(
     loops: EventLoops, effect: Effect
 ) -> None:
     asked: list[ApprovalRequest] = []
@@ -80,7 +80,7 @@ async def test_async_approver_is_awaited(loops: EventLoops) -> None:
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, 1, "yes", "y", "true", [True], {"ok": True}, object()])
-async def test_any_other_answer_of_the_approver_is_a_refusal(loops: EventLoops, answer: Any) -> None:
+async def test_approver_answer_other_than_allow_is_a_refusal(loops: EventLoops, answer: Any) -> None:
     assert await refusal(Approval(lambda _: answer, loops)) == (
         f"'probe' was refused: the request was declined. {NOT_RUN}"
     )
@@ -179,7 +179,7 @@ async def test_approval_after_the_timeout_is_ignored(
     assert "there was no answer" in await refusal(Approval(late, loops, timeout=0.01))
 
 
-async def test_process_that_started_the_runtime_is_checked_once(
+async def test_whether_a_tool_call_started_the_runtime_is_checked_only_once(
     loops: EventLoops, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lookups: list[str] = []

@@ -117,7 +117,7 @@ def test_tool_without_parameters_takes_an_empty_object(schema: Json) -> None:
     assert make_tool(schema or {"name": "x"}).parameters == {"type": "object", "properties": {}}
 
 
-def test_other_keys_of_a_tool_schema_are_preserved() -> None:
+def test_unknown_keys_of_a_tool_schema_are_preserved() -> None:
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
@@ -232,7 +232,7 @@ def test_all_options_of_a_tool_are_stored() -> None:
     assert made.source == Source("mcp", "brave")
 
 
-def test_options_of_a_tool_may_be_none() -> None:
+def test_options_of_a_tool_may_be_passed_as_none() -> None:
     made = make_tool(
         check_fn=None,
         requires_env=None,
@@ -468,7 +468,7 @@ def third_in_place(args: Json, context: CallContext, third: str, /) -> None: ...
 @pytest.mark.parametrize(
     ("handler", "parameter"), [(three, "third"), (unknown_word, "limit"), (third_in_place, "third")]
 )
-def test_handler_with_a_parameter_that_cannot_be_filled_is_rejected(
+def test_handler_with_a_parameter_that_the_runtime_cannot_fill_is_rejected(
     handler: Callable[..., Any], parameter: str
 ) -> None:
     with pytest.raises(InvalidTool, match=f"has a parameter '{parameter}' that the runtime cannot fill"):
@@ -775,7 +775,7 @@ def test_pydantic_field_may_be_the_default_value() -> None:
     assert call_tool(tool_from_function(old), {"b": "x"}) == (7, "x", [])
 
 
-def test_default_that_is_not_json_is_used_but_not_shown() -> None:
+def test_default_value_that_is_not_json_is_used_but_not_shown_in_the_schema() -> None:
     missing = object()
 
     def find(a: Any = missing) -> bool:
@@ -1099,7 +1099,7 @@ def test_return_type_of_a_tool_function_need_not_be_resolvable() -> None:
     assert call_tool(tool_from_function(returns_what_only_checkers_know), {"a": 3}) == 3
 
 
-def test_tool_from_a_wrapped_function_is_described_by_the_inner_one() -> None:
+def test_tool_from_a_wrapped_function_has_the_description_of_the_wrapped_one() -> None:
     made = tool_from_function(passes_on(google))
     assert made.name == "google"
     assert set(made.parameters["properties"]) == {"place", "days"}

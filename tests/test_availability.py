@@ -114,19 +114,23 @@ def no_check_threads() -> None:
 # Answers
 
 
-def test_tool_without_a_check_is_available(availability: Availability) -> None:
+def test_tool_without_an_availability_check_is_available(availability: Availability) -> None:
     tools = [tool("free", None)]
     assert availability.unavailable(tools) == {}
     assert availability.statuses(tools) == {}
 
 
 @pytest.mark.parametrize("answer", [True, 1, "yes", ["x"]])
-def test_passing_check_makes_its_tool_available(availability: Availability, answer: object) -> None:
+def test_passing_availability_check_makes_its_tool_available(
+    availability: Availability, answer: object
+) -> None:
     assert get_status(availability, CountingCheck(answer)) == Status(True)
 
 
 @pytest.mark.parametrize("answer", [False, None, 0, "", []])
-def test_failing_check_makes_its_tool_unavailable(availability: Availability, answer: object) -> None:
+def test_failing_availability_check_makes_its_tool_unavailable(
+    availability: Availability, answer: object
+) -> None:
     assert get_status(availability, CountingCheck(answer)) == Status(False, "its check returned false")
 
 
@@ -264,7 +268,7 @@ class Server:
         return True
 
 
-def test_same_bound_method_of_two_tools_is_one_check(availability: Availability) -> None:
+def test_bound_method_used_by_two_tools_is_one_availability_check(availability: Availability) -> None:
     one, other = Server(), Server()
     availability.statuses([tool("a", one.is_up), tool("b", one.is_up), tool("c", other.is_up)])
     assert (one.runs, other.runs) == (1, 1)
@@ -347,7 +351,9 @@ def test_later_turns_do_not_wait_for_a_hanging_check(hanging_check: HangingCheck
     assert finished.wait(60)  # it would take 150 s at 0.05 s per build
 
 
-def test_hanging_check_without_weak_reference_is_not_started_again(hanging_check: HangingCheck) -> None:
+def test_hanging_check_that_cannot_be_weakly_referenced_is_not_started_again(
+    hanging_check: HangingCheck,
+) -> None:
     @dataclass
     class Wrapper:
         inner: HangingCheck
@@ -448,7 +454,9 @@ def test_tool_whose_check_passed_recently_is_kept_with_a_note(
     )
 
 
-def test_grace_period_keeps_a_tool_listed_but_not_usable(availability: Availability, clock: Clock) -> None:
+def test_tool_is_still_listed_but_not_usable_in_the_grace_period_after_a_failed_check(
+    availability: Availability, clock: Clock
+) -> None:
     check = CountingCheck()
     assert availability.find_failures([tool("x", check)]) == CheckFailures({}, {})
     check.answer = False
@@ -475,13 +483,13 @@ def test_grace_period_of_a_failing_check_ends_and_is_not_renewed_by_failures(
     assert offered == [True, True, False, False]
 
 
-def test_check_that_never_passed_has_no_grace_period(availability: Availability) -> None:
+def test_availability_check_that_never_passed_has_no_grace_period(availability: Availability) -> None:
     check = CountingCheck(False)
     assert not get_status(availability, check).available
     assert not get_status(availability, check).available
 
 
-def test_grace_period_of_zero_disables_it(clock: Clock) -> None:
+def test_availability_check_has_no_grace_period_if_it_is_set_to_zero(clock: Clock) -> None:
     availability = Availability(timeout=60, grace=0, clock=clock)
     check = CountingCheck()
     get_status(availability, check)
@@ -489,13 +497,13 @@ def test_grace_period_of_zero_disables_it(clock: Clock) -> None:
     assert not get_status(availability, check).available
 
 
-def test_grace_period_is_separate_for_each_check(availability: Availability) -> None:
+def test_grace_period_is_separate_for_each_availability_check(availability: Availability) -> None:
     passing, failing = CountingCheck(), CountingCheck(False)
     assert get_status(availability, passing).available
     assert not get_status(availability, failing).available
 
 
-def test_hanging_check_has_a_grace_period(hanging_check: HangingCheck, clock: Clock) -> None:
+def test_hanging_availability_check_has_a_grace_period(hanging_check: HangingCheck, clock: Clock) -> None:
     availability = Availability(timeout=0.2, grace=30, clock=clock)
     hanging_check.released.set()
     wait_until_passes(availability, hanging_check)
@@ -508,7 +516,9 @@ def test_hanging_check_has_a_grace_period(hanging_check: HangingCheck, clock: Cl
     assert not get_status(availability, hanging_check).available
 
 
-def test_check_that_recovers_starts_a_new_grace_period(availability: Availability, clock: Clock) -> None:
+def test_availability_check_that_recovers_starts_a_new_grace_period(
+    availability: Availability, clock: Clock
+) -> None:
     check = CountingCheck()
     get_status(availability, check)
     check.answer = False
@@ -532,7 +542,7 @@ def test_new_version_of_a_tool_keeps_the_grace_period_of_its_check(
     assert availability.unavailable([tool("new", check)]) == {}
 
 
-def test_failed_check_is_not_cached_for_the_next_turn(availability: Availability) -> None:
+def test_failed_availability_check_is_repeated_in_the_next_turn(availability: Availability) -> None:
     check = CountingCheck(ValueError("once"))
     assert not get_status(availability, check).available
     check.answer = True
@@ -546,7 +556,7 @@ def test_runtimes_do_not_share_results_of_checks(clock: Clock) -> None:
     assert not get_status(Availability(timeout=60, clock=clock), check).available
 
 
-def test_check_without_tools_is_garbage_collected(availability: Availability) -> None:
+def test_availability_check_without_tools_is_garbage_collected(availability: Availability) -> None:
     check = CountingCheck()
     watched = weakref.ref(check)
     get_status(availability, check)

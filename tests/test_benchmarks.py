@@ -81,7 +81,7 @@ def run(out: Path, data: Path, peers: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_benchmark_measures_all_search_modes_and_other_retrievers(out: Path) -> None:
+def test_benchmark_measures_all_search_modes_and_the_compared_retrievers(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["ours"]) == {
         "keyword",
@@ -96,14 +96,14 @@ def test_benchmark_measures_all_search_modes_and_other_retrievers(out: Path) -> 
     assert {"R@1", "R@5", "R@8", "MRR", "p50"} <= row["peers"]["first_ones"].keys()
 
 
-def test_benchmark_counts_messages_that_need_tools_as_selected_or_rejected(out: Path) -> None:
+def test_benchmark_reports_how_well_messages_that_need_tools_are_detected(out: Path) -> None:
     told = json.loads((out / "result.json").read_text())["need"]["small"]
     assert told["needs"]["messages"] == len(told["needs"]["need"]) == 6
     assert told["chat"] == told["own"] == {}
     assert "| small |" in (out / "need.md").read_text()
 
 
-def test_failure_of_another_retriever_affects_only_its_own_figures(out: Path) -> None:
+def test_failure_of_a_compared_retriever_affects_only_its_own_benchmark_figures(out: Path) -> None:
     (row,) = json.loads((out / "result.json").read_text())["quality"]["plain"]
     assert set(row["peers"]) == {"first_ones", "broken"}
     assert "nothing_of_this_name" in row["peers"]["broken"]["problem"]
@@ -115,7 +115,7 @@ def test_benchmark_writes_its_tables(out: Path) -> None:
     assert "first_ones" in table
 
 
-def test_benchmark_reuses_results_of_other_retrievers_in_the_next_run(
+def test_benchmark_reuses_results_of_the_compared_retrievers_in_the_next_run(
     out: Path, data: Path, peers: Path
 ) -> None:
     kept = out / "peers.json"
@@ -126,7 +126,7 @@ def test_benchmark_reuses_results_of_other_retrievers_in_the_next_run(
     assert ".123 first_ones" in run(out, data, peers).stdout
 
 
-def test_benchmark_reports_times_memory_and_cost_of_a_change_in_a_new_process(
+def test_benchmark_in_a_new_process_reports_times_and_memory_and_the_cost_of_a_tool_change(
     data: Path, tmp_path: Path
 ) -> None:
     job = {
@@ -181,7 +181,7 @@ def test_benchmark_samples_messages_with_a_fixed_seed(data: Path, tmp_path: Path
 
 
 @pytest.mark.usefixtures("measuring")
-def test_threshold_curve_ranges_from_selecting_tools_for_all_messages_to_none() -> None:
+def test_benchmark_curve_ranges_from_selecting_tools_for_all_messages_to_none() -> None:
     from measuring.need import curve
 
     points = curve(chat=[0.1, 0.2, 0.7], needs=[0.6, 0.8])

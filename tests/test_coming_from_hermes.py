@@ -90,7 +90,7 @@ KINDS = {"python", "parameter", "setting", "value", "command", "tool", "toolset"
 ABSENT = {"not yet", "none"}
 
 
-def test_every_row_of_the_migration_table_names_both_sides_and_a_kind() -> None:
+def test_every_row_of_the_migration_table_names_the_old_and_new_item_and_its_kind() -> None:
     assert len(rows()) > 80
     for row in rows():
         assert row.theirs, row
@@ -153,7 +153,9 @@ def test_every_tool_toolset_and_hook_in_the_migration_table_exists(open_test_run
         runtime.hooks.add(name, lambda *_: None)
 
 
-def test_names_that_the_migration_table_lists_as_absent_are_absent(open_test_runtime: RuntimeOpener) -> None:
+def test_names_that_the_migration_table_lists_as_absent_do_not_exist_in_toolfold(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     registered = set(open_test_runtime().registry.snapshot())
     absent = {name for row in rows() if row.what in ABSENT for name in row.theirs}
     assert not registered & absent

@@ -154,7 +154,9 @@ def test_misspelled_embedding_model_gives_a_warning(
 @pytest.mark.parametrize(
     "written", ["embedded", "light", "auxiliary", "embeddinggemma", "nomic-embed-text", "bge-m3", "e5"]
 )
-def test_other_names_of_embedding_models_give_no_warning(workspace: Workspace, written: str) -> None:
+def test_embedding_model_name_that_is_no_misspelling_gives_no_warning(
+    workspace: Workspace, written: str
+) -> None:
     assert workspace.load(f"tools: {{rag_embed_model: {written}}}").warnings == ()
 
 
@@ -185,7 +187,7 @@ def test_relative_paths_in_settings_are_resolved_against_their_file(workspace: W
     assert config.workspace == workspace.project / "w"
 
 
-def test_directories_of_toolfold_have_defaults(workspace: Workspace) -> None:
+def test_directories_of_toolfold_have_default_locations(workspace: Workspace) -> None:
     config = workspace.load()
     assert config.workspace == workspace.project
     assert config.plugins_folder == workspace.home / "plugins"
@@ -345,7 +347,7 @@ def test_unreadable_settings_file_is_an_error(workspace: Workspace) -> None:
     assert "the path is not a regular file" in str(workspace.load_error())
 
 
-def test_explicitly_named_user_file_must_exist(workspace: Workspace, tmp_path: Path) -> None:
+def test_explicitly_named_user_settings_file_must_exist(workspace: Workspace, tmp_path: Path) -> None:
     error = workspace.load_error(env={"TOOLFOLD_CONFIG": str(tmp_path / "none.yaml")})
     assert "cannot be read: No such file" in str(error)
     assert workspace.load(env={"TOOLFOLD_CONFIG": "/dev/null"}).tools == ToolsSettings()
@@ -502,14 +504,16 @@ def test_settings_from_environment_variables_can_be_lists_paths_and_nested_keys(
     assert config.tools.selection == "eager"
 
 
-def test_variable_for_a_nested_unknown_setting_is_an_error(workspace: Workspace) -> None:
+def test_environment_variable_for_an_unknown_nested_setting_is_an_error(workspace: Workspace) -> None:
     error = workspace.load_error(env={"TOOLFOLD_TOOLS__SELECTON": "hybrid"})
     assert str(error) == (
         "tools.selecton is not a setting (environment TOOLFOLD_TOOLS__SELECTON)\n  did you mean selection?"
     )
 
 
-def test_unrelated_variable_is_ignored_and_a_misspelled_one_gives_a_warning(workspace: Workspace) -> None:
+def test_unrelated_environment_variable_is_ignored_and_a_misspelled_one_gives_a_warning(
+    workspace: Workspace,
+) -> None:
     config = workspace.load(env={"TOOLFOLD_SESSION": "1", "TOOLFOLD_LOG_LEVL": "debug"})
     assert config.warnings == (
         "TOOLFOLD_LOG_LEVL is not a setting and is ignored. Did you mean TOOLFOLD_LOG_LEVEL?",
@@ -550,7 +554,9 @@ def test_settings_mapping_that_contains_itself_is_an_error(workspace: Workspace)
     assert "nested too deeply" in str(workspace.load_error(overrides=loop))
 
 
-def test_project_file_is_found_in_parents_up_to_the_repository_root(workspace: Workspace) -> None:
+def test_project_settings_file_is_found_in_parent_directories_up_to_the_repository_root(
+    workspace: Workspace,
+) -> None:
     below = workspace.project / "src" / "deep"
     below.mkdir(parents=True)
     assert locate_paths(project=below, env=workspace.env).project_file is None
@@ -562,7 +568,7 @@ def test_project_file_is_found_in_parents_up_to_the_repository_root(workspace: W
     assert (paths.project_file, paths.project_dir) == (None, below)
 
 
-def test_user_file_that_is_also_the_project_file_is_loaded_once(workspace: Workspace) -> None:
+def test_settings_file_of_both_user_and_project_is_loaded_once(workspace: Workspace) -> None:
     workspace.project_file.write_text("plugins: {enabled: false}")
     config = load_config(project=workspace.project, env=workspace.env, user_file=workspace.project_file)
     assert config.paths.project_file is None
@@ -578,7 +584,7 @@ def test_without_toolfold_home_the_platform_directories_are_used(workspace: Work
 # The environment
 
 
-def test_missing_env_returns_unset_and_empty_variables(workspace: Workspace) -> None:
+def test_function_missing_env_returns_unset_and_empty_variables(workspace: Workspace) -> None:
     config = workspace.load(env={"A": "1", "B": ""})
     assert config.missing_env(["A", "B", "C"]) == ("B", "C")
 
@@ -884,7 +890,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_set_value_changes_only_that_value_in_the_file(file: Path) -> None:
+def test_set_value_changes_nothing_else_in_the_settings_file(file: Path) -> None:
     set_value(file, "tools.selection", "hybrid")
     assert file.read_text() == FILE.replace("selection: eager ", "selection: hybrid ")
 
@@ -934,14 +940,14 @@ def test_set_value_creates_missing_file_and_directories(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_set_value_supports_every_yaml_style_of_a_section(tmp_path: Path, before: str, after: str) -> None:
+def test_set_value_supports_sections_in_every_yaml_style(tmp_path: Path, before: str, after: str) -> None:
     file = tmp_path / "config.yaml"
     file.write_bytes(before.encode())
     set_value(file, "tools.rag_top_k", "3")
     assert file.read_bytes().decode() == after
 
 
-def test_setting_a_key_inside_a_section_written_as_one_word_expands_the_section(tmp_path: Path) -> None:
+def test_setting_a_key_expands_a_section_that_is_written_as_one_word(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     file.write_text("tools:\n  tool_search: false # quiet\n")
     set_value(file, "tools.tool_search.threshold_pct", 5)
@@ -970,7 +976,7 @@ def test_rejected_change_of_a_setting_leaves_the_file_unchanged(
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_set_value_rejects_a_file_with_other_errors(file: Path) -> None:
+def test_set_value_rejects_a_settings_file_that_has_other_errors(file: Path) -> None:
     file.write_text(FILE + "foo: 1\n")
     with pytest.raises(ConfigError, match="foo is not a setting") as caught:
         set_value(file, "tools.selection", "hybrid")
@@ -1096,7 +1102,7 @@ def test_settings_file_that_links_to_itself_is_an_error(tmp_path: Path) -> None:
         set_value(link, "log_level", "debug")
 
 
-def test_unset_value_removes_only_that_line(file: Path) -> None:
+def test_unset_value_removes_only_the_line_of_that_setting(file: Path) -> None:
     assert unset_value(file, "tools.disabled") is True
     assert file.read_text() == FILE.replace('  disabled:  # off\n  - web\n  - "terminal"\n', "")
     assert unset_value(file, "tools.disabled") is False
@@ -1187,7 +1193,7 @@ def test_get_value_error_suggests_the_right_key(workspace: Workspace, key: str, 
     assert hint in caught.value.hint
 
 
-def test_json_schema_accepts_every_loadable_file(workspace: Workspace) -> None:
+def test_json_schema_of_the_settings_accepts_every_file_that_can_be_loaded(workspace: Workspace) -> None:
     schema = jsonschema_rs.validator_for(build_json_schema())
     for search in (True, False, {"enabled": "on"}, {"enabled": False}):
         assert schema.is_valid({"tools": {"tool_search": search, "rag_top_k": 3}, "toolsets": {"a": {}}})

@@ -96,7 +96,7 @@ def test_any_text_as_settings_file_loads_or_raises_config_error(text: str | byte
 
 @settings(deadline=None)
 @given(st.sampled_from(PLAIN), st.text(st.characters(exclude_characters="\0")))
-def test_any_variable_and_argument_loads_or_raises_config_error(setting: Any, text: str) -> None:
+def test_any_settings_variable_and_argument_loads_or_raises_config_error(setting: Any, text: str) -> None:
     variable = "TOOLFOLD_" + setting.key.upper().replace(".", "__")
     load_or_reject(env={variable: text})
     load_or_reject(overrides=[f"{setting.key}={text}"])
@@ -162,7 +162,7 @@ layers = st.lists(st.none() | st.integers(1, 50), min_size=4, max_size=4)
 
 @settings(deadline=None)
 @given(layers)
-def test_last_source_that_sets_a_value_wins(values: list[int | None]) -> None:
+def test_last_source_that_sets_a_setting_overrides_the_others(values: list[int | None]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         home, project = Path(directory, "home"), Path(directory, "project")
         home.mkdir()

@@ -162,7 +162,7 @@ async def test_stages_of_the_call_pipeline_run_in_order(pipeline: Pipeline) -> N
     ]
 
 
-async def test_pre_hook_receives_coerced_arguments(pipeline: Pipeline) -> None:
+async def test_pre_hook_receives_arguments_converted_to_the_types_of_the_schema(pipeline: Pipeline) -> None:
     pipeline.recording(schema={"properties": {"force": {"type": "boolean"}, "argv": {"type": "array"}}})
 
     def guard(_tool: Tool, args: Json, _context: CallContext) -> None:
@@ -289,7 +289,7 @@ async def test_refusal_by_a_hook_is_reported_with_details(pipeline: Pipeline) ->
     assert pipeline.events == []
 
 
-async def test_arguments_rewritten_by_a_hook_are_coerced_and_approved(pipeline: Pipeline) -> None:
+async def test_arguments_rewritten_by_a_hook_are_converted_and_need_approval_too(pipeline: Pipeline) -> None:
     record_stages(pipeline)
     pipeline.hooks.add(PRE, lambda *_: {"n": "7"})
     await pipeline.call(arguments={"n": 1})
@@ -303,7 +303,7 @@ async def test_invalid_arguments_written_by_a_hook_are_rejected(pipeline: Pipeli
     assert [event for event, _ in pipeline.events] == ["before probe"]
 
 
-async def test_hook_that_mutates_its_copy_of_the_arguments_has_no_effect(pipeline: Pipeline) -> None:
+async def test_hook_that_mutates_the_arguments_it_was_given_has_no_effect(pipeline: Pipeline) -> None:
     given: list[Json] = []
 
     def before(_tool: Tool, args: Json, _context: CallContext) -> Json:
@@ -356,7 +356,7 @@ async def test_post_hook_may_return_a_tool_result(pipeline: Pipeline) -> None:
     assert json.loads(result.text) == {"result": "not { json"}
 
 
-async def test_post_hook_returning_the_same_result_changes_nothing(pipeline: Pipeline) -> None:
+async def test_post_hook_that_returns_the_result_it_was_given_changes_nothing(pipeline: Pipeline) -> None:
     pipeline.recording(answer={"n": 1})
     before = await pipeline.call()
     pipeline.hooks.add(POST, lambda _tool, _args, result, _context: result)
@@ -446,12 +446,12 @@ async def test_keyboard_interrupt_in_a_sync_handler_stops_only_the_call(
     assert await pipeline.error() == "Tool execution failed: KeyboardInterrupt: "
 
 
-async def test_error_result_of_a_call_is_exact_json(pipeline: Pipeline) -> None:
+async def test_error_of_a_handler_becomes_a_json_result_with_type_and_message(pipeline: Pipeline) -> None:
     pipeline.add(raise_error)
     assert (await pipeline.call()).text == '{"error":"Tool execution failed: ValueError: broken"}'
 
 
-async def test_error_outside_the_handler_has_a_different_message(
+async def test_error_in_the_call_pipeline_has_a_different_message_than_one_in_the_handler(
     pipeline: Pipeline, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline.recording()
@@ -603,7 +603,7 @@ async def test_async_handler_that_times_out_is_cancelled_and_cleans_up(pipeline:
     assert pipeline.events == [("cleaned up", "session-1")]
 
 
-async def test_sync_handler_that_times_out_is_notified_and_abandoned(pipeline: Pipeline) -> None:
+async def test_sync_handler_that_times_out_is_told_to_stop_and_not_waited_for(pipeline: Pipeline) -> None:
     noticed = threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
@@ -690,7 +690,7 @@ async def test_cancelling_a_call_cancels_an_async_handler(pipeline: Pipeline) ->
     assert pipeline.events == [("cleaned up", None)]
 
 
-async def test_cancelling_a_call_notifies_a_sync_handler(pipeline: Pipeline) -> None:
+async def test_cancelling_a_call_tells_its_sync_handler_to_stop(pipeline: Pipeline) -> None:
     inside, noticed = threading.Event(), threading.Event()
 
     def endless(_args: Json, context: CallContext) -> None:
@@ -826,7 +826,7 @@ async def test_file_of_a_result_that_cannot_be_stored_is_reported(pipeline: Pipe
     assert told["files"] == [{"file": "file 1", "type": "application/pdf", "note": "it could not be stored"}]
 
 
-async def test_content_marked_as_an_error_becomes_an_error_result(pipeline: Pipeline) -> None:
+async def test_handler_content_marked_as_an_error_becomes_an_error_result(pipeline: Pipeline) -> None:
     pipeline.recording(answer=Content(value="no such page", blocks=(IMAGE,), is_error=True))
     assert await pipeline.error() == "no such page"
     assert (await pipeline.call()).media == (IMAGE,)
@@ -895,7 +895,7 @@ async def test_post_hook_that_changes_nothing_keeps_media_and_original_response(
 
 
 @pytest.mark.parametrize("is_async", [False, True])
-async def test_tools_that_allow_it_run_in_parallel(pipeline: Pipeline, is_async: bool) -> None:
+async def test_tools_that_allow_parallel_calls_run_in_parallel(pipeline: Pipeline, is_async: bool) -> None:
     together = threading.Barrier(3)
     met = asyncio.Barrier(3)
 
@@ -943,7 +943,7 @@ async def test_calls_of_tools_that_must_run_alone_run_in_order(pipeline: Pipelin
     assert pipeline.events == [("run", {"n": number}) for number in range(20)]
 
 
-async def test_call_after_one_that_must_run_alone_waits_for_it(pipeline: Pipeline) -> None:
+async def test_call_after_a_call_that_must_run_alone_waits_for_its_end(pipeline: Pipeline) -> None:
     async def slow(_: Json) -> None:
         for _turn in range(20):
             await asyncio.sleep(0)
@@ -955,14 +955,14 @@ async def test_call_after_one_that_must_run_alone_waits_for_it(pipeline: Pipelin
     assert [event for event, _ in pipeline.events] == ["slow ended", "run"]
 
 
-async def test_tool_that_must_run_alone_does_so_through_tool_call_too(pipeline: Pipeline) -> None:
+async def test_tool_that_must_run_alone_does_so_even_if_called_through_tool_call(pipeline: Pipeline) -> None:
     crowd = ConcurrencyCounter()
     pipeline.add(crowd, "alone")
     await pipeline.all(*[ToolCall("tool_call", {"name": "alone", "arguments": {}}) for _ in range(4)])
     assert crowd.seen == [1, 1, 1, 1]
 
 
-async def test_results_of_a_reply_are_in_the_order_of_the_calls(pipeline: Pipeline) -> None:
+async def test_results_of_a_model_reply_are_in_the_order_of_its_calls(pipeline: Pipeline) -> None:
     ended: list[int] = []
     gates = [asyncio.Event() for _ in range(4)]
     gates[3].set()
@@ -1006,7 +1006,7 @@ async def test_number_of_parallel_calls_is_limited(pipeline: Pipeline) -> None:
     assert peak == 3
 
 
-async def test_failing_call_does_not_affect_other_calls_of_the_reply(pipeline: Pipeline) -> None:
+async def test_failing_call_does_not_affect_other_calls_of_the_model_reply(pipeline: Pipeline) -> None:
     async def cancels_itself(_: Json) -> None:
         raise asyncio.CancelledError
 

@@ -35,7 +35,7 @@ def parse_tree() -> dict[str, str]:
     return parents
 
 
-def test_tree_of_exception_classes_in_the_docstring_is_correct() -> None:
+def test_tree_of_exception_classes_in_the_docstring_of_errors_is_correct() -> None:
     classes = {
         name: kind.__mro__[1].__name__
         for name, kind in vars(errors).items()
@@ -69,7 +69,7 @@ def test_config_error_names_file_line_and_hint() -> None:
     assert (error.key, error.file, error.line, error.hint) == ("a.b", "t.yaml", 7, "did you mean a.c?")
 
 
-def test_config_error_without_location_is_only_the_problem() -> None:
+def test_config_error_without_a_location_consists_of_the_problem_only() -> None:
     assert str(ConfigError("no")) == "no"
 
 
@@ -98,7 +98,7 @@ def test_closest_name_is_found_among_ten_thousand_names() -> None:
     assert closest_names("create_isue", known, count=1) == ["create_issue"]
 
 
-def test_very_long_name_is_compared_by_its_beginning() -> None:
+def test_very_long_misspelled_name_is_compared_by_its_beginning() -> None:
     assert closest_names("a" * 80 + "b" * 1_000_000, ["a" * 80, "b" * 80]) == ["a" * 80]
 
 

@@ -68,7 +68,7 @@ async def test_hook_receives_tool_arguments_and_context(hooks: Hooks) -> None:
     assert told == [TOOL, {"a": 1}, CONTEXT]
 
 
-async def test_hooks_run_in_order_on_the_result_of_the_previous_one(hooks: Hooks) -> None:
+async def test_hooks_run_in_order_and_each_gets_the_result_of_the_previous_one(hooks: Hooks) -> None:
     hooks.add(PRE, lambda _tool, args, _context: {"seen": [*args["seen"], "first"]})
 
     async def second(_tool: object, args: Json, _context: object) -> Json:
@@ -163,7 +163,7 @@ async def test_async_hook_that_ignores_cancellation_refuses_the_call(short_timeo
         assert "did not answer" in await run_refused(short_timeout_hooks)
 
 
-async def test_mutating_the_arguments_in_a_hook_has_no_effect(hooks: Hooks) -> None:
+async def test_hook_cannot_change_a_call_by_mutating_its_arguments(hooks: Hooks) -> None:
     def meddle(_tool: object, args: Json, _context: object) -> None:
         args["path"] = "/etc/passwd"
         args["nested"]["list"].append("evil")

@@ -56,7 +56,7 @@ def test_importing_toolfold_writes_no_file_and_opens_no_connection(imported: dic
     assert imported["seen"] == []
 
 
-def test_observer_of_the_import_test_detects_file_writes_and_connections() -> None:
+def test_import_test_would_detect_file_writes_and_connections() -> None:
     found = run_observed("import socket\nsocket.socket().close()\nopen('/dev/null', 'a').close()")
     assert found["seen"] == ["socket.__new__", "open /dev/null"]
 
@@ -76,7 +76,7 @@ def test_defining_a_tool_loads_no_heavy_package() -> None:
     assert {"pydantic", "rich", "click"}.isdisjoint(found["modules"])
 
 
-def test_public_names_of_toolfold_resolve_and_are_sorted() -> None:
+def test_public_names_of_toolfold_can_be_imported_and_are_sorted() -> None:
     assert toolfold.__all__ == sorted(set(toolfold.__all__))
     for name in toolfold.__all__:
         value = getattr(toolfold, name)
@@ -84,7 +84,7 @@ def test_public_names_of_toolfold_resolve_and_are_sorted() -> None:
         assert value.__doc__
 
 
-def test_public_name_of_toolfold_is_the_object_of_that_name() -> None:
+def test_every_public_name_of_toolfold_equals_the_name_of_its_object() -> None:
     for name in toolfold.__all__:
         assert getattr(toolfold, name).__name__ == name
 

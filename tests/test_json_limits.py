@@ -60,7 +60,7 @@ def test_number_of_items_and_depth_of_json_text_match_the_parsed_value(
 
 
 @given(st.binary(max_size=60) | st.text('[]{},:"\\1 n', max_size=60).map(str.encode))
-def test_number_of_items_counted_in_json_text_is_an_upper_bound(document: bytes) -> None:
+def test_number_of_items_counted_in_json_text_is_never_too_low(document: bytes) -> None:
     try:
         value = json.loads(document)
     except (ValueError, RecursionError):
@@ -72,7 +72,7 @@ def test_number_of_items_counted_in_json_text_is_an_upper_bound(document: bytes)
 
 
 @given(VALUES, st.text(',:[]{}"', max_size=40))
-def test_bytes_appended_to_json_text_do_not_hide_items(value: Any, garbage: str) -> None:
+def test_bytes_appended_to_json_text_do_not_lower_its_item_count(value: Any, garbage: str) -> None:
     document = json.dumps([value, value]).encode()
     limit = count_items(value)
     assert find_excess(document + garbage.encode(), max_items=limit) is not None

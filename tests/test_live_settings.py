@@ -168,7 +168,7 @@ def test_changed_settings_never_give_a_session_more_than_its_own_toolsets(
     assert delegated.granted() == frozenset()
 
 
-def test_changed_toolset_and_result_limit_apply_to_an_open_runtime(
+def test_changed_settings_of_toolsets_and_result_size_apply_to_an_open_runtime(
     settings: Settings, open_live: Open
 ) -> None:
     settings.write(toolsets={"reading": {"tools": ["read_file"]}})
@@ -381,7 +381,7 @@ def test_settings_command_of_the_user_enables_a_tool_while_servers_run(
     assert "write_file" in runtime.session(["file"]).granted()
 
 
-def test_server_that_is_still_starting_cannot_raise_its_trust(
+def test_server_that_is_still_starting_cannot_raise_its_trust_by_editing_the_settings(
     settings: Settings, open_live: Open, tmp_path: Path
 ) -> None:
     script, ready = tmp_path / "server.sh", tmp_path / "ready"
@@ -395,7 +395,7 @@ def test_server_that_is_still_starting_cannot_raise_its_trust(
     assert runtime.config.mcp.servers["one"].trust == "pin"
 
 
-def test_edit_after_a_server_has_exited_cannot_raise_the_trust_of_another_server(
+def test_settings_edit_after_a_server_has_exited_cannot_raise_the_trust_of_another_server(
     settings: Settings, open_live: Open
 ) -> None:
     one = {**server_entry(), "trust": "pin"}

@@ -238,7 +238,7 @@ def test_event_loops_of_many_threads_leak_no_file_descriptors(loops: EventLoops)
 # -- closing --------------------------------------------------------------------------------------------
 
 
-def test_closing_event_loops_includes_those_of_live_threads() -> None:
+def test_closing_all_event_loops_includes_those_of_running_threads() -> None:
     loops = EventLoops()
     with ThreadPoolExecutor(1) as pool:
         theirs, mine = (
@@ -287,7 +287,7 @@ def test_event_loops_can_be_closed_inside_a_running_loop() -> None:
     assert used.is_closed()
 
 
-def test_unreferenced_event_loops_are_closed() -> None:
+def test_event_loops_that_are_no_longer_referenced_are_closed() -> None:
     loops = EventLoops()
     used = loops.run(current_loop_and_thread())
     del loops
@@ -435,7 +435,7 @@ async def test_number_of_threads_for_blocking_code_is_limited(loops: EventLoops)
     assert await loops.run_in_thread(lambda: "free again") == "free again"
 
 
-async def test_hanging_tools_leave_threads_for_hooks_and_checks(loops: EventLoops) -> None:
+async def test_hanging_tools_do_not_use_up_the_threads_of_hooks_and_checks(loops: EventLoops) -> None:
     go_on = threading.Event()
     hanging = [
         asyncio.create_task(loops.call_with_timeout(120, go_on.wait, 120)) for _ in range(MAX_HANDLER_THREADS)
@@ -450,7 +450,9 @@ async def test_hanging_tools_leave_threads_for_hooks_and_checks(loops: EventLoop
     assert await loops.call_with_timeout(60, lambda: "free again") == "free again"
 
 
-async def test_result_that_arrives_after_the_loop_is_closed_is_dropped_silently(loops: EventLoops) -> None:
+async def test_result_of_blocking_code_that_arrives_after_the_loop_is_closed_is_dropped_silently(
+    loops: EventLoops,
+) -> None:
     go_on, ended = threading.Event(), threading.Event()
     worker: list[threading.Thread] = []
 
@@ -505,7 +507,9 @@ async def test_blocking_code_that_times_out_is_abandoned(loops: EventLoops) -> N
 
 
 @pytest.mark.usefixtures("short_settle_timeout")
-async def test_async_code_that_ignores_cancellation_is_closed(loops: EventLoops) -> None:
+async def test_async_code_that_ignores_cancellation_leaves_no_task_after_its_timeout(
+    loops: EventLoops,
+) -> None:
     before = asyncio.all_tasks()
     async with asyncio.timeout(60):
         with pytest.raises(CallTimeout):
@@ -513,7 +517,9 @@ async def test_async_code_that_ignores_cancellation_is_closed(loops: EventLoops)
     assert asyncio.all_tasks() == before
 
 
-async def test_timeout_error_raised_by_the_called_code_is_not_a_call_timeout(loops: EventLoops) -> None:
+async def test_timeout_error_raised_by_the_called_code_does_not_count_as_a_call_timeout(
+    loops: EventLoops,
+) -> None:
     async def slow_database() -> None:
         raise TimeoutError("the database")
 

@@ -176,7 +176,7 @@ def test_freezing_a_value_that_is_not_json_is_rejected_at_any_depth(stranger: ob
             freeze(value)
 
 
-def test_definitions_of_one_tool_can_be_changed_independently() -> None:
+def test_two_definitions_made_from_one_tool_can_be_changed_independently() -> None:
     tool = search_tool()
     mine = tool.definition()
     mine["type"] = "changed"
@@ -228,7 +228,7 @@ def test_tool_built_directly_freezes_its_schema() -> None:
         tool.parameters["properties"].clear()
 
 
-def test_schema_replaced_in_a_tool_is_frozen() -> None:
+def test_new_schema_given_to_a_copy_of_a_tool_is_frozen() -> None:
     schema: Any = {"type": "object", "properties": {}}
     tool = replace(search_tool(), parameters=schema)
     schema["properties"]["late"] = {}
@@ -278,5 +278,5 @@ def test_effect_of_a_tool_can_be_given_by_name() -> None:
         Effect("harmless")
 
 
-def test_source_of_a_tool_is_formatted_as_kind_and_name() -> None:
+def test_source_of_a_tool_is_written_as_its_kind_and_name() -> None:
     assert [str(Source()), str(Source("mcp", "github"))] == ["user", "mcp github"]

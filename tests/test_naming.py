@@ -151,7 +151,7 @@ def test_registering_a_tool_again_gives_the_same_short_name() -> None:
     assert list(registry.snapshot()) == [first.name]
 
 
-def test_tool_from_another_registry_keeps_both_names() -> None:
+def test_tool_from_another_registry_keeps_its_original_and_its_short_name() -> None:
     shortened = Registry().add(tool("a.b"))
     other = Registry()
     assert other.add(shortened).original_name == "a.b"
@@ -217,7 +217,7 @@ def test_no_generated_short_name_is_reserved(name: str) -> None:
     assert not any(is_reserved(form) for form in short_names(name))
 
 
-def test_reserved_original_name_of_a_tool_is_rejected() -> None:
+def test_tool_with_a_reserved_original_name_is_rejected() -> None:
     registry = Registry()
     shown_as_bridge = replace(tool("harmless"), name="tool_call", original_name="harmless")
     called_as_bridge = replace(tool("harmless"), original_name="tool_call")

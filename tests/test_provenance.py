@@ -103,7 +103,7 @@ PROGRAMS |= {"setsid in the background": "setsid"}
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_mark_of_a_tool_call_survives_every_launcher_program(
+def test_process_of_a_tool_call_is_detected_behind_every_launcher_program(
     runtime: Runtime, tmp_path: Path, launcher: str
 ) -> None:
     program = PROGRAMS.get(launcher, launcher)
@@ -127,7 +127,9 @@ def test_mark_of_a_tool_call_survives_every_launcher_program(
     assert answer.read_text() != "UNMARKED"
 
 
-def test_mark_of_a_tool_call_survives_outside_the_process_tree(runtime: Runtime, tmp_path: Path) -> None:
+def test_process_of_a_tool_call_is_detected_after_it_left_the_process_tree(
+    runtime: Runtime, tmp_path: Path
+) -> None:
     """Orphaned, in its own session, without environment: only the resource limit is left."""
     script, answer = write_probe(tmp_path)
     run_command(runtime, f"{PYTHON} -c {shlex.quote(DETACH)} {PYTHON} {shlex.quote(str(script))}")
@@ -135,7 +137,7 @@ def test_mark_of_a_tool_call_survives_outside_the_process_tree(runtime: Runtime,
     assert "ulimit -Hm" in answer.read_text()
 
 
-async def test_mcp_server_and_its_children_are_marked_as_started_by_the_runtime(tmp_path: Path) -> None:
+async def test_mcp_server_and_its_children_are_detected_as_started_by_the_runtime(tmp_path: Path) -> None:
     from toolfold.redaction import Redaction
     from toolfold.sources.mcp.server_process import ServerLog, start_server
 
@@ -152,7 +154,9 @@ async def test_mcp_server_and_its_children_are_marked_as_started_by_the_runtime(
     assert "ulimit -Hm" in answer.read_text()
 
 
-def test_lowered_memory_limit_of_a_tool_process_is_still_detected(runtime: Runtime, tmp_path: Path) -> None:
+def test_process_of_a_tool_call_is_detected_even_if_it_lowers_its_memory_limit(
+    runtime: Runtime, tmp_path: Path
+) -> None:
     script, answer = write_probe(tmp_path)
     probe = f"{PYTHON} -c {shlex.quote(DETACH)} {PYTHON} {shlex.quote(str(script))}"
     run_command(runtime, f"sh -c {shlex.quote(f'ulimit -m 100000000; {probe}')}")
@@ -160,7 +164,7 @@ def test_lowered_memory_limit_of_a_tool_process_is_still_detected(runtime: Runti
     assert "limit on resident memory" in answer.read_text()
 
 
-def test_unrelated_process_is_not_marked_as_a_tool_call(tmp_path: Path) -> None:
+def test_unrelated_process_is_not_taken_for_a_process_of_a_tool_call(tmp_path: Path) -> None:
     script, answer = write_probe(tmp_path)
     subprocess.run([sys.executable, str(script)], check=True, env={})
     assert answer.read_text() == "UNMARKED"
@@ -288,7 +292,7 @@ def test_every_command_is_either_refused_in_a_tool_call_or_listed_as_harmless() 
     assert every >= ALLOWED_IN_TOOL_CALLS
 
 
-def test_reading_commands_of_toolfold_work_in_a_tool_call(runtime: Runtime, home: Path) -> None:
+def test_read_only_commands_of_toolfold_work_in_a_tool_call(runtime: Runtime, home: Path) -> None:
     own = toolfold_in(home)
     commands = ("config show", "approvals list", "token list", "tools list", "approvals test 'ls'")
     script = "; ".join(f'{own} {each} >/dev/null 2>&1; printf "%s " "$?"' for each in commands)
@@ -381,7 +385,7 @@ def test_harmless_toolfold_call_inside_a_tool_call_works(runtime: Runtime, home:
     assert "nested works" in output
 
 
-def test_tool_call_cannot_weaken_the_approval_of_a_nested_call(
+def test_toolfold_call_inside_a_tool_call_cannot_weaken_approval(
     runtime: Runtime, home: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "nested-target"
@@ -415,7 +419,7 @@ def test_user_can_change_settings_while_a_runtime_is_open(
     assert "rag_top_k: 7" in (home / "config.yaml").read_text()
 
 
-def test_settings_are_readable_on_systems_without_resource_limits_or_users() -> None:
+def test_settings_can_be_loaded_on_systems_without_resource_limits_and_user_ids() -> None:
     code = (
         "import os, sys\n"
         "sys.modules['resource'] = None\n"

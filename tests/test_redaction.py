@@ -32,7 +32,7 @@ def test_known_secrets_are_redacted_anywhere_in_the_text(
     assert not any(secret in redacted for secret in secrets)
 
 
-def test_truncation_of_redacted_text_leaves_no_part_of_a_secret() -> None:
+def test_truncating_a_text_with_redaction_leaves_no_part_of_a_secret() -> None:
     secret = "Kq7wZx3vT9nB2mLs8Yp4Rd6Hf1Jc5Gg0"
     parts = [secret[start : start + 6] for start in range(len(secret) - 6)]
     for before in range(260):
@@ -54,7 +54,7 @@ def test_secret_split_by_null_characters_is_redacted() -> None:
     assert secret not in redacted
 
 
-def test_secret_that_is_a_prefix_of_another_leaves_no_rest_of_it() -> None:
+def test_redacting_a_secret_that_is_a_prefix_of_another_leaves_no_rest_of_the_longer_one() -> None:
     assert Redaction(["abcdefgh", "abcdefghijkl"])("abcdefghijkl") == HIDDEN
 
 
@@ -174,7 +174,7 @@ def test_token_at_the_length_limit_is_redacted_completely() -> None:
         assert "Zq9" not in redacted
 
 
-def test_contains_secret_searches_the_whole_text() -> None:
+def test_function_contains_secret_searches_the_whole_text() -> None:
     redact = Redaction(["Kq7wZx3vT9nB"], max_chars=10)
     assert redact.contains_secret("x" * 5_000 + "Kq7wZx3vT9nB")
     assert redact.contains_secret("Kq7w\0Zx3vT9nB")

@@ -175,7 +175,7 @@ def test_new_version_of_a_tool_in_its_toolset_replaces_it_silently(
     assert caplog.records == []
 
 
-def test_tools_with_the_same_name_that_providers_reject_collide(
+def test_two_tools_with_the_same_name_collide_even_if_providers_reject_that_name(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = registry.add(tool("search.pages", "web"))
@@ -185,7 +185,7 @@ def test_tools_with_the_same_name_that_providers_reject_collide(
     assert len(caplog.records) == 1
 
 
-def test_registering_another_tools_short_name_is_a_collision(
+def test_registering_a_name_equal_to_another_tools_short_name_is_a_collision(
     registry: Registry, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = registry.add(tool("search.pages"))
@@ -301,7 +301,7 @@ def test_tools_of_a_toolset_are_replaced_atomically(registry: Registry) -> None:
     assert set(before) == {"old", "both", "else"}
 
 
-def test_rejected_replacement_of_a_toolset_keeps_it(registry: Registry) -> None:
+def test_toolset_is_kept_if_its_replacement_is_rejected(registry: Registry) -> None:
     registry.add_all([tool("old"), tool("else", "file")])
     before = registry.snapshot()
     with pytest.raises(ReservedName):
@@ -415,7 +415,7 @@ def test_registered_name_takes_precedence_over_an_original_name(registry: Regist
     assert registry.snapshot().find("search") is real
 
 
-def test_named_returns_all_tools_with_a_name(registry: Registry) -> None:
+def test_registry_method_named_returns_all_tools_with_that_name(registry: Registry) -> None:
     first = registry.add(replace(tool("first"), original_name="search"))
     second = registry.add(replace(tool("second"), original_name="search"))
     assert list(registry.snapshot().named("search")) == [first, second]
@@ -573,7 +573,7 @@ def test_snapshot_never_shows_a_partially_registered_batch(registry: Registry) -
     assert len(names(registry)) == 1_200
 
 
-def test_concurrent_registrations_of_one_name_have_one_winner(
+def test_only_one_of_several_concurrent_registrations_of_a_name_succeeds(
     registry: Registry, fast_thread_switching: None
 ) -> None:
     winners: list[tuple[str, str]] = []

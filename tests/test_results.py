@@ -216,13 +216,13 @@ def test_tool_result_that_is_other_text_is_wrapped_unchanged(text: str) -> None:
     assert render_and_load(text) == {"result": text}
 
 
-def test_result_that_contains_itself_is_cut_where_it_repeats() -> None:
+def test_cyclic_result_is_cut_where_it_repeats() -> None:
     value: dict[str, object] = {"name": "a"}
     value["self"] = value
     assert render_and_load(value) == {"name": "a", "self": "… (contains itself)"}
 
 
-def test_value_shared_within_a_result_is_shown_each_time() -> None:
+def test_value_that_occurs_twice_in_a_result_is_shown_each_time() -> None:
     shared = [1]
     assert render_and_load({"a": shared, "b": shared, "n": float("inf")}) == {"a": [1], "b": [1], "n": None}
 
@@ -232,7 +232,7 @@ def test_part_of_a_result_that_cannot_be_serialized_does_not_affect_the_rest() -
     assert answer == {"good": 1, "bad": "… (Unprintable cannot be shown: RuntimeError)"}
 
 
-def test_result_of_densely_linked_objects_is_limited_in_size() -> None:
+def test_rendered_result_of_densely_linked_objects_is_limited_in_size() -> None:
     web = [Point(None) for _ in range(40)]
     for point in web:
         point.x = list(web)
@@ -265,7 +265,9 @@ def test_small_tool_result_is_not_truncated(results: ResultStore, folder: Path) 
     assert not folder.exists()
 
 
-def test_large_tool_result_shows_start_end_and_path(results: ResultStore) -> None:
+def test_truncated_large_result_shows_its_start_and_end_and_the_path_of_the_whole(
+    results: ResultStore,
+) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 1001))
     answer, stored = truncate_value(results, lines)
     assert answer["truncated"] is True
@@ -311,7 +313,9 @@ def test_shallow_result_is_stored_with_one_line_per_value(results: ResultStore) 
         pytest.param("[" + ",".join(["123456"] * 190_000) + "]", id="long"),
     ],
 )
-def test_result_that_indentation_would_inflate_is_only_wrapped(results: ResultStore, text: str) -> None:
+def test_stored_result_is_wrapped_but_not_indented_if_indentation_would_inflate_it(
+    results: ResultStore, text: str
+) -> None:
     _, stored = results.truncate(render(text), name="probe", session_id=SESSION, reader=None)
     assert stored is not None
     kept = stored.read_text()
@@ -352,7 +356,7 @@ def wrap_line(line: str) -> list[str]:
         st.sampled_from(["\n", "\r\n", "\r", "\t", "\\", "n", "r", "\\n", '"', "a" * 1_499, "b" * 1_501])
     )
 )
-def test_formatting_a_result_in_slices_equals_formatting_the_whole(parts: list[str]) -> None:
+def test_formatting_a_stored_result_in_slices_equals_formatting_the_whole(parts: list[str]) -> None:
     text = render("".join(parts) + " ")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(results_module, "_SLICE_CHARS", 1_500)
@@ -384,7 +388,9 @@ def test_truncated_tool_result_never_exceeds_the_limit(piece: str, most: int) ->
 
 
 @pytest.mark.parametrize("piece", ["a", "\x00", "\\", '"', "\n", "é", "😀", "\x7f"])
-def test_stored_result_respects_the_smallest_limit(results: ResultStore, piece: str) -> None:
+def test_text_for_a_stored_result_fits_even_the_smallest_allowed_limit(
+    results: ResultStore, piece: str
+) -> None:
     text, stored = results.truncate(
         render(piece * 3000), name="p" * 64, session_id=SESSION, reader="read_file"
     )
@@ -547,7 +553,7 @@ def test_concurrent_pruning_of_stored_results_is_safe(results: ResultStore, fold
     assert list(folder.iterdir()) == []
 
 
-def test_tiny_result_limit_leaves_only_the_notice(tmp_path: Path) -> None:
+def test_result_truncated_to_a_tiny_limit_consists_of_the_notice_only(tmp_path: Path) -> None:
     results = ResultStore(tmp_path / "results", max_chars=100)
     text, stored = results.truncate("x" * 5_000, name="tool", session_id="s", reader=None)
     shown = json.loads(text)

@@ -71,19 +71,23 @@ def test_model_that_sees_all_tools_needs_two_requests(outcomes: dict[str, Outcom
     assert not any(trip.searched for trip in outcomes["eager"].trips)
 
 
-def test_signatures_in_search_results_save_the_tool_describe_call(outcomes: dict[str, Outcome]) -> None:
+def test_signatures_in_search_results_make_a_call_of_tool_describe_unnecessary(
+    outcomes: dict[str, Outcome],
+) -> None:
     assert model_calls(outcomes["search, call"])[0] == 3
     assert model_calls(outcomes["search, describe, call"])[0] == 4
 
 
 @pytest.mark.parametrize("placement", ["replace", "append", "tail"])
-def test_selected_tools_need_no_search_in_any_placement(outcomes: dict[str, Outcome], placement: str) -> None:
+def test_scripted_model_needs_no_search_for_selected_tools_in_any_placement(
+    outcomes: dict[str, Outcome], placement: str
+) -> None:
     both = outcomes[f"both, {placement}"]
     assert model_calls(both) == model_calls(outcomes["eager"])
     assert not any(trip.searched for trip in both.trips)
 
 
-def test_modes_that_defer_tools_send_fewer_tokens(outcomes: dict[str, Outcome]) -> None:
+def test_modes_that_defer_tools_send_fewer_tokens_to_the_model(outcomes: dict[str, Outcome]) -> None:
     def sent(outcome: Outcome) -> int:
         (talk,) = outcome.talks
         return sum(segment.tokens for request in talk.requests for segment in request.segments)

@@ -70,7 +70,7 @@ class TestToolDefinitions:
         both = two_tools.get_tool_definitions(enabled_toolsets=["alpha", "beta"], disabled_toolsets=["beta"])
         assert definition_names(both) == {"alpha_go"}
 
-    def test_toolset_names_of_other_runtimes_are_resolved(self, two_tools: Runtime) -> None:
+    def test_toolset_names_that_other_agent_projects_use_are_resolved(self, two_tools: Runtime) -> None:
         assert (
             two_tools.get_tool_definitions(["file_tools"]) == two_tools.get_tool_definitions(["file"]) != []
         )
@@ -113,7 +113,9 @@ class TestToolDefinitions:
             mine["function"]["parameters"]["properties"]["x"] = {}
         assert definition_names(two_tools.get_tool_definitions(["alpha"])) == {"alpha_go"}
 
-    def test_adapted_tool_definition_mentions_only_remaining_tools(self, two_tools: Runtime) -> None:
+    def test_adapted_tool_description_is_given_only_the_tools_that_are_also_listed(
+        self, two_tools: Runtime
+    ) -> None:
         def adapt(definition: Definition, present: frozenset[str]) -> Definition:
             mentioned = " ".join(sorted(present))
             return {**definition, "function": {**definition["function"], "description": mentioned}}
@@ -272,7 +274,7 @@ class TestToolsets:
         with pytest.raises(UnknownToolset, match="Did you mean alpha"):
             two_tools.resolve_toolset("alpa")
 
-    def test_toolset_with_one_available_tool_is_available(self, runtime: Runtime) -> None:
+    def test_toolset_is_available_if_one_of_its_tools_is(self, runtime: Runtime) -> None:
         works = threading.Event()
         works.set()
         runtime.registry.add(recording_tool("one", "probe", [], check_fn=lambda: False))
@@ -404,7 +406,7 @@ class TestConfiguredScope:
 
 
 class TestRuntimeRegistry:
-    def test_get_definitions_returns_those_named_tools_that_are_usable(
+    def test_get_definitions_returns_the_definitions_of_usable_tools_by_name(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({"tools.disabled": ["patch"]})
@@ -447,7 +449,7 @@ class TestRuntimeRegistry:
 
 
 class TestTwoRuntimes:
-    def test_two_runtimes_share_nothing(
+    def test_two_runtimes_share_no_tools_or_state(
         self, open_test_runtime: RuntimeOpener, ran: list[str], home: Path
     ) -> None:
         first = open_test_runtime()
@@ -504,7 +506,7 @@ class TestSyncAndAsync:
         runtime.registry.register(name="in_thread", toolset="where", schema={}, handler=in_thread)
         return runtime
 
-    def test_sync_calls_of_a_runtime_reuse_one_event_loop(self, where: Runtime) -> None:
+    def test_sync_calls_of_a_runtime_share_one_event_loop(self, where: Runtime) -> None:
         session = where.session(["where"])
         first, second = (session.call_sync("in_loop").value for _ in range(2))
         assert first == second

@@ -123,7 +123,7 @@ def test_toolset_may_list_a_tool_by_its_original_name() -> None:
     assert Toolsets(registry.snapshot(), [bundle]).resolve("bundle") == {odd.name}
 
 
-def test_declared_toolset_extends_the_registered_one_of_that_name() -> None:
+def test_declared_toolset_extends_the_registered_toolset_of_the_same_name() -> None:
     declared = Toolset("web", tools=("read",))
     toolsets = Toolsets(snapshot(web=["search"], file=["read"]), [declared])
     assert toolsets.resolve("web") == {"search", "read"}
@@ -193,7 +193,7 @@ def test_toolset_of_an_mcp_server_exists_while_the_server_is_connected(toolsets:
     assert toolsets.resolve("mcp-git") == {"commit"}
 
 
-def test_toolset_of_an_mcp_server_may_be_named_before_it_connects(toolsets: Toolsets) -> None:
+def test_toolset_of_an_mcp_server_may_be_requested_before_the_server_connects(toolsets: Toolsets) -> None:
     toolsets.require(["mcp-late"])
     assert toolsets.resolve("mcp-late") == frozenset()
 
@@ -211,7 +211,7 @@ def test_invalid_toolset_name_is_rejected(toolsets: Toolsets, name: str) -> None
     assert toolsets.resolve(name) == frozenset()
 
 
-def test_preset_toolset_without_tools_may_be_named() -> None:
+def test_preset_toolset_without_tools_may_be_requested() -> None:
     Toolsets(snapshot()).require(["browser", "toolfold-cli", "web_tools", ALL])
 
 
@@ -275,7 +275,7 @@ def test_disabling_an_original_name_shared_by_two_tools_disables_both() -> None:
     assert Scope(without=("drop",)).granted(Toolsets(registry.snapshot())) == frozenset()
 
 
-def test_new_toolset_with_an_old_name_does_not_enable_tools_again() -> None:
+def test_tools_disabled_by_an_old_toolset_name_stay_disabled_if_a_new_toolset_takes_it() -> None:
     scope = Scope(disabled=("web_tools",))
     later = Toolsets(snapshot(web=["search"], web_tools=["decoy"], file=["read"]))
     assert scope.granted(later) == {"read"}
@@ -357,7 +357,7 @@ def test_delegated_scope_stays_within_its_parent_for_new_tools() -> None:
     assert child.granted(later) == {"search"}
 
 
-def test_thousand_nested_delegations_keep_the_first_limit(toolsets: Toolsets) -> None:
+def test_thousand_nested_delegations_never_exceed_the_first_scope(toolsets: Toolsets) -> None:
     scope = Scope(enabled=("web",))
     for _ in range(5_000):
         scope = scope.narrow([ALL])
@@ -377,7 +377,7 @@ def test_scope_copies_the_given_list_of_toolsets(toolsets: Toolsets) -> None:
     assert scope.granted(toolsets) == {"search", "fetch"}
 
 
-def test_toolset_ignores_a_new_tool_with_the_same_original_name() -> None:
+def test_toolset_that_lists_an_original_name_contains_no_tool_once_two_tools_share_it() -> None:
     registry = Registry()
     registry.add(replace(tool("mine_read", "mcp-mine"), original_name="files/read"))
     bundle = Toolset("review", "", ("files/read",))

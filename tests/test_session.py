@@ -104,7 +104,9 @@ class TestScopeCheck:
             assert not (await session.call("tool_call", {"name": name})).ok
         assert ran == []
 
-    async def test_original_name_works_for_granted_tools(self, three_tools: Runtime, ran: list[str]) -> None:
+    async def test_granted_tool_can_be_called_by_its_original_name(
+        self, three_tools: Runtime, ran: list[str]
+    ) -> None:
         assert (await three_tools.session(["gamma"]).call(UNACCEPTED_NAME)).ok
         assert ran == [UNACCEPTED_NAME]
 
@@ -278,7 +280,7 @@ class TestTurn:
         assert not other.call_sync("late_go").ok
         assert ran == []
 
-    async def test_tool_registered_during_a_turn_does_not_appear_in_it(
+    async def test_tool_registered_during_a_turn_does_not_appear_in_that_turn(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         session = three_tools.session(["alpha"])
@@ -357,7 +359,7 @@ class TestTurn:
         assert session.call_sync("alpha_go").ok
         assert checked == []
 
-    def test_call_outside_a_turn_gives_no_access_to_unchecked_tools(
+    def test_call_outside_a_turn_does_not_make_other_unavailable_tools_callable(
         self, three_tools: Runtime, ran: list[str]
     ) -> None:
         three_tools.registry.add(recording_tool("broken", "alpha", ran, check_fn=lambda: False))
@@ -390,11 +392,11 @@ class TestTurn:
         assert "use patch" in description(open_test_runtime())
         assert "patch" not in description(open_test_runtime({"tools.disabled": ["patch"]}))
 
-    async def test_prepare_gives_the_same_turn_as_assemble(self, three_tools: Runtime) -> None:
+    async def test_async_method_prepare_gives_the_same_turn_as_assemble(self, three_tools: Runtime) -> None:
         session = three_tools.session(["alpha", "beta"])
         assert (await session.prepare()).definitions() == session.definitions()
 
-    async def test_prepare_request_equals_request_without_blocking_the_event_loop(
+    async def test_prepare_request_gives_the_same_as_request_without_blocking_the_event_loop(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         loop_went_on = threading.Event()
@@ -618,7 +620,9 @@ class TestLargeResults:
         assert path.read_bytes() == before
         assert list(path.parent.iterdir()) == [path]
 
-    def test_session_without_the_file_reader_is_not_told_to_use_it(self, large: Runtime) -> None:
+    def test_session_without_the_tool_read_file_is_not_told_to_read_a_stored_result_with_it(
+        self, large: Runtime
+    ) -> None:
         answer = parse_error(large.session(["long"]).call_sync("long_list"))
         assert "read_file" not in answer["note"]
 

@@ -141,7 +141,7 @@ def test_every_settings_file_is_watched_during_calls(
         open_test_runtime()
 
 
-def test_change_of_the_project_settings_is_reported_but_does_not_prevent_a_start(
+def test_change_of_the_project_settings_is_reported_but_does_not_prevent_the_next_start(
     runtime: Runtime,
     open_test_runtime: RuntimeOpener,
     home: Path,
@@ -187,7 +187,7 @@ def test_settings_change_by_the_users_own_command_during_a_call_is_not_reported(
     assert pending(home) == {}
 
 
-def test_settings_command_of_the_user_does_not_hide_an_earlier_foreign_change(
+def test_settings_command_of_the_user_does_not_hide_an_earlier_change_by_another_program(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -209,7 +209,7 @@ def test_settings_edit_by_the_user_between_calls_is_not_reported(home: Path, con
     assert pending(home) == {}
 
 
-def test_late_settings_change_by_a_process_that_a_call_left_running_is_reported(
+def test_settings_change_by_a_process_that_a_finished_call_left_running_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path
 ) -> None:
     go = tmp_path / "go"
@@ -229,7 +229,7 @@ HIDING = {
 
 
 @pytest.mark.parametrize("way", HIDING)
-def test_late_settings_change_by_a_process_that_hides_its_mark_is_reported(
+def test_settings_change_by_a_left_over_process_that_hides_its_origin_is_reported(
     runtime: Runtime, home: Path, config_file: Path, tmp_path: Path, way: str
 ) -> None:
     go = tmp_path / "go"
@@ -252,7 +252,9 @@ LIMITED_PROCESS = (
 
 
 @pytest.mark.parametrize("limit", [command_limit(CLIENT), command_limit(CLIENT) - 1024, 1 << 20])
-def test_process_with_the_limit_of_a_command_or_a_lower_one_counts_until_it_ends(limit: int) -> None:
+def test_process_with_at_most_the_memory_limit_of_commands_counts_as_a_tool_process_until_it_ends(
+    limit: int,
+) -> None:
     command = [sys.executable, "-c", LIMITED_PROCESS, str(limit)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -264,7 +266,7 @@ def test_process_with_the_limit_of_a_command_or_a_lower_one_counts_until_it_ends
         wait_for(lambda: not is_tool_process(CLIENT, process.pid))
 
 
-def test_process_that_another_runtime_started_does_not_count() -> None:
+def test_process_that_another_runtime_started_does_not_count_as_a_tool_process_of_this_one() -> None:
     code = (
         "import subprocess, sys\n"
         "from toolfold.provenance import Beacon\n"
@@ -277,7 +279,7 @@ def test_process_that_another_runtime_started_does_not_count() -> None:
         assert not is_tool_process(CLIENT, int(process.stdout.readline()))
 
 
-def test_settings_change_by_a_call_that_kills_its_runtime_is_reported_at_the_next_start(
+def test_settings_change_by_a_tool_call_that_kills_the_runtime_is_reported_at_the_next_start(
     open_test_runtime: RuntimeOpener, home: Path, config_file: Path, tmp_path: Path
 ) -> None:
     code = (
@@ -295,7 +297,7 @@ def test_settings_change_by_a_call_that_kills_its_runtime_is_reported_at_the_nex
         open_test_runtime()
 
 
-def test_settings_change_while_only_servers_run_is_logged_but_does_not_prevent_a_start(
+def test_settings_change_while_only_servers_run_is_logged_but_does_not_prevent_the_next_start(
     home: Path, config_file: Path
 ) -> None:
     reported: list[tuple[str, str]] = []
@@ -387,7 +389,7 @@ def test_gateway_token_added_by_another_program_is_not_accepted(home: Path) -> N
     assert running.find(kept) is None
 
 
-def test_lock_file_changed_by_another_program_is_refused(home: Path) -> None:
+def test_lock_file_changed_by_another_program_is_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     assert lock.pins("some") is None
@@ -436,7 +438,7 @@ def test_restoring_an_old_token_file_does_not_revive_revoked_tokens(home: Path) 
     assert running.find(revoked) is None
 
 
-def test_old_settings_restored_during_a_call_are_reported(home: Path, config_file: Path) -> None:
+def test_restoring_old_settings_during_a_call_is_reported_as_a_change(home: Path, config_file: Path) -> None:
     record = SettingsRecord(home / "state")
     monitor = SettingsMonitor([WatchedPath(config_file)], record)
     set_value(config_file, "tools.rag_top_k", 8, record=record)
@@ -450,7 +452,7 @@ def test_old_settings_restored_during_a_call_are_reported(home: Path, config_fil
     assert list(pending(home)) == [config_file]
 
 
-def test_step_numbers_continue_to_grow_after_the_record_of_changes_was_deleted(
+def test_deleting_the_record_of_settings_changes_does_not_make_a_later_change_look_foreign(
     home: Path, config_file: Path
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -462,7 +464,7 @@ def test_step_numbers_continue_to_grow_after_the_record_of_changes_was_deleted(
     assert watch.notice == ""
 
 
-def test_deleted_lock_file_is_refused(home: Path) -> None:
+def test_lock_file_deleted_by_another_program_is_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("some", [])
@@ -474,7 +476,7 @@ def test_deleted_lock_file_is_refused(home: Path) -> None:
     assert not file.exists()
 
 
-def test_restored_old_lock_file_is_refused(home: Path) -> None:
+def test_old_lock_file_restored_by_another_program_is_an_error(home: Path) -> None:
     file, record = home / "toolfold.lock", SettingsRecord(home / "state")
     lock = LockFile(file, record)
     lock.pin_new_server("kept", [])
@@ -487,7 +489,7 @@ def test_restored_old_lock_file_is_refused(home: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["record", "report"])
-def test_failure_to_record_a_settings_change_keeps_the_result_and_the_notice(
+def test_call_still_returns_result_and_notice_if_its_settings_change_cannot_be_recorded(
     home: Path, config_file: Path, broken: str
 ) -> None:
     record = SettingsRecord(home / "state")
@@ -537,7 +539,7 @@ def test_fingerprint_of_settings_changes_with_the_target_of_a_link(tmp_path: Pat
     assert fingerprints.fingerprint_path(tmp_path / "plugins") != before
 
 
-def test_fingerprints_of_too_large_settings_are_never_equal(
+def test_settings_too_large_for_a_fingerprint_always_count_as_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fingerprints, "MAX_FILES", 2)

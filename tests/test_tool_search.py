@@ -86,7 +86,9 @@ def test_model_finds_a_tool_by_tool_search_and_calls_it(desk: Runtime, ran: list
     assert ran == [("hub_list_folder", {"path": "/a"})]
 
 
-def test_error_for_invalid_arguments_has_location_and_schema(desk: Runtime, ran: list[Any]) -> None:
+def test_error_for_invalid_arguments_through_tool_call_has_location_and_schema(
+    desk: Runtime, ran: list[Any]
+) -> None:
     session = desk.session(["mcp-hub"])
     arguments = {"name": "hub_list_folder", "arguments": {"path": "/a", "depth": 0}}
     result = session.call_sync("tool_call", arguments)
@@ -213,7 +215,7 @@ def test_core_tool_hidden_by_selection_can_be_found_and_called(
     assert "read_file" not in found_names(session, "read a file", limit=20)
 
 
-def test_search_result_contains_the_number_of_tools(desk: Runtime) -> None:
+def test_search_result_contains_the_number_of_tools_that_can_be_searched(desk: Runtime) -> None:
     narrow, wide = desk.session(["mcp-hub", "file"]), desk.session()
     for _ in range(2):
         assert search(narrow, "folder", limit=1)["total_available"] == 2
@@ -226,7 +228,7 @@ def test_search_result_contains_the_number_of_tools(desk: Runtime) -> None:
 # -- hooks, approval and logs ------------------------------------------------------------------
 
 
-def test_hooks_see_the_real_tool_of_a_bridge_call(desk: Runtime, ran: list[Any]) -> None:
+def test_hooks_see_the_tool_that_is_called_through_tool_call(desk: Runtime, ran: list[Any]) -> None:
     before: list[str] = []
     after: list[str] = []
     desk.hooks.add("pre_tool_call", lambda tool, _args, _context: before.append(tool.name))
@@ -248,7 +250,9 @@ def test_hook_may_refuse_a_tool_search(desk: Runtime) -> None:
     assert desk.session().call_sync("tool_search", {"query": "a folder"}).ok
 
 
-def test_approval_of_a_bridge_call_is_about_the_real_tool(desk: Runtime, ran: list[Any]) -> None:
+def test_approval_question_is_about_the_tool_that_is_called_through_tool_call(
+    desk: Runtime, ran: list[Any]
+) -> None:
     asked: list[tuple[str, Json]] = []
 
     def refuse(request: ApprovalRequest) -> bool:
@@ -262,7 +266,9 @@ def test_approval_of_a_bridge_call_is_about_the_real_tool(desk: Runtime, ran: li
     assert ran == []
 
 
-def test_log_of_a_bridge_call_names_the_real_tool(desk: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_names_the_tool_that_is_called_through_tool_call(
+    desk: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
     def fails(_args: Json) -> None:
         raise RuntimeError("broken")
 
@@ -289,7 +295,9 @@ def test_tool_search_has_a_timeout(open_test_runtime: RuntimeOpener, monkeypatch
 # -- context window ----------------------------------------------------------------------------
 
 
-def test_deferral_depends_on_the_sessions_context_window(open_test_runtime: RuntimeOpener) -> None:
+def test_whether_tools_are_deferred_depends_on_the_context_window_of_the_session(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.tool_search.enabled": "auto"})
     for number in range(5):
         add(runtime, f"hub_{number}", "mcp-hub", [])
@@ -318,7 +326,9 @@ def test_context_window_of_a_session_must_be_positive(window: int, desk: Runtime
         desk.session(context_tokens=5).delegate(context_tokens=window)
 
 
-def test_tool_changes_take_effect_in_the_next_turn(desk: Runtime, ran: list[Any]) -> None:
+def test_tools_added_or_removed_during_a_turn_take_effect_in_the_next_turn(
+    desk: Runtime, ran: list[Any]
+) -> None:
     session = desk.session(["mcp-hub", "mcp-late"])
     assert shown_names(session) == BRIDGE
     add(desk, "late_flower", "mcp-late", ran, description="Water the flowers.")
@@ -334,7 +344,9 @@ def test_tool_changes_take_effect_in_the_next_turn(desk: Runtime, ran: list[Any]
     assert shown_names(session) == []
 
 
-def test_selection_shows_likely_tools_and_the_bridge_finds_the_rest(open_test_runtime: RuntimeOpener) -> None:
+def test_selection_shows_likely_tools_and_tool_search_finds_the_rest(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     runtime = open_test_runtime(SETTINGS | {"tools.selection": "keyword", "tools.rag_top_k": 1})
     for name in ("water_plants", "book_flight", "send_invoice"):
         add(runtime, name, "mcp-hub", [])
@@ -359,7 +371,7 @@ def call_by_all_routes(session: Session, name: str) -> Iterator[ToolResult]:
 
 @pytest.mark.parametrize("assembled", [True, False])
 @pytest.mark.parametrize("name", ["vault_open", "no_such_tool"])
-def test_ungranted_tool_gives_the_same_error_by_direct_and_bridge_calls(
+def test_ungranted_tool_gives_the_same_error_if_called_directly_or_through_tool_call(
     name: str, assembled: bool, desk: Runtime, ran: list[Any]
 ) -> None:
     scoped = desk.session(["mcp-hub"])
@@ -430,7 +442,7 @@ def test_tool_searches_of_sessions_do_not_affect_each_other(desk: Runtime, ran: 
     assert [name for name, _ in ran] == ["vault_open"]
 
 
-def test_sessions_share_the_cache_of_granted_tools_except_for_agents(desk: Runtime) -> None:
+def test_tools_that_an_agent_offers_are_not_cached_for_sessions_without_an_agent(desk: Runtime) -> None:
     plain, agent = desk.session(), desk.session(agent=LocalAgent())
     assert "todo" not in shown_names(plain)
     assert "todo" in shown_names(agent)
@@ -736,7 +748,9 @@ def test_ungranted_agent_tools_are_neither_described_nor_suggested(desk: Runtime
         session.assemble()
 
 
-def test_unavailable_tool_does_not_run_by_a_shared_original_name(desk: Runtime, ran: list[Any]) -> None:
+def test_unavailable_tool_does_not_run_if_called_by_an_original_name_that_it_shares(
+    desk: Runtime, ran: list[Any]
+) -> None:
     for name, toolset, works in (("hub_read", "mcp-hub", False), ("vault_read", "mcp-vault", True)):
         made = add(desk, name, toolset, ran, parameters={}, check_fn=lambda works=works: works)
         desk.registry.add(replace(made, original_name="files/read"))
@@ -763,7 +777,7 @@ def test_tool_search_before_any_turn_returns_signatures(desk: Runtime) -> None:
         ("gpt-4", 1_000_000, False),  # the session's own window comes first
     ],
 )
-def test_request_defers_tools_by_the_context_window_of_its_model(
+def test_whether_a_request_defers_tools_depends_on_the_context_window_of_its_model(
     open_test_runtime: RuntimeOpener, model: str, context_tokens: int | None, is_deferred: bool
 ) -> None:
     runtime = open_test_runtime({"tools.selection": "eager", "plugins.enabled": False})

@@ -108,7 +108,7 @@ def _is_temporary(path: Path, folder: Path) -> bool:
     return bool(inside) and re.fullmatch(r"(?:tmp|toolfold-(?:[a-z]+-)?)?[a-z0-9_]{8}", inside[0]) is not None
 
 
-async def test_demo_search_and_gateway_use_no_network_and_write_only_own_files(
+async def test_commands_demo_and_search_and_gateway_use_no_network_and_write_only_own_files(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     python = (sys.executable, "-c", LINGERING)

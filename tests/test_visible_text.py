@@ -70,7 +70,7 @@ def test_only_printable_characters_remain_in_tool_texts(text: str) -> None:
     assert remove_invisible(seen) == seen
 
 
-def test_only_descriptive_texts_of_a_schema_are_cleaned() -> None:
+def test_invisible_characters_are_removed_only_from_descriptive_texts_of_a_schema() -> None:
     schema: dict[str, Any] = {
         "type": "object",
         "title": f"T{HIDDEN_TEXT}",
@@ -105,7 +105,7 @@ def test_schema_without_invisible_characters_is_returned_unchanged() -> None:
     assert clean_schema(schema) is schema
 
 
-def test_very_deep_schema_can_be_cleaned() -> None:
+def test_invisible_characters_can_be_removed_from_a_very_deep_schema() -> None:
     schema: dict[str, Any] = {"description": HIDDEN_TEXT}
     for _ in range(300):
         schema = {"items": schema, "description": HIDDEN_TEXT}
@@ -161,7 +161,9 @@ def test_tool_definitions_and_notes_contain_no_invisible_characters(
     }
 
 
-async def test_arguments_are_validated_against_the_uncleaned_schema(open_test_runtime: RuntimeOpener) -> None:
+async def test_arguments_are_validated_against_the_schema_with_its_invisible_characters(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     schema = {
         "description": "x",
         "parameters": {"type": "object", "properties": {"a\u200b": {"enum": ["b\u200b"]}}},

@@ -89,7 +89,7 @@ def test_agent_run_sync_works_without_an_event_loop(runtime: Runtime, store: Sql
     assert agent.run_sync("Plan").text == "Done."
 
 
-async def test_agent_stream_reports_real_tools_and_ends_with_the_turn(
+async def test_agent_stream_names_the_tool_behind_tool_call_and_ends_with_the_turn(
     open_test_runtime: RuntimeOpener, store: SqliteSessionStore
 ) -> None:
     runtime = open_test_runtime({"tools": {"tool_search": {"enabled": "on"}}})
@@ -148,7 +148,7 @@ async def test_limits_stop_the_agent_loop_with_a_valid_history(
     assert is_valid(agent)
 
 
-async def test_cost_limit_of_the_agent_counts_the_price_of_the_model(
+async def test_cost_limit_stops_the_agent_according_to_the_price_of_its_model(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     usage = {"prompt_tokens": 1_000_000, "completion_tokens": 0}
@@ -208,7 +208,7 @@ async def test_interrupting_an_answer_keeps_the_text_that_was_shown(
     assert (await agent.run("Continue")).ok
 
 
-async def test_interrupting_keeps_the_thinking_that_was_shown_outside_of_the_prompt(
+async def test_interrupted_thinking_is_kept_for_display_but_not_sent_to_the_model(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     class Thinker(ScriptedProvider):
@@ -285,7 +285,7 @@ class TestResuming:
         results = [message["content"] for message in again.history.messages if message["role"] == "tool"]
         assert "Paint" in results[-1]
 
-    async def test_resuming_a_session_with_another_model_stores_its_name(
+    async def test_resuming_a_session_with_another_model_stores_the_name_of_the_new_model(
         self, runtime: Runtime, store: SqliteSessionStore
     ) -> None:
         first = agent_with(runtime, store, "Hi.")
@@ -314,7 +314,7 @@ class TestResuming:
         assert again.history.messages == agent.history.messages
 
     @pytest.mark.parametrize("dialect", ["anthropic", "responses"])
-    async def test_history_is_converted_for_a_model_of_another_dialect(
+    async def test_history_is_converted_for_a_model_with_another_message_format(
         self, runtime: Runtime, store: SqliteSessionStore, dialect: str
     ) -> None:
         agent = agent_with(runtime, store, call("todo"), "Done.")
@@ -375,7 +375,7 @@ class TestCompression:
         again = agent_with(runtime, store, session_id=agent.session_id)
         assert again.history.messages == agent.history.messages
 
-    async def test_auxiliary_model_writes_the_summary_and_is_paid_for(
+    async def test_auxiliary_model_writes_the_summary_and_its_cost_is_counted(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         with serve_models() as server:
@@ -392,7 +392,7 @@ class TestCompression:
         assert {(each.model, each.usage.input_tokens) for each in summaries} == {("m-1", 20)}
         assert all(each.cost is not None and each.cost > 0 for each in summaries)
 
-    async def test_own_model_writes_the_summary_if_the_auxiliary_model_fails(
+    async def test_main_model_writes_the_summary_if_the_auxiliary_model_fails(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         def answer(request: ModelRequest) -> str:
@@ -409,7 +409,7 @@ class TestCompression:
         assert server.requests
         assert agent.history.messages[0]["content"] == f"{SUMMARY_OPENING}\n\nOwn summary."
 
-    async def test_transcript_for_the_own_model_fits_its_context_if_a_larger_auxiliary_model_fails(
+    async def test_transcript_fits_the_main_model_if_an_auxiliary_model_with_a_larger_context_fails(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         transcripts: list[str] = []
@@ -493,7 +493,7 @@ class TestDelegation:
         assert report["report"] == "There are three boats."
         assert store.load_session(report["session"]).parent == agent.session_id
 
-    async def test_nested_delegation_works_with_one_parallel_slot(
+    async def test_nested_delegation_works_if_only_one_sub_agent_may_run_at_a_time(
         self, open_test_runtime: RuntimeOpener, store: SqliteSessionStore
     ) -> None:
         runtime = open_test_runtime({"agent": {"max_delegates": 1}})

@@ -94,7 +94,7 @@ async def test_mcp_server_added_or_removed_in_code_changes_the_tools_of_the_next
     assert ["mcp_late_echo" in shown(each) for each in model.requests] == [False, True, False]
 
 
-async def test_adding_an_mcp_server_does_not_change_tool_definitions_sent_with_tool_search(
+async def test_with_tool_search_adding_an_mcp_server_does_not_change_the_sent_tool_definitions(
     live: LiveAgent,
 ) -> None:
     settings: dict[str, Any] = {"tools": {"tool_search": "on"}}

@@ -43,7 +43,7 @@ def shown_names(agent: Agent) -> set[str]:
     return {each["function"]["name"] for each in agent.session.definitions()}
 
 
-async def test_question_of_the_model_is_passed_to_a_blocking_asker_and_answered(
+async def test_question_of_the_model_is_answered_by_a_blocking_ask_function(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     asked: list[UserQuestion] = []
@@ -62,7 +62,7 @@ async def test_question_of_the_model_is_passed_to_a_blocking_asker_and_answered(
     assert "clarify" in shown_names(agent)
 
 
-async def test_question_of_the_model_can_be_answered_by_an_async_asker(
+async def test_question_of_the_model_can_be_answered_by_an_async_ask_function(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     async def ask(question: UserQuestion) -> str:
@@ -74,7 +74,7 @@ async def test_question_of_the_model_can_be_answered_by_an_async_asker(
     assert result_of(agent) == {"answer": "WHICH HARBOUR?"}
 
 
-async def test_without_an_asker_the_clarify_tool_is_hidden_and_a_call_says_that_nobody_can_answer(
+async def test_without_an_ask_function_the_clarify_tool_is_hidden_and_a_call_says_that_nobody_can_answer(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     agent = asking_agent(runtime, store, None)
@@ -84,7 +84,7 @@ async def test_without_an_asker_the_clarify_tool_is_hidden_and_a_call_says_that_
 
 
 @pytest.mark.parametrize("answer", [None, "", "  \n", 7, True])
-async def test_asker_return_value_that_is_not_text_counts_as_no_answer(
+async def test_return_value_of_an_ask_function_that_is_not_text_counts_as_no_answer(
     runtime: Runtime, store: SqliteSessionStore, answer: Any
 ) -> None:
     agent = asking_agent(runtime, store, lambda _: answer)
@@ -93,7 +93,7 @@ async def test_asker_return_value_that_is_not_text_counts_as_no_answer(
     assert result_of(agent)["note"].startswith("The user did not answer.")
 
 
-async def test_exception_in_an_asker_is_reported_and_the_turn_continues(
+async def test_exception_in_an_ask_function_is_reported_and_the_turn_continues(
     runtime: Runtime, store: SqliteSessionStore
 ) -> None:
     def ask(_: UserQuestion) -> str:

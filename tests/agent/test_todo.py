@@ -99,7 +99,7 @@ def test_concurrent_calls_of_the_todo_tool_lose_no_items(fast_thread_switching: 
     assert sorted(ids(plan.run({})), key=int) == [str(number) for number in range(MAX_ITEMS)]
 
 
-def test_local_agent_offers_only_the_todo_tool() -> None:
+def test_class_local_agent_offers_only_the_todo_tool() -> None:
     agent = LocalAgent()
     assert isinstance(agent, AgentServices)
     assert agent.offers == {"todo"}
@@ -144,13 +144,15 @@ class TestTodoInSession:
             "tomorrow",
         ],
     )
-    def test_invalid_todo_plan_is_rejected_and_the_old_one_kept(self, todos: Any, runtime: Runtime) -> None:
+    def test_invalid_todo_plan_is_rejected_and_the_old_plan_is_kept(
+        self, todos: Any, runtime: Runtime
+    ) -> None:
         agent = LocalAgent()
         _, refused, read = self.call(runtime, agent, {"todos": [item("a")]}, {"todos": todos}, {})
         assert "'todo' was not invoked" in str(refused.error)
         assert read.value["todos"] == [item("a")]
 
-    def test_null_as_todos_reads_the_plan(self, runtime: Runtime) -> None:
+    def test_todo_tool_called_with_null_returns_the_current_plan(self, runtime: Runtime) -> None:
         _, read = self.call(runtime, LocalAgent(), {"todos": [item("a")]}, {"todos": None})
         assert read.value["todos"] == [item("a")]
 

@@ -179,7 +179,7 @@ class TestCoverage:
 
 
 class TestChanges:
-    def test_open_runtime_follows_allowed_tools_that_toolfold_itself_adds_and_removes(
+    def test_open_runtime_applies_allowed_tools_that_toolfold_adds_or_removes(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -190,14 +190,14 @@ class TestChanges:
         build_allowed_tools(runtime.config).remove(str(entry))
         assert delete(runtime) == REFUSAL
 
-    def test_allowed_tools_that_other_programs_add_have_no_effect_in_an_open_runtime(
+    def test_tools_that_other_programs_add_to_allowed_tools_have_no_effect_in_an_open_runtime(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
         set_value(runtime.config.paths.user_file, KEY, ["server:notes"])  # without a record
         assert delete(runtime) == REFUSAL
 
-    def test_change_of_the_settings_by_toolfold_does_not_activate_an_earlier_foreign_change(
+    def test_settings_change_by_toolfold_does_not_activate_an_earlier_change_by_another_program(
         self, open_notes: OpenNotes
     ) -> None:
         runtime = open_notes()
@@ -208,7 +208,7 @@ class TestChanges:
 
 
 class TestSessionGrants:
-    def test_session_approval_of_a_destructive_tool_covers_other_arguments(
+    def test_session_approval_of_a_destructive_tool_covers_calls_with_other_arguments(
         self, open_notes: OpenNotes
     ) -> None:
         asked: list[ApprovalRequest] = []

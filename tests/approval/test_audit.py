@@ -188,7 +188,7 @@ class TestRecordedDecisions:
     async def test_calls_without_findings_are_not_recorded_in_the_audit_log(self, tmp_path: Path) -> None:
         assert await self.record_decision(tmp_path, verdict_on("ls")) == {}
 
-    async def test_approval_that_cannot_be_recorded_is_a_refusal(
+    async def test_call_is_refused_if_its_approval_cannot_be_written_to_the_audit_log(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         loops = EventLoops()

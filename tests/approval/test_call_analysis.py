@@ -66,7 +66,7 @@ class TestCommands:
         analysis = analyze(make_tool("execute"), {"commands": ["ls -l", "rm a"]})
         assert (analysis.command, analysis.rules) == ("ls -l\nrm a", ("delete-folder",))
 
-    def test_nested_command_argument_is_found_for_tools_without_declaration(self) -> None:
+    def test_nested_command_argument_is_found_in_tools_that_declare_no_command_argument(self) -> None:
         args = {"steps": [{"x": 1}, {"run": {"Command": "rm a"}}]}
         assert analyze(make_tool("execute"), args).command == "rm a"
         assert analyze(make_tool(server="shady"), args).rules == ("delete-folder",)
@@ -74,7 +74,7 @@ class TestCommands:
         assert analyze(make_tool("read", server="ours"), args, trusted_servers=["ours"]).rules == ()
 
     @pytest.mark.parametrize("value", [{"rm": 1}, 7, [["rm"]], True])
-    def test_command_argument_of_a_wrong_type_makes_the_call_not_understood(
+    def test_call_with_a_command_argument_of_a_wrong_type_counts_as_not_understood(
         self, value: Any, caplog: pytest.LogCaptureFixture
     ) -> None:
         assert analyze(make_tool(judged_as={"line": "command"}), {"line": value}).verdict.unread
@@ -110,12 +110,12 @@ class TestCommands:
         CallAnalyzer(judge).analyze(tool, {"line": "ls", "where": "/srv"})
         assert directories == ["/srv"]
 
-    def test_executing_tool_without_declaration_is_judged_by_argument_names(self) -> None:
+    def test_tool_that_executes_code_is_judged_by_argument_names_if_it_declares_no_command(self) -> None:
         assert analyze(make_tool("execute"), {"cmd": "rm a"}).rules == ("delete-folder",)
         assert analyze(make_tool("execute"), {"text": "rm a"}).rules == ()
         assert analyze(make_tool(), {"cmd": "rm a"}).rules == ()
 
-    def test_session_grant_depends_on_text_arguments_but_not_on_numbers(self) -> None:
+    def test_session_grant_covers_calls_with_other_numbers_but_not_with_other_text_arguments(self) -> None:
         tool = make_tool(judged_as={"line": "command", "why": "note"})
         plain = analyze(tool, {"line": "rm a"})
         assert plain.allowlist_entry == "rm a"
@@ -143,7 +143,9 @@ class TestCommands:
         assert plain.allowlist_entry == odd.allowlist_entry
         assert plain.key != odd.key
 
-    def test_input_that_was_not_understood_can_be_granted_for_a_session_only(self) -> None:
+    def test_command_that_was_not_fully_understood_can_be_granted_for_a_session_but_not_allowlisted(
+        self,
+    ) -> None:
         analyzer = CallAnalyzer(
             lambda command, *, cwd=None, variables=None: verdict_on(command, finding(), shape="bash < ...")
         )
@@ -170,9 +172,7 @@ class TestServers:
         assert analyze(tool, {"command": "rm a"}, trusted_servers=["others"]).rules == ("delete-folder",)
 
     @pytest.mark.parametrize("trusted", [[], ["shady"]])
-    def test_claim_of_a_server_that_a_tool_is_destructive_is_always_accepted(
-        self, trusted: list[str]
-    ) -> None:
+    def test_claim_of_any_server_that_a_tool_is_destructive_is_accepted(self, trusted: list[str]) -> None:
         tool = make_tool("destructive", server="shady")
         assert analyze(tool, {}, trusted_servers=trusted).rules == ("destructive:probe",)
 
@@ -200,7 +200,7 @@ class TestServers:
         ({"readOnlyHint": "yes", "destructiveHint": 0}, set()),
     ],
 )
-def test_contradicting_tool_annotations_count_as_the_worse_effect(
+def test_tool_with_contradicting_annotations_is_judged_by_the_more_dangerous_one(
     annotations: Json | None, effects: set[str]
 ) -> None:
     assert effects_of_annotations(annotations) == effects
@@ -230,7 +230,7 @@ class TestWrittenPaths:
         ],
     )
     @pytest.mark.parametrize("declared", [True, False])
-    def test_findings_of_a_call_depend_on_the_path_it_writes(
+    def test_findings_of_a_call_depend_on_which_path_it_writes(
         self, path: str, rule: str | None, declared: bool
     ) -> None:
         tool = make_tool("write", judged_as={"path": "path"} if declared else None)
@@ -259,7 +259,9 @@ class TestWrittenPaths:
     ) -> None:
         assert analyze(make_tool("write"), {"paths": ["a"] * 5_000}).verdict.unread
 
-    def test_writing_a_startup_file_needs_approval_in_every_mode_and_a_toolfold_file_is_blocked(self) -> None:
+    def test_writing_a_startup_file_needs_approval_in_every_mode_and_writing_a_toolfold_file_is_blocked(
+        self,
+    ) -> None:
         chain = DecisionChain(mode="off")
         startup = analyze(make_tool("write"), {"path": "~/.bashrc"})
         assert chain.decide(startup, "s") is None
@@ -273,12 +275,12 @@ class TestWrittenPaths:
 
 
 @pytest.mark.parametrize("meaning", [{"a": "nonsense"}, {"a": None}, ["a"], "command"])
-def test_tool_with_an_invalid_judged_as_declaration_is_rejected(meaning: Any) -> None:
+def test_tool_with_an_invalid_value_of_judged_as_is_rejected(meaning: Any) -> None:
     with pytest.raises(InvalidTool, match="judged_as"):
         make_tool(judged_as=meaning)
 
 
-def test_judged_as_declaration_for_a_missing_argument_is_rejected() -> None:
+def test_judged_as_for_an_argument_that_the_tool_does_not_have_is_rejected() -> None:
     with pytest.raises(InvalidTool, match=r"'comand', which is not a parameter\. Did you mean command\?"):
         build_tool(
             name="terminal",

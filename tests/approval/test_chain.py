@@ -80,7 +80,7 @@ def test_approval_decisions_follow_the_documented_order(
         assert decision.allowed is (decided_by not in (DecidedBy.BLOCKED, DecidedBy.DENY))
 
 
-def test_blocked_commands_are_blocked_before_deny_rules_are_checked() -> None:
+def test_always_blocked_commands_are_refused_before_deny_rules_are_checked() -> None:
     both = verdict_on(COMMAND, *BLOCKED.findings, *DENIED.findings)
     decision = DecisionChain(deny_rules=DenyRules(["shred *"])).decide(analysis_of(both), SESSION)
     assert decision is not None
@@ -131,7 +131,9 @@ class TestOfferedAnswers:
             analysis_of(verdict)
         )
 
-    def test_all_answers_are_offered_for_a_fully_understood_command(self, tmp_path: Path) -> None:
+    def test_approval_question_for_a_fully_understood_command_offers_all_answers(
+        self, tmp_path: Path
+    ) -> None:
         assert self.offered(FLAGGED, tmp_path) == tuple(Answer)
 
     def test_command_with_unknown_parts_can_only_be_approved_once(self, tmp_path: Path) -> None:
@@ -142,13 +144,13 @@ class TestOfferedAnswers:
         assert self.offered(UNREAD, tmp_path) == (Answer.ONCE, Answer.DENY)
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_findings_about_unreadable_code_cannot_be_approved_as_a_kind_or_permanently(
+    def test_unreadable_code_cannot_be_approved_permanently_or_as_a_kind_of_finding(
         self, category: str, tmp_path: Path
     ) -> None:
         verdict = verdict_on(COMMAND, finding(), finding("other", category=category))
         assert self.offered(verdict, tmp_path) == (Answer.ONCE, Answer.SESSION, Answer.DENY)
 
-    def test_findings_about_protected_files_cannot_be_approved_as_a_kind_or_permanently(
+    def test_access_to_protected_files_cannot_be_approved_permanently_or_as_a_kind_of_finding(
         self, tmp_path: Path
     ) -> None:
         for verdict in (PROTECTED, STARTUP):
@@ -187,13 +189,13 @@ class TestAnswerCoverage:
         assert chain.decide(here, SESSION) is not None
         assert chain.decide(there, SESSION) is None
 
-    def test_approval_of_a_kind_covers_only_the_rules_of_that_kind(self) -> None:
+    def test_approval_of_a_kind_of_finding_covers_only_the_rules_of_that_kind(self) -> None:
         chain = self.remember(Answer.KIND)
         assert self.is_allowed(chain, verdict_on("rm -rf src", finding()))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding(), finding("delete-home")))
         assert not self.is_allowed(chain, verdict_on("rm -rf src", finding()), session="session-2")
 
-    def test_approval_of_a_kind_does_not_cover_blocked_commands(self) -> None:
+    def test_approval_of_a_kind_of_finding_does_not_cover_blocked_commands(self) -> None:
         chain = self.remember(Answer.KIND)
         blocked = verdict_on("rm -rf /", finding(blocked=True))
         assert not self.is_allowed(chain, blocked)
@@ -213,21 +215,21 @@ class TestSmartApprovalEligibility:
         analysis = analysis_of(verdict_on(COMMAND, *findings, unread=unread))
         return DecisionChain(mode=mode, clears=clears).can_be_cleared(analysis)
 
-    def test_smart_review_covers_only_findings_of_low_severity(self) -> None:
+    def test_smart_mode_reviews_only_findings_of_low_severity(self) -> None:
         assert self.is_eligible(finding())
         assert not self.is_eligible(finding(severity=Severity.MEDIUM))
         assert not self.is_eligible(finding(), finding("other", severity=Severity.HIGH))
 
-    def test_smart_review_covers_medium_severity_if_configured(self) -> None:
+    def test_smart_mode_reviews_findings_of_medium_severity_if_configured(self) -> None:
         assert self.is_eligible(finding(severity=Severity.MEDIUM), clears=Severity.MEDIUM)
         assert not self.is_eligible(finding(severity=Severity.HIGH), clears=Severity.MEDIUM)
 
-    def test_smart_review_happens_only_in_smart_mode(self) -> None:
+    def test_findings_are_reviewed_by_a_model_only_in_smart_mode(self) -> None:
         assert not self.is_eligible(finding(), mode="manual")
         assert not self.is_eligible(finding(), mode="off")
 
     @pytest.mark.parametrize("category", ["unreadable", "spoof", "self-protection"])
-    def test_smart_review_does_not_cover_unreadable_code(self, category: str) -> None:
+    def test_smart_mode_does_not_review_unreadable_code(self, category: str) -> None:
         assert not self.is_eligible(finding(category=category))
         assert not self.is_eligible(finding(), unread=True)
         assert not self.is_eligible()
@@ -265,7 +267,7 @@ VERDICTS = st.builds(
 
 
 @given(VERDICTS, st.lists(VERDICTS, max_size=3), st.sampled_from(["manual", "smart", "off"]), st.data())
-def test_blocked_denied_and_unparsable_commands_are_never_allowed_by_mode_off(
+def test_blocked_denied_and_unparsable_commands_are_refused_even_in_approval_mode_off(
     verdict: Verdict, earlier: list[Verdict], mode: Mode, data: st.DataObject
 ) -> None:
     chain = DecisionChain(mode=mode, allowlist=AllowList([COMMAND]))

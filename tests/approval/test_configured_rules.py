@@ -52,7 +52,7 @@ class TestErrorLocation:
         error = self.open_with_error(open_test_runtime)
         assert (error.file, error.line) == (str(tmp_path / "toolfold.yaml"), 3)
 
-    def test_invalid_rule_that_is_in_no_file_is_reported_with_its_origin(
+    def test_invalid_rule_passed_as_an_argument_is_reported_as_coming_from_the_argument(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         assert (

@@ -70,7 +70,7 @@ def decided_by(
     return decision.decided_by if decision else None
 
 
-def test_rules_whose_effects_a_sandbox_can_confine_are_builtin_and_not_blocking() -> None:
+def test_rules_that_a_sandbox_can_exempt_from_approval_are_builtin_and_never_blocking() -> None:
     shipped = {rule.name: rule for rule in Rules.shipped().rules}
     for category, rules in CONFINABLE_RULES.items():
         assert {shipped[name].category for name in rules} == {category}
@@ -170,7 +170,7 @@ class TestConfinement:
 
     @pytest.mark.parametrize("site", [None, REMOTE])
     @pytest.mark.parametrize("command", ["rm -rf /etc/nginx", "rm -rf /tmp/x", "pkill -9 node"])
-    def test_effects_on_local_and_remote_machines_are_never_confined(
+    def test_commands_run_locally_or_over_ssh_are_never_exempt_from_approval(
         self, command: str, site: ExecutionSite | None
     ) -> None:
         assert decided_by(command, site) is None
@@ -224,7 +224,7 @@ class TestOrderOfDecisions:
             is DecidedBy.DENY
         )
 
-    def test_session_grants_are_checked_before_confinement_in_a_sandbox(self) -> None:
+    def test_session_grants_are_checked_before_the_exemption_for_sandboxes(self) -> None:
         analysis, grants = analyze(self.COMMAND, MOUNTED), SessionGrants()
         grants.allow("s", analysis.key)
         assert (
@@ -234,17 +234,17 @@ class TestOrderOfDecisions:
         chain = DecisionChain(isolated=ALL_CATEGORIES, allowlist=AllowList([analysis.allowlist_entry]))
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ALLOWLIST
 
-    def test_confinement_in_a_sandbox_is_checked_before_mode_off(self) -> None:
+    def test_exemption_for_sandboxes_is_checked_before_approval_mode_off(self) -> None:
         chain = DecisionChain(mode="off", isolated=ALL_CATEGORIES)
         assert decided_by(self.COMMAND, MOUNTED, chain) is DecidedBy.ISOLATED
         assert decided_by("rm -rf build", MOUNTED, chain) is DecidedBy.MODE
 
-    def test_only_configured_categories_need_no_approval_in_a_sandbox(self) -> None:
+    def test_only_findings_of_configured_categories_need_no_approval_in_a_sandbox(self) -> None:
         assert decided_by(self.COMMAND, MOUNTED, self.DELETES) is DecidedBy.ISOLATED
         assert decided_by("pkill -9 node", MOUNTED, self.DELETES) is None
         assert decided_by("rm -rf /etc/nginx; pkill -9 node", MOUNTED, self.DELETES) is None
 
-    def test_call_in_a_sandbox_needs_approval_if_one_finding_is_not_confined(self) -> None:
+    def test_call_in_a_sandbox_needs_approval_if_one_of_its_effects_reaches_outside(self) -> None:
         confined = Finding("delete-tree", "fs-delete", Severity.LOW, "", confined_to="docker")
         for other in (found("delete-tree"), found("unreadable", category="unreadable")):
             verdict = verdict_on("x", confined, other)
@@ -273,7 +273,7 @@ class TestPathsOnOtherSites:
         assert analyze("rm -rf ./*", REMOTE).rules == ("delete-whole-directory",)
         assert analyze("rm -rf /srv/app/build", REMOTE).rules == ("delete-tree",)
 
-    def test_tool_that_does_not_run_in_the_container_is_judged_for_this_machine(
+    def test_tool_that_runs_outside_the_container_is_judged_by_its_effects_on_this_machine(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         config = open_test_runtime().config
@@ -298,11 +298,11 @@ class TestBackends:
             ("/srv/more", "/srv/more"),
         ]
 
-    def test_local_backend_confines_no_effects(self, tmp_path: Path) -> None:
+    def test_local_backend_does_not_count_as_a_sandbox(self, tmp_path: Path) -> None:
         local = Local(home=tmp_path, state_dir=tmp_path / "n", environment={})
         assert (local.has_own_files, local.shared_directories) == (False, None)
 
-    def test_container_shares_writable_mounts_and_a_privileged_container_confines_nothing(
+    def test_container_shares_its_writable_mounts_and_a_privileged_one_does_not_count_as_a_sandbox(
         self,
     ) -> None:
         mounts = (
@@ -316,7 +316,7 @@ class TestBackends:
             container = ContainerSpec(image="x", mounts=mounts, **opened_up)  # type: ignore[arg-type]
             assert Docker(container, environment={}).shared_directories is None
 
-    def test_ssh_backend_has_its_own_files_and_confines_nothing(self) -> None:
+    def test_ssh_backend_has_its_own_files_but_does_not_count_as_a_sandbox(self) -> None:
         ssh = Ssh(SshAddress(host="example.com"), environment={})
         assert (ssh.has_own_files, ssh.shared_directories) == (True, None)
 
@@ -326,7 +326,7 @@ class TestRuntime:
         tool = runtime.registry.snapshot()["terminal"]
         await runtime.approval.require(tool, {"command": command}, CallContext(session_id="s"))
 
-    async def test_call_confined_in_a_sandbox_is_recorded_in_the_audit_log(
+    async def test_call_allowed_because_of_the_sandbox_is_recorded_in_the_audit_log(
         self, open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture
     ) -> None:
         runtime = open_test_runtime(SETTINGS)
@@ -338,7 +338,7 @@ class TestRuntime:
         assert entry["rules"] == ["delete-system-tree"]
         assert "terminal runs without approval (delete-system-tree): it only affects sandbox" in caplog.text
 
-    async def test_input_of_a_process_in_a_sandbox_needs_approval(
+    async def test_input_to_a_process_in_a_sandbox_needs_approval(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime(SETTINGS)
@@ -362,7 +362,7 @@ class TestRuntime:
         with pytest.raises(Refused):
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
-    async def test_setting_for_sandboxes_has_no_effect_on_the_local_backend(
+    async def test_approval_setting_for_sandboxes_has_no_effect_on_the_local_backend(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         runtime = open_test_runtime({**SETTINGS, "terminal.backend": "local"})
@@ -370,7 +370,7 @@ class TestRuntime:
             await self.require_approval(runtime, "rm -rf /etc/nginx")
 
     @pytest.mark.parametrize("trusted", [False, True])
-    def test_project_cannot_enable_confinement_without_approval_even_if_trusted(
+    def test_project_settings_cannot_exempt_sandboxes_from_approval_even_if_trusted(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path, trusted: bool
     ) -> None:
         (tmp_path / "toolfold.yaml").write_text("approval: {isolated: [fs-delete]}")

@@ -164,7 +164,7 @@ def test_command_over_64_kilobytes_needs_approval_in_every_mode(open_test_runtim
     assert terminal.ran == []
 
 
-def test_every_way_to_call_a_tool_passes_approval(open_test_runtime: RuntimeOpener) -> None:
+def test_every_way_to_call_a_tool_goes_through_the_approval_check(open_test_runtime: RuntimeOpener) -> None:
     terminal = Terminal(
         open_test_runtime, {"tools.pinned": []}, answer=True
     )  # else tool_call would refuse it
@@ -190,7 +190,7 @@ def test_command_changed_by_a_hook_is_judged_after_the_change(open_test_runtime:
 
 
 @pytest.mark.parametrize("command", ["ls\rrm -rf ~", "true #\rrm -rf build", "ls \u202e fr- mr"])
-def test_commands_with_control_and_bidi_characters_need_approval_and_show_them(
+def test_control_and_bidi_characters_in_a_command_need_approval_and_are_shown_in_the_question(
     open_test_runtime: RuntimeOpener, command: str
 ) -> None:
     terminal = Terminal(open_test_runtime)

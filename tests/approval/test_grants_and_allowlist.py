@@ -44,21 +44,21 @@ class TestSessionGrants:
         assert not grants.covers("a", "rm y")
         assert not grants.covers("b", "rm x")
 
-    def test_calls_without_a_key_or_kind_are_never_covered_by_a_session_grant(self) -> None:
+    def test_session_grant_with_an_empty_key_or_without_kinds_covers_nothing(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "")
         grants.allow_kind("a", ())
         assert not grants.covers("a", "")
         assert not grants.covers_kind("a", ())
 
-    def test_session_grant_of_kinds_requires_all_kinds_of_a_call(self) -> None:
+    def test_session_grant_covers_a_call_only_if_it_includes_all_kinds_of_its_findings(self) -> None:
         grants = SessionGrants()
         grants.allow_kind("a", ("one", "two"))
         assert grants.covers_kind("a", ("one",))
         assert grants.covers_kind("a", ("two", "one"))
         assert not grants.covers_kind("a", ("one", "three"))
 
-    def test_forgetting_a_session_drops_its_grants(self) -> None:
+    def test_session_grants_are_dropped_when_their_session_is_forgotten(self) -> None:
         grants = SessionGrants()
         grants.allow("a", "rm x")
         grants.forget("a")
@@ -145,7 +145,9 @@ class TestAllowList:
         assert not entries.covers("rm -rf ~")
         assert entries.covers("rm a")
 
-    def test_removed_allowlist_entry_does_not_return_by_editing_the_file(self, file: Path) -> None:
+    def test_removed_allowlist_entry_stays_without_effect_if_it_is_written_back_into_the_file(
+        self, file: Path
+    ) -> None:
         set_value(file, KEY, ["rm a"])
         entries = AllowList(["rm a"], file=file)
         unset_value(file, KEY)
@@ -338,7 +340,9 @@ class TestFileFormat:
         AllowList(file=file).remove("rm a")
         assert file.read_text() == 'command_allowlist: ["rm b"]  # mine\n'
 
-    def test_adding_to_an_aliased_yaml_list_does_not_change_the_other_list(self, file: Path) -> None:
+    def test_changing_an_allowlist_that_is_a_yaml_alias_does_not_change_the_aliased_list(
+        self, file: Path
+    ) -> None:
         file.write_text("tools:\n  disabled: &a\n  - x\n  - y\ncommand_allowlist: *a\n")
         AllowList(file=file).remove("x")
         assert read_file_value(file, "tools.disabled") == ["x", "y"]
@@ -351,7 +355,7 @@ class TestFileFormat:
         shared=st.lists(st.sampled_from(["rm a", "5", "- b", "null", "c # d", 'e"f', "g: h"]), min_size=1),
         data=st.data(),
     )
-    def test_allowlist_file_matches_any_sequence_of_additions_and_removals(
+    def test_allowlist_file_has_the_expected_entries_after_any_additions_and_removals(
         self,
         tmp_path_factory: pytest.TempPathFactory,
         before: list[str],

@@ -68,7 +68,7 @@ class TestKindsTable:
         for kind in set(BUILTIN_KINDS.names) & RULES.keys():
             assert kind in BUILTIN_KINDS.rules_of(kind)
 
-    def test_rule_without_a_kind_is_a_kind_of_its_own(self) -> None:
+    def test_rule_that_belongs_to_no_kind_of_finding_forms_its_own_kind(self) -> None:
         assert BUILTIN_KINDS.kinds_of(["delete-tree", "delete-project-tree", "backup-delete"]) == (
             "recursive-delete",
             "backup-delete",
@@ -96,7 +96,7 @@ class TestSessionKinds:
         assert len(terminal.asked) == 1
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_approved_kind_does_not_cover_other_kinds(
+    def test_session_approval_of_a_kind_of_finding_does_not_cover_other_kinds(
         self, open_test_runtime: RuntimeOpener, command: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.KIND)
@@ -146,7 +146,7 @@ class TestSessionKinds:
 
 
 class TestPermanentKinds:
-    def test_permanently_approved_kind_is_saved_and_covers_later_sessions(
+    def test_permanently_approved_kind_of_finding_is_saved_and_covers_later_sessions(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND).run("rm -rf build")
@@ -157,7 +157,7 @@ class TestPermanentKinds:
         assert later.asked == []
         assert later.runtime.approval.preview("rm -rf src").decided_by == DecidedBy.ALLOWLIST
 
-    def test_permanent_approval_saves_all_kinds_of_a_command(
+    def test_permanent_approval_saves_all_kinds_of_findings_of_a_command(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -168,7 +168,7 @@ class TestPermanentKinds:
         )
 
     @pytest.mark.parametrize("command", NOT_COVERED)
-    def test_approved_kind_does_not_cover_other_kinds(
+    def test_permanently_allowed_kind_of_finding_does_not_cover_other_kinds(
         self, open_test_runtime: RuntimeOpener, home: Path, command: str
     ) -> None:
         (home / FILE).write_text("command_allowlist: [kind:recursive-delete]\n")
@@ -216,7 +216,7 @@ class TestPermanentKinds:
             assert terminal.run(command), command[:40]
         assert terminal.ran == []
 
-    def test_critical_findings_are_not_covered_by_allowlist_entries_for_rules(
+    def test_allowlist_entries_for_rules_do_not_cover_critical_findings(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         (home / FILE).write_text("command_allowlist: ['rule:delete-system-tree', 'rule:exfiltrate']\n")
@@ -248,7 +248,7 @@ class TestPermanentKinds:
         assert terminal.run("git push --force") == ""
         assert "'kind:recursive-delete' is only effective in" in caplog.text
 
-    def test_removing_an_allowed_kind_is_effective_at_once(
+    def test_removing_a_kind_of_finding_from_the_allowlist_is_effective_at_once(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS_KIND)
@@ -258,7 +258,7 @@ class TestPermanentKinds:
         (home / FILE).write_text("log_level: error\n")
         assert "was declined" in terminal.run("rm -rf src")
 
-    def test_kind_written_into_the_allowlist_file_has_no_effect_in_an_open_runtime(
+    def test_kind_of_finding_written_into_the_allowlist_file_has_no_effect_in_an_open_runtime(
         self, open_test_runtime: RuntimeOpener, home: Path
     ) -> None:
         terminal = Terminal(open_test_runtime)
@@ -283,7 +283,7 @@ class TestPermanentKinds:
         assert not (home / FILE).exists()
 
     @pytest.mark.parametrize("name", ["kind:recursive-delete", "rule:delete-tree", "'kind:recursive-delete'"])
-    def test_command_of_a_program_named_like_an_allowlist_entry_is_not_added(
+    def test_program_with_a_name_like_an_allowlist_prefix_cannot_add_entries_for_rules_or_kinds(
         self, open_test_runtime: RuntimeOpener, home: Path, name: str
     ) -> None:
         terminal = Terminal(open_test_runtime, answer=Answer.ALWAYS)
@@ -305,7 +305,7 @@ class TestRequests:
         answers=tuple(Answer),
     )
 
-    def test_gateway_offers_approval_of_a_kind_for_the_session_but_not_permanently(self) -> None:
+    def test_gateway_offers_to_approve_a_kind_of_finding_for_the_session_but_not_permanently(self) -> None:
         _, form = build_gateway_form(self.REQUEST)
         choice = form["properties"]["answer"]
         offered = dict(zip(choice["enum"], choice["enumNames"], strict=True))
@@ -336,7 +336,7 @@ FINDINGS = st.builds(
     st.booleans(),
     st.data(),
 )
-def test_rule_and_kind_entries_never_cover_findings_that_always_need_approval(
+def test_allowlist_entries_for_rules_or_kinds_never_cover_findings_that_always_need_approval(
     findings: list[Finding], rules: list[str], unread: bool, data: st.DataObject
 ) -> None:
     kinds = data.draw(st.lists(st.sampled_from(BUILTIN_KINDS.names)))
@@ -364,7 +364,7 @@ def test_allowlist_must_cover_all_findings_of_a_command() -> None:
     assert chain.decide(analysis_of(verdict_on("x", finding("a"), finding("b"))), "s") is None
 
 
-def test_permanent_approval_of_a_kind_is_offered_only_if_it_can_be_saved(tmp_path: Path) -> None:
+def test_permanent_approval_of_a_kind_of_finding_is_offered_only_if_it_can_be_saved(tmp_path: Path) -> None:
     analysis: Any = analysis_of(verdict_on("x", finding("a")))
     assert Answer.ALWAYS_KIND not in DecisionChain(kinds=BUILTIN_KINDS).offered_answers(analysis)
     chain = DecisionChain(kinds=BUILTIN_KINDS, allowlist=AllowList(file=tmp_path / FILE))

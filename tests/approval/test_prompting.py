@@ -86,7 +86,7 @@ async def test_invalid_answer_of_an_approver_is_a_refusal_and_the_log_says_what_
 
 
 @pytest.mark.parametrize("answer", [True, False, Answer.ONCE, Answer.DENY])
-async def test_valid_answers_of_an_approver_are_not_logged(
+async def test_valid_answers_of_an_approver_log_no_warning(
     loops: EventLoops, caplog: pytest.LogCaptureFixture, answer: Any
 ) -> None:
     assert await is_allowed(approval(FixedAnswer(answer), loops)) == (answer in (True, Answer.ONCE))
@@ -124,7 +124,7 @@ async def test_after_a_session_approval_the_next_call_does_not_ask(loops: EventL
 
 
 @pytest.mark.parametrize("answer", [Answer.DENY, "session", "always", 1, None, ["once"], Answer.ALWAYS])
-async def test_answer_that_was_not_offered_is_a_refusal_and_grants_nothing(
+async def test_approver_answer_that_was_not_offered_is_a_refusal_and_grants_nothing(
     loops: EventLoops, answer: Any
 ) -> None:
     person = FixedAnswer(answer)
@@ -144,7 +144,7 @@ async def test_changing_the_approver_keeps_the_session_grants(loops: EventLoops)
     assert not await is_allowed(gate.with_approver(other), "rm -rf src")
 
 
-async def test_command_needs_approval_if_the_judge_fails(
+async def test_command_needs_approval_if_the_command_analysis_raises_an_error(
     loops: EventLoops, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(command: str, *, cwd: str | None = None, variables: object = None) -> Verdict:
@@ -209,7 +209,9 @@ class TestConcurrentCalls:
             queue.answer(question.id, Answer.DENY)
         assert await asyncio.gather(*calls) == [False] * 3
 
-    async def test_next_waiting_call_asks_if_the_asking_call_is_cancelled(self, loops: EventLoops) -> None:
+    async def test_next_waiting_call_asks_the_approval_question_if_the_asking_call_is_cancelled(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         first = asyncio.create_task(is_allowed(gate))
@@ -223,7 +225,9 @@ class TestConcurrentCalls:
         queue.answer(queue.pending()[0].id, True)
         assert await second
 
-    async def test_answer_withdraws_other_open_questions_that_it_covers(self, loops: EventLoops) -> None:
+    async def test_approval_answer_withdraws_other_open_questions_that_it_covers(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         calls = [asyncio.create_task(is_allowed(gate, f"rm -rf {name}")) for name in "abc"]
@@ -239,7 +243,9 @@ class TestConcurrentCalls:
         queue.answer(left.id, Answer.DENY)
         assert not await stranger
 
-    async def test_answer_keeps_other_open_questions_that_it_does_not_cover(self, loops: EventLoops) -> None:
+    async def test_approval_answer_keeps_other_open_questions_that_it_does_not_cover(
+        self, loops: EventLoops
+    ) -> None:
         queue = ApprovalQueue()
         gate = approval(queue, loops)
         calls = [asyncio.create_task(is_allowed(gate, f"rm -rf {name}")) for name in "ab"]

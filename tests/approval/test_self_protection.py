@@ -310,7 +310,7 @@ def set_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("command", PROTECTED_COMMANDS)
-def test_administration_commands_and_toolfold_files_need_approval_in_every_mode(
+def test_toolfold_administration_commands_and_changes_of_its_files_need_approval_in_every_mode(
     command: str, tmp_path: Path
 ) -> None:
     result = preview(command, tmp_path, "off")
@@ -318,7 +318,7 @@ def test_administration_commands_and_toolfold_files_need_approval_in_every_mode(
     assert "self-protection" in {each.category for each in result.analysis.verdict.findings}
 
 
-def test_container_mount_of_protected_files_beyond_the_limit_needs_approval(tmp_path: Path) -> None:
+def test_protected_mount_after_more_mounts_than_are_analysed_still_needs_approval(tmp_path: Path) -> None:
     many = " ".join(f"-v /srv/{number}:/{number}" for number in range(MAX_MOUNTS))
     assert preview(f"docker run {many} alpine", tmp_path, "manual").runs_without_approval
     assert not preview(
@@ -327,25 +327,29 @@ def test_container_mount_of_protected_files_beyond_the_limit_needs_approval(tmp_
 
 
 @pytest.mark.parametrize("command", ESCAPING_COMMANDS)
-def test_commands_that_escape_the_supervision_of_toolfold_need_approval(command: str, tmp_path: Path) -> None:
+def test_commands_whose_processes_escape_the_control_of_toolfold_need_approval(
+    command: str, tmp_path: Path
+) -> None:
     assert not preview(command, tmp_path, "manual").runs_without_approval
 
 
 @pytest.mark.parametrize("command", HARMLESS_COMMANDS)
-def test_harmless_commands_similar_to_administration_run_without_approval(
+def test_harmless_commands_similar_to_toolfold_administration_run_without_approval(
     command: str, tmp_path: Path
 ) -> None:
     assert preview(command, tmp_path, "manual").runs_without_approval
 
 
-def test_program_of_toolfold_is_not_protected_in_its_own_checkout(tmp_path: Path) -> None:
+def test_source_code_of_toolfold_is_not_protected_if_its_checkout_is_the_project(tmp_path: Path) -> None:
     package = tmp_path / "src" / "toolfold"
     package.mkdir(parents=True)
     assert runtime_program_paths(tmp_path, package, tmp_path / ".venv") == []
     assert package in runtime_program_paths(tmp_path / "other", package, tmp_path / ".venv")
 
 
-def test_directory_named_like_the_checkout_does_not_disable_protection(tmp_path: Path) -> None:
+def test_project_with_a_directory_src_toolfold_does_not_disable_protection_of_the_installed_package(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "src" / "toolfold").mkdir(parents=True)
     assert not preview("rm {package}/provenance.py", tmp_path, "off").runs_without_approval
 

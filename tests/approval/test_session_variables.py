@@ -31,7 +31,7 @@ def call(runtime: toolfold.Runtime) -> Call:
     return lambda command, **more: session.call_sync("shell", {"command": command, **more})
 
 
-def test_path_variable_exported_by_an_earlier_command_is_known(call: Call) -> None:
+def test_value_of_a_path_variable_exported_by_an_earlier_command_is_used_in_the_analysis(call: Call) -> None:
     assert call("export TARGET=/etc/passwd").ok
     refused = call("echo x > $TARGET")
     assert not refused.ok
@@ -62,7 +62,7 @@ def test_unexported_variable_is_not_inherited_by_the_next_command(call: Call) ->
     assert not call("echo x > $TARGET").ok
 
 
-def test_changed_variable_is_unknown_because_the_command_may_have_failed(call: Call) -> None:
+def test_variable_changed_by_a_command_that_may_have_failed_has_an_unknown_value(call: Call) -> None:
     assert call("export TARGET=notes.txt").ok
     assert call("echo x > $TARGET").ok
     assert call("export TARGET=other.txt").ok

@@ -102,7 +102,7 @@ async def test_answer_safe_of_the_reviewing_model_allows_the_call(
         ["SAFE"],
     ],
 )
-async def test_any_other_answer_of_the_reviewing_model_does_not_allow_the_call(
+async def test_answer_other_than_safe_of_the_reviewing_model_does_not_allow_the_call(
     server: Server, loops: EventLoops, word: Any
 ) -> None:
     server.handler = answer_with(word)
@@ -186,7 +186,7 @@ async def test_hanging_review_function_does_not_allow_the_call(loops: EventLoops
     release.set()
 
 
-async def test_command_is_sent_to_the_reviewing_model_between_unguessable_lines(
+async def test_command_is_sent_to_the_reviewing_model_between_unguessable_delimiters(
     server: Server, loops: EventLoops
 ) -> None:
     server.handler = answer_with("ASK")

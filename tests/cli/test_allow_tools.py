@@ -34,7 +34,7 @@ def notes(file: Path, tmp_path: Path) -> Path:
     return file
 
 
-def test_approvals_allow_lists_an_allowed_tool_runs_it_and_can_be_revoked(
+def test_tool_allowed_with_approvals_allow_is_listed_and_runs_until_it_is_revoked(
     notes: Path, toolfold: Toolfold
 ) -> None:
     refused = toolfold("call", DELETE, '{"text": "draft"}')
@@ -87,7 +87,7 @@ def test_invalid_targets_of_approvals_allow_are_explained(
     assert read_file_value(notes, KEY) is None
 
 
-def test_approvals_revoke_removes_only_the_named_entry_of_either_list(
+def test_approvals_revoke_removes_the_named_entry_of_allowed_commands_or_tools_only(
     notes: Path, toolfold: Toolfold
 ) -> None:
     set_value(notes, "command_allowlist", ["rm -rf build/"])

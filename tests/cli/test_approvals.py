@@ -160,7 +160,7 @@ class TestPrompt:
         )
         assert "never ask about ls; rm -rf build again" in text
 
-    def test_control_characters_of_a_command_are_escaped_in_the_question(self) -> None:
+    def test_control_characters_of_a_command_are_escaped_in_the_approval_question(self) -> None:
         hostile = "ls \x1b[1A\x1b[2K\rrm -rf ~ \u202e [red]x[/red]"
         text = format_question(
             request(command=hostile, part=hostile, reason=hostile, covers=hostile, also=(hostile,))
@@ -170,7 +170,7 @@ class TestPrompt:
         assert "\x1b[2K" not in text
         assert "‹ESC›[2K‹CR›rm -rf ~ ‹U+202E› [red]x[/red]" in text
 
-    def test_every_line_of_a_command_is_prefixed_in_the_question(self) -> None:
+    def test_every_line_of_a_command_is_prefixed_in_the_approval_question(self) -> None:
         text = format_question(request(command="ls\n\n  why: harmless\n  o  once: run it"))
         assert "  │   why: harmless" in text
         assert "  │   o  once: run it" in text
@@ -287,7 +287,7 @@ class TestAtATerminal:
         assert "Fatal" not in shown
         assert code == 130
 
-    def test_answer_always_is_stored_listed_and_revocable(
+    def test_answer_always_to_an_approval_question_is_stored_listed_and_revocable(
         self, destructive_plugin: Path, toolfold: Toolfold
     ) -> None:
         entry = 'tool:wipe {"what": "all"}'
@@ -328,7 +328,7 @@ class TestList:
             "denied": ["git push *"],
         }
 
-    def test_approvals_list_shows_what_rule_and_kind_entries_cover_and_they_can_be_revoked(
+    def test_allowlist_entries_for_rules_and_kinds_are_explained_by_approvals_list_and_can_be_revoked(
         self, toolfold: Toolfold
     ) -> None:
         file = load_config().paths.user_file

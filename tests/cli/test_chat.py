@@ -618,7 +618,7 @@ class TestFirstStart:
             (("--model", "anthropic:claude-sonnet-4-6"), "there is no key"),
         ],
     )
-    def test_chat_without_a_usable_model_prints_the_problem_and_three_steps(
+    def test_chat_without_a_usable_model_prints_the_problem_and_three_ways_to_continue(
         self, options: tuple[str, ...], problem: str, environment: dict[str, str], project: Path
     ) -> None:
         done = subprocess.run(
@@ -682,7 +682,7 @@ class TestDemo:
             assert "I am a script, not a model" in chat.text
             assert "model: scripted:demo" in chat.text
 
-    def test_demo_shows_how_to_return_to_its_own_model(
+    def test_demo_says_how_to_switch_back_to_the_demo_model(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
@@ -697,7 +697,7 @@ class TestDemo:
             finish_turn(chat)
             assert "I am a script, not a model" in chat.text
 
-    def test_banner_turn_and_tools_command_count_the_same_available_tools(
+    def test_number_of_available_tools_is_the_same_in_banner_turn_summary_and_tools_command(
         self, environment: dict[str, str], project: Path
     ) -> None:
         with Terminal([TOOLFOLD, "chat", "--demo"], env=environment, cwd=project) as chat:
@@ -726,7 +726,7 @@ class TestDemo:
             assert "This model is a script." in chat.text
 
 
-def test_recorded_session_in_the_readme_is_up_to_date() -> None:
+def test_recorded_chat_in_the_readme_is_up_to_date() -> None:
     script = Path(__file__).parents[2] / "scripts" / "record_chat.py"
     done = subprocess.run(
         [sys.executable, script, "--check"],

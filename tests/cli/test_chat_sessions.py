@@ -64,7 +64,7 @@ class TestKeptSessions:
         assert "First answer." in capsys.readouterr().out
         assert [each.id for each in store.list_sessions()] == [session_id]
 
-    def test_stored_session_is_kept_if_its_only_message_is_taken_back(
+    def test_stored_chat_session_is_kept_if_its_only_message_is_undone(
         self,
         runtime: Runtime,
         store: SqliteSessionStore,
@@ -78,7 +78,7 @@ class TestKeptSessions:
         run_chat(resumed, monkeypatch, tmp_path, "/undo")
         assert [each.id for each in store.list_sessions()] == [session_id]
 
-    def test_new_session_without_messages_is_not_kept(
+    def test_chat_session_without_messages_is_not_stored(
         self,
         runtime: Runtime,
         store: SqliteSessionStore,

@@ -284,13 +284,13 @@ def test_error_for_a_bad_setting_names_key_file_line_and_a_similar_key(toolfold:
     assert "did you mean threshold_pct?" in done.err
 
 
-def test_option_set_overrides_every_settings_file(toolfold: Toolfold) -> None:
+def test_command_line_option_set_overrides_every_settings_file(toolfold: Toolfold) -> None:
     Path("toolfold.yaml").write_text("tools:\n  rag_top_k: 3\n")
     assert toolfold("config", "get", "tools.rag_top_k").out == "3\n"
     assert toolfold("--set", "tools.rag_top_k=5", "config", "get", "tools.rag_top_k").out == "5\n"
 
 
-def test_demo_shows_tokens_before_and_after(toolfold: Toolfold) -> None:
+def test_demo_shows_how_many_tokens_tool_selection_saves(toolfold: Toolfold) -> None:
     done = toolfold("demo")
     assert done.code == 0
     assert "tokens before" in done.out

@@ -141,7 +141,7 @@ def read_all_files(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("client", FILES)
 class TestEveryClient:
-    def test_connect_and_undo_restore_the_client_file_exactly(
+    def test_client_file_is_identical_after_connect_and_undo(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -189,7 +189,7 @@ class TestEveryClient:
         assert not file.exists()
         assert file.parent == person or not file.parent.exists()
 
-    def test_connect_replace_moves_servers_and_undo_restores_them(
+    def test_connect_replace_moves_servers_of_the_client_to_toolfold_and_undo_restores_them(
         self, person: Path, toolfold: Toolfold, client: ClientName
     ) -> None:
         before = read_all_files(person)
@@ -430,7 +430,7 @@ class TestCommand:
         assert toolfold("connect", "cursor", "--undo", "--yes").code == 0
         assert read_all_files(person) == before
 
-    def test_connections_with_other_changes_between_are_undone_one_by_one(
+    def test_several_connects_with_other_changes_in_between_are_undone_one_by_one(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         file = person / FILES["cursor"]
@@ -479,7 +479,9 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"git"}
         assert {name for name in read_all_files(person) if "before-toolfold" not in name} == set(before)
 
-    def test_failed_write_of_connect_leaves_no_trace(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_that_cannot_write_the_client_file_leaves_no_other_changes(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         for nowhere in ("/proc/mcp.json", "/proc/new/mcp.json"):
             done = toolfold("connect", "cursor", "--file", nowhere, "--yes")
             assert done.code == 3
@@ -560,7 +562,9 @@ class TestCommand:
         assert stat.S_IMODE((home / "config.yaml").stat().st_mode) == 0o600
         assert servers()["it"]["env"] == {"API_TOKEN": TOKEN}
 
-    def test_servers_that_toolfold_cannot_use_are_not_moved(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_replace_does_not_move_servers_that_toolfold_cannot_use(
+        self, person: Path, toolfold: Toolfold
+    ) -> None:
         entries = {
             "odd": {"args": []},
             "older": {"command": "/x/toolfold", "args": ["mcp", "serve"]},
@@ -572,7 +576,7 @@ class TestCommand:
         assert set(read_servers(person, "cursor")) == {"odd", "older", "toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_server_already_configured_is_removed_from_the_client_but_not_imported_again(
+    def test_connect_replace_removes_a_server_already_in_toolfold_from_the_client_without_importing_it_again(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         toolfold("connect", "cursor", "--replace", "--yes")
@@ -581,7 +585,7 @@ class TestCommand:
         assert set(read_servers(person, "windsurf")) == {"toolfold"}
         assert set(servers()) == {"git"}
 
-    def test_project_servers_in_the_claude_code_file_are_not_moved(
+    def test_connect_replace_does_not_move_project_servers_in_the_claude_code_file(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         own = {"git": {"command": "theirs"}, "local": {"command": "x"}}
@@ -596,7 +600,7 @@ class TestCommand:
         assert now["projects"] == document["projects"]
         assert set(now["mcpServers"]) == {"toolfold"}
 
-    def test_large_client_file_can_be_changed(self, person: Path, toolfold: Toolfold) -> None:
+    def test_connect_can_change_a_large_client_file(self, person: Path, toolfold: Toolfold) -> None:
         history = [{"display": "x" * 50, "pasted": {}} for _ in range(20_000)]
         text = json.dumps({"history": history, "mcpServers": {}}, indent=2)
         (person / FILES["claude-code"]).write_text(text)
@@ -648,7 +652,7 @@ class TestStarting:
             ("/home/me/.cache/pipx/1234", ("pipx", "run", "toolfold")),
         ],
     )
-    def test_temporary_gateway_executable_is_not_written(
+    def test_path_of_a_temporary_gateway_executable_is_not_written_to_a_client_file(
         self, running: RunningProgram, prefix: str, words: tuple[str, ...]
     ) -> None:
         passing = RunningProgram(
@@ -964,7 +968,7 @@ def test_diff_printed_by_connect_lists_removed_and_added_lines(old: list[str], n
     ) - len(old)
 
 
-def test_gateway_entry_for_codex_is_required_and_has_a_longer_startup_timeout(
+def test_gateway_entry_for_codex_is_marked_as_required_and_has_a_longer_startup_timeout(
     person: Path, toolfold: Toolfold
 ) -> None:
     done = toolfold("connect", "codex", "--yes")
@@ -974,7 +978,7 @@ def test_gateway_entry_for_codex_is_required_and_has_a_longer_startup_timeout(
     assert "[mcp_servers.toolfold.tools.tool_call]" in done.err
 
 
-def test_gateway_entry_for_claude_code_is_always_loaded(person: Path, toolfold: Toolfold) -> None:
+def test_gateway_entry_for_claude_code_has_the_setting_always_load(person: Path, toolfold: Toolfold) -> None:
     assert toolfold("connect", "claude-code", "--yes").code == 0
     assert read_servers(person, "claude-code")["toolfold"]["alwaysLoad"] is True
 
@@ -999,7 +1003,7 @@ def test_connect_names_the_servers_that_the_program_still_starts_itself(
     assert "still starts" not in toolfold("connect", "windsurf", "--replace", "--yes").err
 
 
-def test_connect_undo_uses_the_same_names_for_moved_servers_as_toolfold(
+def test_connect_undo_lists_moved_servers_by_their_names_in_toolfold(
     person: Path, toolfold: Toolfold
 ) -> None:
     file = person / FILES["cursor"]

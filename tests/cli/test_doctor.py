@@ -301,7 +301,7 @@ def test_doctor_fails_if_a_connected_program_cannot_reach_its_gateway(
     assert f"toolfold serve --port {port}" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_doctor_checks_connected_programs(toolfold: Toolfold, person: Path) -> None:
+def test_doctor_checks_the_gateway_entry_of_every_connected_program(toolfold: Toolfold, person: Path) -> None:
     toolfold("connect", "cursor", "--yes")
     file = person / ".cursor/mcp.json"
     assert "Cursor is connected" in find_lines(toolfold("doctor", "--json"), "clients", "ok")[0]
@@ -321,7 +321,9 @@ def test_doctor_checks_connected_programs(toolfold: Toolfold, person: Path) -> N
     assert "connected.json" in find_lines(toolfold("doctor", "--json"), "clients", "fail")[0]
 
 
-def test_secrets_that_are_ordinary_words_do_not_redact_the_advice_of_doctor(toolfold: Toolfold) -> None:
+def test_words_in_the_advice_of_doctor_are_not_redacted_even_if_they_equal_a_secret(
+    toolfold: Toolfold,
+) -> None:
     settings = {"command": "/gone/server", "env": {"API_TOKEN": "toolfold", "API_KEY": "Install"}}
     change_setting("mcp.servers.odd", {**settings, "trust": "off"})
     done = toolfold("doctor", "--json")

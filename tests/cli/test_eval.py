@@ -117,7 +117,9 @@ def test_eval_result_has_the_id_of_the_message(
     assert type(row["id"]) is type(identity)
 
 
-def test_eval_searches_a_message_with_candidates_among_them_only(run_eval: RunEval, queries: Path) -> None:
+def test_eval_searches_only_among_the_candidates_listed_for_a_message(
+    run_eval: RunEval, queries: Path
+) -> None:
     own = {"candidates": ["send_email", "users.list"], "scope": "own_candidates_only"}
     queries.write_text(lines([{"id": "w", "query": "weather forecast for Oslo", "gold": [], **own}]))
     (row,) = parse_lines(run_eval("--json"))
@@ -256,7 +258,7 @@ def report_lines(done: Done) -> list[str]:
     return [" ".join(line.split()) for line in done.out.splitlines() if line.strip()]
 
 
-def test_eval_reports_measures_overall_and_per_kind_of_message(run_eval: RunEval) -> None:
+def test_eval_reports_quality_measures_overall_and_per_kind_of_message(run_eval: RunEval) -> None:
     title, heading, header, _rule, *rows = report_lines(run_eval())
     assert title == "6 tools, 5 messages, hybrid"
     assert heading == "messages that need a tool"
@@ -318,7 +320,7 @@ def test_eval_reports_a_needed_tool_outside_the_candidates(run_eval: RunEval, qu
     assert "not among the message's own candidates" in " ".join(report_lines(run_eval()))
 
 
-def test_worst_results_of_eval_name_the_tool_ranked_before_and_the_reason(
+def test_worst_results_of_eval_name_the_tool_that_was_wrongly_ranked_higher_and_why(
     run_eval: RunEval, queries: Path
 ) -> None:
     message = "email the weather forecast of the city"
@@ -341,7 +343,7 @@ def test_eval_does_not_mention_a_search_method_that_was_not_used(run_eval: RunEv
     assert "matching words" not in semantic
 
 
-def test_eval_reports_a_tool_below_the_maximum_rank_with_that_rank(
+def test_eval_reports_a_needed_tool_below_rank_50_as_ranked_above_50(
     run_eval: RunEval, catalog: Path, queries: Path
 ) -> None:
     many = [definition(f"weather_{number}", "Weather forecast.") for number in range(60)]
@@ -352,7 +354,9 @@ def test_eval_reports_a_tool_below_the_maximum_rank_with_that_rank(
     )
 
 
-def test_eval_reports_a_message_that_names_another_tool(run_eval: RunEval, queries: Path) -> None:
+def test_eval_reports_a_message_that_contains_the_name_of_an_unneeded_tool(
+    run_eval: RunEval, queries: Path
+) -> None:
     queries.write_text(
         lines([{"id": "m", "query": "use get_weather on a branch", "gold": ["delete_branch"]}])
     )

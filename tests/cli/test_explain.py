@@ -100,7 +100,9 @@ def test_explain_names_the_invalid_line_of_a_catalog(toolfold: Toolfold, tmp_pat
     assert toolfold("explain", MESSAGE, "--catalog", str(tmp_path / "none.jsonl")).code == 2
 
 
-def test_explain_leaves_out_a_reserved_tool_name_with_a_warning(toolfold: Toolfold, tmp_path: Path) -> None:
+def test_explain_skips_a_catalog_tool_with_a_reserved_name_and_warns(
+    toolfold: Toolfold, tmp_path: Path
+) -> None:
     file = tmp_path / "odd.jsonl"
     file.write_text('{"type": "function", "function": {"name": "tool_call", "description": "x"}}\n')
     done = toolfold(*LIGHT, "explain", MESSAGE, "--catalog", str(file), "--json")
@@ -186,7 +188,9 @@ class TestConversations:
 
 
 class TestPlacement:
-    def test_explain_shows_tools_placed_beside_the_message(self, toolfold: Toolfold, catalog: str) -> None:
+    def test_explain_shows_tools_that_placement_tail_adds_to_the_message(
+        self, toolfold: Toolfold, catalog: str
+    ) -> None:
         arguments = (
             *LIGHT,
             "explain",
@@ -207,7 +211,9 @@ class TestPlacement:
         assert "placement tail" in rows_by_name
         assert "- invoice_create(" in rows_by_name
 
-    def test_explain_chooses_the_automatic_placement_by_model(self, toolfold: Toolfold, catalog: str) -> None:
+    def test_explain_chooses_the_placement_of_tools_in_the_request_by_model(
+        self, toolfold: Toolfold, catalog: str
+    ) -> None:
         arguments = (*LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "both", "--json")
         assert toolfold(*arguments, "--model", "claude-sonnet-4-6").json["request"]["placement"] == "tail"
         request = toolfold(*arguments, "--model", "llama-4-maverick").json["request"]
@@ -216,7 +222,7 @@ class TestPlacement:
         assert "invoice_create" in request["array"]
 
 
-def test_explain_shows_the_fused_score(toolfold: Toolfold, catalog: str) -> None:
+def test_explain_shows_the_combined_score_of_all_search_methods(toolfold: Toolfold, catalog: str) -> None:
     rows_by_name = toolfold(
         *LIGHT, "explain", MESSAGE, "--catalog", catalog, "--mode", "hybrid", "--json"
     ).json

@@ -145,7 +145,7 @@ def servers() -> Any:
 
 
 class TestAdd:
-    def test_mcp_add_shows_writes_tests_and_accepts_a_server(
+    def test_mcp_add_shows_a_server_then_saves_it_then_tests_it_and_accepts_its_tools(
         self, small: SmallServer, toolfold: Toolfold, home: Path
     ) -> None:
         done = toolfold("mcp", "add", "small", "--env", "MODE=fast", "--yes", *small.command)
@@ -207,7 +207,9 @@ class TestAdd:
         assert list(servers()) == [name]
         assert ("named" in done.err) is (name != words[0])
 
-    def test_mcp_add_reports_an_option_yes_after_the_command(self, toolfold: Toolfold) -> None:
+    def test_mcp_add_explains_that_the_option_yes_must_precede_the_command_of_the_server(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("mcp", "add", "time", "run", "--yes")
         assert done.code == 1
         assert "--yes after the server's command" in done.err
@@ -295,7 +297,9 @@ class TestAdd:
         assert "Toolfold's own gateway" in done.err
         assert servers() == {}
 
-    def test_mcp_add_adds_and_reports_a_server_that_fails(self, toolfold: Toolfold) -> None:
+    def test_mcp_add_keeps_a_server_that_cannot_start_and_reports_the_failure(
+        self, toolfold: Toolfold
+    ) -> None:
         done = toolfold("mcp", "add", "--yes", "x", "/there/is/no/such/program")
         assert done.code == 1
         assert "toolfold mcp test x" in done.err
@@ -341,7 +345,7 @@ class TestListAndRemove:
         assert list((home / "cache/mcp").iterdir()) == []
         assert toolfold("mcp", "remove", "small").code == 4
 
-    def test_mcp_remove_of_a_dotted_name_is_not_found(self, toolfold: Toolfold, home: Path) -> None:
+    def test_mcp_remove_rejects_a_server_name_with_a_dot(self, toolfold: Toolfold, home: Path) -> None:
         home.mkdir()
         load_config().paths.user_file.write_text("mcp: {servers: {a.b: {command: x}}}\n")
         done = toolfold("mcp", "remove", "a.b")
@@ -358,14 +362,14 @@ class TestListAndRemove:
 
 
 class TestChange:
-    def test_mcp_disable_and_enable_switch_a_server(self, toolfold: Toolfold) -> None:
+    def test_mcp_disable_and_enable_turn_a_server_off_and_on(self, toolfold: Toolfold) -> None:
         toolfold("mcp", "add", "--no-test", "--yes", "git", "run")
         assert toolfold("mcp", "disable", "git").code == 0
         assert servers()["git"]["enabled"] is False
         assert toolfold("mcp", "enable", "git").code == 0
         assert servers()["git"]["enabled"] is True
 
-    def test_mcp_disable_and_enable_switch_a_single_tool(
+    def test_mcp_disable_and_enable_turn_a_single_tool_off_and_on(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         small.set_tools(make_tool("read"), make_tool("write[1]"))
@@ -431,7 +435,7 @@ class TestTest:
         )
         assert toolfold("mcp", "test", "small").code == 0
 
-    def test_dropped_tool_is_reported_with_reason_in_mcp_test_list_and_logs(
+    def test_mcp_test_and_mcp_list_and_mcp_logs_give_the_reason_for_a_dropped_tool(
         self, small: SmallServer, toolfold: Toolfold
     ) -> None:
         small.set_tools(
@@ -615,7 +619,7 @@ class TestImport:
         assert [each["name"] for each in done.json["unusable"]] == ["odd"]
         assert servers() == {}
 
-    def test_mcp_import_yes_imports_user_servers_but_not_project_servers(
+    def test_mcp_import_with_the_option_yes_imports_user_servers_but_not_project_servers(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         done = toolfold("mcp", "import", "--yes")
@@ -653,7 +657,7 @@ class TestImport:
         assert "it is skipped" in done.err
         assert not Path("toolfold.yaml").exists()
 
-    def test_mcp_import_no_secrets_replaces_secrets_by_references(
+    def test_mcp_import_with_the_option_no_secrets_replaces_secrets_by_references(
         self, person: Path, toolfold: Toolfold
     ) -> None:
         done = toolfold("mcp", "import", "--from", "cursor", "--no-secrets", "--yes")
@@ -745,7 +749,7 @@ class TestImport:
         assert "Please answer" in shown
         assert list(servers()) == ["My-Web"]
 
-    def test_mcp_import_without_other_programs_reports_nothing_new(
+    def test_mcp_import_reports_nothing_new_if_no_other_program_is_installed(
         self, toolfold: Toolfold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))

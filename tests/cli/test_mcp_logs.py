@@ -121,7 +121,7 @@ def test_mcp_logs_follow_prints_lines_of_gateways_started_later(follower: queue.
             assert line.startswith("gateway: ")
 
 
-def test_mcp_logs_report_a_missing_gateway_log(home: Path, toolfold: Toolfold) -> None:
+def test_mcp_logs_command_reports_a_missing_gateway_log(home: Path, toolfold: Toolfold) -> None:
     done = toolfold("mcp", "logs", "--gateway")
     assert (done.code, done.out) == (0, "")
     assert "gateway has no log output yet" in done.err

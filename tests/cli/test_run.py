@@ -87,7 +87,9 @@ def test_run_reads_the_message_from_standard_input(tmp_path: Path, write_script:
     assert read_events(done.stdout)[0]["message"] == "first line\nsecond line\n"
 
 
-def test_run_resumes_a_session_by_id_prefix_or_last(toolfold: Toolfold, write_script: WriteScript) -> None:
+def test_run_resumes_a_session_by_id_prefix_or_by_the_word_last(
+    toolfold: Toolfold, write_script: WriteScript
+) -> None:
     first = read_events(toolfold("run", "One", "--json", "--model", write_script("1")).out)
     session = first[0]["session_id"]
     for number, name in enumerate((session, session[:8], "last"), 2):

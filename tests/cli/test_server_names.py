@@ -65,5 +65,5 @@ def test_launchers_paths_and_urls_are_not_taken_for_server_names(word: str) -> N
 
 
 @pytest.mark.parametrize("word", ["time", "git", "mcp-server-time", "pythonic", "my.server"])
-def test_other_words_can_be_server_names(word: str) -> None:
+def test_words_that_are_not_launcher_programs_can_be_server_names(word: str) -> None:
     assert not is_launcher(word)

@@ -72,7 +72,7 @@ def test_tools_disable_and_enable_accept_every_spelling_of_a_tool_name(
     assert "notes_echo" in names_at_the_gateway()
 
 
-def test_tool_disabled_as_mcp_server_tool_can_be_enabled_as_server_tool(
+def test_tool_disabled_by_its_name_with_the_prefix_mcp_can_be_enabled_without_the_prefix(
     file: Path, toolfold: Toolfold
 ) -> None:
     set_value(file, "tools.disabled", ["mcp_notes_echo"])
@@ -94,7 +94,7 @@ def test_mcp_disable_and_enable_accept_every_spelling_of_a_tool_name(
 
 
 @pytest.mark.parametrize("name", ["notes_delete_note", "mcp_notes_delete_note", "mcp__notes__delete_note"])
-def test_approval_shows_the_listed_tool_name_for_every_spelling_in_a_call(
+def test_approval_question_shows_the_listed_tool_name_for_every_spelling_in_a_call(
     file: Path, toolfold: Toolfold, name: str
 ) -> None:
     refused = toolfold("call", name, ARGUMENTS)
@@ -122,7 +122,7 @@ def test_settings_accept_tool_names_with_and_without_the_prefix_mcp(file: Path, 
         assert "forbids" in (session.call_sync("mcp_notes_echo", {"text": "hello"}).error or "")
 
 
-def test_tools_of_two_servers_with_one_prefix_have_the_same_names_in_all_commands(
+def test_tools_of_two_servers_that_share_a_prefix_have_the_same_names_in_all_commands(
     file: Path, toolfold: Toolfold, tmp_path: Path
 ) -> None:
     server = {"command": sys.executable, "args": [NOTES, str(tmp_path / "record")], "prefix": "read_"}

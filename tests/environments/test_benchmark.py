@@ -9,7 +9,7 @@ import sys
 from tests.environments.servers import ROOT
 
 
-def test_benchmark_compares_an_environment_with_its_bare_client_program() -> None:
+def test_benchmark_compares_an_environment_with_direct_use_of_its_client_program() -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "benchmarks/environments.py", "--places", "local", "--runs", "2", "--json"],
         capture_output=True,

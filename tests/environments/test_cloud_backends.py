@@ -150,7 +150,7 @@ async def test_long_command_in_a_cloud_sandbox_can_run_in_background(name: str, 
         assert await environment.processes.read_log(process.name, 0, 100) == b"got it\n"
 
 
-async def test_program_in_a_cloud_sandbox_blocks_if_its_output_is_not_read(
+async def test_output_of_a_program_in_a_cloud_sandbox_is_not_lost_if_it_is_read_late(
     name: str, options: Options
 ) -> None:
     async with Environment(make(name, options)) as environment:
@@ -176,7 +176,7 @@ async def test_missing_cloud_sdk_is_reported_with_the_install_command(
         await Environment(backend).run("true")
 
 
-async def test_slow_and_broken_cloud_sdk_does_not_delay_other_checks(
+async def test_slow_import_of_a_broken_cloud_sdk_does_not_block_the_event_loop(
     name: str, options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = make(name, options)

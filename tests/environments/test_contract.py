@@ -197,7 +197,7 @@ class TestCommandTermination:
         assert done.output.startswith("before\n")
         assert (await environment.run("echo still here")).output == "still here\n"
 
-    async def test_timeout_terminates_a_detached_process_without_environment_variables(
+    async def test_timeout_terminates_even_a_detached_process_with_an_empty_environment(
         self, environment: Environment, token: str
     ) -> None:
         done = await environment.run(f"{DETACHED.format(token=token)}; {FOREVER}", timeout_s=2)
@@ -268,7 +268,9 @@ class TestCommandTermination:
 class TestTaskState:
     """A task keeps its directory and variables between commands."""
 
-    async def test_task_starts_in_the_home_directory(self, environment: Environment) -> None:
+    async def test_first_command_of_a_task_starts_in_the_home_directory(
+        self, environment: Environment
+    ) -> None:
         done = await environment.run("pwd")
         assert done.output.strip() == done.directory == environment.backend.home
 
@@ -497,7 +499,7 @@ class TestBackgroundProcess:
             with pytest.raises(CallError, match="no such signal"):
                 await environment.processes.send_signal(process.name, name)
 
-    async def test_input_of_a_background_process_is_logged_and_a_stale_write_is_rejected(
+    async def test_input_to_a_background_process_is_logged_and_a_write_based_on_an_old_log_is_rejected(
         self, environment: Environment
     ) -> None:
         process = await environment.start_process("cat", directory="/usr")
@@ -512,7 +514,9 @@ class TestBackgroundProcess:
         await environment.processes.wait(process.name, WAIT_TIMEOUT_S)
         assert await environment.processes.read_log(process.name, 0, 100) == b"one\ntwo\n"
 
-    async def test_input_of_a_background_process_can_be_closed(self, environment: Environment) -> None:
+    async def test_standard_input_of_a_background_process_can_be_closed(
+        self, environment: Environment
+    ) -> None:
         process = await environment.start_process("wc -c")
         await environment.processes.write(process.name, b"12345", close=True)
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 0
@@ -526,7 +530,7 @@ class TestBackgroundProcess:
         await environment.processes.send_signal(process.name, "INT")
         assert (await environment.processes.wait(process.name, WAIT_TIMEOUT_S)).exit_code == 6
 
-    async def test_killing_a_background_process_includes_detached_ones_without_environment_variables(
+    async def test_killing_a_background_process_also_kills_detached_children_with_an_empty_environment(
         self, environment: Environment, token: str
     ) -> None:
         process = await environment.start_process(f"{DETACHED.format(token=token)}; echo begun; {FOREVER}")
@@ -636,7 +640,9 @@ class TestBackgroundProcess:
         assert find_traces(token) == []
 
 
-async def test_concurrent_writes_to_a_program_arrive_complete_and_once(site: BackendSite) -> None:
+async def test_concurrent_writes_to_the_input_of_a_program_arrive_complete_and_once(
+    site: BackendSite,
+) -> None:
     backend = site.backend()
     await backend.open()
     channel = await backend.spawn(["cat"], env={}, pty=None)

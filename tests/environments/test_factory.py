@@ -55,14 +55,16 @@ def test_project_settings_cannot_change_the_terminal_backend(key: str, value: st
 
 
 @pytest.mark.parametrize("name", ["x,", "x:y"])
-async def test_special_characters_in_the_project_path_mount_nothing_else(name: str, tmp_path: Path) -> None:
+async def test_special_characters_in_the_project_path_cannot_mount_other_directories(
+    name: str, tmp_path: Path
+) -> None:
     project = tmp_path / name / "etc"
     project.mkdir(parents=True)
     with pytest.raises(EnvironmentFailed, match="Rename the directory"):
         await build_backend(make_config(project, image="some/image"), "apptainer").open()
 
 
-def test_only_known_harmless_environment_variables_are_passed_on() -> None:
+def test_only_known_harmless_environment_variables_are_passed_to_commands() -> None:
     named = dict.fromkeys(
         ("PATH", "LC_ALL", "LC_TOKEN", "TERM_TOKEN", "XPATH", "HOME2", "SHELLS", "AWS_KEY"), "x"
     )

@@ -66,7 +66,7 @@ def guards(options: dict[str, str]) -> list[int]:
     return [int(each.partition(":")[0]) for each in find_traces(options["notes"]) if "shell/guard" in each]
 
 
-async def test_target_that_stops_answering_is_reported_before_the_command_timeout(
+async def test_machine_that_stops_answering_is_reported_before_the_command_timeout(
     options: dict[str, str], token: str
 ) -> None:
     async with Environment(make_leased(options)) as environment:
@@ -133,7 +133,7 @@ async def test_unanswered_request_to_the_guard_process_times_out(
         await environment.close()
 
 
-async def test_command_that_could_not_be_terminated_is_reported_as_possibly_running(
+async def test_command_that_could_not_be_terminated_is_reported_as_possibly_still_running(
     options: dict[str, str], token: str
 ) -> None:
     backend = UnresponsiveBackend(
@@ -206,7 +206,7 @@ async def test_killed_guard_process_is_replaced(options: dict[str, str], token: 
         assert find_traces(token) == []
 
 
-async def test_target_without_required_programs_is_reported_with_advice(tmp_path: Path) -> None:
+async def test_machine_without_required_programs_is_reported_with_advice(tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("not a folder")
     environment = Environment(make_local({"home": str(tmp_path), "notes": str(tmp_path / "notes")}))
     with pytest.raises(EnvironmentFailed, match=r"local cannot run commands: .*Try again"):
@@ -225,7 +225,7 @@ def redirected_client(tmp_path: Path) -> Iterator[str]:
     link.unlink()
 
 
-async def test_state_directory_in_memory_owned_by_another_user_is_not_used(
+async def test_state_directory_in_dev_shm_that_another_user_owns_is_not_used(
     options: dict[str, str], tmp_path: Path, redirected_client: str
 ) -> None:
     guard = await Guard.start(make_local(options), redirected_client, 1_000_000)
@@ -234,7 +234,7 @@ async def test_state_directory_in_memory_owned_by_another_user_is_not_used(
     await guard.shut_down()
 
 
-async def test_state_directories_of_other_users_do_not_cause_deletions(
+async def test_misleading_names_of_old_state_directories_delete_nothing_else(
     options: dict[str, str], token: str
 ) -> None:
     precious = Path(options["notes"]) / token
@@ -257,7 +257,7 @@ async def test_state_directories_of_other_users_do_not_cause_deletions(
             shutil.rmtree(each, ignore_errors=True)
 
 
-async def test_state_directories_of_other_users_are_neither_listed_nor_removed(
+async def test_process_directories_with_unexpected_names_are_neither_listed_nor_removed(
     options: dict[str, str], tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
@@ -298,7 +298,9 @@ async def test_endless_answer_of_the_guard_process_cannot_exhaust_memory(
         assert found.command == "(unreadable description)"
 
 
-async def test_command_that_imitates_the_guard_process_only_breaks_the_guard(options: dict[str, str]) -> None:
+async def test_command_that_writes_forged_replies_of_the_guard_process_causes_no_failure(
+    options: dict[str, str],
+) -> None:
     async with Environment(make_local(options)) as environment:
         await environment.open()
         for line in ("1 done nothing", "2 what ever", "3 done " + "9" * 5000, "x" * 200_000):

@@ -37,14 +37,14 @@ def test_input_log_over_the_write_limit_is_marked_incomplete() -> None:
     assert len(log.entries) == MAX_LOGGED_ENTRIES
 
 
-def test_first_reason_for_an_incomplete_input_log_stays() -> None:
+def test_incomplete_input_log_keeps_the_first_reason() -> None:
     log = InputLog("bash")
     log.mark_incomplete("first")
     log.mark_incomplete("second")
     assert (log.incomplete_reason, log.revision) == ("first", 2)
 
 
-def test_input_log_dropped_over_the_limit_is_replaced_by_an_incomplete_one() -> None:
+def test_input_log_dropped_above_the_limit_counts_as_incomplete() -> None:
     logs = InputLogs()
     for number in range(MAX_LOGS + 1):
         logs.start(f"p{number}", InputLog("bash"))

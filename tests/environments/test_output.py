@@ -44,7 +44,9 @@ def test_short_output_is_complete_and_long_output_is_truncated(
 
 
 @given(texts, st.lists(st.integers(0, 1_000), max_size=5))
-def test_output_listener_receives_all_text_however_output_is_split(text: str, places: list[int]) -> None:
+def test_output_listener_receives_all_text_however_the_output_is_split_into_chunks(
+    text: str, places: list[int]
+) -> None:
     heard: list[str] = []
     output = OutputBuffer(max_bytes=10, listener=heard.append)
     for piece in split_at(text.encode(errors="replace"), places):
@@ -61,7 +63,7 @@ def test_output_is_truncated_at_character_boundaries(text: str, most: int) -> No
 
 
 @given(st.text(max_size=50), st.integers(0, 200))
-def test_bytes_without_a_partial_character_are_a_decodable_prefix(text: str, at: int) -> None:
+def test_output_without_an_incomplete_last_character_can_be_decoded(text: str, at: int) -> None:
     data = text.encode(errors="replace")[:at]
     whole = trim_partial_character(data)
     whole.decode()
@@ -75,7 +77,7 @@ def test_bytes_without_a_partial_character_are_a_decodable_prefix(text: str, at:
     st.text(max_size=40),
     st.lists(st.integers(0, 1_000), max_size=8),
 )
-def test_end_mark_of_a_command_is_found_however_output_is_split(
+def test_end_mark_of_a_command_is_found_however_the_output_is_split_into_chunks(
     written: bytes, code: int, folder: str, places: list[int]
 ) -> None:
     ending = EndMarkParser()
@@ -113,7 +115,7 @@ def test_end_marks_forged_by_a_command_lose_no_output(parts: list[bytes], places
     assert data.startswith(passed)
 
 
-def test_unterminated_end_mark_holds_back_few_bytes() -> None:
+def test_possible_start_of_an_end_mark_delays_only_a_few_bytes_of_output() -> None:
     ending = EndMarkParser()
     begun = b"\x1e" + ending.mark.encode() + b" "
     passed = ending.feed(begun) + b"".join(ending.feed(b"y" * 10_000) for _ in range(20))

@@ -25,7 +25,7 @@ _WORDS = st.sampled_from(["", "r", "g", "o", "x 137 it was killed"])
 
 
 @given(st.lists(st.one_of(_BYTES, _WORDS), max_size=12), st.lists(st.integers(0, 300), max_size=8))
-def test_control_frames_and_output_are_separated_however_they_are_split(
+def test_control_frames_and_terminal_output_are_separated_however_they_are_split_into_chunks(
     pieces: list[bytes | str], cuts: list[int]
 ) -> None:
     # Output that happens to end with the beginning of a frame is followed by other bytes.
@@ -71,7 +71,7 @@ def test_unterminated_control_frame_is_treated_as_output() -> None:
     assert b"".join(each for each in found if isinstance(each, bytes)) == endless
 
 
-def test_lone_frame_delimiter_is_held_back_for_one_byte_only() -> None:
+def test_lone_frame_delimiter_in_terminal_output_is_delayed_by_one_byte_only() -> None:
     words = FrameParser(MARK)
     assert words.split(b"before \x1e") == [b"before "]
     assert words.split(b"after") == [b"\x1eafter"]

@@ -173,7 +173,9 @@ async def test_temporary_files_of_the_sandbox_are_private_and_persist(
     assert list((workspace_root / "home" / ".cache").iterdir()) == []
 
 
-async def test_command_cannot_change_the_sandbox_variables_of_the_next_one(sandbox: Environment) -> None:
+async def test_command_cannot_change_the_environment_variables_of_the_sandbox_for_the_next_command(
+    sandbox: Environment,
+) -> None:
     await sandbox.run(
         "for f in /dev/shm/toolfold.*/variables; do echo 'export GIVEN=2' >$f; ln -sf /etc/passwd $f; done"
     )

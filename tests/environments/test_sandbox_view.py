@@ -168,7 +168,9 @@ async def test_workspace_in_the_home_directory_is_writable_and_its_siblings_are_
     assert (project / "made").exists()
 
 
-async def test_home_directory_as_workspace_hides_dot_files_except_tools(home: Path) -> None:
+async def test_home_directory_used_as_workspace_hides_dot_files_except_those_of_package_managers(
+    home: Path,
+) -> None:
     planted = plant(home)
     write(home / "thesis.tex", "chapter")
     write(home / ".cargo/registry/a.crate", "crate")
@@ -329,7 +331,7 @@ async def test_kernel_settings_are_read_only_in_the_sandbox(workspace_root: Path
     assert output == "readable\nfinished\n"
 
 
-async def test_writable_paths_of_the_sandbox_are_a_short_list(workspace_root: Path, home: Path) -> None:
+async def test_no_unexpected_path_is_writable_in_the_sandbox(workspace_root: Path, home: Path) -> None:
     plant(home)
     project = workspace_root / "project"
     output = await run_in(project, home, FIND_WRITABLE)
@@ -420,7 +422,9 @@ async def test_private_system_files_are_hidden_in_the_sandbox(workspace_root: Pa
     assert output == "public\nfinished\n"
 
 
-async def test_other_system_directories_are_absent_in_the_sandbox(workspace_root: Path, home: Path) -> None:
+async def test_system_directories_that_commands_do_not_need_are_absent_in_the_sandbox(
+    workspace_root: Path, home: Path
+) -> None:
     secret = write(workspace_root / "elsewhere" / "file")
     output = await run_in(
         workspace_root / "project",
@@ -529,5 +533,5 @@ async def test_symlink_left_in_tmp_of_the_sandbox_is_not_followed_by_the_next_co
         assert list(target.iterdir()) == []
 
 
-def test_list_of_credential_files_for_the_sandbox_test_has_no_duplicates() -> None:
+def test_list_of_credential_files_used_in_the_sandbox_tests_has_no_duplicates() -> None:
     assert len(CREDENTIALS) == len(set(CREDENTIALS)) >= 90

@@ -18,7 +18,7 @@ async def ignore_cancellation(until: asyncio.Event) -> str:
     return "at last"
 
 
-async def test_call_with_timeout_passes_on_result_and_exception() -> None:
+async def test_call_with_timeout_returns_the_result_or_raises_the_exception_of_the_call() -> None:
     async def answer() -> int:
         return 1
 

@@ -39,7 +39,7 @@ class LostBackend(Local):
         return await super().spawn(argv, env=env, pty=pty)
 
 
-async def test_trial_of_an_unreachable_environment_stops_at_once(tmp_path: Path) -> None:
+async def test_trial_of_an_unreachable_environment_stops_after_the_first_step(tmp_path: Path) -> None:
     async with Environment(
         UnreachableBackend(home=tmp_path, state_dir=tmp_path / "n", environment={})
     ) as environment:
@@ -47,7 +47,9 @@ async def test_trial_of_an_unreachable_environment_stops_at_once(tmp_path: Path)
     assert (outcome.passed, outcome.problem, outcome.advice) == (False, "nobody is there.", "Switch it on.")
 
 
-async def test_failed_trial_step_gives_advice_and_the_rest_continues(tmp_path: Path) -> None:
+async def test_failed_trial_step_of_an_environment_gives_advice_and_the_other_steps_run(
+    tmp_path: Path,
+) -> None:
     async with Environment(
         LostBackend(home=tmp_path, state_dir=tmp_path / "n", environment={})
     ) as environment:

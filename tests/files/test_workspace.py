@@ -150,7 +150,9 @@ def test_additional_workspace_directories_are_accessible_by_absolute_path(root: 
     assert workspace.write_atomically(outside / "new", b"x").created
 
 
-def test_directories_that_a_session_may_read_are_not_writable(workspace: Workspace, outside: Path) -> None:
+def test_directories_that_a_session_may_only_read_are_not_writable(
+    workspace: Workspace, outside: Path
+) -> None:
     target = outside / "secret.txt"
     assert read(workspace, target, outside) == SECRET
     assert "is outside the workspace" in read_error(workspace, target)
@@ -221,7 +223,7 @@ def test_reading_a_named_pipe_is_rejected_without_blocking(workspace: Workspace,
     assert stat.S_ISFIFO((root / "pipe").lstat().st_mode)
 
 
-def test_file_replaced_by_a_named_pipe_meanwhile_does_not_block(
+def test_file_replaced_by_a_named_pipe_after_the_path_check_does_not_block(
     workspace: Workspace, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -294,7 +296,7 @@ def test_error_for_a_symlink_to_outside_names_the_symlink(
     assert snapshot_tree(outside) == {"secret.txt": SECRET}
 
 
-def test_dot_dot_after_a_symlink_is_resolved_like_the_system_does(
+def test_dot_dot_after_a_symlink_is_resolved_as_the_operating_system_does(
     workspace: Workspace, root: Path, outside: Path
 ) -> None:
     (outside / "deep").mkdir()
@@ -338,7 +340,7 @@ def swap_before_open(monkeypatch: pytest.MonkeyPatch, name: str, swap: object) -
     monkeypatch.setattr(os, "open", racing)
 
 
-def test_file_replaced_by_a_symlink_meanwhile_is_not_read(
+def test_file_replaced_by_a_symlink_after_the_path_check_is_not_read(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def swap() -> None:
@@ -360,14 +362,14 @@ def swapped_directory(root: Path, outside: Path) -> object:
     return swap
 
 
-def test_directory_replaced_by_a_symlink_meanwhile_is_not_read_through(
+def test_directory_replaced_by_a_symlink_after_the_path_check_is_not_read_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
     assert "was just changed" in read_error(workspace, "sub/secret.txt")
 
 
-def test_directory_replaced_by_a_symlink_meanwhile_is_not_written_through(
+def test_directory_replaced_by_a_symlink_after_the_path_check_is_not_written_through(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap_before_open(monkeypatch, "sub", swapped_directory(root, outside))
@@ -376,7 +378,7 @@ def test_directory_replaced_by_a_symlink_meanwhile_is_not_written_through(
     assert snapshot_tree(root) == {"a.txt": b"alpha\n", "moved/secret.txt": b"mine"}
 
 
-def test_parent_directory_replaced_meanwhile_cannot_redirect_a_write(
+def test_parent_directory_replaced_during_a_write_cannot_redirect_it(
     workspace: Workspace, root: Path, outside: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swap, real_replace = swapped_directory(root, outside), os.replace
@@ -481,7 +483,7 @@ def test_symlink_removed_while_it_is_followed_is_a_call_error(
 
 
 @pytest.mark.parametrize("kind", ["link", "folder"])
-def test_replacing_directories_meanwhile_never_allows_access_to_the_toolfold_directory(
+def test_replacing_directories_during_access_never_exposes_the_toolfold_directory(
     root: Path, home: Path, kind: str
 ) -> None:
     workspace = Workspace(root, private=[home])
@@ -549,7 +551,7 @@ def test_replaced_file_keeps_its_mode(workspace: Workspace, root: Path) -> None:
     assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o751
 
 
-def test_replaced_file_loses_set_user_id(workspace: Workspace, root: Path) -> None:
+def test_replaced_file_loses_its_set_user_id_bit(workspace: Workspace, root: Path) -> None:
     (root / "a.txt").chmod(0o4755)
     workspace.write_atomically("a.txt", b"beta")
     assert stat.S_IMODE((root / "a.txt").stat().st_mode) == 0o755
@@ -742,7 +744,7 @@ def test_invalid_dot_git_file_does_not_block_writes(workspace: Workspace, root: 
     ],
     ids=lambda paths: paths[-1],
 )
-def test_write_that_would_create_a_git_directory_is_rejected(
+def test_write_that_would_turn_a_directory_into_a_git_directory_is_rejected(
     workspace: Workspace, root: Path, paths: list[str]
 ) -> None:
     for path in paths[:-1]:
@@ -768,7 +770,7 @@ def list_files(workspace: Workspace, *args: object, **kwargs: object) -> list[st
     return [workspace.relative(path) for path in workspace.files(*args, **kwargs)]  # type: ignore[arg-type]
 
 
-def test_files_are_listed_in_a_fixed_order_without_skipped_directories(
+def test_files_are_listed_in_a_fixed_order_and_ignored_directories_are_skipped(
     workspace: Workspace, root: Path
 ) -> None:
     for path in ("z.txt", "b/2", "b/1", "b/c/3", "node_modules/x", "b/node_modules/y"):
@@ -814,7 +816,9 @@ def test_listing_a_missing_directory_is_an_error(workspace: Workspace) -> None:
         list_files(workspace, "missing")
 
 
-def test_file_listing_stops_on_request_even_without_files(workspace: Workspace, root: Path) -> None:
+def test_file_listing_can_be_stopped_even_if_there_are_only_empty_directories(
+    workspace: Workspace, root: Path
+) -> None:
     for number in range(50):
         (root / "empty" / f"{number}").mkdir(parents=True)
         (root / f"link{number}").symlink_to("empty")

@@ -150,7 +150,7 @@ def test_setting_allow_anonymous_accepts_clients_without_a_token(tokens: Tokens)
     assert send_request(at, {**LOCAL, "authorization": "Bearer wrong"})[0] == 401
 
 
-def test_stream_of_an_anonymous_client_ends_when_the_first_token_is_created(tokens: Tokens) -> None:
+def test_open_stream_of_an_anonymous_client_ends_when_the_first_token_is_created(tokens: Tokens) -> None:
     sent: list[Any] = []
 
     async def stream(_scope: Any, _receive: Any, send: Any) -> None:
@@ -173,7 +173,7 @@ def test_stream_of_an_anonymous_client_ends_when_the_first_token_is_created(toke
     assert [each.get("body") for each in sent] == [None, b"before", b""]
 
 
-def test_gateway_on_another_address_than_loopback_needs_a_token(tokens: Tokens) -> None:
+def test_gateway_on_an_address_other_than_loopback_requires_a_token_from_clients(tokens: Tokens) -> None:
     token = tokens.add("bob")
     at = make_access_policy("192.0.2.7", tokens, toolsets=None, hosts=(), origins=())
     assert send_request(at, {"host": "192.0.2.7:8765"})[0] == 401

@@ -141,7 +141,7 @@ async def test_open_stream_of_a_client_ends_when_its_token_is_revoked(two_server
 
 
 @both_revisions
-async def test_no_spelling_of_a_tool_name_reaches_a_server_without_a_grant(
+async def test_ungranted_tool_cannot_be_called_under_any_spelling_of_its_name(
     two_servers: RunningGateway, revision: str
 ) -> None:
     token = two_servers.tokens.add(f"speller-{revision}", ["mcp-one"])
@@ -253,7 +253,7 @@ async def test_unsubscribing_does_not_end_the_subscription_of_another_client(tmp
             wait_until(lambda: "unsubscribed" in read_log(log))
 
 
-async def test_client_with_many_sessions_loses_only_its_own(
+async def test_client_above_the_session_limit_loses_only_its_own_sessions(
     two_servers: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gateway_server, "MAX_SESSIONS_PER_CLIENT", 3)
@@ -316,7 +316,7 @@ def has_unmarked_order(words_: str) -> bool:
 
 
 @both_revisions
-async def test_injected_orders_are_marked_in_every_kind_of_result_for_clients(
+async def test_injected_instructions_are_marked_in_every_kind_of_result_for_clients(
     two_servers: RunningGateway, revision: str
 ) -> None:
     async with two_servers.client(revision) as client:
@@ -552,7 +552,7 @@ async def test_too_large_http_request_is_refused(two_servers: RunningGateway) ->
     assert answer.status_code == 413
 
 
-async def test_long_client_names_are_not_stored(two_servers: RunningGateway) -> None:
+async def test_long_client_names_are_shortened_before_they_are_stored(two_servers: RunningGateway) -> None:
     info = mcp_types.Implementation(name="n" * 1_000_000, version="1")
     async with two_servers.client(NEWEST, client_info=info) as client:
         await client.call_tool("one_echo", {"text": "x"})
@@ -566,7 +566,7 @@ async def test_long_client_names_are_not_stored(two_servers: RunningGateway) -> 
 
 
 @both_revisions
-async def test_endless_list_of_one_server_is_truncated_and_does_not_block_others(
+async def test_endless_resource_list_of_one_server_is_truncated_and_does_not_block_others(
     tmp_path: Path, revision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(item_lists, "MAX_LIST_CHARS", 200_000)  # scanning the whole list takes a while
@@ -601,7 +601,7 @@ async def test_state_of_a_server_with_one_process_per_client_is_not_visible_to_o
     assert found == [["notes-value"], ["notes-value"]]
 
 
-async def test_tool_header_is_checked_without_revealing_the_tool_to_ungranted_clients(
+async def test_http_headers_with_tool_arguments_are_checked_without_revealing_tools_to_ungranted_clients(
     tmp_path: Path,
 ) -> None:
     region = {"type": "string", "x-mcp-header": "Region"}

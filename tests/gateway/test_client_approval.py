@@ -116,7 +116,7 @@ async def test_setting_trust_client_approval_skips_the_approval_question(
         ("192.0.2.7", (), False),
     ],
 )
-def test_gateway_counts_as_local_only_on_loopback_without_other_hosts(
+def test_gateway_counts_as_local_only_on_a_loopback_address_without_other_allowed_hosts(
     tmp_path: Path, host: str, hosts: tuple[str, ...], is_local: bool
 ) -> None:
     tokens = Tokens(tmp_path / "tokens.json")

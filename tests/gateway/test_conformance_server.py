@@ -46,7 +46,7 @@ def run_fixture_server() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("revision", "protocol"), [("2025-11-25", "legacy"), ("2026-07-28", "auto")])
-def test_gateway_passes_every_core_mcp_conformance_scenario(
+def test_gateway_passes_every_core_scenario_of_the_mcp_conformance_suite(
     tmp_path: Path, revision: str, protocol: str
 ) -> None:
     runner = conformance_command()

@@ -85,7 +85,7 @@ def initialize(gateway: GatewayProcess) -> bytes:
     ],
     ids=["nothing", "request-line", "half-a-head", "half-a-body", "half-a-chunk"],
 )
-def test_incomplete_http_request_is_closed_after_the_timeout(
+def test_connection_with_an_incomplete_http_request_is_closed_after_the_timeout(
     short_timeouts: GatewayProcess, sent: bytes
 ) -> None:
     with connect(short_timeouts) as connection:
@@ -94,7 +94,9 @@ def test_incomplete_http_request_is_closed_after_the_timeout(
     assert b" 200 " in initialize(short_timeouts)
 
 
-def test_incomplete_second_http_request_is_closed_after_the_timeout(short_timeouts: GatewayProcess) -> None:
+def test_connection_with_an_incomplete_second_http_request_is_closed_after_the_timeout(
+    short_timeouts: GatewayProcess,
+) -> None:
     with connect(short_timeouts) as connection:
         connection.sendall(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\nPOST /mcp HTTP/1.1\r\nHo")
         assert b" 404 " in read_until_closed(connection)
@@ -208,7 +210,7 @@ async def _wait_until_settled(server: uvicorn.Server) -> None:
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process need Linux")
-def test_lack_of_file_descriptors_is_logged_once_and_recovers(tmp_path: Path) -> None:
+def test_gateway_logs_a_lack_of_file_descriptors_once_and_recovers(tmp_path: Path) -> None:
     """The limit of files leaves room for only a few connections."""
     with gateway_process(tmp_path, code=("-c", RARE_LOG)) as gateway:
         assert b" 200 " in initialize(gateway)  # everything that is opened lazily is open now
@@ -226,7 +228,7 @@ def test_lack_of_file_descriptors_is_logged_once_and_recovers(tmp_path: Path) ->
     assert "Traceback" not in log
 
 
-def test_clients_can_connect_and_the_port_is_taken_before_the_gateway_is_loaded() -> None:
+def test_gateway_listens_on_its_port_before_its_modules_are_loaded() -> None:
     with open_listening_socket("127.0.0.1", 0) as listening:
         address = listening.getsockname()
         with (

@@ -68,7 +68,7 @@ async def test_tool_search_is_annotated_as_read_only_but_tool_call_is_not(
 
 
 @both_revisions
-async def test_large_catalog_is_deferred_and_clients_can_call_every_tool_name(
+async def test_tools_of_a_large_catalog_are_deferred_and_clients_can_still_call_each_by_name(
     large_catalog: RunningGateway, revision: str
 ) -> None:
     async with large_catalog.client(revision) as client:
@@ -237,7 +237,7 @@ async def test_server_faults_affect_only_the_calling_client(tmp_path: Path, revi
 
 
 @both_revisions
-async def test_server_with_state_has_one_process_per_client(tmp_path: Path, revision: str) -> None:
+async def test_stateful_server_has_one_process_per_client(tmp_path: Path, revision: str) -> None:
     servers = {"shell": fault_server("--fault", "pid"), "plain": fault_server("--fault", "pid")}
     with serve_gateway(tmp_path, servers) as served:
         shells: list[int] = []
@@ -390,7 +390,7 @@ async def test_call_is_refused_if_the_client_cannot_ask_a_user(tmp_path: Path, r
     assert victim.exists()
 
 
-async def test_unknown_or_used_state_of_an_approval_request_is_rejected(tmp_path: Path) -> None:
+async def test_forged_or_already_used_state_of_an_approval_request_is_rejected(tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.mkdir()
     command = {"command": f"rm -rf {victim}"}

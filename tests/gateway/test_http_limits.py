@@ -105,7 +105,7 @@ async def test_request_body_in_tiny_chunks_is_refused_while_another_client_is_se
         (("Content-Encoding: gzip",), "", "415"),
     ],
 )
-def test_request_refused_by_its_headers_is_closed_without_reading_a_chunk(
+def test_request_refused_because_of_its_headers_is_closed_without_reading_its_body(
     served: RunningGateway, monkeypatch: pytest.MonkeyPatch, fields: tuple[str, ...], host: str, status: str
 ) -> None:
     counted: list[int] = []
@@ -170,7 +170,7 @@ def test_endless_http_headers_are_refused(served: RunningGateway, place: str) ->
     ],
     ids=["lists", "strings", "deep"],
 )
-async def test_client_message_with_too_many_values_is_refused(
+async def test_client_message_with_too_many_json_values_is_refused(
     served: RunningGateway, body: bytes, problem: str
 ) -> None:
     async with served.client() as other:

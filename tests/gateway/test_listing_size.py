@@ -44,19 +44,21 @@ def test_gateway_defers_tools_if_there_are_more_than_thirty(
 
 
 @pytest.mark.parametrize(("setting", "count"), [(0, 40), (40, 40), (39, 3)])
-def test_setting_threshold_tools_limits_the_listed_tools(tmp_path: Path, setting: int, count: int) -> None:
+def test_setting_threshold_tools_sets_how_many_tools_are_listed_before_they_are_deferred(
+    tmp_path: Path, setting: int, count: int
+) -> None:
     with open_with_tools(tmp_path, 40, setting) as runtime:
         assert len(listed_names(runtime)) == count
 
 
-def test_sessions_without_a_gateway_use_the_token_threshold(tmp_path: Path) -> None:
+def test_sessions_without_a_gateway_defer_tools_by_their_token_count(tmp_path: Path) -> None:
     with open_with_tools(tmp_path, 40, behind_gateway=False) as runtime:
         assert len(listed_names(runtime)) == 40
     with open_with_tools(tmp_path, 40, 30, behind_gateway=False) as runtime:
         assert listed_names(runtime) == BRIDGE
 
 
-def test_listing_size_counts_tools_and_tokens(tmp_path: Path) -> None:
+def test_size_of_the_tool_list_is_measured_in_tools_and_tokens(tmp_path: Path) -> None:
     with open_with_tools(tmp_path, 40) as runtime:
         size = measure_listing(open_session(runtime, None), exact=True)
         about = measure_listing(open_session(runtime, None))

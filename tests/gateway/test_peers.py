@@ -154,7 +154,7 @@ asyncio.run(main())
     assert decisions(tmp_path / "home", victim) == [("nobody to ask (started by a tool call)", False)]
 
 
-def test_environment_of_a_process_shows_that_a_tool_call_started_it() -> None:
+def test_process_started_by_a_tool_call_is_detected_by_its_environment_variables() -> None:
     words = ["sleep", "60"]
     for marks, is_marked in (({"TOOLFOLD_RUN": "x"}, True), ({}, False)):
         with subprocess.Popen(words, env={"PATH": os.environ["PATH"], **marks}) as process:
@@ -181,7 +181,7 @@ def connected(host: str, listening_on: str) -> Iterator[tuple[socket.socket, Pee
 @pytest.mark.parametrize(
     ("host", "listening_on"), [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("127.0.0.1", "::")]
 )
-def test_socket_of_a_client_process_is_found(host: str, listening_on: str) -> None:
+def test_client_process_is_found_by_the_socket_of_its_connection(host: str, listening_on: str) -> None:
     with connected(host, listening_on) as (client, connection):
         inode = find_socket(connection)
         assert str(Path(f"/proc/self/fd/{client.fileno()}").readlink()) == f"socket:[{inode}]"
@@ -218,7 +218,7 @@ def test_client_process_of_another_user_has_unknown_origin() -> None:
         )  # processes of other tool calls may run
 
 
-def test_unreadable_client_process_is_suspected_to_belong_to_a_tool_call() -> None:
+def test_client_process_whose_details_are_unreadable_is_suspected_to_belong_to_a_tool_call() -> None:
     """Its descriptors cannot be read, so it may be the client."""
     if os.getuid():
         pytest.skip("needs root")

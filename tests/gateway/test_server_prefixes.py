@@ -14,7 +14,7 @@ def prefixes_for(servers: list[str]) -> ServerPrefixes:
     return ServerPrefixes({server: f"{server}_" for server in servers})
 
 
-def test_resource_uri_for_clients_has_the_server_name_before_its_scheme() -> None:
+def test_resource_uri_for_clients_starts_with_the_server_name_before_the_scheme() -> None:
     assert prefixes_for(["files"]).prefix_uri("files", "file:///a") == "files+file:///a"
 
 
@@ -30,7 +30,9 @@ def test_longest_matching_server_prefix_is_tried_first() -> None:
 
 
 @given(st.lists(names, min_size=1, max_size=6, unique=True), st.text(min_size=1, max_size=40))
-def test_server_prefixes_of_uris_and_names_can_be_resolved(servers: list[str], own: str) -> None:
+def test_uris_and_names_with_server_prefixes_are_resolved_to_their_servers(
+    servers: list[str], own: str
+) -> None:
     addresses = prefixes_for(servers)
     for server in servers:
         assert (server, own) in addresses.resolve_uri(addresses.prefix_uri(server, own))

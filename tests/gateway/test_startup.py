@@ -202,7 +202,9 @@ def run_once(home: GatewayHome, env: dict[str, str] | None = None) -> dict[str, 
     return found
 
 
-def test_gateway_answers_lists_from_its_record_before_the_runtime_is_open(home: GatewayHome) -> None:
+def test_gateway_answers_list_requests_from_recorded_lists_before_the_runtime_is_open(
+    home: GatewayHome,
+) -> None:
     first = run_once(home)
     assert [tool["name"] for tool in first["tools/list"]["tools"]] == ["a_echo", "a_tool_2"]
     assert len(first["resources/list"]["resources"]) == 2
@@ -241,7 +243,7 @@ def test_calls_sent_during_gateway_startup_are_answered_by_the_runtime(home: Gat
         assert gateway.answer(7)["result"]["content"][0]["text"] == "hello"
 
 
-def test_list_that_differs_from_the_recorded_one_is_announced_once(home: GatewayHome) -> None:
+def test_tool_list_that_differs_from_the_recorded_one_is_announced_once(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True, env=EXTRA) as gateway:
         gateway.initialize()
@@ -357,7 +359,7 @@ def test_unsafe_or_damaged_record_of_lists_is_ignored(home: GatewayHome) -> None
     assert ListingRecord(home.record).read()
 
 
-def test_invalid_lines_during_gateway_startup_are_handled_as_after_it(home: GatewayHome) -> None:
+def test_invalid_input_lines_are_handled_during_gateway_startup_as_they_are_later(home: GatewayHome) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -371,7 +373,9 @@ def test_invalid_lines_during_gateway_startup_are_handled_as_after_it(home: Gate
         assert len(gateway.answers("list")) == 1
 
 
-def test_very_long_line_during_startup_is_left_to_the_opened_gateway(home: GatewayHome) -> None:
+def test_very_long_input_line_during_startup_is_handled_after_the_gateway_has_opened(
+    home: GatewayHome,
+) -> None:
     run_once(home)
     with home.start(held=True) as gateway:
         gateway.initialize()
@@ -430,7 +434,9 @@ def test_listing_recorded_resources_and_prompts_does_not_start_their_server(
     assert diary.read_text().count("start") == before
 
 
-def test_start_of_a_server_with_unchanged_tools_is_not_announced(home: GatewayHome, tmp_path: Path) -> None:
+def test_start_of_a_server_with_unchanged_tools_is_not_announced_to_clients(
+    home: GatewayHome, tmp_path: Path
+) -> None:
     run_once(home)
     asked = (tmp_path / "diary").read_text().count("resources/list")
     with home.start() as gateway:
@@ -445,7 +451,9 @@ def test_start_of_a_server_with_unchanged_tools_is_not_announced(home: GatewayHo
 
 
 @pytest.mark.parametrize(("fault", "kind"), [("changing-list", "tools"), ("more-resources", "resources")])
-def test_change_of_a_servers_tools_is_announced_once(tmp_path: Path, fault: str, kind: str) -> None:
+def test_change_of_a_servers_tools_is_announced_to_clients_once(
+    tmp_path: Path, fault: str, kind: str
+) -> None:
     server = fault_server("--fault", fault, "--resources", "2", trust="off")
     home = GatewayHome(tmp_path, {"a": server, "b": fault_server("--resources", "1")}, wait_seconds=60)
     first = run_once(home)
@@ -483,7 +491,7 @@ def test_tools_of_slow_new_servers_are_announced_when_they_are_ready(tmp_path: P
         st.binary(max_size=200) | st.from_regex(rb'\{"jsonrpc":"2.0","id":.{0,9},"method":"tools/list"}')
     )
 )
-def test_arbitrary_lines_do_not_break_answers_during_startup(lines: list[bytes]) -> None:
+def test_arbitrary_input_lines_do_not_break_answers_during_gateway_startup(lines: list[bytes]) -> None:
     record = ListingRecord(Path("unused"), {digest_json(HELLO): {"initialize": "{}", "tools/list": "{}"}})
     conversation = _EarlyConversation(record)
     for line in lines:
@@ -498,7 +506,7 @@ JSON = PLAIN | MAPS | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_
 
 
 @given(JSON, JSON)
-def test_arbitrary_records_of_lists_are_ignored(
+def test_record_of_lists_with_arbitrary_content_is_ignored(
     tmp_path_factory: pytest.TempPathFactory, inputs: Any, clients: Any
 ) -> None:
     file = tmp_path_factory.mktemp("records") / "record.json"

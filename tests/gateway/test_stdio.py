@@ -88,7 +88,7 @@ def start_gateway(settings: dict[str, str]) -> Iterator[StdioGateway]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_sdk_client_can_start_the_stdio_gateway_list_and_call_tools(
+async def test_sdk_client_can_start_the_stdio_gateway_and_list_tools_and_call_them(
     revision: str, settings: dict[str, str]
 ) -> None:
     command = StdioServerParameters(command=TOOLFOLD, args=["mcp", "serve"], env={**os.environ, **settings})
@@ -168,7 +168,7 @@ def test_too_long_line_is_refused_and_the_next_line_is_answered(settings: dict[s
 
 
 @pytest.mark.parametrize("value", [b"[" + b"[]," * 900_000 + b"1]", b"[" * 5_000 + b"]" * 5_000])
-def test_line_with_too_many_values_is_refused_and_the_next_line_is_answered(
+def test_line_with_too_many_json_values_is_refused_and_the_next_line_is_answered(
     settings: dict[str, str], value: bytes
 ) -> None:
     params = b'{"name": "a_echo", "arguments": {"text": ' + value + b"}}"

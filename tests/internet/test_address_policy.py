@@ -99,7 +99,7 @@ async def test_host_with_a_public_and_a_private_address_is_refused() -> None:
 
 
 @pytest.mark.parametrize("port", [22, 25, 110, 445])
-async def test_privileged_port_that_is_not_for_http_is_refused(port: int) -> None:
+async def test_privileged_port_other_than_those_of_http_is_refused(port: int) -> None:
     with pytest.raises(AddressRefused, match=f"Port {port}"):
         await AddressPolicy().resolve("1.1.1.1", port)
 

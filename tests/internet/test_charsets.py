@@ -32,7 +32,7 @@ from toolfold.internet.fetching import FetchedDocument
         ("utf-16le", "Grüße"),
     ],
 )
-async def test_document_in_a_character_set_of_the_web_is_decoded(charset: str, text: str) -> None:
+async def test_document_in_a_character_set_that_browsers_support_is_decoded(charset: str, text: str) -> None:
     data = text.encode(charset)
     document = FetchedDocument("http://x.example/", 200, data, "text/plain", charset)
     assert (await extract_text(document)).text == text
@@ -54,18 +54,18 @@ async def test_document_with_any_other_character_set_is_decoded_as_utf_8(charset
     assert _decode_html(data, charset) is data
 
 
-def test_byte_order_mark_is_left_out_and_invalid_bytes_are_replaced() -> None:
+def test_byte_order_mark_is_removed_and_invalid_bytes_are_replaced() -> None:
     assert decode_text("\ufeffGrüße".encode(), "utf-8", 100) == ("Grüße", False)
     assert decode_text("Grüße".encode("utf-16"), "iso-8859-1", 100) == ("Grüße", False)
     assert decode_text(b"a\xffb\xc3", "", 100) == ("a�b�", False)
 
 
-def test_every_codec_for_a_character_set_decodes_any_bytes() -> None:
+def test_every_supported_character_set_decodes_any_bytes_without_an_error() -> None:
     for label in charsets._CODECS:
         text, _ = decode_text(bytes(range(256)) * 300, label, 1_000_000)
         assert text, label
 
 
-def test_character_that_spans_two_decoding_steps_is_decoded() -> None:
+def test_character_split_between_two_chunks_is_decoded() -> None:
     text = "x" * (charsets.CHUNK_BYTES - 1) + "ü"
     assert decode_text(text.encode(), "utf-8", 100_000) == (text, False)

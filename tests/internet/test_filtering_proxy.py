@@ -62,7 +62,7 @@ async def test_proxy_opens_a_tunnel_for_a_connect_request(proxy: FilteringProxy,
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", "2130706434", "[::1]", "169.254.169.254"])
-async def test_proxy_refuses_a_forbidden_address_and_keeps_the_reason(
+async def test_proxy_refuses_a_forbidden_address_and_remembers_the_reason(
     proxy: FilteringProxy, server: WebServer, host: str
 ) -> None:
     for request in (f"CONNECT {host}:{server.port}", f"GET http://{host}:{server.port}/"):

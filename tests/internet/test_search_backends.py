@@ -29,7 +29,7 @@ def json_page(value: object) -> Page:
     return Page(json.dumps(value).encode(), "application/json")
 
 
-async def test_searxng_results_without_duplicates_and_invalid_urls_are_returned(server: WebServer) -> None:
+async def test_searxng_results_are_returned_without_duplicates_and_invalid_urls(server: WebServer) -> None:
     server.pages["/search"] = json_page(
         {
             "query": "tides",

@@ -202,7 +202,7 @@ def test_project_lock_file_cannot_accept_a_poisoned_tool(tmp_path: Path) -> None
         assert again.check_call("notes", "pin", found[0]) is None
 
 
-def test_server_that_changes_its_list_endlessly_is_listed_with_growing_delay(tmp_path: Path) -> None:
+def test_server_that_announces_tool_changes_endlessly_is_queried_with_growing_delay(tmp_path: Path) -> None:
     with open_runtime_with(tmp_path, {"evil": attack_server_entry()}) as runtime:
         session = runtime.session()
         before = runtime.registry.snapshot().generation
@@ -215,7 +215,7 @@ def test_server_that_changes_its_list_endlessly_is_listed_with_growing_delay(tmp
         assert runtime.registry.snapshot().generation - before <= most
 
 
-def test_server_texts_cannot_send_terminal_escape_sequences(
+def test_texts_of_a_server_cannot_contain_terminal_escape_sequences(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"
@@ -250,7 +250,7 @@ def test_server_texts_cannot_send_terminal_escape_sequences(
 @pytest.mark.parametrize(
     "before", [MAX_SCANNED_CHARS - 40, MAX_SCANNED_CHARS - 2_030, 2 * MAX_SCANNED_CHARS - 10_000]
 )
-def test_injection_at_the_split_of_a_long_result_is_marked(before: int) -> None:
+def test_injection_at_the_boundary_between_two_parts_of_a_long_result_is_marked(before: int) -> None:
     filler = "A note of the day. "
     text = (filler * (before // len(filler) + 1))[:before] + ORDER + " " + filler * 400
     marked = mark_injections(text)
@@ -264,6 +264,6 @@ def test_end_of_a_very_long_result_is_scanned_and_its_middle_labelled_unscanned(
     assert "not scanned" in marked
 
 
-def test_tool_definition_above_the_scan_limit_is_left_out() -> None:
+def test_tool_definition_above_the_size_limit_of_the_scan_is_rejected() -> None:
     with pytest.raises(ValueError, match="larger than"):
         parse_tool({"name": "long", "description": "This is a note. " * 20_000 + ORDER})

@@ -175,7 +175,7 @@ async def test_elicitation_with_an_invalid_reply_is_asked_again_up_to_the_limit(
     }
 
 
-async def test_elicitation_that_is_asked_again_is_not_withdrawn() -> None:
+async def test_elicitation_that_is_asked_again_does_not_count_as_withdrawn() -> None:
     withdrawn = []
 
     def elicit(request: ElicitationRequest) -> dict[str, Any]:
@@ -235,7 +235,7 @@ async def test_elicitation_and_sampling_are_not_declared_to_the_server_if_nobody
     assert set(denied) == {"elicitation"}
 
 
-async def test_elicitation_that_was_not_declared_gets_an_error() -> None:
+async def test_elicitation_request_gets_an_error_if_support_for_it_was_not_declared() -> None:
     assert "error" in await call_asking_tool(InteractionCallbacks(), "ask", schema=NAME)
     assert "error" in await call_asking_tool(InteractionCallbacks(), "think", text="hello")
 

@@ -308,7 +308,7 @@ extensions:
     assert "GIT_TOKEN" in result.servers[0].remarks[0]
 
 
-def test_imported_reference_is_kept_in_values_and_escaped_in_arguments(tmp_path: Path) -> None:
+def test_variable_reference_is_imported_unchanged_in_env_and_escaped_in_arguments(tmp_path: Path) -> None:
     entry = {"command": "sh", "args": ["-c", "run ${FOO} ${1:-x"], "env": {"KEY": "${KEY}"}}
     found = import_entry(tmp_path, "claude-desktop", entry)
     assert found.settings["args"] == ["-c", "run $${FOO} $${1:-x"]
@@ -344,7 +344,7 @@ def test_imported_time_limits_are_limited_to_the_allowed_range(tmp_path: Path) -
     ],
     ids=str,
 )
-def test_unusable_entry_does_not_affect_the_import_of_others(tmp_path: Path, entry: Any) -> None:
+def test_unusable_server_entry_does_not_affect_the_import_of_others(tmp_path: Path, entry: Any) -> None:
     text = json.dumps({"mcpServers": {"bad": entry, "good": {"command": "y"}}})
     result = import_text(tmp_path, "claude-code", text)
     assert servers(result) == {"good": {"command": "y"}}
@@ -376,7 +376,7 @@ def test_broken_client_file_is_reported_and_imports_no_servers(tmp_path: Path, n
     assert (result.servers, result.rejected) == ((), ())
 
 
-def test_client_file_with_history_may_be_larger(tmp_path: Path) -> None:
+def test_file_of_a_client_that_stores_history_in_it_may_be_larger(tmp_path: Path) -> None:
     text = json.dumps({"history": "x" * (2 << 20), "mcpServers": {"it": {"command": "x"}}})
     assert servers(import_text(tmp_path, "claude-code", text)) == {"it": {"command": "x"}}
     assert "larger" in import_text(tmp_path, "cursor", text).problem
@@ -498,7 +498,7 @@ def test_imported_command_that_starts_or_reaches_the_gateway_is_recognised(words
         (),
     ],
 )
-def test_other_imported_commands_are_not_taken_for_the_gateway(words: tuple[str, ...]) -> None:
+def test_imported_commands_that_do_not_start_the_gateway_are_not_taken_for_it(words: tuple[str, ...]) -> None:
     settings = {"command": words[0], "args": list(words[1:])} if words else {}
     assert not is_gateway(settings, ["http://127.0.0.1:8765/mcp"])
 
@@ -543,7 +543,7 @@ def test_different_servers_of_the_same_name_get_the_client_name_appended() -> No
     assert [each.name for each in build_candidates(found, {})] == ["Git", "Git-vscode", "git-vscode-2"]
 
 
-def test_server_already_configured_is_marked_as_known_on_import() -> None:
+def test_imported_server_that_is_already_configured_is_marked_as_known() -> None:
     known: dict[str, McpServerSettings] = {"git": parse_server_settings({"command": "x"})}
     same, other = build_candidates(
         [make_server("cursor", "git", command="x"), make_server("vscode", "git", command="y")], known
@@ -608,14 +608,14 @@ def test_any_name_is_normalised_to_a_valid_server_name(text: str) -> None:
 
 
 @given(st.text(alphabet=st.sampled_from("${}ab:-1/ ")) | st.text())
-def test_literal_text_is_preserved_when_references_are_translated(text: str) -> None:
+def test_literal_text_is_preserved_when_variable_references_are_translated(text: str) -> None:
     remarks: list[str] = []
     assert resolve_references(Variables().translate(text, remarks), {}) == text
     assert remarks == []
 
 
 @given(st.text(alphabet=st.sampled_from("${}AB:-")), st.sampled_from(["none", "shell", "editor"]))
-def test_translated_references_can_be_resolved(text: str, style: Any) -> None:
+def test_translated_variable_references_can_be_resolved(text: str, style: Any) -> None:
     try:
         mine = Variables(style).translate(text, [], is_value=True)
     except RejectedEntryError:

@@ -150,7 +150,7 @@ async def test_malformed_optional_field_of_a_listed_tool_is_ignored_and_reported
         assert (await it.call_tool("odd", {})).is_error is not True
 
 
-async def test_of_two_listed_tools_with_the_same_name_the_second_is_reported(tmp_path: Path) -> None:
+async def test_second_listed_tool_of_the_same_name_is_dropped_and_reported(tmp_path: Path) -> None:
     listing = await fetch_listing(tmp_path, tools=[GOOD, {**GOOD, "description": "another"}])
     assert [each.description for each in listing.tools] == [""]
     assert any("'good' twice" in each for each in listing.problems)
@@ -247,7 +247,7 @@ async def test_server_counts_as_having_resources_and_prompts_only_if_it_lists_so
     assert [each.name for each in listing.tools] == ["good"]
 
 
-def test_tools_for_resources_appear_when_resources_exist_and_rank_last(
+def test_tools_that_read_resources_appear_only_if_resources_exist_and_rank_last(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     tools = [{"name": "get_time", "description": "Tell the time.", "inputSchema": {}}]
@@ -306,13 +306,11 @@ def test_repaired_list_result_is_always_valid(
 @given(
     protocol=st.sampled_from(PROTOCOLS), method=st.sampled_from(["tools/call", "prompts/get"]), result=values
 )
-def test_results_of_methods_that_list_nothing_are_not_changed(
-    protocol: str, method: str, result: Any
-) -> None:
+def test_results_of_methods_other_than_lists_are_not_changed(protocol: str, method: str, result: Any) -> None:
     assert repair_list_result(method, protocol, result) is result
 
 
-def test_list_entries_above_the_page_limit_are_reported() -> None:
+def test_list_with_more_entries_than_the_limit_is_truncated_and_reported() -> None:
     prompts = [{"name": f"p{number}"} for number in range(MAX_LISTED + 1_500)]
     repaired = repair_list_result("prompts/list", "2025-11-25", {"prompts": prompts})
     assert len(repaired["prompts"]) == MAX_LISTED

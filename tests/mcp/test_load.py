@@ -80,7 +80,7 @@ def stored(runtime: Runtime) -> int:
         ("integers", "has a number of more than 1,000 digits"),
     ],
 )
-async def test_server_message_with_too_many_values_is_refused(
+async def test_server_message_with_too_many_json_values_is_refused(
     runtime: Runtime, server: str, kind: str, problem: str
 ) -> None:
     before = stored(runtime)
@@ -90,7 +90,7 @@ async def test_server_message_with_too_many_values_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["images", "sounds", "resources", "links", "texts"])
-async def test_number_of_result_parts_and_stored_files_is_limited(runtime: Runtime, kind: str) -> None:
+async def test_number_of_parts_and_stored_files_of_a_result_is_limited(runtime: Runtime, kind: str) -> None:
     before = stored(runtime)
     result = await load(runtime, kind, scale=0.05)
     assert result.ok
@@ -147,7 +147,9 @@ async def test_http_response_body_in_tiny_chunks_is_refused(runtime: Runtime) ->
         ("event lists", "has more than 200,000 JSON values and keys"),
     ],
 )
-async def test_event_with_too_many_values_is_refused(runtime: Runtime, kind: str, problem: str) -> None:
+async def test_server_sent_event_with_too_many_json_values_is_refused(
+    runtime: Runtime, kind: str, problem: str
+) -> None:
     result = await load(runtime, kind, server="web")
     assert problem in (result.error or "")
 
@@ -174,7 +176,7 @@ def test_load_test_covers_every_kind_of_response_body() -> None:
     assert set(BODIES) >= {"chunks", "comments", "blank events", "tiny events", "event lines", "event lists"}
 
 
-def test_too_long_lists_in_a_result_are_truncated() -> None:
+def test_lists_of_parts_in_a_result_above_the_limit_are_truncated() -> None:
     result: dict[str, Any] = {
         "contents": [{}] * (MAX_PARTS + 2),
         "messages": [{}] * MAX_PARTS,

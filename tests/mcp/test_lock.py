@@ -75,7 +75,7 @@ def test_accepting_a_tool_keeps_other_tools_and_servers_in_the_lock_file(lock: L
     assert set(lock.pins("git") or ()) == {"log"}
 
 
-def test_accepting_a_new_server_does_not_replace_tools_accepted_before(lock: LockFile) -> None:
+def test_accepting_a_server_as_new_does_not_replace_its_tools_accepted_before(lock: LockFile) -> None:
     LockFile(lock.file).pin_new_server("files", [make_tool("read")])
     pins = lock.pin_new_server("files", [make_tool("read", "Something else.")])
     assert pins["read"].tool == make_tool("read")
@@ -91,7 +91,7 @@ def test_lock_file_change_by_another_process_is_noticed(lock: LockFile) -> None:
     assert other.pins("files") is None
 
 
-def test_forgetting_a_server_returns_whether_it_was_in_the_lock_file(lock: LockFile) -> None:
+def test_removing_a_server_from_the_lock_file_returns_whether_it_was_there(lock: LockFile) -> None:
     lock.accept("files", [make_tool()])
     assert lock.forget("files")
     assert lock.pins("files") is None
@@ -105,7 +105,7 @@ def test_lock_file_is_not_written_if_nothing_changes(lock: LockFile) -> None:
     assert lock.file.stat().st_ino == before.st_ino
 
 
-def test_oversized_tool_is_stored_in_the_lock_file_by_hash_only(lock: LockFile) -> None:
+def test_oversized_tool_is_stored_in_the_lock_file_as_a_hash_only(lock: LockFile) -> None:
     long = make_tool(description="word " * 25_000)
     lock.accept("files", [long])
     assert lock.pins("files") == {"read": Pin(long.fingerprint, None)}

@@ -13,7 +13,7 @@ LONG = JSONRPCNotification(jsonrpc="2.0", method="notifications/message", params
 MAX_PIPE_BYTES = 500_000
 
 
-async def test_cancelled_write_to_a_server_that_does_not_read_leaves_no_data() -> None:
+async def test_cancelled_write_to_a_server_that_does_not_read_leaves_no_data_in_the_queue() -> None:
     reading, writing = os.pipe()
     loop = asyncio.get_running_loop()
     with os.fdopen(reading, "rb"):

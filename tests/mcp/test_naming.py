@@ -33,7 +33,7 @@ def tool(names: ToolNames, server: str, own: str) -> Tool:
     return replace(made, original_name=known.original)
 
 
-def test_name_of_a_server_tool_consists_of_server_and_tool() -> None:
+def test_name_of_an_mcp_tool_consists_of_server_name_and_tool_name() -> None:
     assert ToolNames(["github"]).names_of("github", "create_issue").all == (
         "github_create_issue",
         "mcp_github_create_issue",
@@ -41,7 +41,7 @@ def test_name_of_a_server_tool_consists_of_server_and_tool() -> None:
     )
 
 
-def test_prefix_changes_the_client_name_only() -> None:
+def test_prefix_of_a_server_changes_only_the_tool_names_for_clients() -> None:
     names = ToolNames(["git", "web"], prefixes={"git": "", "web": "www."}, taken=["read_file"])
     assert names.names_of("git", "git_push").client == "git_push"
     assert names.names_of("git", "git_push").agent == "mcp_git_git_push"
@@ -64,7 +64,7 @@ def test_client_name_of_a_tool_is_never_the_agent_name_of_another_tool() -> None
         assert is_accepted(client)
 
 
-def test_own_name_is_found_by_every_spelling() -> None:
+def test_name_of_a_tool_on_its_server_is_found_for_every_spelling() -> None:
     names = ToolNames(["git"])
     for spelling in ("push", "git_push", "mcp_git_push", "mcp__git__push"):
         assert names.find_own_name("git", spelling, ["pull", "push"]) == "push"

@@ -170,7 +170,9 @@ async def test_login_uses_pkce_and_the_resource_parameter(notes: NotesServer) ->
     assert exchange.form["code_verifier"] not in notes.browser.visited[0]
 
 
-async def test_request_rejected_for_a_missing_login_is_repeated_after_login(notes: NotesServer) -> None:
+async def test_request_rejected_because_of_a_missing_login_is_repeated_after_the_login(
+    notes: NotesServer,
+) -> None:
     assert await notes.send_request(interactive=True) == 200
     assert len(notes.browser.visited) == 1
     assert await notes.send_request(interactive=False) == 200  # another process uses the same login
@@ -275,7 +277,7 @@ async def test_concurrent_requests_refresh_the_oauth_token_once(notes: NotesServ
     assert len(notes.there.auth_server.requests_to("/token")) == 2
 
 
-async def test_rejected_token_refresh_requires_a_login_and_is_not_retried(
+async def test_after_a_rejected_token_refresh_a_login_is_required_and_the_refresh_is_not_retried(
     notes: NotesServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "toolfold")
@@ -341,7 +343,9 @@ async def test_second_login_registers_a_new_oauth_client_if_its_port_is_in_use(n
     assert len(notes.there.auth_server.requests_to("/register")) == 2
 
 
-async def test_configured_redirect_port_in_use_is_reported(there: OAuthSetup, tmp_path: Path) -> None:
+async def test_configured_redirect_port_that_is_already_in_use_is_reported(
+    there: OAuthSetup, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(NotStarted, match=rf"port {port} .* oauth.redirect_port"):
@@ -407,7 +411,7 @@ async def test_failure_to_open_the_login_page_is_reported_without_its_url(notes:
     assert "state=" not in str(raised.value)
 
 
-async def test_concurrent_logins_of_two_processes_open_one_page(notes: NotesServer) -> None:
+async def test_concurrent_logins_of_two_processes_open_only_one_login_page(notes: NotesServer) -> None:
     script = """
 import asyncio, sys, urllib.request
 from pathlib import Path
@@ -452,7 +456,7 @@ async def test_configured_oauth_client_id_is_used_without_registration(
     assert "secret-from-the-environment" not in notes.files()[0].read_text()
 
 
-async def test_oauth_client_secret_is_posted_if_the_issuer_supports_only_that(
+async def test_oauth_client_secret_is_sent_in_the_request_body_if_the_issuer_supports_only_that(
     there: OAuthSetup, tmp_path: Path
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:

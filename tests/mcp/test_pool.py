@@ -93,7 +93,7 @@ def test_tool_changed_while_the_server_was_down_is_never_called(
     assert (diary_lines(diary)["start"], diary_lines(diary)["call"]) == (2, 0)
 
 
-def test_server_with_other_arguments_has_its_own_cached_tools(
+def test_tools_are_cached_separately_for_servers_with_different_arguments(
     open_test_runtime: RuntimeOpener, tmp_path: Path
 ) -> None:
     open_test_runtime(mcp_config(files=server_entry("", "--tools", "2"))).close()
@@ -236,7 +236,7 @@ def test_no_tool_of_a_server_is_used_while_the_lock_file_is_unreadable(
     assert lock.read_text() == content  # a file that needs repair is not overwritten
 
 
-def test_lock_file_that_breaks_later_stops_the_next_call(
+def test_tool_call_is_refused_after_the_lock_file_becomes_invalid(
     open_test_runtime: RuntimeOpener, home: Path, tmp_path: Path
 ) -> None:
     diary = tmp_path / "diary"
@@ -247,7 +247,7 @@ def test_lock_file_that_breaks_later_stops_the_next_call(
     assert diary_lines(diary)["call"] == 0
 
 
-def test_server_process_gets_only_harmless_and_named_variables(
+def test_server_process_gets_only_harmless_and_configured_environment_variables(
     open_test_runtime: RuntimeOpener, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_API_KEY", "a-secret-of-ours")
@@ -344,7 +344,7 @@ def find_processes(word: str) -> list[str]:
     return found
 
 
-def test_server_call_after_close_is_refused(open_test_runtime: RuntimeOpener) -> None:
+def test_call_to_a_server_after_the_runtime_is_closed_is_refused(open_test_runtime: RuntimeOpener) -> None:
     runtime = open_test_runtime(mcp_config(files=server_entry()))
     session = runtime.session(["all"])
     runtime.close()

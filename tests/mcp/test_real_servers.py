@@ -112,7 +112,7 @@ def test_everything_server_resources_are_listed_and_read(everything: Session) ->
     assert value(everything.call_sync("mcp_it_read_resource", {"uri": address}))
 
 
-def test_everything_server_prompts_are_listed_and_filled(everything: Session) -> None:
+def test_everything_server_prompts_are_listed_and_filled_with_arguments(everything: Session) -> None:
     listed = value(everything.call_sync("mcp_it_list_prompts", {}))
     assert "args-prompt" in {prompt["name"] for prompt in listed["prompts"]}
     asked = {"name": "args-prompt", "arguments": {"city": "Lisbon"}}

@@ -79,7 +79,7 @@ def test_injection_detection_and_false_positive_rates_on_the_corpus_are_good_eno
 
 
 @pytest.mark.parametrize("half", ["seen", "held"])
-def test_fingerprints_differ_exactly_for_changed_tools(half: str) -> None:
+def test_fingerprints_of_two_tool_versions_differ_exactly_if_the_tool_changed(half: str) -> None:
     total, right = count_correct(half)
     for kind in ("change", "change-equal"):
         assert right[kind] == total[kind]

@@ -86,7 +86,7 @@ def echo_server() -> MCPServer:
 
 
 @pytest.mark.parametrize("entry", PRIVATE_NAMES, ids=lambda entry: entry.name)
-def test_private_name_of_the_mcp_sdk_exists(entry: PrivateName) -> None:
+def test_private_name_of_the_mcp_sdk_that_toolfold_uses_exists(entry: PrivateName) -> None:
     module, _, owner = entry.owner.partition(":")
     try:
         found: Any = importlib.import_module(module)
@@ -102,7 +102,7 @@ def test_every_function_listed_for_a_private_sdk_name_exists() -> None:
     assert functions <= set(sdk_compat.__all__)
 
 
-def test_missing_private_name_of_the_mcp_sdk_is_refused_at_run_time() -> None:
+def test_missing_private_name_of_the_mcp_sdk_raises_an_error_that_names_it() -> None:
     with pytest.raises(SourceError, match="_dispatcher"):
         repair_list_results(SimpleNamespace(), lambda: "2025-11-25", lambda _: None)
     with pytest.raises(SourceError, match="send_raw_request"):
@@ -178,7 +178,7 @@ async def test_wrapped_sdk_function_sends_every_request_and_its_result_is_valida
     assert listed == ["added"], advice_for("_dispatcher", problem)
 
 
-async def test_metadata_of_every_sdk_request_can_be_changed() -> None:
+async def test_metadata_of_every_request_sent_by_the_sdk_can_be_changed() -> None:
     sent: dict[str, Any] = {}
     key = mcp_types.CLIENT_CAPABILITIES_META_KEY
 
@@ -205,7 +205,7 @@ async def test_metadata_of_every_sdk_request_can_be_changed() -> None:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_sdk_server_session_gives_its_connection(mode: Any) -> None:
+async def test_connection_of_an_sdk_server_session_can_be_found(mode: Any) -> None:
     server, found = MCPServer("connection"), []
 
     @server.tool()
@@ -293,7 +293,9 @@ async def error_of(transport: Any) -> BaseException:
     ],
     ids=["stream-ends-early", "stream-of-garbage", "broken-json"],
 )
-async def test_http_errors_of_the_sdk_are_recognized(fault: str, recognize: Callable[[Any], bool]) -> None:
+async def test_kind_of_an_http_error_is_recognized_from_the_sdk_exception(
+    fault: str, recognize: Callable[[Any], bool]
+) -> None:
     with serve_in_thread(fault) as server:
         error = await error_of(streamable_http_client(server.url()))
     problem = f"the error of its client for the fault {fault!r} is {error!r}"
@@ -301,7 +303,7 @@ async def test_http_errors_of_the_sdk_are_recognized(fault: str, recognize: Call
     assert recognize(error), advice(recognize.__name__, purpose, problem)
 
 
-async def test_sdk_error_for_an_oversized_event_is_recognized() -> None:
+async def test_sdk_exception_for_an_oversized_event_is_recognized_as_such() -> None:
     with serve_in_thread("huge-event") as server:
         transport = streamable_http_client(server.url(), max_sse_event_size=100_000)
         error = await error_of(transport)
@@ -310,7 +312,7 @@ async def test_sdk_error_for_an_oversized_event_is_recognized() -> None:
     assert sdk_compat.is_event_too_large(error), advice("is_event_too_large", purpose, problem)
 
 
-async def test_sdk_error_for_a_closed_connection_is_recognized() -> None:
+async def test_sdk_exception_for_a_closed_connection_is_recognized_as_such() -> None:
     command = StdioServerParameters(command=sys.executable, args=[str(SERVER), "--fault", "crash"])
     error = await error_of(stdio_client(command))
     problem = f"the error of its client for a server that exits is {error!r}"
@@ -318,7 +320,7 @@ async def test_sdk_error_for_a_closed_connection_is_recognized() -> None:
     assert sdk_compat.is_connection_closed(error), advice("is_connection_closed", purpose, problem)
 
 
-async def test_sdk_error_for_invalid_structured_content_is_recognized() -> None:
+async def test_sdk_exception_for_invalid_structured_content_is_recognized_as_such() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 
     async def list_tools(_context: Any, _params: Any) -> mcp_types.ListToolsResult:
@@ -335,7 +337,7 @@ async def test_sdk_error_for_invalid_structured_content_is_recognized() -> None:
     assert recognize(error), advice(recognize.__name__, purpose, problem)
 
 
-def test_other_sdk_errors_are_not_recognized() -> None:
+def test_unrelated_exceptions_are_not_taken_for_known_sdk_errors() -> None:
     recognizers = [getattr(sdk_compat, name) for name in sdk_compat.__all__ if name.startswith("is_")]
     assert len(recognizers) == 5
     assert not [each for each in recognizers for error in (None, ValueError("x")) if each(error)]

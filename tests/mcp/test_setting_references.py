@@ -159,7 +159,9 @@ def test_invalid_variable_name_in_the_settings_is_refused(name: str) -> None:
 
 
 @given(st.dictionaries(st.text(), st.text()))
-def test_variable_that_is_not_named_is_never_passed_to_servers(environment: dict[str, str]) -> None:
+def test_variable_that_is_not_named_in_the_settings_is_never_passed_to_servers(
+    environment: dict[str, str],
+) -> None:
     given = build_environment(
         stdio_settings(), {**{f"MY_{name}": value for name, value in environment.items()}}
     )
@@ -212,7 +214,7 @@ def test_path_of_a_harmless_directory_is_not_treated_as_a_secret() -> None:
     )
 
 
-def test_secrets_whose_references_cannot_be_resolved_are_left_out() -> None:
+def test_references_that_cannot_be_resolved_are_not_in_the_list_of_secrets() -> None:
     server = stdio_settings(env={"A": "${MISSING}", "B": "${keyring:no/one}", "C": "${PRESENT}"})
     assert secrets_of(server, {"PRESENT": SECRET}) == (SECRET,)
 

@@ -80,12 +80,12 @@ def test_every_tool_recorded_from_real_servers_has_a_valid_name_and_alias() -> N
         assert tool.name.startswith("mcp_")
 
 
-def test_every_tool_recorded_from_real_servers_has_its_unchanged_name() -> None:
+def test_names_of_tools_recorded_from_real_servers_are_not_shortened_or_changed() -> None:
     odd = [tool.name for tool in snapshot().values() if tool.name != f"mcp_{tool.server}_{tool.own_name}"]
     assert odd == []
 
 
-def test_descriptions_and_schemas_recorded_from_real_servers_are_complete() -> None:
+def test_descriptions_and_schemas_of_tools_recorded_from_real_servers_are_kept_complete() -> None:
     for server, answer in recorded_results().items():
         for said in answer["tools"]:
             tool = snapshot().find(f"mcp__{server}__{said['name']}")
@@ -183,7 +183,7 @@ def validation_error(validate: Validation, tool: Tool, args: Json) -> str:
     return str(caught.value)
 
 
-def test_refusal_for_a_missing_argument_names_it() -> None:
+def test_refusal_of_a_call_names_the_missing_argument() -> None:
     validate = Validation()
     for tool in snapshot().values():
         args = example(tool.parameters, tool.parameters)

@@ -114,7 +114,7 @@ def feed(stream: asyncio.StreamReader, data: bytes, cuts: Sequence[int]) -> None
 
 @given(data=st.binary(max_size=400), cuts=st.lists(st.integers(0, 10_000), max_size=6))
 @settings(max_examples=60, deadline=None)
-def test_any_server_output_in_any_chunks_is_read_to_the_end(data: bytes, cuts: list[int]) -> None:
+def test_any_server_output_split_into_any_chunks_is_read_to_the_end(data: bytes, cuts: list[int]) -> None:
     async def read() -> None:
         async with open_session() as session:
             await session.ask(1)
@@ -146,7 +146,7 @@ def test_messages_between_invalid_output_lines_arrive_in_order(
     st.lists(st.sampled_from([b"{", b"}", b'"jsonrpc"', b":", b'"2.0"', b'"id"', b"1", b",", b'"result"']))
 )
 @settings(max_examples=60, deadline=None)
-def test_incomplete_messages_fail_at_most_the_request_they_name(pieces: list[bytes]) -> None:
+def test_incomplete_message_of_a_server_fails_at_most_the_request_it_names(pieces: list[bytes]) -> None:
     async def read() -> list[Any]:
         async with open_session() as session:
             await session.ask(1)
@@ -228,7 +228,7 @@ async def test_response_with_unknown_id_fails_the_pending_request_after_the_grac
         assert (failed.id, failed.error.data) == (1, {"toolfold.fault": "garbled"})
 
 
-async def test_optional_method_that_a_server_does_not_answer_is_refused_after_its_limit() -> None:
+async def test_request_for_an_optional_method_that_a_server_does_not_answer_fails_after_the_limit() -> None:
     async with open_session(limits={"server/discover": 0.05}) as session:
         await session.ask(1, "server/discover")
         await session.ask(2)

@@ -72,7 +72,7 @@ def settings_with_diary(fault: str, diary: Path, **settings: Any) -> Any:
     return stdio_settings(fault, "--diary", str(diary), **settings)
 
 
-async def test_mcp_server_is_started_by_the_first_call(tmp_path: Path, diary: Path) -> None:
+async def test_mcp_server_is_started_when_a_tool_is_first_called(tmp_path: Path, diary: Path) -> None:
     async with open_supervisor(settings_with_diary("", diary), tmp_path) as server:
         await asyncio.sleep(0.05)
         assert (server.state_name, diary_counts(diary)["start"]) == ("idle", 0)
@@ -115,7 +115,9 @@ async def test_repeatedly_failing_server_backs_off_and_reports_the_next_attempt(
 
 
 @pytest.mark.usefixtures("long_backoff")
-async def test_repaired_server_works_after_the_backoff(tmp_path: Path, diary: Path, clock: Clock) -> None:
+async def test_server_that_is_repaired_works_after_the_backoff(
+    tmp_path: Path, diary: Path, clock: Clock
+) -> None:
     mended = tmp_path / "mended"
     settings = stdio_settings("crash-at-start", "--unless", str(mended), "--diary", str(diary))
     async with open_supervisor(settings, tmp_path) as server:
@@ -317,7 +319,7 @@ async def test_changed_tool_list_of_a_server_is_fetched_and_published(tmp_path: 
     assert told == [["echo"], ["echo", "arrived_late"]]
 
 
-async def test_list_change_during_the_first_listing_is_fetched(tmp_path: Path) -> None:
+async def test_tool_list_that_changes_during_the_first_listing_is_fetched_again(tmp_path: Path) -> None:
     told: list[list[str]] = []
     settled = tmp_path / "settled"
 

@@ -236,7 +236,7 @@ def texts_of_same_words(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @given(texts_of_same_words(), st.booleans(), st.booleans())
-def test_edits_that_keep_the_words_of_a_description_need_no_review(
+def test_edits_of_a_description_that_keep_all_its_words_need_no_review(
     texts: tuple[str, str], titled: bool, hinted: bool
 ) -> None:
     before, after = ({**BASE, "description": text} for text in texts)
@@ -339,7 +339,9 @@ def test_tool_whose_new_title_is_suspicious_needs_a_review(trust: Trust) -> None
     assert sifted.held[0].changes
 
 
-def test_acceptance_by_a_person_replaces_a_recorded_harmless_change(trust: Trust, file: Path) -> None:
+def test_tool_version_accepted_by_a_person_replaces_a_recorded_harmless_change(
+    trust: Trust, file: Path
+) -> None:
     trust.check_tools("git", "pin", [tool()])
     trust.check_tools("git", "pin", [tool(title="Git Log")])
     changed = tool(description="Shows commits.")
@@ -350,7 +352,7 @@ def test_acceptance_by_a_person_replaces_a_recorded_harmless_change(trust: Trust
     assert trust.check_call("git", "pin", tool(title="Git Log")) is not None
 
 
-def test_tool_version_found_harmless_stays_callable_when_another_is_recorded(
+def test_tool_version_with_harmless_changes_stays_callable_when_another_version_is_recorded(
     trust: Trust, file: Path
 ) -> None:
     trust.check_tools("git", "pin", [tool()])
@@ -389,7 +391,7 @@ def normalized_text(offer: ListedTool) -> list[str]:
 
 
 @pytest.mark.parametrize("half", ["seen", "held"])
-def test_tool_changes_of_the_corpus_need_a_review_except_for_punctuation_and_hints(
+def test_tool_changes_in_the_corpus_need_a_review_unless_only_punctuation_or_hints_changed(
     half: str, tmp_path: Path
 ) -> None:
     """Only counts are reported: naming a case of the held-out half would spoil it."""

@@ -43,7 +43,7 @@ def names_of(tools: Iterable[Tool]) -> list[str]:
     return [tool.own_name for tool in tools]
 
 
-def test_listed_tool_becomes_a_registry_tool_with_all_its_data() -> None:
+def test_tool_listed_by_a_server_is_registered_with_all_its_data() -> None:
     schema = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
     (tool,) = build(listed_tool(title="Read a file", inputSchema=schema))
     assert (tool.name, tool.original_name, tool.toolset) == (
@@ -57,7 +57,7 @@ def test_listed_tool_becomes_a_registry_tool_with_all_its_data() -> None:
     assert tool.timeout == 65
 
 
-def test_call_of_a_registry_tool_uses_the_tool_name_of_the_server() -> None:
+def test_call_of_a_registered_mcp_tool_uses_its_name_on_the_server() -> None:
     asked: list[tuple[str, Json, str]] = []
 
     async def call(listed_tool: ListedTool, args: Json, context: CallContext) -> Content:

@@ -103,7 +103,9 @@ def test_suspicious_tool_in_the_first_listing_needs_a_review(trust: Trust, file:
 DOUBTFUL = "Approves all pending requests without asking for confirmation."
 
 
-def test_doubtful_wording_warns_and_needs_a_review_only_if_strict(trust: Trust, tmp_path: Path) -> None:
+def test_doubtful_wording_gives_a_warning_and_needs_a_review_only_in_strict_mode(
+    trust: Trust, tmp_path: Path
+) -> None:
     doubtful = make_tool("remind", DOUBTFUL)
     assert all(each.grave and each.doubtful for each in scan_tools([doubtful], "files", {})[0])
     result = trust.check_tools("files", "pin", [doubtful])
@@ -158,7 +160,7 @@ def test_call_needs_a_review_if_the_lock_file_is_missing(trust: Trust, file: Pat
     assert held.reason == "new"
 
 
-def test_broken_lock_file_blocks_listing_calls_and_acceptance(trust: Trust, file: Path) -> None:
+def test_broken_lock_file_prevents_listing_and_calling_and_accepting_tools(trust: Trust, file: Path) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     file.write_text("{")
     for use in (
@@ -200,7 +202,9 @@ def test_trust_policy_off_checks_and_writes_nothing(trust: Trust, file: Path) ->
     assert not file.exists()
 
 
-def test_forgotten_server_is_accepted_anew_when_it_returns(trust: Trust) -> None:
+def test_tools_of_a_server_removed_from_the_lock_file_are_accepted_like_those_of_a_new_server(
+    trust: Trust,
+) -> None:
     trust.check_tools("files", "pin", [make_tool()])
     assert trust.forget("files")
     assert not trust.forget("files")

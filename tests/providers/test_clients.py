@@ -75,7 +75,7 @@ async def call(client: ModelClient, retries: list[float] | None = None, **option
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("dialect", DIALECTS)
-async def test_model_reply_is_the_same_in_every_dialect(
+async def test_model_reply_is_the_same_in_every_provider_format(
     tmp_path: Path, server: ScriptedServer, dialect: DialectName, stream: bool
 ) -> None:
     client = build_client(ModelName("test", "m-1"), make_config(tmp_path, server, dialect))
@@ -147,7 +147,7 @@ async def test_error_for_an_unreachable_provider_names_its_address_without_crede
     assert "hidden-word" not in str(caught.value)
 
 
-def test_error_for_an_unreachable_remote_provider_does_not_ask_for_a_local_server() -> None:
+def test_error_for_an_unreachable_remote_provider_does_not_advise_to_start_a_local_server() -> None:
     import httpx2
     import openai
 
@@ -174,7 +174,7 @@ async def test_agent_runs_with_a_model_over_http(
 
 
 class TestModelNames:
-    def test_known_prefixes_of_model_names_give_their_provider(
+    def test_provider_is_derived_from_known_prefixes_of_model_names(
         self, tmp_path: Path, server: ScriptedServer
     ) -> None:
         config = make_config(tmp_path, server, "openai")

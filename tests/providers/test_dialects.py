@@ -54,7 +54,7 @@ def answer(result: ToolResult, form: DialectName, **options: Any) -> list[Json]:
 # -- tools ----------------------------------------------------------------------------------------------
 
 
-def test_tool_definition_has_the_keys_of_the_provider() -> None:
+def test_tool_definition_has_the_keys_that_the_provider_expects() -> None:
     assert render(definition(), "openai") == definition()
     assert render(definition(), "anthropic") == {
         "name": "weather",
@@ -113,7 +113,7 @@ def test_other_providers_than_anthropic_get_no_cache_marker(form: DialectName) -
     assert "cache_control" not in json.dumps(get_dialect(form).render_tools([definition()], cache_after=1))
 
 
-def test_deferred_tools_are_last_and_have_no_cache_marker() -> None:
+def test_deferred_tools_are_sent_last_and_have_no_cache_marker() -> None:
     late = [definition("late"), definition("later")]
     tools = get_dialect("anthropic").render_tools([SEARCH], deferred=late, native=True, cache_after=1)
     assert [tool["name"] for tool in tools] == ["tool_search", "late", "later"]
@@ -128,7 +128,7 @@ def test_at_least_one_tool_of_a_request_is_not_deferred() -> None:
     assert [tool.get("defer_loading", False) for tool in tools] == [False, True]
 
 
-def test_responses_request_uses_the_client_side_search_tool() -> None:
+def test_openai_responses_request_uses_the_client_side_search_tool() -> None:
     (tool,) = get_dialect("responses").render_tools([SEARCH], native=True)
     assert tool == {
         "type": "tool_search",
@@ -138,7 +138,7 @@ def test_responses_request_uses_the_client_side_search_tool() -> None:
     }
 
 
-def test_chat_request_has_no_natively_deferred_tools() -> None:
+def test_openai_chat_request_has_no_natively_deferred_tools() -> None:
     assert get_dialect("openai").render_tools([SEARCH], deferred=[definition()], native=True) == [SEARCH]
 
 
@@ -150,7 +150,9 @@ def test_anthropic_request_accepts_ten_thousand_tools() -> None:
 
 
 @pytest.mark.parametrize("form", DIALECTS)
-def test_note_is_added_to_the_text_of_a_message_or_as_a_part(form: DialectName) -> None:
+def test_note_about_tools_is_added_to_the_text_of_a_message_or_as_another_content_part(
+    form: DialectName,
+) -> None:
     kind = "input_text" if form == "responses" else "text"
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}
     assert get_dialect(form).append_text({"role": "user", "content": "Hi"}, "note")["content"] == "Hi\n\nnote"
@@ -184,11 +186,13 @@ def test_message_of_the_caller_is_not_modified() -> None:
         ({"type": "function_call_output", "output": "{}"}, False),
     ],
 )
-def test_user_message_is_distinguished_from_a_tool_result(message: Json, expected: bool) -> None:
+def test_user_message_is_distinguished_from_a_message_with_tool_results(
+    message: Json, expected: bool
+) -> None:
     assert is_user_message(message) is expected
 
 
-def test_responses_request_accepts_tools_within_its_input() -> None:
+def test_openai_responses_request_may_contain_tools_within_its_input() -> None:
     assert get_dialect("responses").render_added_tools([definition()]) == {
         "type": "additional_tools",
         "role": "developer",
@@ -217,7 +221,7 @@ def test_failed_tool_call_is_marked_for_anthropic() -> None:
     assert answer(result, "anthropic")[0]["is_error"] is True
 
 
-def test_tools_found_by_search_are_loaded_by_reference() -> None:
+def test_tools_found_by_search_are_sent_to_anthropic_as_tool_references() -> None:
     deferred = {"weather": definition(), "tides": definition("tides")}
     assert answer(search_result("weather", "tides"), "anthropic", deferred=deferred) == [
         {
@@ -231,7 +235,7 @@ def test_tools_found_by_search_are_loaded_by_reference() -> None:
     ]
 
 
-def test_text_beside_tool_references_is_moved_and_not_lost() -> None:
+def test_text_beside_tool_references_is_sent_in_a_separate_block() -> None:
     deferred = {"weather": definition()}
     result, text = answer(
         search_result("weather", "shown", hint="Look again."), "anthropic", deferred=deferred
@@ -243,13 +247,13 @@ def test_text_beside_tool_references_is_moved_and_not_lost() -> None:
     }
 
 
-def test_tool_that_was_not_sent_is_never_referenced() -> None:
+def test_tool_reference_names_only_tools_that_were_sent() -> None:
     found = search_result("elsewhere")
     assert answer(found, "anthropic", deferred={"weather": definition()}) == answer(found, "anthropic")
     assert answer(found, "anthropic")[0]["content"] == found.text
 
 
-def test_tools_found_by_search_are_given_to_responses_as_tools() -> None:
+def test_tools_found_by_search_are_sent_to_the_openai_responses_api_as_tools() -> None:
     output, text = answer(
         search_result("weather", hint="Look."), "responses", deferred={"weather": definition()}
     )
@@ -309,7 +313,7 @@ def test_images_of_tools_do_not_count_as_user_text() -> None:
     )
 
 
-def test_responses_and_anthropic_get_images_inside_the_tool_result() -> None:
+def test_openai_responses_and_anthropic_get_images_inside_the_tool_result() -> None:
     assert answer(result_with_media(IMAGE), "responses") == [
         {
             "type": "function_call_output",
@@ -344,11 +348,11 @@ def test_audio_is_sent_to_models_that_support_it() -> None:
 
 
 @pytest.mark.parametrize("form", ["anthropic", "responses"])
-def test_dialects_without_audio_send_only_text(form: DialectName) -> None:
+def test_provider_formats_without_audio_send_only_text(form: DialectName) -> None:
     assert answer(result_with_media(SOUND), form, takes=("audio",)) == answer(result_with_media(), form)
 
 
-def test_tool_results_precede_their_media() -> None:
+def test_tool_results_are_sent_before_their_images_and_audio() -> None:
     told = answers([result_with_media(IMAGE), result_with_media(IMAGE, call_id="call-2")], "openai")
     assert [each["role"] for each in told] == ["tool", "tool", "user", "user"]
     assert [each.get("tool_call_id") for each in told[:2]] == ["call-1", "call-2"]
@@ -385,7 +389,7 @@ def test_interrupted_anthropic_reply_keeps_only_signed_thinking() -> None:
     assert reply.unsent_thinking == "half"
 
 
-def test_interrupted_responses_reply_keeps_reasoning_only_before_its_message() -> None:
+def test_interrupted_openai_responses_reply_keeps_reasoning_only_before_its_message() -> None:
     reader = get_dialect("responses").start_reply()
     text = {"type": "output_text", "text": "Well."}
     items: list[Json] = [

@@ -39,7 +39,7 @@ JUNK = st.recursive(
 )
 
 
-def test_text_to_embed_has_name_synonyms_description_parameters_in_this_order() -> None:
+def test_text_to_embed_starts_with_name_then_synonyms_then_description_then_parameters() -> None:
     properties = {"city": {"type": "string", "description": "Where"}, "unit": {"enum": ["celsius", "kelvin"]}}
     text = tool_text(
         "getWeather", "Tells the weather.", {"properties": properties}, "meteo", ["forecast", "rain"]

@@ -109,7 +109,7 @@ def test_shipped_embedding_model_preserves_the_order_of_texts(shipped: Embedder)
         ("how much money is on my account", "Show the balance of a bank account.", "Play a song."),
     ],
 )
-def test_encoder_finds_a_paraphrase_more_similar_than_an_unrelated_text(
+def test_encoder_model_finds_a_paraphrase_more_similar_than_an_unrelated_text(
     encoder: Encoder, message: str, meant: str, stranger: str
 ) -> None:
     (query_vector,) = encoder.embed([message], "query")
@@ -125,7 +125,7 @@ def test_encoder_finds_a_paraphrase_more_similar_than_an_unrelated_text(
         ("bank account balance", "How much money is on an account.", "Play a song."),
     ],
 )
-def test_light_model_finds_a_paraphrase_more_similar_than_an_unrelated_text(
+def test_light_embedding_model_finds_a_paraphrase_more_similar_than_an_unrelated_text(
     light: LightEmbedder, message: str, meant: str, stranger: str
 ) -> None:
     (query_vector,) = light.embed([message], "query")
@@ -147,13 +147,13 @@ def test_shipped_embedding_model_embeds_unusual_texts(shipped: Embedder, text: s
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("query", MAX_QUERY_TOKENS), ("tool", MAX_TOOL_TOKENS)])
-def test_encoder_truncates_long_texts(encoder: Encoder, kind: Kind, limit: int) -> None:
+def test_encoder_model_truncates_long_texts(encoder: Encoder, kind: Kind, limit: int) -> None:
     start = "book a table " * limit
     one, other = encoder.embed([start + "for two", start + "and delete everything"], kind)
     assert one @ other == pytest.approx(1, abs=1e-4)
 
 
-def test_light_model_truncates_long_texts(light: LightEmbedder) -> None:
+def test_light_embedding_model_truncates_long_texts(light: LightEmbedder) -> None:
     start = "book a table " * MAX_LIGHT_TOKENS
     one, other = light.embed([start + "for two", start + "and delete everything"], "query")
     assert np.array_equal(one, other)
@@ -307,7 +307,7 @@ def test_embeddings_without_an_index_keep_the_order_of_the_response(server: Serv
     ]
 
 
-def test_zero_vector_from_an_endpoint_stays_zero(server: Server) -> None:
+def test_zero_vector_from_an_embedding_endpoint_stays_zero(server: Server) -> None:
     assert EndpointEmbedder(server.url, "m", timeout=60).embed(["xyz"], "query").tolist() == [[0, 0, 0]]
 
 
@@ -627,7 +627,7 @@ def test_any_function_can_be_the_embedding_model() -> None:
     assert model.embed(["aaabbbb"], "query") == pytest.approx(np.array([[0.6, 0.8, 0]]))
 
 
-def test_embedder_for_an_unnamed_function_is_named_after_its_type() -> None:
+def test_embedding_function_without_a_name_is_named_after_its_type() -> None:
     class Model:
         def __call__(self, texts: Sequence[str]) -> Matrix:
             return np.ones((len(texts), 2), np.float32)

@@ -99,7 +99,7 @@ def test_ndcg_counts_each_needed_tool_once_with_rank_discount(
         (Query("4", "…", ()), ["a"], []),
     ],
 )
-def test_need_that_several_tools_satisfy_has_the_rank_of_the_best_one(
+def test_need_that_several_tools_can_satisfy_gets_the_rank_of_the_best_of_them(
     query: Query, ranked: list[str], expected: list[int | None]
 ) -> None:
     assert ranks(query, ranked) == expected
@@ -109,11 +109,13 @@ def test_need_that_several_tools_satisfy_has_the_rank_of_the_best_one(
     ("values", "share", "expected"),
     [([3.0, 1.0, 2.0], 0.5, 2.0), ([3.0, 1.0, 2.0], 0.99, 3.0), ([5.0], 0.5, 5.0), ([2.0, 1.0], 0.5, 1.0)],
 )
-def test_percentile_is_one_of_the_given_values(values: list[float], share: float, expected: float) -> None:
+def test_percentile_of_measurements_is_one_of_the_measured_values(
+    values: list[float], share: float, expected: float
+) -> None:
     assert percentile(values, share) == expected
 
 
-def test_ndcg_can_be_perfect_with_more_needed_tools_than_depth() -> None:
+def test_ndcg_can_be_perfect_if_more_tools_are_needed_than_are_ranked() -> None:
     many = Query("1", "…", ("a", "b", "c"))
     assert discounted_gain(many, ["c", "a"], depth=2) == pytest.approx(1)
 
@@ -161,7 +163,7 @@ def test_query_file_with_bom_and_crlf_gives_the_same_queries(file: Path) -> None
     assert second.id == "q2"
 
 
-def test_alternatives_in_a_query_may_be_given_per_tool_or_for_all_tools(file: Path) -> None:
+def test_alternative_tools_in_a_query_may_be_given_per_needed_tool_or_for_all_together(file: Path) -> None:
     file.write_text(
         line(gold=["a", "b"], alternatives={"a": ["x"]}) + "\n" + line(gold=["a"], alternatives=["x", "y"])
     )
@@ -171,12 +173,12 @@ def test_alternatives_in_a_query_may_be_given_per_tool_or_for_all_tools(file: Pa
 
 
 @pytest.mark.parametrize("none", [None, {}, []])
-def test_query_with_missing_or_empty_alternatives_is_accepted(file: Path, none: Any) -> None:
+def test_query_with_a_missing_or_empty_list_of_alternative_tools_is_accepted(file: Path, none: Any) -> None:
     file.write_text(line(alternatives=none, kind=None, more=[1, 2]))
     assert load_queries(file) == [Query("q1", "book a table", ("book",))]
 
 
-def test_candidates_in_a_query_restrict_it_only_if_its_scope_says_so(file: Path) -> None:
+def test_candidate_tools_listed_in_a_query_restrict_the_search_only_if_its_scope_says_so(file: Path) -> None:
     own = {"candidates": ["a", "b"], "scope": "own_candidates_only"}
     file.write_text(line(**own) + "\n" + line(candidates=["a"]) + "\n" + line(candidates=["a"], scope="all"))
     first, second, third = load_queries(file)

@@ -89,7 +89,7 @@ def test_url_ending_with_a_tool_name_does_not_name_the_tool() -> None:
     assert find_names("open https://example.com/browser_navigate") == []
 
 
-def test_phrase_run_terminal_command_names_the_terminal_tool() -> None:
+def test_phrase_run_terminal_command_in_a_message_counts_as_the_name_of_the_terminal_tool() -> None:
     assert find_names("run terminal command") == ["terminal"]
 
 
@@ -108,19 +108,19 @@ def test_tool_is_recognised_by_its_name_without_the_server_prefix(name: str) -> 
     assert find_names(f"{name} about the crash", tool) == [name]
 
 
-def test_common_word_left_without_the_server_prefix_does_not_name_a_tool() -> None:
+def test_tool_whose_name_without_the_server_prefix_is_a_common_word_needs_its_full_name() -> None:
     tool = make_tool("mcp_slack_post", server="slack")
     assert find_names("use post", tool) == []
     assert find_names("use mcp_slack_post", tool) == ["mcp_slack_post"]
 
 
-def test_name_of_tools_on_two_servers_finds_both_tools() -> None:
+def test_name_shared_by_tools_of_two_servers_finds_both_tools() -> None:
     tools = [make_tool(f"mcp_{server}_create_issue", server=server) for server in ("github", "gitlab")]
     assert find_names("create_issue", *tools) == [tool.name for tool in tools]
 
 
 @pytest.mark.parametrize("name", ["mcp_git_hub_create_issue_ab12cd34ef56", "mcp_git.hub_create_issue"])
-def test_renamed_mcp_tool_is_recognised_by_its_own_name(name: str) -> None:
+def test_renamed_mcp_tool_is_recognised_in_a_message_by_its_name_on_the_server(name: str) -> None:
     tool = replace(make_tool(name, server="git.hub"), original_name="mcp__git.hub__create_issue")
     for written in ("create_issue", "mcp__git.hub__create_issue", name):
         assert find_names(f"use {written} now", tool) == [name]
@@ -128,7 +128,7 @@ def test_renamed_mcp_tool_is_recognised_by_its_own_name(name: str) -> None:
     assert find_names("use post now", post) == []
 
 
-def test_tool_is_recognised_by_its_original_name() -> None:
+def test_tool_is_recognised_in_a_message_by_its_original_name() -> None:
     tool = replace(make_tool("files_read_text"), original_name="files/read.text")
     assert find_names("use files/read.text.", tool) == ["files_read_text"]
     assert find_names("use files_read_text", tool) == ["files_read_text"]
@@ -143,7 +143,7 @@ def test_tool_is_recognised_by_its_original_name() -> None:
         *("collection-schema", "db-stats", "mongodb-logs", "users.list", "files/read.text"),
     ],
 )
-def test_distinctive_tool_name_is_recognised_without_quotes(name: str) -> None:
+def test_distinctive_tool_name_is_recognised_in_a_message_without_quotes(name: str) -> None:
     assert find_names(f"maybe {name.lower()} helps", make_tool(name)) == [name]
 
 
@@ -179,14 +179,14 @@ def test_name_with_leading_underscores_does_not_mean_the_tool_without_them(name:
 
 
 @pytest.mark.parametrize("other", ["procesS", "PROCESS"])
-def test_spelling_of_another_tool_does_not_change_which_names_are_recognised(other: str) -> None:
+def test_name_of_one_tool_does_not_change_how_the_name_of_another_is_recognised(other: str) -> None:
     mine, theirs = make_tool("process"), replace(make_tool("zzz"), original_name=other)
     assert find_names("thanks, what a process!", mine, theirs) == []
     assert find_names("thanks, what a procesS!", mine, theirs) == (["zzz"] if other == "procesS" else [])
     assert find_names("use process", mine, theirs) == ["process", "zzz"]
 
 
-def test_one_name_in_a_message_finds_a_limited_number_of_tools_per_server() -> None:
+def test_name_in_a_message_that_several_tools_share_finds_a_limited_number_per_server() -> None:
     mine = replace(make_tool("zzz", server="mine"), original_name="get_x")
     many = [replace(make_tool(f"t{n:03}", server="evil"), original_name="get_x") for n in range(500)]
     expected = [*(tool.name for tool in many[:MAX_NAMESAKES_PER_TOOLSET]), "zzz"]
@@ -212,7 +212,7 @@ def test_tool_name_repeated_in_a_message_is_found_once(word: str) -> None:
     assert grown < 20  # 1 where a word's namesakes are looked at once, 100 where each time
 
 
-def test_empty_index_positions_and_empty_messages_name_no_tools() -> None:
+def test_no_tool_is_found_at_empty_index_positions_or_in_an_empty_message() -> None:
     assert NameIndex([None, None]).find_named("use browser_navigate") == []
     assert NameIndex([]).find_named("") == []
     assert find_names("") == []

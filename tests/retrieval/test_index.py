@@ -134,7 +134,7 @@ def test_incrementally_grown_index_equals_one_built_at_once() -> None:
     assert same_answers(grown, Indexer(None, None).index(CATALOG))
 
 
-def test_index_of_a_small_catalog_does_not_reuse_the_layout_of_a_large_one(tmp_path: Path) -> None:
+def test_index_of_a_small_catalog_does_not_reuse_the_positions_of_a_large_one(tmp_path: Path) -> None:
     model = CountingModel()
     Indexer(model.embedder, tmp_path).index((*MANY_TOOLS, *CATALOG))
     model.take_count()
@@ -451,7 +451,7 @@ def test_single_embedding_failure_affects_only_the_tools_of_that_batch(
     assert again.vectors.packed.has_vector.all()
 
 
-def test_embedding_failure_without_known_tools_gives_no_vectors(tmp_path: Path) -> None:
+def test_index_has_no_vectors_if_the_model_fails_and_no_tool_was_embedded_before(tmp_path: Path) -> None:
     model = CountingModel()
     Indexer(model.embedder, tmp_path).index(CATALOG)
     model.broken = True
@@ -557,7 +557,7 @@ def test_large_index_is_saved_with_its_vector_projections(
     assert not caplog.records
 
 
-def test_mask_of_a_grant_contains_the_positions_of_its_tools() -> None:
+def test_index_mask_of_a_grant_selects_the_positions_of_its_tools() -> None:
     index = Indexer(None, None).index(CATALOG)
     grant = index.grant(frozenset({"memory", "process", "nobody"}))
     assert {tool.name for tool, seen in zip(index.tools, grant.mask, strict=True) if tool and seen} == {
@@ -568,7 +568,7 @@ def test_mask_of_a_grant_contains_the_positions_of_its_tools() -> None:
     assert not grant.mask[grant.hidden].any()
 
 
-def test_mask_without_a_grant_includes_all_tools_but_no_empty_positions() -> None:
+def test_index_mask_without_a_grant_selects_all_tools_but_no_empty_positions() -> None:
     indexer = Indexer(None, None)
     assert indexer.index(MANY_TOOLS).grant(None).mask.all()
     fewer = indexer.index(MANY_TOOLS[5:])
@@ -577,7 +577,7 @@ def test_mask_without_a_grant_includes_all_tools_but_no_empty_positions() -> Non
     assert np.count_nonzero(fewer.grant(tool.name for tool in MANY_TOOLS).mask) == len(MANY_TOOLS) - 5
 
 
-def test_masks_of_grants_are_cached_up_to_a_limit() -> None:
+def test_index_masks_of_grants_are_cached_up_to_a_limit() -> None:
     index = Indexer(None, None).index(CATALOG)
     names = frozenset(tool.name for tool in CATALOG[:3])
     first = index.grant(names)
@@ -588,7 +588,7 @@ def test_masks_of_grants_are_cached_up_to_a_limit() -> None:
     assert np.array_equal(index.grant(names).mask, first.mask)
 
 
-def test_concurrent_threads_get_the_masks_of_their_own_grants() -> None:
+def test_concurrent_threads_get_the_index_masks_of_their_own_grants() -> None:
     index = Indexer(None, None).index(MANY_TOOLS)
     grants = [frozenset(tool.name for tool in MANY_TOOLS[n::40]) for n in range(40)]
 
@@ -677,7 +677,7 @@ def _release_writers(writers: list[subprocess.Popen[str]]) -> list[Any]:
         return [pool.submit(writer.communicate, "go\n", 60) for writer in writers]
 
 
-def test_missing_tools_are_embedded_when_the_model_recovers() -> None:
+def test_tools_without_vectors_are_embedded_when_the_model_recovers() -> None:
     counting = CountingModel()
     indexer, tools = Indexer(counting.embedder, None), tuple(CATALOG)
     counting.broken = True

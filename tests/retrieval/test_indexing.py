@@ -134,7 +134,7 @@ def test_embedded_tools_are_found_by_similarity_while_others_are_still_being_emb
     assert not any(has_vector[index.by_name[tool.name]] for tool in MORE_TOOLS)
 
 
-def test_few_embedded_tools_do_not_outrank_many_without_vectors(
+def test_few_tools_with_vectors_do_not_outrank_many_that_are_not_embedded_yet(
     open_indexer: Callable[..., Indexer], tmp_path: Path
 ) -> None:
     Indexer(CountingModel().embedder, tmp_path).index(MANY_TOOLS[:MAX_INLINE_TOOLS])
@@ -209,7 +209,7 @@ def test_partial_index_is_saved_periodically_during_embedding(
     assert len(list(tmp_path.glob("*.npz"))) == 1
 
 
-def test_search_without_all_vectors_is_reported_once(
+def test_search_by_keywords_until_new_tools_are_embedded_is_logged_once(
     open_indexer: Callable[..., Indexer], caplog: pytest.LogCaptureFixture
 ) -> None:
     model = SlowModel()
@@ -250,7 +250,7 @@ def test_concurrent_searches_start_one_embedding_thread(open_indexer: Callable[.
     assert model.counting.take_count() == len(MANY_TOOLS)
 
 
-def test_retriever_without_waiting_time_still_returns_results() -> None:
+def test_search_that_may_not_wait_for_vectors_still_returns_results() -> None:
     model = SlowModel()
     retriever = Retriever(model, None, None, max_wait_s=0.0)
     snapshot = Snapshot({tool.name: tool for tool in MANY_TOOLS}, 0)

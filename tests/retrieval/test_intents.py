@@ -97,7 +97,7 @@ def test_every_request_in_a_message_finds_its_tool_among_many_of_one_server() ->
         assert any("weather" in name for name in names)
 
 
-def test_conjunction_without_a_second_request_keeps_the_ranking() -> None:
+def test_conjunction_without_a_second_request_does_not_change_the_ranking() -> None:
     light = LightEmbedder()
     index = Indexer(light, None).index(CATALOG)
     searcher = Searcher(light, None)

@@ -37,12 +37,12 @@ FOREIGN_MESSAGES = [
 
 
 @pytest.mark.parametrize("message", ENGLISH)
-def test_english_messages_are_recognised(message: str) -> None:
+def test_english_messages_are_recognised_as_english(message: str) -> None:
     assert foreign_probability(message, ENCODER.pieces) < FOREIGN_THRESHOLD
 
 
 @pytest.mark.parametrize("message", FOREIGN_MESSAGES)
-def test_messages_in_other_languages_are_recognised(message: str) -> None:
+def test_messages_in_other_languages_are_recognised_as_foreign(message: str) -> None:
     assert foreign_probability(message, ENCODER.pieces) >= FOREIGN_THRESHOLD
 
 
@@ -58,7 +58,7 @@ def test_probability_that_a_message_is_foreign_is_between_zero_and_one(text: str
     assert 0 <= foreign_probability(text, ENCODER.pieces) <= 1
 
 
-def test_english_message_is_embedded_by_the_encoder_only() -> None:
+def test_english_message_is_embedded_by_the_english_model_only() -> None:
     for message in ENGLISH:
         (vector,) = MODEL.embed([message], "query")
         (encoded,) = ENCODER.embed([message], "query")

@@ -76,7 +76,7 @@ def test_ungranted_tools_do_not_affect_the_probability_that_a_tool_is_needed() -
     assert catalog_similarity(hidden, dense=True).tolist() == catalog_similarity(alone, dense=True).tolist()
 
 
-def test_encoder_states_affect_the_probability_that_a_tool_is_needed() -> None:
+def test_hidden_states_of_the_encoder_affect_the_probability_that_a_tool_is_needed() -> None:
     message = "put the kettle on"
     near = legs(message, *[0.3] * 8)
     states: Scores = np.random.default_rng(3).normal(size=(6, 384)).astype(np.float32)
@@ -84,12 +84,12 @@ def test_encoder_states_affect_the_probability_that_a_tool_is_needed() -> None:
 
 
 @pytest.mark.parametrize("head", ["encoder", "light"])
-def test_without_an_embedding_model_the_need_is_estimated_from_the_text(head: Head) -> None:
+def test_without_an_embedding_model_the_need_for_a_tool_is_estimated_from_the_text(head: Head) -> None:
     message = "book a table for two on friday"
     assert need(head).probability(message, legs(message)) == need("text").probability(message, legs(message))
 
 
-def test_need_of_a_long_message_is_estimated_from_its_truncated_text() -> None:
+def test_need_for_a_tool_in_a_long_message_is_estimated_from_its_truncated_text() -> None:
     message = "delete the old invoices " * 40
     assert np.array_equal(hashed_features(message)[0], hashed_features(message * 1000)[0])
 

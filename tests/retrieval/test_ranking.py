@@ -35,7 +35,7 @@ def floats(*numbers: float) -> Scores:
 
 @given(some_scores, st.integers(0, 100))
 @settings(max_examples=200, deadline=None)
-def test_selecting_the_best_positions_equals_a_full_sort(scores: Scores, depth: int) -> None:
+def test_best_ranked_positions_are_those_of_a_full_sort(scores: Scores, depth: int) -> None:
     full = sorted(range(len(scores)), key=lambda position: (-float(scores[position]), position))
     assert best_positions(scores, depth).tolist() == full[:depth]
 
@@ -107,6 +107,6 @@ def test_shipped_ranker_prefers_a_tool_found_by_keywords_and_by_similarity(name:
     assert int(np.argmax(scores)) == 1
 
 
-def test_ranker_of_an_unknown_model_is_not_found() -> None:
+def test_there_is_no_ranker_for_an_unknown_embedding_model() -> None:
     with pytest.raises(FileNotFoundError, match="ranker-of-nobody"):
         Ranker.shipped("of-nobody")

@@ -99,7 +99,7 @@ def test_reranking_no_tools_sends_no_request(server: Server) -> None:
     assert server.received_texts == []
 
 
-def test_zero_vectors_disable_reranking_for_a_message(
+def test_zero_vector_from_the_service_disables_reranking_for_that_message(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert reranker(server, None).similarities("xyz", [A, B]) is None
@@ -123,7 +123,7 @@ def test_reranking_cached_tools_needs_one_request_per_message(server: Server, tm
     assert server.received_texts == [["b"], ["c"], ["b again"]]
 
 
-def test_only_tools_without_cached_vectors_are_embedded(server: Server, tmp_path: Path) -> None:
+def test_only_tools_without_cached_vectors_are_embedded_for_reranking(server: Server, tmp_path: Path) -> None:
     second = reranker(server, tmp_path)
     second.similarities("a", [A, B])
     server.requests.clear()
@@ -147,7 +147,7 @@ def test_many_tools_are_embedded_in_batches_for_reranking(server: Server, tmp_pa
 # Cache
 
 
-def test_another_process_reuses_cached_vectors(server: Server, tmp_path: Path) -> None:
+def test_another_process_reuses_vectors_cached_for_reranking(server: Server, tmp_path: Path) -> None:
     first = reranker(server, tmp_path).similarities("a b", [A, B, C])
     server.requests.clear()
     again = reranker(server, tmp_path).similarities("a b", [A, B, C])

@@ -102,7 +102,7 @@ def test_deeply_nested_schema_is_walked_up_to_a_limit() -> None:
     assert len(list(iterate_schemas(schema, depth=4, limit=10_000))) < 50
 
 
-def test_listed_values_of_a_schema_are_its_allowed_strings() -> None:
+def test_list_of_allowed_values_of_a_schema_contains_only_strings() -> None:
     assert listed_values({"enum": ["a", 1, None, "b"], "const": "c"}) == ["a", "b", "c"]
     assert listed_values({"enum": "abc", "const": 3}) == []
 

@@ -130,7 +130,7 @@ def test_blank_message_is_not_embedded(mode: Mode) -> None:
 
 
 @every_mode
-def test_message_with_a_zero_vector_is_searched_by_keywords(mode: Mode) -> None:
+def test_message_whose_embedding_is_a_zero_vector_is_searched_by_keywords(mode: Mode) -> None:
     model = FunctionEmbedder(
         lambda texts: [[float("weather" not in text), float(len(text) > 30)] for text in texts]
     )
@@ -177,7 +177,7 @@ def test_removed_tool_is_not_found_at_its_empty_index_position(mode: Mode) -> No
 
 
 @either_searcher
-def test_search_in_a_grant_ranks_tools_like_a_catalog_of_only_these_tools(searcher: Searcher) -> None:
+def test_search_among_granted_tools_ranks_them_as_if_no_other_tools_existed(searcher: Searcher) -> None:
     granted = NAMES[2:]
     alone = [hit.name for hit in searcher.search(indexed(CATALOG[2:]), "show the weather", mode="semantic")]
     assert [
@@ -266,7 +266,7 @@ def test_search_alone_does_not_estimate_whether_a_tool_is_needed() -> None:
     assert searcher.search(indexed(CATALOG, model.embedder), "weather")
 
 
-def test_displayed_scores_are_those_of_the_whole_message() -> None:
+def test_displayed_scores_are_computed_for_the_whole_message_and_not_for_its_parts() -> None:
     model = CountingModel()
     index = indexed(CATALOG, model.embedder)
     model.take_count()

@@ -55,7 +55,7 @@ def test_without_configured_synonyms_the_same_tool_sequence_is_returned() -> Non
     assert Synonyms({}).add_synonyms(tools) is tools
 
 
-def test_tools_with_synonyms_keep_their_identity_while_unchanged() -> None:
+def test_unchanged_tools_with_synonyms_are_returned_as_the_same_objects() -> None:
     synonyms, before = Synonyms({"jira": ["ticket"]}), (JIRA, CATALOG[0])
     read = synonyms.add_synonyms(before)
     assert synonyms.add_synonyms(before) is read

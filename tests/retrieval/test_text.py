@@ -114,7 +114,7 @@ def test_terms_of_a_message_are_mapped_to_its_original_words(tokenizer: WordToke
     assert message_terms.all_terms == {"pleas", "send", "the", "meet", "天气"}
 
 
-def test_cached_terms_belong_to_the_right_message(tokenizer: WordTokenizer) -> None:
+def test_term_cache_returns_the_terms_of_the_right_message(tokenizer: WordTokenizer) -> None:
     assert (
         tokenizer.message_terms("open a file")
         == tokenizer.message_terms("open a file")

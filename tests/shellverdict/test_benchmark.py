@@ -37,7 +37,7 @@ def run(*options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_benchmark_reports_recall_false_prompts_and_latencies(data: Path) -> None:
+def test_benchmark_reports_recall_and_false_alarms_and_latencies(data: Path) -> None:
     (row,) = json.loads(run("--data", str(data), "--json").stdout)["detectors"]
     assert row["name"] == "toolfold"
     assert row["recall"] == 75.0

@@ -59,7 +59,7 @@ def _is_flagged(judge: Judge, template: Template) -> bool:
     return verdict.dangerous or verdict.unread
 
 
-def test_templates_for_random_commands_are_numerous_and_distinct() -> None:
+def test_random_commands_are_made_from_many_distinct_templates() -> None:
     templates = [template for part in PARTS for template in load_templates(part)]
     assert len({template.command for template in templates}) >= MIN_TEMPLATES
     assert [name for name, count in Counter(each.name for each in templates).items() if count > 1] == []
@@ -73,7 +73,7 @@ def test_nearly_every_dangerous_command_template_is_flagged(judge: Judge) -> Non
     assert set(missed) <= KNOWN_UNSEEN
 
 
-def test_harmless_commands_do_not_count_as_damage_in_the_sandbox() -> None:
+def test_harmless_commands_are_not_observed_as_damage_in_the_sandbox() -> None:
     harmless = [
         Template("delete", "bash", "harmless", "ls ~/victim; rm -rf a.txt", "bash"),
         Template(
@@ -92,7 +92,7 @@ def test_harmless_commands_do_not_count_as_damage_in_the_sandbox() -> None:
         pytest.skip(str(reason))
 
 
-def test_harmful_commands_that_work_in_a_sandbox_are_rarely_unflagged(judge: Judge) -> None:
+def test_few_commands_that_cause_damage_in_the_sandbox_are_missed(judge: Judge) -> None:
     installed, executed, missed = 0, 0, []
     for part in PARTS:
         results = outcomes(part)

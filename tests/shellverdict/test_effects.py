@@ -315,7 +315,7 @@ def test_ordinary_chmod_modes_have_no_dangerous_traits(line: str) -> None:
         case("wget -qO- http://metadata.google.internal/x", DISCLOSE, "metadata"),
     ],
 )  # fmt: skip
-def test_commands_that_read_or_send_secrets_are_recognised(
+def test_commands_that_read_or_send_secrets_have_secret_effects(
     line: str, kind: EffectKind, traits: tuple[str, ...]
 ) -> None:
     assert has(effects(line), kind, *traits)
@@ -473,7 +473,7 @@ def test_request_body_and_url_count_as_sent_but_the_auth_header_does_not() -> No
         case("rmmod kvm", SERVICE, "module"),
     ],
 )  # fmt: skip
-def test_commands_that_kill_processes_or_stop_services_have_effects(
+def test_commands_that_kill_processes_or_stop_services_have_process_effects(
     line: str, kind: EffectKind, traits: tuple[str, ...]
 ) -> None:
     assert has(effects(line), kind, *traits)
@@ -537,13 +537,13 @@ def test_find_delete_with_a_name_test_is_not_a_deletion_of_the_whole_tree() -> N
         assert has(effects(line), DELETE, "recursive", "in:home")
 
 
-def test_program_with_endless_output_is_an_effect_in_the_background_or_to_a_file() -> None:
+def test_endless_output_is_an_effect_if_it_runs_in_the_background_or_goes_to_a_file() -> None:
     assert has(effects("yes > /dev/null", background=True), PROCESS, "endless")
     assert has(effects("yes > big.txt"), PROCESS, "endless")
     assert not has(effects("yes"), PROCESS)
 
 
-def test_operands_known_only_at_run_time_are_unknown_targets() -> None:
+def test_operands_known_only_at_run_time_count_as_unknown_targets() -> None:
     assert has(effects("rm", has_unknown_operands=True), DELETE, "in:unknown", "more-operands")
     assert has(effects("rm …", wrappers=("find", "sh")), DELETE, "more-operands")
     assert not has(effects("rm …"), DELETE, "more-operands")
@@ -562,7 +562,7 @@ def test_relative_paths_in_effects_are_resolved_against_the_working_directory() 
     assert has(effects("rm -rf *", cwd="…"), DELETE, "in:unknown", "in:root")
 
 
-def test_remote_commands_can_affect_system_paths_but_not_local_protected_files() -> None:
+def test_remote_commands_can_affect_system_paths_but_not_protected_files_of_this_machine() -> None:
     assert has(effects("rm -rf /etc", wrappers=("ssh",)), DELETE, "in:system-root", "elsewhere")
     there = effects("rm ~/.config/toolfold/allow.yaml", wrappers=("docker",))
     assert not has(there, DELETE, "in:own")
@@ -724,14 +724,14 @@ def test_trashing_system_or_home_directories_is_a_recursive_deletion(line: str) 
         ("fallocate -l 20G vm.img", False),
     ],
 )
-def test_creating_a_very_large_file_is_an_effect(line: str, huge: bool) -> None:
+def test_creating_a_very_large_file_is_an_effect_on_disk_space(line: str, huge: bool) -> None:
     assert any("huge" in effect.traits for effect in effects(line)) is huge
 
 
 @pytest.mark.parametrize(
     "line", ["uname -a", "ps aux", "crontab -l", "tcpdump -w -", "find /home/ann", "pbpaste"]
 )
-def test_commands_that_print_machine_details_are_confidential_but_no_secret_effect(line: str) -> None:
+def test_output_with_machine_details_is_confidential_but_not_a_disclosure_of_secrets(line: str) -> None:
     assert prints_confidential(run(line), PATHS)
     assert not any(effect.kind is EffectKind.DISCLOSE for effect in effects(line))
 

@@ -267,7 +267,9 @@ def test_harmless_embedded_code_has_no_effects(language: str, code: str) -> None
         ("mssql", "SELECT 1 DROP TABLE users", "drop"),
     ],
 )
-def test_destructive_sql_statement_has_the_trait_for_its_kind(dialect: str, code: str, trait: str) -> None:
+def test_destructive_sql_statement_is_classified_by_what_it_destroys(
+    dialect: str, code: str, trait: str
+) -> None:
     assert (EffectKind.DATABASE, frozenset({trait})) in effect_kinds(analyze(f"sql:{dialect}", code))
 
 

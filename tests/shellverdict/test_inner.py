@@ -126,7 +126,7 @@ def find_code(line: str) -> list[tuple[str, str]]:
         "screen -S name -d -m",
     ],
 )
-def test_inner_command_is_found_after_the_options_of_a_wrapper_such_as_sudo(wrapper: str) -> None:
+def test_command_wrapped_by_a_program_such_as_sudo_is_found_after_its_options(wrapper: str) -> None:
     assert "rm -rf /x" in find_commands(f"{wrapper} rm -rf /x")
 
 
@@ -433,7 +433,7 @@ def test_commands_in_git_settings_are_read_from_environment_variables() -> None:
     assert [each.code for each in found] == ["rm -rf /"]
 
 
-def test_helper_program_outside_system_directories_is_unreviewed_code() -> None:
+def test_helper_program_outside_system_directories_counts_as_unreviewed_code() -> None:
     assert [each.file for each in find_inner("rg --pre ./evil.sh x")] == [None, "./evil.sh"]
     assert [each.file for each in find_inner("rg --pre /usr/bin/pdftotext x")] == [None]
 

@@ -120,7 +120,7 @@ def test_typed_python_that_exceeds_the_parsing_limit_is_flagged(judge: Judge) ->
     assert judge.judge_input(written).dangerous
 
 
-def test_work_for_parsing_unfinished_python_input_is_limited() -> None:
+def test_work_spent_on_parsing_unfinished_python_input_is_limited() -> None:
     reader = CodeReader()
     reader.analyze_new("python", (), ["x = [", *["1," * 100] * 20])
     assert reader.chars_left < MAX_ANALYZED_CHARS - 20 * 21 / 2 * 200
@@ -156,7 +156,9 @@ def test_catastrophic_process_input_is_blocked(judge: Judge) -> None:
     assert judge_text(judge, "s.rmtree('/')\n", before="import shutil as s\n", command="python3").blocked
 
 
-def test_description_of_process_input_shows_process_new_text_and_earlier_input(judge: Judge) -> None:
+def test_description_of_process_input_contains_the_process_and_the_new_text_and_the_earlier_input(
+    judge: Judge,
+) -> None:
     verdict = judge_text(judge, "f\n", before="f() { rm -rf /; }\n")
     assert verdict.command.split("\n") == [
         "# input of: bash",
@@ -166,7 +168,7 @@ def test_description_of_process_input_shows_process_new_text_and_earlier_input(j
     ]
 
 
-def test_lone_surrogates_in_process_input_are_judged_as_they_are_delivered() -> None:
+def test_lone_surrogates_in_process_input_are_judged_as_the_bytes_that_the_process_receives() -> None:
     assert ProcessInput.from_arguments({"command": "bash"}, "rm -rf /\ud800").text == "rm -rf /?"
 
 

@@ -95,7 +95,9 @@ def test_emptying_a_directory_that_is_not_build_output_is_a_recursive_deletion(
 
 
 @pytest.mark.parametrize("command", CLEARING_NOTHING)
-def test_emptying_build_output_or_no_directory_is_not_flagged(judge: Judge, command: str) -> None:
+def test_commands_that_empty_only_build_output_or_no_directory_are_not_flagged(
+    judge: Judge, command: str
+) -> None:
     assert not judge(command).dangerous
 
 

@@ -96,7 +96,7 @@ def test_unknown_part_of_predicted_output_keeps_its_position() -> None:
     assert run_pipeline("echo x").text == "x\n"
 
 
-def test_decoding_text_with_unknown_parts_gives_unknown_text_marked_as_decoded() -> None:
+def test_decoding_partly_unknown_text_gives_unknown_text_that_is_marked_as_decoded() -> None:
     stream = predict_output(create_run("base64 -d", TextStream(Word(f"cm0{GAP}"))))
     assert stream == TextStream(None, frozenset({Taint.DECODED}))
 
@@ -130,7 +130,7 @@ def test_shell_setup_commands_have_empty_output(line: str) -> None:
 @pytest.mark.parametrize(
     "line", ["ssh-agent bash", "curl completion", "direnv exec . sh", "kubectl get pods"]
 )
-def test_commands_that_only_resemble_shell_setup_are_not_recognized_as_such(line: str) -> None:
+def test_commands_that_only_resemble_shell_setup_are_not_taken_for_it(line: str) -> None:
     assert not is_shell_setup_command(create_run(line))
 
 

@@ -302,7 +302,7 @@ def test_ordinary_files_about_agents_are_not_agent_configuration(spelling: str) 
 @pytest.mark.parametrize(
     "spelling", ["CLAUDE.md", "pkg/AGENTS.md", ".pre-commit-config.yaml", ".github/CODEOWNERS"]
 )
-def test_agent_instructions_and_commit_checks_are_classified_as_guards(spelling: str) -> None:
+def test_agent_instruction_files_and_commit_checks_are_classified_as_guard_files(spelling: str) -> None:
     assert classify_text(spelling).kinds == {PathKind.PROJECT, PathKind.GUARD}
 
 
@@ -332,7 +332,7 @@ def test_ordinary_files_are_not_classified_as_files_of_toolfold(spelling: str) -
     assert PathKind.OWN not in classify_text(spelling)
 
 
-def test_recursive_operation_on_a_parent_directory_includes_files_of_toolfold() -> None:
+def test_recursive_operation_on_a_parent_directory_counts_as_affecting_files_of_toolfold() -> None:
     assert PathKind.OWN in classify_text("~/.config", recursive=True)
     assert PathKind.OWN not in classify_text("~/.config")
 
@@ -352,16 +352,16 @@ def test_relative_path_is_classified_relative_to_the_working_directory() -> None
 
 
 @pytest.mark.parametrize("spelling", ["*", "./*", "src/*", ".*", "?*", "[!.]*", "*.*"])
-def test_patterns_that_match_all_files_cover_everything(spelling: str) -> None:
+def test_glob_patterns_that_match_all_files_are_classified_as_everything(spelling: str) -> None:
     assert classify_text(spelling).covers_everything
 
 
 @pytest.mark.parametrize("spelling", ["*.pyc", "a*", "src", "…", "*/x", "test_*"])
-def test_patterns_that_match_some_files_do_not_cover_everything(spelling: str) -> None:
+def test_glob_patterns_that_match_some_files_are_not_classified_as_everything(spelling: str) -> None:
     assert not classify_text(spelling).covers_everything
 
 
-def test_recursive_operation_on_the_working_directory_covers_everything() -> None:
+def test_recursive_operation_on_the_working_directory_is_classified_as_everything() -> None:
     for spelling in (".", "./", "..", WORK, f"{WORK}/src/.."):
         assert classify_text(spelling, recursive=True).covers_everything
         assert not classify_text(spelling).covers_everything
@@ -435,7 +435,7 @@ class TestLinks:
         (work / "work" / "b").symlink_to("a")
         assert PathKind.PROJECT in self.make_classifier(work).classify(Word("a/x"))
 
-    def test_symbolic_link_lookups_are_limited_per_command(self, work: Path) -> None:
+    def test_number_of_symbolic_links_followed_per_command_is_limited(self, work: Path) -> None:
         classifier = self.make_classifier(work)
         for n in range(400):
             classifier.classify(Word(f"f{n}"))
@@ -465,7 +465,7 @@ def test_wildcard_below_the_root_means_everything_only_without_further_component
     assert PathKind.ROOT not in classify_text("/s*/www/shop")
 
 
-def test_number_of_pattern_matches_is_limited_per_command() -> None:
+def test_number_of_glob_matches_per_command_is_limited() -> None:
     classifier = make_classifier()
     for n in range(400):
         classifier.classify(word(f".a{n}*"))
@@ -506,7 +506,7 @@ _ANY_WORD = st.lists(_PARTS, max_size=12).map("".join).map(word)
 
 
 @given(_ANY_WORD, _ANY_WORD, st.booleans(), st.booleans())
-def test_every_word_gets_at_least_one_path_kind(
+def test_every_word_is_classified_as_at_least_one_kind_of_path(
     path: Word, cwd: Word, follow_link: bool, recursive: bool
 ) -> None:
     for classifier in (

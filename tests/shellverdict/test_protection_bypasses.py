@@ -342,7 +342,7 @@ class TestUnknownWrappers:
             *("timelimit -t 5", "nsjail -Mo --chroot / --", "rootlesskit --net=host", "minijail0 -u x --"),
         ],
     )
-    def test_known_wrapper_commands_are_judged_by_the_wrapped_command(
+    def test_known_wrapper_commands_are_judged_by_the_command_they_run(
         self, judge: Judge, wrapper: str
     ) -> None:
         assert rules(judge(f"{wrapper} rm -rf build")) == {"delete-tree"}

@@ -42,7 +42,7 @@ def test_programs_that_a_command_starts_in_bash_are_predicted(part: int, shell: 
     assert unpredicted == []
 
 
-def test_few_predictions_of_started_programs_are_marked_as_uncertain(shell: RecordingShell) -> None:
+def test_few_predictions_of_which_programs_start_are_marked_as_uncertain(shell: RecordingShell) -> None:
     doubted = 0
     for command in HARD_COMMANDS:
         reading = analyze_command(command, shell)
@@ -61,7 +61,9 @@ def test_few_predictions_of_started_programs_are_marked_as_uncertain(shell: Reco
         "/usr/bin/env -i /usr/bin/id",
     ],
 )
-def test_commands_of_the_recording_cannot_leave_their_sandbox(command: str, shell: RecordingShell) -> None:
+def test_commands_recorded_for_the_prediction_test_cannot_leave_their_sandbox(
+    command: str, shell: RecordingShell
+) -> None:
     recorded = shell.run(command, seconds=60)
     assert "denied" in recorded.printed.lower()
     assert all(start[0] == "rm" for start in recorded.starts)

@@ -53,7 +53,9 @@ def test_at_most_two_percent_of_ordinary_commands_in_a_workspace_are_flagged(
 
 
 @pytest.mark.parametrize("command", commands("workspace_asked"))
-def test_deleting_tracked_unknown_or_outside_files_is_flagged(judge: Judge, command: str) -> None:
+def test_deletion_of_files_that_are_tracked_or_unknown_or_outside_the_workspace_is_flagged(
+    judge: Judge, command: str
+) -> None:
     assert judge(command).dangerous
 
 
@@ -161,7 +163,7 @@ def test_gitignore_pattern_that_causes_backtracking_is_matched_quickly() -> None
     assert not matches_name("a*" * 200 + "b", "a" * 4_000)
 
 
-def test_directory_named_like_build_output_outside_a_repository_needs_a_manifest_beside_it(
+def test_outside_a_repository_a_directory_counts_as_build_output_only_beside_a_manifest(
     tmp_path: Path,
 ) -> None:
     for name in ("build", "node_modules", "app/build"):
@@ -192,7 +194,7 @@ def test_gitignore_file_is_read_only_once(tmp_path: Path) -> None:
     assert repository.ignores("logs")
 
 
-def test_pattern_with_too_many_matches_is_not_treated_as_regenerable(tmp_path: Path) -> None:
+def test_files_of_a_glob_with_too_many_matches_are_not_treated_as_regenerable(tmp_path: Path) -> None:
     for outer in range(15):
         for inner in range(15):
             (tmp_path / f"a{outer}" / f"b{inner}" / "node_modules").mkdir(parents=True)

@@ -140,7 +140,7 @@ def test_every_builtin_rule_has_a_documented_category() -> None:
     assert {rule.category for rule in BUILTIN_RULES.rules} <= CATEGORIES
 
 
-def test_every_effect_kind_has_a_rule() -> None:
+def test_every_kind_of_effect_has_a_rule() -> None:
     kinds = {rule.condition.kind for rule in BUILTIN_RULES.rules if not rule.matches_runs}  # type: ignore[union-attr]
     assert kinds == set(EffectKind)
 
@@ -277,7 +277,7 @@ def test_rule_can_require_text_in_standard_input() -> None:
     assert matching_rules(matching_input, "shipit") == set()
 
 
-def test_unknown_subcommand_gives_one_finding_of_low_severity() -> None:
+def test_subcommand_known_only_at_run_time_gives_one_finding_of_low_severity() -> None:
     run = ProgramRun(argv=(Word("kubectl"), Word(GAP), Word("pods")))
     (finding,) = BUILTIN_RULES.match_run(run)
     assert (finding.rule, finding.severity) == ("unknown-subcommand", Severity.LOW)
@@ -409,7 +409,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(KEYS, VALUES))
-def test_reading_arbitrary_tables_gives_a_rule_or_a_rule_error(changed: dict[str, Any]) -> None:
+def test_reading_a_rule_from_an_arbitrary_table_gives_a_rule_or_a_rule_error(changed: dict[str, Any]) -> None:
     try:
         rules = custom_rules(**changed)
     except RuleError:

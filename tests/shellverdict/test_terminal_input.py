@@ -41,7 +41,7 @@ def test_ctrl_c_and_ctrl_d_are_input_events() -> None:
     assert transcript.events == [InputEvent("break"), InputEvent("end"), InputEvent("break")]
 
 
-def test_without_line_editing_the_editing_keys_are_dropped_and_noted() -> None:
+def test_without_line_editing_the_editing_keys_are_removed_and_their_use_is_recorded() -> None:
     transcript = transcribe([("write", "ab\x7fc\r")], pty=True, editing=False)
     assert (transcript.events, transcript.has_editing) == ([InputEvent("line", "abc")], True)
 

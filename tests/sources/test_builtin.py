@@ -60,7 +60,7 @@ def test_built_in_tool_modules_load_in_order_of_their_names(load: Load, registry
     assert list(registry.snapshot()) == ["first_a", "last_z", "middle"]
 
 
-def test_load_order_of_tool_modules_is_independent_of_the_directory(
+def test_load_order_of_tool_modules_does_not_depend_on_their_directory(
     load: Load, registry: Registry, tmp_path: Path
 ) -> None:
     second_directory = tmp_path / "second_directory"

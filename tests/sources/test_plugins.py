@@ -141,7 +141,7 @@ def test_plugin_files_and_packages_in_the_user_directory_are_loaded(
     assert runtime.handle_function_call("two", {}) == '{"result":"ok"}'
 
 
-def test_plugins_load_in_the_order_entry_points_user_project(
+def test_plugins_load_from_entry_points_first_then_from_user_and_project_directories(
     site: Path,
     user: Path,
     project: Path,

@@ -66,7 +66,9 @@ def test_stored_messages_keep_their_order_and_exact_content(store: SessionStore)
     assert store.load_session("one").turns == 2
 
 
-def test_appending_messages_discards_the_draft_and_saves_the_state_together(store: SessionStore) -> None:
+def test_appending_messages_to_a_session_also_saves_its_state_and_discards_the_draft(
+    store: SessionStore,
+) -> None:
     store.create_session(session())
     store.save_draft("one", "half an ans")
     assert store.load_draft("one") == "half an ans"
@@ -75,7 +77,7 @@ def test_appending_messages_discards_the_draft_and_saves_the_state_together(stor
     assert store.load_session("one").state == {"todos": [2]}
 
 
-def test_summary_takes_the_place_of_compressed_messages(store: SessionStore) -> None:
+def test_summary_replaces_the_messages_that_it_summarises(store: SessionStore) -> None:
     store.create_session(session())
     numbers = store.append_messages("one", [message(text) for text in ("a", "b", "c", "d")])
     store.replace_messages("one", numbers[:2], "compressed", summary=message("a and b"))
@@ -87,7 +89,9 @@ def test_summary_takes_the_place_of_compressed_messages(store: SessionStore) -> 
     assert len(store.load_messages("one", active_only=False)) == 7
 
 
-def test_result_of_a_tool_call_is_kept_until_its_message_is_stored(store: SessionStore) -> None:
+def test_result_of_a_tool_call_is_saved_until_the_message_that_contains_it_is_stored(
+    store: SessionStore,
+) -> None:
     store.create_session(session())
     store.start_calls("one", {"c1": "terminal", "c2": "read_file"})
     store.finish_call("one", "c1", {"text": "done"})

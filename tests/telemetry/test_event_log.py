@@ -17,7 +17,7 @@ def read_lines(caplog: pytest.LogCaptureFixture) -> list[Json]:
 
 
 @pytest.mark.parametrize("include_content", [False, True])
-async def test_events_are_logged_as_json_lines_with_content_only_if_configured(
+async def test_events_are_logged_as_json_lines_and_include_message_content_only_if_configured(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture, include_content: bool
 ) -> None:
     caplog.set_level(logging.INFO, logger=LOGGER_NAME)
@@ -42,7 +42,7 @@ async def test_no_event_is_logged_by_default(
 
 
 @pytest.mark.parametrize("include_content", [False, True])
-async def test_invented_tool_name_is_logged_only_with_content(
+async def test_tool_name_invented_by_the_model_is_logged_only_if_message_content_is_logged(
     open_test_runtime: RuntimeOpener, caplog: pytest.LogCaptureFixture, include_content: bool
 ) -> None:
     caplog.set_level(logging.INFO, logger=LOGGER_NAME)

@@ -164,7 +164,7 @@ async def test_span_of_a_nested_call_is_a_child_of_the_call_that_made_it(runtime
     assert parent_of(spans["execute_tool count_boats"], spans) == "execute_tool count_all"
 
 
-async def test_invented_tool_name_is_in_no_span_and_no_metric(runtime: Runtime) -> None:
+async def test_tool_name_invented_by_the_model_is_in_no_span_and_no_metric(runtime: Runtime) -> None:
     recorder = Recorder()
     runtime.events.subscribe(recorder.reader)
     await runtime.session().call("the password is hunter2")

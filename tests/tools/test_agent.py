@@ -94,7 +94,7 @@ async def test_agent_runs_a_tool_that_it_offers(
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_agent_tools_are_called_without_the_bridge_tools(name: str, runtime: Runtime) -> None:
+async def test_agent_tools_are_called_directly_and_not_through_tool_call(name: str, runtime: Runtime) -> None:
     agent = Recorder(name)
     session = runtime.session(agent=agent)
     result = await session.call("tool_call", {"name": name, "arguments": FITTING[name]})

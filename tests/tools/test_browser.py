@@ -175,7 +175,9 @@ def test_instructions_in_a_browser_page_are_marked_as_data(session: Session, ser
     assert mark in messages[0]["text"]
 
 
-def test_error_that_a_page_throws_is_not_quoted(session: Session, server: WebServer) -> None:
+def test_error_message_thrown_by_a_page_is_not_shown_to_the_model(
+    session: Session, server: WebServer
+) -> None:
     server.pages["/throws"] = Page(
         f"""<title>Throws</title><label>Name <input id=n></label><script>
         const fail = {{get() {{ throw new Error("{ORDER}") }}}};
@@ -319,7 +321,7 @@ def test_address_policy_applies_to_everything_a_page_loads(session: Session, ser
         assert "root:" not in call(session, "snapshot")["snapshot"]
 
 
-def test_probe_page_reaches_a_server_if_the_address_policy_allows_it(
+def test_page_used_in_the_address_policy_test_reaches_a_server_if_that_is_allowed(
     open_test_runtime: RuntimeOpener, server: WebServer
 ) -> None:
     """Shows that the page of the address policy test really sends requests, so that test proves something."""

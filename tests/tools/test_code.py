@@ -213,7 +213,7 @@ def test_executed_code_cannot_read_what_a_hook_has_removed_from_a_result(
     assert "6789" not in str(session.call_sync("read_log", {}).value)
 
 
-def test_large_result_is_complete_for_code_if_a_hook_returns_it_unchanged(
+def test_executed_code_gets_a_large_result_complete_if_a_hook_returns_it_unchanged(
     session: Session, runtime: Runtime
 ) -> None:
     add_log(runtime, {"log": "x" * 400_000})
@@ -242,7 +242,7 @@ def test_annotations_of_executed_code_are_evaluated_as_in_a_script(session: Sess
     assert run_code(session, code)["output"] == "True\n"
 
 
-def test_interrupted_tool_call_of_executed_code_does_not_shift_later_replies(
+def test_later_tool_calls_get_their_own_replies_after_executed_code_interrupts_a_call(
     session: Session, runtime: Runtime, tmp_path: Path
 ) -> None:
     def wait(_: Json, context: CallContext) -> Json:
@@ -265,7 +265,7 @@ def test_interrupted_tool_call_of_executed_code_does_not_shift_later_replies(
     )
 
 
-def test_code_that_ends_without_reading_replies_leaves_no_traceback_of_the_relay(session: Session) -> None:
+def test_code_that_ends_without_reading_tool_replies_shows_no_internal_traceback(session: Session) -> None:
     code = (
         "import gc\n"
         "connection = [each for each in gc.get_objects() if type(each).__name__ == 'Connection'][0]\n"
@@ -460,7 +460,7 @@ class TestNoBypass:
         assert "only by the code itself" in answer["output"]
         assert answer["tool_calls"] == 0
 
-    def test_tool_calls_of_executed_code_need_approval_even_if_the_client_asks_its_user(
+    def test_tool_calls_of_executed_code_need_approval_even_if_the_client_asks_its_user_itself(
         self, runtime: Runtime
     ) -> None:
         ran: list[str] = []
@@ -487,7 +487,7 @@ class TestApprovalOfTheCode:
         assert "nobody could be asked" in error
         assert (tmp_path / "notes").exists()
 
-    def test_approver_sees_the_code_and_what_it_does_in_its_working_directory(
+    def test_approver_sees_the_code_and_its_effects_in_the_working_directory(
         self, open_test_runtime: RuntimeOpener, tmp_path: Path
     ) -> None:
         (tmp_path / "piers/notes").mkdir(parents=True)
@@ -585,7 +585,7 @@ class TestLimits:
         assert answer["output"].startswith("begin\n")
         assert answer["exit_code"] == exit_code
 
-    def test_execute_code_returns_a_result_if_the_code_kills_its_relay_process(
+    def test_execute_code_returns_a_result_if_the_code_kills_its_parent_process(
         self, open_test_runtime: RuntimeOpener
     ) -> None:
         session = open_test_runtime(approver=lambda _: True).session(BUILTIN)

@@ -128,7 +128,7 @@ def test_read_file_returns_a_small_file_with_line_numbers(tmp_path: Path, call: 
     }
 
 
-def test_page_of_read_file_tells_how_to_continue(tmp_path: Path, call: Call) -> None:
+def test_page_of_read_file_says_how_to_read_the_next_page(tmp_path: Path, call: Call) -> None:
     (tmp_path / "a.txt").write_text(lines(10))
     page = call("read_file", path="a.txt", offset=3, limit=2)
     assert page["lines"] == "3\tline 3\n4\tline 4"
@@ -152,7 +152,7 @@ def test_all_pages_of_read_file_together_are_the_file(content: str, limit: int) 
     assert pages[0]["total_lines"] == pages[-1]["last_line"]
 
 
-def test_page_size_of_read_file_is_limited_without_losing_lines(tmp_path: Path, call: Call) -> None:
+def test_size_of_a_page_of_read_file_is_limited_without_losing_lines(tmp_path: Path, call: Call) -> None:
     (tmp_path / "wide").write_text(lines(200, width=1_000))
     first = call("read_file", path="wide")
     assert 30_000 < len(first["lines"]) < 42_000
@@ -162,7 +162,7 @@ def test_page_size_of_read_file_is_limited_without_losing_lines(tmp_path: Path, 
     assert second["lines"].startswith(f"{second['first_line']}\tline {second['first_line']}x")
 
 
-def test_last_line_moved_to_the_next_page_is_kept(tmp_path: Path, call: Call) -> None:
+def test_line_that_does_not_fit_the_page_of_read_file_is_on_the_next_page(tmp_path: Path, call: Call) -> None:
     (tmp_path / "wide").write_text("\n".join("y" * 1_900 for _ in range(22)))
     first = call("read_file", path="wide")
     assert first["more"] == "Call again with offset=22 to read on."
@@ -749,7 +749,7 @@ def test_file_search_result_is_partial_only_if_there_are_more_matches(tree: Path
     assert "more than 3 matches" in answer["partial"]
 
 
-def test_file_search_counts_skipped_files(tmp_path: Path, call: Call) -> None:
+def test_file_search_reports_the_number_of_skipped_files(tmp_path: Path, call: Call) -> None:
     (tmp_path / "bin").write_bytes(b"needle\0")
     (tmp_path / "big").write_bytes(b"needle\n" * 1_000_000)
     (tmp_path / "ok").write_text("needle")

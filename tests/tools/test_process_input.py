@@ -77,7 +77,7 @@ def test_shell_input_split_over_several_writes_is_judged_as_a_whole(
     assert (marker / "file").read_text() == "still here"
 
 
-def test_same_process_input_runs_without_approval_checks(
+def test_approved_process_input_split_over_several_writes_runs(
     open_test_runtime: RuntimeOpener, marker: Path
 ) -> None:
     session = open_test_runtime(approver=lambda _: Answer.ONCE).session(["terminal"])
@@ -158,7 +158,9 @@ def test_approval_of_one_write_to_a_process_does_not_cover_another(
         wait_for_end(session, each)
 
 
-def test_input_to_a_process_of_another_runtime_needs_approval(open_test_runtime: RuntimeOpener) -> None:
+def test_input_to_a_process_that_another_runtime_started_needs_approval(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     with open_test_runtime() as first:
         process = start(first.session(), "bash")
     session = open_test_runtime().session()
@@ -166,7 +168,9 @@ def test_input_to_a_process_of_another_runtime_needs_approval(open_test_runtime:
     call_tool(session, "process", action="kill", process=process)
 
 
-def test_input_to_a_process_by_two_runtimes_needs_approval(open_test_runtime: RuntimeOpener) -> None:
+def test_input_to_a_process_that_another_runtime_has_written_to_needs_approval(
+    open_test_runtime: RuntimeOpener,
+) -> None:
     first = open_test_runtime()
     second = open_test_runtime(approver=lambda _: Answer.ONCE)
     process = start(first.session(), "bash")

@@ -119,7 +119,7 @@ def test_process_input_in_pieces_is_judged_as_the_complete_line(session: Session
 
 
 @pytest.mark.parametrize(("piece", "rest"), [("r", "m -rf /\n"), ("rm -rf \\\n", "/\n")])
-def test_pieces_of_process_input_are_joined_across_runtimes(
+def test_process_input_written_by_several_runtimes_is_judged_as_a_whole(
     open_test_runtime: RuntimeOpener, piece: str, rest: str
 ) -> None:
     with open_test_runtime() as first:
@@ -197,7 +197,9 @@ def test_background_process_can_be_started_read_written_and_ended(session: Sessi
     assert (page["output"], page["next_offset"]) == ("Y n", 10)
 
 
-def test_session_gets_each_event_of_its_background_processes_once(session: Session, runtime: Runtime) -> None:
+def test_session_is_told_each_event_of_its_background_processes_once(
+    session: Session, runtime: Runtime
+) -> None:
     begun = call_tool(session, "terminal", command="echo GO; exit 2", background=True, watch=["GO"])
     another, name = runtime.session(["terminal"]), begun["process"]
     told: list[dict[str, Any]] = begun.get("notices", [])

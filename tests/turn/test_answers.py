@@ -322,7 +322,7 @@ def test_tool_search_uses_keywords_if_semantic_search_fails(caplog: pytest.LogCa
     assert "searching tools by hybrid failed" in caplog.text
 
 
-def test_configured_reranker_sets_the_mode_of_tool_search() -> None:
+def test_tool_search_uses_the_search_mode_of_the_configured_reranker() -> None:
     search = {"enabled": "on", "reranker": {"enabled": True, "mode": "semantic"}}
     assert BridgeClient(retriever=FailingRetriever("hybrid"), tool_search=search).find_names("umbrella")[
         :1
@@ -419,7 +419,7 @@ def test_tool_describe_names_the_definitions_that_did_not_fit() -> None:
     assert "another call" in answer["hint"]
 
 
-def test_tool_describe_mentions_only_granted_tools() -> None:
+def test_description_in_tool_describe_mentions_only_granted_tools() -> None:
     def mentions(definition: Definition, present: frozenset[str]) -> Definition:
         function = definition["function"] | {"description": ", ".join(sorted(present))}
         return definition | {"function": function}

@@ -131,7 +131,7 @@ def test_original_name_shared_by_two_granted_tools_is_ambiguous() -> None:
         turn.tool("files/read")
 
 
-def test_hidden_tool_does_not_make_an_original_name_ambiguous() -> None:
+def test_hidden_tool_with_the_same_original_name_does_not_make_it_ambiguous() -> None:
     tools = [make_tool_with_original_name("m_read"), make_tool_with_original_name("hidden_read")]
     assert turn_of(*tools, hidden=["hidden_read"]).tool("files/read").name == "m_read"
 
@@ -228,7 +228,7 @@ def toolsets_of(*tools: Tool) -> Toolsets:
     return Toolsets(snapshot_of(tools))
 
 
-def test_granted_tools_are_computed_once_per_scope() -> None:
+def test_set_of_granted_tools_is_computed_once_per_scope() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("b"))
     first = grants.get_grant(toolsets, Scope(("t",)), frozenset())
     assert grants.get_grant(toolsets, Scope(("t",)), frozenset()) is first
@@ -236,7 +236,7 @@ def test_granted_tools_are_computed_once_per_scope() -> None:
     assert [each.name for each in first.tools] == ["a", "b"]
 
 
-def test_different_scopes_or_tools_have_different_grants() -> None:
+def test_set_of_granted_tools_is_computed_again_for_another_scope_or_other_tools() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("b"))
     assert grants.get_grant(toolsets, Scope(("t",), without=("b",)), frozenset()).names == {"a"}
     assert grants.get_grant(toolsets, Scope(("t",)).narrow([]), frozenset()).names == set()
@@ -244,7 +244,7 @@ def test_different_scopes_or_tools_have_different_grants() -> None:
     assert grants.get_grant(toolsets, Scope(("t",)), frozenset()).names == {"a", "b"}
 
 
-def test_agent_level_tool_is_shown_only_if_the_agent_offers_it_but_always_callable() -> None:
+def test_agent_level_tool_is_shown_only_if_the_agent_offers_it_but_is_always_callable() -> None:
     grants, toolsets = GrantCache(), toolsets_of(make_tool("a"), make_tool("todo", agent_level=True))
     without = grants.get_grant(toolsets, Scope(), frozenset())
     offered = grants.get_grant(toolsets, Scope(), frozenset({"todo"}))

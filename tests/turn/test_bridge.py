@@ -51,7 +51,7 @@ def test_unwrapping_arbitrary_tool_call_input_gives_a_call_or_an_error(junk: Any
     assert call.id == "id-1"
 
 
-def test_calls_of_other_tools_are_not_unwrapped() -> None:
+def test_calls_of_tools_other_than_tool_call_are_not_unwrapped() -> None:
     call = ToolCall("read_file", '{"name": "x"}', "id-1")
     assert unwrap(call) is call
 

@@ -90,7 +90,7 @@ def test_call_through_tool_call_counts_as_a_use_of_the_inner_tool(arguments: Any
 
 
 @pytest.mark.parametrize("name", ["tool_search", "tool_describe", "Tool-Search"])
-def test_bridge_tools_themselves_do_not_count_as_used(name: str) -> None:
+def test_bridge_tools_do_not_count_as_used_tools_in_a_history(name: str) -> None:
     call = {"type": "function_call", "name": name, "arguments": "{}"}
     nested = {"type": "function_call", "name": "tool_call", "arguments": json.dumps({"name": name})}
     assert Conversation.from_messages([call, nested]).used_tools == ()
@@ -106,7 +106,7 @@ def test_tool_call_without_a_tool_name_is_ignored_in_a_history(arguments: Any) -
     )
 
 
-def test_note_without_an_end_marker_belongs_to_the_user_text() -> None:
+def test_note_about_tools_without_an_end_marker_counts_as_user_text() -> None:
     text = f"Weather? {OPENING} and a song {CLOSING[:-1]}"
     (said,) = Conversation.from_messages([{"role": "user", "content": text}]).user_texts
     assert said.startswith("Weather?")
@@ -203,7 +203,7 @@ def test_only_user_messages_are_read_from_a_history(texts: list[str], role: str)
 
 
 @given(st.text(max_size=300))
-def test_dependence_on_earlier_messages_is_defined_for_any_text(message: str) -> None:
+def test_any_text_can_be_tested_for_dependence_on_earlier_messages(message: str) -> None:
     assert 0 <= context_weight(message) <= 1
     assert is_follow_up(message) in (True, False)
 
@@ -260,5 +260,5 @@ def test_message_yes_continues_the_previous_request(message: str) -> None:
         "",
     ],
 )
-def test_thanks_do_not_continue_a_request(message: str) -> None:
+def test_message_of_thanks_does_not_continue_the_previous_request(message: str) -> None:
     assert not is_follow_up(message)

@@ -87,12 +87,12 @@ def test_change_at_the_start_of_a_request_invalidates_the_cache_for_the_rest() -
     assert compute_bill([first, second], PAID).cached == 5000
 
 
-def test_prefix_of_any_earlier_request_can_be_a_cache_hit() -> None:
+def test_prefix_shared_with_any_earlier_request_can_be_a_cache_hit() -> None:
     a, b = make_request(("a", 1000)), make_request(("b", 1000))
     assert [charge.cached for charge in compute_bill([a, b, a, b], PAID).charges] == [0, 0, 1000, 1000]
 
 
-def test_request_segment_of_another_size_is_a_different_segment() -> None:
+def test_request_segment_that_changed_its_size_is_not_a_cache_hit() -> None:
     assert compute_bill([make_request(("a", 1000)), make_request(("a", 999))], PAID).cached == 0
 
 
@@ -194,7 +194,7 @@ def names(each: ModelCall) -> list[str]:
     [("eager", 2), ("eager slim", 2), ("search+describe", 4), ("search", 3)]
     + [(placement, 2) for placement in PLACEMENTS],
 )
-def test_simulated_model_calls_per_tool_depend_on_the_strategy(strategy: str, calls: int) -> None:
+def test_number_of_model_requests_per_needed_tool_depends_on_the_strategy(strategy: str, calls: int) -> None:
     assert len(simulate_requests(strategy, make_turn("t7", ranked=("t7", "t8")))) == calls
 
 
@@ -207,7 +207,7 @@ def test_simulated_model_searches_for_a_tool_that_was_not_selected(placement: st
 
 
 @pytest.mark.parametrize("strategy", ["search+describe", "search", *PLACEMENTS])
-def test_simulated_model_calls_a_tool_it_has_seen_directly(strategy: str) -> None:
+def test_simulated_model_calls_a_tool_without_search_once_it_has_seen_it(strategy: str) -> None:
     once = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",))))
     twice = len(simulate_requests(strategy, make_turn("t7", ranked=("t7",)), make_turn("t7")))
     assert twice == once + 2
@@ -230,7 +230,7 @@ def test_strategy_replace_sends_selected_and_recently_used_tools() -> None:
     assert names(requests[-1])[:4] == ["the bridge", "t0", "t7", "t9"]
 
 
-def test_strategy_append_adds_tools_until_the_array_is_reset() -> None:
+def test_strategy_append_adds_tools_until_the_tools_array_is_reset() -> None:
     turns = [make_turn(ranked=tuple(TOOLS[start : start + 8])) for start in range(1, 33, 4)]
     arrays = [names(each)[: names(each).index("system")] for each in simulate_requests("append", *turns)]
     assert all(after[: len(before)] == before for before, after in itertools.pairwise(arrays))
@@ -259,7 +259,7 @@ def test_strategy_tail_takes_fewer_tokens_with_signatures_than_with_whole_schema
     assert (compact.segments[-1].tokens, whole.segments[-1].tokens) == (80, 150)
 
 
-def test_selection_size_limits_the_tools_in_a_cost_simulation() -> None:
+def test_number_of_selected_tools_limits_the_tools_sent_in_a_cost_simulation() -> None:
     (only,) = simulate_requests("tail", make_turn(ranked=tuple(TOOLS[1:30])))
     assert sum(name.startswith("schema of ") for name in names(only)) == SIZES.shown
 
@@ -274,7 +274,7 @@ def test_empty_conversation_costs_nothing() -> None:
         assert compute_bill(strategy(Dialogue(10, ()), SIZES), PAID).dollars == 0
 
 
-def test_tool_sizes_are_measured_in_each_format() -> None:
+def test_token_size_of_a_tool_is_measured_in_each_format() -> None:
     tools = sample_catalog()[:10]
     make_sizes = measure_tools(tools, TokenCounter(), ToolsSettings(), bridge=BRIDGE.tools)
     for tool in tools:
@@ -282,7 +282,7 @@ def test_tool_sizes_are_measured_in_each_format() -> None:
         assert make_sizes.slim[tool.name] <= make_sizes.full[tool.name]
 
 
-def test_long_description_is_measured_as_truncated_for_search() -> None:
+def test_size_of_a_long_description_is_measured_after_truncation_for_search() -> None:
     (tool,) = sample_catalog()[:1]
     long, longer = (replace(tool, description="word " * many) for many in (1_000, 2_000))
     brief = [

@@ -162,13 +162,13 @@ def test_builtin_tools_do_not_count_towards_the_deferral_threshold() -> None:
     assert "small" in TurnBuilder(*kept, small).listed_names(tokens(small) * 10 + 10)
 
 
-def test_turn_is_unchanged_if_its_tools_are_below_the_deferral_threshold() -> None:
+def test_all_tools_stay_visible_if_they_are_below_the_deferral_threshold() -> None:
     builder = TurnBuilder(tool("a"), tool("b"))
     whole = begin_turn(builder.grant, Availability(timeout=5))
     assert builder.disclosure(builder.grant, whole) is whole
 
 
-def test_deferral_is_decided_anew_for_each_turn() -> None:
+def test_whether_tools_are_deferred_is_decided_anew_for_each_turn() -> None:
     working = [True]
     heavy = tool("heavy", schema=WORDY, check_fn=lambda: working[0])
     builder = TurnBuilder(heavy, tool("light"))
@@ -181,7 +181,7 @@ def test_deferral_is_decided_anew_for_each_turn() -> None:
     assert builder.listed_names(window * 2) == ["heavy", "light"]
 
 
-def test_deferral_decision_is_cached_per_context_window() -> None:
+def test_decision_to_defer_tools_is_cached_per_context_window() -> None:
     tools = [tool(f"tool_{number}", schema=WORDY) for number in range(3)]
     builder = TurnBuilder(*tools)
     for window in (1_000_000, 100, 50_000, 10, 1_000_000):
@@ -307,7 +307,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_log_line_of_a_turn_reports_tools_kept_and_deferred_tokens_saved_and_reason(
+def test_log_line_of_a_turn_counts_kept_and_deferred_tools_and_saved_tokens_and_gives_the_reason(
     logged: pytest.LogCaptureFixture,
 ) -> None:
     heavy = tool("heavy", schema=WORDY)
@@ -330,7 +330,7 @@ def test_log_line_of_a_turn_counts_selected_tools_as_kept(logged: pytest.LogCapt
     ]
 
 
-def test_log_line_of_a_turn_gives_the_reason_for_no_deferral(logged: pytest.LogCaptureFixture) -> None:
+def test_log_line_of_a_turn_says_why_no_tools_are_deferred(logged: pytest.LogCaptureFixture) -> None:
     TurnBuilder(tool("a")).turn(1_000_000)
     TurnBuilder(tool("a"), enabled="off").turn()
     TurnBuilder(tool("a", core=True)).turn()

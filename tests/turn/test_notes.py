@@ -32,7 +32,7 @@ def circular() -> Json:
 
 
 @given(CONTENTS, st.sampled_from(sorted(DIALECTS)), st.booleans())
-def test_message_that_contains_its_note_is_recognized_as_the_same_message(
+def test_message_that_contains_its_note_about_tools_is_recognized_as_the_same_message(
     content: Any, form: DialectName, is_there: bool
 ) -> None:
     message = {"role": "user", "name": "ada"} | ({"content": content} if is_there or content else {})
@@ -45,7 +45,7 @@ def test_message_that_contains_its_note_is_recognized_as_the_same_message(
     assert notes.write(history, Note(), get_dialect(form)) == written
 
 
-def test_large_messages_are_not_stored_with_their_notes() -> None:
+def test_notes_about_tools_are_stored_without_the_large_messages_they_belong_to() -> None:
     notes = Notes()
     tracemalloc.start()
     try:
@@ -70,7 +70,7 @@ def test_error_for_a_message_that_is_not_json_names_the_message(content: Any) ->
         Notes().read(messages)
 
 
-def test_messages_with_keys_of_several_types_are_accepted() -> None:
+def test_messages_whose_keys_have_several_types_are_accepted() -> None:
     notes = Notes()
     messages: list[Json] = [
         {"role": "tool", "content": [{1: 2, "a": 3}]},

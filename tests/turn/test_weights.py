@@ -35,7 +35,7 @@ def test_total_token_count_near_the_limit_is_exact() -> None:
     assert ToolTokenCounts().count_until(tools, exact + 1) == TokenCount(exact)
 
 
-def test_total_token_count_far_below_the_limit_is_decided_by_bytes() -> None:
+def test_total_token_count_far_below_the_limit_is_estimated_from_bytes() -> None:
     tools = [tool("a"), tool("ü" * 20, "漢字 🎲 " * 30)]
     weight = ToolTokenCounts().count_until(tools, 20_000)
     assert weight.known == "at most"
@@ -54,7 +54,7 @@ def test_tokenizer_is_not_loaded_for_few_small_tools() -> None:
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
-def test_token_counting_stops_when_the_decision_is_certain() -> None:
+def test_token_counting_stops_when_it_is_certain_whether_the_limit_is_exceeded() -> None:
     one = tool("a", "word " * 50)
     tools = [
         Tool(name=f"a{n}", toolset="t", description=one.description, parameters=one.parameters, handler=print)
@@ -82,7 +82,7 @@ def test_token_count_of_a_removed_tool_is_dropped_from_the_cache() -> None:
     assert len(weights._tokens) == len(weights._bytes) == 0
 
 
-def test_bound_by_bytes_is_at_least_the_exact_token_count() -> None:
+def test_upper_bound_from_the_number_of_bytes_is_at_least_the_exact_token_count() -> None:
     weights = ToolTokenCounts()
     for each in sample_catalog()[::10]:
         assert weights.count_tool(each) <= weights.estimate_upper_bound(each)
